@@ -1,4 +1,4 @@
-//! The core by itself: from the API server's bytes to the bytes of an answer.
+//! Benchmarks of the core by itself, from the API server's bytes to the bytes of an answer.
 #![allow(missing_docs, clippy::expect_used, reason = "Criterion's macros write the rest")]
 #![allow(clippy::disallowed_methods, reason = "what code does is measured from outside of it")]
 
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::runtime::Builder;
 
-/// What a kubelet that lists 50 images posts.
+/// The size of the status that a kubelet with 50 images posts.
 const NODE_BYTES: usize = 20_000;
 
 const QUERY: &str = "check=node_ready,custom_conditions&drain=404";
@@ -37,7 +37,7 @@ fn report(name: &str, outcome: Outcome) -> CheckReport {
     CheckReport::from_memory(name, outcome, false)
 }
 
-/// An agent that answers, as of these facts.
+/// Returns an agent whose ports are open, with these facts.
 fn agent(facts: NodeFacts) -> AssembledAgent {
     let runtime = Builder::new_current_thread().build().expect("a runtime without tasks");
     let settings = AgentSettings::new("worker-1", Catalog::default());
@@ -52,7 +52,7 @@ fn board(facts: NodeFacts) -> Arc<Board> {
     agent(facts).board
 }
 
-/// What an event of the watch costs.
+/// Measures the cost of one watch event.
 fn events(criterion: &mut Criterion) {
     let json = node();
     criterion.bench_function("facts of a 20 kB Node", |bench| bench.iter(|| node_facts(black_box(&json))));
@@ -77,7 +77,7 @@ fn events(criterion: &mut Criterion) {
     });
 }
 
-/// What a probe costs.
+/// Measures the cost of one probe.
 fn probes(criterion: &mut Criterion) {
     let board = board(facts());
     let now = Moment::default();
@@ -92,7 +92,7 @@ fn probes(criterion: &mut Criterion) {
     criterion.bench_function("lookup of a query seen before", |bench| bench.iter(known));
 }
 
-/// What it costs to note who has asked.
+/// Measures the cost of noting the sender of a probe.
 fn notes(criterion: &mut Criterion) {
     let (app, now) = (agent(facts()).app, Moment::default());
     let request = || {

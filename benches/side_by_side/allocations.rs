@@ -1,4 +1,5 @@
-//! Heap allocations a request, of the server as the agent runs it: its crate, one thread, and an allocator that counts.
+//! Heap allocations per request. The server is the agent's own crate on one thread, with an allocator that
+//! counts.
 
 use crate::failure::Failure;
 use crate::load::{Connections, End, Load};
@@ -12,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// The allocations that one more request costs.
+/// Returns the number of allocations that one more request costs.
 pub(crate) fn per_request(connections: Connections, requests: u32) -> Result<f64, Failure> {
     let few = count(connections, u64::from(requests))?;
     let many = count(connections, u64::from(requests) * 2)?;
@@ -21,14 +22,14 @@ pub(crate) fn per_request(connections: Connections, requests: u32) -> Result<f64
     Ok(more / f64::from(requests))
 }
 
-/// All allocations of a server that lives for so many requests.
+/// Counts all allocations of a server that lives for this number of requests.
 fn count(connections: Connections, requests: u64) -> Result<u64, Failure> {
     let (stop, stopped) = oneshot::channel::<()>();
     let listener = nodegate_server::bind(Some(Ipv4Addr::LOCALHOST.into()), 0)?;
     let load = Load { address: listener.local_addr()?, connections, clients: 1, rate: None };
     let client = thread::spawn(move || {
         let outcome = load.run(End::Requests(requests));
-        // The server is there for as long as this thread.
+        // The server runs for as long as this thread.
         let _ = stop.send(());
         outcome
     });
@@ -44,7 +45,7 @@ fn count(connections: Connections, requests: u64) -> Result<u64, Failure> {
     Ok(counted.count_total)
 }
 
-/// The app of an agent whose node is ready, for as long as a bench takes.
+/// Returns the app of an agent with a ready node. The node stays fresh for longer than a benchmark takes.
 fn app(runtime: &Handle) -> Arc<App> {
     let settings = AgentSettings {
         policy: Policy { stale_after: Duration::from_hours(1), ..Policy::default() },

@@ -1,4 +1,4 @@
-//! The design that people use today: every probe asks the API server for the Node.
+//! A server of the design that people use today: each probe costs a GET of the Node from the API server.
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -25,7 +25,7 @@ pub(crate) async fn serve(
         let nodes = nodes.clone();
         tokio::spawn(async move {
             let service = service_fn(move |_: Request<Incoming>| answer(nodes.clone(), node));
-            // A client that goes away is no concern of ours.
+            // A client that closes its connection is not an error of this server.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }

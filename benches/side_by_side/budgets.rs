@@ -1,4 +1,4 @@
-//! The promised bars, and whether they were reached in this run.
+//! The promised budgets, and their comparison with the results of this run.
 
 use crate::load::Connections;
 use crate::peer::Kind;
@@ -7,12 +7,12 @@ use crate::rounds::Way;
 use serde::Serialize;
 use std::fmt;
 
-/// One promise, and what was measured.
+/// One promise with the measured value.
 #[derive(Debug, Serialize)]
 pub(crate) struct Budget {
     pub(crate) what: String,
     pub(crate) measured: f64,
-    /// At most this.
+    /// The largest value that meets the budget.
     pub(crate) bar: f64,
     pub(crate) unit: &'static str,
 }
@@ -31,7 +31,7 @@ impl fmt::Display for Budget {
     }
 }
 
-/// All budgets, against one run.
+/// Compares all budgets with one run.
 pub(crate) fn compare(results: &Results) -> Vec<Budget> {
     let mut budgets = Vec::new();
     let mut at_most = |bar: f64, unit, what: String, measured| {

@@ -5,10 +5,10 @@ pub(crate) use nodegate_testbed::cluster::{Cluster, NODE};
 use std::io;
 use std::path::PathBuf;
 
-/// What the API server takes for an answer to the server that asks on every probe.
+/// The API server's latency towards the server that asks it on every probe.
 pub(crate) const API_LATENCY_MS: u64 = 2;
 
-/// A Node with many images; kubelet lists 50 of them.
+/// The size of a Node with many images. A kubelet lists 50 of them.
 const NODE_BYTES: usize = 20_000;
 
 const API_GET: &str = "api-get-token";

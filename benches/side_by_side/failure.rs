@@ -1,3 +1,3 @@
-//! Why something could not be measured: for a person to read, and for nothing else.
+//! The reason why a measurement failed, as text for people only.
 
 pub(crate) type Failure = Box<dyn std::error::Error>;

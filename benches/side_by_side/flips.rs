@@ -1,4 +1,5 @@
-//! How soon a cordon shows: at the agent, asked by a prober, and beside it on a watch of the same Node by hand.
+//! The time from a cordon to its effect: at the agent, seen by a prober, and on a plain watch of the same
+//! Node.
 
 use crate::cluster::{Cluster, NODE};
 use crate::failure::Failure;
@@ -17,22 +18,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
-/// Longer than any flip; who needs it has failed.
+/// A timeout longer than any flip takes. A flip that reaches it has failed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Times from the acknowledgement of a cordon; below zero where the event came before it.
+/// Times since the acknowledgement of a cordon. A time is negative if the event came before the
+/// acknowledgement.
 #[derive(Debug, Default)]
 pub(crate) struct Flips {
-    /// To the first 503.
+    /// The times to the first 503.
     pub(crate) answer: Latencies,
-    /// To the event on a watch.
+    /// The times to the event on a watch.
     pub(crate) watch: Latencies,
 }
 
-/// Whether the node was seen out of rotation, and when.
+/// The time of an observation, and true if the node was out of rotation.
 type Seen = (Instant, bool);
 
-/// Cordons and uncordons that often, with a prober that asks `every` so long.
+/// Cordons and uncordons the node `times` times, while a prober asks once `every` interval.
 pub(crate) fn measure(cluster: &Cluster, peer: &Peer, every: Duration, times: u32) -> Result<Flips, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let nodes = runtime.block_on(admin(cluster))?;
@@ -60,7 +62,7 @@ fn flip(
         runtime.block_on(nodes.uncordon(NODE))?;
         next(watched, false)?;
         next(answered, false)?;
-        // Not in step with the prober.
+        // The pause varies, so that cordons are not in step with the prober.
         thread::sleep(Duration::from_micros(5_000 + number * 379 % 1_000));
         runtime.block_on(nodes.cordon(NODE))?;
         let acknowledged = Instant::now();
@@ -86,7 +88,7 @@ fn since(start: Instant, end: Instant) -> i64 {
     if end >= start { nanos(end - start) } else { -nanos(start - end) }
 }
 
-/// Asks until it is told to stop, and tells of every change.
+/// Sends probes until `stop` is set, and reports every change of the answer.
 fn probe(peer: &Peer, every: Duration, stop: &AtomicBool, changes: &Sender<Seen>) -> io::Result<()> {
     let mut prober = Prober::new(peer.address, Connections::New);
     let mut last = None;
@@ -96,7 +98,7 @@ fn probe(peer: &Peer, every: Duration, stop: &AtomicBool, changes: &Sender<Seen>
         thread::sleep(due - Instant::now());
         let out = prober.probe()? != 200;
         if last.replace(out) != Some(out) {
-            // Nobody listens any more once the last flip was seen.
+            // The receiver is gone after the last flip.
             let _ = changes.send((Instant::now(), out));
         }
     }
@@ -109,7 +111,7 @@ async fn admin(cluster: &Cluster) -> Result<Api<Node>, Failure> {
     Ok(Api::all(Client::try_from(config)?))
 }
 
-/// Follows the node on a thread of its own, until nobody listens.
+/// Follows the node on its own thread until the receiver is dropped.
 fn watch(cluster: &Cluster) -> Result<Receiver<Seen>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let nodes = runtime.block_on(admin(cluster))?;

@@ -1,4 +1,4 @@
-//! The kernel's floor: what a probe costs a program that does nothing but the system calls.
+//! The kernel's floor: the cost of a probe for a program that makes the system calls and nothing else.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
@@ -11,7 +11,7 @@ fn answer(body: &str) -> String {
     format!("{head} {}\r\n\r\n{body}", body.len())
 }
 
-/// For new connections: accept, read, write, close, forever.
+/// Serves new connections forever: accept, read, write, close.
 pub(crate) fn serve(listener: &TcpListener, body: &str) -> io::Result<()> {
     let answer = answer(body);
     loop {
@@ -20,7 +20,7 @@ pub(crate) fn serve(listener: &TcpListener, body: &str) -> io::Result<()> {
     }
 }
 
-/// For kept connections: wait, read, write, forever.
+/// Serves kept connections forever: wait, read, write.
 pub(crate) fn serve_kept(listener: &TcpListener, body: &str) -> io::Result<()> {
     let answer = answer(body);
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -49,7 +49,7 @@ pub(crate) fn serve_kept(listener: &TcpListener, body: &str) -> io::Result<()> {
     }
 }
 
-/// Answers one request; false at the end of the connection.
+/// Answers one request. Returns false at the end of the connection.
 fn respond(stream: &mut TcpStream, answer: &str) -> bool {
     let mut request = [0; 2048];
     matches!(stream.read(&mut request), Ok(1..)) && stream.write_all(answer.as_bytes()).is_ok()

@@ -1,4 +1,5 @@
-//! What a whole agent costs, beside its answers: to start, to be idle, and after very many probes.
+//! The cost of a whole agent besides its answers: at its start, when idle, and after a large number of
+//! probes.
 
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -10,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long and how often to look.
+/// The lengths and the numbers of measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) starts: u32,
@@ -21,23 +22,23 @@ pub(crate) struct Plan {
 
 #[derive(Debug)]
 pub(crate) struct Footprint {
-    /// From the start of the process to the first answer that is not stale.
+    /// The time from the start of the process to the first answer that is not stale.
     pub(crate) first_answer: Latencies,
     pub(crate) wakeups_per_second: f64,
     pub(crate) idle: MemoryUsage,
-    /// After a tenth of the probes.
+    /// The memory after a tenth of the probes.
     pub(crate) warm: MemoryUsage,
     pub(crate) probes: u64,
-    /// After all of them.
+    /// The memory after all probes.
     pub(crate) after: MemoryUsage,
-    /// With as many kept connections as the agent takes.
+    /// The memory with as many kept connections as the agent takes.
     pub(crate) crowded: MemoryUsage,
 }
 
-/// The agent's limit of connections unless it is told another.
+/// The agent's default limit of connections.
 pub(crate) const CROWD: usize = 1024;
 
-/// Follows agents from their start on; the last one through everything.
+/// Measures the starts of several agents, and everything else with the last of them.
 pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<Footprint, Failure> {
     let mut first_answer = Latencies::default();
     for _ in 1..plan.starts {
@@ -67,7 +68,7 @@ pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<
     Ok(Footprint { first_answer, wakeups_per_second, idle, warm, probes: plan.probes, after, crowded })
 }
 
-/// Half of the probes on new connections, half on kept ones.
+/// Sends half of the probes on new connections and half on kept ones.
 fn ask(agent: &Peer, probes: u64) -> Result<(), Failure> {
     for connections in [Connections::New, Connections::Kept] {
         let load = Load { address: agent.address, connections, clients: 64, rate: None };

@@ -1,4 +1,5 @@
-//! Instructions a probe outside of the kernel, counted by callgrind: the same on a busy machine as on an idle one.
+//! Instructions per probe outside of the kernel, counted by callgrind. The count is the same on a busy
+//! machine as on an idle one.
 
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -9,10 +10,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The ways that differ in what a server does.
+/// The kinds of connections for which a server does different work.
 const WAYS: [Connections; 3] = [Connections::New, Connections::NewWithState, Connections::Kept];
 
-/// Of one server in one way.
+/// The instructions of one server for one kind of connections.
 #[derive(Debug)]
 pub(crate) struct Instructions {
     pub(crate) kind: Kind,
@@ -20,7 +21,7 @@ pub(crate) struct Instructions {
     pub(crate) per_probe: f64,
 }
 
-/// Counts for those whose program does not mind to be slowed down fifty times.
+/// Counts the instructions of the servers that still work when callgrind slows them down fifty times.
 pub(crate) fn count(cluster: &Cluster, programs: Programs<'_>, probes: u32) -> Vec<Instructions> {
     let mut counted = Vec::new();
     for kind in [Kind::Nodegate, Kind::Unnoted, Kind::Before, Kind::Nginx, Kind::Haproxy] {
@@ -44,7 +45,7 @@ fn count_one(
     let peer = Peer::start_counted(kind, cluster, programs, &out)?;
     for (number, connections) in (1_u32..).zip(WAYS) {
         let load = Load { address: peer.address, connections, clients: 1, rate: None };
-        // What is done once is not counted.
+        // The first requests do one-time work, which is not counted.
         load.run(End::Requests(20))?;
         control(&peer, "--zero")?;
         load.run(End::Requests(probes.into()))?;
@@ -55,10 +56,11 @@ fn count_one(
     Ok(())
 }
 
-/// Seldom enough that the probes are nothing beside the flips that they see.
+/// The interval of the prober. Its probes cost little in comparison with the flips that it sees.
 const FLIP_EVERY: Duration = Duration::from_millis(20);
 
-/// Of a change of verdict by a cordon or its end, with all that the API server says of it, for each build of the agent.
+/// Counts the instructions of a change of verdict, for each build of the agent. The change is a cordon or its
+/// end, with all events that the API server sends about it.
 pub(crate) fn per_flip(cluster: &Cluster, programs: Programs<'_>, cordons: u32) -> Vec<(Kind, f64)> {
     let kinds = Kind::of(programs).filter(|kind| matches!(kind, Kind::Nodegate | Kind::Before));
     let count = |kind| match flips_of_one(kind, cluster, programs, cordons) {
@@ -87,7 +89,7 @@ fn control(peer: &Peer, what: &str) -> Result<(), Failure> {
     if command.status()?.success() { Ok(()) } else { Err(format!("callgrind_control {what} failed").into()) }
 }
 
-/// `totals: 12345`, of all threads.
+/// Returns the sum of all threads from a line like `totals: 12345`.
 fn total(file: &Path) -> Result<f64, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let totals = text.lines().filter_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());

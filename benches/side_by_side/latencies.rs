@@ -1,8 +1,9 @@
-//! Measured times and what is said of them.
+//! Measured times and their statistics.
 
 use std::time::Duration;
 
-/// Times in the order they were measured, in nanoseconds; negative where something came before what it is measured from.
+/// Times in the order of their measurement, in nanoseconds. A time is negative if the event came before its
+/// reference point.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latencies(Vec<i64>);
 
@@ -19,7 +20,7 @@ impl Latencies {
         self.0.len()
     }
 
-    /// The value in microseconds that `share` (0.5, 0.99, …) of all do not exceed.
+    /// Returns the quantile in microseconds: `share` (0.5, 0.99, …) of all times do not exceed it.
     pub(crate) fn micros(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -45,7 +46,7 @@ impl FromIterator<Latencies> for Latencies {
     }
 }
 
-/// The median; of an even number the mean of the two in the middle.
+/// Returns the median; for an even number of values, the mean of the two middle ones.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

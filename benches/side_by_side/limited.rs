@@ -1,4 +1,5 @@
-//! An agent with no more CPU time than the manifests give it, while balancers ask, clients flood it, and its node is cordoned.
+//! An agent with the CPU limit of the manifests. Balancers ask it, clients flood it, and its node is
+//! cordoned.
 
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -13,15 +14,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// `limits.cpu` of manifests/base: 100m.
+/// The period and quota of `limits.cpu` in manifests/base: 100m.
 const PERIOD_US: u32 = 100_000;
 const QUOTA_US: u32 = 10_000;
 
 const FLOODING: usize = 64;
-/// Each asks twice a second, as HAProxy does with `inter 500`.
+/// The number of balancers. Each asks twice a second, as HAProxy does with `inter 500`.
 const BALANCERS: u32 = 10;
 const EVERY: Duration = Duration::from_millis(500);
-/// Not much of the flood, and often enough to see when the answer turns.
+/// The interval of the prober that watches for flips. It adds little to the flood and is short enough to time
+/// a flip.
 const FLIP_EVERY: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -30,7 +32,7 @@ pub(crate) struct Limited {
     pub(crate) flips: Flips,
 }
 
-/// Cordons and uncordons that often.
+/// Cordons and uncordons the node `times` times under load.
 pub(crate) fn measure(cluster: &Cluster, programs: Programs<'_>, times: u32) -> Result<Limited, Failure> {
     let agent = Peer::start(Kind::Nodegate, cluster, programs)?;
     let _group = Group::of(&agent)?;
@@ -52,7 +54,7 @@ pub(crate) fn measure(cluster: &Cluster, programs: Programs<'_>, times: u32) -> 
     })
 }
 
-/// Asks as fast as it is answered, and does not care what.
+/// Sends probes without a pause, and ignores the answers.
 fn flood(agent: &Peer, stop: &AtomicBool) {
     let mut prober = Prober::new(agent.address, Connections::New);
     while !stop.load(Ordering::Relaxed) {
@@ -73,7 +75,7 @@ fn ask(agent: &Peer, begin: Duration, stop: &AtomicBool) -> io::Result<Latencies
     Ok(latencies)
 }
 
-/// A group of processes with a limit of its own; it goes when dropped, after those in it.
+/// A cgroup with its own CPU limit. Drop moves its processes out and removes it.
 struct Group(PathBuf);
 
 impl Group {
@@ -100,7 +102,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A group can't be removed while somebody is in it: back to where all are.
+        // The kernel refuses to remove a cgroup with processes in it. They move to the parent cgroup.
         let parent = self.0.parent().map(|parent| parent.join("cgroup.procs"));
         let inside = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
         for pid in inside.lines() {

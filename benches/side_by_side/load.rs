@@ -1,5 +1,5 @@
-//! The load: the same for every peer. One blocking thread a client, so that the generator's own machinery is nothing but
-//! the kernel's.
+//! The load, the same for every peer. Each client is one blocking thread, so the generator adds no overhead
+//! but the kernel's.
 
 use crate::latencies::Latencies;
 use std::io::{self, Read, Write};
@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How probes come.
+/// The use of connections by the probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connections {
-    /// A connection each.
+    /// Each probe opens a connection.
     New,
-    /// A connection each, and in each head what `HAProxy` says of its server (`http-check send-state`): never the same.
+    /// Each probe opens a connection and sends the server state as HAProxy does (`http-check send-state`). No
+    /// two heads are equal.
     NewWithState,
-    /// All of a client's on one connection.
+    /// Each client sends all of its probes on one connection.
     Kept,
 }
 
@@ -28,30 +29,31 @@ impl Connections {
         }
     }
 
-    /// Whether each probe has a connection of its own.
+    /// Returns true if each probe opens its own connection.
     pub(crate) fn are_new(self) -> bool {
         self != Self::Kept
     }
 }
 
-/// What to send, and how.
+/// The load on one server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) address: SocketAddr,
     pub(crate) connections: Connections,
     pub(crate) clients: u32,
-    /// All clients' probes a second; without it each client asks again as soon as it has its answer.
+    /// The probes per second of all clients together. Without it, each client sends its next probe as soon as
+    /// it has an answer.
     pub(crate) rate: Option<u32>,
 }
 
-/// When to end.
+/// The end of a load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     After(Duration),
     Requests(u64),
 }
 
-/// What came of it.
+/// The results of a load.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) latencies: Latencies,
@@ -63,11 +65,11 @@ const CLOSING: &[u8] =
 const KEEPING: &[u8] =
     b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:25001\r\nUser-Agent: probe\r\nAccept: */*\r\n\r\n";
 
-/// Longer than any peer takes; who needs it has failed.
+/// A timeout longer than any peer takes. A probe that reaches it has failed.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Load {
-    /// Runs it.
+    /// Runs the load until `end`.
     pub(crate) fn run(self, end: End) -> io::Result<Outcome> {
         let started = Instant::now();
         let left = AtomicI64::new(match end {
@@ -109,9 +111,9 @@ impl Load {
     }
 }
 
-/// Waits until the probe of this number is due, and gives the moment from which its latency counts: when it was due if
-/// its client was still waiting for an earlier answer (which is the server's fault), or when its client woke up, if that
-/// was late (which is not).
+/// Waits until the probe of this number is due, and returns the moment from which its latency counts. For a
+/// client that was still waiting for an earlier answer, that is the due time, since the server caused the
+/// delay. For a client that woke up late, it is the time of waking, since the server did not cause that.
 fn wait_for_turn(started: Instant, number: u64, rate: u32) -> Instant {
     let due = started + Duration::from_nanos(number * 1_000_000_000 / u64::from(rate));
     let now = Instant::now();
@@ -138,7 +140,7 @@ impl Prober {
         Self { address, connections, kept: None, head, asked: 0, answer }
     }
 
-    /// Asks once; gives the status.
+    /// Sends one probe and returns the status code.
     pub(crate) fn probe(&mut self) -> io::Result<u16> {
         self.answer.clear();
         match self.connections {
@@ -174,7 +176,7 @@ impl Prober {
         status.and_then(|code| code.parse().ok()).ok_or_else(|| io::Error::other("no HTTP answer"))
     }
 
-    /// The last answer.
+    /// Returns the last answer.
     pub(crate) fn answer(&self) -> &[u8] {
         &self.answer
     }

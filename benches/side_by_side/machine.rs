@@ -1,9 +1,9 @@
-//! What the figures were measured on.
+//! The machine and the programs behind the figures.
 
 use nodegate_testbed::programs::system;
 use std::fs;
 
-/// Key and value, for the head of the tables.
+/// Returns keys and values for the head of the tables.
 pub(crate) fn describe() -> Vec<(&'static str, String)> {
     let cores =
         std::thread::available_parallelism().map_or_else(|_| "?".to_owned(), |cores| cores.to_string());
@@ -26,7 +26,8 @@ fn cpu() -> String {
     name.unwrap_or("unknown").to_owned()
 }
 
-/// The first word of a program's answer that has digits and dots: nginx says it on stderr.
+/// Returns the first word of the program's output that has digits and dots. nginx prints its version to
+/// stderr.
 fn version(program: &str, flag: &str) -> String {
     let output = system(program).arg(flag).output();
     let Ok(output) = output else { return "unknown".to_owned() };

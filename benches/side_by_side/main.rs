@@ -1,5 +1,5 @@
-//! nodegate beside nginx, HAProxy, the kernel's floor and a server that asks the API on every probe: one run, one
-//! machine, alternating.
+//! nodegate beside nginx, HAProxy, the kernel's floor and a server that asks the API on every probe. One run
+//! on one machine measures all of them alternately.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::expect_used,
@@ -42,8 +42,8 @@ use std::time::Duration;
 
 /// Measures nodegate beside other servers and prints tables, and a line for each budget.
 ///
-/// Ends with 1 if something could not be measured. A budget that is missed is a line of the output and not a failure:
-/// on a shared machine a single run may miss one by noise. --strict makes it one.
+/// Ends with 1 if something could not be measured. A budget that is missed is a line of the output and not a
+/// failure: on a shared machine a single run may miss one by noise. --strict makes it one.
 #[derive(Debug, Parser)]
 struct Args {
     /// A minute instead of ten; good for a look, not for a verdict.
@@ -90,10 +90,10 @@ enum Role {
     ApiGet { port: u16 },
 }
 
-/// As often as a prober can ask without filling a core.
+/// The shortest interval at which a prober does not fill a core.
 const FAST: Duration = Duration::from_micros(100);
 
-/// How much is measured.
+/// The amount of measurements.
 struct Plan {
     rounds: u32,
     each: Duration,
@@ -116,7 +116,7 @@ impl Plan {
         }
         let (settle, idle) = (Duration::from_secs(5), Duration::from_mins(1));
         let footprint = footprint::Plan { starts: 20, settle, idle, probes: 1_000_000 };
-        // Many short ones: neighbours in time are alike, and a median wants many.
+        // Many short rounds: the machine is similar in neighboring rounds, and a median needs many values.
         Self { rounds: 15, each: Duration::from_millis(700), traced: 2_000, flips: 300, footprint }
     }
 }
@@ -149,7 +149,7 @@ fn serve(role: Role) -> Result<(), Failure> {
     }
 }
 
-/// Measures everything; gives whether all budgets were met.
+/// Measures everything. Returns true if all budgets were met.
 fn compare(args: &Args) -> Result<bool, Failure> {
     let nodegate =
         args.nodegate.canonicalize().map_err(|error| format!("{}: {error}", args.nodegate.display()))?;
@@ -160,7 +160,7 @@ fn compare(args: &Args) -> Result<bool, Failure> {
     };
     let machine = machine::describe();
     pinning::pin();
-    // The clients of a crowded agent need more than the usual 1,024.
+    // The clients of a crowded agent need more descriptors than the usual 1,024.
     allow_descriptors(4 * footprint::CROWD as u64);
     let plan = Plan::of(args);
     let cluster = cluster::start()?;
@@ -200,7 +200,7 @@ fn compare(args: &Args) -> Result<bool, Failure> {
     publish(args, &results)
 }
 
-/// The results for programs, with what they mean for the budgets.
+/// The results as JSON, with their comparison with the budgets.
 #[derive(Serialize)]
 struct Judged<'a> {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! The servers that are compared, each a process of its own on the core for servers.
+//! The compared servers. Each is a process on the servers' core.
 
 use crate::cluster::{Cluster, NODE, kubeconfig_of_api_get};
 use crate::load::{Connections, Prober};
@@ -13,29 +13,29 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What nodegate answers for a node that is ready; the others answer a constant of the same size.
+/// nodegate's answer for a ready node. The other servers answer with a constant of the same size.
 pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Nodegate,
-    /// With nobody whose questions count, so that nothing is noted of who was told what.
+    /// nodegate without any known prober, so it notes no acknowledgements.
     Unnoted,
-    /// Another build of it: `--before`.
+    /// Another build of nodegate: `--before`.
     Before,
     Floor,
     KeptFloor,
     Nginx,
-    /// With a socket of its own for the one worker, and all connections that wait taken at once.
+    /// nginx with a socket of its own for the one worker, which accepts all waiting connections at once.
     NginxTuned,
     Haproxy,
-    /// A newer one: `--haproxy`.
+    /// A newer HAProxy: `--haproxy`.
     NewerHaproxy,
     Caddy,
     ApiGet,
 }
 
-/// The programs that are measured if somebody names them.
+/// The programs that the command line can name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Programs<'a> {
     pub(crate) nodegate: &'a Path,
@@ -58,7 +58,7 @@ impl Kind {
         Self::ApiGet,
     ];
 
-    /// Those that there is a program for.
+    /// Returns the kinds whose programs are available.
     pub(crate) fn of(programs: Programs<'_>) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |kind| match kind {
             Self::Before => programs.before.is_some(),
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// A running server; killed when dropped.
+/// A running server. Drop kills it.
 pub(crate) struct Peer {
     pub(crate) kind: Kind,
     pub(crate) address: SocketAddr,
@@ -105,7 +105,7 @@ impl Peer {
         Self::start_in(kind, cluster, programs, |command| command)
     }
 
-    /// The same under callgrind, which writes what it counts to files that begin with `out`.
+    /// Starts a server under callgrind, which writes its counts to files whose names begin with `out`.
     pub(crate) fn start_counted(
         kind: Kind,
         cluster: &Cluster,
@@ -116,7 +116,7 @@ impl Peer {
             let mut counted = pinning::on_server_core(Path::new("valgrind"));
             counted.args(["-q", "--tool=callgrind"]).arg(format!("--callgrind-out-file={}", out.display()));
             let words = std::iter::once(command.get_program()).chain(command.get_args());
-            // Without the choice of a core, which has been made.
+            // The command that chooses the core is left out: `counted` already has it.
             counted.args(words.skip(pinning::words_in_front()));
             for (name, value) in command.get_envs() {
                 if let Some(value) = value {
@@ -171,7 +171,7 @@ impl Peer {
         Ok(Self { kind, address: (Ipv4Addr::LOCALHOST, port).into(), child })
     }
 
-    /// Starts an agent and gives it with the time from its start to its first answer that is not stale.
+    /// Starts an agent. Returns it with the time from its start to its first answer that is not stale.
     pub(crate) fn first_answer(cluster: &Cluster, nodegate: &Path) -> io::Result<(Self, Duration)> {
         let port = ports::free();
         let started = Instant::now();
@@ -211,13 +211,13 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended by itself, and there is nothing to do about either.
+        // The server may have ended by itself. Errors have no consequence here.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// RFC 5737: an address that is for documents alone.
+/// An address from the documentation range of RFC 5737, which no client has.
 const NOBODY: &str = "192.0.2.1/32";
 
 fn agent(nodegate: &Path, cluster: &Cluster, port: u16) -> Command {
@@ -231,14 +231,15 @@ fn agent(nodegate: &Path, cluster: &Cluster, port: u16) -> Command {
     command
 }
 
-/// This program in another role.
+/// Returns a command that runs this program in another role.
 fn own(role: &str, port: u16) -> io::Result<Command> {
     let mut command = pinning::on_server_core(&env::current_exe()?);
     command.arg(role).arg(port.to_string());
     Ok(command)
 }
 
-/// As Debian's, but for one process instead of a master and its workers: nodegate accepts on one thread, too.
+/// Returns nginx with Debian's configuration, but with one process instead of a master and its workers.
+/// nodegate accepts on one thread, too.
 fn nginx(dir: &Path, port: u16, listen: &str, events: &str) -> io::Result<Command> {
     std::fs::create_dir_all(dir)?;
     let config = dir.join("nginx.conf");
@@ -276,7 +277,7 @@ fn haproxy(dir: &Path, program: &Path, port: u16) -> io::Result<Command> {
     Ok(command)
 }
 
-/// One thread of Go, as the others have one.
+/// Returns Caddy with one thread of Go, since the other servers have one thread.
 fn caddy(dir: &Path, port: u16) -> io::Result<Command> {
     let config = dir.join("Caddyfile");
     std::fs::write(

@@ -1,18 +1,20 @@
-//! Servers on the first core, clients and the simulated API on the second, so that no scheduler's choice is measured.
+//! CPU pinning. Servers run on the first core, clients and the simulated API on the second, so that the
+//! scheduler's choices do not change the results.
 
 use nodegate_testbed::programs::system;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::Path;
 use std::process::Command;
 
-/// The servers' and the clients': the first two that we may use.
+/// Returns the servers' core and the clients' core: the first two cores that this process may use.
 fn cores() -> Option<(usize, usize)> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
     Some((cores.next()?, cores.next()?))
 }
 
-/// Keeps this process, and what it starts from now on, off the servers' core; does nothing if there is only one.
+/// Keeps this process and its later child processes off the servers' core. Does nothing if there is only one
+/// core.
 pub(crate) fn pin() {
     let Some((server, client)) = cores() else { return };
     let mut set = CpuSet::new();
@@ -24,7 +26,7 @@ pub(crate) fn pin() {
 
 static SERVER_CORE: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
 
-/// A command that runs on the servers' core.
+/// Returns a command that runs on the servers' core.
 pub(crate) fn on_server_core(program: &Path) -> Command {
     let Some(core) = SERVER_CORE.get() else { return system(program) };
     let mut taskset = system("taskset");
@@ -32,7 +34,7 @@ pub(crate) fn on_server_core(program: &Path) -> Command {
     taskset
 }
 
-/// How many words of such a command are in front of the program.
+/// Returns the number of words in front of the program in such a command.
 pub(crate) fn words_in_front() -> usize {
     if SERVER_CORE.get().is_some() { 3 } else { 0 }
 }

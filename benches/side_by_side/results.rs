@@ -1,4 +1,4 @@
-//! Everything that was measured, for people and for programs.
+//! All results, for people and for programs.
 
 use crate::flips::Flips;
 use crate::footprint::{CROWD, Footprint};
@@ -12,30 +12,31 @@ use crate::syscalls::Calls;
 use serde_json::{Value, json};
 use std::fmt::{self, Write as _};
 
-/// Of one run.
+/// The results of one run.
 pub(crate) struct Results {
     pub(crate) machine: Vec<(&'static str, String)>,
     pub(crate) rounds: Rounds,
     pub(crate) syscalls: Vec<(Way, Kind, Calls)>,
-    /// Outside of the kernel.
+    /// The instructions outside of the kernel.
     pub(crate) instructions: Vec<Instructions>,
     pub(crate) instructions_per_flip: Vec<(Kind, f64)>,
-    /// On new and on kept connections.
+    /// The allocations per request on new and on kept connections.
     pub(crate) allocations: (f64, f64),
-    /// Seen by a prober that asks a thousand times a second.
+    /// The flips seen by a prober that asks a thousand times a second.
     pub(crate) flips: Flips,
-    /// Seen by one that asks as often as it can without filling a core: what its own waiting adds is small.
+    /// The flips seen by a prober that asks as often as it can without filling a core. Its own waiting adds
+    /// little.
     pub(crate) fast_flips: Flips,
-    /// The same of the other build, if there is one.
+    /// The same flips for the other build, if there is one.
     pub(crate) fast_flips_before: Option<Flips>,
-    /// Under the manifests' limit of CPU time; `None` where a process can't be limited.
+    /// The results under the manifests' CPU limit; `None` if this machine can't limit a process.
     pub(crate) limited: Option<Limited>,
     pub(crate) footprint: Footprint,
     pub(crate) binary: u64,
 }
 
 impl Results {
-    /// nodegate's CPU time a request against that of another.
+    /// Returns nodegate's CPU time per request divided by that of another server.
     pub(crate) fn cpu_ratio(&self, way: Way, other: Kind) -> f64 {
         let cells = (self.rounds.cell(Kind::Nodegate, way), self.rounds.cell(other, way));
         if let (Some(ours), Some(theirs)) = cells { ours.cpu_ratio(theirs) } else { f64::NAN }
@@ -51,7 +52,7 @@ impl Results {
         self.syscalls.iter().find(|(w, k, _)| (*w, *k) == (way, kind)).map(|(_, _, calls)| calls)
     }
 
-    /// For programs.
+    /// Returns the results for programs.
     pub(crate) fn json(&self) -> Value {
         let cells = self.rounds.0.iter().map(|cell| {
             json!({
@@ -94,7 +95,7 @@ fn quantiles(latencies: &Latencies) -> Value {
     })
 }
 
-/// For people: the tables of docs/performance.md.
+/// Prints the results for people: the tables of docs/performance.md.
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let machine = self.machine.iter().map(|(key, value)| format!("{key} {value}"));

@@ -1,4 +1,5 @@
-//! Rounds over all peers and all ways to ask, alternating, so that what else the machine does hits all alike.
+//! Rounds over all peers and all kinds of load. The rounds alternate, so other work of the machine affects
+//! all peers alike.
 
 use crate::failure::Failure;
 use crate::latencies::{Latencies, median};
@@ -9,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::time::Duration;
 
-/// A way to ask.
+/// One kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) connections: Connections,
@@ -17,8 +18,8 @@ pub(crate) struct Way {
     pub(crate) rate: Option<u32>,
 }
 
-/// A thousand a second is what a few hundred balancers with a few checks each send. More clients than are busy at a
-/// time, so that a slow answer delays no other probe.
+/// The rate of a few hundred balancers with a few checks each. There are more clients than are ever busy at a
+/// time, so a slow answer delays no other probe.
 const PACED: u32 = 1000;
 
 impl Way {
@@ -46,16 +47,16 @@ impl Way {
     }
 }
 
-/// What one peer did in one way, over all rounds.
+/// The measurements of one peer under one kind of load, over all rounds.
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) way: Way,
     pub(crate) kind: Kind,
-    /// CPU microseconds a request, by round.
+    /// CPU microseconds per request, by round.
     pub(crate) cpu: Vec<f64>,
-    /// Requests a second, by round.
+    /// Requests per second, by round.
     pub(crate) per_second: Vec<f64>,
-    /// Of all rounds.
+    /// The latencies of all rounds.
     pub(crate) latencies: Latencies,
 }
 
@@ -68,7 +69,7 @@ impl Cell {
         median(&self.per_second)
     }
 
-    /// The median of the rounds' ratios of CPU time: what disturbs a round disturbs both.
+    /// Returns the median of the rounds' ratios of CPU time. A disturbance of a round affects both peers.
     pub(crate) fn cpu_ratio(&self, other: &Self) -> f64 {
         let ratios: Vec<f64> = self.cpu.iter().zip(&other.cpu).map(|(ours, theirs)| ours / theirs).collect();
         median(&ratios)
@@ -80,9 +81,12 @@ impl Cell {
 pub(crate) struct Rounds(pub(crate) Vec<Cell>);
 
 impl Rounds {
-    /// Runs all of them, each with peers started anew: by where its memory happens to lie, a process costs some per cent more or
-    /// less than the next of its kind, for all its life. Their order is another each time, since who comes after a peer that leaves
-    /// the machine idle costs some per cent more, too. `each` is the time for one peer and one way. Gives the last peers, too.
+    /// Runs all rounds and returns the cells and the last peers. `each` is the time for one peer and one kind
+    /// of load.
+    ///
+    /// Each round starts new peers: a process costs a few per cent more or less than another of its kind for
+    /// its whole life, depending on the place of its memory. Each round has another order: a peer that runs
+    /// after a peer that leaves the machine idle costs a few per cent more, too.
     pub(crate) fn run(
         start: impl Fn() -> io::Result<Vec<Peer>>,
         rounds: u32,
@@ -109,7 +113,7 @@ impl Rounds {
     }
 }
 
-/// The cells way by way, and those of each way in an order that depends on the round.
+/// Returns the cells, one kind of load after the other. The order within a kind depends on the round.
 fn in_other_order(cells: &mut [Cell], round: u32) -> Vec<&mut Cell> {
     let mut cells: Vec<_> = cells.iter_mut().enumerate().collect();
     cells.sort_by_cached_key(|(number, cell)| {
@@ -121,7 +125,7 @@ fn in_other_order(cells: &mut [Cell], round: u32) -> Vec<&mut Cell> {
 }
 
 impl Cell {
-    /// Empty ones.
+    /// Returns an empty cell for each peer and each kind of load that it serves.
     fn all(peers: &[Peer]) -> Vec<Self> {
         let serving = |way: Way| peers.iter().filter(move |peer| peer.kind.serves(way.connections));
         let empty = |way, kind| {

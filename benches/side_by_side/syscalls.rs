@@ -1,4 +1,5 @@
-//! System calls a request, counted by strace in a run of their own: it makes servers several times slower.
+//! System calls per request, counted by strace. The count has its own run, since strace makes servers several
+//! times slower.
 
 use crate::failure::Failure;
 use crate::load::End;
@@ -10,10 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Calls a request, by name.
+/// Calls per request, by name.
 pub(crate) type Calls = BTreeMap<String, f64>;
 
-/// Counts while so many requests are sent.
+/// Counts the system calls of the server during `requests` requests.
 pub(crate) fn count(peer: &Peer, way: Way, requests: u32, dir: &Path) -> Result<Calls, Failure> {
     let file = dir.join("strace");
     let mut strace = Command::new("strace")
@@ -26,7 +27,7 @@ pub(crate) fn count(peer: &Peer, way: Way, requests: u32, dir: &Path) -> Result<
         .map_err(|error| format!("can't start strace: {error}"))?;
     let counted = wait_until_attached(&mut strace, peer.pid())
         .and_then(|()| Ok(way.load(peer).run(End::Requests(requests.into()))?));
-    // On an interrupt it lets go of the server and writes what it counted.
+    // On an interrupt, strace detaches from the server and writes its counts.
     Command::new("kill").args(["-INT", &strace.id().to_string()]).status()?;
     strace.wait()?;
     counted?;
@@ -53,7 +54,7 @@ fn wait_until_attached(strace: &mut Child, pid: u32) -> Result<(), Failure> {
     Err("strace can't attach: it needs root or CAP_SYS_PTRACE".into())
 }
 
-/// Lines of `name calls`, between rules of dashes.
+/// Parses lines of `name calls` between rules of dashes.
 fn parse(table: &str, requests: u32) -> Calls {
     let lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let calls = lines.filter_map(|words| match words[..] {

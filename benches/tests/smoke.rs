@@ -1,4 +1,4 @@
-//! `make bench` works: a run that is far too short to mean anything.
+//! A test that `make bench` works. The run is far too short for meaningful figures.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 use std::path::Path;

@@ -14,22 +14,20 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How many log lines are kept, to be shown if the agent dies.
+/// The number of log lines that the demo keeps, to show them if the agent dies.
 const LOG_LINES: usize = 10;
-/// The end of a dead agent's log is there already.
+/// The time limit for reading the log of a dead agent, whose end has already been written.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What agents are to do.
+/// An order to all agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Run,
-    /// SIGTERM.
     Terminate,
-    /// SIGKILL.
     Kill,
 }
 
-/// How an agent ended, and what it said last.
+/// The end of an agent, with its last log lines.
 pub(crate) struct Death {
     node: &'static str,
     status: io::Result<ExitStatus>,
@@ -48,14 +46,14 @@ impl Death {
     }
 }
 
-/// How agents are started.
+/// The way to start agents.
 pub(crate) struct Launcher {
     binary: PathBuf,
     with_setpriv: bool,
 }
 
 impl Launcher {
-    /// The agent that was built together with this example.
+    /// Returns a launcher for the agent that was built together with this example.
     pub(crate) fn find() -> io::Result<Self> {
         let own = std::env::current_exe()?;
         let binary = own.parent().and_then(Path::parent).unwrap_or(Path::new(".")).join("nodegate");
@@ -63,7 +61,7 @@ impl Launcher {
             let text = format!("{} is missing: `cargo build --bin nodegate` builds it", binary.display());
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
-        // Not every setpriv knows it (BusyBox's does not), so it is tried.
+        // Not every setpriv supports this option (BusyBox's does not), so the demo tries it.
         let tried = std::process::Command::new("setpriv")
             .args(["--pdeathsig", "TERM", "true"])
             .stdin(Stdio::null())
@@ -72,12 +70,12 @@ impl Launcher {
         Ok(Self { binary, with_setpriv: tried.is_ok_and(|status| status.success()) })
     }
 
-    /// Where the programs are that were built.
+    /// Returns the directory of the built programs.
     pub(crate) fn directory(&self) -> Option<PathBuf> {
         self.binary.parent().map(Path::to_owned)
     }
 
-    /// A program that does not outlive the thread that starts it, where util-linux is there to arrange it.
+    /// Returns a command that does not outlive the thread that starts it, if util-linux is installed.
     pub(crate) fn command(&self, program: &Path) -> Command {
         if !self.with_setpriv {
             return Command::new(program);
@@ -87,14 +85,14 @@ impl Launcher {
         command
     }
 
-    /// Starts an agent. It does not outlive the thread that calls this, where util-linux is there to arrange it.
+    /// Starts an agent. It does not outlive the calling thread, if util-linux is installed.
     pub(crate) fn start(&self, node: DemoNode, kubeconfig: &Path, args: &[&str]) -> io::Result<Agent> {
         let mut command = self.command(&self.binary);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let address = node.agent();
         let mut child = command
             .args(args)
-            // Nothing of the caller's environment may set up the agent, above all no other cluster's credentials.
+            // No variable of the caller may configure the agent, above all no other cluster's credentials.
             .env_clear()
             .env("PATH", path)
             .env("NODE_NAME", node.name)
@@ -114,7 +112,7 @@ impl Launcher {
     }
 }
 
-/// The last lines that an agent writes until it ends.
+/// Returns the last lines that an agent writes before it ends.
 async fn last_lines(stderr: Option<ChildStderr>) -> VecDeque<String> {
     let mut last = VecDeque::new();
     let Some(stderr) = stderr else { return last };
@@ -153,7 +151,8 @@ impl Agent {
     }
 
     fn follow(&mut self, order: Order) {
-        // It is not reaped yet, so the id is still its own; and if it has just ended, there is nothing to do.
+        // The process is not reaped yet, so the id still belongs to it. If it has just ended, the signal has
+        // no effect.
         let signal = match order {
             Order::Run => return,
             Order::Terminate => Signal::TERM,

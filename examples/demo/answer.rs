@@ -1,14 +1,14 @@
-//! What an agent says of its node.
+//! An agent's answer about its node.
 
 use serde::Deserialize;
 
-/// The three states, and none.
+/// The three states, and no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Ready,
     Draining,
     NotReady,
-    /// No answer: the agent has not begun to listen, or is stopped.
+    /// No answer: the agent does not listen yet, or it is stopped.
     Silent,
 }
 
@@ -49,7 +49,7 @@ struct Check {
 impl Answer {
     pub(crate) const SILENT: Self = Self { verdict: Verdict::Silent, reason: None, stale: false };
 
-    /// Reads a body; what is no answer of an agent counts as none.
+    /// Parses a body. A body that is not an agent's answer counts as no answer.
     pub(crate) fn parse(body: &[u8]) -> Self {
         let Ok(body) = serde_json::from_slice::<Body>(body) else { return Self::SILENT };
         let verdict = match body.status.as_str() {
@@ -63,7 +63,7 @@ impl Answer {
         Self { verdict, reason, stale }
     }
 
-    /// A fresh answer with this verdict and reason.
+    /// Returns true if the answer is fresh and has this verdict and reason.
     pub(crate) fn is(&self, verdict: Verdict, reason: Option<&str>) -> bool {
         !self.stale && self.verdict == verdict && self.reason.as_deref() == reason
     }

@@ -1,4 +1,4 @@
-//! What HAProxy adds: the balancers, their clients, and a line a second that shows them.
+//! The part of the demo with HAProxy: the balancers, their clients, and a line per second that shows them.
 
 use crate::agent::Launcher;
 use crate::haproxy::{self, Haproxy, Server};
@@ -33,12 +33,12 @@ impl Balancer {
         Ok(Self { haproxies, traffic, view: spawn(view.run()).abort_handle() })
     }
 
-    /// What came of the requests so far; it goes on counting.
+    /// Returns the live counters of the requests.
     pub(crate) fn tally(&self) -> Tally {
         self.traffic.tally.clone()
     }
 
-    /// Waits for a `HAProxy` to end, which nobody has asked for.
+    /// Waits until one of the `HAProxy` processes ends by itself, and returns the reason.
     pub(crate) async fn death(&mut self) -> String {
         let [first, second] = &mut self.haproxies;
         let death = tokio::select! {
@@ -51,7 +51,7 @@ impl Balancer {
         }
     }
 
-    /// Ends it all, and says what came of the requests: whether none of them was lost.
+    /// Ends the clients and the balancers, and shows the results. Returns true if no request was lost.
     pub(crate) async fn stop(self, screen: &Screen) -> bool {
         self.view.abort();
         let counts = self.traffic.stop().await;
@@ -71,7 +71,7 @@ impl Balancer {
     }
 }
 
-/// Shows what each node gets, as the `HAProxy`s see the nodes.
+/// The line with the traffic of each node and the nodes' states in the `HAProxy` processes.
 struct View {
     nodes: [&'static str; 3],
     sockets: Vec<PathBuf>,
@@ -93,7 +93,8 @@ impl View {
         }
     }
 
-    /// All sessions together; the words of both where they differ.
+    /// Returns the servers with the sessions of both processes added up, and with both states where they
+    /// differ.
     async fn servers(&self) -> HashMap<String, Server> {
         let mut all: HashMap<String, Server> = HashMap::new();
         for socket in &self.sockets {

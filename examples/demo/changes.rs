@@ -1,4 +1,4 @@
-//! When the API server stored what matters of a node.
+//! The times at which the API server stored the relevant changes of a node.
 
 use nodegate_kube_sim::Sim;
 use serde_json::Value;
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the store is looked at. A change is taken to be as old as the look before, so a latency comes out too long
-/// by up to this, and never too short.
+/// The interval of looks at the store. A change counts as old as the look before it. A latency can be too
+/// long by up to this interval, and is never too short.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The newest change of each node that no answer has shown yet; clones are the same.
+/// The newest change of each node that no answer has shown yet. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Changes(Arc<Mutex<HashMap<&'static str, Change>>>);
 
@@ -22,12 +22,12 @@ struct Change {
 }
 
 impl Changes {
-    /// Follows the store from now on, to the end of the process. It looks at the store rather than at a watch, so that
-    /// no fault of the API server hides a change from it.
+    /// Follows the store from now on, to the end of the process. It reads the store rather than a watch, so
+    /// that no fault of the API server hides a change.
     pub(crate) fn follow(sim: Sim, nodes: Vec<&'static str>) -> io::Result<Self> {
         let changes = Self::default();
         let writer = changes.clone();
-        // Not a task: it would take its turn behind the ones that tell the agents.
+        // This is a thread, since a task could wait behind the tasks that send events to the agents.
         thread::Builder::new().name("changes".to_owned()).spawn(move || writer.run(&sim, &nodes))?;
         Ok(changes)
     }
@@ -60,16 +60,18 @@ impl Changes {
         }
     }
 
-    /// When the change was stored that an answer shows now; each change is shown once.
+    /// Returns the time at which the change behind the current answer was stored. Each change is returned
+    /// once.
     pub(crate) fn shown(&self, node: &str) -> Option<Instant> {
         self.lock().get_mut(node)?.stored.take()
     }
 }
 
-/// A JSON pointer, in which a slash is `~1`.
+/// A JSON pointer, in which `~1` is a slash.
 const EXCLUDED: &str = "/metadata/labels/node.kubernetes.io~1exclude-from-external-load-balancers";
 
-/// What of a Node can change the answer. Heartbeats and the taint that follows a cordon can't.
+/// Returns the parts of a Node that can change the answer. Heartbeats and the taint that follows a cordon
+/// can't.
 fn matters(node: &Value) -> Vec<Value> {
     let ready = list(node, "/status/conditions").filter(|condition| text(condition, "type") == "Ready");
     let ready = ready.flat_map(|condition| ["status", "reason"].map(|key| text(condition, key).into()));

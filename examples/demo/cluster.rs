@@ -12,14 +12,14 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const AGENT_TOKEN: &str = "demo-agent";
-/// The tour's stale-after is a third of the default, and so is the time between heartbeats; otherwise every agent would
-/// have to ask the API server between any two of them.
+/// The interval of Lease renewals in the tour. The tour's stale-after is a third of the default, so this
+/// interval is, too. Otherwise every agent would have to ask the API server between any two renewals.
 const TOUR_LEASE_INTERVAL: Duration = Duration::from_secs(3);
 
 pub(crate) struct Cluster {
     pub(crate) sim: Sim,
     pub(crate) changes: Changes,
-    /// Private to the user; gone with this.
+    /// A directory with access for the user only. Drop removes it.
     dir: TempDir,
 }
 
@@ -44,7 +44,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The administrator's.
+    /// Returns the path of the administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }
@@ -57,7 +57,7 @@ impl Cluster {
         self.dir.path()
     }
 
-    /// Ends it and removes its files.
+    /// Ends the cluster and removes its files.
     pub(crate) async fn stop(self) -> io::Result<()> {
         self.sim.shutdown().await;
         self.dir.close()

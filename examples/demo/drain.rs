@@ -1,4 +1,4 @@
-//! The loop of a drain, live: who has been told, what is left open, which pods are left, what was lost.
+//! The live view of a drain: acknowledgements of balancers, open sessions, remaining pods, lost requests.
 
 use crate::answer::Verdict;
 use crate::fleet::ObservedAgent;
@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Quicker than anything that is shown.
+/// The interval of looks, shorter than anything that is shown.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Balancers that have not been told go on sending for a second or two.
+/// The time after which no balancer sends new requests: a balancer without an acknowledgement continues for a
+/// second or two.
 const SETTLED: Duration = Duration::from_secs(3);
 
-/// Follows all nodes; ends when dropped.
+/// The tasks that follow all nodes. Drop ends them.
 pub(crate) struct Drains(#[expect(dead_code, reason = "held so that they run")] JoinSet<()>);
 
 impl Drains {
@@ -48,7 +49,7 @@ struct View {
     screen: Screen,
 }
 
-/// What was last shown of a drain.
+/// The last shown state of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Shown {
     told: Option<(usize, usize)>,
@@ -89,7 +90,7 @@ impl View {
             return;
         };
         if status.verdict == Some(Said::Ready) {
-            // It is over, and has not been noticed here yet.
+            // The drain is over, but this task has not noticed it yet.
             return;
         }
         let (told, of) = status.told_of();
@@ -106,7 +107,7 @@ impl View {
         self.pods(shown, began, before);
     }
 
-    /// When the last pod has been evicted, and what that cost.
+    /// Shows the eviction of the last pod, and later the lost requests.
     fn pods(&self, shown: &mut Shown, began: Instant, before: &Counts) {
         match shown.evicted {
             None if self.pods.count(self.agent.node.name) == 0 => {
@@ -125,12 +126,12 @@ impl View {
         }
     }
 
-    /// The first number, and the end.
+    /// Shows the first number of sessions, and the end of the last one.
     fn sessions(&self, shown: &mut Shown, began: Instant, sessions: Option<u64>) {
         match (shown.sessions, sessions) {
             (None, Some(now)) => self.say(began, &format!("{now} sessions are open")),
             (Some(1..), Some(0)) => self.say(began, "no session is left"),
-            // New ones would come through a balancer that has not been told.
+            // New sessions would come through a balancer that has not acknowledged the drain.
             (Some(0), Some(now @ 1..)) => self.say(began, &format!("{now} sessions again")),
             _ => {}
         }

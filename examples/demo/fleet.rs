@@ -1,4 +1,4 @@
-//! All agents and what their answers show.
+//! All agents and their observed answers.
 
 use crate::agent::{Death, Launcher, Order};
 use crate::cluster::Cluster;
@@ -13,15 +13,15 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// An agent gives requests in flight 5 s; one that takes longer to end hangs.
+/// The time limit for an agent's end. An agent gives requests in flight 5 s; one that takes longer hangs.
 const STOP_PATIENCE: Duration = Duration::from_secs(7);
 
-/// Why the demo ends.
+/// The reason for the end of the demo.
 pub(crate) enum Ended {
-    /// By a signal, or because nobody reads any more.
+    /// A signal, or a closed output.
     Asked,
     Died(Death),
-    /// The balancer.
+    /// The end of a balancer.
     Lost(String),
     Played {
         passed: bool,
@@ -43,7 +43,8 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// Starts an agent for each node, and probes it. On an error, those already started are killed.
+    /// Starts an agent for each node, and probes it. In case of an error, it kills the agents that already
+    /// run.
     pub(crate) fn start(
         nodes: &[DemoNode],
         cluster: &Cluster,
@@ -66,11 +67,12 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Waits for an agent that ends without having been asked to.
+    /// Waits for an agent that ends by itself.
     pub(crate) async fn death(&mut self) -> Death {
         match self.processes.join_next().await {
             Some(Ok(death)) => death,
-            // A task that panicked has said so, and its agent was killed; there is always one.
+            // A task that panicked has reported it, and its agent was killed. There is always at least one
+            // task.
             Some(Err(_)) | None => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! Notices what changes in one agent's answers.
+//! The changes in one agent's answers.
 
 use crate::answer::{Answer, Verdict};
 use crate::changes::Changes;
@@ -6,7 +6,7 @@ use crate::screen::Screen;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The present answer of an agent, since when it is given, and how long after its cause that was.
+/// The current answer of an agent, its start, and its delay after its cause.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) answer: Answer,
@@ -14,7 +14,7 @@ pub(crate) struct Seen {
     pub(crate) latency: Option<Duration>,
 }
 
-/// Shows flips and keeps what is [`Seen`].
+/// Shows flips, and publishes each new answer as [`Seen`].
 pub(crate) struct Flips {
     node: &'static str,
     changes: Changes,
@@ -32,13 +32,13 @@ impl Flips {
         self.seen.subscribe()
     }
 
-    /// Takes the next answer, complete at that moment.
+    /// Processes the next answer, which was complete at this time.
     pub(crate) fn take(&self, answer: Answer, at: Instant) {
         let before = self.seen.borrow().answer.clone();
         if answer == before {
             return;
         }
-        // What a stale cache says, and an agent that begins to answer, has no cause in the API server.
+        // The answers from a stale cache, and the first answer of an agent, have no cause in the API server.
         let caused = !answer.stale && answer.verdict != Verdict::Silent;
         let stored = if caused { self.changes.shown(self.node) } else { None };
         let stored = stored.filter(|_| before.verdict != Verdict::Silent);

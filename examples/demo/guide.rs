@@ -1,4 +1,4 @@
-//! What a person reads before anything happens.
+//! The introduction at the start of the demo.
 
 use crate::agent::Launcher;
 use crate::cluster::Cluster;
@@ -10,7 +10,7 @@ use crate::screen::Screen;
 use crate::tour;
 use crate::traffic::Traffic;
 
-/// Says what runs, what to type, and what the lines below will mean.
+/// Explains the running programs, the commands to type, and the meaning of the lines below.
 pub(crate) async fn show(
     screen: &Screen,
     cluster: &Cluster,

@@ -1,4 +1,5 @@
-//! Two real `HAProxy`s in front of the nodes, set up as docs/load-balancers.md says, but for the addresses.
+//! Two real `HAProxy` processes in front of the nodes, with the configuration of docs/load-balancers.md
+//! except for the addresses.
 
 use crate::agent::Launcher;
 use crate::node::{DemoNode, Network};
@@ -15,10 +16,10 @@ use tokio::process::Child;
 use tokio::time::{sleep, timeout};
 
 const DOCUMENTED: &str = include_str!("../../docs/load-balancers/haproxy/agent-check.cfg");
-/// What its last part begins with.
+/// The first words of its last part.
 const LAST_RESORT: &str = "# When no node is Ready";
 const PORT: u16 = 8080;
-/// Starting takes a few milliseconds.
+/// The time limit for a start, which takes a few milliseconds.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -27,37 +28,38 @@ pub(crate) struct Haproxy {
     socket: PathBuf,
 }
 
-/// What one thinks of a server.
+/// A server's state in one HAProxy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Server {
-    /// The word on the status page.
+    /// The status word on the status page.
     pub(crate) state: String,
     pub(crate) sessions: u64,
 }
 
-/// Where clients connect: each of the two has an address, as with DNS or ECMP in front.
+/// Returns the addresses for clients. Each of the two processes has one, as with DNS or ECMP in front.
 pub(crate) fn addresses(network: Network) -> [SocketAddr; 2] {
     network.balancers().map(|address| (address, PORT).into())
 }
 
-/// Debian keeps it out of a user's path.
+/// Returns a PATH with the directories of HAProxy. Debian keeps it out of a user's PATH.
 fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/sbin:/usr/local/sbin")
 }
 
-/// Whether there is one.
+/// Returns true if HAProxy is installed.
 pub(crate) fn is_installed() -> bool {
     let tried = Command::new("haproxy").env("PATH", path()).arg("-v").stdin(Stdio::null()).output();
     tried.is_ok_and(|output| output.status.success())
 }
 
-/// The documented configuration with the demo's addresses. Both ask from an address and with a name of their own.
+/// Returns the documented configuration with the demo's addresses. Each of the two processes probes from an
+/// address and with a name of its own.
 fn configuration(name: &str, address: Ipv4Addr, nodes: &[DemoNode], dir: &Path) -> String {
-    // Of three nodes one is out here, so there is no pool of last resort, which is what comes last.
+    // The last part is the pool of last resort. The demo omits it, since one of its three nodes is often out.
     let pool = DOCUMENTED.split(LAST_RESORT).next().unwrap_or_default();
     let kept = pool.lines().filter(|line| {
-        // Nothing is reloaded here.
+        // The demo never reloads HAProxy.
         !["#", "server ", "server-state-file", "load-server-state-from-file", "use_backend"]
             .iter()
             .any(|word| line.trim_start().starts_with(word))
@@ -82,7 +84,7 @@ fn socket(dir: &Path, name: &str) -> PathBuf {
 }
 
 impl Haproxy {
-    /// Starts both.
+    /// Starts both processes.
     pub(crate) async fn start_both(
         launcher: &Launcher,
         network: Network,
@@ -94,7 +96,7 @@ impl Haproxy {
         Ok([start("lb-1", first).await?, start("lb-2", second).await?])
     }
 
-    /// Starts one and waits until it answers.
+    /// Starts one process and waits until it answers.
     async fn start(
         launcher: &Launcher,
         name: &str,
@@ -124,17 +126,17 @@ impl Haproxy {
         Ok(haproxy)
     }
 
-    /// Waits for its end, which nobody has asked for.
+    /// Waits until the process ends by itself.
     pub(crate) async fn death(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Ends it.
+    /// Ends the process.
     pub(crate) async fn stop(mut self) {
         let _ = self.child.kill().await;
     }
 
-    /// Where it can be asked what it thinks.
+    /// Returns the path of the stats socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.socket.clone()
     }
@@ -149,7 +151,7 @@ fn missing(error: io::Error) -> io::Error {
     }
 }
 
-/// What a `HAProxy` thinks of each server.
+/// Returns the state of each server from the stats socket.
 pub(crate) async fn servers(socket: &Path) -> io::Result<HashMap<String, Server>> {
     let ask = async {
         let mut stream = UnixStream::connect(socket).await?;

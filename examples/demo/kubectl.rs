@@ -7,19 +7,20 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// A call takes a fraction of a second; on a loaded machine, some. A drain waits for balancers and pods.
+/// The time limit for a call. A call takes a fraction of a second, or some seconds on a loaded machine. A
+/// drain waits for balancers and pods.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// What to do without it.
+/// The advice for a user without kubectl.
 pub(crate) const INSTALL: &str = "install it with `apt-get install kubernetes-client` or as \
 https://kubernetes.io/docs/tasks/tools/ says";
 
-/// There is no kubectl that works.
+/// The error of a missing or broken kubectl.
 #[derive(Debug, thiserror::Error)]
 #[error("--tour needs kubectl, and it can't be run ({0}): {INSTALL}")]
 pub(crate) struct Missing(String);
 
-/// A kubectl that works.
+/// A working kubectl.
 pub(crate) struct Kubectl;
 
 impl Kubectl {
@@ -27,9 +28,10 @@ impl Kubectl {
         output(Command::new("kubectl").args(["version", "--client"])).await.map(|_| Self).map_err(Missing)
     }
 
-    /// Runs it on the cluster; gives what it said, good or bad.
+    /// Runs kubectl on the cluster. Returns its output in case of success, and its error otherwise.
     pub(crate) async fn run(&self, cluster: &Cluster, args: &[&str]) -> Result<String, String> {
-        // Its cache of what the API offers is kept by address, and this address is another cluster's tomorrow.
+        // kubectl caches discovery by the server's address, and another cluster may have the same address
+        // later.
         let cache = cluster.dir().join("kubectl-cache");
         let mut command = Command::new("kubectl");
         if let Some(plugins) = Launcher::find().ok().and_then(|launcher| launcher.directory()) {

@@ -1,7 +1,8 @@
-//! `make demo`: a simulated Kubernetes API with three nodes that can be reached, a real agent on each, pods that serve behind two
-//! real `HAProxy`s, and every flip and every drain live.
+//! `make demo`: a simulated Kubernetes API with three reachable nodes, a real agent on each, pods that serve
+//! behind two real `HAProxy` processes, and a live view of every flip and every drain.
 //!
-//! `--tour` plays a scripted minute instead of waiting for somebody to type, and checks what it shows.
+//! With `--tour`, the demo runs a script of one minute instead of waiting for commands, and checks the
+//! results.
 
 mod agent;
 mod answer;
@@ -40,7 +41,7 @@ use nodegate_settings::{BAD_SETTING, number, read};
 use std::error::Error;
 use std::process::ExitCode;
 
-/// Like a program that SIGINT ended: a tour that was not finished has shown nothing.
+/// The exit code of a program that SIGINT ended: an unfinished tour has shown nothing.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, Parser)]
@@ -64,13 +65,14 @@ EXIT CODES
   130  --tour was interrupted"
 )]
 struct Args {
-    /// Play a script: a cordon, a node not ready, a watch whose packets vanish, the API server killed and restarted and, with
-    /// HAProxy, a drain. Needs kubectl
+    /// Play a script: a cordon, a node not ready, a watch whose packets vanish, the API server killed and
+    /// restarted and, with HAProxy, a drain. Needs kubectl
     #[arg(long)]
     tour: bool,
 
-    /// Put two real HAProxy in front of the nodes and send traffic through them. That is done without this, too, if HAProxy is
-    /// installed; with it, one that is missing is an error. With --tour, a request that is lost is a step that failed
+    /// Put two real HAProxy in front of the nodes and send traffic through them. That is done without this,
+    /// too, if HAProxy is installed; with it, one that is missing is an error. With --tour, a request that is
+    /// lost is a step that failed
     #[arg(long)]
     haproxy: bool,
 
@@ -100,7 +102,7 @@ fn main() -> ExitCode {
 }
 
 fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    // Agents are told to die with the thread that started them, so that is the main thread: it lives to the end.
+    // An agent ends with the thread that started it. That is the main thread, which lives to the end.
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(args))
 }
 
@@ -164,7 +166,7 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     })
 }
 
-/// Waits for the end of a balancer, if there is one.
+/// Waits for the end of a balancer. Never returns without one.
 async fn death_of(balancer: Option<&mut Balancer>) -> String {
     match balancer {
         Some(balancer) => balancer.death().await,
@@ -172,7 +174,7 @@ async fn death_of(balancer: Option<&mut Balancer>) -> String {
     }
 }
 
-/// Plays the tour; without one, nothing happens by itself.
+/// Runs the tour. Without one, it never returns.
 async fn play(tour: Option<Tour<'_>>) -> bool {
     match tour {
         Some(tour) => tour.play().await,
@@ -180,7 +182,8 @@ async fn play(tour: Option<Tour<'_>>) -> bool {
     }
 }
 
-/// What all agents are told. The balancers are named, because the demo itself asks, too.
+/// Returns the arguments of all agents. The balancers are named as probers, because the demo itself probes,
+/// too.
 fn agent_args(network: Network, tour: bool) -> Vec<String> {
     let balancers = network.balancers().map(|address| address.to_string()).join(",");
     let mut args = vec![format!("--balancers={balancers}")];

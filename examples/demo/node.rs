@@ -1,27 +1,26 @@
-//! The nodes of the demo, and where what runs on them listens.
+//! The nodes of the demo, and the addresses of the programs on them.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-/// Where agents listen on every node, as in a cluster.
+/// The port of the agents on every node, as in a cluster.
 const AGENT_PORT: u16 = 25_001;
 const AGENT_CHECK_PORT: u16 = 25_002;
-/// The balancers' addresses in the demo's network, two that a CIDR names,
+/// The last numbers of the balancers' addresses; one CIDR contains both.
 const BALANCERS: [u8; 2] = [8, 9];
-/// the nodes',
+/// The names of the nodes with the last numbers of their addresses.
 const NODES: [(&str, u8); 3] = [("worker-1", 11), ("worker-2", 12), ("worker-3", 13)];
-/// and those that pods take in turn.
+/// The last numbers of the pods' addresses.
 const PODS: std::ops::RangeInclusive<u8> = 101..=250;
 
-/// A part of 127.0.0.0/8, where each address is this machine: what listens there can be reached, by nobody else.
+/// A part of 127.0.0.0/8. Each address is this machine, and no other machine can reach it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network {
     prefix: [u8; 3],
-    /// The nodes of a cluster would all have the same one; here they share a network namespace, in which sockets are counted by
-    /// port.
+    /// The port of the first node's ingress. In a real cluster all nodes have the same port. Here they share
+    /// a network namespace, in which sockets are counted by port.
     ingress_port: u16,
 }
 
-/// A node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DemoNode {
     pub(crate) name: &'static str,
@@ -29,7 +28,7 @@ pub(crate) struct DemoNode {
     pub(crate) ingress_port: u16,
 }
 
-/// An address can't be had.
+/// The error of an address that is in use.
 #[derive(Debug, thiserror::Error)]
 #[error("{address} for {what} is not free ({reason}): is another demo or nodegate running?")]
 pub(crate) struct Taken {
@@ -39,7 +38,7 @@ pub(crate) struct Taken {
 }
 
 impl Network {
-    /// By its first three numbers, such as `127.0.0`.
+    /// Parses the first three numbers, such as `127.0.0`.
     pub(crate) fn parse(prefix: &str, ingress_port: u16) -> Option<Self> {
         let numbers: Vec<u8> = prefix.split('.').map(|number| number.parse().ok()).collect::<Option<_>>()?;
         let prefix: [u8; 3] = numbers.try_into().ok()?;
@@ -60,12 +59,12 @@ impl Network {
         })
     }
 
-    /// The balancers' addresses: one for each HAProxy.
+    /// Returns the balancers' addresses: one for each HAProxy.
     pub(crate) fn balancers(self) -> [Ipv4Addr; 2] {
         BALANCERS.map(|last| self.address(last))
     }
 
-    /// The addresses of pods, over and over.
+    /// Returns the addresses for pods, repeated without end.
     pub(crate) fn pods(self) -> impl Iterator<Item = Ipv4Addr> {
         PODS.cycle().map(move |last| self.address(last))
     }
@@ -76,19 +75,19 @@ impl DemoNode {
         (self.address, AGENT_PORT).into()
     }
 
-    /// Where the agent answers `HAProxy`'s agent-check.
+    /// Returns the agent's address for `HAProxy`'s agent-check.
     pub(crate) fn agent_check(self) -> SocketAddr {
         (self.address, AGENT_CHECK_PORT).into()
     }
 
-    /// Where its ingress listens, on the host's network.
+    /// Returns the address of the node's ingress, on the host's network.
     pub(crate) fn ingress(self) -> SocketAddr {
         (self.address, self.ingress_port).into()
     }
 }
 
-/// Whether nobody listens where the demo will. An agent can't tell: it shares its port, so that a new one can take over from
-/// an old one without a gap.
+/// Returns an error if another program listens at an address of the demo. An agent can't detect that: it
+/// shares its port, so that a new agent can take over from an old one without a gap.
 pub(crate) fn check_free(nodes: &[DemoNode]) -> Result<(), Taken> {
     for node in nodes {
         for (part, address) in

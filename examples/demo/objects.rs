@@ -1,4 +1,4 @@
-//! What the demo's cluster runs, as the API has it.
+//! The workloads of the demo's cluster, as API objects.
 
 use crate::node::DemoNode;
 use nodegate_kube_sim::{ApiStatus, Sim};
@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 const WEB: usize = 6;
 
-/// Gives the nodes their addresses, and makes the ingress, the pods behind it, and a budget for these.
+/// Sets the addresses of the nodes. Creates the ingress, the pods behind it, and a disruption budget for
+/// these.
 pub(crate) fn make(sim: &Sim, nodes: &[DemoNode]) -> Result<(), ApiStatus> {
     for node in nodes {
         let address = |kind: &str, address: String| json!({"type": kind, "address": address});

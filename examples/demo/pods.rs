@@ -1,7 +1,8 @@
-//! What runs in the demo's pods: real servers, which end when their pod does.
+//! The programs in the demo's pods: real servers, which end when their pod does.
 //!
-//! The pods `web` of a `ReplicaSet` say which node they are on. On each node a pod `ingress` of a `DaemonSet` listens on the host's
-//! network and passes on to those pods that are on its own node, as with `externalTrafficPolicy: Local`.
+//! The pods `web` of a `ReplicaSet` answer with the name of their node. On each node, a pod `ingress` of a
+//! `DaemonSet` listens on the host's network. It passes connections on to the pods of its own node, as with
+//! `externalTrafficPolicy: Local`.
 
 use crate::node::{DemoNode, Network};
 use crate::screen::Screen;
@@ -17,17 +18,17 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 const WEB_PORT: u16 = 8080;
-/// For how long a pod that is told to end takes connections that were on their way.
+/// The time for which an ending pod still accepts connections that were on their way.
 const LAST_CALL: Duration = Duration::from_millis(300);
-/// A client that takes longer to send its request is none of ours.
+/// The time limit for a client's request; the demo's clients are faster.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What asks for a large file; it comes in so many parts, at most,
+/// The path of a large file, which has a random number of parts out of `PARTS`.
 pub(crate) const LARGE: &str = "/large";
 const PARTS: std::ops::Range<u32> = 5..25;
-/// one at a time.
+/// The pause between two parts.
 const BETWEEN_PARTS: Duration = Duration::from_millis(200);
 
-/// The pods that serve now; clones are the same.
+/// The pods that serve now. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Pods {
     serving: Arc<Mutex<Serving>>,
@@ -36,7 +37,7 @@ pub(crate) struct Pods {
 }
 
 struct Serving {
-    /// By the pod's name: its node, and where it is.
+    /// The node and the address by the pod's name.
     pods: BTreeMap<String, (String, SocketAddr)>,
     addresses: Box<dyn Iterator<Item = Ipv4Addr> + Send>,
     turn: usize,
@@ -48,7 +49,7 @@ impl Pods {
         Self { serving: Arc::new(Mutex::new(serving)), nodes: network.nodes().into(), screen }
     }
 
-    /// What runs in each pod, by its label.
+    /// Returns the program of each pod, by its label.
     pub(crate) fn program(&self) -> PodProgram {
         let pods = self.clone();
         PodProgram::new(move |pod| {
@@ -67,12 +68,12 @@ impl Pods {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many pods serve on a node.
+    /// Returns the number of pods that serve on a node.
     pub(crate) fn count(&self, node: &str) -> usize {
         self.lock().pods.values().filter(|(on, _)| on == node).count()
     }
 
-    /// A pod that serves on this node: each in turn.
+    /// Returns a pod that serves on this node: each in turn.
     fn next(&self, node: &str) -> Option<SocketAddr> {
         let mut serving = self.lock();
         serving.turn = serving.turn.wrapping_add(1);
@@ -85,7 +86,7 @@ impl Pods {
             let address = self.lock().addresses.next().unwrap_or(Ipv4Addr::LOCALHOST);
             match TcpListener::bind((address, WEB_PORT)).await {
                 Ok(listener) => return listener,
-                // Somebody else has it.
+                // Another process has the address.
                 Err(_) => sleep(Duration::from_millis(10)).await,
             }
         }
@@ -103,7 +104,8 @@ impl Pods {
             () = serve(&listener, &mut requests, move |stream| answer(node.clone(), stream)) => {}
             () = pod.asked_to_end() => {}
         }
-        // Who has been sent here already is served, as with a preStop hook that sleeps; then it finishes what is under way.
+        // Connections that were already sent here are served, as with a preStop hook that sleeps. Then the
+        // pod finishes its open requests.
         self.lock().pods.remove(pod.name());
         self.screen.pod(pod.node(), &format!("pod {} is evicted", pod.name()));
         let node = pod.node().to_owned();
@@ -133,7 +135,7 @@ impl Pods {
         }
     }
 
-    /// Without a pod on this node there is nobody to pass on to: the client is turned away.
+    /// Passes a connection on to a pod of this node. Without one, it closes the connection.
     async fn pass(self, node: DemoNode, mut client: TcpStream) -> io::Result<()> {
         let Some(pod) = self.next(node.name) else { return Ok(()) };
         let mut pod = TcpStream::connect(pod).await?;
@@ -150,7 +152,7 @@ where
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     let answer = answer(stream);
-                    // What a client does to its connection is its own affair.
+                    // Errors of a client's connection are of no interest.
                     requests.spawn(async move { drop(answer.await) });
                 }
                 Err(_) => sleep(Duration::from_millis(10)).await,
@@ -160,7 +162,7 @@ where
     }
 }
 
-/// Says the node's name; behind some dots, one after the other, if the file is large.
+/// Answers with the node's name. For a large file, dots come first, one after the other.
 async fn answer(node: String, mut stream: TcpStream) -> io::Result<()> {
     let mut request = [0; 1024];
     // A balancer's own check connects and sends nothing.

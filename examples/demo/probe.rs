@@ -1,4 +1,4 @@
-//! Asks an agent as a load balancer does.
+//! Probes of an agent, as a load balancer sends them.
 
 use crate::answer::Answer;
 use crate::node::DemoNode;
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// How often an agent is asked.
+/// The interval of probes.
 pub(crate) const EVERY: Duration = Duration::from_millis(10);
-/// An agent that takes longer does not answer.
+/// The probe timeout.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// 200 for a draining node, so that the body says which of the three states it is.
+/// The path of a probe. A draining node answers 200, so the body must tell the three states apart.
 const PATH: &str = "/health?drain=200";
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -29,7 +29,7 @@ impl Connection {
         let stream = TcpStream::connect(node.agent()).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // Ends with the sender; what goes wrong on it is told to the request.
+        // The task ends with the sender. The request gets the connection's errors.
         tokio::spawn(connection);
         Ok(Self(sender))
     }
@@ -43,12 +43,12 @@ impl Connection {
     }
 }
 
-/// Asks once, on a connection of its own.
+/// Sends one GET on a new connection.
 pub(crate) async fn get(node: DemoNode, path: &str) -> Result<(u16, Bytes), Failure> {
     timeout(PATIENCE, async { Connection::open(node).await?.get(path).await }).await?
 }
 
-/// Asks forever, and gives each answer to `take` with the moment in which it was complete.
+/// Probes forever. Calls `take` with each answer and the time at which it was complete.
 pub(crate) async fn follow(node: DemoNode, mut take: impl FnMut(Answer, Instant)) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,4 +1,5 @@
-//! What a descheduler does in a cluster: a node that is back gets its share of the pods, which Kubernetes itself does not do.
+//! The work of a descheduler: a node that is back gets its share of the pods. Kubernetes itself does not do
+//! that.
 
 use crate::node::DemoNode;
 use nodegate_kube_sim::Sim;
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// So soon that the balancers have not yet been told that the node is back.
+/// The interval of looks. It is so short that pods move before the balancers know that the node is back.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const GRACE_SECONDS: u32 = 30;
 
@@ -30,7 +31,7 @@ pub(crate) async fn run(sim: Sim, nodes: [DemoNode; 3]) {
     }
 }
 
-/// The pods of the service there, unless they are on their way out.
+/// Returns the pods of the service on a node, except those that are ending.
 fn running_on(sim: &Sim, node: &str) -> Vec<Value> {
     let here = |pod: &Value| {
         let is = |pointer: &str, value: &str| pod.pointer(pointer).and_then(Value::as_str) == Some(value);
@@ -46,6 +47,6 @@ fn evict(sim: &Sim, mut pod: Value) {
         meta.insert("deletionTimestamp".to_owned(), json!(jiff::Timestamp::now().to_string()));
         meta.insert("deletionGracePeriodSeconds".to_owned(), json!(GRACE_SECONDS));
     }
-    // One that has gone meanwhile is no loss.
+    // The pod may be gone meanwhile, which is fine.
     let _ = sim.apply(pod);
 }

@@ -1,4 +1,4 @@
-//! What is written to stdout.
+//! The output on stdout.
 
 use crate::answer::{Answer, Verdict};
 use std::fmt::Display;
@@ -16,21 +16,21 @@ const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const CYAN: &str = "36";
 
-/// Writes lines; clones write to the same screen.
+/// The writer of lines. Clones write to the same screen.
 #[derive(Clone)]
 pub(crate) struct Screen {
     terminal: bool,
     colour: bool,
     closed: watch::Sender<bool>,
-    /// The line that is written anew each second, at the bottom of a terminal.
+    /// The line at the bottom of a terminal, which is rewritten each second.
     bottom: Arc<Mutex<String>>,
-    /// Whether the columns' names are above: what nodes do before that nobody has to see.
+    /// True if the column names have been shown. Flips before that are not shown.
     begun: Arc<AtomicBool>,
 }
 
-/// Clears the line that the cursor is in.
+/// The sequence that clears the line of the cursor.
 const CLEAR: &str = "\r\x1b[K";
-/// A line that is longer than the terminal does not break.
+/// The sequence that keeps a line longer than the terminal from wrapping.
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
@@ -47,16 +47,16 @@ impl Screen {
         }
     }
 
-    /// Returns when a line could not be written: the terminal is gone, or whoever read the pipe.
+    /// Returns when a line could not be written: the terminal or the reader of the pipe is gone.
     pub(crate) async fn closed(&self) {
-        // The sender is here, so it can't fail.
+        // The sender lives in `self`, so this can't fail.
         let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
     }
 
     pub(crate) fn line(&self, text: impl Display) {
         let mut out = stdout().lock();
         let bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
-        // Not println: it panics when nobody reads.
+        // `println!` would panic without a reader.
         let written = if bottom.is_empty() {
             writeln!(out, "{text}")
         } else {
@@ -67,7 +67,7 @@ impl Screen {
         }
     }
 
-    /// Shows a line that the next one of its kind takes the place of; in a pipe they follow each other.
+    /// Shows a line that replaces the last one of its kind. In a pipe, the lines follow each other.
     fn bottom_line(&self, text: &str) {
         if !self.terminal {
             return self.line(text);
@@ -80,7 +80,7 @@ impl Screen {
         }
     }
 
-    /// Leaves the line at the bottom as it is.
+    /// Keeps the current line at the bottom.
     pub(crate) fn keep_bottom_line(&self) {
         let kept = std::mem::take(&mut *self.bottom.lock().unwrap_or_else(PoisonError::into_inner));
         if !kept.is_empty() {
@@ -115,11 +115,11 @@ impl Screen {
             Verdict::NotReady => RED,
             Verdict::Silent => PLAIN,
         };
-        // Padded before it is painted: escape sequences have no width.
+        // The word is padded before it is colored, since escape sequences have no width.
         self.paint(colour, format!("{:<9}", verdict.word()))
     }
 
-    /// The names of the columns of [`Screen::flip`].
+    /// Shows the column names of [`Screen::flip`].
     pub(crate) fn header(&self) {
         let names =
             format!("{:<12}  {:<8}  {:<9}    {:<9}  {:<28}  latency", "time", "node", "from", "to", "reason");
@@ -127,9 +127,9 @@ impl Screen {
         self.begun.store(true, Ordering::Relaxed);
     }
 
-    /// A change of verdict or of its reason.
+    /// Shows a change of the verdict or of its reason.
     pub(crate) fn flip(&self, node: &str, from: &Answer, to: &Answer, latency: Option<Duration>) {
-        // Held from before the clock is read, so that the times of the lines ascend.
+        // The lock is taken before the clock is read, so that the times of the lines ascend.
         let _turn = stdout().lock();
         let latency = latency.map(millis).unwrap_or_default();
         let (from, verdict) = (self.verdict(from.verdict), self.verdict(to.verdict));
@@ -141,7 +141,7 @@ impl Screen {
         self.line(line.trim_end());
     }
 
-    /// What one node gets, and what the balancer thinks of it.
+    /// Returns the traffic of one node and its state in the balancers as text.
     pub(crate) fn share(&self, node: &str, rate: f64, state: &str, sessions: u64) -> String {
         let colour = match state {
             "UP" => GREEN,
@@ -151,19 +151,19 @@ impl Screen {
         format!("{node} {rate:>3.0}/s {sessions:>2} open {}", self.paint(colour, format!("{state:<6}")))
     }
 
-    /// A second of traffic.
+    /// Shows one second of traffic.
     pub(crate) fn traffic(&self, nodes: &str, lost: u64, total: u64) {
         let lost_of = format!("{lost} of {total} lost");
         let lost_of = if lost > 0 { self.paint(RED, lost_of) } else { lost_of };
         self.bottom_line(&format!("{}  {nodes}  {lost_of}", self.dim(clock())));
     }
 
-    /// Something that a pod of this node does.
+    /// Shows an event of a pod on this node.
     pub(crate) fn pod(&self, node: &str, what: &str) {
         self.of_node(node, &self.dim(what));
     }
 
-    /// A step of a drain.
+    /// Shows a step of a drain.
     pub(crate) fn drain(&self, node: &str, what: &str) {
         self.of_node(node, &self.paint(CYAN, what));
     }
@@ -176,7 +176,7 @@ impl Screen {
         self.line(format!("{}  {node}  {what}", self.dim(clock())));
     }
 
-    /// The beginning or end of an episode in which the cache can't be trusted.
+    /// Shows the start or the end of a time in which the cache is stale.
     pub(crate) fn stale(&self, node: &str, begins: bool) {
         let _turn = stdout().lock();
         let text = if begins {
@@ -188,12 +188,12 @@ impl Screen {
     }
 }
 
-/// Local time.
+/// Returns the local time.
 fn clock() -> String {
     jiff::Zoned::now().strftime("%H:%M:%S%.3f").to_string()
 }
 
-/// Milliseconds while they tell something, seconds from there on.
+/// Returns a time in milliseconds if it is short, and in seconds otherwise.
 pub(crate) fn millis(time: Duration) -> String {
     if time < Duration::from_secs(1) {
         format!("{:.1} ms", time.as_secs_f64() * 1e3)

@@ -3,7 +3,7 @@
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Ctrl-C, `kill`, and a terminal that closes.
+/// The signals of Ctrl-C, of `kill`, and of a closing terminal.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! One step of the tour: what is done, what is expected, what was seen.
+//! One step of the tour: actions, expectations, observations.
 
 use crate::answer::Answer;
 use crate::fleet::ObservedAgent;
@@ -8,13 +8,13 @@ use crate::screen::{Screen, millis};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout_at};
 
-/// Anything that has no bound of its own is seen by then, on the slowest machine.
+/// The bound of events without a bound of their own, long enough for the slowest machine.
 pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
-/// So that a person can read.
+/// A pause for the reader.
 const BREATH: Duration = Duration::from_millis(1_500);
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// What is waited for.
+/// The expected answer.
 pub(crate) struct Expectation<'a> {
     what: &'a str,
     status: u16,
@@ -36,32 +36,32 @@ impl<'a> Step<'a> {
         Self { screen, title: title.to_owned(), passed: true }
     }
 
-    /// Says what is done now.
+    /// Shows the next action.
     pub(crate) fn does(&self, what: &str) {
         self.screen.line(format!("  does     {what}"));
     }
 
-    /// Says what was seen.
+    /// Shows an observation.
     pub(crate) fn saw(&mut self, good: bool, what: &str) {
         self.passed &= good;
         self.screen.line(format!("  {} {what}", self.screen.mark(good)));
     }
 
-    /// A command that must work; its output is shown only if it does not.
+    /// Fails the step if a command has failed, and then shows its output.
     pub(crate) fn done(&mut self, result: Result<String, String>) {
         if let Err(error) = result {
             self.saw(false, &error);
         }
     }
 
-    /// Says what is expected within a time that runs from now on; `status` is that of a plain `/health`, without the
-    /// third state.
+    /// Shows an expectation with a time limit that starts now. `status` is that of a plain `/health`, without
+    /// the third state.
     pub(crate) fn expects<'b>(&self, what: &'b str, status: u16, bound: Duration) -> Expectation<'b> {
         self.screen.line(format!("  expects  {what}, /health {status}, within {} s", bound.as_secs()));
         Expectation { what, status, since: Instant::now(), bound }
     }
 
-    /// Waits until all of `agents` show what is expected.
+    /// Waits until all of `agents` show the expected answer.
     pub(crate) async fn sees(
         &mut self,
         expected: Expectation<'_>,
@@ -107,14 +107,15 @@ impl<'a> Step<'a> {
         self.saw(false, &format!("not seen in time: {node} says {word} ({})", answer.reason_or_dash()));
     }
 
-    /// Ends the step: its title, and whether it showed what it should.
+    /// Ends the step. Returns its title, and true if it passed.
     pub(crate) async fn end(self) -> (String, bool) {
         sleep(PAUSE).await;
         (self.title, self.passed)
     }
 }
 
-/// How long it took: from the stored change if that is known, else from when the step began to wait.
+/// Returns the time that a change took: since the stored change if that is known, otherwise since the start
+/// of the wait.
 fn took(seen: &Seen, since: Instant) -> Duration {
     seen.latency.filter(|_| seen.at >= since).unwrap_or_else(|| seen.at.saturating_duration_since(since))
 }

@@ -1,4 +1,4 @@
-//! The scripted minute.
+//! The scripted tour of one minute.
 
 use crate::answer::{Answer, Verdict};
 use crate::cluster::Cluster;
@@ -13,15 +13,18 @@ use nodegate_readiness::status::Status;
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
-/// What the tour's agents are started with.
+/// The arguments of the tour's agents.
 pub(crate) const AGENT_ARGS: &[&str] = &["--stale-after", "5s"];
-/// A cache is declared stale within stale-after + 1 s; one more for a loaded machine.
+/// The bound for a stale cache. An agent declares it stale within stale-after + 1 s; one more second is for a
+/// loaded machine.
 const STALE_BOUND: Duration = Duration::from_secs(5 + 1 + 1);
-/// A connection whose packets vanish is replaced within 6 s; one more for a loaded machine.
+/// The bound for vanished packets. An agent replaces such a connection within 6 s; one more second is for a
+/// loaded machine.
 const VANISHED_BOUND: Duration = Duration::from_secs(6 + 1);
-/// An agent listens for 90 s before it says who asks; the tour's other steps take one minute of these.
+/// The bound for known probers. An agent listens for 90 s before it knows them; the tour's other steps take
+/// one minute of these.
 const LISTENED_WITHIN: Duration = Duration::from_mins(3);
-/// How often the API server was asked anew for the node.
+/// The metric that counts the agent's relists of the node.
 const RESTARTS: &str = "nodegate_watch_restarts_total{resource=\"nodes\"";
 
 pub(crate) struct Tour<'a> {
@@ -29,17 +32,17 @@ pub(crate) struct Tour<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) agents: &'a [ObservedAgent],
     pub(crate) pods: &'a Pods,
-    /// What comes of the requests, if there are balancers.
+    /// The counters of the requests, if there are balancers.
     pub(crate) tally: Option<&'a Tally>,
     pub(crate) screen: &'a Screen,
 }
 
 impl<'a> Tour<'a> {
-    /// Plays all steps; says whether each showed what it should.
+    /// Runs all steps. Returns true if each of them passed.
     pub(crate) async fn play(&self) -> bool {
         let began = Instant::now();
-        // The vanished packets come before the outage: an agent that was without an API server moments ago waits for
-        // longer between two attempts than the bound on the former allows.
+        // The vanished packets come before the outage. Shortly after an outage, an agent waits longer between
+        // two attempts than the bound for vanished packets allows.
         let mut steps = vec![
             self.all_ready().await,
             self.cordon().await,
@@ -117,7 +120,7 @@ impl<'a> Tour<'a> {
         step.sees(expected, &self.agents_of("worker-1"), is_cordoned).await;
         let replaced = self.restarts().await.saturating_sub(before);
         step.saw(replaced > 0, &format!("worker-1's agent replaced its watch {replaced} time(s)"));
-        // On the new connection it is a matter of milliseconds again.
+        // On the new connection, an event takes milliseconds again.
         self.uncordon(&mut step).await;
         self.cluster.sim.heal();
         step.end().await
@@ -152,7 +155,7 @@ impl<'a> Tour<'a> {
         step.end().await
     }
 
-    /// Told, evicted, and nothing lost.
+    /// Checks a drain: acknowledgements, evictions, and no lost request.
     async fn drain(&self, tally: &Tally) -> (String, bool) {
         let mut step =
             self.step(6, "A node is drained when every balancer has been told, and no request is lost");
@@ -173,7 +176,7 @@ impl<'a> Tour<'a> {
         step.end().await
     }
 
-    /// Waits until a drain could know whether all have been told.
+    /// Waits until the agent knows all probers, so that a drain can know whether all have acknowledged it.
     async fn known(&self, name: &str) {
         while !self.status(name).await.is_some_and(|status| {
             status.drain.as_ref().is_some_and(|drain| drain.not_known.is_none()) && status.told_of().1 == 2
@@ -188,7 +191,8 @@ impl<'a> Tour<'a> {
         serde_json::from_slice(&body).ok()
     }
 
-    /// The drained node is back in the pool, and its agent does not hide that it may have no business there.
+    /// Checks that the drained node is back in the pool, and that its agent reports a doubt about its
+    /// verdict.
     async fn guesses(&self, step: &mut Step<'_>) {
         let doubt = self.status("worker-1").await.and_then(|status| status.doubt()).unwrap_or_default();
         step.saw(doubt.contains("Unschedulable"), &format!("worker-1 calls it a guess: {doubt}"));
@@ -203,7 +207,7 @@ impl<'a> Tour<'a> {
         self.agents.iter().filter(named).collect()
     }
 
-    /// How often the first agent has begun its watch of the node anew.
+    /// Returns the number of times that the first agent has restarted its watch of the node.
     async fn restarts(&self) -> u64 {
         let Some(agent) = self.agents.first() else { return 0 };
         let Ok((_, metrics)) = probe::get(agent.node, "/metrics").await else { return 0 };

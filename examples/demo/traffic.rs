@@ -1,5 +1,6 @@
-//! Clients of the service: constant traffic through the `HAProxy`s, a new connection for each request. Some are quick, and others
-//! fetch large files, which are the sessions that a drain has to wait for.
+//! Clients of the service: constant traffic through the `HAProxy` processes, with a new connection for each
+//! request. Some clients are quick. Others fetch large files: these are the sessions that a drain has to wait
+//! for.
 
 use crate::pods::LARGE;
 use std::collections::HashMap;
@@ -12,21 +13,21 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Through each balancer,
+/// The number of quick clients of each balancer.
 const QUICK: u32 = 2;
 const SLOW: u32 = 20;
-/// and a quick one asks so often.
+/// The interval of a quick client.
 const EVERY: Duration = Duration::from_millis(40);
-/// A request that takes longer is lost.
+/// The time limit for a request. A request that takes longer is lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What came of the requests; clones are the same.
+/// The counters of the requests. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Tally(Arc<Mutex<Counts>>);
 
 #[derive(Clone, Default)]
 pub(crate) struct Counts {
-    /// By the node that answered.
+    /// The number of requests by the node that answered.
     pub(crate) served: HashMap<String, u64>,
     pub(crate) lost: u64,
     pub(crate) last_failure: Option<String>,
@@ -63,7 +64,7 @@ impl Tally {
     }
 }
 
-/// Running clients; they end when this is dropped.
+/// The running clients. Drop ends them.
 pub(crate) struct Traffic {
     pub(crate) tally: Tally,
     clients: JoinSet<()>,
@@ -83,13 +84,14 @@ impl Traffic {
         traffic
     }
 
-    /// How many quick requests there are in a second, and how many large files are fetched at any time.
+    /// Returns the number of quick requests per second, and the number of large files that are fetched at any
+    /// time.
     pub(crate) fn load(balancers: usize) -> (u128, u128) {
         let balancers = balancers as u128;
         (u128::from(QUICK) * balancers * 1000 / EVERY.as_millis(), u128::from(SLOW) * balancers)
     }
 
-    /// Ends the clients, so that nothing counts that ends with the demo.
+    /// Ends the clients, so that no request counts that ends with the demo.
     pub(crate) async fn stop(mut self) -> Counts {
         let counts = self.tally.read();
         self.clients.shutdown().await;
@@ -107,7 +109,7 @@ async fn client(to: SocketAddr, path: &str, every: Duration, tally: Tally) {
     }
 }
 
-/// The node that answered. An answer that is cut short is lost, too.
+/// Returns the node that answered. An answer that is cut short is an error, too.
 async fn ask(to: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(to).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: demo\r\n\r\n").as_bytes()).await?;

@@ -1,4 +1,4 @@
-//! An agent-check: whatever `agent-send` sends and whatever the reason is, one line that says the verdict.
+//! Agent checks: for any `agent-send` and any reason, the answer is one line with the verdict.
 #![no_main]
 
 use nodegate_fuzz::{app, exchange, facts, run, selector};

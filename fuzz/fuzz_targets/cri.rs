@@ -1,4 +1,4 @@
-//! What a container runtime says: one frame, and any bytes on the socket.
+//! Answers of a container runtime: one frame, and any bytes on the socket.
 #![no_main]
 
 use nodegate_fuzz::{check_outcome, run, said, selector};
@@ -13,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         _ => {
             let length = u32::try_from(bytes.len()).expect("inputs are short").to_be_bytes();
             let outcome = container_runtime::frame(&[&[0][..], &length, bytes].concat());
-            // A frame that is not alone, or not all there, means nothing.
+            // A frame with further bytes, or an incomplete frame, is not an answer.
             let longer = container_runtime::frame(&[&[0][..], &length, bytes, &[0]].concat());
             assert_eq!(longer, Outcome::fail("MalformedAnswer"));
             outcome

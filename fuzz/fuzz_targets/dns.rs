@@ -1,4 +1,4 @@
-//! A nameserver's bytes: an answer only if they say that they are one.
+//! A nameserver's bytes: they are an answer only if their header says so.
 #![no_main]
 
 use nodegate_local_checks::fuzzing::network::dns_answer;
@@ -8,7 +8,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert_eq!(answer, dns_answer(bytes));
     if let Some(answer) = answer {
         assert!(bytes.len() >= 12 && bytes[2] & 0x80 != 0, "a response has a head, which says so");
-        // NOERROR and NXDOMAIN; the upper bits of a code come with EDNS only.
+        // NOERROR and NXDOMAIN. The upper bits of a code come only with EDNS.
         assert!(answer.is_err() || matches!(bytes[3] & 0x0f, 0 | 3));
         if let Err(reason) = answer {
             assert!(

@@ -1,4 +1,4 @@
-//! What HAProxy says of its servers, and what users write into annotations.
+//! HAProxy's output about its servers, and users' annotations.
 #![no_main]
 
 use nodegate_fuzz::selector;
@@ -22,7 +22,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Whatever a dump says, the file that is made of it gives every server the state that we want it to have.
+/// Checks that for any dump, the state file gives every server its planned state.
 fn states(dump: &str) {
     let live = parse(dump);
     assert!(live.len() <= dump.lines().count());

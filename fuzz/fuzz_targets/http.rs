@@ -1,4 +1,5 @@
-//! Any bytes on the HTTP port, through hyper and every route: what comes back is HTTP, and each body is what it says.
+//! Any bytes on the HTTP port, through hyper and every route: the output is HTTP, and each body is as its
+//! headers say.
 #![no_main]
 
 use nodegate_fuzz::{app, exchange, facts, run};
@@ -22,11 +23,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         rest = response(rest, bytes);
         responses += 1;
     }
-    // The shortest request there is has 18 bytes.
+    // The shortest possible request has 18 bytes.
     assert!(responses <= bytes.len() / 14 + 1, "{responses} responses to {} bytes", bytes.len());
 });
 
-/// Reads one response and gives what is behind it.
+/// Reads one response and returns the bytes after it.
 fn response<'a>(answer: &'a [u8], request: &[u8]) -> &'a [u8] {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a head has an end") + 4;
     let head = std::str::from_utf8(&answer[..end]).expect("a head is text");
@@ -44,7 +45,7 @@ fn response<'a>(answer: &'a [u8], request: &[u8]) -> &'a [u8] {
     let length: usize =
         header("content-length").map_or(0, |length| length.parse().expect("a length is a number"));
     let rest = &answer[end..];
-    // An answer to HEAD says how long it would be.
+    // An answer to HEAD has the length of the GET's body.
     if rest.is_empty() || rest.starts_with(b"HTTP/1.") {
         return rest;
     }

@@ -1,5 +1,5 @@
-//! Requests that are known: whatever was learned from one connection, the next one gets what a server answers that knows
-//! nothing, but for the date.
+//! Requests with known heads. After any first connection, the next connection gets the same answer as from a
+//! server without memory, except for the date.
 #![no_main]
 
 use nodegate_fuzz::{app, exchange, facts, run, selector};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 thread_local!(static APP: OnceCell<Arc<App>> = const { OnceCell::new() });
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    // What is taught, and what is asked then: the same, and something that may be nearly the same.
+    // The bytes to learn, and the bytes of the next request: the same ones, and others that may be nearly the
+    // same.
     let Some((split, data)) = selector(data) else { return };
     let (taught, other) = data.split_at(data.len() * usize::from(split) / 255);
     let app = APP
@@ -29,7 +30,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// Whether it is an answer that is another each time.
+/// Returns true if the answer differs each time.
 fn tells_time(answer: &[u8]) -> bool {
     let has = |part: &[u8]| answer.windows(part.len()).any(|window| window == part);
     has(b"uptime_ms") || has(b"process_cpu") || has(b"<!doctype") || has(b"start_id") || has(b"Retry-After")

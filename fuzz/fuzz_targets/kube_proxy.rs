@@ -1,4 +1,4 @@
-//! What kube-proxy says: its JSON with any status, and any bytes on the connection.
+//! kube-proxy's answers: its JSON with any status, and any bytes on the connection.
 #![no_main]
 
 use nodegate_fuzz::{check_outcome, run, said, selector};
@@ -25,7 +25,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let is_json = serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
     assert!(is_json || outcome.verdict() == Verdict::NotReady, "no JSON, no health");
     let Ok(json @ Value::Object(_)) = serde_json::from_slice(bytes) else { return };
-    // Fields that stand twice are refused, and `Value` keeps the last.
+    // Repeated fields are refused, but `Value` keeps the last one.
     if outcome == Outcome::fail("MalformedJSON") {
         return;
     }

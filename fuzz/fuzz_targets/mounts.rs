@@ -1,4 +1,5 @@
-//! A mount table: no line more than there is, each as an independent reading says, and a path's mount is above it.
+//! A mount table. The result has no more lines than the table, each equals that of an independent parser, and
+//! a path's mount point is above the path.
 #![no_main]
 
 use nodegate_local_checks::fuzzing::{Line, mounts};
@@ -26,7 +27,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// `proc_pid_mountinfo(5)`, read the slow way.
+/// Parses a line of `proc_pid_mountinfo(5)`, independently and slowly.
 fn oracle(line: &[u8]) -> Option<Line> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
     let [id, _parent, device, _root, point, options, tail @ ..] = fields.as_slice() else { return None };

@@ -1,4 +1,4 @@
-//! A Node from any JSON: its facts through kube's client, and a verdict that obeys the table below.
+//! A Node from any JSON: its facts through kube's client, and a verdict that matches the table below.
 #![no_main]
 
 use bytes::Bytes;
@@ -34,7 +34,8 @@ libfuzzer_sys::fuzz_target!(|json: &[u8]| {
     assert_eq!((later.status, &check_reply(&later)["checks"][0]["stale"]), (200, &Value::Bool(true)));
 });
 
-/// The readiness rules (docs/checks.md) once more, and from the JSON itself. `None` where the API would never have it so.
+/// Applies the readiness rules (docs/checks.md) to the JSON itself. Returns `None` for a Node that no API
+/// server would return.
 fn oracle(node: &Value) -> Option<String> {
     let plain = |value: &Value| matches!(value, Value::Null | Value::Object(_));
     let (meta, spec, status) = (&node["metadata"], &node["spec"], &node["status"]);

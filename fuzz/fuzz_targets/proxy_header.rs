@@ -1,5 +1,5 @@
-//! PROXY headers: what was said of some bytes holds when more come, a header has the form that its version asks for, and the
-//! request behind it is answered as if it came alone.
+//! PROXY headers. The result for some bytes stays the same when more bytes come. A header has the form of its
+//! version. The request after it gets the same answer as without it.
 #![no_main]
 
 use nodegate_fuzz::{app, exchange, facts, run, selector};

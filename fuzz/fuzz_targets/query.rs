@@ -1,4 +1,5 @@
-//! The query of `/health`: read twice alike, within its limits, as an independent reading says, and answered with JSON.
+//! The query of `/health`: parsing is deterministic, stays within its limits and equals an independent
+//! parser, and the answer is JSON.
 #![no_main]
 
 use nodegate_fuzz::{ask, board, catalog, check_reply, now};
@@ -40,7 +41,7 @@ libfuzzer_sys::fuzz_target!(|raw: &str| {
     }
 });
 
-/// The names that a query means, decoded once more: percent-decoded, empty ones ignored, repeated ones once.
+/// Parses the names of a query independently: percent-decoded, without empty ones, repeated ones once.
 fn names(raw: &str) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for pair in raw.split('&') {

@@ -1,4 +1,4 @@
-//! A `resolv.conf`: at most three nameservers, each an address of a line of its own, none twice.
+//! A `resolv.conf`: at most three nameservers, each from a line of its own, none twice.
 #![no_main]
 
 use nodegate_local_checks::fuzzing::network::nameservers;

@@ -29,7 +29,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         );
         assert!(hop.is_none_or(|hop| hop.is_ipv6() == v6 && !hop.is_unspecified()));
     }
-    // Whatever the order, the same routes; but for lines so long that they are read in parts.
+    // The order of lines does not change the routes, except for lines so long that they are read in parts.
     if lines.iter().all(|line| line.len() < 1000) {
         let mut reversed: Vec<&[u8]> = lines.clone();
         reversed.reverse();

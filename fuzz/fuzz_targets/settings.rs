@@ -1,4 +1,5 @@
-//! What an operator sets: read or refused, and what is shown of it means the same again.
+//! An operator's settings: a text is parsed or refused, and the displayed form of a setting has the same
+//! meaning.
 #![no_main]
 
 use nodegate_fuzz::selector;
@@ -46,6 +47,6 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
 fn survives<T: FromStr + Display>(text: &str) {
     let Ok(value) = text.parse::<T>() else { return };
     let shown = value.to_string();
-    // Not the value itself: a URL without a path has more than one form inside.
+    // The values themselves may differ: a URL without a path has more than one internal form.
     assert_eq!(shown.parse::<T>().ok().map(|value| value.to_string()), Some(shown));
 }

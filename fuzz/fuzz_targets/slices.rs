@@ -1,5 +1,5 @@
-//! `EndpointSlices` from any JSON: dropping what is elsewhere changes nothing, and the count is that of an independent
-//! reading.
+//! `EndpointSlices` from any JSON: dropping the endpoints of other nodes changes nothing, and the count
+//! equals that of an independent parser.
 #![no_main]
 
 use bytes::Bytes;
@@ -25,8 +25,8 @@ libfuzzer_sys::fuzz_target!(|json: &[u8]| {
     }
 });
 
-/// Ready endpoints on this node by their first address, the larger family; none without a port. `None` where the API
-/// would never have it so.
+/// Counts the ready endpoints on this node by their first address, in the larger family. Endpoints without a
+/// port do not count. Returns `None` for a slice that no API server would return.
 fn oracle(slice: &Value) -> Option<usize> {
     let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let (ports, endpoints) = (items(&slice["ports"]), items(&slice["endpoints"]));

@@ -1,4 +1,5 @@
-//! A watch's bytes in any chunks: whole lines pass, however they are cut, and nothing that is told was in a broken one.
+//! A watch's bytes in any chunks: whole lines pass, wherever they are cut, and no event comes from a broken
+//! line.
 #![no_main]
 
 use bytes::Bytes;

@@ -1,4 +1,5 @@
-//! What the fuzz targets share: inputs cut into parts, a board to answer from, and what holds for every answer.
+//! The shared code of the fuzz targets: split inputs, a board for answers, and the properties of every
+//! answer.
 
 use nodegate_readiness::{
     Begins, Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply,
@@ -15,12 +16,12 @@ use std::time::{Duration, SystemTime};
 use tokio::io::AsyncReadExt;
 use tokio::runtime::{Builder, Runtime};
 
-/// The moment of everything that is not about time.
+/// Returns the moment of all targets that do not depend on time.
 pub fn now() -> Moment {
     Moment::from_start(Duration::from_secs(1000))
 }
 
-/// Every kind of check there is.
+/// Returns a catalog with every kind of check.
 pub fn catalog() -> Catalog {
     let local = ["kubelet", "http:nginx"];
     let local = local.map(|name| LocalCheck {
@@ -32,14 +33,14 @@ pub fn catalog() -> Catalog {
     Catalog::new(local.to_vec()).with_services(vec![service])
 }
 
-/// A board that knows nothing yet.
+/// Returns an empty board.
 pub fn board() -> Board {
     let catalog = catalog();
     let default = [catalog.find("node_ready").expect("it is there")];
     Board::new(Some("n1".to_owned()), Policy::default(), catalog, &default, Box::new(|_| {}))
 }
 
-/// A board that knows this Node, and knows it for sure.
+/// Returns a board with this Node, freshly confirmed.
 pub fn board_with(node: NodeFacts) -> Board {
     let board = board();
     board.prove(now());
@@ -47,7 +48,7 @@ pub fn board_with(node: NodeFacts) -> Board {
     board
 }
 
-/// What a request with this query is answered.
+/// Returns the answer to a request with this query.
 pub fn ask(board: &Board, raw: &str, now: Moment) -> Reply {
     match board.lookup(raw, now) {
         Lookup::Hit(reply) => reply,
@@ -56,7 +57,7 @@ pub fn ask(board: &Board, raw: &str, now: Moment) -> Reply {
     }
 }
 
-/// Everything that is promised of any answer to `/health`; gives its JSON.
+/// Checks the promises for any answer to `/health`, and returns its JSON.
 pub fn check_reply(reply: &Reply) -> Value {
     let text = std::str::from_utf8(&reply.body).expect("JSON is UTF-8");
     let json: Value = serde_json::from_str(text).expect("the answer is JSON");
@@ -82,7 +83,7 @@ pub fn check_reply(reply: &Reply) -> Value {
     json
 }
 
-/// What holds for every outcome that is shown.
+/// Checks the properties of every displayed outcome.
 pub fn check_outcome(outcome: &Outcome) {
     let Some(reason) = outcome.reason() else { return };
     let text = reason.as_str();
@@ -90,33 +91,33 @@ pub fn check_outcome(outcome: &Outcome) {
     assert!(!text.contains(char::is_control), "{reason:?}");
 }
 
-/// Takes the first byte off.
+/// Splits off the first byte.
 pub fn selector(data: &[u8]) -> Option<(u8, &[u8])> {
     data.split_first().map(|(first, rest)| (*first, rest))
 }
 
-/// Runs a future on a runtime that is made once.
+/// Runs a future on a runtime that is created once.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     thread_local!(static RUNTIME: OnceCell<Runtime> = const { OnceCell::new() });
     let build = || Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
     RUNTIME.with(|runtime| runtime.get_or_init(build).block_on(future))
 }
 
-/// A connection whose other side has said `bytes`, and then nothing more.
+/// Returns a connection whose other side has sent `bytes` and has ended its side.
 pub fn said(bytes: &[u8]) -> tokio::net::UnixStream {
     let (ours, mut theirs) = UnixStream::pair().expect("sockets can be made");
     ours.set_nonblocking(true).expect("a socket can be non-blocking");
-    // Its buffer holds more than libFuzzer's longest input.
+    // The socket's buffer is larger than libFuzzer's longest input.
     theirs.write_all(bytes).expect("it fits");
     theirs.shutdown(std::net::Shutdown::Write).expect("it is open");
-    // What is asked must go somewhere until the answer was read.
+    // The other side must stay open for requests until the answer has been read.
     KEPT.with(|kept| kept.replace(Some(theirs)));
     tokio::net::UnixStream::from_std(ours).expect("there is a runtime")
 }
 
 thread_local!(static KEPT: std::cell::RefCell<Option<UnixStream>> = const { std::cell::RefCell::new(None) });
 
-/// What a server answers to a client that says `bytes` and then ends its side.
+/// Returns a server's answer to a client that sends `bytes` and then ends its side.
 pub async fn exchange<F: Future>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> F) -> Vec<u8> {
     let (server, mut client) = UnixStream::pair().expect("sockets can be made");
     server.set_nonblocking(true).expect("a socket can be non-blocking");
@@ -125,18 +126,18 @@ pub async fn exchange<F: Future>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> 
     client.set_nonblocking(true).expect("a socket can be non-blocking");
     let mut client = tokio::net::UnixStream::from_std(client).expect("there is a runtime");
     let mut answer = Vec::new();
-    // A socket is a socket: what the server does with it works on both kinds.
+    // A Unix socket works like a TCP socket for everything that the server does with it.
     let served = serve(TcpStream::from(OwnedFd::from(server)));
     let (_, read) = tokio::join!(served, client.read_to_end(&mut answer));
     match read {
         Ok(_) => answer,
-        // Closed with unread bytes.
+        // The server closed the connection with unread bytes.
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => answer,
         Err(error) => panic!("{error}"),
     }
 }
 
-/// A server's app on a Node with these facts, just now read.
+/// Returns a server's app with this Node, freshly read.
 pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     use nodegate_readiness::{Liveness, Timeline};
     use nodegate_server::{App, AppParts, Metrics, NoLocalChecks};
@@ -162,7 +163,7 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     }))
 }
 
-/// A Node's facts with the Ready condition like this.
+/// Returns the facts of a Node with this Ready condition.
 pub fn facts(status: nodegate_readiness::ConditionStatus, reason: &str) -> NodeFacts {
     let condition =
         nodegate_readiness::Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };

@@ -1,5 +1,5 @@
-//! Who is answered, and where: --allow-from with clients in network namespaces of their own, and --metrics-addr. And how
-//! little the agent may be allowed itself.
+//! The clients that the agent answers: `--allow-from` with clients in network namespaces of their own, and
+//! `--metrics-addr`. One more test runs with the smallest RBAC rules.
 
 use nodegate_kube_sim::Rule;
 use nodegate_testbed::http::{ask, connect};
@@ -23,7 +23,7 @@ fn get(to: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn only_clients_of_the_networks_named_are_answered() {
+fn only_clients_in_allow_from_are_answered() {
     let net = NodeNetwork::start();
     let agent_port = ports::free();
     let agent = Agent::alone(&[
@@ -37,12 +37,13 @@ fn only_clients_of_the_networks_named_are_answered() {
         let (health, line) = net.on_router(|| (get(http, "/health"), ask(haproxy, "")));
         assert!(health.starts_with("HTTP/1.0 200 ") && line == "up ready\n", "{http}: {health} {line}");
 
-        // One hop further, on networks that are not named: closed without a byte, whoever speaks first.
+        // One hop further away, on networks that `--allow-from` does not name: the agent closes the
+        // connection without a byte, also if the client sends first.
         let answers = net.on_resolver(|| [get(http, "/livez"), ask(http, ""), ask(haproxy, "")]);
         assert_eq!(answers, ["", "", ""], "{http}");
     }
 
-    // The node itself: how the kubelet asks, by the node's address, and what else runs there.
+    // Clients on the node itself: the kubelet, which probes the node's address, and other local processes.
     for ip in [NODE_V4, NODE_V6, "127.0.0.1", "127.0.0.2", "::1"] {
         assert!(get(address(ip, port), "/livez").ends_with("ok"), "{ip}");
         assert_eq!(ask(address(ip, agent_port), ""), "up ready\n", "{ip}");
@@ -52,7 +53,7 @@ fn only_clients_of_the_networks_named_are_answered() {
 }
 
 #[test]
-fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
+fn denied_connections_are_counted_and_logged_once_a_minute() {
     let net = NodeNetwork::start();
     let agent = Agent::alone(&["--listen-address=::", "--allow-from=192.0.2.1", "--max-connections=8"]);
     let http = address(NODE_V4, agent.address().port());
@@ -72,7 +73,7 @@ fn a_flood_from_elsewhere_is_a_number_and_a_line_a_minute() {
 }
 
 #[test]
-fn everybody_is_answered_by_default() {
+fn all_clients_are_answered_by_default() {
     let net = NodeNetwork::start();
     let agent = Agent::alone(&["--listen-address=::"]);
     let http = address(NODE_V4, agent.address().port());
@@ -81,7 +82,7 @@ fn everybody_is_answered_by_default() {
 }
 
 #[test]
-fn a_metrics_address_takes_over_what_tells_everything() {
+fn metrics_addr_alone_serves_metrics_and_status() {
     let agent = Agent::alone(&["--metrics-addr=127.0.0.1:0"]);
     let (http, metrics) = (agent.address(), agent.metrics_address());
     assert_ne!(http, metrics);
@@ -91,7 +92,7 @@ fn a_metrics_address_takes_over_what_tells_everything() {
         assert!(refused.contains(&metrics.to_string()) && !refused.contains("n1"), "{path}: {refused}");
         assert!(get(metrics, path).starts_with("HTTP/1.0 200 "), "{path}");
     }
-    // HAProxy's plain check, and all that is asked for about the node and the agent, is answered at both.
+    // HAProxy's plain check and all requests about the node and the agent get an answer at both addresses.
     for request in
         ["OPTIONS / HTTP/1.0", "GET /health HTTP/1.0", "GET /nodecheck HTTP/1.0", "GET /livez HTTP/1.0"]
     {
@@ -101,13 +102,13 @@ fn a_metrics_address_takes_over_what_tells_everything() {
         }
     }
     assert!(get(http, "/bogus").contains("404") && !get(http, "/bogus").contains("/metrics"));
-    // Counted as what it is, wherever it was asked.
+    // The agent counts the refused request under its own path.
     let counts = get(metrics, "/metrics");
     assert!(counts.contains("nodegate_http_requests_total{path=\"/metrics\",code=\"404\"} 1\n"), "{counts}");
 }
 
 #[test]
-fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
+fn metrics_addr_ignores_allow_from_and_has_its_own_connection_limit() {
     let net = NodeNetwork::start();
     let port = ports::free();
     let at = format!("--metrics-addr={NODE_V4}:{port}");
@@ -124,7 +125,7 @@ fn a_metrics_address_is_for_all_clients_and_within_the_same_limits() {
 }
 
 #[test]
-fn a_metrics_address_drains_with_the_rest() {
+fn connections_of_metrics_addr_drain_at_shutdown() {
     let mut agent = Agent::alone(&["--metrics-addr=127.0.0.1:0", "--shutdown-grace=30s"]);
     let metrics = agent.metrics_address();
     let mut kept = connect(metrics).unwrap();
@@ -150,7 +151,7 @@ fn a_metrics_address_drains_with_the_rest() {
 }
 
 #[test]
-fn a_metrics_address_that_is_not_ours_is_an_error_at_the_start() {
+fn metrics_addr_of_another_host_is_an_error_at_startup() {
     let mut command = Command::new(programs::agent());
     // TEST-NET-1 is on no interface.
     command.args([
@@ -165,9 +166,9 @@ fn a_metrics_address_that_is_not_ours_is_an_error_at_the_start() {
     assert!(text.contains("can't listen on 192.0.2.1:9"), "{text}");
 }
 
-/// docs/security.md: where nodes are few and fixed, RBAC may name them.
+/// Shows that RBAC rules may name the Node, as docs/security.md says for clusters with few, fixed nodes.
 #[test]
-fn rules_that_name_the_node_are_enough() {
+fn rbac_rules_that_name_the_node_are_enough() {
     let cluster = Cluster::start();
     let verbs = |verbs, group, resource| Rule::allow(verbs, group, &[resource]).named(NODE);
     let rules = vec![
@@ -176,7 +177,7 @@ fn rules_that_name_the_node_are_enough() {
     ];
     cluster.sim.service_account(cluster.token(), "nodegate", "nodegate", rules);
     let agent = cluster.ready_agent(&["--stale-after=4s"]);
-    // A watch that has gone deaf makes it ask, too.
+    // An unresponsive watch makes the agent send a consistency check, which needs the rules, too.
     cluster.sim.half_open();
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
@@ -184,7 +185,7 @@ fn rules_that_name_the_node_are_enough() {
     for needle in ["forbidden", "Forbidden"] {
         assert_eq!(agent.logged(needle), 0, "{}", agent.log_text());
     }
-    // The same rules do not let it read another's.
+    // The same rules do not let the agent read another Node.
     let other = Agent::start("n2", &cluster.kubeconfig(), &[]);
     until("the refusal", || (other.logged("cannot") >= 1 || other.logged("orbidden") >= 1).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! What load balancers were told is counted, however they asked.
+//! The counters of the answers that load balancers got, on both ports.
 
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::{Saw, agent_check};
@@ -27,7 +27,7 @@ fn answers_are_counted_by_their_verdict_on_both_ports() {
     agent.wait_reason("Unschedulable");
     let before = count("/health", "draining");
     let more = |by: f64| before.map(|before| before + by);
-    // The code is the balancer's choice, and tells nothing.
+    // The balancer chooses the status code; it does not change the verdict.
     assert_eq!(agent.get("/health?drain=200").status, 200);
     assert_eq!(line(), Saw::Answer(200, "up drain".to_owned()));
     assert_eq!(count("/health", "draining"), more(1.0));

@@ -1,6 +1,6 @@
-//! The `container_runtime` check by the real agent against a real containerd that fails.
+//! The `container_runtime` check of the real agent beside a real containerd that fails.
 //!
-//! These tests must run as root, and fail if they don't: containerd needs it.
+//! These tests need root for containerd, and fail without it.
 
 use nodegate_testbed::Agent;
 use nodegate_testbed::host::containerd::Containerd;
@@ -10,7 +10,8 @@ use std::fs;
 const NOT_READY: &str =
     "NetworkReady: NetworkPluginNotReady: Network plugin returns error: cni plugin not initialized";
 
-/// Waits until the check says so; an empty reason means that it passes. Gives the body without the times.
+/// Waits until the check gives this reason; an empty one means that it passes. Returns the body without the
+/// times.
 fn wait_runtime(agent: &Agent, reason: &str) -> String {
     let mut json = match reason {
         "" => agent.wait_passes("container_runtime").json(),
@@ -21,13 +22,13 @@ fn wait_runtime(agent: &Agent, reason: &str) -> String {
     json.to_string()
 }
 
-/// Those that look for the socket.
+/// Returns the number of threads that look for the socket.
 fn threads(agent: &Agent) -> usize {
     threads_named(agent.pid(), "cri_socket").len()
 }
 
 #[test]
-fn a_runtime_that_is_frozen_killed_and_back() {
+fn a_runtime_that_is_frozen_killed_and_restarted() {
     let mut containerd = Containerd::start();
     containerd.configure_cni();
     let agent = containerd.agent("");
@@ -61,7 +62,7 @@ fn a_runtime_that_is_frozen_killed_and_back() {
 }
 
 #[test]
-fn a_network_plugin_that_comes_and_goes() {
+fn container_runtime_fails_without_a_network_plugin() {
     let containerd = Containerd::start();
     let agent = containerd.agent("");
     assert_eq!(
@@ -76,7 +77,8 @@ fn a_network_plugin_that_comes_and_goes() {
     wait_runtime(&agent, NOT_READY);
 }
 
-/// The user and the groups of the manifests: base, and component `host-checks`.
+/// Shows that the agent needs the group of the socket. The user and the groups are those of the manifests:
+/// base, and component `host-checks`.
 #[test]
 fn an_agent_without_privileges_needs_the_sockets_group() {
     let containerd = Containerd::start();
@@ -89,13 +91,13 @@ fn an_agent_without_privileges_needs_the_sockets_group() {
 }
 
 #[test]
-fn a_containerd_without_cri_is_no_runtime() {
+fn a_containerd_without_cri_fails() {
     let containerd = Containerd::start_without_cri();
     wait_runtime(&containerd.agent(""), &format!("NotCRIv1: {}", containerd.socket().display()));
 }
 
 #[test]
-fn the_socket_is_found_below_the_hosts_root() {
+fn the_cri_socket_is_found_below_the_host_root() {
     let containerd = Containerd::start();
     containerd.configure_cni();
     let agent = containerd.agent_that_finds_it();

@@ -1,4 +1,4 @@
-//! The credentials that the agent takes, and what it says of those that it does not.
+//! The credentials that the agent accepts, and the log lines for those that it refuses.
 
 use nodegate_testbed::programs;
 use nodegate_testbed::waiting::until;
@@ -8,7 +8,8 @@ use std::process::Command;
 
 const STALE_AFTER: &str = "--stale-after=4s";
 
-/// A service account's token is written anew before it expires. The kubeconfig stays as it is; the file is what counts.
+/// Shows that the agent reads `tokenFile` again. The kubelet replaces a service account's token before it
+/// expires, while the kubeconfig stays as it is.
 #[test]
 fn a_rotated_token_file_is_followed() {
     let cluster = Cluster::start();
@@ -27,7 +28,8 @@ fn a_rotated_token_file_is_followed() {
     agent.wait_reason("Unschedulable");
 }
 
-/// Many a host names a proxy for what is outside of the cluster.
+/// Shows that the agent never uses a proxy. Many hosts set a proxy in the environment for targets outside the
+/// cluster.
 #[test]
 fn a_proxy_in_the_environment_is_ignored_and_one_in_the_kubeconfig_refused() {
     let cluster = Cluster::start();
@@ -61,7 +63,7 @@ fn a_credential_plugin_is_refused_by_name_and_the_agent_fails_open() {
     let file = cluster.kubeconfig().display().to_string();
     let said = |line: &str| line.contains(&file) && line.contains("exec: aws") && line.contains("tokenFile");
     until("the refusal in the log", || agent.log_text().lines().any(said).then_some(()));
-    // Once the kubeconfig is one that it takes, it goes on by itself.
+    // The agent uses the next kubeconfig that it accepts, without a restart.
     cluster.write_kubeconfig();
     agent.wait_ready();
 }

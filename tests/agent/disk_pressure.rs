@@ -1,13 +1,14 @@
-//! The `disk_pressure` check by the real agent, without privileges, on real filesystems that are filled and that hang.
+//! The `disk_pressure` check of the real agent, without privileges, on real filesystems that fill up and that
+//! hang.
 //!
-//! They are in a mount namespace that nobody else sees, so these tests must run as root, and fail if they don't.
+//! The filesystems are in a private mount namespace, so these tests need root, and fail without it.
 
 use nodegate_testbed::Agent;
 use nodegate_testbed::host::disks::Disks;
 use nodegate_testbed::process::{StoppedProcess, threads_named};
 use std::time::{Duration, Instant};
 
-/// So long its threads are looked at, and longer if there seem to be too many.
+/// The time for which a test counts threads. It counts for longer if there seem to be too many.
 const LOOKED_FOR: Duration = Duration::from_millis(200);
 const SEEN_FOR: Duration = Duration::from_mins(1);
 
@@ -30,7 +31,7 @@ fn fails(agent: &Agent, reason: &str) {
     assert!(body.starts_with(&format!("{begins}{reason}")), "{body}");
 }
 
-/// Leaves so many percent of the bytes of `/e`, and a half.
+/// Fills `/e` until this percentage of its bytes, and half a percent more, is free.
 fn leave(disks: &Disks, percent: u32) {
     disks.run(&format!(
         "rm -f \"$ROOT/e/fill\"
@@ -41,7 +42,7 @@ fn leave(disks: &Disks, percent: u32) {
 }
 
 #[test]
-fn a_disk_filled_with_bytes_and_emptied() {
+fn a_disk_without_free_bytes_fails() {
     let disks = Disks::start("ext4 rw e");
     let (node, own) = (agent(&disks, "paths=/e:/none"), agent(&disks, "paths=/e,limits=/e=2%"));
     passes(&node);
@@ -58,7 +59,7 @@ fn a_disk_filled_with_bytes_and_emptied() {
 }
 
 #[test]
-fn a_disk_filled_with_files_and_emptied() {
+fn a_disk_without_free_inodes_fails() {
     let disks = Disks::start("ext4 rw e 64M '-N 128'");
     let agent = agent(&disks, "paths=/e");
     passes(&agent);
@@ -74,7 +75,7 @@ fn a_disk_filled_with_files_and_emptied() {
 }
 
 #[test]
-fn images_need_more_than_the_rest_and_one_disk_is_told_once() {
+fn the_image_directory_has_a_higher_limit_and_each_disk_is_reported_once() {
     let disks = Disks::start(
         "ext4 rw e
          mkdir -p \"$ROOT/e/kubelet\" \"$ROOT/e/containerd\" \"$ROOT/var/lib\"
@@ -95,7 +96,7 @@ fn images_need_more_than_the_rest_and_one_disk_is_told_once() {
 }
 
 #[test]
-fn an_image_of_an_operating_system_is_full_by_design() {
+fn a_full_squashfs_root_passes_disk_pressure() {
     let disks = Disks::start(
         "mkdir -p \"$ROOT/.tree/var\" \"$ROOT/os\"
          head -c 1M /dev/urandom >\"$ROOT/.tree/file\"
@@ -117,7 +118,7 @@ fn an_image_of_an_operating_system_is_full_by_design() {
 }
 
 #[test]
-fn a_filesystem_that_counts_no_inodes_runs_out_of_bytes_alone() {
+fn a_filesystem_without_inode_counts_is_judged_by_bytes_alone() {
     let disks = Disks::start(
         "mkdir \"$ROOT/t\"
          mount -t tmpfs -o size=1m,nr_inodes=0 nodegate-test \"$ROOT/t\"
@@ -130,7 +131,7 @@ fn a_filesystem_that_counts_no_inodes_runs_out_of_bytes_alone() {
 }
 
 #[test]
-fn a_container_sees_the_host_read_only_and_its_disks_fill_all_the_same() {
+fn a_full_disk_fails_though_the_host_root_is_mounted_read_only() {
     let disks = Disks::start(
         "ext4 rw e
          mkdir \"$ROOT/host\"
@@ -145,7 +146,7 @@ fn a_container_sees_the_host_read_only_and_its_disks_fill_all_the_same() {
 }
 
 #[test]
-fn a_full_disk_that_is_mounted_read_only_is_not_its_matter() {
+fn a_full_disk_that_is_mounted_read_only_passes() {
     let disks = Disks::start("ext4 rw e");
     let agent = agent(&disks, "paths=/e");
     leave(&disks, 1);
@@ -155,7 +156,7 @@ fn a_full_disk_that_is_mounted_read_only_is_not_its_matter() {
 }
 
 #[test]
-fn nothing_to_look_at_is_no_pass() {
+fn disk_pressure_fails_without_a_disk() {
     let disks = Disks::start(":");
     let agent = agent(&disks, "paths=/none:/nor/this");
     agent.wait_fails_with(
@@ -165,7 +166,7 @@ fn nothing_to_look_at_is_no_pass() {
 }
 
 #[test]
-fn a_container_s_own_root_is_no_disk_and_what_is_mounted_in_it_is() {
+fn an_overlay_root_is_not_measured_but_disks_mounted_below_it_are() {
     let disks = Disks::start(
         "ext4 rw e
          mkdir -p \"$ROOT/e/lower/var/lib/kubelet\" \"$ROOT/e/upper\" \"$ROOT/e/work\" \"$ROOT/os\"
@@ -180,7 +181,7 @@ fn a_container_s_own_root_is_no_disk_and_what_is_mounted_in_it_is() {
         "disk_pressure",
         "NothingToMeasure: none of the paths is on a disk; is --host-root=",
     );
-    // As in a live image: its disk is below a root that is none.
+    // As in a live image: a disk is mounted below a root that is not on a disk.
     disks.run("ext4 rw v; mkdir \"$ROOT/v/kubelet\"; mount --move \"$ROOT/v\" \"$ROOT/os/var/lib\"");
     passes(&agent);
     leave(&disks, 5);
@@ -190,7 +191,7 @@ fn a_container_s_own_root_is_no_disk_and_what_is_mounted_in_it_is() {
     fails(&agent, "DiskPressure: /var/lib/kubelet: 0 % of bytes free, needs 10 %");
 }
 
-/// Asserts how many threads of the check are there all the time. Others come and go with each run.
+/// Asserts the number of the check's threads that stay. Others come and go with each run.
 fn assert_stuck(agent: &Agent, wanted: usize) {
     let begun = Instant::now();
     let mut stuck = threads_named(agent.pid(), "disk_pressure");
@@ -202,7 +203,7 @@ fn assert_stuck(agent: &Agent, wanted: usize) {
     assert_eq!(stuck.len(), wanted, "{stuck:?}");
 }
 
-/// With a second and a half for the filesystems to answer, and another check.
+/// Starts an agent whose filesystems have 1.5 s for an answer, with a second check.
 fn agent_that_waits(disks: &Disks, settings: &str) -> Agent {
     disks.agent(&[
         "--background-checks=disk_pressure,filesystem_ro",
@@ -212,7 +213,7 @@ fn agent_that_waits(disks: &Disks, settings: &str) -> Agent {
 }
 
 #[test]
-fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
+fn a_hung_mount_blocks_one_thread_and_no_other_check() {
     let mut disks = Disks::start(
         "ext4 rw e
          mkdir -p \"$ROOT/from/a\" \"$ROOT/from/b\" \"$ROOT/hangs\"
@@ -223,12 +224,12 @@ fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
     passes(&agent);
     assert_stuck(&agent, 0);
 
-    // Dropped after what ends the hang, should the test fail.
+    // Declared here so that it drops after `stopped`, also if the test fails.
     let late;
     let stopped = StoppedProcess::new(server);
-    // Or of one below it: the run that was under way may have come that far.
+    // The reason may also name a mount below it: the current run may have come that far.
     fails(&agent, "NotMeasured: /hangs");
-    // Many runs, each of which could leave four threads behind.
+    // Many runs; a leak would leave up to four threads behind in each.
     for _ in 0..5 {
         agent.wait_runs("disk_pressure", 10);
         let body = agent.wait_fails_with("disk_pressure", ": Hung for ").body;
@@ -244,7 +245,7 @@ fn a_mount_that_hangs_costs_one_thread_and_holds_up_nothing_else() {
 
     late = agent_that_waits(&disks, "paths=/hangs/a:/hangs/b:/e,limits=/e=0%/0%");
     fails(&late, "NotMeasured: /hangs/a: Hung for ");
-    // It started when it hung already.
+    // It started while the mount hung already.
     assert_stuck(&late, 1);
 
     drop(stopped);

@@ -1,4 +1,4 @@
-//! `--drain-on`: values, effects and conditions as clusters give them, by the real agent.
+//! `--drain-on` in the real agent: values, effects and conditions as clusters set them.
 
 use nodegate_testbed::{Agent, Cluster, NODE};
 
@@ -17,7 +17,7 @@ fn a_label_drains_by_its_value() {
     let label = |value: Option<&str>| assert!(cluster.sim.label(NODE, "maintenance", value));
     label(Some("planned"));
     drains(&agent, "Label:maintenance");
-    // A tool that sets a label and can't take it away.
+    // A tool that sets a label and can't remove it.
     label(Some("done"));
     agent.wait_ready();
     label(Some("planned"));
@@ -33,7 +33,7 @@ fn a_taint_drains_by_its_value_and_effect() {
     let (sim, key) = (&cluster.sim, "example.com/out");
     for (value, effect) in [("disk", "NoSchedule"), ("memory", "NoExecute")] {
         sim.taint(NODE, key, value, effect);
-        // Something that is seen, so that what came before it has been seen as well.
+        // A visible change, after which the agent has seen all earlier ones, too.
         sim.set_condition(NODE, "DrainInProgress", "True", "KubectlDrain");
         drains(&agent, "Condition:DrainInProgress");
         sim.set_condition(NODE, "DrainInProgress", "False", "KubectlDrain");
@@ -66,9 +66,10 @@ fn a_condition_drains_by_its_status_and_not_ready_beats_it() {
     agent.wait_ready();
 }
 
-/// Whoever may read the status need not read what is written in labels.
+/// Shows that the status has the keys of all labels and taints, but the values of drain signals alone. A
+/// client that may read the status need not read the other values.
 #[test]
-fn of_labels_and_taints_the_status_tells_the_keys_and_what_a_signal_depends_on() {
+fn the_status_shows_values_of_labels_and_taints_only_for_drain_signals() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[SIGNALS]);
     cluster.sim.label(NODE, "team", Some("secret-project"));

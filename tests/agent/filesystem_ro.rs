@@ -1,7 +1,8 @@
-//! The `filesystem_ro` check by the real agent, without privileges, on real filesystems that the kernel stops writing to.
+//! The `filesystem_ro` check of the real agent, without privileges, on real filesystems that the kernel stops
+//! writing to.
 //!
-//! They are on loop devices in a mount namespace that nobody else sees, so these tests must run as root, and fail if they
-//! don't.
+//! The filesystems are on loop devices in a private mount namespace, so these tests need root, and fail
+//! without it.
 
 use nodegate_testbed::Agent;
 use nodegate_testbed::host::disks::{Container, Disks};
@@ -27,7 +28,7 @@ fn fails(agent: &Agent, reason: &str) {
     assert!(body.starts_with(&expected), "{body}");
 }
 
-/// So many more runs, all of which pass.
+/// Waits for five more runs, all of which must pass.
 fn keeps_passing(agent: &Agent) {
     for _ in 0..5 {
         agent.wait_runs("filesystem_ro", 1);
@@ -35,11 +36,11 @@ fn keeps_passing(agent: &Agent) {
     }
 }
 
-/// Has ext4 find an error in itself.
+/// A script that makes ext4 report an error.
 const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
 
 #[test]
-fn ext4_that_stops_at_an_error() {
+fn ext4_remounted_read_only_by_an_error_fails() {
     let disks = Disks::start("ext4 errors=remount-ro e");
     let agent = agent(&disks, "/e/var/log:/e");
     passes(&agent);
@@ -50,7 +51,7 @@ fn ext4_that_stops_at_an_error() {
 }
 
 #[test]
-fn ext4_whose_default_it_is_to_stop_at_an_error() {
+fn ext4_with_remount_ro_as_its_default_fails_after_an_error() {
     let disks = Disks::start("ext4 rw e 64M '-e remount-ro'");
     let agent = agent(&disks, "/e");
     passes(&agent);
@@ -59,7 +60,7 @@ fn ext4_whose_default_it_is_to_stop_at_an_error() {
 }
 
 #[test]
-fn ext4_that_goes_on_after_an_error_takes_writes_and_passes() {
+fn ext4_that_continues_after_an_error_passes() {
     let disks = Disks::start("ext4 errors=continue e");
     let agent = agent(&disks, "/e");
     passes(&agent);
@@ -69,18 +70,19 @@ fn ext4_that_goes_on_after_an_error_takes_writes_and_passes() {
 }
 
 #[test]
-fn ext4_that_is_shut_down() {
+fn ext4_that_is_shut_down_fails() {
     let disks = Disks::start("ext4 errors=remount-ro e");
     let agent = agent(&disks, "/e");
     passes(&agent);
     disks.run("xfs_io -x -c shutdown \"$ROOT/e\"");
-    // Kernels before 6.14 do not show it in the mount table, but answer every question with an I/O error.
+    // Kernels before 6.14 do not show the shutdown in the mount table, but answer every call with an I/O
+    // error.
     let body = agent.wait_fails_with("filesystem_ro", ": /e (ext4 /dev/loop").body;
     assert!(body.contains("FilesystemShutDown") || body.contains("InputOutputError"), "{body}");
 }
 
 #[test]
-fn xfs_that_is_shut_down() {
+fn xfs_that_is_shut_down_fails() {
     let disks = Disks::start(
         "truncate -s 320M \"$ROOT/.x.img\"
          mkfs.xfs -q \"$ROOT/.x.img\"
@@ -96,7 +98,7 @@ fn xfs_that_is_shut_down() {
 }
 
 #[test]
-fn a_disk_that_somebody_mounts_read_only_and_writable_again() {
+fn a_disk_remounted_read_only_fails_until_it_is_writable() {
     let disks = Disks::start("ext4 errors=remount-ro e");
     let agent = agent(&disks, "/e");
     passes(&agent);
@@ -107,7 +109,7 @@ fn a_disk_that_somebody_mounts_read_only_and_writable_again() {
 }
 
 #[test]
-fn a_read_only_bind_mount_passes_until_the_disk_below_it_stops() {
+fn a_read_only_bind_mount_passes_until_its_disk_has_an_error() {
     let disks = Disks::start(
         "ext4 errors=remount-ro e
          mkdir \"$ROOT/e/inside\" \"$ROOT/bound\"
@@ -124,7 +126,7 @@ fn a_read_only_bind_mount_passes_until_the_disk_below_it_stops() {
 }
 
 #[test]
-fn what_is_read_only_by_nature_or_in_memory_passes() {
+fn read_only_squashfs_and_tmpfs_pass() {
     let disks = Disks::start(
         "ext4 errors=remount-ro e
          mkdir \"$ROOT/s\" \"$ROOT/t\" \"$ROOT/.s\"
@@ -136,12 +138,12 @@ fn what_is_read_only_by_nature_or_in_memory_passes() {
     passes(&agent);
     disks.run("mount -o remount,ro \"$ROOT/t\"");
     keeps_passing(&agent);
-    // With nothing else there is no disk at all.
+    // The tmpfs alone is no disk.
     let memory = self::agent(&disks, "/t");
     fails(&memory, "NothingToWatch: no disk under the watched paths; is --host-root=");
 }
 
-/// A host like those whose `/` comes as an image, with what they write on a disk of its own.
+/// Starts a host whose `/` is an image, with a writable disk of its own for `/var`.
 fn immutable(root: &str) -> Disks {
     Disks::start(&format!(
         "mkdir -p \"$ROOT/.tree/usr\" \"$ROOT/.tree/etc\" \"$ROOT/.tree/var\" \"$ROOT/os\"
@@ -156,7 +158,7 @@ const ERROR_OF_VAR: &str =
     "loop=$(device /os/var); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
 
 #[test]
-fn an_immutable_host_passes_until_its_var_stops() {
+fn an_immutable_host_passes_until_its_var_has_an_error() {
     let squashfs = "mksquashfs \"$ROOT/.tree\" \"$ROOT/.os.img\" -quiet -no-progress >/dev/null
          mount -o loop \"$ROOT/.os.img\" \"$ROOT/os\"";
     let ext4 = "truncate -s 16M \"$ROOT/.os.img\"
@@ -173,9 +175,10 @@ fn an_immutable_host_passes_until_its_var_stops() {
     }
 }
 
-/// Whatever the runtime makes a container's root of: an overlay shows it, a filesystem of its own does not.
+/// Shows that the check recognises a container without the host's root, whatever the runtime uses as the
+/// container's root: an overlay, which the mount table shows, or a filesystem of its own.
 #[test]
-fn a_containers_own_root_is_not_taken_for_the_hosts() {
+fn a_containers_root_is_not_taken_for_the_hosts_root() {
     let checks = "--background-checks=filesystem_ro,disk_pressure";
     let reason = "HostNotMounted: the host's / is not at --host-root=/";
     let disks = Disks::start("ext4 rw e 256M");
@@ -186,7 +189,7 @@ fn a_containers_own_root_is_not_taken_for_the_hosts() {
             agent.logs_once(&format!("local check fails check=\"{check}\""));
         }
     }
-    // Paths that are named have been mounted for the purpose.
+    // The check trusts paths that the operator names: they were mounted for the purpose.
     let paths = ["--check-settings=filesystem_ro:paths=/", "--check-settings=disk_pressure:paths=/"];
     let named = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, paths[0], paths[1]]);
     named.wait_passes("filesystem_ro");
@@ -194,7 +197,7 @@ fn a_containers_own_root_is_not_taken_for_the_hosts() {
 }
 
 #[test]
-fn a_host_root_at_which_nothing_is_mounted_is_not_taken_for_the_hosts() {
+fn a_host_root_without_a_mount_fails() {
     let disks = Disks::start("ext4 rw e 256M; mkdir \"$ROOT/e/host\"");
     let checks = "--background-checks=filesystem_ro,disk_pressure";
     let agent = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, "--host-root=/host"]);
@@ -204,7 +207,7 @@ fn a_host_root_at_which_nothing_is_mounted_is_not_taken_for_the_hosts() {
 }
 
 #[test]
-fn what_is_no_container_sees_its_own_root() {
+fn an_agent_outside_a_container_checks_its_own_root() {
     let agent = Agent::alone(&["--background-checks=filesystem_ro,disk_pressure"]);
     for check in ["filesystem_ro", "disk_pressure"] {
         let body = agent.get(&format!("/health?check={check}")).body;

@@ -1,4 +1,4 @@
-//! When the port opens: no node that was drained is answered for as ready because its agent has just begun.
+//! The time at which the port opens: an agent that has just started never answers Ready for a drained node.
 
 use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::network::ports;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const KEEP: &str = "--on-stale=keep-drain";
 
-/// A node that is drained, and a port on which its agents follow each other.
+/// A drained node, and a port on which its agents follow each other.
 struct Story {
     cluster: Cluster,
     port: String,
@@ -24,7 +24,7 @@ impl Story {
         story
     }
 
-    /// Resolves when it listens.
+    /// Starts an agent and returns when it listens.
     fn agent(&self, args: &[&str]) -> Agent {
         let mut command = Command::new(programs::agent());
         command.args(args).env("LISTEN_PORT", &self.port);
@@ -44,7 +44,7 @@ impl Story {
     }
 }
 
-/// The truth, from the first answer on.
+/// Returns true if the reply is fresh or last known data of the drained node.
 fn is_drained(reply: &ProbeReply) -> bool {
     reply.status == 503 && reply.reason().as_deref() == Some("Unschedulable")
 }
@@ -65,7 +65,7 @@ fn a_drained_node_that_boots_while_the_api_server_is_away_for_8_s_is_drained_fro
 }
 
 #[test]
-fn without_an_api_server_it_waits_for_as_long_as_a_cache_may_be_old() {
+fn without_an_api_server_the_port_opens_after_stale_after() {
     let story = Story::begin();
     story.kill_api();
     let begun = Instant::now();
@@ -75,9 +75,10 @@ fn without_an_api_server_it_waits_for_as_long_as_a_cache_may_be_old() {
     agent.logs_once("listening without it");
 }
 
-/// Half of the new connections reach nobody: the one of the agent that answers here is older.
+/// Shows that a successor keeps its port closed while a fresh predecessor answers. New connections to the API
+/// server stay without an answer; only the older one of the predecessor works.
 #[test]
-fn beside_a_fresh_predecessor_it_waits_for_a_list_of_its_own() {
+fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
     let story = Story::begin();
     let first = story.agent(&[]);
     assert!(is_drained(&first.health()));
@@ -100,9 +101,10 @@ fn beside_a_fresh_predecessor_it_waits_for_a_list_of_its_own() {
     assert!(is_drained(&told) && !told.is_stale(), "{told:?}");
 }
 
-/// Then a closed port is worse than a guess, and what that agent knew is still known.
+/// Shows that a successor opens its port when the fresh predecessor ends: a closed port is worse than a stale
+/// answer, and the successor still has the predecessor's facts.
 #[test]
-fn a_fresh_predecessor_that_goes_leaves_its_port_and_what_it_knew() {
+fn a_successor_takes_over_port_and_facts_when_its_fresh_predecessor_ends() {
     let story = Story::begin();
     let first = story.agent(&[]);
     assert!(is_drained(&first.health()));
@@ -119,7 +121,7 @@ fn a_fresh_predecessor_that_goes_leaves_its_port_and_what_it_knew() {
 }
 
 #[test]
-fn after_a_crash_in_an_outage_the_port_is_back_after_the_grace() {
+fn after_a_crash_during_an_outage_the_port_opens_after_the_startup_grace() {
     let story = Story::begin();
     let (state_dir, grace) = (story.state_dir(), Duration::from_secs(1));
     let args = [KEEP, &state_dir, "--stale-after=20s"];
@@ -137,7 +139,7 @@ fn after_a_crash_in_an_outage_the_port_is_back_after_the_grace() {
     assert!(waited >= grace && waited < grace * 15, "{waited:?}");
     assert!(is_drained(&second.health()));
     drop(second);
-    // A mark that is no mark counts for nothing.
+    // The agent ignores an invalid mark.
     std::fs::write(story.dir.path().join("answering.json"), "{\"boot_id\":\"x\",\"boottime_ms\":1}").unwrap();
     let begun = Instant::now();
     let third = story.agent(&[KEEP, &state_dir, "--stale-after=4s"]);

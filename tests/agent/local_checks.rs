@@ -1,4 +1,4 @@
-//! The local checks through the real agent: what it answers, when it begins and how it is set.
+//! The local checks of the real agent: their answers, when they start, and their settings.
 
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::threads;
@@ -13,7 +13,7 @@ fn healthy() -> Stub {
     Stub::start(answer("200 OK", "ok"))
 }
 
-/// An agent on a node that was started so long ago, whatever this machine is.
+/// Starts an agent on a node with this uptime, whatever that of this machine is.
 pub(crate) fn agent_on_node_up_for(uptime: Duration, args: &[String]) -> Agent {
     needs_root("a time namespace");
     let offset = uptime.as_secs().cast_signed() - this_machine_is_up_for().as_secs().cast_signed();
@@ -28,12 +28,12 @@ fn this_machine_is_up_for() -> Duration {
     Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// A URL at which nothing listens.
+/// Returns a URL without a listener.
 fn closed() -> String {
     format!("http://127.0.0.1:{}/", ports::free())
 }
 
-/// A body without the times that runs took, and otherwise byte for byte.
+/// Returns the body without the durations of the runs, otherwise byte for byte.
 fn without_times(body: &str) -> String {
     let (first, rest) = body.split_once("duration_ms\":").unwrap();
     let rest = rest
@@ -43,7 +43,7 @@ fn without_times(body: &str) -> String {
 }
 
 #[test]
-fn each_check_answers_in_json() {
+fn each_local_check_answers_in_json() {
     let stub = healthy();
     let url = stub.url("/healthz");
     let agent = Agent::alone(&[
@@ -63,7 +63,7 @@ fn each_check_answers_in_json() {
 }
 
 #[test]
-fn a_check_begins_with_the_first_request_that_names_it_and_goes_on_by_itself() {
+fn a_check_starts_with_the_first_request_that_names_it_and_keeps_running() {
     let stub = healthy();
     let agent = Agent::alone(&[
         format!("--check-settings=kubelet:url={},interval=100ms", stub.url("/healthz")),
@@ -90,7 +90,7 @@ fn a_check_begins_with_the_first_request_that_names_it_and_goes_on_by_itself() {
 }
 
 #[test]
-fn checks_named_at_the_start_run_from_the_start() {
+fn configured_checks_run_from_startup() {
     let stub = healthy();
     let url = stub.url("/");
     let eager = Agent::alone(&[format!("--http-check=web={url}"), "--background-checks=http:web".to_owned()]);
@@ -114,7 +114,7 @@ fn checks_named_at_the_start_run_from_the_start() {
 }
 
 #[test]
-fn a_request_begins_no_check_that_it_may_not() {
+fn on_demand_limits_the_checks_that_a_request_starts() {
     let stub = healthy();
     let web = format!("--http-check=web={}", stub.url("/"));
     let refused = |agent: &Agent, names: &[&str]| {
@@ -158,7 +158,7 @@ fn settings_from_the_environment_are_separated_by_semicolons() {
 }
 
 #[test]
-fn rise_and_fall_are_counted_in_runs() {
+fn rise_and_fall_count_runs_of_a_check() {
     let stub = healthy();
     let agent = Agent::alone(&[
         format!("--http-check=web={}", stub.url("/")),
@@ -208,7 +208,7 @@ pub(crate) const NOT_STARTED: &str =
     "NotStarted: nothing listens yet; taken as not deployed once the node has been up for 5m";
 
 #[test]
-fn a_node_that_boots_waits_for_its_kube_proxy() {
+fn a_booting_node_fails_until_kube_proxy_listens() {
     let address = SocketAddr::from(([127, 0, 0, 1], ports::free()));
     let setting = format!("--check-settings=kube_proxy:url=http://{address}/healthz,interval=100ms");
     let booting = agent_on_node_up_for(Duration::from_secs(20), &[setting]);
@@ -219,7 +219,7 @@ fn a_node_that_boots_waits_for_its_kube_proxy() {
 }
 
 #[test]
-fn a_node_without_kube_proxy_waits_until_none_can_be_expected() {
+fn a_node_without_kube_proxy_passes_once_it_has_been_up_for_five_minutes() {
     let setting = format!("--check-settings=kube_proxy:url={},interval=100ms", closed());
     let five_minutes = Duration::from_mins(5);
     let agent = agent_on_node_up_for(five_minutes.saturating_sub(Duration::from_secs(10)), &[setting]);
@@ -229,7 +229,7 @@ fn a_node_without_kube_proxy_waits_until_none_can_be_expected() {
 }
 
 #[test]
-fn a_kube_proxy_that_is_said_to_be_deployed_is_missed_however_long_the_node_has_been_up() {
+fn deployed_yes_fails_without_kube_proxy_at_any_uptime() {
     let setting = format!("--check-settings=kube_proxy:url={},deployed=yes,interval=100ms", closed());
     let agent = agent_on_node_up_for(Duration::from_hours(1), &[setting]);
     agent.wait_fails("kube_proxy", "ConnectionRefused");

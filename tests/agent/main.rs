@@ -1,5 +1,5 @@
-//! The real agent as a child process, asked over its sockets: with a simulated cluster where it needs one, and with real
-//! programs (kubectl, containerd, dnsmasq, Chromium) around it.
+//! Tests of the real agent as a child process, through its sockets: with a simulated cluster where it needs
+//! one, and with real programs (kubectl, containerd, dnsmasq, Chromium) around it.
 
 mod access;
 mod answers;

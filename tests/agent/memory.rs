@@ -1,4 +1,4 @@
-//! Agents that begin in the middle of an outage: what they know of the node is what was known before.
+//! Agents that start during an outage: they use the last known facts of an earlier agent.
 
 use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::network::ports;
@@ -13,10 +13,10 @@ use tempfile::TempDir;
 const TAKEN: &str = "taking over the last known facts of the node";
 const CANNOT: &str = "can't take over the last known facts of the node";
 const KNOWN: &str = "before that the node was Draining: cordoned (Unschedulable)";
-/// It is stale from its start.
+/// The setting that shows the last known drain; the agent is stale from its start.
 const KEEP: &str = "--on-stale=keep-drain";
 
-/// A node whose agents come one after the other.
+/// A node whose agents follow each other.
 struct Story {
     cluster: Cluster,
     port: String,
@@ -28,20 +28,20 @@ impl Story {
         Self { cluster: Cluster::start(), port: ports::free().to_string(), dir: tempfile::tempdir().unwrap() }
     }
 
-    /// The next agent, which listens where the one before does.
+    /// Starts the next agent, on the port of the one before it.
     fn agent(&self, args: &[&str]) -> Agent {
         let mut command = Command::new(programs::agent());
         command.args(args).arg("--stale-after=2s").env("LISTEN_PORT", &self.port);
         self.cluster.launch(command)
     }
 
-    /// The same, with its directory.
+    /// Starts the next agent with the state directory.
     fn remembering(&self, args: &[&str]) -> Agent {
         let state_dir = format!("--state-dir={}", self.dir.path().display());
         self.agent(&[args, &[&state_dir]].concat())
     }
 
-    /// The node is drained, the agent knows, and then the API server dies.
+    /// Drains the node, waits until the agent has seen it, and then kills the API server.
     fn outage(&self, agent: &Agent) {
         agent.wait_ready();
         self.cluster.sim.cordon(NODE);
@@ -53,7 +53,7 @@ impl Story {
         self.dir.path().join("last-known.json")
     }
 
-    /// The file of an agent that has seen the cordon.
+    /// Waits until the state file has the cordon, and returns it.
     fn wait_written(&self) -> Value {
         until("the cordon in the file", || {
             let file: Value = serde_json::from_slice(&fs::read(self.file()).ok()?).unwrap();
@@ -70,7 +70,7 @@ fn status(agent: &Agent) -> Value {
     agent.get("/status.json").json()
 }
 
-/// Drained, by facts that are not its own.
+/// Asserts that the agent answers Draining from facts that it took over.
 fn holds_the_drain(agent: &Agent, from: &str) {
     let told = agent.health();
     assert_eq!((told.status, told.reason().as_deref(), told.is_stale()), (503, Some("Unschedulable"), true));
@@ -92,7 +92,7 @@ fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
     let age = |agent: &Agent| status(agent)["cache"]["age_ms"].as_u64().unwrap();
     let before = age(&second);
     first.terminate();
-    // What is handed on once more has the date of when it was true.
+    // The facts keep their original date when a second successor takes them over.
     let third = story.agent(&[KEEP, "--startup-grace=100ms"]);
     holds_the_drain(&third, "predecessor");
     assert!(age(&third) > before, "{} {before}", age(&third));
@@ -104,7 +104,7 @@ fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
 }
 
 #[test]
-fn a_successor_that_fails_open_says_what_was_known() {
+fn a_successor_that_fails_open_reports_the_last_known_verdict() {
     let story = Story::begin();
     let first = story.agent(&[]);
     story.outage(&first);
@@ -125,7 +125,8 @@ fn a_successor_that_fails_open_says_what_was_known() {
     }
 }
 
-/// A node without an endpoint drops what it gets, whichever agent says so; and a signal by a value needs the value.
+/// Shows that a successor takes over Services and the values of drain signals. A node without an endpoint
+/// drops its traffic, whichever agent answers; a signal by a value needs the value.
 #[test]
 fn a_successor_holds_the_endpoints_of_a_service_and_a_drain_by_a_value() {
     let story = Story::begin();
@@ -163,7 +164,7 @@ fn a_successor_holds_the_endpoints_of_a_service_and_a_drain_by_a_value() {
 }
 
 #[test]
-fn an_agent_that_was_killed_remembers() {
+fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
     let story = Story::begin();
     let mut first = story.remembering(&[KEEP]);
     story.outage(&first);
@@ -171,7 +172,7 @@ fn an_agent_that_was_killed_remembers() {
     for _ in 0..2 {
         first.signal("KILL");
         first.wait_end();
-        // The second time what it has written is what it took over.
+        // In the second round the file has facts that the killed agent itself had taken over.
         first = story.remembering(&[KEEP, "--startup-grace=100ms"]);
         holds_the_drain(&first, "state-dir");
     }
@@ -180,7 +181,7 @@ fn an_agent_that_was_killed_remembers() {
 }
 
 #[test]
-fn who_hears_the_api_server_needs_no_memory() {
+fn an_agent_that_reaches_the_api_server_ignores_saved_facts() {
     let story = Story::begin();
     let mut first = story.remembering(&[KEEP]);
     first.wait_ready();
@@ -194,9 +195,9 @@ fn who_hears_the_api_server_needs_no_memory() {
     assert_eq!(second.logged(TAKEN) + second.logged(CANNOT), 0, "{}", second.log_text());
 }
 
-/// One that hangs does not keep the next from starting, nor from what it can read elsewhere.
+/// Shows that a hung predecessor does not stop its successor from starting, nor from reading the state file.
 #[test]
-fn a_predecessor_that_hangs_is_given_up() {
+fn a_hung_predecessor_does_not_block_its_successor() {
     let story = Story::begin();
     let first = story.remembering(&[KEEP]);
     story.outage(&first);
@@ -205,12 +206,12 @@ fn a_predecessor_that_hangs_is_given_up() {
     let second = story.remembering(&[KEEP, "--startup-grace=0s"]);
     holds_the_drain(&second, "state-dir");
     second.logs_once(CANNOT);
-    // It was asked for its facts, and for its probers.
+    // The successor asked for its facts, and for its probers.
     assert_eq!(second.logged("no whole answer within 1s"), 2, "{}", second.log_text());
 }
 
 #[test]
-fn a_predecessor_is_asked_where_its_status_is() {
+fn a_predecessor_is_asked_for_its_facts_at_metrics_addr() {
     let story = Story::begin();
     let metrics = format!("--metrics-addr=127.0.0.1:{}", ports::free());
     let first = story.agent(&[KEEP, &metrics]);
@@ -219,7 +220,7 @@ fn a_predecessor_is_asked_where_its_status_is() {
     let told = second.health();
     assert_eq!((told.status, told.is_stale()), (503, true));
     second.logs_once(TAKEN);
-    // It did not listen there before, and the next one will not any more.
+    // The predecessors do not serve their status on the probe port, where the third agent asks.
     let third = story.agent(&[KEEP, "--startup-grace=0s"]);
     third.logs_once(CANNOT);
     assert_eq!(third.logged("answered HTTP 404"), 2, "{}", third.log_text());
@@ -230,9 +231,9 @@ fn a_predecessor_is_asked_where_its_status_is() {
     assert_eq!(fourth.logged(TAKEN) + fourth.logged(CANNOT), 0, "{}", fourth.log_text());
 }
 
-/// The grace is for the API server. Until it is over nobody is told what was known before.
+/// Shows that an agent keeps its port closed until the startup grace, which is for the API server, is over.
 #[test]
-fn nothing_is_told_from_memory_before_the_grace_is_over() {
+fn last_known_facts_are_not_served_before_the_startup_grace_is_over() {
     let story = Story::begin();
     let mut first = story.remembering(&[]);
     story.outage(&first);
@@ -247,7 +248,7 @@ fn nothing_is_told_from_memory_before_the_grace_is_over() {
 }
 
 #[test]
-fn what_can_not_be_read_is_a_warning_and_no_more() {
+fn an_invalid_state_file_is_only_a_warning() {
     let story = Story::begin();
     let mut first = story.remembering(&[]);
     story.outage(&first);
@@ -290,12 +291,12 @@ fn what_can_not_be_read_is_a_warning_and_no_more() {
 }
 
 #[test]
-fn a_directory_that_can_not_be_written_is_a_warning_and_no_more() {
+fn an_unwritable_state_directory_is_only_a_warning() {
     let story = Story::begin();
     let missing = story.dir.path().join("missing");
     let occupied = story.dir.path().join("occupied");
     fs::write(&occupied, "").unwrap();
-    // Not even root writes there.
+    // Not even root can write there.
     let read_only = Path::new("/sys/kernel");
     for directory in [missing.as_path(), &occupied, read_only] {
         let state_dir = format!("--state-dir={}", directory.display());
@@ -309,9 +310,9 @@ fn a_directory_that_can_not_be_written_is_a_warning_and_no_more() {
     }
 }
 
-/// It is replaced as a whole, and for nobody else to read.
+/// Shows that the agent replaces the state file as a whole, and that other users can't read it.
 #[test]
-fn the_file_is_small_and_whole() {
+fn the_state_file_is_small_private_and_replaced_as_a_whole() {
     use std::os::unix::fs::PermissionsExt;
     let story = Story::begin();
     let agent = story.remembering(&[]);

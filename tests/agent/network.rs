@@ -1,14 +1,15 @@
-//! The `network` check by the real agent, without privileges, on a node with a real router and a real resolver that fail.
+//! The `network` check of the real agent, without privileges, on a node with a real router and a real
+//! resolver that fail.
 //!
-//! The node, the router and dnsmasq are in network namespaces, so these tests must run as root, and fail if they don't.
+//! The node, the router and dnsmasq are in network namespaces, so these tests need root, and fail without it.
 
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4, RESOLVER_V6};
 use nodegate_testbed::{Agent, Cluster, NODE};
 use serde_json::{Value, json};
 
-/// Most of these stories are without a cluster, and so without the Node's addresses.
+/// The settings of a node without a cluster, whose addresses the agent does not know. Most tests use them.
 const NAME: &str = "name=node.test,families=both";
-/// The same where the Node's addresses say which families count.
+/// The same for a Node whose addresses say which families count.
 const NAME_ALONE: &str = "name=node.test";
 
 fn passes(agent: &Agent) {
@@ -27,7 +28,7 @@ fn with_resolver() -> NodeNetwork {
 }
 
 #[test]
-fn a_resolver_that_is_frozen_killed_and_back() {
+fn a_resolver_that_is_frozen_killed_and_restarted() {
     let mut net = with_resolver();
     let agent = net.agent(NAME);
     passes(&agent);
@@ -44,7 +45,7 @@ fn a_resolver_that_is_frozen_killed_and_back() {
 }
 
 #[test]
-fn what_counts_as_an_answer() {
+fn dns_answers_that_pass_and_that_fail_the_network_check() {
     let net = with_resolver();
     passes(&net.agent("name=nowhere.test"));
     fails(&net.agent("name=elsewhere.example"), "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
@@ -73,7 +74,7 @@ fn one_dead_nameserver_of_two_is_a_warning_unless_all_are_needed() {
 }
 
 #[test]
-fn a_router_whose_link_goes_down_and_up() {
+fn the_network_check_fails_while_the_link_is_down() {
     let net = with_resolver();
     let agent = net.agent(NAME);
     passes(&agent);
@@ -84,7 +85,7 @@ fn a_router_whose_link_goes_down_and_up() {
 }
 
 #[test]
-fn a_router_is_known_by_its_link_layer_address() {
+fn a_router_must_answer_arp_and_neighbour_discovery() {
     let net = with_resolver();
     let agent = net.agent(NAME);
     passes(&agent);
@@ -101,9 +102,10 @@ fn a_router_is_known_by_its_link_layer_address() {
     passes(&agent);
 }
 
-/// All nodes ask the same router: one whose policy changes must not take out every node at once.
+/// Shows that a gateway passes that answers ARP but drops IP. All nodes have the same gateway: a change of
+/// its policy must not take out every node at once.
 #[test]
-fn a_router_that_stops_answering_by_ip_takes_nobody_out() {
+fn a_router_that_answers_arp_but_drops_ip_passes() {
     let _links = crate::rtnl::LINKS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
     let net = with_resolver();
     let agent = net.agent(NAME);
@@ -117,7 +119,7 @@ fn a_router_that_stops_answering_by_ip_takes_nobody_out() {
 }
 
 #[test]
-fn a_default_route_that_is_lost() {
+fn a_lost_default_route_fails() {
     let net = with_resolver();
     let agent = net.agent(&format!("{NAME},nameservers=off"));
     passes(&agent);
@@ -132,7 +134,7 @@ fn a_default_route_that_is_lost() {
 }
 
 #[test]
-fn nodes_with_other_routes_than_most() {
+fn the_best_default_route_counts_also_without_a_gateway() {
     let net = NodeNetwork::without_routes();
     let alone = "nameservers=off,families=both";
     passes(&net.agent(alone));
@@ -143,20 +145,20 @@ fn nodes_with_other_routes_than_most() {
     fails(&agent, "Gateway: eth0: link is down, eth0: link is down");
     net.router("ip link set rt0 up");
     passes(&agent);
-    // A better route to nobody counts, not the worse one that would work.
+    // The best route counts, though it leads nowhere; the worse one would work.
     net.node("ip route replace default via 10.77.0.1 metric 200; ip route del default dev eth0");
     passes(&agent);
     net.node("ip route add default via 10.77.0.66 metric 100");
     fails(&agent, "Gateway: 10.77.0.66 on eth0: no answer to ARP");
     passes(&net.agent(&format!("{alone},gateways=off")));
-    // The next hop is in no network of the node's.
+    // The next hop is in no network of the node.
     net.node("ip route del default metric 100; ip route del default metric 200");
     net.router("ip addr add 192.0.2.1/32 dev rt0");
     net.node("ip route add default via 192.0.2.1 dev eth0 onlink");
     passes(&agent);
 }
 
-/// A cluster of which the node knows, whose Node has these addresses.
+/// Starts a cluster whose Node has these addresses.
 fn cluster(internal: &[&str]) -> Cluster {
     let cluster = Cluster::start();
     set_addresses(&cluster, internal);
@@ -169,11 +171,11 @@ fn set_addresses(cluster: &Cluster, internal: &[&str]) {
     cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = addresses.into());
 }
 
-/// A route of IPv6 that an image or an old router advertisement has left, to a router that is not there.
+/// A leftover IPv6 route of an image or of an old router advertisement, to a router that does not exist.
 const LEFTOVER: &str = "ip -6 route replace default via fe80::66 dev eth0";
 
 #[test]
-fn a_leftover_route_of_a_family_that_the_node_has_no_address_of_takes_nobody_out() {
+fn a_leftover_route_of_a_family_without_a_node_address_does_not_fail() {
     let net = with_resolver();
     net.node(LEFTOVER);
     let cluster = cluster(&["10.77.0.2"]);
@@ -182,12 +184,12 @@ fn a_leftover_route_of_a_family_that_the_node_has_no_address_of_takes_nobody_out
     passes(&agent);
     agent.wait_runs("network", 5);
     passes(&agent);
-    // What the node has an address of counts as before.
+    // The family of the node's address counts as before.
     net.router("ip addr del 10.77.0.1/24 dev rt0");
     fails(&agent, "Gateway: 10.77.0.1 on eth0: no answer to ARP");
     net.router("ip addr add 10.77.0.1/24 dev rt0");
     passes(&agent);
-    // The Node gets a second address, and the route is none that is left over.
+    // The Node gets a second address, so the IPv6 route is not a leftover any more.
     set_addresses(&cluster, &["10.77.0.2", "fd77::2"]);
     fails(&agent, "Gateway: fe80::66 on eth0: no answer to NDP");
     set_addresses(&cluster, &["10.77.0.2"]);
@@ -195,7 +197,7 @@ fn a_leftover_route_of_a_family_that_the_node_has_no_address_of_takes_nobody_out
 }
 
 #[test]
-fn a_nameserver_of_a_family_that_the_node_has_no_address_of_counts_for_it_and_not_against_it() {
+fn a_nameserver_of_a_family_without_a_node_address_can_pass_but_not_fail() {
     let mut net = with_resolver();
     let cluster = cluster(&["10.77.0.2"]);
     let strict = net.agent_of(&cluster, &format!("{NAME_ALONE},nameservers=all"));
@@ -207,7 +209,7 @@ fn a_nameserver_of_a_family_that_the_node_has_no_address_of_counts_for_it_and_no
     passes(&strict);
     assert_eq!(strict.logged("local check fails"), before, "{}", strict.log_text());
     drop(strict);
-    // The one of its own family is dead, and the other one answers: names are resolved.
+    // The nameserver of the node's family is dead, the other one answers: names resolve.
     net.at_resolver("ip addr add fd78::53/64 dev eth0 nodad");
     net.kill_resolver();
     net.start_resolver();
@@ -217,7 +219,7 @@ fn a_nameserver_of_a_family_that_the_node_has_no_address_of_counts_for_it_and_no
     passes(&agent);
     agent.wait_runs("network", 1);
     agent.logs_once("a nameserver does not answer");
-    // There is none of its own family: those that there are count.
+    // Without a nameserver of the node's own family, the others count.
     net.nameservers(&[RESOLVER_V6]);
     agent.wait_runs("network", 2);
     passes(&agent);
@@ -225,16 +227,16 @@ fn a_nameserver_of_a_family_that_the_node_has_no_address_of_counts_for_it_and_no
     fails(&agent, "DNS: fd78::53 connection refused");
 }
 
-/// Without a Node whose addresses say which families count, a node that gets out by one of them is not taken out.
+/// Shows that a node passes if one family works, as long as no Node address says which families count.
 #[test]
-fn before_the_nodes_addresses_are_known_one_family_that_works_is_enough() {
+fn one_working_family_is_enough_before_the_node_addresses_are_known() {
     let net = with_resolver();
     net.node(LEFTOVER);
     let agent = net.agent(NAME_ALONE);
     passes(&agent);
     net.router("ip addr del 10.77.0.1/24 dev rt0");
     fails(&agent, "Gateway: 10.77.0.1 on eth0: no answer to ARP, fe80::66 on eth0: no answer to NDP");
-    // A family that has no route at all is no way out.
+    // A family without a route does not count as working.
     net.node("ip -6 route del default");
     let fresh = net.agent(NAME_ALONE);
     fails(&fresh, "Gateway: 10.77.0.1 on eth0: no answer to ARP");

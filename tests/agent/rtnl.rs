@@ -1,8 +1,8 @@
-//! The kernel's RTNL held, as by a driver in trouble: everything that asks for a link waits without end, and the agent is to be
-//! none of it but one thread.
+//! The kernel's RTNL lock, held as by a hanging driver: every request for a link waits without end, and must
+//! block only one thread of the agent.
 //!
-//! The lock is one for the whole machine. While it is held nobody can touch an interface, so `make test` holds it for seconds;
-//! `make rtnl-test` for a minute.
+//! The whole machine shares the lock. While a test holds it, no process can change an interface, so `make
+//! test` holds it for seconds and `make rtnl-test` for a minute.
 
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
 use nodegate_testbed::process::threads_named;
@@ -15,11 +15,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-/// Far above what a flip takes, and far below what would be a stall.
+/// Far above the time of a flip, and far below that of a stall.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// Held for writing while a test holds the kernel's lock, and for reading by a test that no failed check may disturb: the lock
-/// delays the checks of every agent on the machine.
+/// Locked for writing while a test holds the kernel's lock, and for reading by a test that no failed check
+/// may disturb: the kernel's lock delays the checks of every agent on the machine.
 pub(crate) static LINKS: RwLock<()> = RwLock::new(());
 
 /// Holds the kernel's lock until it is dropped.
@@ -53,14 +53,14 @@ impl Drop for Rtnl {
     }
 }
 
-/// Waits for an answer that must come at once.
+/// Waits for an answer that must come within `AT_ONCE`.
 fn at_once(agent: &Agent, wanted: impl FnOnce(&Agent)) {
     let began = Instant::now();
     wanted(agent);
     assert!(began.elapsed() < AT_ONCE, "{:?}\n{}", began.elapsed(), agent.log_text());
 }
 
-/// An agent goes on for so long with everything but the check that needs the lock.
+/// Holds the lock for this time, and asserts that everything but the check that needs the lock goes on.
 fn held_for(time: Duration) {
     let mut net = NodeNetwork::start();
     net.start_resolver();
@@ -99,7 +99,7 @@ fn held_for(time: Duration) {
         assert_eq!(agent.metric("nodegate_cache_stale"), Some(0.0));
         assert_eq!(agent.get("/livez").status, 200);
         rounds += 1;
-        // Twenty runs of the check in between, all of which would like to ask.
+        // Twenty runs of the check in between, all of which would send a request.
         agent.wait_runs("network", 20);
     }
     assert!(agent.get("/health?check=network").body.contains("IPv4 links: Hung for "), "it was held");
@@ -111,7 +111,7 @@ fn held_for(time: Duration) {
 }
 
 #[test]
-fn a_driver_in_trouble_stops_the_check_of_the_network_and_nothing_else() {
+fn a_held_rtnl_lock_stops_only_the_network_check() {
     held_for(Duration::from_secs(5));
 }
 

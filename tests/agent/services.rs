@@ -1,4 +1,4 @@
-//! Watched Services, told with the real agent and with `EndpointSlices` made by kubectl.
+//! Watched Services, with the real agent and `EndpointSlices` made by kubectl.
 
 use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
@@ -11,7 +11,7 @@ const PATH: &str = "/services/default/web";
 const WEIGHT: &str = "X-Load-Balancing-Endpoint-Weight";
 const CHECK: &str = "/health?check=service:default/web";
 
-/// An endpoint: its address, its node (empty for none), and whether it is ready.
+/// An endpoint: its address, its node (empty for none), and true if it is ready.
 type Endpoint = (&'static str, &'static str, bool);
 
 struct Story {
@@ -26,7 +26,7 @@ fn cluster() -> Cluster {
 }
 
 impl Story {
-    /// A Service without a selector, whose slices somebody else makes.
+    /// Creates a Service without a selector, whose slices the test makes.
     fn begin(args: &[&str]) -> Self {
         let cluster = cluster();
         let agent = cluster.ready_agent(args);
@@ -48,14 +48,15 @@ impl Story {
         );
         for (address, node, ready) in endpoints {
             let node = if node.is_empty() { String::new() } else { format!(", nodeName: {node}") };
-            // What the control plane writes for a pod that ends: not ready, and serving as long as its probe passes.
+            // The control plane writes these conditions for a terminating pod: not ready, and serving while
+            // its probe passes.
             let conditions = format!("ready: {ready}, serving: true, terminating: {}", !ready);
             writeln!(yaml, "- {{addresses: ['{address}'], conditions: {{{conditions}}}{node}}}").unwrap();
         }
         self.apply(&yaml);
     }
 
-    /// Waits until kube-proxy would say this count.
+    /// Waits until the agent gives this count, as kube-proxy would.
     fn counts(&self, endpoints: u64) {
         let status = if endpoints > 0 { 200 } else { 503 };
         until(&format!("{endpoints} endpoints"), || {
@@ -66,14 +67,14 @@ impl Story {
         assert_eq!(self.agent.get(CHECK).status, status);
     }
 
-    /// What the check says once the Service's own watch is too old to be believed.
+    /// Waits until the Service's own watch is stale, and returns the answer of the check.
     fn stale_check(&self) -> ProbeReply {
         until("a stale Service", || Some(self.agent.get(CHECK)).filter(ProbeReply::is_stale))
     }
 }
 
 #[test]
-fn endpoints_are_counted_as_kube_proxy_counts_them() {
+fn service_endpoints_are_counted_as_kube_proxy_counts_them() {
     let story = Story::begin(ARGS);
     story.counts(0);
     assert_eq!(story.agent.get(CHECK).reason().as_deref(), Some("NoLocalEndpoints"));
@@ -89,7 +90,7 @@ fn endpoints_are_counted_as_kube_proxy_counts_them() {
     story.counts(2);
     story.slice("web-6", "IPv6", &[("fd00::1", NODE, true), ("fd00::4", NODE, true)]);
     story.counts(2);
-    // Serving and terminating: traffic may go on, but a balancer is told that there is nobody.
+    // Serving and terminating: traffic may continue, but the balancer gets a count of 0.
     story.slice("web-b", "IPv4", &[("10.0.0.4", NODE, false)]);
     story.slice("web-6", "IPv6", &[("fd00::1", NODE, true), ("fd00::4", NODE, false)]);
     story.counts(1);
@@ -111,7 +112,7 @@ fn endpoints_are_counted_as_kube_proxy_counts_them() {
 }
 
 #[test]
-fn a_cordon_drains_the_pool_of_a_service_for_those_who_ask() {
+fn a_cordon_drains_a_service_for_probers_that_ask_with_drain() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
     story.counts(1);
@@ -123,7 +124,7 @@ fn a_cordon_drains_the_pool_of_a_service_for_those_who_ask() {
     assert_eq!((reply.status, &reply.json()["localEndpoints"]), (503, &json!(1)));
     assert_eq!(reply.header(WEIGHT), Some("0"), "{}", reply.head);
     assert_eq!(story.agent.get(PATH).status, 200, "kube-proxy knows no cordon");
-    // Both in one question, with a third state.
+    // Both checks in one probe, with the third state.
     let both = story.agent.get("/health?check=node_ready,service:default/web&drain=404");
     assert_eq!((both.status, &both.json()["status"]), (404, &json!("draining")));
     assert_eq!(story.agent.get(&format!("{PATH}?drain=1")).status, 400);
@@ -132,7 +133,7 @@ fn a_cordon_drains_the_pool_of_a_service_for_those_who_ask() {
 }
 
 #[test]
-fn an_outage_holds_what_was_known_of_the_endpoints() {
+fn an_outage_keeps_the_last_known_endpoints_of_a_service() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
@@ -141,7 +142,7 @@ fn an_outage_holds_what_was_known_of_the_endpoints() {
     assert_eq!(node.status, 200, "the node itself fails open");
     let check = story.stale_check();
     assert_eq!((check.status, check.reason().as_deref()), (503, Some("NoLocalEndpoints")));
-    // kube-proxy knows no more than we do, and goes by what it knew: nobody is here to take a connection.
+    // kube-proxy knows no more than the agent and uses its last known endpoints: none can take a connection.
     assert_eq!(story.agent.get(PATH).status, 503);
     story.cluster.wait(story.cluster.sim.restart(true)).unwrap();
     until("a fresh Service", || {
@@ -156,19 +157,19 @@ fn an_outage_holds_what_was_known_of_the_endpoints() {
 }
 
 #[test]
-fn an_outage_fails_closed_if_that_was_asked_for() {
+fn an_outage_with_on_stale_not_ready_fails_a_service_closed() {
     let story = Story::begin(&[ARGS, &["--on-stale=not-ready"]].concat());
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
     story.counts(1);
     story.cluster.wait(story.cluster.sim.kill());
     let check = story.stale_check();
     assert_eq!((check.status, check.reason().as_deref()), (503, Some("CacheStale")));
-    // The Service may have been proved later than the Node: by its own list.
+    // The proof of the Service, its own list, may be later than that of the Node.
     until("a stale Service's endpoints", || (story.agent.get(PATH).status == 503).then_some(()));
 }
 
 #[test]
-fn a_lost_slice_watch_leaves_the_node_alone() {
+fn a_lost_slice_watch_does_not_make_the_node_stale() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
@@ -191,7 +192,7 @@ fn a_lost_slice_watch_leaves_the_node_alone() {
 }
 
 #[test]
-fn packets_that_vanish_hide_no_change_of_a_service() {
+fn a_half_open_connection_hides_no_change_of_a_service() {
     let story = Story::begin(ARGS);
     story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
     story.counts(0);
@@ -202,7 +203,7 @@ fn packets_that_vanish_hide_no_change_of_a_service() {
 }
 
 #[test]
-fn without_the_right_to_watch_slices_nothing_was_ever_known_so_the_check_passes_and_the_log_says_why() {
+fn without_rbac_for_slices_the_service_check_passes_and_the_log_says_why() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(ARGS);
     until("the warning", || (agent.logged("manifests/components/services") == 1).then_some(()));

@@ -1,9 +1,10 @@
-//! Bad settings: exit code 2, and one line for each that names the flag, the value and what it takes.
+//! Invalid settings: exit code 2, and one line for each that names the flag, the value and the accepted
+//! values.
 
 use nodegate_testbed::agent::run;
 use std::process::Output;
 
-/// A setting that is taken by mistake starts an agent.
+/// Runs the agent. A setting that it accepts by mistake starts it.
 fn nodegate(args: &[&str], env: &[(&str, &str)]) -> Output {
     let own = [("NODEGATE_LISTEN_ADDRESS", "127.0.0.1"), ("LISTEN_PORT", "0")];
     run(args, &[&own, env].concat())
@@ -13,7 +14,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// One line, with the flag, the value, and something that helps.
+/// Asserts that the agent prints one line with the flag, the value, and a hint.
 fn refuses(args: &[&str], env: &[(&str, &str)], needles: &[&str]) {
     let output = nodegate(args, env);
     let text = stderr(&output);
@@ -25,7 +26,7 @@ fn refuses(args: &[&str], env: &[(&str, &str)], needles: &[&str]) {
 }
 
 #[test]
-fn every_bad_value_is_named() {
+fn every_invalid_setting_is_named_with_its_value() {
     let cases: &[(&str, &str, &str, &str)] = &[
         ("--node-name", "NODE_NAME", "Node 1", "lower-case"),
         ("--node-name", "NODE_NAME", "a,b=c", "lower-case"),
@@ -87,9 +88,9 @@ fn every_bad_value_is_named() {
     }
 }
 
-/// Of a setting with parts, the part that is wrong is named.
+/// Shows that the error names the invalid part of a setting with parts.
 #[test]
-fn every_bad_part_of_a_check_is_named() {
+fn every_invalid_part_of_check_settings_is_named() {
     for (value, part, takes) in [
         ("bogus:interval=1s", "bogus", "okd_router_1936"),
         ("kubelet:interval=0s", "kubelet:interval=0s", "100ms"),
@@ -111,7 +112,7 @@ fn every_bad_part_of_a_check_is_named() {
 }
 
 #[test]
-fn two_protocols_cannot_share_a_port() {
+fn listen_port_and_agent_check_port_must_differ() {
     let needles =
         ["--agent-check-port", "NODEGATE_AGENT_CHECK_PORT", "25001", "another port than --listen-port"];
     refuses(&["--agent-check-port=25001", "--listen-port=25001"], &[], &needles);
@@ -119,7 +120,7 @@ fn two_protocols_cannot_share_a_port() {
 }
 
 #[test]
-fn all_mistakes_are_named_in_one_go() {
+fn all_invalid_settings_are_reported_together() {
     let output = nodegate(&["--stale-after=x", "--on-stale=y"], &[("LISTEN_PORT", "z")]);
     assert_eq!(output.status.code(), Some(2));
     let text = stderr(&output);
@@ -129,9 +130,10 @@ fn all_mistakes_are_named_in_one_go() {
     }
 }
 
-/// What a template renders for a value that it was not given.
+/// Shows that the agent treats an empty variable as unset: a template renders one for a value that the
+/// operator did not give.
 #[test]
-fn an_empty_variable_is_one_that_is_not_set() {
+fn an_empty_environment_variable_counts_as_unset() {
     let help = String::from_utf8(nodegate(&["--help"], &[]).stdout).unwrap();
     let empty: Vec<_> =
         help.split("[env: ").skip(1).map(|text| (text.split_once('=').unwrap().0, "")).collect();
@@ -140,7 +142,7 @@ fn an_empty_variable_is_one_that_is_not_set() {
     let lists = ["NODEGATE_CHECK_SETTINGS", "NODEGATE_HTTP_CHECK", "NODEGATE_TCP_CHECK"];
     let ended: Vec<(&str, &str)> = lists.into_iter().map(|name| (name, ";")).collect();
     refuses(&["--stale-after=x"], &ended, &["--stale-after"]);
-    // An option is given by somebody: only what has no default may be left empty.
+    // An operator gives an option explicitly, so only one without a default may be empty.
     refuses(&["--listen-port="], &[], &["--listen-port", "LISTEN_PORT", "1 to 65535"]);
     refuses(
         &["--stale-after=x", "--metrics-addr=", "--allow-from=", "--background-checks="],
@@ -150,7 +152,7 @@ fn an_empty_variable_is_one_that_is_not_set() {
 }
 
 #[test]
-fn unknown_flags_and_arguments_are_one_line_too() {
+fn unknown_flags_and_arguments_are_reported_in_one_line() {
     refuses(&["--stale-aftr=1s"], &[], &["--stale-aftr", "--stale-after"]);
     refuses(&["serve"], &[], &["serve"]);
     refuses(&["--listen-port"], &[], &["--listen-port"]);

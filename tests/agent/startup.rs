@@ -1,4 +1,4 @@
-//! From the start to the first answer, and what a signal does before it and after.
+//! The time from the start to the first answer, and the effect of signals before and after it.
 
 use nodegate_testbed::process::signal;
 use nodegate_testbed::programs;
@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What a load balancer asks is known when the port opens: nothing flips that has not happened.
+/// Shows that the agent opens its port only with the results of all default checks, so that no flip follows.
 #[test]
 fn the_port_opens_with_the_first_result_of_each_check() {
     let cluster = Cluster::start();
@@ -17,7 +17,7 @@ fn the_port_opens_with_the_first_result_of_each_check() {
     let late = Stub::start(Act::SayLate(Duration::from_millis(700), text));
     let check = format!("--http-check=late={}", late.url("/"));
     let checks = "--default-checks=node_ready,http:late";
-    // The Node is known long before.
+    // The agent knows the Node long before the late check has a result.
     let agent = cluster.agent(&[&check, checks, "--startup-grace=100ms"]);
     let first = agent.health();
     assert_eq!(first.status, 200, "{first:?}");
@@ -25,7 +25,7 @@ fn the_port_opens_with_the_first_result_of_each_check() {
     assert_eq!(agent.get("/status.json").json()["flips"].as_array().map(Vec::len), Some(0));
 }
 
-/// Whether a process does something of its own about SIGTERM.
+/// Returns true if the process has a handler for SIGTERM.
 fn handles_sigterm(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

@@ -1,4 +1,4 @@
-//! `nodegate status`: what it says of a running agent, and what it does when there is none, or something else.
+//! `nodegate status`: its output for a running agent, and its errors if there is none, or another server.
 
 use nodegate_testbed::agent::run;
 use nodegate_testbed::programs;
@@ -20,7 +20,7 @@ fn told(output: Output) -> Told {
     Told { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// Asks at an address. A busy machine may need longer than the default.
+/// Runs the command with this address. A busy machine may need longer than the default timeout.
 fn ask(address: SocketAddr, args: &[&str]) -> Told {
     let address = address.to_string();
     told(run(&[&["status", "--timeout", "30s", "--addr", &address], args].concat(), &[]))
@@ -35,7 +35,7 @@ impl Told {
         }
     }
 
-    /// Nothing is known, and one line says why.
+    /// Asserts that the exit code is 3, and that one line gives the reason.
     #[track_caller]
     fn is_unknown(&self, words: &[&str]) {
         assert_eq!((self.code, self.out.as_str()), (3, ""), "{}", self.err);
@@ -48,7 +48,7 @@ impl Told {
 }
 
 #[test]
-fn the_exit_code_is_the_verdict() {
+fn the_exit_code_of_status_tells_the_verdict() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
     let at = agent.address();
@@ -74,7 +74,7 @@ fn the_exit_code_is_the_verdict() {
 }
 
 #[test]
-fn json_is_the_agents_own() {
+fn status_json_is_the_agents_own_json() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
     cluster.sim.cordon(NODE);
@@ -93,9 +93,10 @@ fn json_is_the_agents_own() {
     assert_eq!(checks.out, agent.get("/health?check=custom_conditions").body);
 }
 
-/// Two clusters may have nodes of one name and address, and a Node may be recreated: a name alone identifies none of them.
+/// Shows that the status has the UIDs of the Node and of the process. Two clusters may have nodes with the
+/// same name and address, and a Node may be recreated: a name alone identifies none of them.
 #[test]
-fn the_node_and_the_process_are_identified() {
+fn the_status_identifies_the_node_and_the_agent_process() {
     let cluster = Cluster::start();
     let uid = || cluster.sim.node(NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
     let agent = cluster.ready_agent(&[]);
@@ -124,7 +125,7 @@ fn the_node_and_the_process_are_identified() {
 }
 
 #[test]
-fn checks_can_be_asked_for() {
+fn status_shows_the_named_checks() {
     let cluster = Cluster::start();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = format!("db={}", listener.local_addr().unwrap());
@@ -143,9 +144,10 @@ fn checks_can_be_asked_for() {
     ask(at, &["--check", &names.join(",")]).is_unknown(&["answered HTTP 400", "32"]);
 }
 
-/// kubeadm and Talos label every control-plane node so; in a small cluster that is all of them.
+/// Shows the hint for a control-plane node that a label takes out. kubeadm and Talos put this label on every
+/// control-plane node; in a small cluster that is all nodes.
 #[test]
-fn a_control_plane_node_that_is_out_by_its_label_is_explained() {
+fn status_explains_a_control_plane_node_that_its_label_takes_out() {
     const HINT: &str = "hint: kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on every \
                         control-plane node, and this is one.";
     let cluster = Cluster::start();
@@ -169,7 +171,7 @@ fn a_control_plane_node_that_is_out_by_its_label_is_explained() {
 }
 
 #[test]
-fn a_stale_answer_is_called_a_guess() {
+fn status_calls_a_stale_answer_a_guess() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&["--stale-after=2s"]);
     cluster.wait(cluster.sim.kill());
@@ -185,9 +187,10 @@ fn a_stale_answer_is_called_a_guess() {
     );
 }
 
-/// The code is that of the answer, as balancers get it; the words are for people.
+/// Shows the last known verdict in the text. The exit code is that of the current answer, which balancers
+/// get; the text is for people.
 #[test]
-fn a_guess_does_not_hide_what_was_known_last() {
+fn status_of_a_stale_agent_shows_the_last_known_verdict() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&["--stale-after=2s"]);
     cluster.sim.cordon(NODE);
@@ -208,7 +211,7 @@ fn a_guess_does_not_hide_what_was_known_last() {
 }
 
 #[test]
-fn a_misconfigured_agent_is_unknown() {
+fn status_of_a_misconfigured_agent_is_unknown() {
     let cluster = Cluster::start();
     let agent = Agent::start("", &cluster.kubeconfig(), &[]);
     let said = ask(agent.address(), &[]);
@@ -218,11 +221,11 @@ fn a_misconfigured_agent_is_unknown() {
 }
 
 #[test]
-fn the_agent_on_this_machine_is_found_by_its_environment() {
+fn status_finds_the_local_agent_by_its_environment() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
     let port = agent.address().port().to_string();
-    // The agent's other settings, even wrong ones, are none of its business.
+    // The command ignores the agent's other settings, even invalid ones.
     let env = [
         ("LISTEN_PORT", port.as_str()),
         ("NODE_NAME", "Not A Name"),
@@ -234,9 +237,10 @@ fn the_agent_on_this_machine_is_found_by_its_environment() {
     told(run(&["status", "--addr", &format!("http://{address}/")], &[])).says(0, &["Ready"]);
 }
 
-/// An agent with `--metrics-addr` answers `/status.json` there alone, and checks at both addresses.
+/// Shows that the command asks at `--metrics-addr`: only there does such an agent serve `/status.json`. It
+/// serves checks at both addresses.
 #[test]
-fn the_status_has_moved_with_metrics_addr() {
+fn status_asks_the_agent_at_metrics_addr() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&["--metrics-addr=127.0.0.1:0"]);
     let (probed, moved) = (agent.address().port().to_string(), agent.metrics_address().to_string());
@@ -252,14 +256,14 @@ fn the_status_has_moved_with_metrics_addr() {
 }
 
 #[test]
-fn nobody_listens() {
+fn status_of_a_closed_port_is_unknown() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     ask(address, &[]).is_unknown(&[&format!("http://{address}: could not connect"), "refused"]);
     told(run(&["status", "--addr=no-such-host.invalid"], &[])).is_unknown(&["no-such-host.invalid:25001"]);
 }
 
 #[test]
-fn what_is_no_agent_is_unknown() {
+fn status_of_a_server_that_is_no_agent_is_unknown() {
     for (answer, words) in [
         ("", &["closed without an answer"][..]),
         ("SSH-2.0-OpenSSH_9.2p1\r\n", &["not HTTP"]),
@@ -282,7 +286,7 @@ fn what_is_no_agent_is_unknown() {
 }
 
 #[test]
-fn an_endless_answer_is_cut_off() {
+fn status_cuts_off_an_endless_answer() {
     let address = StubServer::start(|stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
         while stream.write_all(&[b' '; 8192]).is_ok() {}
@@ -292,9 +296,9 @@ fn an_endless_answer_is_cut_off() {
 }
 
 #[test]
-fn a_server_that_hangs_is_given_up() {
+fn status_gives_up_on_a_hung_server() {
     let silent = StubServer::start(hang).address();
-    // A byte now and then would keep a timeout for each read from ever ending.
+    // A byte now and then would restart a timeout for each read again and again.
     let slow = StubServer::start(|stream| {
         let mut sent = stream.write_all(b"HTTP/1.1 200 O");
         while sent.is_ok() {
@@ -303,7 +307,7 @@ fn a_server_that_hangs_is_given_up() {
         }
     })
     .address();
-    // Its queue is full: a connection is never made.
+    // The accept queue is full, so a connection is never established.
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
     let deaf = full.local_addr().unwrap();
     rustix::net::listen(&full, 0).unwrap();
@@ -328,7 +332,7 @@ fn a_server_that_hangs_is_given_up() {
 }
 
 #[test]
-fn wrong_arguments_are_unknown_and_not_critical() {
+fn wrong_arguments_of_status_are_unknown_and_not_critical() {
     let cases: &[(&[&str], &[&str])] = &[
         (&["--addr=https://a"], &["--addr", "https://a", "takes HOST"]),
         (&["--output=xml"], &["--output", "xml", "text or json"]),
@@ -343,12 +347,12 @@ fn wrong_arguments_are_unknown_and_not_critical() {
     told(run(&["status"], &[("LISTEN_PORT", "0")])).is_unknown(&["LISTEN_PORT \"0\"", "--addr"]);
     let all = told(run(&["status", "--timeout=x", "--output=y", "--addr=/"], &[]));
     assert_eq!((all.code, all.err.lines().count()), (3, 3), "{}", all.err);
-    // The agent's own contract is another one.
+    // The agent itself has another exit code for invalid settings.
     assert_eq!(run(&["--log-format=xml", "status"], &[]).status.code(), Some(2));
 }
 
 #[test]
-fn colour_is_for_terminals_that_want_it() {
+fn status_uses_colour_only_on_a_terminal_without_no_color() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
     let on_a_terminal = |env: &[(&str, &str)]| {
@@ -365,7 +369,7 @@ fn colour_is_for_terminals_that_want_it() {
 }
 
 #[test]
-fn help_tells_of_both() {
+fn the_help_of_agent_and_status_name_their_own_flags() {
     let help = told(run(&["--help"], &[]));
     help.says(0, &["status", "--node-name", "nodegate status"]);
     let help = told(run(&["status", "--help"], &[]));

@@ -1,11 +1,11 @@
-//! `Ready=Unknown`: the agent asks the kubelet on its own node before it believes that the kubelet is dead.
+//! `Ready=Unknown`: the agent asks the kubelet of its own node before it takes the kubelet for dead.
 
 use nodegate_testbed::stub::{Stub, answer};
 use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
 
 const OTHERS: [&str; 4] = ["node-2", "node-3", "node-4", "node-5"];
 
-/// A cluster of five nodes without kubelets that speak by themselves, and the health endpoint of this node's.
+/// A cluster of five nodes without heartbeats of their own, and the health endpoint of this node's kubelet.
 struct Story {
     cluster: Cluster,
     kubelet: Stub,
@@ -25,7 +25,7 @@ impl Story {
         self.cluster.ready_agent(&[&[url.as_str()], args].concat())
     }
 
-    /// Whether the node controller has heard from a node.
+    /// Sets the condition that the node controller writes when it has heard from a node, or not.
     fn heard(&self, node: &str, heard: bool) {
         let (status, reason) =
             if heard { ("True", "KubeletReady") } else { ("Unknown", "NodeStatusUnknown") };
@@ -51,19 +51,19 @@ fn a_node_whose_kubelet_is_cut_off_stays_in_the_pool_and_one_whose_kubelet_is_de
     assert!(agent.get("/").body.contains("does not hear the kubelet"));
     until("the warning", || (agent.logged("gets no heartbeat from the kubelet") == 1).then_some(()));
     assert_eq!(agent.logged("flip"), 0, "{}", agent.log_text());
-    // A cordon counts as always.
+    // A cordon still counts.
     assert!(story.cluster.sim.cordon(NODE));
     let reply = agent.wait_reason("Unschedulable");
     assert!(is_unconfirmed(&reply) && agent.get("/health?drain=404").status == 404);
     assert!(story.cluster.sim.uncordon(NODE));
     agent.wait_ready();
-    // It dies.
+    // The kubelet dies.
     story.kubelet.now(answer("500 Internal Server Error", ""));
     let reply = agent.wait_reason("NodeStatusUnknown");
     assert!(reply.status == 503 && !is_unconfirmed(&reply), "{reply:?}");
     story.kubelet.now(answer("200 OK", "ok"));
     agent.wait_for("the kubelet to answer", is_unconfirmed);
-    // It is heard again, and the check stops.
+    // The node controller hears the kubelet again, and the check stops.
     story.heard(NODE, true);
     agent.wait_for("the API server's word", |reply| reply.status == 200 && !is_unconfirmed(reply));
     agent.wait_for("the check to stop", |_| {
@@ -78,25 +78,25 @@ fn a_node_whose_kubelet_is_cut_off_stays_in_the_pool_and_one_whose_kubelet_is_de
 }
 
 #[test]
-fn a_lone_node_leaves_with_its_pods_and_stays_when_all_are_silent() {
+fn a_lone_unknown_node_leaves_and_stays_when_all_nodes_are_unknown() {
     let story = Story::begin();
     let agent = story.agent(&["--unknown-after=3s", "--on-demand=none"]);
     story.heard(NODE, false);
     agent.wait_for("the kubelet to be asked", is_unconfirmed);
-    // The node controller has tainted it.
+    // The node controller has tainted the node.
     let reply = agent.wait_reason("NodeStatusUnknown");
     assert_eq!((reply.status, agent.metric("nodegate_unconfirmed")), (503, Some(0.0)));
     agent.wait_for("the flip", |_| agent.logged("reason=\"NodeStatusUnknown\"") > 0);
     for node in OTHERS {
         story.heard(node, false);
     }
-    // Now it has taken the taint away, as that of nobody is right.
+    // The controller removes the taint again when no node in the cluster is Ready.
     agent.wait_for("to be back in the pool", |reply| reply.status == 200 && is_unconfirmed(reply));
     assert_eq!(agent.get("/health?check=kubelet").reason().as_deref(), Some("Not enabled: kubelet"));
 }
 
 #[test]
-fn when_the_kubelet_is_not_asked() {
+fn the_kubelet_is_not_asked_after_ready_false_or_with_on_unknown_not_ready() {
     let story = Story::begin();
     let closed = story.agent(&["--on-unknown=not-ready"]);
     let local = story.agent(&[]);
@@ -109,7 +109,7 @@ fn when_the_kubelet_is_not_asked() {
     story.heard(NODE, false);
     assert_eq!(local.wait_reason("NodeStatusUnknown").status, 503, "it was broken before");
     assert!(!is_unconfirmed(&local.health()));
-    // Who starts now knows nothing from before, and answers when the kubelet has.
+    // An agent that starts now has no earlier facts, and answers after the kubelet has answered.
     let late = story.agent(&[]);
     assert!(is_unconfirmed(&late.health()) && late.logged("flip") == 0, "{}", late.log_text());
     assert!(story.cluster.sim.set_ready(NODE, "Unknown", "NodeStatusNeverUpdated"));

@@ -1,7 +1,8 @@
-//! Agents replaced under load balancers' probes, a new connection each, as a surge rollout does: no probe fails.
+//! Agents that are replaced under load balancers' probes, each on a new connection, as in a surge rollout: no
+//! probe fails.
 //!
-//! `make faults` replaces fifty; here are a few of each kind. With `NODEGATE_PREDECESSOR=<program>`,
-//! `cargo test --test agent -- --ignored --nocapture upgrade` replaces another version, by itself and by this one.
+//! `make faults` replaces fifty; here are a few of each kind. With `NODEGATE_PREDECESSOR=<program>`, `cargo
+//! test --test agent -- --ignored --nocapture upgrade` replaces another version, by itself and by this one.
 
 use nodegate_testbed::network::cable::{Cable, NODE_IP};
 use nodegate_testbed::prober::{Ask, Prober, agent_check, health};
@@ -28,7 +29,7 @@ fn probed(targets: &[(SocketAddr, Ask)]) -> Vec<Prober> {
     probers
 }
 
-/// Every probe had this answer.
+/// Asserts that every probe had one of these answers.
 fn all_saw(probers: Vec<Prober>, answers: &[&str]) {
     for mut prober in probers {
         prober.wait(10);
@@ -50,7 +51,7 @@ fn no_probe_fails_while_agents_are_replaced() {
 }
 
 #[test]
-fn no_probe_of_either_family_fails() {
+fn no_probe_of_either_family_fails_while_agents_are_replaced() {
     let mut rollout = Rollout::start(DUAL_STACK, &programs::agent());
     let probers = probed(&[(rollout.http(V4), health), (rollout.http(V6), health)]);
     for _ in 0..3 {
@@ -59,7 +60,8 @@ fn no_probe_of_either_family_fails() {
     all_saw(probers, &["200 fresh"]);
 }
 
-/// The one to go is the newer, to which the kernel gives the connections.
+/// Shows that undoing a rollout loses no probe: the agent that ends is the newer one, to which the kernel
+/// gives the connections.
 #[test]
 fn no_probe_fails_while_rollouts_are_undone() {
     let mut rollout = Rollout::start(V4, &programs::agent());
@@ -71,9 +73,10 @@ fn no_probe_fails_while_rollouts_are_undone() {
     all_saw(probers, &["200 fresh", "200 up ready"]);
 }
 
-/// Five milliseconds to the node and five back: two handshakes are in flight at any time.
+/// Shows that a replacement loses no handshake. With 5 ms to the node and 5 ms back, two handshakes are in
+/// flight at any time.
 #[test]
-fn no_handshake_in_flight_is_lost() {
+fn no_handshake_in_flight_is_lost_while_agents_are_replaced() {
     let cable = Cable::start(DELAY);
     cable.on_node(|| {
         let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &programs::agent());
@@ -86,7 +89,8 @@ fn no_handshake_in_flight_is_lost() {
     });
 }
 
-/// Nobody takes over: probes are refused once the port is closed, and until then answered.
+/// Shows an agent that ends without a successor: it answers until it closes the port, then probes are
+/// refused.
 #[test]
 fn an_agent_without_a_successor_answers_until_it_closes() {
     let mut rollout = Rollout::start(V4, &programs::agent());
@@ -97,7 +101,7 @@ fn an_agent_without_a_successor_answers_until_it_closes() {
 
 #[test]
 #[ignore = "needs another version of the program: NODEGATE_PREDECESSOR"]
-fn another_version() {
+fn replacements_by_another_version() {
     let other =
         PathBuf::from(std::env::var_os("NODEGATE_PREDECESSOR").expect("NODEGATE_PREDECESSOR=<program>"));
     let this = programs::agent();
@@ -118,7 +122,7 @@ fn another_version() {
 
 type Failures = BTreeMap<String, usize>;
 
-/// Replaces so many agents, each the first of its node; the prober starts by `elsewhere`.
+/// Replaces agents `times` times, each time in a new rollout; `elsewhere` starts the prober.
 fn replace_once_each(
     times: usize,
     from: &Path,

@@ -1,4 +1,5 @@
-//! agent-check: what agents say becomes `HAProxy`'s state, administrative and operational, whatever happens to `HAProxy`.
+//! agent-check: HAProxy's administrative and operational state follows the agents' answers, also after a
+//! restart or reload of `HAProxy`.
 
 use crate::backend::Backend;
 use crate::nodes::Nodes;
@@ -72,9 +73,9 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
     assert!(others.into_iter().all(|state| state.is_ready()));
 }
 
-/// The third state without an agent check: `NOLB` is running, and takes nothing new.
+/// Shows the third state without an agent-check: a `NOLB` server runs and takes no new connections.
 #[test]
-fn a_404_is_a_third_state_of_haproxys() {
+fn a_404_puts_haproxys_server_into_nolb() {
     let nodes = Nodes::start();
     let haproxy = Haproxy::start(&nodes.site.configuration("haproxy/disable-on-404.cfg"));
     let story = Story { nodes, haproxy };
@@ -86,7 +87,7 @@ fn a_404_is_a_third_state_of_haproxys() {
     sees("NOLB");
     story.set_ready("False", "KubeletNotReady");
     sees("DOWN");
-    // A 404 raises nobody who is down.
+    // A 404 does not bring a server up that is down.
     story.set_ready("True", "KubeletReady");
     story.nodes.agent(0).wait_reason("Unschedulable");
     sees("DOWN");
@@ -97,12 +98,12 @@ fn a_404_is_a_third_state_of_haproxys() {
 }
 
 #[test]
-fn haproxys_restart_and_reload_change_nothing() {
+fn haproxys_restart_and_reload_keep_the_server_state() {
     let mut story = Story::begin();
     story.cordon();
     story.is_draining();
     story.haproxy.reload();
-    // At once, by the state file, and not only after the agent has been asked.
+    // At once, from the state file, before HAProxy has probed the agent.
     assert!(story.haproxy.server(NODE).is_some_and(|state| state.is_draining()));
     story.haproxy.restart();
     story.is_draining();
@@ -123,7 +124,7 @@ fn haproxys_restart_and_reload_change_nothing() {
 }
 
 #[test]
-fn a_node_whose_port_has_changed_is_reached_there_after_a_reload() {
+fn a_changed_server_port_survives_haproxys_reloads() {
     let mut story = Story::begin();
     let site = &story.nodes.site;
     let moved = Backend::start(NODE, site.node(0), SERVICE_PORT + 1);
@@ -133,14 +134,14 @@ fn a_node_whose_port_has_changed_is_reached_there_after_a_reload() {
     story.nodes.backends[0].stop();
     let _traffic = traffic(story.nodes.site.frontend());
     until("a request at the new port", || (moved.connections() > 0).then_some(()));
-    // And so it remains: the next dump has the new port.
+    // The new port survives the next reload: the next dump has it.
     story.haproxy.reload();
     let before = moved.connections();
     until("another one", || (moved.connections() > before).then_some(()));
 }
 
 #[test]
-fn an_agent_that_is_away_changes_nothing() {
+fn a_restarted_agent_does_not_change_haproxys_server_state() {
     let mut story = Story::begin();
     story.cordon();
     story.is_draining();
@@ -152,12 +153,12 @@ fn an_agent_that_is_away_changes_nothing() {
 }
 
 #[test]
-fn what_an_operator_sets_by_hand_lasts_until_the_agents_next_word() {
+fn a_state_set_by_hand_lasts_only_while_the_agent_check_is_disabled() {
     let story = Story::begin();
     let by_hand = format!("set server nodes/{NODE} state maint");
     story.haproxy.command(&by_hand).unwrap();
     story.is_ready();
-    // The documented way: first the agent is silenced.
+    // As documented: the operator disables the agent-check first.
     story.haproxy.command(&format!("disable agent nodes/{NODE}")).unwrap();
     story.haproxy.command(&by_hand).unwrap();
     let in_maintenance = |state: &LiveServer| state.administrative & 0x01 != 0;
@@ -166,9 +167,10 @@ fn what_an_operator_sets_by_hand_lasts_until_the_agents_next_word() {
     story.is_ready();
 }
 
-/// An agent that is taken away after it has said `down` leaves the server down: the documented way out.
+/// Shows the documented way out if an agent is removed after it has answered `down`, which leaves the server
+/// down.
 #[test]
-fn a_server_whose_agent_is_gone_for_good_is_raised_by_hand() {
+fn a_down_server_of_a_removed_agent_is_raised_by_hand() {
     let mut story = Story::begin();
     story.set_ready("False", "KubeletNotReady");
     story.is_down();

@@ -29,7 +29,7 @@ struct Apache {
 }
 
 impl Balancer for Apache {
-    /// By the balancer's manager: a row a member, with its state in it.
+    /// Reads the balancer-manager page, which has one row per member with its state.
     fn says(&self, site: &Site, node: usize) -> Option<String> {
         let page = http::get(self.status, "/").ok()?.body;
         let member = format!("http://{}:{}</a>", site.frontend().ip(), 8011 + node);

@@ -1,4 +1,4 @@
-//! The service on a node: says the node's name, and remembers when who came.
+//! The service on a node: it answers with the node's name and records the time of each request.
 
 use nodegate_testbed::until;
 use std::io::{BufRead, BufReader, Write};
@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What asks for an answer that goes on.
+/// The path of an endless answer.
 pub(crate) const HOLD: &str = "/hold";
-/// Between two pieces of it.
+/// The time between two pieces of that answer.
 const PIECES: Duration = Duration::from_millis(100);
-/// More than a proxy keeps back before it hands on what it has.
+/// The size of a piece: more than a proxy buffers before it forwards.
 const PIECE: usize = 16 << 10;
 
 pub(crate) struct Backend {
@@ -21,7 +21,7 @@ pub(crate) struct Backend {
 }
 
 struct Listening {
-    /// The listening socket: shut down, it wakes who accepts, wherever that is.
+    /// The listening socket; shutting it down wakes a thread that blocks in `accept`.
     socket: TcpStream,
     thread: JoinHandle<()>,
 }
@@ -29,7 +29,8 @@ struct Listening {
 impl Backend {
     pub(crate) fn start(name: &'static str, ip: IpAddr, port: u16) -> Self {
         let address = SocketAddr::new(ip, port);
-        // A process that another story just starts holds what was listening there until it runs its own program.
+        // A process that another test is just starting holds inherited listeners until it runs its own
+        // program.
         let listener = until("the service's port", || TcpListener::bind(address).ok());
         let socket = TcpStream::from(OwnedFd::from(listener.try_clone().unwrap()));
         let seen = Arc::<Mutex<Vec<Instant>>>::default();
@@ -43,22 +44,22 @@ impl Backend {
         Self { seen, listening: Mutex::new(Some(Listening { socket, thread })) }
     }
 
-    /// How many connections with a request there were. A balancer's own checks send none.
+    /// Returns the number of connections with a request. A balancer's own checks send none.
     pub(crate) fn connections(&self) -> u64 {
         self.seen.lock().unwrap().len() as u64
     }
 
-    /// When the last of them came.
+    /// Returns the time of the last of them.
     pub(crate) fn last(&self) -> Option<Instant> {
         self.seen.lock().unwrap().last().copied()
     }
 
-    /// How many have come since then.
+    /// Returns the number of them since `then`.
     pub(crate) fn since(&self, then: Instant) -> usize {
         self.seen.lock().unwrap().iter().rev().take_while(|at| **at > then).count()
     }
 
-    /// Ends as an evicted pod does: nothing new, and what there is goes on.
+    /// Ends as an evicted pod does: it accepts no new connections and finishes the open ones.
     pub(crate) fn stop(&self) {
         let Some(listening) = self.listening.lock().unwrap().take() else { return };
         listening.socket.shutdown(Shutdown::Both).unwrap();
@@ -76,7 +77,7 @@ fn serve(name: &str, mut stream: &TcpStream, seen: &Mutex<Vec<Instant>>) {
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
     let Some(first) = lines.next() else { return };
     seen.lock().unwrap().push(Instant::now());
-    // The rest of the head; a client that closes early has its answer all the same.
+    // Reads the rest of the head. A client that closes early gets its answer all the same.
     lines.find(String::is_empty);
     if first.contains(HOLD) {
         let piece = format!("{}\n", " ".repeat(PIECE));

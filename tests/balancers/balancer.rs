@@ -1,4 +1,5 @@
-//! What the stories want of a load balancer, and the rows of the table: each balancer with one documented way of asking.
+//! The interface of a load balancer in these tests, and the rows of the table: each balancer with one
+//! documented health check.
 
 use crate::event::Event;
 use crate::nodes::Nodes;
@@ -8,52 +9,53 @@ use nodegate_testbed::programs;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// A balancer that runs; ended when dropped.
+/// A running balancer; dropping it ends it.
 pub(crate) trait Balancer: Send + Sync {
-    /// What its own status says of a node, in its own words; none if it has no status.
+    /// Returns the balancer's own status of a node, or `None` if it has no status.
     fn says(&self, site: &Site, node: usize) -> Option<String>;
 
-    /// The node that gets all traffic, where it is one.
+    /// Returns the node that gets all traffic, if the balancer sends all traffic to one node.
     fn holder(&self, _site: &Site) -> Option<usize> {
         None
     }
 }
 
-/// Which program plays it.
+/// The program of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// The system's, of one of Debian's packages.
+    /// A program from a Debian package of this system.
     Debian,
-    /// One that `hack/install-haproxy` fetches: a release, or the newest.
+    /// A version that `hack/install-haproxy` fetches: a release, or the newest.
     Haproxy(&'static str),
-    /// One that `hack/install-wheels` fetches.
+    /// A program that `hack/install-wheels` fetches.
     Wheel(&'static str),
 }
 
-/// Where it is played.
+/// The network of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Loopback,
-    /// Namespaces, and clients who ask this address.
+    /// Network namespaces; clients connect to this address.
     Lan(IpAddr),
 }
 
-/// A balancer with one documented way of asking.
+/// A balancer with one documented health check.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) way: &'static str,
-    /// Of docs/load-balancers, but for the row that asks nobody.
+    /// The file in docs/load-balancers, except for the row without a health check.
     pub(crate) file: &'static str,
     pub(crate) program: Program,
     pub(crate) place: Place,
     pub(crate) start: fn(&Row, &Nodes) -> Box<dyn Balancer>,
-    /// Its interval and its timeout: an agent that stands still for so long leaves one question without an answer.
+    /// The check interval plus the timeout: an agent that is stopped for this time leaves one probe without
+    /// an answer.
     pub(crate) one_question: Duration,
     pub(crate) agent_args: &'static [&'static str],
-    /// Its name in the picture, if it is there.
+    /// The name in the picture, if the row is in it.
     pub(crate) pictured: Option<&'static str>,
-    /// What this balancer cannot do, and why.
+    /// The events that this balancer cannot handle, each with the reason.
     pub(crate) cannot: &'static [(Event, &'static str)],
 }
 
@@ -116,12 +118,13 @@ impl Row {
         Self::new(name, way, file, haproxy::start).played_by(Program::Haproxy(version))
     }
 
-    /// In the table and in what is told of it.
+    /// Returns the title of the row in the table and in messages.
     pub(crate) fn title(&self) -> String {
         format!("{}, {}", self.name, self.way)
     }
 
-    /// Whether its program is there. HAProxy's others are fetched when the whole table is played.
+    /// Returns true if the program is installed. The run of the whole table fetches the other HAProxy
+    /// releases.
     pub(crate) fn is_there(&self) -> bool {
         match self.program {
             Program::Wheel(name) => programs::fetched(name).is_some(),
@@ -137,7 +140,7 @@ impl Row {
         Nodes::start_with(site, self.agent_args)
     }
 
-    /// Why this is not to be expected of it.
+    /// Returns the reason why this row may miss the promise for this event.
     pub(crate) fn reason(&self, event: Event) -> Option<&'static str> {
         self.cannot.iter().find_map(|(cannot, why)| (*cannot == event).then_some(*why))
     }
@@ -147,15 +150,15 @@ const GET: &str = "`option httpchk GET /health`";
 const OPTIONS: &str = "`option httpchk`";
 const NEWEST: &str = "HAProxy 3.4";
 
-/// What Traefik's TCP services lack.
+/// The reason for a gap of Traefik's TCP services.
 const NO_OTHER: &str = "Traefik tries no other node for a TCP service when one refuses; `--on-stale=keep-drain` keeps the drained one out";
 const NO_POOL: &str = "Traefik has no pool of last resort for a TCP service";
-/// Why a moving address or route is not as good as a balancer.
+/// The reason why a moving address or route is worse than a balancer.
 const ADDRESS_MOVES: &str = "the address moves, and its open connections break";
 const ROUTE_GOES: &str = "the router sends the node's open connections to other nodes, too";
 const NO_CHECK: &str = "without a health check, requests still reach a node that is leaving";
 
-/// All of the table, in its order.
+/// All rows, in the order of the table.
 pub(crate) const ROWS: &[Row] = &[
     Row::haproxy("newest", NEWEST, GET, "haproxy/httpchk-get.cfg").pictured("HAProxy"),
     Row::haproxy("newest", NEWEST, OPTIONS, "haproxy/httpchk-options.cfg"),

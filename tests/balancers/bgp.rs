@@ -1,4 +1,4 @@
-//! Debian's `ExaBGP` on each node, and BIRD on the router: a node that is ready is one of several next hops.
+//! Debian's `ExaBGP` on each node, and BIRD on the router: each ready node is one of several next hops.
 
 use crate::balancer::{Balancer, Row};
 use crate::lan::Lan;
@@ -11,9 +11,9 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-/// The service's, in the documentation.
+/// The service's address in the documentation.
 pub(crate) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 10));
-/// What the documentation has the agents know of the service.
+/// The agents' arguments in the documentation.
 pub(crate) const AGENT_ARGS: &[&str] = &[
     "--tcp-check=service=127.0.0.1:30443",
     "--background-checks=tcp:service",
@@ -22,13 +22,13 @@ pub(crate) const AGENT_ARGS: &[&str] = &[
 const FIRST: &str = "10.0.0.11";
 
 struct Bgp {
-    /// In this order they end without a word of complaint.
+    /// Dropped in this order, the programs end without an error message.
     _speakers: Vec<Program>,
     _bird: Program,
 }
 
 impl Balancer for Bgp {
-    /// By the kernel of the router: the next hops there are.
+    /// Returns the next hops from the routing table of the router's kernel.
     fn says(&self, site: &Site, node: usize) -> Option<String> {
         let lan = site.namespaces()?;
         let there = is_next_hop(lan, node);
@@ -63,7 +63,7 @@ fn speaker(node: &Namespace, text: &str, file: &Path) -> Program {
     fs::write(file, text).unwrap();
     node.run(&format!("ip addr add {ADDRESS}/32 dev lo"));
     let mut command = node.command("exabgp");
-    // Its own pipes are for one daemon a machine.
+    // The named pipes of `ExaBGP` are for one daemon per machine.
     command.env("exabgp.api.cli", "false").env("exabgp.daemon.user", "root").arg(file);
     Program::start(&mut command)
 }

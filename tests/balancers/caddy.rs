@@ -1,4 +1,4 @@
-//! Caddy, newer than Debian's.
+//! Caddy, in a newer version than Debian's.
 
 use crate::balancer::{Balancer, Row};
 use crate::nodes::Nodes;
@@ -13,7 +13,7 @@ struct Caddy {
 }
 
 impl Balancer for Caddy {
-    /// It has a metric, which both pools set.
+    /// Caddy's metric covers both pools, so it has no status of one node.
     fn says(&self, _: &Site, _: usize) -> Option<String> {
         None
     }

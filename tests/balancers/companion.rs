@@ -1,5 +1,6 @@
-//! HAProxy, nodegate-haproxy and agents: what `nodegate wait` calls told is true of HAProxy, also while nodegate-haproxy is not
-//! there. Judged by HAProxy's own word at that moment, and by the requests that arrive afterwards.
+//! HAProxy, nodegate-haproxy and agents: when `nodegate wait` reports `told`, HAProxy has drained the node,
+//! also while nodegate-haproxy does not run. HAProxy's own status at that moment and the later requests are
+//! the evidence.
 
 use crate::nodes::Nodes;
 use crate::site::{FRONTEND_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
@@ -17,13 +18,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-/// Nothing is tried twice, so that each request that goes astray is lost; and what is open on a server that is called down
-/// is closed. An agent that is slow to answer on a busy machine is not down by that.
+/// HAProxy without retries, so that each misdirected request fails, and with `shutdown-sessions`, so that a
+/// server that HAProxy marks down loses its open connections. The long check timeout keeps an agent up that
+/// is slow on a busy machine.
 const HEAD: &str = "defaults\n  timeout connect 10s\n  timeout check 10s\n  timeout client 1m\n  timeout server 1m\n  retries 0\n  \
     default-server on-marked-down shutdown-sessions\n";
-/// Who asks each agent: the check of the node, and that of the last resort.
+/// The probers of each agent: the check of the node, and that of the pool of last resort.
 const PROBERS: &str = "--probers=2";
-/// Requests that go elsewhere.
+/// The number of requests that must go to other nodes.
 const ELSEWHERE: usize = 100;
 
 struct Pool {
@@ -35,7 +37,8 @@ struct Pool {
 
 impl Pool {
     fn start() -> Self {
-        // On a busy machine an agent may be without proof for a moment: no node is to come back by that.
+        // On a busy machine an agent may lack a proof for a moment; with `keep-drain`, no node comes back
+        // because of that.
         let nodes = Nodes::start_with(Site::new, &["--on-stale=keep-drain"]);
         let sim = &nodes.cluster.sim;
         nodes.cluster.admin();
@@ -72,7 +75,7 @@ impl Pool {
         signal(companion.pid(), "KILL");
     }
 
-    /// As a script has it.
+    /// Runs `nodegate wait`, as a script does.
     fn wait(&self, node: usize, goal: &str) {
         let agent = self.nodes.agent(node).address().to_string();
         let mut command = Command::new(programs::agent());
@@ -86,7 +89,8 @@ impl Pool {
         assert!(self.nodes.cluster.sim.cordon(NODES[node]));
     }
 
-    /// What HAProxy makes of a node: where it is checked and where it serves, its state's word and its administrator's bits.
+    /// Returns HAProxy's state of a node in the backend that checks it and in the one that serves: the status
+    /// word, and the bits of the administrative state.
     fn says(&self, node: usize) -> Vec<(String, String)> {
         let ask = |command: &str| -> std::io::Result<String> {
             let mut stream = UnixStream::connect(master(&self.nodes))?;
@@ -109,8 +113,8 @@ impl Pool {
         backends.iter().map(one).collect()
     }
 
-    /// Cordons a node. When all have been told of it, HAProxy has it out, by these words, and gives it nothing more; what was
-    /// open on it goes on.
+    /// Cordons a node. When all probers are told, asserts that HAProxy has it out, in these states, and sends
+    /// it no new requests, while the open connection goes on.
     fn drains(&self, node: usize, words: [(&str, &str); 2]) {
         let held = Held::on(NODES[node], self.nodes.site.frontend());
         self.cordon(node);
@@ -118,7 +122,7 @@ impl Pool {
         let (told, says) = (Instant::now(), self.says(node));
         assert_eq!(says, words.map(|(state, bits)| (state.to_owned(), bits.to_owned())));
         self.traffic.wait(ELSEWHERE);
-        // Those that were under way may still arrive.
+        // Requests that were in flight may still arrive.
         let answered = self.traffic.answered_since(told).into_iter().filter(|probe| probe.sent >= told);
         let astray = answered.filter(|probe| probe.saw == Saw::Answer(200, NODES[node].to_owned())).count();
         assert_eq!(astray, 0, "{} was asked after it was told", NODES[node]);
@@ -140,7 +144,8 @@ fn master(nodes: &Nodes) -> PathBuf {
     nodes.site.dir().join("master.sock")
 }
 
-/// Without agent-checks: each is a way of its own to hear of a drain.
+/// Returns the command of nodegate-haproxy, without agent-checks: they would be a second way to learn of a
+/// drain.
 fn companion(nodes: &Nodes, more: &[&str]) -> Command {
     let (dir, frontend) = (nodes.site.dir(), nodes.site.frontend());
     let mut command = Command::new(nodegate_haproxy());
@@ -153,14 +158,14 @@ fn companion(nodes: &Nodes, more: &[&str]) -> Command {
 }
 
 #[test]
-fn told_is_true_of_a_haproxy_that_nodegate_haproxy_moves_and_of_one_that_it_has_left_alone() {
+fn told_means_drained_in_haproxy_with_and_without_nodegate_haproxy() {
     let mut pool = Pool::start();
     let began = Instant::now();
     pool.nodes.wait_for_traffic_on(&[0, 1, 2]);
-    // The agents have to listen for a while until they know who asks.
+    // The agents have to listen for a while before they know their probers.
     (0..NODES.len()).for_each(|node| pool.wait(node, "ready"));
 
-    // 8 is a drain, and 16 one of the server that is tracked.
+    // 8 is a drain, and 16 that of the tracked server.
     pool.drains(0, [("NOLB", "8"), ("NOLB", "16")]);
     pool.comes_back(0);
 

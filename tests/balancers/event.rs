@@ -1,18 +1,20 @@
-//! What happens to a node, or to all of them, and how it is undone.
+//! The events that happen to one node or to all of them, and how to undo each.
 
 use crate::site::NODES;
 use crate::stage::Stage;
 use std::time::Duration;
 
-/// How long a service goes on when its node is drained, whatever the balancer has noticed: a preStop, a grace period.
+/// The time for which a service continues after its node is drained, whatever the balancer does: a preStop
+/// hook, a grace period.
 const SERVICE_ENDS_AFTER: Duration = Duration::from_secs(6);
-/// How long an agent that was killed stays away.
+/// The time for which a killed agent stays away.
 const AWAY: Duration = Duration::from_secs(5);
-/// How long traffic is watched where nothing is to change.
+/// The time for which the test watches traffic that must not change.
 const WATCHED: Duration = Duration::from_secs(3);
-/// How long all are watched who are out together: the slowest balancer has noticed by then, and its pool of last resort serves.
+/// The time for which the test watches when all nodes are out: the slowest balancer has noticed by then, and
+/// its pool of last resort serves.
 const ALL_OUT: Duration = Duration::from_secs(8);
-/// Longer than the slowest balancer takes. Who has not noticed by then never does.
+/// Longer than the slowest balancer takes. A balancer that has not noticed by then never does.
 const NEVER: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +43,7 @@ impl Event {
         Self::LostProbe,
     ];
 
-    /// Whether the node must get nothing new.
+    /// Returns true if the node must get no new connections.
     pub(crate) fn must_leave(self) -> bool {
         matches!(self, Self::Cordon | Self::Drain | Self::NotReady)
     }
@@ -60,7 +62,7 @@ impl Event {
         }
     }
 
-    /// What goes before and is not looked at. Gives the node that is.
+    /// Does the preparations that the test does not observe, and returns the node that it does observe.
     pub(crate) fn prepare(self, stage: &mut Stage) -> usize {
         let node = stage.node();
         if self != Self::ApiOutage {
@@ -70,11 +72,11 @@ impl Event {
         stage.drain(node);
         stage.watch_until_left(node, NEVER);
         stage.nodes.backends[node].stop();
-        // The one that is looked at stays, and no outage may take it out.
+        // The observed node stays in the pool, and no outage may take it out.
         stage.holder().unwrap_or((node + 1) % NODES.len())
     }
 
-    /// Makes it happen and watches the node, until it has left or should have.
+    /// Triggers the event and watches the node until it has left, or should have.
     pub(crate) fn happen(self, node: usize, stage: &mut Stage) {
         let sim = stage.nodes.cluster.sim.clone();
         match self {
@@ -125,7 +127,7 @@ impl Event {
         }
     }
 
-    /// Undoes it, and waits until the agents say so.
+    /// Undoes the event and waits until the agents answer Ready.
     pub(crate) fn undo(self, node: usize, stage: &mut Stage) {
         let sim = stage.nodes.cluster.sim.clone();
         match self {

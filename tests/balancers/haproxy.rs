@@ -1,4 +1,4 @@
-//! `HAProxy`, of the system or of another release.
+//! `HAProxy`, in the system's version or another release.
 
 use crate::balancer::{Balancer, Program, Row};
 use crate::nodes::Nodes;
@@ -23,13 +23,13 @@ pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
     Box::new(Haproxy::start_as(&program, &nodes.site.configuration(row.file)))
 }
 
-/// The row that asks nobody, for comparison.
+/// Starts HAProxy without health checks, for comparison.
 pub(crate) fn start_unasking(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
     let file = Path::new(ROOT).join("tests/balancers").join(row.file);
     Box::new(Haproxy::start(&nodes.site.moved(&file)))
 }
 
-/// One of Debian's other suites, as the row calls it.
+/// Returns a program from another of Debian's suites, by the version in the row.
 fn fetched(version: &str, name: &str) -> PathBuf {
     let fetch = Command::new("hack/install-haproxy").arg(version).current_dir(ROOT).output().unwrap();
     assert!(fetch.status.success(), "{}", String::from_utf8_lossy(&fetch.stderr));

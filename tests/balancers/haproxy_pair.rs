@@ -1,6 +1,7 @@
-//! Two balancers with HAProxy, nodegate-haproxy and keepalived, as examples/haproxy has them. Each is a network namespace; the
-//! API server, the nodes and the client are in the network between them. All nodes are taken out and brought back, one after
-//! the other, and no request is lost; then the balancer that holds the address fails.
+//! Two balancers with HAProxy, nodegate-haproxy and keepalived, as examples/haproxy has them. Each is a
+//! network namespace; the API server, the nodes and the client are in the network between them. The test
+//! takes all nodes out and back, one after the other, without a lost request; then HAProxy fails on the
+//! balancer that holds the address.
 
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
@@ -79,7 +80,7 @@ impl Balancer {
         self.namespace.run("ip -4 addr show dev eth0").contains("10.0.0.100/24")
     }
 
-    /// Whether a node's server is drained, by HAProxy's own word.
+    /// Returns true if HAProxy reports the node's server as draining.
     fn drains(&self, node: &str) -> bool {
         let ask = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(&self.master)?;
@@ -100,7 +101,8 @@ fn haproxy(namespace: &Namespace, config: &Path, master: &Path) -> Program {
     Program::start(namespace.command("haproxy").arg("-W").arg("-S").arg(master).arg("-f").arg(config))
 }
 
-/// An HTTP server on all addresses of this namespace, which counts by the address it was reached at.
+/// Runs an HTTP server on all addresses of this namespace, which counts requests by their destination
+/// address.
 fn serve(port: u16, served: Served) {
     let listener = TcpListener::bind(("0.0.0.0", port)).unwrap();
     std::thread::spawn(move || {
@@ -151,7 +153,7 @@ fn get(address: SocketAddr) -> Saw {
     }
 }
 
-/// Which of the two holds the address, once exactly one does.
+/// Returns the balancer that holds the address, if exactly one does.
 fn holder(balancers: &[Balancer]) -> Option<usize> {
     let mut holders = balancers.iter().enumerate().filter(|(_, balancer)| balancer.holds_the_address());
     let (index, _) = holders.next()?;
@@ -159,7 +161,7 @@ fn holder(balancers: &[Balancer]) -> Option<usize> {
 }
 
 #[test]
-fn all_nodes_are_upgraded_behind_a_pair_and_no_request_is_lost() {
+fn all_nodes_drain_behind_a_haproxy_pair_without_a_lost_request() {
     needs_root("network namespaces");
     let dir = tempfile::tempdir().unwrap();
     let lan = Namespace::new("lan");
@@ -191,7 +193,7 @@ fn all_nodes_are_upgraded_behind_a_pair_and_no_request_is_lost() {
         until("both to drain it", || balancers.iter().all(|balancer| balancer.drains(node)).then_some(()));
         let (out, asked) = (count(index), traffic.probes().len());
         until("more requests", || (traffic.probes().len() > asked + 50).then_some(()));
-        // One may have been under way.
+        // One request may have been in flight.
         assert!(count(index) <= out + 2, "{node} was asked while it was drained");
         assert!(cluster.sim.uncordon(node));
         let back = count(index);
@@ -202,7 +204,8 @@ fn all_nodes_are_upgraded_behind_a_pair_and_no_request_is_lost() {
     assert_eq!(lost, Vec::<String>::new());
     println!("{} requests over {} cordons, 0 lost", traffic.probes().len(), NODES.len());
 
-    // HAProxy fails where the address is: the other one has it, with all nodes, and keeps it.
+    // HAProxy fails on the balancer with the address: the other one takes the address over, with all nodes,
+    // and keeps it.
     let other = 1 - first;
     drop(balancers[first].haproxy.take());
     until("the address at the other one", || (holder(&balancers) == Some(other)).then_some(()));

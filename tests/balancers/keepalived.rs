@@ -1,5 +1,5 @@
-//! Debian's keepalived: an address that stays with a node that is ready. Each node is a network namespace with
-//! keepalived and an agent in it, and so is the router between them, with the API server.
+//! Debian's keepalived: an address that stays with a ready node. Each node is a network namespace with
+//! keepalived and an agent, and so is the router between them, with the API server.
 
 use crate::balancer::{Balancer, Row};
 use crate::nodes::Nodes;
@@ -11,10 +11,10 @@ use nodegate_testbed::{needs_root, until};
 use std::net::{IpAddr, Ipv4Addr};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers");
-/// The one that moves, in the documentation.
+/// The virtual address in the documentation.
 pub(crate) const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 10));
 
-/// The program is where the configuration has it. Nobody else sees that: what is mounted in a namespace stays there.
+/// Installs the program at the path of the configuration. Only this mount namespace sees it.
 const WITH_NODEGATE: &str = "mount -t tmpfs -o mode=755 nodegate /usr/local/bin
     cp \"$0\" /usr/local/bin/nodegate
     exec keepalived -n -l -P \"$@\"";
@@ -29,7 +29,7 @@ impl Balancer for Keepalived {
         Some(if there { "has the address" } else { "has not the address" }.to_owned())
     }
 
-    /// Which of the nodes has the address, once exactly one does.
+    /// Returns the node that has the address, if exactly one does.
     fn holder(&self, site: &Site) -> Option<usize> {
         Some(until("one node with the address", || holder(site)))
     }
@@ -61,20 +61,22 @@ fn keepalived(site: &Site, index: usize, name: &str) -> Program {
 }
 
 #[test]
-fn keepalived_takes_its_configurations() {
+fn keepalived_accepts_the_documented_configurations() {
     needs_root("a keepalived that may become the scripts' user");
     for name in documented("keepalived") {
         let checked = system("keepalived").args(["-t", "-f", &format!("{DOCS}/{name}")]).output();
         let checked = checked.expect("keepalived is needed: hack/install-tools installs it");
-        // Content, 2.2.7 ends itself with SIGTERM; else it says why, with an exit code.
+        // keepalived 2.2.7 ends itself with SIGTERM if the configuration is valid; else it prints the reason
+        // and exits with a code.
         let told = String::from_utf8_lossy(&checked.stderr);
         assert!(told.is_empty() && matches!(checked.status.code(), None | Some(0)), "{name}: {told}");
     }
 }
 
-/// By curl on one, by the agent's own program on the other.
+/// Shows that the address leaves a node that is not ready. One node runs curl as its check, the other one the
+/// agent's own program.
 #[test]
-fn the_address_goes_to_a_node_that_is_ready() {
+fn keepalived_moves_the_address_to_a_ready_node() {
     let nodes = Nodes::start_with(|| Site::lan(ADDRESS), &[]);
     let names = ["keepalived/vrrp.conf", "keepalived/vrrp-status.conf"];
     let _programs = [0, 1].map(|index| keepalived(&nodes.site, index, names[index]));
@@ -89,7 +91,7 @@ fn the_address_goes_to_a_node_that_is_ready() {
     assert_eq!(at_home(), Some(other), "it does not come back by itself");
     assert!(cluster.sim.cordon(NODES[other]));
     until("the address on the first node", || (at_home() == Some(first)).then_some(()));
-    // Nobody is ready: somebody keeps it all the same.
+    // No node is ready: one keeps the address all the same.
     assert!(cluster.sim.cordon(NODES[first]));
     nodes.wait_agent(first, |agent| drop(agent.wait_reason("Unschedulable")));
     until("one node with the address", at_home);

@@ -1,17 +1,18 @@
-//! Machines of a network, each a namespace: three nodes, a router with the API server between them, and a client behind it.
+//! The machines of a network, each a namespace: three nodes, a router with the API server between them, and a
+//! client behind the router.
 
 use crate::site::NODES;
 use nodegate_testbed::network::namespaces::Namespace;
 use std::net::IpAddr;
 
-/// The router's address among the nodes, where the API server is, too.
+/// The router's address among the nodes, where the API server listens, too.
 pub(crate) const ROUTER: [u8; 4] = [10, 0, 0, 1];
 
 pub(crate) struct Lan {
     pub(crate) nodes: Vec<Namespace>,
     pub(crate) router: Namespace,
     pub(crate) client: Namespace,
-    /// What the clients ask.
+    /// The address that clients connect to.
     pub(crate) service: IpAddr,
 }
 
@@ -21,7 +22,7 @@ impl Lan {
         router.run("ip link add lan type bridge");
         router.run("ip link set lan up");
         router.run("ip addr add 10.0.0.1/24 dev lan");
-        // Connections are spread by their ports, too: all of them come from one client.
+        // Routes are chosen by the ports, too, because all connections come from one client.
         router.run("sysctl -qw net.ipv4.ip_forward=1 net.ipv4.fib_multipath_hash_policy=1");
         let client = Namespace::new("client");
         router.run(&format!("ip link add clients type veth peer name eth0 netns {}", client.name()));

@@ -1,4 +1,4 @@
-//! Debian's nginx, whose passive checks are made to see the agent's answer.
+//! Debian's nginx, whose passive checks see the agent's answer.
 
 use crate::balancer::{Balancer, Row};
 use crate::nodes::Nodes;
@@ -17,7 +17,7 @@ struct Nginx {
 }
 
 impl Balancer for Nginx {
-    /// The one without a subscription has no status.
+    /// nginx without a subscription has no status.
     fn says(&self, _: &Site, _: usize) -> Option<String> {
         None
     }
@@ -29,7 +29,7 @@ pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
     Box::new(Nginx { _program: Program::start(&mut command) })
 }
 
-/// nginx with a documented configuration in an otherwise empty one.
+/// Returns the command of nginx, with a documented configuration in an otherwise empty one.
 fn command(site: &Site, name: &str) -> Command {
     let dir = site.dir().display();
     let documented = site.configuration(name);
@@ -48,16 +48,16 @@ fn command(site: &Site, name: &str) -> Command {
     command
 }
 
-/// What a syntax check of a configuration says.
+/// Checks the syntax of a configuration, and returns the error.
 pub(crate) fn check(site: &Site, name: &str) -> Result<(), String> {
     let output = command(site, name).arg("-t").stderr(Stdio::piped()).output();
     let output = output.expect("nginx is needed: make tools");
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// What passive checks are made for: a service that is suddenly gone, on a node that is ready.
+/// Shows what passive checks are for: a service on a ready node that is suddenly gone.
 #[test]
-fn a_service_that_is_gone_fails_no_request() {
+fn nginx_fails_no_request_when_a_service_is_gone() {
     let nodes = Nodes::start();
     let _nginx = Nginx {
         _program: Program::start(

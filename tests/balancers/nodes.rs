@@ -8,21 +8,21 @@ use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Short, so that outages are, too; the Lease moves every second to match.
+/// Short, to make outages short; the kubelets renew their Leases every second to match.
 const STALE_AFTER: &str = "--stale-after=4s";
-/// Requests on each node before a story counts as begun.
+/// The requests on each node before a test starts.
 const WARM: u64 = 10;
 
-/// How many stories are told at once: each has some fifteen processes and threads, and mostly waits.
+/// The number of tests that run at once: each has some fifteen processes and threads, and mostly waits.
 static TURNS: TestSlots = TestSlots::new(4);
 
-/// The nodes without a balancer.
+/// The nodes, without a balancer.
 pub(crate) struct Nodes {
     pub(crate) cluster: Cluster,
     pub(crate) agents: Vec<Option<Agent>>,
     pub(crate) backends: Vec<Backend>,
     agent_args: &'static [&'static str],
-    /// Dropped after those who are there, and before the turn is given back.
+    /// Dropped after the agents and the backends, and before the slot is released.
     pub(crate) site: Site,
     _turn: TestSlot,
 }
@@ -32,7 +32,7 @@ impl Nodes {
         Self::start_with(Site::new, &[])
     }
 
-    /// Somewhere else, with agents that are told more.
+    /// Starts the nodes at another site, with additional arguments for the agents.
     pub(crate) fn start_with(site: impl FnOnce() -> Site, agent_args: &'static [&'static str]) -> Self {
         let turn = TURNS.take();
         let site = site();
@@ -46,7 +46,8 @@ impl Nodes {
                 }
             })
         });
-        // It is nobody's: a balancer that took it for one of the nodes would send requests out into the network.
+        // This Node has no machine: a balancer that took it for one of the nodes would send requests into the
+        // network.
         assert!(cluster.sim.delete_node(NODE));
         let (agents, backends) = (Vec::new(), Vec::new());
         let mut nodes = Self { site, cluster, agents, backends, agent_args, _turn: turn };
@@ -73,13 +74,14 @@ impl Nodes {
         self.site.on_node(index, || Backend::start(NODES[index], self.listens_at(index), SERVICE_PORT))
     }
 
-    /// In a namespace of its own a node has all addresses: one that moves, too.
+    /// Returns the listen address. In a namespace of its own a node listens on all addresses, also on one
+    /// that moves.
     fn listens_at(&self, index: usize) -> std::net::IpAddr {
         let all = self.site.namespaces().map(|_| Ipv4Addr::UNSPECIFIED.into());
         all.unwrap_or_else(|| self.site.node(index))
     }
 
-    /// Ends a node's agent, and starts another when it is gone.
+    /// Ends a node's agent, and starts another one when it is gone.
     pub(crate) fn restart_agent(&mut self, index: usize) {
         if let Some(agent) = self.agents[index].take() {
             agent.terminate();
@@ -87,7 +89,7 @@ impl Nodes {
         self.agents[index] = Some(self.new_agent(index));
     }
 
-    /// Starts another one beside a node's agent, which is then asked to end.
+    /// Starts a second agent beside a node's agent, and then ends the first.
     pub(crate) fn replace_agent(&mut self, index: usize) {
         let successor = self.new_agent(index);
         if let Some(agent) = self.agents[index].replace(successor) {
@@ -99,7 +101,7 @@ impl Nodes {
         self.agents[index].as_ref().unwrap()
     }
 
-    /// Asks a node's agent from where it is reached.
+    /// Probes a node's agent from a network that reaches it.
     pub(crate) fn wait_agent(&self, index: usize, ask: impl FnOnce(&Agent) + Send) {
         self.site.on_node(index, || ask(self.agent(index)));
     }
@@ -109,7 +111,7 @@ impl Nodes {
         self.backends[index] = self.new_backend(index);
     }
 
-    /// Waits until each of these gets its share.
+    /// Waits until each of these nodes gets traffic.
     pub(crate) fn wait_for_traffic_on(&self, indices: &[usize]) {
         let count = |index: &usize| self.backends[*index].connections();
         let before: Vec<u64> = indices.iter().map(count).collect();

@@ -1,4 +1,4 @@
-//! The picture of the table: from a cordon to the last new connection on the node, a bar a balancer.
+//! The picture of the table: a bar for each balancer, from a cordon to the last new connection on the node.
 
 use crate::balancer::ROWS;
 use crate::event::Event;
@@ -8,19 +8,19 @@ use std::fs;
 use std::time::Duration;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/images/time-to-notice.svg");
-/// What kube-proxy says of a cordoned node: `nodeEligible` looks at the deletion and at the autoscaler's taint, and at nothing
-/// else (`pkg/proxy/healthcheck`, KEP-3836).
+/// The name of a bar that would never end: kube-proxy's health check of a cordoned node. Its `nodeEligible`
+/// considers the deletion and the autoscaler's taint, and nothing else (`pkg/proxy/healthcheck`, KEP-3836).
 const KUBE_PROXY: &str = "kube-proxy's /healthz";
 
 const LINE: usize = 26;
 const TOP: usize = 56;
 const NAMES: usize = 210;
-/// The slowest bar that was ever seen, of seven seconds, and what is written behind it, have room.
+/// The width of a second: the slowest bar ever measured, of seven seconds, fits with its label.
 const SECONDS: f64 = 60.0;
-/// A bar without an end.
+/// The length of a bar without an end.
 const NEVER: f64 = 7.5 * SECONDS;
 
-/// Its name, and from the shortest to the longest time; none where it never notices.
+/// The name, and the times from the shortest to the longest; empty if the balancer never notices.
 type Bar = (&'static str, Vec<Duration>);
 
 fn bars(cells: &Cells) -> Vec<Bar> {
@@ -83,7 +83,7 @@ pub(crate) fn write(cells: &Cells) {
     fs::write(FILE, render(cells)).unwrap();
 }
 
-/// It is there, with a bar for each that is to have one.
+/// Asserts that the picture exists and has all bars.
 pub(crate) fn assert_complete() {
     let text = fs::read_to_string(FILE).unwrap();
     for (name, _) in bars(&Cells::new()) {

@@ -1,5 +1,6 @@
-//! Where a story takes place, so that the configurations are the documented ones: either addresses of its own on loopback,
-//! where they are but for the network's first bytes, or namespaces of their own, where they are to the byte.
+//! The site of a test, which lets it use the documented configurations: either loopback addresses of its own,
+//! which differ from the documented ones in the first bytes, or network namespaces with exactly the
+//! documented addresses.
 
 use crate::lan::Lan;
 use nodegate_testbed::network::ports::Loopback;
@@ -10,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The nodes, as the documentation names them.
+/// The names of the nodes in the documentation.
 pub(crate) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
-/// Where the service that is balanced listens on each node.
+/// The port of the balanced service on each node.
 pub(crate) const SERVICE_PORT: u16 = 30443;
-/// Where the balancer listens. The documentation's 443 is for root.
+/// The port of the balancer. The documentation's 443 needs root.
 pub(crate) const FRONTEND_PORT: u16 = 30444;
 pub(crate) const HTTP_PORT: u16 = 25001;
 pub(crate) const AGENT_PORT: u16 = 25002;
@@ -33,12 +34,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// On loopback.
+    /// Creates a site on loopback.
     pub(crate) fn new() -> Self {
         Self::on(Network::Loopback(Loopback::new()))
     }
 
-    /// Namespaces, and the address that clients ask.
+    /// Creates a site of namespaces; clients connect to `service`.
     pub(crate) fn lan(service: IpAddr) -> Self {
         Self::on(Network::Lan(Lan::new(service)))
     }
@@ -47,7 +48,7 @@ impl Site {
         Self { network, dir: tempfile::tempdir().unwrap() }
     }
 
-    /// A node's address: 10.0.0.11 and so on in the documentation.
+    /// Returns a node's address: 10.0.0.11 and so on in the documentation.
     pub(crate) fn node(&self, index: usize) -> IpAddr {
         match &self.network {
             Network::Loopback(net) => net.address(11 + u8::try_from(index).unwrap()),
@@ -55,7 +56,7 @@ impl Site {
         }
     }
 
-    /// What clients ask: 10.0.0.10 in the documentation.
+    /// Returns the address that clients connect to: 10.0.0.10 in the documentation.
     pub(crate) fn frontend(&self) -> SocketAddr {
         match &self.network {
             Network::Loopback(net) => (net.address(10), FRONTEND_PORT).into(),
@@ -67,7 +68,7 @@ impl Site {
         self.dir.path()
     }
 
-    /// The namespaces, where there are some.
+    /// Returns the namespaces, if the site has some.
     pub(crate) fn namespaces(&self) -> Option<&Lan> {
         match &self.network {
             Network::Loopback(_) => None,
@@ -75,7 +76,7 @@ impl Site {
         }
     }
 
-    /// A program on a node.
+    /// Returns the command of a program on a node.
     pub(crate) fn command_on(&self, index: usize, program: impl AsRef<OsStr>) -> Command {
         match &self.network {
             Network::Loopback(_) => Command::new(program),
@@ -83,7 +84,7 @@ impl Site {
         }
     }
 
-    /// Does something on a node.
+    /// Runs `act` on a node.
     pub(crate) fn on_node<T: Send>(&self, index: usize, act: impl FnOnce() -> T + Send) -> T {
         match &self.network {
             Network::Loopback(_) => act(),
@@ -91,7 +92,7 @@ impl Site {
         }
     }
 
-    /// Does something where the API server and the routers are.
+    /// Runs `act` on the machine with the API server and the routers.
     pub(crate) fn on_router<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         match &self.network {
             Network::Loopback(_) => act(),
@@ -99,7 +100,7 @@ impl Site {
         }
     }
 
-    /// Does something where the clients are.
+    /// Runs `act` on the clients' machine.
     pub(crate) fn as_client<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         match &self.network {
             Network::Loopback(_) => act(),
@@ -107,12 +108,12 @@ impl Site {
         }
     }
 
-    /// A documented configuration, moved to this site.
+    /// Returns a documented configuration, with this site's addresses.
     pub(crate) fn configuration(&self, name: &str) -> PathBuf {
         self.moved(&PathBuf::from(format!("{DOCS}/{name}")))
     }
 
-    /// A configuration, moved to this site.
+    /// Returns a configuration with this site's addresses.
     pub(crate) fn moved(&self, file: &Path) -> PathBuf {
         let text = fs::read_to_string(file).unwrap();
         let text = match &self.network {
@@ -133,7 +134,7 @@ impl Site {
     }
 }
 
-/// The documented configurations of a program.
+/// Returns the documented configurations of a program.
 pub(crate) fn documented(program: &str) -> Vec<String> {
     let files = fs::read_dir(format!("{DOCS}/{program}")).unwrap();
     let mut names: Vec<String> =

@@ -1,4 +1,4 @@
-//! A balancer in front of three nodes under traffic: events are played here, and what came of them is seen.
+//! A balancer in front of three nodes under traffic. It plays events and observes their effect.
 
 use crate::balancer::{Balancer, Row};
 use crate::event::Event;
@@ -9,25 +9,25 @@ use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::{until, until_or};
 use std::time::{Duration, Instant};
 
-/// So many requests in a row that go elsewhere: the node gets none any more. By chance one in three would miss it as often once
-/// in a billion times.
+/// After this number of requests in a row to other nodes, a node counts as out of the pool. By chance, one
+/// node of three would be missed so often once in a billion times.
 const ELSEWHERE: usize = 50;
-/// Where nobody serves, a node without a request for so long gets none any more.
+/// The time without a request after which a node counts as out of the pool, if no node serves.
 const QUIET: Duration = Duration::from_millis(1500);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What came of an event.
+/// The effect of an event.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) requests: u64,
     pub(crate) failures: Vec<String>,
     /// From the event to the last new connection on the node; `None` if it stayed in the pool.
     pub(crate) left_after: Option<Duration>,
-    /// Whether it had new ones again before the event was over.
+    /// True if it got new connections again before the event was over.
     pub(crate) back: bool,
-    /// Whether what was open on the node went on.
+    /// True if the open connection on the node went on.
     pub(crate) kept: bool,
-    /// What the balancer said of the node, if that was anything else than before.
+    /// The balancer's status of the node, if it differs from the one before.
     pub(crate) says: Option<String>,
 }
 
@@ -38,11 +38,11 @@ pub(crate) struct Stage {
     pub(crate) nodes: Nodes,
     /// The node that was drained before an outage.
     pub(crate) drained: Option<usize>,
-    /// What the balancer says of a node that serves.
+    /// The balancer's status of a node that serves.
     usually: Option<String>,
-    /// What it said when the event began.
+    /// The balancer's status when the event began.
     before: Option<String>,
-    /// What was seen while the node was watched: its last connection before it had none, and another word of the balancer's.
+    /// The observations: the last connection before the node had none, and another status of the balancer.
     left: Option<Instant>,
     says: Option<String>,
 }
@@ -72,8 +72,8 @@ impl Stage {
         stage
     }
 
-    /// Plays it under traffic, with an answer that goes on, and undoes it. It happens so much later than it could: balancers ask at a
-    /// pace of their own, which is also that of being ready for an event.
+    /// Plays an event under traffic, with an endless answer, and undoes it. The event starts later by
+    /// `later`: balancers probe at a fixed interval, and the traffic gets ready at the same one.
     pub(crate) fn play(&mut self, event: Event, later: Duration) -> Outcome {
         self.wait_for_traffic();
         let node = event.prepare(self);
@@ -101,7 +101,7 @@ impl Stage {
         }
     }
 
-    /// The node that it happens to: the one with the traffic, where it is one.
+    /// Returns the node of the event: the one with all traffic, if there is one.
     pub(crate) fn node(&self) -> usize {
         self.holder().unwrap_or(0)
     }
@@ -110,7 +110,8 @@ impl Stage {
         self.balancer.holder(&self.nodes.site)
     }
 
-    /// Waits until every node gets its share, or one all of it, and the balancer says nothing else.
+    /// Waits until every node gets traffic, or the holder gets all of it, and the balancer's status is as
+    /// usual.
     fn wait_for_traffic(&self) {
         let all = [0, 1, 2];
         let holder = self.holder().map(|node| [node]);
@@ -122,7 +123,7 @@ impl Stage {
         self.nodes.wait_for_traffic_on(nodes);
     }
 
-    /// The last connection of a node to which none goes by now.
+    /// Returns the last connection of a node that gets none any more.
     fn last_before_none(&self, node: usize) -> Option<Instant> {
         let last = self.nodes.backends[node].last()?;
         let others = self.nodes.backends.iter().map(|backend| backend.since(last)).sum::<usize>();
@@ -142,7 +143,7 @@ impl Stage {
         }
     }
 
-    /// Watches a node for so long.
+    /// Watches a node for this time.
     pub(crate) fn watch(&mut self, node: usize, time: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time {
@@ -151,7 +152,7 @@ impl Stage {
         }
     }
 
-    /// Watches a node until it gets nothing new, or for so long.
+    /// Watches a node until it gets no new connections, at most for this time.
     pub(crate) fn watch_until_left(&mut self, node: usize, time: Duration) {
         let begun = Instant::now();
         self.left = None;
@@ -166,7 +167,7 @@ impl Stage {
         self.nodes.site.on_router(|| self.nodes.cluster.kubectl(&args));
     }
 
-    /// Ends the API server, and waits until every agent fails open.
+    /// Kills the API server, and waits until every agent fails open.
     pub(crate) fn stop_api(&self) {
         let cluster = &self.nodes.cluster;
         self.nodes.site.on_router(|| cluster.wait(cluster.sim.kill()));

@@ -1,4 +1,4 @@
-//! Every balancer and every way of asking, under traffic.
+//! Every balancer with every documented health check, under traffic.
 
 use crate::balancer::{Program, ROWS, Row};
 use crate::event::Event;
@@ -10,7 +10,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-/// The promise: whatever happens, no client notices, and an outage of the API empties no pool. What broke it.
+/// Returns the broken promise, if any: in no event does a client notice anything, and an outage of the API
+/// empties no pool.
 fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     let must_stay = matches!(event, Event::ApiOutage | Event::Rollout);
     let left = outcome.left_after.is_some();
@@ -20,7 +21,7 @@ fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     (!held && row.reason(event).is_none()).then_some(what)
 }
 
-/// A row as it is played in a hurry: by what the system has.
+/// Returns the row with the system's version of its program, for a hurried run.
 fn hurried(mut row: Row) -> Row {
     if let Program::Haproxy(_) = row.program {
         row.program = Program::Debian;
@@ -28,7 +29,7 @@ fn hurried(mut row: Row) -> Row {
     row
 }
 
-/// A cordon with each documented configuration.
+/// Plays a cordon with one documented configuration.
 fn cordon(file: &str) {
     let row = hurried(*ROWS.iter().find(|row| row.file == file).unwrap());
     if !row.is_there() {
@@ -49,7 +50,7 @@ macro_rules! cordons {
         })*
 
         #[test]
-        fn every_row_has_a_short_story() {
+        fn every_documented_configuration_has_a_cordon_test() {
             let told = [$($file),*];
             let documented = ROWS.iter().filter(|row| row.file.contains('/'));
             documented.for_each(|row| assert!(told.contains(&row.file), "{}", row.title()));
@@ -73,12 +74,13 @@ cordons! {
     cordon_with_bgp "bgp/exabgp.conf"
 }
 
-/// How often a cordon is played: the time until it is noticed depends on when the next question is due.
+/// The number of cordons: the time until the balancer notices depends on the phase of its probes.
 const CORDONS: u32 = 5;
-/// So much later each time: five of these hit an interval of half a second and one of a second at five different places.
+/// The additional delay of each cordon: five of these hit an interval of half a second and one of a second at
+/// five different phases.
 const LATER: Duration = Duration::from_millis(220);
 
-/// One row with every event; what broke the promise is told.
+/// Plays every event with one row, and returns the broken promises.
 fn play(row: &Row, mut told: impl FnMut(Event, Cell)) -> Vec<String> {
     let mut all_broken = Vec::new();
     let mut stage = Stage::set(*row);
@@ -93,10 +95,10 @@ fn play(row: &Row, mut told: impl FnMut(Event, Cell)) -> Vec<String> {
     all_broken
 }
 
-/// How many rows are played at once: they tell of times.
+/// The number of rows that run at once: more would distort the times.
 static AT_ONCE: TestSlots = TestSlots::new(2);
 
-/// A row whose story breaks off has told how.
+/// Plays a row, also if it panics; it has printed the reason then.
 fn play_to_the_end(number: usize, row: &Row, cells: &Mutex<Cells>) -> Vec<String> {
     let _turn = AT_ONCE.take();
     let told = |event, cell| drop(cells.lock().unwrap().insert((number, event), cell));

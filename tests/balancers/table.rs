@@ -1,4 +1,4 @@
-//! The table of all rows and events: as it is printed, and as docs/load-balancers.md has it.
+//! The table of all rows and events, as `make lb-test` prints it and as docs/load-balancers.md has it.
 
 use crate::balancer::{ROWS, Row};
 use crate::event::Event;
@@ -13,12 +13,12 @@ const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers
 const BEGIN: &str = "<!-- The table from here on is written by `make lb-test WRITE=1`. -->\n";
 const END: &str = "<!-- The end of the table. -->\n";
 
-/// What came of an event, once or several times.
+/// The effect of an event that was played once or several times.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     requests: u64,
     failures: usize,
-    /// Each time, from the event to the last new connection; empty if the node stayed at least once.
+    /// The time of each, from the event to the last new connection; empty if the node stayed at least once.
     left: Vec<Duration>,
     back: bool,
     kept: bool,
@@ -42,7 +42,7 @@ impl Cell {
         }
     }
 
-    /// How long it took, from the shortest to the longest time.
+    /// Returns the times, from the shortest to the longest.
     pub(crate) fn left(&self) -> &[Duration] {
         &self.left
     }
@@ -62,7 +62,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// By the number of the row.
+/// The cells, by the number of the row and by event.
 pub(crate) type Cells = BTreeMap<(usize, Event), Cell>;
 
 fn header() -> String {
@@ -70,13 +70,13 @@ fn header() -> String {
     format!("| balancer | {names} |\n|---|{}\n", "---|".repeat(Event::ALL.len()))
 }
 
-/// Whether a cell, as it is written, has all that is promised.
+/// Returns true if the text of a cell keeps the whole promise.
 fn is_whole(cell: &str, event: Event) -> bool {
     let stays_wrongly = event.must_leave() && cell.contains(" · stays · ");
     cell.starts_with("0 of ") && cell.contains(" · kept") && !stays_wrongly
 }
 
-/// What goes behind a cell that is worse, by the row's reason, and what that refers to.
+/// The notes for cells that keep less: the reasons of the rows, each with a number.
 #[derive(Default)]
 struct Notes(Vec<&'static str>);
 
@@ -126,7 +126,8 @@ pub(crate) fn write(cells: &Cells) {
     picture::write(cells);
 }
 
-/// A cell as it may be: failed of all, when, whether what was open went on, and the balancer's own word.
+/// Returns true if a cell is valid: failed requests of all, the time, the fate of the open connection, and
+/// the balancer's own status.
 fn is_right(cell: &str, row: &Row, event: Event) -> bool {
     let mut parts = cell.split(" · ");
     let (Some(requests), Some(left), Some(kept)) = (parts.next(), parts.next(), parts.next()) else {
@@ -142,9 +143,10 @@ fn is_right(cell: &str, row: &Row, event: Event) -> bool {
         && (is_whole(cell, event) || row.reason(event).is_some())
 }
 
-/// The document's table has these rows and events, no cell that is worse than the row says it may be, and a picture.
+/// Shows that the document's table has these rows and events, no cell that is worse than its row allows, and
+/// a picture.
 #[test]
-fn the_documented_table_is_a_whole_run() {
+fn the_table_in_load_balancers_md_is_a_complete_run() {
     let text = fs::read_to_string(DOCUMENT).unwrap();
     let (_, table, _) = documented(&text);
     let body = table.strip_prefix(&header()).expect("its header is that of make lb-test");

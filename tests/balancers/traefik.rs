@@ -1,4 +1,4 @@
-//! Traefik, which Debian does not have.
+//! Traefik, which is not in Debian.
 
 use crate::balancer::{Balancer, Row};
 use crate::nodes::Nodes;
@@ -35,7 +35,7 @@ pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
     command.arg(format!("--entrypoints.traefik.address={api}")).arg("--api.insecure=true");
     let file = nodes.site.configuration(row.file);
     command.arg(format!("--providers.file.filename={}", file.display())).env("GOMAXPROCS", "1");
-    // It phones home only if asked to, and is not.
+    // Traefik must not contact its vendor.
     command.args(["--global.checknewversion=false", "--global.sendanonymoususage=false"]);
     let protocol = if row.file.contains("tcp") { "tcp" } else { "http" };
     Box::new(Traefik { _program: Program::start(&mut command), api, protocol })

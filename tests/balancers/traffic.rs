@@ -1,4 +1,4 @@
-//! Clients: constant traffic with a new connection for each request, and connections that stay.
+//! Clients: constant traffic with a new connection for each request, and connections that stay open.
 
 use crate::backend::HOLD;
 use nodegate_testbed::ProbeReply;
@@ -14,15 +14,16 @@ use std::time::{Duration, Instant};
 const CLIENTS: u32 = 4;
 /// Enough to show a gap of some milliseconds.
 const REQUESTS_A_SECOND: u32 = 100;
-/// Far more than a request takes, or the next piece of an answer that goes on.
+/// Far more than a request takes, or the next piece of an endless answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Constant traffic, a new connection for each request; the names of the nodes that answered are kept.
+/// Starts constant traffic with a new connection for each request; it records the name of the node that
+/// answered.
 pub(crate) fn traffic(to: SocketAddr) -> Prober {
     Prober::start(to, ask, REQUESTS_A_SECOND, CLIENTS)
 }
 
-/// Asks once, on a new connection; gives the name of the node that answered.
+/// Sends one request on a new connection, and returns the name of the node that answered.
 pub(crate) fn ask(to: SocketAddr) -> Saw {
     exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", PATIENCE, |text| match ProbeReply::parse(text) {
         Some(ProbeReply { status: 200, body, .. }) if !body.is_empty() => Some(Saw::Answer(200, body)),
@@ -30,7 +31,7 @@ pub(crate) fn ask(to: SocketAddr) -> Saw {
     })
 }
 
-/// How many answers each node has given since then.
+/// Returns the number of answers of each node since then.
 pub(crate) fn served(traffic: &Prober, since: Instant) -> HashMap<String, u64> {
     let mut served = HashMap::new();
     for probe in traffic.answered_since(since) {
@@ -41,15 +42,15 @@ pub(crate) fn served(traffic: &Prober, since: Instant) -> HashMap<String, u64> {
     served
 }
 
-/// What has failed since then, and how.
+/// Returns the failures since then.
 pub(crate) fn failures(traffic: &Prober, since: Instant) -> Vec<String> {
     let failed = traffic.failed().into_iter().filter(|probe| probe.answered >= since);
     failed.map(|probe| probe.told()).collect()
 }
 
-/// A request whose answer goes on, which a thread of its own reads.
+/// A request with an endless answer, which a thread reads.
 pub(crate) struct Held {
-    /// When something came last; none once it has ended.
+    /// The time of the last piece; `None` once the answer has ended.
     last: Arc<Mutex<Option<Instant>>>,
     stream: TcpStream,
 }
@@ -77,7 +78,7 @@ impl Held {
         Ok(Some(Self { last, stream }))
     }
 
-    /// Whether it goes on: something is still to come.
+    /// Returns true if the answer goes on.
     pub(crate) fn works(&self) -> bool {
         let asked = Instant::now();
         while asked.elapsed() < PATIENCE {

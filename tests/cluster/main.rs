@@ -1,4 +1,4 @@
-//! The agent and its API server: the rules on any cluster, and every fault that must be survived.
+//! The agent and its API server: the rules on any cluster, and every fault that the agent must survive.
 
 mod e2e;
 mod faults;

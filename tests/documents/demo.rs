@@ -1,4 +1,4 @@
-//! `make demo`, as a person uses it. The tour needs kubectl.
+//! `make demo`, as a user runs it. The tour needs kubectl.
 
 use crate::running_demo::{Running, demo};
 use nodegate_testbed::network::ports::{Loopback, free_row};
@@ -6,7 +6,7 @@ use nodegate_testbed::process::signal;
 use std::net::{SocketAddr, TcpListener};
 
 #[test]
-fn the_tour_shows_what_it_should() {
+fn every_step_of_the_demos_tour_succeeds() {
     let output = demo(Loopback::new(), free_row()).args(["--tour", "--haproxy"]).output().unwrap();
     let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}\n{text}\n{errors}", output.status);
@@ -38,7 +38,7 @@ fn the_tour_shows_what_it_should() {
 }
 
 #[test]
-fn ctrl_c_and_sigterm_leave_nothing_behind() {
+fn the_demo_leaves_nothing_behind_after_a_signal() {
     for name in ["INT", "TERM", "HUP"] {
         let mut demo = Running::start(&["--no-haproxy"]);
         assert_eq!(demo.agents().len(), 3);
@@ -63,7 +63,7 @@ fn an_agent_that_dies_ends_the_demo() {
 }
 
 #[test]
-fn a_cordon_moves_the_traffic_of_a_real_haproxy_without_a_failure() {
+fn a_cordon_in_the_demo_moves_haproxys_traffic_without_a_failure() {
     let mut demo = Running::start(&["--haproxy"]);
     demo.kubectl(&["cordon", "worker-1"]);
     demo.wait_for("worker-1   0/s  0 open DRAIN");
@@ -77,7 +77,7 @@ fn a_cordon_moves_the_traffic_of_a_real_haproxy_without_a_failure() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn the_demo_names_a_port_that_is_taken() {
     let network = Loopback::new();
     let taken = SocketAddr::from((network.address(12), 25_001));
     let _other = TcpListener::bind(taken).unwrap();
@@ -89,7 +89,7 @@ fn a_port_that_is_taken_is_named() {
 }
 
 #[test]
-fn a_wrong_argument_is_one_line() {
+fn the_demo_reports_a_wrong_argument_in_one_line() {
     let output = demo(Loopback::new(), free_row()).arg("--bogus").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));

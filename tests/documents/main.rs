@@ -1,4 +1,5 @@
-//! What ships beside the programs is true and works: documents, man pages, manifests, alerts and dashboard, the demo.
+//! The files that ship beside the programs are correct and work: documents, man pages, manifests, alerts and
+//! dashboard, the demo.
 
 mod chart;
 mod demo;

@@ -1,4 +1,4 @@
-//! The files of a release, as hack/release packs them: with stand-ins for what compiles.
+//! The files of a release, as hack/release packs them, with placeholders for compiled files.
 
 use nodegate_testbed::programs::{run, system};
 use serde_json::{Value, json};
@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// What krew itself is happy with, and warns of beyond.
+/// The longest line that krew accepts without a warning.
 const LONGEST_LINE: usize = 80;
 
-/// What takes minutes, in as many lines as do for hack/release: a program is a text that names it, the image an empty layout.
+/// Placeholders for the slow programs, sufficient for hack/release: a binary is a text that names it, the
+/// image an empty layout.
 const STANDS_IN: [(&str, &str); 5] = [
     (
         "hack/build-binary",
@@ -32,7 +33,7 @@ const STANDS_IN: [(&str, &str); 5] = [
     ),
 ];
 
-/// A clone of the tree as it lies here, committed.
+/// A clone of the current work tree, with its changes committed.
 struct Clone {
     directory: tempfile::TempDir,
 }
@@ -67,7 +68,8 @@ impl Clone {
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The directory with the release's files, made in this target, with what a Mac has built.
+    /// Makes a release in this target directory, with binaries that a Mac has built, and returns the
+    /// directory of its files.
     fn release(&self, target: &str) -> PathBuf {
         for platform in ["darwin-amd64", "darwin-arm64"] {
             self.must(&format!(
@@ -88,7 +90,7 @@ fn sha256(file: &Path) -> String {
     sum.split_once(' ').unwrap().0.to_owned()
 }
 
-/// Mode and name of each file and directory in an archive.
+/// Returns the mode and the name of each file and directory in an archive.
 fn entries(archive: &Path) -> Vec<(String, String)> {
     let listed = run(&format!("tar -tvzf {}", archive.display()));
     let entry = |line: &str| {
@@ -98,7 +100,7 @@ fn entries(archive: &Path) -> Vec<(String, String)> {
     listed.lines().map(entry).collect()
 }
 
-/// What krew's own `ValidatePlugin` and `validate-krew-manifest` ask for.
+/// Asserts the rules of krew's own `ValidatePlugin` and `validate-krew-manifest`.
 fn is_valid(manifest: &Value) {
     assert_eq!(manifest["apiVersion"], "krew.googlecontainertools.github.com/v1alpha2");
     assert_eq!((&manifest["kind"], &manifest["metadata"]["name"]), (&json!("Plugin"), &json!("nodegate")));
@@ -112,7 +114,7 @@ fn is_valid(manifest: &Value) {
 }
 
 #[test]
-fn krew_finds_the_plugin_where_its_manifest_says() {
+fn krews_manifest_matches_the_released_archives() {
     let clone = Clone::new();
     let release = clone.release("one");
     let manifest = fs::read_to_string(release.join("nodegate.krew.yaml")).unwrap();
@@ -128,7 +130,7 @@ fn krew_finds_the_plugin_where_its_manifest_says() {
         }
         let page = ("-rw-r--r--".to_owned(), format!("{name}/man/kubectl-nodegate.1"));
         assert_eq!(entries.contains(&page), os == "linux", "{entries:?}");
-        // krew unpacks nothing else.
+        // krew extracts nothing else.
         assert!(entries.iter().all(|(mode, _)| mode.starts_with(['-', 'd'])), "{entries:?}");
         json!({
             "selector": {"matchLabels": {"os": os, "arch": architecture}},
@@ -152,7 +154,7 @@ fn krew_finds_the_plugin_where_its_manifest_says() {
 }
 
 #[test]
-fn every_file_is_in_the_sums_and_the_same_again() {
+fn every_released_file_is_in_the_checksums_and_reproducible() {
     let clone = Clone::new();
     let (one, other) = (clone.release("one"), clone.release("other"));
     let checked = system("sha256sum")

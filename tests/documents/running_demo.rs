@@ -1,4 +1,4 @@
-//! What `make demo` starts: a simulated cluster with three nodes, and an agent for each.
+//! A running `make demo`: a simulated cluster with three nodes, and an agent for each.
 
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports::{self, Loopback};
@@ -13,7 +13,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Instant;
 
-/// The example, built by `cargo test` beside the agent. Each test has a network and ports of its own, as has a real demo.
+/// Returns the command of the example, which `cargo test` builds beside the agent. Each test has a network
+/// and ports of its own, and so has a real demo.
 pub(crate) fn demo(network: Loopback, ingress_port: u16) -> Command {
     let mut command = Command::new(programs::demo());
     command.args(["--network", network.prefix().trim_end_matches('.')]);
@@ -21,7 +22,7 @@ pub(crate) fn demo(network: Loopback, ingress_port: u16) -> Command {
     command
 }
 
-/// A demo that has shown all three nodes ready; ended in order when dropped.
+/// A demo that has shown all three nodes ready. Dropping it ends it in order.
 pub(crate) struct Running {
     pub(crate) kubeconfig: PathBuf,
     child: Child,
@@ -60,13 +61,13 @@ impl Running {
         self.kubeconfig.parent().unwrap()
     }
 
-    /// The agents that it started, known by their credentials.
+    /// Returns the processes of its agents, known by their credentials.
     pub(crate) fn agents(&self) -> Vec<u32> {
         let needle = format!("KUBECONFIG={}/agent.kubeconfig\0", self.dir().display());
         let pids =
             fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let ours = |pid: &u32| {
-            // A process that is gone, or another user's, is none of ours.
+            // A process that has ended, or that of another user, is none of them.
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.windows(needle.len()).any(|window| window == needle.as_bytes())
         };
@@ -81,7 +82,8 @@ impl Running {
         process::signal(self.child.id(), name);
     }
 
-    /// Reads lines until one contains this. A demo goes on talking, so its lines have an end, too.
+    /// Reads lines until one contains this text. A demo prints lines all the time, so the number of lines is
+    /// limited, too.
     pub(crate) fn wait_for(&mut self, needle: &str) {
         let begun = Instant::now();
         while !self.line().contains(needle) {
@@ -89,7 +91,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end: how it ended, and what it still said.
+    /// Waits until it ends. Returns the exit status and the rest of the output.
     pub(crate) fn end(&mut self) -> (ExitStatus, String) {
         let status = until("the demo to end", || self.child.try_wait().unwrap());
         let rest: Vec<String> = self.lines.iter().collect();
@@ -107,7 +109,7 @@ impl Running {
         }
     }
 
-    /// The documents' addresses, moved to this demo's: agents of the demo and of a cluster alike.
+    /// Replaces the documents' addresses by this demo's: those of the demo's agents and of a cluster's.
     pub(crate) fn moved(&self, text: &str) -> String {
         let mut text = text.replace("KUBECONFIG=…", &format!("KUBECONFIG={}", self.kubeconfig.display()));
         for node in [11, 12, 13] {

@@ -1,13 +1,14 @@
-//! hack/install-tools, with stand-ins for apt-get and kubectl.
+//! hack/install-tools, with placeholders for apt-get and kubectl.
 //!
-//! It is in a mount namespace that nobody else sees, so it needs root.
+//! The test needs root for its private mount namespace.
 
 use nodegate_testbed::needs_root;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// How it ended, and what it said on stderr, on a machine whose /usr/sbin is empty and which has these programs.
+/// Runs hack/install-tools on a machine with an empty /usr/sbin and these programs. Returns true if it
+/// succeeded, and its stderr.
 fn install(tool: &str, programs: &[(&str, &str)], before: &str) -> (bool, String) {
     needs_root("a mount namespace");
     let stands_in = tempfile::tempdir().unwrap();
@@ -32,14 +33,14 @@ const APT_GET: (&str, &str) =
     ("apt-get", "[ \"$1\" = update ] || { /usr/sbin/policy-rc.d; echo \"policy $?; $*\" >&2; }");
 
 #[test]
-fn daemons_are_not_started_and_the_policy_is_gone_afterwards() {
+fn install_tools_starts_no_daemon_and_removes_its_policy() {
     let (installed, said) = install("haproxy", &[APT_GET], "");
     let expected = "policy 101; install -y -qq --no-install-recommends haproxy\n";
     assert_eq!((installed, said.as_str()), (true, expected));
 }
 
 #[test]
-fn a_policy_that_is_there_stays() {
+fn install_tools_keeps_an_existing_policy() {
     let own = "printf '#!/bin/sh\\nexit 7\\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d";
     let (installed, said) = install("haproxy", &[APT_GET], own);
     let expected = "policy 7; install -y -qq --no-install-recommends haproxy\npolicy-rc.d\n";
@@ -47,7 +48,7 @@ fn a_policy_that_is_there_stays() {
 }
 
 #[test]
-fn a_kubectl_that_is_too_old_is_told_of() {
+fn install_tools_reports_an_outdated_kubectl() {
     let kubectl = |version: &str| {
         install("kubectl", &[("kubectl", &format!("[ $1 = version ] && printf '{version}\\n'"))], "")
     };

@@ -1,4 +1,4 @@
-//! Short versions of what takes an hour: `make soak`, `make herd` and `make scale`.
+//! Short versions of tests that take an hour: `make soak`, `make herd` and `make scale`.
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -12,10 +12,10 @@ mod soak;
 
 use nodegate_testbed::turns::TestSlots;
 
-/// They judge times, or what the processor and the memory did: few are told at once.
+/// The slots of these tests, which measure times, CPU or memory: few run at once.
 static TURNS: TestSlots = TestSlots::new(2);
 
-/// What `make` was told about a long run; an empty variable is one that is not set.
+/// Returns a variable that `make` sets for a long run; an empty one counts as unset.
 fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {
     match std::env::var(name) {
         Ok(text) if !text.is_empty() => text.parse().unwrap_or_else(|_| panic!("{name}={text}")),

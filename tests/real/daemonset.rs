@@ -16,7 +16,7 @@ const WORKERS: u32 = 8;
 const TIMEOUT: &str = "--timeout=5m";
 const NAMESPACE: &str = "--namespace=nodegate";
 
-/// The agents that manifests/install.yaml installs; removed when dropped, with the namespace and the rights.
+/// The agents of manifests/install.yaml. Dropping it removes them, with the namespace and the RBAC rules.
 pub(crate) struct Installed<'a> {
     cluster: &'a RealCluster,
     pub(crate) address: SocketAddr,
@@ -41,8 +41,9 @@ fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     names.lines().map(str::to_owned).collect()
 }
 
-/// The `DaemonSet` controller surges, the kubelet asks the startup probe, the old pod gets SIGTERM when `minReadySeconds` are over:
-/// nothing of that is in a test that starts two processes by itself.
+/// Shows a rollout with real controllers: the `DaemonSet` controller surges, the kubelet runs the startup
+/// probe, and the old pod gets SIGTERM after `minReadySeconds`. A test that starts two processes has none of
+/// that.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn rollouts_cost_no_probe() {
@@ -62,7 +63,7 @@ fn rollouts_cost_no_probe() {
     prober.wait(100);
     prober.stop();
     only_ready(&prober, &format!("{ROLLOUTS} rollouts in {:.0} s", took.as_secs_f64()));
-    // The new agent saw the node before it answered: a cordon still shows.
+    // The new agent saw the node before its first answer: the cordon shows.
     cluster.kubectl.must(&["cordon", REAL_NODE]);
     until_within(
         PATIENCE,
@@ -97,11 +98,11 @@ fn helm(cluster: &RealCluster, args: &[&str]) {
     assert!(output.status.success(), "helm {args:?}: {said}\n{}", cluster.pods());
 }
 
-/// Helm waits for a rollout that really happens, an API server validates what the chart renders, and garbage collection takes
-/// away what `helm uninstall` leaves to it.
+/// Shows Helm on a real cluster: Helm waits for a real rollout, an API server validates the chart's objects,
+/// and garbage collection removes what `helm uninstall` leaves to it.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn the_life_of_a_release() {
+fn a_helm_release_installs_upgrades_and_uninstalls() {
     let cluster = RealCluster::take();
     cluster.remove_agents();
     cluster.apply(&repository_file("manifests/base/namespace.yaml"));

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 /// The default of `--stale-after`, and a second.
 const BOUND: Duration = Duration::from_secs(16);
-/// The phase of the agent's checks differs from cut to cut.
+/// The phase of the agent's checks differs from round to round.
 const ROUNDS: usize = 2;
 
-/// An account that may not see Leases.
+/// An account that may not read Leases.
 const WITHOUT_LEASES: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -23,11 +23,11 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: nodegate
 subjects: [{kind: ServiceAccount, name: no-leases, namespace: nodegate}]
 ";
 
-/// Only a real API server shows how long it passes for a healthy one without etcd: it answers from its cache, takes watches and
-/// sends bookmarks.
+/// Shows how long a real API server looks healthy without etcd: it answers from its cache, accepts watches
+/// and sends bookmarks.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn with_leases() {
+fn an_api_server_cut_off_from_etcd_with_leases() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     let agent = cluster.agent(REAL_NODE, ServerRoute::B, "nodegate", &[]);
@@ -35,10 +35,10 @@ fn with_leases() {
     isolate(&cluster, &agent, "isolated API server, with Leases");
 }
 
-/// Without a Lease nothing but the agent's own consistency checks can tell.
+/// Shows the same without a Lease, where only the agent's own consistency checks detect it.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn without_leases() {
+fn an_api_server_cut_off_from_etcd_without_leases() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     cluster.apply(WITHOUT_LEASES);
@@ -48,11 +48,11 @@ fn without_leases() {
     cluster.kubectl.must(&["delete", "clusterrolebinding", "nodegate-no-leases"]);
 }
 
-/// kube-proxy gives a new connection to either API server, so the agent may find the healthy one: then it sees the cordon, and
-/// else it is stale.
+/// Shows the agent behind the Service, where kube-proxy sends a new connection to either API server. If the
+/// agent reaches the healthy one it sees the cordon, else it is stale.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn behind_the_service() {
+fn an_api_server_cut_off_from_etcd_behind_the_service() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     let agent = cluster.agent(REAL_NODE, ServerRoute::Service, "nodegate", &[]);
@@ -68,7 +68,7 @@ fn isolate(cluster: &RealCluster, agent: &Agent, rule: &str) {
         let cordoned = Instant::now();
         let noticed = agent.until("a 503 or a stale answer", |reply| reply.status == 503 || reply.is_stale());
         noticed.assert_within(cordoned, BOUND, agent);
-        // To a client that reads from the cache, as most do, nothing has happened.
+        // A client that reads from the cache, as most do, sees no change.
         let cached = cluster.api.get_from_b(&format!("/api/v1/nodes/{REAL_NODE}?resourceVersion=0")).unwrap();
         assert_ne!(cached["spec"]["unschedulable"], true, "API server B has heard of the cordon: {cached}");
 

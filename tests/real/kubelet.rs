@@ -1,4 +1,4 @@
-//! What happens to a node's kubelet, and what the node controller and the agent make of it.
+//! Faults of a node's kubelet, with the reactions of the node controller and the agent.
 
 use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, ServerRoute};
 use nodegate_testbed::waiting::until_within;
@@ -23,16 +23,17 @@ fn is_down(reply: &ProbeReply, reason: &str) -> bool {
     reply.status == 503 && !reply.is_stale() && reply.reason().as_deref() == Some(reason)
 }
 
-/// True if the answer says that the node's own kubelet decides.
+/// Returns true if the answer says that the node's own kubelet decides.
 pub(crate) fn is_unconfirmed(reply: &ProbeReply) -> bool {
     reply.json()["checks"][0]["unconfirmed"] == true
 }
 
-/// Only a node controller sets Ready=Unknown, after its own grace period, from a Lease that a real kubelet no longer renews.
-/// The kubelet answers its health endpoint all the time, and the only node is silent, so the node stays in the pool.
+/// Shows a kubelet that is cut off. Only a node controller sets Ready=Unknown, after its own grace period,
+/// from a Lease that a real kubelet no longer renews. The kubelet still answers its health endpoint, and the
+/// cluster's only node is silent, so the node stays in the pool.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn cut_off_from_the_api_server() {
+fn a_kubelet_cut_off_from_the_api_server_keeps_the_node_in_the_pool() {
     let cluster = RealCluster::take();
     let agent = agent(&cluster, &[]);
     let cut = cluster.cut("kubelet");
@@ -46,7 +47,7 @@ fn cut_off_from_the_api_server() {
     assert_eq!(condition, Some(("Unknown".to_owned(), "NodeStatusUnknown".to_owned())), "{}", kept.body);
     assert!(!kept.is_stale(), "{}", kept.body);
     agent.until_so("nodegate_unconfirmed 1", |agent| agent.metric("nodegate_unconfirmed") == Some(1.0));
-    // An operator's word counts as ever.
+    // An operator's cordon still counts.
     cluster.kubectl.must(&["cordon", REAL_NODE]);
     agent.until_reason("Unschedulable");
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
@@ -64,10 +65,10 @@ fn cut_off_from_the_api_server() {
     );
 }
 
-/// The same where the API's word is enough.
+/// Shows the same with a setting that follows the API.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn cut_off_and_unknown_means_not_ready() {
+fn a_kubelet_cut_off_with_on_unknown_not_ready_takes_the_node_out() {
     let cluster = RealCluster::take();
     let agent = agent(&cluster, &["--on-unknown=not-ready"]);
     let cut = cluster.cut("kubelet");
@@ -88,11 +89,12 @@ fn cut_off_and_unknown_means_not_ready() {
 /// The longest time from Ready=Unknown to 503 on a node whose kubelet is dead.
 const DEAD: Duration = Duration::from_secs(15);
 
-/// A kubelet that has died is for the node controller as one that is cut off. The agent first looks for it when the condition says
-/// so: only a real controller sets that, and only a real kubelet leaves its port closed.
+/// Shows a dead kubelet, which the node controller can't tell from one that is cut off. The agent starts its
+/// kubelet check when the condition is Unknown: only a real controller sets that, and only a real kubelet
+/// closes its port.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn dead() {
+fn a_dead_kubelet_takes_the_node_out() {
     let cluster = RealCluster::take();
     let agent = agent(&cluster, &[]);
     cluster.node_script(&["stop", "kubelet"]);
@@ -116,10 +118,10 @@ fn dead() {
     );
 }
 
-/// A kubelet that is stopped holds its ports: connections are taken, and never answered.
+/// Shows a stopped kubelet, which holds its ports: it accepts connections and never answers.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn frozen() {
+fn a_frozen_kubelet_takes_the_node_out() {
     let cluster = RealCluster::take();
     let agent = agent(&cluster, &["--background-checks=kubelet"]);
     agent.wait_passes("kubelet");
@@ -143,10 +145,11 @@ fn frozen() {
     );
 }
 
-/// A kubelet that has lost its container runtime says so itself: Ready=False, in words that only a real one chooses.
+/// Shows a kubelet that has lost its container runtime. It sets Ready=False itself, with a text that only a
+/// real one has.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn without_a_container_runtime() {
+fn a_kubelet_without_a_container_runtime_takes_the_node_out() {
     let cluster = RealCluster::take();
     let agent = agent(&cluster, &["--background-checks=container_runtime"]);
     agent.wait_passes("container_runtime");
@@ -168,10 +171,10 @@ fn without_a_container_runtime() {
     );
 }
 
-/// A Node object is deleted, and comes back when its kubelet registers anew.
+/// Shows a Node object that is deleted, and comes back when its kubelet registers again.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn deleted_and_registered_anew() {
+fn a_deleted_node_is_out_until_its_kubelet_registers_again() {
     let cluster = RealCluster::take();
     let agent = agent(&cluster, &[]);
     cluster.kubectl.must(&["delete", "node", REAL_NODE]);

@@ -1,5 +1,5 @@
-//! What only a real control plane and a real kubelet can show. `make real-cluster-test KUBEBIN=…` starts both and runs these
-//! tests inside of their namespaces; `cargo test` compiles them and runs none.
+//! Tests that need a real control plane and a real kubelet. `make real-cluster-test KUBEBIN=…` starts both
+//! and runs these tests in their namespaces; `cargo test` compiles them and runs none.
 //!
 //! | test | what is real about it |
 //! |---|---|
@@ -12,7 +12,8 @@
 //! | `simulated` | what a simulated API server is compared with |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
 //!
-//! The e2e rules (`tests/cluster/e2e`) and the judged run of events and outages (`tests/endurance/soak/real.rs`) run there, too.
+//! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
+//! (`tests/endurance/soak/real.rs`) run there, too.
 
 mod daemonset;
 mod isolated;

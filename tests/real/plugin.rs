@@ -9,7 +9,7 @@ use nodegate_testbed::watching::seen;
 use std::process::Command;
 use std::time::Instant;
 
-/// Two pods that have to be somewhere.
+/// Two pods that need a node.
 const WORKLOAD: &str = "
 apiVersion: apps/v1
 kind: Deployment
@@ -43,11 +43,11 @@ fn running(cluster: &RealCluster) -> Vec<String> {
     cluster.kubectl.must(&about).lines().map(str::to_owned).collect()
 }
 
-/// Evictions go through the real Eviction API and end real pods; the agent is asked at the node's address, and by the API
-/// server's proxy through the kubelet's node.
+/// Shows a drain with the real Eviction API, which ends real pods. The plugin reaches the agent at the node's
+/// address, and through the API server's proxy to the node.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn fleet_drain_and_uncordon() {
+fn the_plugin_drains_and_uncordons_a_real_node() {
     let cluster = RealCluster::take();
     let installed = Installed::by_manifests(&cluster);
     cluster.apply(WORKLOAD);
@@ -61,7 +61,7 @@ fn fleet_drain_and_uncordon() {
     };
     fleet("--via=node");
     fleet("--via=proxy");
-    // The agent listens for a minute and a half before it knows who asks.
+    // The agent listens for a minute and a half before it knows its probers.
     let known = || nodegate(&cluster, &[]).text.contains(" 1/1 ").then_some(());
     until_within(PATIENCE, known, || nodegate(&cluster, &["--output=wide"]).text);
 

@@ -1,4 +1,4 @@
-//! What the agent asks of the API servers, by their own audit logs.
+//! The agent's requests to the API servers, from their audit logs.
 
 use crate::daemonset::Installed;
 use nodegate_testbed::http;
@@ -10,20 +10,20 @@ use std::fs;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How long the agent is watched at work.
+/// The time for which the test watches the agent.
 const WINDOW: Duration = Duration::from_mins(4);
-/// On a machine that others use, too.
+/// More than one attempt, for a machine that others use, too.
 const ATTEMPTS: usize = 3;
-/// What the contract allows with Leases.
+/// The requests per hour that the contract allows with Leases.
 const AN_HOUR: u32 = 60;
 
-/// The requests of the agent's account since then: verb, resource and code of each, once.
+/// Returns the requests of the agent's account since then: verb, resource and code, each once.
 fn requests(cluster: &RealCluster, from: jiff::Timestamp) -> Vec<(String, u16)> {
     let mut all = BTreeMap::new();
     for server in ["a", "b"] {
         let file = cluster.directory().join(format!("log/audit-{server}.json"));
         let text = fs::read_to_string(&file).unwrap_or_default();
-        // The last line may be half written.
+        // The last line may be incomplete.
         for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
             let word =
                 |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -39,7 +39,7 @@ fn requests(cluster: &RealCluster, from: jiff::Timestamp) -> Vec<(String, u16)> 
     all.into_values().collect()
 }
 
-/// What a window of time has shown.
+/// The results of a window of time.
 struct Watched {
     requests: Vec<(String, u16)>,
     probes: u32,
@@ -47,7 +47,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// The machine kept the API server so long from answering that the agent was stale, or asked again.
+    /// Returns true if the machine delayed the API server so much that the agent was stale or reconnected.
     fn is_disturbed(&self) -> bool {
         self.stale > 0 || self.requests.iter().any(|(_, code)| *code >= 500)
     }
@@ -66,11 +66,11 @@ fn watch(cluster: &RealCluster, agent: SocketAddr) -> Watched {
     Watched { requests: requests(cluster, from), probes, stale }
 }
 
-/// Only a real authorizer says whether the manifests' RBAC is enough, and only the audit log says what the agent has asked by
-/// somebody else's account.
+/// Shows that the manifests' RBAC rules are sufficient, which needs a real authorizer. Only the audit log
+/// shows the agent's requests by another count than its own.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn rbac_as_shipped_and_requests_per_hour() {
+fn the_shipped_rbac_is_enough_and_requests_per_hour_are_bounded() {
     let cluster = RealCluster::take();
     let started = jiff::Timestamp::now();
     let installed = Installed::by_manifests(&cluster);
@@ -95,7 +95,7 @@ fn rbac_as_shipped_and_requests_per_hour() {
     }
     let count = u32::try_from(watched.requests.len()).unwrap();
     let windows = 3600 / u32::try_from(WINDOW.as_secs()).unwrap();
-    // The window's ends fall anywhere between two requests.
+    // The window may begin and end anywhere between two requests.
     assert!(count <= AN_HOUR / windows + 1, "{count} requests in {WINDOW:?}: {:?}", watched.requests);
     seen(
         "RBAC as shipped, audit log",

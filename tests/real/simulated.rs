@@ -1,4 +1,4 @@
-//! The simulated API server answers as the real one of the same release does, wherever a client can tell them apart.
+//! The simulated API server answers as the real one of the same release, as far as a client can tell.
 
 use nodegate_kube_sim::ADMIN_TOKEN;
 use nodegate_testbed::programs::system;
@@ -8,7 +8,7 @@ use nodegate_testbed::{Cluster, NODE};
 use serde_json::Value;
 use std::process::Command;
 
-/// Method, path, content type and body, with `Accept` in the place of a content type for GET.
+/// Method, path, content type and body; for GET, `Accept` in place of the content type.
 type Request<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 const JSON: &str = "application/json";
@@ -16,7 +16,7 @@ const MERGE: &str = "application/merge-patch+json";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList;v=";
 const STREAMED: &str = "watch=1&timeoutSeconds=2&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
 
-/// What came: the code, the content type, warnings, and the body with each number as `#`.
+/// An answer: the code, the content type, warnings, and the body with each number as `#`.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     code: String,
@@ -46,9 +46,9 @@ fn ask(mut curl: Command, url: &str, (verb, path, kind, body): Request<'_>) -> A
     let mut parts = text.rsplitn(4, '\n').map(str::to_owned);
     let mut part = || parts.next().unwrap_or_default();
     let (warning, kind, code) = (part(), part(), part());
-    // The hash of a document is its own affair.
+    // The hash of a document may differ.
     let kind = kind.split(";etag").next().unwrap_or_default().to_owned();
-    // Neither the order of keys nor indentation is anything to a client.
+    // The order of keys and the indentation do not matter to a client.
     let body = part();
     let lines = serde_json::from_str::<Value>(&body).map(|document| document.to_string());
     let each =
@@ -69,16 +69,16 @@ fn without_numbers(text: &str) -> String {
     out
 }
 
-/// A document that depends on what a cluster has: its keys are compared.
+/// Returns the keys of a document whose values depend on the cluster.
 fn shape(body: &str) -> Vec<String> {
     let document: Value = serde_json::from_str(body).unwrap_or_default();
     document.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default()
 }
 
-/// Refusals and odd requests, whose words clients read; of whole documents only their keys are compared.
+/// Compares refusals and unusual requests, whose messages clients read; of whole documents, only the keys.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn answers_as_the_real_one() {
+fn the_simulated_api_server_answers_as_the_real_one() {
     let cluster = RealCluster::take();
     let release = cluster.release();
     let minor = release.split('.').take(2).collect::<Vec<_>>().join(".");
@@ -119,7 +119,7 @@ fn answers_as_the_real_one() {
         let mut curl = system("curl");
         curl.args(["--insecure", "--header", &format!("Authorization: Bearer {ADMIN_TOKEN}")]);
         let mut ours = ask(curl, &simulated.sim.url(), request);
-        // A message that has a whole object in it is as long as that.
+        // A message with a whole object in it is that long.
         let is_whole = real.code.starts_with('2') || real.body.len() > 1000;
         if is_whole && shape(&real.body) == shape(&ours.body) {
             ours.body.clone_from(&real.body);

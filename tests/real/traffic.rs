@@ -1,5 +1,6 @@
-//! Requests through HAProxy while kubelets are silent. The agent keeps the node in the pool; the controllers mark its pods not
-//! ready all the same, and kube-proxy takes them out of a Service. The documents say which requests survive that.
+//! Requests through HAProxy while kubelets are silent. The agent keeps the node in the pool, but the
+//! controllers mark its pods not ready, and kube-proxy removes them from a Service. The documents say which
+//! requests survive that.
 
 use crate::kubelet::is_unconfirmed;
 use nodegate_testbed::Agent;
@@ -14,19 +15,19 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// Enough to show a gap of a tenth of a second, and little for a busy machine.
+/// Enough to show a gap of a tenth of a second, and little load for a busy machine.
 const REQUESTS_A_SECOND: u32 = 20;
 const CLIENTS: u32 = 4;
-/// A request that a dead server holds up is lost by then.
+/// The time after which a request that a dead server delays is lost.
 const A_REQUEST: Duration = Duration::from_secs(10);
-/// How long requests go on after the controllers have said all that they have to say.
+/// The time for which requests continue after the controllers' last change.
 const AFTERWARDS: Duration = Duration::from_secs(30);
-/// What a request that arrives is answered.
+/// The answer to a request that arrives.
 const FROM_THE_POD: &str = "from the pod";
 
 /// The ways into the cluster: the names of HAProxy's backends.
 const WAYS: [&str; 3] = [SERVICE, NOT_READY_TOO, INGRESS];
-/// A `NodePort` of a Service. `Haproxy` reads the states of a backend of this name.
+/// A `NodePort` of a Service. `Haproxy` reads the states of the backend with this name.
 const SERVICE: &str = "nodes";
 /// The same with `publishNotReadyAddresses`.
 const NOT_READY_TOO: &str = "not-ready-too";
@@ -79,7 +80,7 @@ metadata: {name: not-ready-too, namespace: traffic}
 spec: {type: NodePort, publishNotReadyAddresses: true, selector: {app: backend}, ports: [{port: 8080}]}
 "#;
 
-/// An ingress that knows its backend by itself.
+/// An ingress with a fixed backend.
 const ON_THE_HOST: &str = "
 apiVersion: v1
 kind: ConfigMap
@@ -118,7 +119,7 @@ fn ask(to: SocketAddr) -> Saw {
     })
 }
 
-/// What stands on a node, and the balancer with its clients in front of it; removed when dropped.
+/// The objects on a node, and the balancer with its clients in front of it; dropping it removes them.
 struct Site<'a> {
     cluster: &'a RealCluster,
     agent: Agent,
@@ -156,7 +157,7 @@ impl<'a> Site<'a> {
         Self { cluster, agent, balancer, clients: clients.into() }
     }
 
-    /// Waits until the node controller has marked the pods, and lets requests go on for a while.
+    /// Waits until the node controller has marked the pods, and lets requests continue for a while.
     fn wait_marked(&self) {
         let unconfirmed = || Some(self.agent.health()).filter(is_unconfirmed);
         until_within(PATIENCE, unconfirmed, || self.agent.all_it_says("an unconfirmed answer"));
@@ -175,7 +176,8 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The endpoint of the Service without `publishNotReadyAddresses`, as the API server has it.
+    /// Returns true if the API server has the endpoint of the Service without `publishNotReadyAddresses` as
+    /// ready.
     fn is_endpoint_ready(&self) -> bool {
         let about =
             ["--namespace=traffic", "get", "endpointslices", "--selector=kubernetes.io/service-name=nodes"];
@@ -188,7 +190,7 @@ impl<'a> Site<'a> {
         prober.answered_since(since)
     }
 
-    /// Asserts that requests by this way have arrived without an exception.
+    /// Asserts that all requests on this way have arrived.
     #[track_caller]
     fn survived(&self, way: &str, since: Instant) {
         let lost: Vec<String> = self
@@ -200,7 +202,7 @@ impl<'a> Site<'a> {
         assert!(lost.is_empty(), "{way}: {} lost: {lost:?}", lost.len());
     }
 
-    /// Waits until requests by this way arrive again, and have for two seconds.
+    /// Waits until requests on this way arrive again, and have for two seconds.
     fn wait_back(&self, way: &str) {
         let all_arrive = || {
             let latest = self.requests(way, Instant::now().checked_sub(Duration::from_secs(2))?);
@@ -235,7 +237,8 @@ impl Drop for Site<'_> {
     }
 }
 
-/// HAProxy with the agent's answer as the only check of each server; a request that fails is tried nowhere else.
+/// Starts HAProxy with the agent's answer as the only check of each server. It does not retry a failed
+/// request elsewhere.
 fn balance(cluster: &RealCluster, agent: &Agent, ways: &[(&str, SocketAddr)]) -> Haproxy {
     let mut text = format!(
         "global\n  stats socket {} level admin\ndefaults\n  mode http\n  retries 0\n  timeout connect 2s\n  timeout client 10s\n  \
@@ -260,11 +263,12 @@ fn balance(cluster: &RealCluster, agent: &Agent, ways: &[(&str, SocketAddr)]) ->
     Haproxy::start(&file)
 }
 
-/// kube-proxy hears from the API server that the pods are not ready, and refuses what comes for their Service, though pods,
-/// node and agent are well. Only the node controller marks pods, and only kube-proxy acts on that.
+/// Shows kube-proxy after kubelets are cut off: it learns from the API server that the pods are not ready,
+/// and rejects traffic for their Service, though pods, node and agent are healthy. Only the node controller
+/// marks pods, and only kube-proxy acts on that.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn kubelets_cut() {
+fn requests_while_kubelets_are_cut_off() {
     let cluster = RealCluster::take();
     let site = Site::start(&cluster);
     let began = Instant::now();
@@ -272,7 +276,7 @@ fn kubelets_cut() {
     site.wait_marked();
     site.survived(INGRESS, began);
     site.survived(NOT_READY_TOO, began);
-    // What the documents say of a Service; if this changes, they have to.
+    // The documents' statement about a Service; if this changes, they have to change.
     let latest = site.requests(SERVICE, Instant::now().checked_sub(Duration::from_secs(2)).unwrap());
     let failed = latest.iter().all(|request| request.told() == "503");
     assert!(!latest.is_empty() && failed, "a Service whose pods are not ready serves: {latest:?}");
@@ -286,10 +290,10 @@ fn kubelets_cut() {
     site.survived(INGRESS, began);
 }
 
-/// A kube-proxy that is cut off, too, goes on with the rules that it has: the real one keeps them for as long as it takes.
+/// Shows a kube-proxy that is cut off, too: the real one keeps its rules for as long as that lasts.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn kubelets_and_proxies_cut() {
+fn requests_while_kubelets_and_kube_proxies_are_cut_off() {
     let cluster = RealCluster::take();
     let site = Site::start(&cluster);
     let began = Instant::now();
@@ -300,7 +304,7 @@ fn kubelets_and_proxies_cut() {
         site.survived(way, began);
     }
     site.report("kubelets and kube-proxies cut", began);
-    // The kubelet first: what kube-proxy then hears is that the pods are ready.
+    // The kubelet first, so that kube-proxy then learns that the pods are ready.
     kubelet.mend();
     cluster.wait_node("True", REAL_NODE);
     until_within(

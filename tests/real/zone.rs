@@ -1,5 +1,5 @@
-//! What the node controller does to nodes that fall silent: it tells "this node" from "everybody". Four nodes: the real one,
-//! and three made-up ones whose Leases a thread renews.
+//! The node controller's treatment of silent nodes: it distinguishes one silent node from a silent zone.
+//! There are four nodes: the real one, and three simulated ones whose Leases a thread renews.
 
 use crate::kubelet::is_unconfirmed;
 use nodegate_testbed::Agent;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// The effects of the taint for unreachable nodes that this one has.
+/// Returns the effects of this node's taint for unreachable nodes.
 fn effects(cluster: &RealCluster, node: &str) -> Vec<String> {
     let Ok(node) = cluster.api.get(&format!("/api/v1/nodes/{node}")) else { return Vec::new() };
     let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
@@ -37,16 +37,16 @@ fn members(cluster: &RealCluster) -> [Member; 3] {
     members
 }
 
-/// In place of five minutes.
+/// Instead of five minutes.
 const UNKNOWN_AFTER: Duration = Duration::from_secs(30);
 
-/// One node of four is cut off: the controller gives it `NoExecute`, and the agent leaves the pool when that is
-/// `--unknown-after` old, though the kubelet on the node answers. When all four are silent the controller takes the taint back, and
-/// the agent is in the pool again. One node of the zone may keep it: the controller's two loops race, and the node that one of
-/// them is just tainting is missed by the other.
+/// Shows one silent node of four: the controller gives it `NoExecute`, and the agent leaves the pool when
+/// that taint is `--unknown-after` old, though the kubelet on the node answers. When all four are silent, the
+/// controller removes the taint, and the agent is in the pool again. One node of the zone may keep it: the
+/// controller's two loops race, and one loop misses the node that the other is just tainting.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn one_of_four_then_all() {
+fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     let members = members(&cluster);
@@ -62,7 +62,7 @@ fn one_of_four_then_all() {
     assert!(reply.status == 200 && is_unconfirmed(&reply), "its pods are still there: {}", reply.body);
     let gone = || Some(agent.health()).filter(|reply| reply.status == 503);
     let out = until_within(PATIENCE, gone, || agent.all_it_says("a lone node to leave"));
-    // timeAdded is in whole seconds, so it may be a second early, and never late.
+    // timeAdded is in whole seconds, so it may be up to a second early, and never late.
     let age = jiff::Timestamp::now().duration_since(added);
     assert!(age.unsigned_abs() >= UNKNOWN_AFTER, "it left when the taint was {age:?} old: {}", out.body);
     assert_eq!(out.reason().as_deref(), Some("NodeStatusUnknown"));
@@ -102,12 +102,13 @@ fn one_of_four_then_all() {
     wait_effects(&cluster, REAL_NODE, &[]);
 }
 
-/// All four nodes fall silent and stay so: only the real controller shows whether it ever gives a node `NoExecute` again. An agent
-/// for each node, asked each second. `REAL_SILENT_MINUTES` says for how long, by default two minutes. Each agent leaves the pool
-/// when that taint is 30 s old, so one that comes and stays is seen.
+/// Shows that the real controller gives no node `NoExecute` again while all four are silent, so that no node
+/// leaves the pool. There is an agent for each node, probed every second, for `REAL_SILENT_MINUTES`, by
+/// default two minutes. Each agent leaves the pool when that taint is 30 s old, so a taint that stays is
+/// seen.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn all_silent_and_none_is_out() {
+fn no_node_leaves_while_all_nodes_are_silent() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     let members = members(&cluster);
@@ -135,7 +136,7 @@ fn all_silent_and_none_is_out() {
     };
     until_within(PATIENCE, || (keepers().len() <= 1).then_some(()), || format!("{:?} keep it", keepers()));
     let gone = silenced.elapsed();
-    // The one that the controller was just tainting, if it was.
+    // The one that the controller was just tainting, if any.
     let kept = keepers();
     let began = Instant::now();
     let (mut answers, mut out) = (0_u32, 0_u32);
@@ -176,14 +177,16 @@ fn all_silent_and_none_is_out() {
     }
 }
 
-/// The controller gives `NoExecute` to one node in ten seconds; longer than it takes for all that are silent here.
+/// The controller gives `NoExecute` to one node every ten seconds; this is longer than it takes for all
+/// silent nodes here.
 const EVICTIONS: Duration = Duration::from_secs(45);
 
-/// What the controller does while most nodes are silent, and some are not: the documents say so. Up to two silent nodes leave the zone
-/// whole, and each gets `NoExecute`; with three of four the controller stops, and a node gets it only before the third is silent.
+/// Shows what the documents say of a zone in which most nodes are silent. With up to two silent nodes the
+/// zone counts as healthy, and each gets `NoExecute`; with three of four the controller stops, and a node
+/// gets it only before the third is silent.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn three_of_four_and_two_of_three() {
+fn the_controller_taints_two_silent_nodes_of_three_but_not_three_of_four() {
     let cluster = RealCluster::take();
     let members = members(&cluster);
     let silence = |silent: &[&Member]| {
@@ -235,7 +238,7 @@ fn three_of_four_and_two_of_three() {
     );
 }
 
-/// When `NoExecute` was added to this node.
+/// Returns the time at which this node got `NoExecute`.
 fn added(cluster: &RealCluster, node: &str) -> Option<String> {
     let node = cluster.api.get(&format!("/api/v1/nodes/{node}")).ok()?;
     let taints = node["spec"]["taints"].as_array()?;

@@ -1,7 +1,8 @@
-//! One GET on a connection of its own, bounded in size; the caller bounds the time.
+//! Sends one GET on its own connection. The size of the answer is bounded here; the caller bounds the time.
 //!
-//! The local checks have a client of their own: it cuts a long body instead of rejecting it, and turns errors
-//! into a check's reasons. The client of the API server does not fit either, because it trusts its server.
+//! The local checks have their own client, because it cuts a long body instead of rejecting it, and turns
+//! errors into a check's reasons. The client of the API server does not fit either, because it trusts its
+//! server.
 
 use bytes::Bytes;
 use http::Request;

@@ -98,15 +98,16 @@ fn start_background(background: Runtime, tasks: Background) -> Result<(), AgentE
     Ok(())
 }
 
-/// Blocks on what never ends. Should it end all the same, by a panic (whose message is on stderr by now), an agent without
-/// it would fail open for ever: it is for whoever started the agent to start another.
+/// Runs the background tasks, which never end. If they end nevertheless, by a panic (its message is already
+/// on stderr), the agent exits, because it would fail open forever without them. The kubelet or another
+/// supervisor must restart it.
 fn run_background(background: &Runtime, tasks: Background) {
     let _ = catch_unwind(AssertUnwindSafe(|| background.block_on(tasks.run())));
     tracing::error!("the background tasks have ended; the agent exits");
     std::process::exit(1);
 }
 
-/// SIGTERM and SIGINT: the first one asks for a shutdown in good order, a second one ends it at once.
+/// SIGTERM and SIGINT: the first one requests an orderly shutdown, a second one ends the agent at once.
 struct Shutdown {
     terminate: Signal,
     interrupt: Signal,

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The range of the settings that delay a start or an end.
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
-/// A shorter time would end before the agent has asked the API server again.
+/// The range of `--stale-after`. A shorter time would end before the agent has asked the API server again.
 const STALE_AFTER: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_hours(1);
 /// The longest `--unknown-after`.
 const UNKNOWN_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
@@ -398,7 +398,8 @@ pub(crate) enum StatusOutput {
     Json,
 }
 
-/// A Node's name is a DNS subdomain (RFC 1123); anything else would change the meaning of the field selector.
+/// Parses the name of a Node, a DNS subdomain (RFC 1123). Any other text would change the meaning of the
+/// field selector.
 fn node_name(value: &str) -> Result<String, &'static str> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());

@@ -161,21 +161,21 @@ impl AssembledAgent {
         (agent, background)
     }
 
-    /// Waits until this agent has something to answer, and takes over what the agents before it knew. Its ports
-    /// should open then.
+    /// Waits until this agent can answer, and takes over the facts and the probers of the agents before it. The
+    /// caller opens the ports next.
     pub async fn prepare(&self, past: &impl Past) {
         let seen = self.wait_for_the_truth(past).await;
-        // The Node may be one whose verdict depends on its kubelet.
+        // The verdict of this Node may depend on its kubelet.
         self.runner.needed_ready().await;
         memory::take_over(past, seen, &self.board, self.timeline).await;
         memory::take_over_probers(past, self.board.node_name(), &self.app).await;
     }
 
     /// Waits for the first sync and the first results of the local checks that always run, so that no load
-    /// balancer gets an answer that nobody knows to be true; but not for longer than the patience, nor for
-    /// credentials that are not there. First results are waited for at least as long as a run may take unless it
-    /// is set: a load balancer that asked any sooner would have to wait for them, too, and the agent before this
-    /// one still answers. Returns what a predecessor said while it was fresh.
+    /// balancer gets an answer that may be wrong. Waits no longer than `patience`, and not for missing
+    /// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
+    /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts of a
+    /// fresh predecessor.
     async fn wait_for_the_truth(&self, past: &impl Past) -> Option<Memory> {
         let Some(node) = self.board.node_name() else {
             tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
@@ -220,7 +220,7 @@ impl Background {
     }
 }
 
-/// Returns what is done for each change of verdict.
+/// Returns the function that counts and logs each change of verdict.
 fn count_and_log(
     node: Option<String>,
     metrics: Arc<Metrics>,
@@ -233,7 +233,7 @@ fn count_and_log(
     })
 }
 
-/// Lets the server start local checks.
+/// The code that lets the server start local checks.
 struct Activator(Arc<Runner>);
 
 impl Activate for Activator {

@@ -1,4 +1,4 @@
-//! One GET to an agent by name or address, bounded in time from the name's lookup to the last byte.
+//! Sends one GET to an agent by name or address, bounded in time from the name lookup to the last byte.
 
 use crate::target::AgentAddress;
 use nodegate_agent_client::{AgentConnection, AgentReply, GetError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, timeout_at};
 
-/// Why there is no answer.
+/// The reason why a GET failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("could not start a runtime: {0}")]
@@ -22,12 +22,12 @@ pub(crate) enum FetchError {
     Timeout { phase: &'static str, timeout: Duration },
 }
 
-/// What a wait for each step ends with.
+/// The phases for [`FetchError::Timeout`].
 const NO_NAME: &str = "the name was not found";
 const NO_CONNECTION: &str = "no connection";
 const NO_ANSWER: &str = "no whole answer";
 
-/// Gets a path. Not for a thread that runs a runtime already.
+/// Gets a path. Must not be called on a thread that already runs a runtime.
 pub(crate) fn get(target: &AgentAddress, path: &str, timeout: Duration) -> Result<AgentReply, FetchError> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(FetchError::Start)?;
     runtime.block_on(exchange(target, path, timeout))

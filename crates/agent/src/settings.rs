@@ -1,4 +1,4 @@
-//! Settings that depend on each other, and what the parts of the agent are told.
+//! Settings that depend on each other, and the settings for the parts of the agent.
 
 use crate::args::Args;
 use crate::assembly::AgentSettings;
@@ -13,10 +13,10 @@ use nodegate_settings::Mistakes;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
 
-/// The most Services: each costs the API server a watch from every node.
+/// The maximum number of Services: each costs the API server a watch from every node.
 const MAX_SERVICES: usize = 16;
 
-/// Everything the agent can be told.
+/// All settings of the agent.
 pub(crate) struct Settings {
     pub(crate) agent: AgentSettings,
     pub(crate) ports: PortSettings,
@@ -26,7 +26,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Gives the arguments meaning, and notes what is wrong with them beside others.
+    /// Derives the settings from the arguments, and adds mistakes to `wrong`.
     pub(crate) fn new(args: Args, wrong: &mut Mistakes) -> Self {
         let ports = ports(&args, wrong);
         let own = own_checks(&args, wrong);
@@ -62,7 +62,7 @@ impl Settings {
         let balancers = args.balancers.unwrap_or(Networks::EVERYBODY);
         Self {
             agent: AgentSettings {
-                // Not an error, but every answer says so.
+                // `None` is not an error here: the agent starts, and every answer reports it.
                 node_name: args.node_name,
                 policy,
                 catalog,
@@ -78,7 +78,7 @@ impl Settings {
     }
 }
 
-/// Beside those asked for, the checks that every plain request needs run from the start.
+/// Marks the checks that run from the start: the given ones and those that every plain request needs.
 fn beginning(
     catalog: Catalog,
     mut at_start: Vec<CheckId>,
@@ -86,15 +86,15 @@ fn beginning(
     on_demand: &[CheckId],
 ) -> Catalog {
     at_start.extend(default_checks);
-    // A Service's answer says whether kube-proxy works.
+    // A Service's answer reports the health of kube-proxy.
     if catalog.services().next().is_some() {
         at_start.extend(catalog.find(KUBE_PROXY));
     }
     catalog.beginning(&at_start, on_demand)
 }
 
-/// Ports are shared so that a new agent can take over, so on one that two listeners have half of the requests would come to
-/// the wrong one.
+/// Returns the settings of the ports. Two listeners of this agent must not have one port: ports are shared so
+/// that a new agent can take over, so half of the requests would reach the wrong listener.
 fn ports(args: &Args, wrong: &mut Mistakes) -> PortSettings {
     let agent_check_port = NonZeroU16::new(args.agent_check_port);
     if agent_check_port.is_some() && args.agent_check_port == args.listen_port {
@@ -107,7 +107,7 @@ fn ports(args: &Args, wrong: &mut Mistakes) -> PortSettings {
         wrong.value("metrics-addr", address, "takes another port than --listen-port and --agent-check-port");
     }
     PortSettings {
-        // All addresses of IPv6 stand for those of both families.
+        // All addresses of IPv6 mean those of both families.
         listen_address: Some(args.listen_address)
             .filter(|address| *address != IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
         listen_port: args.listen_port,
@@ -146,7 +146,7 @@ fn own_checks(args: &Args, wrong: &mut Mistakes) -> OwnChecks {
     own
 }
 
-/// Which checks a request may begin.
+/// Parses the checks that a request may start.
 fn on_demand(text: &str, catalog: &Catalog) -> Result<Vec<CheckId>, String> {
     match text.trim() {
         "all" => Ok(catalog.local_ids().collect()),
@@ -160,7 +160,7 @@ fn local_checks_of(list: &str, catalog: &Catalog) -> Result<Vec<CheckId>, String
     checks(list, catalog, |id| catalog.local(id).is_some())
 }
 
-/// Returns a list of checks that exist and are of the right kind.
+/// Parses a list of checks that exist and are of the right kind.
 fn checks(list: &str, catalog: &Catalog, fits: impl Fn(CheckId) -> bool) -> Result<Vec<CheckId>, String> {
     let mut ids = Vec::new();
     for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {

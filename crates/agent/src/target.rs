@@ -1,4 +1,4 @@
-//! The address of the agent to ask.
+//! The address of the agent to query.
 
 use crate::args::{LISTEN_ADDRESS, LISTEN_PORT, METRICS_ADDR};
 use nodegate_settings::{HTTP_PORT, Mistakes};
@@ -23,7 +23,7 @@ impl Default for AgentAddress {
 }
 
 impl AgentAddress {
-    /// The same by this process' environment; what is wrong is noted beside others.
+    /// Returns the address by the environment of this process, and adds a mistake to `wrong`.
     pub(crate) fn chosen(asked: Option<&str>, wrong: &mut Mistakes) -> Self {
         let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self::choose(asked, env).unwrap_or_else(|line| {
@@ -32,8 +32,8 @@ impl AgentAddress {
         })
     }
 
-    /// Returns the address that was asked for, or else that of the agent on this machine, by the settings
-    /// that it has from the environment. The error is a line for the user.
+    /// Returns the given address, or else the address of the agent on this machine by the settings in the
+    /// environment. The error is a line for the user.
     pub(crate) fn choose(asked: Option<&str>, env: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let port = match env(LISTEN_PORT).map(|port| (port.parse(), port)) {
             None => Ok(HTTP_PORT),
@@ -47,7 +47,8 @@ impl AgentAddress {
                 .map_err(|error| error.unwrap_or(format!("--addr {asked:?}: {TAKES}")));
         }
         let named = [METRICS_ADDR, LISTEN_ADDRESS].into_iter().find_map(|name| {
-            // All addresses of both families: IPv4's loopback is one of them even where there is no IPv6.
+            // `::` means all addresses of both families, and so includes the IPv4 loopback, even without
+            // IPv6.
             env(name).filter(|value| value != "::").map(|value| (name, value))
         });
         let Some((name, value)) = named else {
@@ -56,7 +57,8 @@ impl AgentAddress {
         Self::parse(&value, port).map_err(|error| error.unwrap_or(format!("{name} {value:?}: {TAKES}")))
     }
 
-    /// The error is `None` if the text is wrong, and the port's if it needs the default one.
+    /// Parses an address. The error is `None` if the text is wrong, and the port's error if the text needs
+    /// the default port.
     fn parse(text: &str, default_port: Result<u16, String>) -> Result<Self, Option<String>> {
         let text = text.strip_prefix("http://").unwrap_or(text);
         let text = text.strip_suffix('/').unwrap_or(text);
@@ -78,7 +80,7 @@ impl AgentAddress {
         Ok(Self { host: host.to_owned(), port })
     }
 
-    /// An address to listen at may mean all of them; this machine is one.
+    /// Returns an address to query for one to listen on: loopback if it means all addresses.
     pub(crate) fn at(ip: IpAddr, port: u16) -> Self {
         let ip = match ip {
             IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

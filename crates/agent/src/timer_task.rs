@@ -1,6 +1,5 @@
-//! Logs with the passing of time: that the cache has become stale, still is, and no longer is, and the same
-//! of a kubelet that is cut off from the API server. No answer depends on this task; requests read the
-//! freshness themselves.
+//! Logs that the cache becomes stale, stays stale, and is fresh again, and the same for a kubelet that is cut
+//! off from the API server. No answer depends on this task; requests read the freshness themselves.
 
 use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
@@ -26,7 +25,7 @@ pub(crate) async fn run(
         liveness.report_timers(now);
         board.tick(now, nodegate_clock::wall());
         if board.node_name().is_none() {
-            // Without a name there is no watch, and a restart by the kubelet would not bring one.
+            // Without a name there is no watch, and a restart by the kubelet would not help.
             liveness.report_watch(now);
         } else {
             log_staleness(&board, &mut stale, now);
@@ -123,7 +122,7 @@ fn log_cut_off(board: &Board, episode: &mut Episode, now: Moment) {
     }
 }
 
-/// Returns the time until the cache can become stale, a reminder is due, or the watchdog wants a sign of
+/// Returns the time until the cache can become stale, a reminder is due, or the watchdog needs a sign of
 /// life.
 fn until_next(board: &Board, look_often: bool, now: Moment) -> Duration {
     let next = if look_often {
@@ -157,7 +156,7 @@ mod tests {
         Moment::from_start(Duration::from_secs(seconds))
     }
 
-    /// Proved at second 1, so stale from second 17 on.
+    /// Returns a board with a proof at second 1, so stale from second 17 on.
     fn board() -> Board {
         let board = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
         board.prove(at(1));
@@ -210,7 +209,7 @@ mod tests {
         assert!(end.1.contains("follows the API server again") && end.1.contains("stale_for_s=163"));
     }
 
-    /// Unknown from second 10 on; the kubelet answers until second 140, when the check hangs.
+    /// Ready=Unknown from second 10 on; the kubelet answers until second 140, when the check hangs.
     #[test]
     fn a_kubelet_that_is_cut_off_is_mentioned_once_a_minute_and_its_end_once() {
         let kubelet = LocalCheck {

@@ -1,8 +1,9 @@
 //! The two clocks, which tests can set. `clippy.toml` forbids reading the time anywhere else.
 //!
-//! The first goes on while the machine is suspended: what was proved before is as old as it is. Both follow tokio's clock, which a test may pause: then hours pass as fast as their work is done, and everything that
-//! looks at a clock has seen them pass. Without a runtime, and in a program that is not a test, they are the system's own,
-//! at the system's own cost.
+//! The first continues while the machine is suspended, so that a proof from before has its true age. Both
+//! follow tokio's clock, which a test may pause: then hours pass as fast as their work is done, and all code
+//! that reads a clock sees them pass. Without a runtime, and in a program that is not a test, they are the
+//! system's clocks, at the same cost.
 #![allow(clippy::disallowed_methods, reason = "this is where the clocks are read")]
 
 use rustix::time::{ClockId, clock_gettime};
@@ -12,13 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 thread_local! {
-    /// What a test says the date is, and when it said so.
+    /// The date that a test has set, and the time at which it set it.
     static SIMULATED: Cell<Option<(SystemTime, Instant)>> = const { Cell::new(None) };
-    /// For how long a test says that the machine was suspended.
+    /// The simulated time of suspension.
     static SIMULATED_SLEEP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// A smaller difference is the time between two readings.
+/// The shortest suspension; a smaller difference is the time between two readings.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// Returns the time of a clock that only goes forward, and that includes suspension of the machine. Timers do
@@ -70,8 +71,8 @@ pub fn suspend(time: Duration) {
     SIMULATED_SLEEP.set(SIMULATED_SLEEP.get() + time);
 }
 
-/// Sets the wall clock, for this thread alone; from there on it goes with [`now`]. For tests under simulated time, which
-/// run on one thread; again, it is a step of the clock.
+/// Sets the wall clock, for this thread alone; from then on it runs with [`now`]. For tests under simulated
+/// time, which run on one thread. A second call is a step of the clock.
 pub fn set_wall(date: SystemTime) {
     SIMULATED.set(Some((date, now())));
 }
@@ -107,7 +108,7 @@ mod tests {
         set_wall(date);
         sleep(HOURS).await;
         assert_eq!((now() - began, wall()), (HOURS, date + HOURS));
-        // The clock is set back, and only the date knows.
+        // The clock is set back; only the date changes.
         set_wall(date);
         sleep(HOURS).await;
         assert_eq!((now() - began, wall()), (HOURS * 2, date + HOURS));

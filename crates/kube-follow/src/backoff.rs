@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-/// The window of the first attempt. A connection that vanished is noticed after 4 s (see `client.rs`) and must be
-/// replaced within 6 s; and a thousand agents that lose their API server together must not come back together.
+/// The window of the first attempt. The agent notices a vanished connection after 4 s (see `client.rs`) and
+/// must replace it within 6 s. A thousand agents that lose their API server together must not come back
+/// together.
 const FIRST: Duration = Duration::from_millis(1500);
-/// The window stops growing here, so that recovery is never far away.
+/// The largest window, so that recovery is never far away.
 const LONGEST: Duration = Duration::from_secs(10);
 /// The longest `Retry-After` that is honoured.
 const LONGEST_LEFT_ALONE: Duration = Duration::from_secs(30);
-/// No attempt comes sooner than this after a failure.
+/// The shortest wait after a failure.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// Exponential backoff with full jitter: each wait is drawn evenly from a window that doubles.
@@ -25,7 +26,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Starts with the shortest window.
+    /// Creates a backoff with the shortest window.
     pub fn new() -> Self {
         Self { window: FIRST }
     }
@@ -35,15 +36,16 @@ impl Backoff {
         self.wait_by(fastrand::f64())
     }
 
-    /// The same with what was drawn, from 0 to 1.
+    /// Returns the next wait, for a random number from 0 to 1.
     pub fn wait_by(&mut self, drawn: f64) -> Duration {
         let wait = SHORTEST + self.window.saturating_sub(SHORTEST).mul_f64(drawn);
         self.window = (self.window * 2).min(LONGEST);
         wait
     }
 
-    /// For how long a server is left alone that has asked for it with `Retry-After`, up to a bound: a minute's outage must not
-    /// become an hour's. A little longer, as drawn, so that those who were told the same do not come back together.
+    /// Returns the wait for a server that sent `Retry-After`. It is limited: a minute's outage must not
+    /// become an hour's. It is a little longer, by a random number, so that agents with the same
+    /// `Retry-After` do not come back together.
     pub fn left_alone_for(asked: Duration, drawn: f64) -> Duration {
         let asked = asked.min(LONGEST_LEFT_ALONE);
         (asked + asked.mul_f64(drawn / 4.0)).min(LONGEST_LEFT_ALONE)

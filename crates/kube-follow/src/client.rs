@@ -25,52 +25,53 @@ use std::time::Duration;
 use tower::util::BoxCloneService;
 use tower::{ServiceBuilder, ServiceExt};
 
-/// Longest wait for a TCP connection.
+/// The longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The kernel asks a silent peer after this time, and every [`KEEPALIVE_INTERVAL`] from then on. It costs two small
-/// packets and no work of the API server's.
+/// The idle time after which the kernel probes a silent peer; further probes follow every
+/// [`KEEPALIVE_INTERVAL`]. A probe costs two small packets and no work of the API server's.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(2);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// The kernel gives the connection up when nothing has been acknowledged for this long: at the third probe, 4 s after
-/// the last packet (tcp(7), `TCP_USER_TIMEOUT`; with it set, the count of probes is not consulted).
+/// The time without an acknowledgement after which the kernel closes the connection: at the third probe, 4 s
+/// after the last packet (tcp(7), `TCP_USER_TIMEOUT`; with it set, the number of probes is ignored).
 const USER_TIMEOUT: Duration = Duration::from_millis(3500);
 
-/// How much of a stream may be on its way to us unread, and of all streams of a connection. An API server that wakes up says
-/// at once what it held back; hyper's own windows of 2 and 5 MiB would let all of it in, and the memory stays.
+/// The number of unread bytes in flight, for a stream and for all streams of a connection. An API server that
+/// resumes sends all its delayed events at once. hyper's own windows of 2 and 5 MiB would let all of them in,
+/// and the memory would stay allocated.
 const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 
-/// Why no client could be built.
+/// The error of a client that could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Neither source of credentials is usable.
     #[error("no credentials: not in a cluster ({in_cluster}), and no kubeconfig ({kubeconfig})")]
     NoCredentials {
-        /// What the in-cluster credentials lack.
+        /// The error of the in-cluster credentials.
         in_cluster: InClusterError,
-        /// What the kubeconfig lacks.
+        /// The error of the kubeconfig.
         kubeconfig: Box<ReadError>,
     },
-    /// The kubeconfig wants a proxy.
+    /// The kubeconfig requires a proxy.
     #[error("the kubeconfig's proxy-url is not supported: nodegate connects to the API server directly")]
     Proxy,
-    /// The kubeconfig's name for the server is none.
+    /// The kubeconfig's name for the server is invalid.
     #[error("the kubeconfig's tls-server-name {0:?} is neither a DNS name nor an address")]
     ServerName(String),
     /// Credentials or certificates that can't be used.
     #[error("unusable credentials: {0}")]
     Unusable(#[from] Box<kube::Error>),
-    /// The same, by the agent's own rules.
+    /// Credentials or certificates that the agent's own rules refuse.
     #[error("unusable credentials in {place}: {error}", place = source(), error = .0)]
     Credentials(#[from] CredentialError),
 }
 
-/// Where the credentials are from, for an operator to look at.
+/// Returns the source of the credentials, for the operator.
 fn source() -> String {
     std::env::var("KUBECONFIG").unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned())
 }
 
-/// In-cluster credentials first, then `KUBECONFIG`.
+/// Reads the configuration: the in-cluster credentials first, then `KUBECONFIG`.
 async fn config<C: Credentials>() -> Result<Config, ClientError> {
     let in_cluster = match Config::incluster() {
         Ok(config) => return Ok(config),
@@ -89,8 +90,8 @@ async fn config<C: Credentials>() -> Result<Config, ClientError> {
     }
 }
 
-/// Returns true if the kubeconfig itself names a proxy. kube takes the one of `HTTPS_PROXY`, too, which many
-/// a host has set for what is outside of the cluster; the API server is asked directly.
+/// Returns true if the kubeconfig itself names a proxy. kube also uses `HTTPS_PROXY`, which many hosts set
+/// for targets outside of the cluster; the agent connects to the API server directly.
 fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
     let context =
         kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
@@ -101,7 +102,7 @@ fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
     cluster.and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|proxy| !proxy.is_empty())
 }
 
-/// Returns a client with credentials of this kind, of whose every request and byte `observer` is told.
+/// Returns a client with credentials of this kind. `observer` observes all its requests and bytes.
 pub async fn connect<C: Credentials>(observer: impl WatchObserver) -> Result<Client, ClientError>
 where
     ClientError: From<C::Error>,
@@ -111,7 +112,8 @@ where
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
     let unusable = |error| ClientError::Unusable(Box::new(error));
-    // No idle timeout: the pool would forget the shared connection, and a resumed watch would open another.
+    // There is no idle timeout: the pool would drop the shared connection, and a resumed watch would open
+    // another.
     let https = https(&config, C::tls(&config)?)?;
     let hyper = HyperClient::builder(TokioExecutor::new())
         .pool_idle_timeout(None)
@@ -128,8 +130,8 @@ where
     Ok(Client::new(service, config.default_namespace))
 }
 
-/// The same client, the same connection; its requests carry `tag` in their extensions, for an observer to tell streams apart
-/// that differ in no more than a selector.
+/// Returns the same client with the same connection. Its requests carry `tag` in their extensions, so that an
+/// observer can distinguish streams that differ only in a selector.
 pub fn tagged<T: Clone + Send + Sync + 'static>(client: Client, tag: T) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |mut request: Request<Body>| {
@@ -140,7 +142,7 @@ pub fn tagged<T: Clone + Send + Sync + 'static>(client: Client, tag: T) -> Clien
     Client::new(tower::service_fn(send), namespace)
 }
 
-/// What kube's own connector does, with HTTP/2 offered besides.
+/// Returns a connector like kube's own, which also offers HTTP/2.
 fn https(
     config: &Config,
     tls: rustls::ClientConfig,

@@ -1,4 +1,4 @@
-//! The connection that an answer came on, and the server's `Retry-After`.
+//! The connection of an answer, and the server's `Retry-After`.
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Response, Version};
@@ -7,17 +7,18 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The two ends of a connection. Whoever answers requests without a socket puts them into the extensions of a response.
+/// The two ends of a connection. A substitute that answers requests without a socket puts them into the
+/// extensions of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// The address that was connected to: the API server's, or that of a balancer before it.
+    /// The remote address: the API server's, or that of a balancer before it.
     pub server: SocketAddr,
-    /// Ours.
+    /// The local address.
     pub local: SocketAddr,
 }
 
-/// A connection, told from others. HTTP/1.1 takes one for each request that is under way: there, all that a client has to one
-/// address count as one.
+/// The identity of a connection. HTTP/1.1 uses one for each request in flight: there, all connections of a
+/// client to one address count as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     client: u64,
@@ -26,7 +27,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// That of a client whose ends are not known.
+    /// Returns the connection of a client whose ends are not known.
     pub fn of_client(client: u64) -> Self {
         Self { client, server: None, local: None }
     }
@@ -45,19 +46,19 @@ impl Connection {
         }
     }
 
-    /// Returns the address at its other end.
+    /// Returns its remote address.
     pub fn server(&self) -> Option<SocketAddr> {
         self.server
     }
 }
 
-/// Numbers clients, so that two connections can be told apart that have the same ends one after the other.
+/// Returns a new client number, which distinguishes two connections with the same ends one after the other.
 pub(crate) fn next_client() -> u64 {
     static CLIENTS: AtomicU64 = AtomicU64::new(0);
     CLIENTS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// For how long the server of an answer wants no more requests. The date that HTTP allows here no API server sends.
+/// Returns the `Retry-After` of an answer. HTTP also allows a date here, which no API server sends.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))

@@ -7,18 +7,19 @@ use kube::Client;
 use std::fmt;
 use std::sync::Arc;
 
-/// Makes clients.
+/// A source of clients.
 #[derive(Clone, Default)]
 pub enum Connector {
-    /// Over sockets, with the credentials and to the API server of this place.
+    /// Connects over sockets, with the credentials and the API server of this environment.
     #[default]
     Network,
-    /// Over a service that is asked for anew for each client: in place of the connection, and of whoever signs requests.
+    /// Uses a service that is created for each client. It replaces the connection and the signing of
+    /// requests.
     Simulated(Arc<dyn Fn() -> BoxedService + Send + Sync>),
 }
 
 impl Connector {
-    /// Returns a client, of whose every request and byte `observer` is told.
+    /// Returns a client. `observer` observes all its requests and bytes.
     pub async fn connect<C: Credentials>(&self, observer: impl WatchObserver) -> Result<Client, ClientError>
     where
         ClientError: From<C::Error>,

@@ -1,10 +1,10 @@
 //! The client's credentials: all kinds that kubectl supports, or all but its plugins.
 //!
 //! kube can also run a credential plugin and read its output, which requires a `JSONPath` engine and regular
-//! expressions: a tenth of the agent, whose image has no program that could run. So the agent accepts a
-//! token, a token file or a client certificate, as service accounts and kubelets have them, and names what it
-//! does not accept. nodegate-haproxy is in no such image, and uses kube's implementation. A type parameter
-//! chooses, not a setting, so that the linker drops the rest.
+//! expressions. That would be a tenth of the agent, whose image has no program to run. So the agent accepts a
+//! token, a token file or a client certificate, like those of service accounts and kubelets, and names all
+//! else in its error. nodegate-haproxy runs outside of such an image, and uses kube's implementation. A type
+//! parameter chooses, not a setting, so that the linker drops the rest.
 
 use crate::kubeconfig::{self, ReadError};
 use crate::observe::BoxedService;
@@ -22,16 +22,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tower::util::BoxCloneService;
 use tower::{Layer, ServiceExt};
 
-/// The longest token that is read. A service account's is some 1 KB.
+/// The maximum length of a token, in bytes. A service account's is some 1 KB.
 const MAX_TOKEN: u64 = 64 * 1024;
 
-/// How credentials become part of a connection and of its requests.
+/// The way in which credentials become part of a connection and of its requests.
 pub trait Credentials {
-    /// Why they are of no use.
+    /// The error of unusable credentials.
     type Error;
-    /// Returns the kubeconfig that `KUBECONFIG` names, or the usual one.
+    /// Returns the kubeconfig of `KUBECONFIG`, or the default one.
     fn kubeconfig() -> Result<Kubeconfig, ReadError>;
-    /// Whom the client trusts, and its certificate if it has one.
+    /// Returns the TLS configuration: the trusted CAs, and the client's certificate if it has one.
     fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error>;
     /// Adds the token to every request if there is one.
     fn sign(config: &Config, service: BoxedService) -> Result<BoxedService, Self::Error>;
@@ -40,19 +40,19 @@ pub trait Credentials {
 /// A token, a token file or a client certificate.
 pub struct StaticCredentials;
 
-/// Everything that kubectl knows, plugins too.
+/// All credentials that kubectl supports, including plugins.
 pub struct KubectlCredentials;
 
-/// Why credentials are of no use to the agent.
+/// The error of credentials that the agent can't use.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// A program would have to be run.
+    /// The credentials come from a program.
     #[error(
         "its user gets credentials from {0}, which the agent does not run: give it a token, a tokenFile or a client \
          certificate"
     )]
     Plugin(String),
-    /// A user name and password, which no API server has taken since 1.19.
+    /// A user name and password, which no API server has accepted since 1.19.
     #[error("its user has a password: give it a token, a tokenFile or a client certificate")]
     Password,
     /// A token file that can't be read.
@@ -61,7 +61,7 @@ pub enum CredentialError {
     /// A token that can't be part of a request.
     #[error("the token is not text of one line")]
     Token,
-    /// What concerns certificates.
+    /// An error of the certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -107,7 +107,7 @@ impl Credentials for StaticCredentials {
     }
 }
 
-/// Only a kubeconfig can ask for these.
+/// Refuses unsupported credentials. Only a kubeconfig can contain them.
 fn refuse_what_is_not_taken(user: &AuthInfo) -> Result<(), CredentialError> {
     if let Some(exec) = &user.exec {
         let command = exec.command.as_deref().unwrap_or("a program without a name");
@@ -122,9 +122,9 @@ fn refuse_what_is_not_taken(user: &AuthInfo) -> Result<(), CredentialError> {
     Ok(())
 }
 
-/// What goes into the `Authorization` header.
+/// The source of the `Authorization` header.
 struct Token {
-    /// A service account's token is written anew before it expires.
+    /// The file of the token, which is rewritten before a service account's token expires.
     file: Option<PathBuf>,
     last: Mutex<HeaderValue>,
 }
@@ -140,8 +140,8 @@ impl Token {
         Ok(Some(Self { file: Some(file), last }))
     }
 
-    /// The file is read for each request, of which there are some ten an hour. If that fails, the last one has to do, as in
-    /// client-go.
+    /// Returns the header. The file is read for each request, of which there are some ten an hour. If that
+    /// fails, the last token is used, as in client-go.
     fn header(&self) -> HeaderValue {
         let fresh = self.file.as_deref().and_then(|file| read(file).ok());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -157,7 +157,7 @@ fn read(file: &Path) -> Result<HeaderValue, CredentialError> {
     let read = File::open(file).and_then(|open| open.take(MAX_TOKEN).read_to_string(&mut text));
     read.map_err(|error| CredentialError::TokenFile(file.to_owned(), error))?;
     if text.trim().is_empty() {
-        // Whoever writes it has just cut it off to begin anew.
+        // The file has just been truncated, to be rewritten.
         return Err(CredentialError::TokenFile(file.to_owned(), io::ErrorKind::UnexpectedEof.into()));
     }
     bearer(&text)

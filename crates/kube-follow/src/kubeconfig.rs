@@ -1,31 +1,31 @@
 //! Reads the agent's kubeconfig.
 //!
 //! kube's own reader instantiates the YAML parser for each type of a kubeconfig. For the home directory it
-//! queries the user database, which a static binary brings along with all its plugins. Together they are a
-//! tenth of the agent. This module parses YAML into one type, JSON's, and interprets it as kubectl does: a
-//! number in place of text is that text.
+//! queries the user database, for which a static binary includes all plugins. Together they are a tenth of
+//! the agent. This module parses YAML into one type, JSON's, and interprets it as kubectl does: a number in
+//! place of text is that text.
 
 use kube::config::{Kubeconfig, KubeconfigError};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// What is true or false in a kubeconfig. Nothing in it is a number.
+/// The boolean fields of a kubeconfig. It has no numeric fields.
 const BOOLEANS: [&str; 4] =
     ["insecure-skip-tls-verify", "disable-compression", "provideClusterInfo", "colors"];
 
-/// Why a kubeconfig is of no use.
+/// The error of an unusable kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is not there, is no YAML or does not fit together.
+    /// The kubeconfig is missing, is no YAML or is inconsistent.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// It is YAML and no kubeconfig.
+    /// The file is YAML, but no kubeconfig.
     #[error("failed to parse kubeconfig YAML: {0}")]
     Structure(#[from] serde_json::Error),
 }
 
-/// Returns the files of `KUBECONFIG`, of which the first that says something counts, or `~/.kube/config`.
+/// Reads the files of `KUBECONFIG`, in which the first value counts, or `~/.kube/config`.
 pub(crate) fn read() -> Result<Kubeconfig, ReadError> {
     let named = env::var_os("KUBECONFIG").unwrap_or_default();
     let mut files: Vec<PathBuf> = env::split_paths(&named).filter(|file| file != Path::new("")).collect();
@@ -67,7 +67,8 @@ fn make_text(value: &mut Value) {
     }
 }
 
-/// Files are named from where the kubeconfig is; so is a program unless it is searched for.
+/// Makes paths absolute. Files are relative to the kubeconfig's directory, and so is a program unless it is
+/// searched for in `PATH`.
 fn make_absolute(kubeconfig: &mut Kubeconfig, directory: &Path) {
     let absolute = |file: &mut Option<String>| {
         let path = file.as_deref().map(|file| directory.join(file));
@@ -118,7 +119,7 @@ users:
     exec: {command: ./plugin, apiVersion: client.authentication.k8s.io/v1, provideClusterInfo: false, env: [{name: A, value: 1}]}
 "#;
 
-    /// What kube makes of it is the measure, but for what its types do not take.
+    /// kube's result is the reference, except for values that its types refuse.
     #[test]
     fn it_reads_what_kube_reads() {
         let directory = tempfile::tempdir().unwrap();

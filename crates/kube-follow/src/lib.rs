@@ -1,7 +1,7 @@
 //! Kubernetes' client as nodegate uses it, and the cycle of every follower: list, watch, restart.
 //!
 //! A follower handles every fault the same way: it drops the session, waits with jitter, then reconnects with
-//! reloaded credentials and relists. The crates above decide what to follow, and what the events mean.
+//! reloaded credentials and relists. The crates above choose the objects and interpret the events.
 
 mod backoff;
 mod client;

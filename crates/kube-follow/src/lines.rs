@@ -1,14 +1,15 @@
-//! Checks the bytes of a response as they pass: every line of a watch must be whole, and within the bounds.
+//! Checks the bytes of a response in transit: every line of a watch must be complete, and within the limits.
 //!
 //! kube silently drops a line that ends in the middle of an object (as if the stream had been cut), and
 //! continues with the next one: the change in that line would be lost. It also reads lines of any length.
 
 use memchr::memchr3;
 
-/// The longest event or list that is read. A Node with 100 images is 20 kB; etcd refuses objects above 1.5 MiB.
+/// The maximum length of an event or a list. A Node with 100 images is 20 kB; etcd refuses objects above 1.5
+/// MiB.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Why a response is not read on.
+/// The error of a response that is not read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadBody {
     #[error("an event ended in the middle of its JSON")]
@@ -17,7 +18,7 @@ pub(crate) enum BadBody {
     TooLong,
 }
 
-/// Follows the nesting of JSON from chunk to chunk, without keeping any of it.
+/// Tracks the nesting of JSON from chunk to chunk, and stores none of it.
 #[derive(Debug, Default)]
 pub(crate) struct LineScanner {
     depth: usize,
@@ -27,7 +28,7 @@ pub(crate) struct LineScanner {
 }
 
 impl LineScanner {
-    /// Takes the next chunk.
+    /// Processes the next chunk.
     pub(crate) fn feed(&mut self, chunk: &[u8]) -> Result<(), BadBody> {
         let mut rest = chunk;
         while let [byte, after @ ..] = rest {
@@ -43,7 +44,7 @@ impl LineScanner {
                 b'}' | b']' if !self.in_string => self.depth = self.depth.saturating_sub(1),
                 _ => {}
             }
-            // Nearly all of a Node is text, of which nothing matters but its end: it is not looked at byte by byte.
+            // Nearly all of a Node is text, in which only the end matters: it is not scanned byte by byte.
             if self.in_string && !self.escaped {
                 let text = memchr3(b'"', b'\\', b'\n', rest).unwrap_or(rest.len());
                 self.length += text;

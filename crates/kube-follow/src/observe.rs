@@ -21,14 +21,14 @@ use tokio::time::Instant;
 use tower::util::BoxCloneService;
 use tower::{BoxError, Service};
 
-/// Longest wait for the head of a response. A frozen API server accepts connections and never answers; one whose cache gets no
-/// changes any more waits for it for 3 s, and then gives a consistent list from etcd.
+/// The longest wait for the head of a response. A frozen API server accepts connections and never answers.
+/// One whose cache gets no more changes waits for it for 3 s, and then answers a consistent list from etcd.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A watch that lived shorter than this was not worth resuming at once: the next one must wait its turn.
+/// The least lifetime of a watch that is resumed at once. After a shorter one, the next watch must wait.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 
-/// Why a request was not answered.
+/// The error of a request without an answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
     #[error("no answer within {} s", RESPONSE_TIMEOUT.as_secs())]
@@ -37,47 +37,47 @@ pub(crate) enum Unanswered {
     ClosedEarly,
 }
 
-/// Who is told of a client's traffic.
+/// An observer of a client's traffic.
 pub trait WatchObserver: Clone + Send + Unpin + 'static {
-    /// Tells the client's streams apart; `()` if it has one.
+    /// The identifier of a client's streams; `()` if it has one.
     type Stream: Copy + PartialEq + Send + Unpin + 'static;
 
-    /// Returns the stream that a request lists or watches; `None` if it asks for one object.
+    /// Returns the stream that a request lists or watches; `None` for a request of one object.
     fn stream(&self, request: &Parts) -> Option<Self::Stream>;
-    /// The API server accepted a watch.
+    /// Records that the API server accepted a watch.
     fn accepted(&self, stream: Self::Stream, connection: Connection);
-    /// Bytes came on the open watch.
+    /// Records that bytes arrived on the open watch.
     fn heard(&self, stream: Self::Stream);
-    /// The watch ended.
+    /// Records that the watch ended.
     fn closed(&self, stream: Self::Stream);
-    /// A request was answered, or nobody waits for the answer any longer.
+    /// Records that a request was answered, or dropped before that.
     fn answered(&self, answer: &RequestOutcome<Self::Stream>);
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestOutcome<T> {
-    /// Whom it went to: the address of the connection, or if there is none yet the same as `named`.
+    /// The server of the request: the address of the connection, or if there is none yet the same as `named`.
     pub server: String,
-    /// What the request calls its server: an address with its port, or the name that is looked up.
+    /// The server's name in the request: an address with its port, or a name for a lookup.
     pub named: String,
-    /// The stream that it was for; `None` if it asked for one object.
+    /// The stream of the request; `None` for a request of one object.
     pub stream: Option<T>,
-    /// In RBAC's words.
+    /// The verb in RBAC's terms.
     pub verb: &'static str,
-    /// The status, if it was answered.
+    /// The status, if there was an answer.
     pub code: Option<u16>,
-    /// Where the answer came from.
+    /// The connection of the answer.
     pub connection: Option<Connection>,
-    /// For how long its server wants no more requests.
+    /// The `Retry-After` of the answer.
     pub retry_after: Option<Duration>,
 }
 
-/// What carries requests to the API server.
+/// A service that sends requests to the API server.
 pub type BoxedService =
     BoxCloneService<Request<kube::client::Body>, Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>;
 
-/// What kind of request this is, in the words of RBAC.
+/// Returns the verb of a request in RBAC's terms.
 fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
     let query = request.uri.query().unwrap_or_default();
     match (query.split('&').any(|pair| pair.starts_with("watch=")), names_a_stream) {
@@ -87,8 +87,8 @@ fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
     }
 }
 
-/// What a request calls its server. An IP address is written like that of the connection, which has a port where a URI may
-/// leave it out.
+/// Returns the server's name in a request. An IP address is written like that of a connection, with the port
+/// that a URI may omit.
 fn named(uri: &Uri) -> String {
     let host = uri.host().unwrap_or_default();
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -99,7 +99,7 @@ fn named(uri: &Uri) -> String {
     }
 }
 
-/// A request under way. One that nobody waits for any longer was not answered.
+/// A request in flight. If it is dropped before its answer, it counts as not answered.
 struct Asked<O: WatchObserver> {
     observer: O,
     answer: RequestOutcome<O::Stream>,
@@ -116,7 +116,7 @@ impl<O: WatchObserver> Drop for Asked<O> {
 struct EndedEarly<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T: Copy + PartialEq> EndedEarly<T> {
-    /// Returns true if it did; asked once.
+    /// Returns true if the stream's last watch ended early, and forgets that.
     fn take(&self, stream: T) -> bool {
         let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = streams.len();
@@ -130,13 +130,13 @@ impl<T: Copy + PartialEq> EndedEarly<T> {
     }
 }
 
-/// Tells an observer of all that passes.
+/// A service that reports all traffic to an observer.
 #[derive(Clone)]
 pub(crate) struct ObservingService<S, O: WatchObserver> {
     inner: S,
     observer: O,
     client: u64,
-    /// Where its last answer came from.
+    /// The address of the server of its last answer.
     server: Arc<Mutex<Option<SocketAddr>>>,
     ended_early: EndedEarly<O::Stream>,
 }
@@ -173,8 +173,8 @@ where
         let stream = self.observer.stream(&parts);
         let verb = verb(&parts, stream.is_some());
         let watched = stream.filter(|_| verb == "watch");
-        // kube's watcher resumes an ended watch at once; a server that closes each one right away would be flooded. One that
-        // lists anew has waited its turn.
+        // kube's watcher resumes an ended watch at once, which would flood a server that closes each one
+        // right away. A watcher that relists has waited before.
         let ended_early = stream.is_some_and(|stream| self.ended_early.take(stream));
         if ended_early && watched.is_some() {
             return Box::pin(async { Err(Unanswered::ClosedEarly.into()) });
@@ -213,7 +213,7 @@ where
     }
 }
 
-/// A watch that was asked for.
+/// A requested watch.
 struct Watched<O: WatchObserver> {
     observer: O,
     stream: O::Stream,
@@ -227,7 +227,7 @@ impl<O: WatchObserver> Watched<O> {
     }
 }
 
-/// A watch that is open for as long as this exists.
+/// An open watch. It ends when this value is dropped.
 struct OpenWatch<O: WatchObserver> {
     watched: Watched<O>,
     began: Instant,
@@ -243,7 +243,7 @@ impl<O: WatchObserver> Drop for OpenWatch<O> {
     }
 }
 
-/// A response body whose bytes are seen.
+/// A response body that reports its bytes.
 pub(crate) struct ObservedBody<B, O: WatchObserver> {
     inner: B,
     watch: Option<OpenWatch<O>>,

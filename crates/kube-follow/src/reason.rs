@@ -1,16 +1,16 @@
-//! Reasons why a session ended.
+//! The reasons why a session ended.
 
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
 use kube::runtime::watcher;
 use std::error::Error as StdError;
 
-/// Why a session ended; the values of a metric's label.
+/// The reason why a session ended; also the values of a metric's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
     /// No client could be built.
     NoClient,
-    /// 400: the API server does not know what was asked for.
+    /// 400: the API server does not know the requested resource or parameter.
     BadRequest,
     /// 401.
     Unauthorized,
@@ -28,20 +28,20 @@ pub enum FailureReason {
     Timeout,
     /// A watch ended right after it had been accepted.
     ClosedEarly,
-    /// The connection broke, or none could be made.
+    /// The connection broke, or could not be opened.
     Disconnected,
-    /// What came can't be read.
+    /// The answer can't be parsed.
     Malformed,
     /// The watch missed a change or went silent.
     Deaf,
-    /// Not a fault: another connection is used from now on.
+    /// Not a fault: the watch moves to another connection.
     Moved,
-    /// Not a fault: it was time to list anew.
+    /// Not a fault: a relist was due.
     Relist,
 }
 
 impl FailureReason {
-    /// As a metric's label.
+    /// Returns the value of a metric's label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoClient => "no-client",
@@ -74,7 +74,7 @@ impl FailureReason {
         }
     }
 
-    /// What a watcher's error comes down to.
+    /// Returns the reason of a watcher's error.
     pub fn of(error: &watcher::Error) -> Self {
         let client = match error {
             watcher::Error::WatchError(status) => return Self::of_status(status.code),
@@ -96,7 +96,7 @@ impl FailureReason {
     }
 }
 
-/// Returns the error with its causes, each said once.
+/// Returns the error with its causes, without repetition.
 pub fn detail(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -110,11 +110,11 @@ pub fn detail(error: &dyn StdError) -> String {
     text
 }
 
-/// Looks for a certain error among the causes of another.
+/// Finds an error of this type among the causes of another.
 fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // An io::Error shows the cause of what it wraps, not what it wraps.
+        // The source of an `io::Error` is that of the error that it wraps, not the wrapped error itself.
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         let wrapped = wrapped.map(|inner| inner as &(dyn StdError + 'static));
         if let Some(found) = error.downcast_ref::<E>() {

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll};
 use tower::Service;
 
-/// Resolves the API server's name as `/etc/resolv.conf` and `/etc/hosts` say. In a cluster the name is an address and
-/// this is never called.
+/// Resolves the API server's name by `/etc/resolv.conf` and `/etc/hosts`. In a cluster the name is an
+/// address, and the resolver is never called.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver;
 
@@ -24,7 +24,8 @@ impl Service<Name> for Resolver {
 
     fn call(&mut self, name: Name) -> Self::Future {
         Box::pin(async move {
-            // Built for each connection, so that a changed resolv.conf needs no restart; connections are rare.
+            // The resolver is built for each connection, so that a changed resolv.conf needs no restart;
+            // connections are rare.
             let resolver =
                 TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(io::Error::other)?;
             let found = resolver.lookup_ip(name.as_str()).await.map_err(io::Error::other)?;

@@ -1,6 +1,7 @@
 //! The requirements on a type for listing and watching it.
 
-/// Ties a type with a field `metadata` to its place in the API: its scope, kind, group (empty for the core's), and plural.
+/// Ties a type with a field `metadata` to its place in the API: its scope, kind, group (empty for the
+/// core's), and plural.
 #[macro_export]
 macro_rules! resource {
     ($type:ty, $scope:ident, $kind:literal, $group:literal, $plural:literal) => {

@@ -1,4 +1,4 @@
-//! One session of a list: list, watch, until a fault.
+//! One session of a follower: a list, then a watch until a fault.
 
 use crate::reason::{FailureReason, detail};
 use futures::TryStreamExt;
@@ -10,24 +10,24 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is to be followed. The list is a consistent one, as kube's watcher makes it unless told otherwise.
+/// The list to follow. It is a consistent list, the default of kube's watcher.
 pub struct Session<K> {
-    /// Where the objects are.
+    /// The API of the objects.
     pub api: Api<K>,
-    /// Which of them, in what pages, and for how long a watch lives.
+    /// The selection of objects, the page size, and the lifetime of a watch.
     pub config: watcher::Config,
-    /// A list that takes longer is given up.
+    /// The timeout of the list.
     pub list_within: Duration,
 }
 
-/// How a session ended.
+/// The end of a session.
 #[derive(Debug)]
 pub struct SessionEnd {
-    /// Why.
+    /// The reason.
     pub reason: FailureReason,
-    /// The same, for people.
+    /// The reason for people.
     pub detail: String,
-    /// How long it lived.
+    /// The duration of the session.
     pub lasted: Duration,
 }
 
@@ -42,7 +42,8 @@ impl<K> Session<K>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Lists and watches, and tells of each event, until something goes wrong or `stop` says why to end it.
+    /// Lists and watches, and passes each event to `told`, until a fault, or until `stop` resolves with a
+    /// reason.
     pub async fn run(
         self,
         stop: impl Future<Output = (FailureReason, String)>,
@@ -55,7 +56,7 @@ where
         let mut listed = false;
         loop {
             let event = tokio::select! {
-                // Whoever ends it may have a reason that the events would show a moment later, as another one.
+                // The reason of `stop` comes first: the events may show another reason a moment later.
                 biased;
                 (reason, detail) = &mut stop => return ended(reason, detail),
                 event = events.try_next() => event,
@@ -107,7 +108,7 @@ mod tests {
         fn answered(&self, _: &RequestOutcome<()>) {}
     }
 
-    /// A session whose lists are answered like this, or never, and whose watches end at once.
+    /// Returns a session whose lists get this answer, or none, and whose watches end at once.
     fn session(list: Option<(u16, &'static str)>) -> Session<Node> {
         let answer = move |request: Request<Body>| async move {
             let watches = request.uri().query().is_some_and(|query| query.contains("watch="));

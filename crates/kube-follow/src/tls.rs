@@ -15,7 +15,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why there is no way to speak TLS with these certificates.
+/// The error of certificates that can't be used for TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file that can't be read.
@@ -27,15 +27,16 @@ pub enum TlsError {
     /// A certificate without its key, or a key alone.
     #[error("a client certificate needs its key, and a key its certificate")]
     Half,
-    /// A file that is not PEM, or holds something else.
+    /// A file that is not PEM, or contains something else.
     #[error("{0}: {1}")]
     Pem(&'static str, rustls::pki_types::pem::Error),
-    /// Certificate and key that don't fit, or a CA that is none.
+    /// Certificate and key that don't match, or an invalid CA.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
 }
 
-/// Returns the client's side of TLS. It is made anew for each client, so that rotated files need no watching.
+/// Returns the client's TLS configuration. It is built for each client, so that rotated files need no
+/// watching.
 pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder();
     let builder = match &config.root_cert {
@@ -50,7 +51,7 @@ pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, TlsError> {
             }
             builder.with_root_certificates(roots)
         }
-        // As client-go does: what the machine trusts.
+        // The CAs of the machine apply, as in client-go.
         None => builder.with_platform_verifier()?,
     };
     match identity(&config.auth_info)? {
@@ -79,7 +80,7 @@ fn identity(user: &AuthInfo) -> Result<Option<Identity>, TlsError> {
     Ok(Some((chain, key)))
 }
 
-/// Data in the kubeconfig counts for more than a file that it names.
+/// Loads data or a file of the kubeconfig. Data takes precedence over the file.
 fn load(what: &'static str, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, TlsError> {
     match (data, file) {
         (Some(data), _) => STANDARD.decode(data.trim()).map(Some).map_err(|_| TlsError::Base64(what)),
@@ -90,7 +91,7 @@ fn load(what: &'static str, data: Option<&str>, file: Option<&str>) -> Result<Op
     }
 }
 
-/// Takes whoever has the key to the certificate that he shows: `insecure-skip-tls-verify`.
+/// Accepts any server that has the key of its certificate: `insecure-skip-tls-verify`.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
@@ -138,7 +139,7 @@ mod tests {
     use rustls::{ClientConnection, ServerConfig, ServerConnection};
     use std::fs;
 
-    /// A CA that has signed everybody's certificates.
+    /// A CA that has signed all certificates.
     struct Authority {
         issuer: Issuer<'static, KeyPair>,
         der: CertificateDer<'static>,
@@ -153,7 +154,7 @@ mod tests {
     }
 
     impl Authority {
-        /// Certificate and key, as PEM.
+        /// Returns a certificate and its key, as PEM.
         fn sign(&self, name: &str, usage: ExtendedKeyUsagePurpose) -> (String, String) {
             let key = KeyPair::generate().unwrap();
             let mut params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -168,7 +169,8 @@ mod tests {
             config
         }
 
-        /// Returns an API server that wants to see a certificate of this CA; what it has seen.
+        /// Runs a handshake with an API server that requires a certificate of this CA; returns the client's
+        /// certificates.
         fn greets(&self, client: ClientConfig) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
             let mut roots = RootCertStore::empty();
             roots.add(self.der.clone()).unwrap();

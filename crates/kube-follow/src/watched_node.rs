@@ -8,7 +8,7 @@ use nodegate_readiness::{Condition, ConditionStatus, NodeFacts, Taint, Unreachab
 use serde::Deserialize;
 use std::net::IpAddr;
 
-/// A Node, as far as anybody here needs it: its image list alone can be 20 kB.
+/// A Node, reduced to the needed fields: its image list alone can be 20 kB.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WatchedNode {
     /// Its name, version, labels, annotations and so on.
@@ -65,13 +65,13 @@ struct ApiCondition {
     reason: Option<String>,
 }
 
-/// What a Node's JSON says, as far as readiness depends on it; all else is skipped unread.
+/// Parses the facts from a Node's JSON, as far as readiness depends on them; all else is skipped.
 pub fn node_facts(json: &[u8]) -> serde_json::Result<NodeFacts> {
     serde_json::from_slice(json).map(|node: WatchedNode| node.facts())
 }
 
 impl WatchedNode {
-    /// Returns the Node in the core's words.
+    /// Returns the facts of the Node, in the types of the core.
     pub fn facts(&self) -> NodeFacts {
         let spec = self.spec.clone().unwrap_or_default();
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -92,7 +92,7 @@ impl WatchedNode {
         self.addresses().filter(|(kind, _)| *kind == "InternalIP").map(|(_, address)| address)
     }
 
-    /// Returns its addresses and of which type each is; names are left out.
+    /// Returns its addresses with their types; host names are skipped.
     pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
         let addresses = self.status.iter().flat_map(|status| status.addresses.iter().flatten());
         addresses.filter_map(|address| Some((address.kind.as_str(), address.address.parse().ok()?)))
@@ -109,7 +109,8 @@ impl ApiTaint {
 }
 
 impl ApiTaint {
-    /// A date that makes no sense is none, and so is one before 1970.
+    /// Returns the taint if it is the one of an unreachable node. A malformed date, or one before 1970,
+    /// counts as missing.
     fn to_unreachable(&self) -> Option<UnreachableTaint> {
         let is_it =
             self.key == UnreachableTaint::KEY && self.effect.as_deref() == Some(UnreachableTaint::EFFECT);
@@ -122,7 +123,7 @@ impl ApiTaint {
 impl ApiCondition {
     fn to_condition(&self) -> Condition {
         Condition {
-            // Neither has a form that the API server would insist on, nor a bound of its own.
+            // The API server enforces neither a format nor a limit for these.
             kind: clean(self.kind.clone()),
             status: ConditionStatus::from_api(&self.status),
             reason: clean(self.reason.clone().unwrap_or_default()),

@@ -1,6 +1,6 @@
-//! What is offered when somebody presses TAB behind `kubectl nodegate`. kubectl runs `kubectl_complete-nodegate`, which is this
-//! program under another name, with the words that stand there. It takes one candidate a line, behind a tab what that means,
-//! and a last line that says whether the shell offers files besides.
+//! Shell completion for `kubectl nodegate`. kubectl runs `kubectl_complete-nodegate`, which is this program
+//! under another name, with the words on the command line. It expects one candidate a line, with a tab and
+//! its meaning, and a last line that says if the shell also offers files.
 
 use crate::args::{Args, ClusterArgs, is_name};
 use crate::cluster::Cluster;
@@ -12,12 +12,14 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The name that kubectl looks for.
+/// The program name that kubectl looks for.
 const NAME: &str = "kubectl_complete-nodegate";
-/// How long the shell stands still at most while the names of nodes are fetched; then it offers what else there is.
+/// The longest time that the shell blocks while the names of nodes are fetched. After it, the other
+/// candidates are offered.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The words to complete, if the program was called under the name for that. The last one is the one that is being typed.
+/// Returns the words to complete if the program was called under the completion name. The last one is the
+/// incomplete word.
 pub(crate) fn words() -> Option<Vec<String>> {
     let mut words = std::env::args_os();
     let name = words.next()?;
@@ -25,7 +27,7 @@ pub(crate) fn words() -> Option<Vec<String>> {
     is_asked.then(|| words.map(|word| word.to_string_lossy().into_owned()).collect())
 }
 
-/// Prints what can stand there. Whatever fails, there is less of it.
+/// Prints the candidates. An error only reduces their number.
 pub(crate) fn run(words: &[String]) -> ExitCode {
     let mut program = Args::command();
     program.build();
@@ -35,7 +37,7 @@ pub(crate) fn run(words: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whether the shell offers files where nothing else is offered.
+/// The answer to a shell without other candidates: whether it offers files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
     Offered,
@@ -43,7 +45,7 @@ enum Files {
 }
 
 impl Files {
-    /// As cobra numbers it: `ShellCompDirectiveDefault` and `ShellCompDirectiveNoFileComp`.
+    /// Returns cobra's number: `ShellCompDirectiveDefault` or `ShellCompDirectiveNoFileComp`.
     fn directive(self) -> u8 {
         match self {
             Self::Offered => 0,
@@ -58,26 +60,26 @@ struct Offer {
 }
 
 impl Offer {
-    /// Those that begin as the word does.
+    /// Creates an offer of the candidates that begin with the word.
     fn of(word: &str, candidates: impl IntoIterator<Item = String>) -> Self {
         let fitting = candidates.into_iter().filter(|candidate| candidate.starts_with(word));
         Self { candidates: fitting.collect(), files: Files::NotOffered }
     }
 }
 
-/// What stands on the command line so far.
+/// The parsed command line so far.
 struct Typed<'a> {
-    /// The program, or the one of its commands that stands first.
+    /// The program, or its first command on the line.
     command: &'a Command,
     is_first: bool,
-    /// The flag before the last word, if its value is still to come.
+    /// The flag before the last word, if its value is missing.
     flag: Option<&'a Arg>,
-    /// Flags that have a value, by their long names.
+    /// The flags with values, by their long names.
     values: Vec<(&'a str, &'a str)>,
     nodes: Vec<&'a str>,
-    /// Behind `--` stands what is for others.
+    /// True after `--`: the words are for another program.
     is_behind: bool,
-    /// The word that is being typed.
+    /// The incomplete word.
     last: &'a str,
 }
 
@@ -123,7 +125,7 @@ impl<'a> Typed<'a> {
         }
     }
 
-    /// The flag that is written so, if it takes a value.
+    /// Returns the flag with this name, if it takes a value.
     fn flag_named(&self, name: &str) -> Option<&'a Arg> {
         let is_it = |flag: &&Arg| match name.strip_prefix("--") {
             Some(long) => flag.get_long() == Some(long),
@@ -156,7 +158,7 @@ impl<'a> Typed<'a> {
         flags.filter_map(|flag| Some(explained(&format!("--{}", flag.get_long()?), flag.get_help())))
     }
 
-    /// The names of the cluster's nodes, of the cluster that the flags name.
+    /// Returns the names of the nodes in the cluster that the flags select.
     fn names(&self) -> Vec<String> {
         let parser = ClusterArgs::augment_args(Command::new(NAME).no_binary_name(true));
         let is_one = |flag: &str| parser.get_arguments().any(|arg| arg.get_long() == Some(flag));
@@ -168,7 +170,7 @@ impl<'a> Typed<'a> {
             return Vec::new();
         };
         let (found, names) = mpsc::sync_channel(1);
-        // A program that credentials come from can't be broken off; a thread can be left behind.
+        // A credential program can't be interrupted, but a thread can be abandoned.
         std::thread::spawn(move || found.send(fetched(&args)));
         names.recv_timeout(PATIENCE).ok().flatten().unwrap_or_default()
     }
@@ -177,11 +179,11 @@ impl<'a> Typed<'a> {
 fn fetched(args: &ClusterArgs) -> Option<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let names = runtime.block_on(async { Cluster::connect(args).await.ok()?.names().await.ok() })?;
-    // A shell reads them.
+    // A shell evaluates them.
     Some(names.into_iter().filter(|name| is_name(name)).collect())
 }
 
-/// What a flag may be: one of the words that the value is called by, or a file.
+/// Returns the possible values of a flag: the words in its value name, or files.
 fn values(flag: &Arg, word: &str) -> Offer {
     let called = flag.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
     let words = called.split('|').filter(|_| called.contains('|')).map(str::to_owned);
@@ -189,7 +191,7 @@ fn values(flag: &Arg, word: &str) -> Offer {
     Offer { files, ..Offer::of(word, words) }
 }
 
-/// A candidate, and what it means.
+/// Returns a candidate with its meaning.
 fn explained(name: &str, help: Option<&clap::builder::StyledStr>) -> String {
     help.map_or_else(|| name.to_owned(), |help| format!("{name}\t{help}"))
 }

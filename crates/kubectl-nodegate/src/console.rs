@@ -1,4 +1,4 @@
-//! Where it is shown: a terminal, or a file or pipe, which gets neither colours nor symbols nor lines that are written over.
+//! The output: a terminal, or a file or pipe, which gets neither colours nor symbols nor overwritten lines.
 
 use crate::platform;
 use nodegate_agent_client::harmless;
@@ -6,10 +6,10 @@ use std::io::{IsTerminal, Write, stdout};
 use std::sync::{Mutex, PoisonError};
 use terminal_size::{Height, Width, terminal_size};
 
-/// How much room there is where nothing is known of it.
+/// The size to assume if the real size is not known.
 const USUAL: Size = Size { columns: 80, rows: 24 };
 
-/// The room of a terminal.
+/// The size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) columns: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Size {
 pub(crate) struct Console {
     terminal: bool,
     colourful: bool,
-    /// Whether the last line is to be written over.
+    /// True if the next line overwrites the last one.
     unfinished: Mutex<bool>,
 }
 
@@ -32,17 +32,17 @@ impl Console {
         Self { terminal, colourful: terminal && !unwanted, unfinished: Mutex::new(false) }
     }
 
-    /// Returns true if it is a terminal on which lines can be written over.
+    /// Returns true on a terminal, where lines can be overwritten.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Whether colours may be used.
+    /// Returns true if the output may have colours.
     pub(crate) fn is_colourful(&self) -> bool {
         self.colourful
     }
 
-    /// How much room there is now.
+    /// Returns the current size.
     pub(crate) fn size() -> Size {
         terminal_size().map_or(USUAL, |(Width(columns), Height(rows))| Size {
             columns: usize::from(columns).max(20),
@@ -50,19 +50,19 @@ impl Console {
         })
     }
 
-    /// Writes a text as it is. False if nobody reads it any more.
+    /// Writes a text as it is. Returns false if stdout is closed.
     #[must_use]
     pub(crate) fn write(text: &str) -> bool {
         stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()).is_ok()
     }
 
-    /// A line that stays. Nobody is left to tell if stdout is closed; what is done goes on.
+    /// Prints a line. Ignores a closed stdout, so that the command continues.
     pub(crate) fn line(&self, line: &str) {
         let before = self.finish();
         let _ = Self::write(&format!("{before}{}\n", harmless(line)));
     }
 
-    /// A line that the next one is written over; only on a terminal.
+    /// Prints a line that the next one overwrites; only on a terminal.
     pub(crate) fn over(&self, line: &str) {
         if self.terminal {
             let clipped: String = harmless(line).chars().take(Self::size().columns - 1).collect();
@@ -72,13 +72,13 @@ impl Console {
         }
     }
 
-    /// Takes the line away that is to be written over; gives what is to be written for that.
+    /// Marks the line to overwrite as gone, and returns the text that clears it.
     fn finish(&self) -> &'static str {
         let was = std::mem::take(&mut *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner));
         if was { "\r\u{1b}[K" } else { "" }
     }
 
-    /// What others write to the same terminal begins at its margin.
+    /// Clears the line to overwrite, so that output of other programs starts at the margin.
     pub(crate) fn clear(&self) {
         let _ = Self::write(self.finish());
     }

@@ -1,26 +1,27 @@
-//! Why a command could not be carried out at all.
+//! Errors that prevent a command from running at all.
 
 use crate::cluster::ClusterError;
 
-/// Why nothing is known. What happens to a node on the way is told in its own lines, and is no error of this kind.
+/// The reason why a command could not run. Events of a single node appear in the node's own lines, and are no
+/// errors of this type.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The program can't run here.
+    /// The program could not start.
     #[error("can't start: {0}")]
     Start(std::io::Error),
-    /// The API server is of no help.
+    /// A request to the API server failed.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    /// A node that was named does not exist.
+    /// A named node does not exist.
     #[error("the cluster has no Node {0}")]
     NoSuchNode(String),
-    /// A selector selects no node.
+    /// The selector matches no node.
     #[error("the cluster has no Node with the labels {0}")]
     NoneSelected(String),
-    /// kubectl can't be handed the credentials.
+    /// The credentials could not be passed to kubectl.
     #[error("can't write a kubeconfig for kubectl: {0}")]
     HandOver(std::io::Error),
-    /// The fleet can't be written in the format that was asked for.
+    /// The fleet could not be written in the requested format.
     #[error("can't write the fleet as YAML: {0}")]
     Yaml(String),
 }

@@ -1,8 +1,9 @@
-//! `kubectl nodegate`: what every agent of a cluster says, in one table; waiting until balancers have been told; drains.
+//! `kubectl nodegate`: shows the status of every agent of a cluster in one table, waits until balancers have
+//! acknowledged, and drains nodes.
 //!
-//! What an agent says is read as `nodegate status` reads it, and judged as `nodegate wait` does: both are in
-//! `nodegate_readiness`. Here is how agents are found and reached, how the answers of a thousand are shown, and what is
-//! done to nodes. What agents or the API server say can't make it panic, and is bounded in size and time.
+//! `nodegate_readiness` parses an agent's answer and judges it, as for `nodegate status` and `nodegate wait`.
+//! This crate finds and queries agents, shows the answers of a thousand, and changes nodes. Answers of agents
+//! and of the API server can't make it panic, and are bounded in size and time.
 
 mod agents;
 mod args;
@@ -23,12 +24,12 @@ use error::Error;
 use nodegate_settings::{UNKNOWN, read};
 use std::process::ExitCode;
 
-/// The parser of the command line, for man pages and completions.
+/// Returns the parser of the command line, for man pages and completions.
 pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
-/// All of it; gives the exit code.
+/// Runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
     match complete::words() {
         Some(words) => complete::run(&words),
@@ -44,7 +45,7 @@ fn start() -> Result<ExitCode, ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| failed(&Error::Start(error)))?;
     let code = runtime.block_on(done(args)).map(ExitCode::from).map_err(|error| failed(&error));
-    // A name that is still being looked up must not hold the end up.
+    // A pending name lookup must not delay the end.
     runtime.shutdown_background();
     code
 }
@@ -63,7 +64,7 @@ async fn agents(args: &ClusterArgs) -> Result<Agents, Error> {
     Ok(Agents::new(Cluster::connect(args).await?, args))
 }
 
-/// Nothing is known, and why.
+/// Prints the error, and returns the exit code for an unknown result.
 fn failed(error: &Error) -> ExitCode {
     eprintln!("kubectl-nodegate: {}", nodegate_agent_client::harmless(&error.to_string()));
     ExitCode::from(UNKNOWN)

@@ -1,4 +1,4 @@
-//! kubectl nodegate: what every agent of a cluster says, and drains that wait for the balancers.
+//! kubectl nodegate: the status of every agent of a cluster, and drains that wait for the balancers.
 
 use std::process::ExitCode;
 

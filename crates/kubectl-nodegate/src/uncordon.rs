@@ -1,4 +1,4 @@
-//! `kubectl nodegate uncordon`: back, and every balancer knows.
+//! `kubectl nodegate uncordon`: brings nodes back, and waits until every balancer has acknowledged.
 
 use crate::agents::Agents;
 use crate::args::UncordonArgs;
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::wait::{Steps, Wait, existing, until_seen};
 use nodegate_readiness::probers::Goal;
 
-/// Brings the nodes back, then waits for all of them; gives the exit code.
+/// Brings the nodes back, then waits for all of them; returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
     let console = Console::new();

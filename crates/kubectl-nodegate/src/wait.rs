@@ -1,4 +1,4 @@
-//! `kubectl nodegate wait`: several nodes at once, each as `nodegate wait` waits for one.
+//! `kubectl nodegate wait`: waits for several nodes at once, for each as `nodegate wait` does for one.
 
 use crate::agents::Agents;
 use crate::args::WaitArgs;
@@ -10,15 +10,15 @@ use nodegate_readiness::probers::{Demands, Goal, WaitEnd, Waiting};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two questions to an agent.
+/// The pause between two queries of an agent.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long an agent may take to see what has been written to its Node. Asked at once, it would say that the node that has just
-/// been cordoned is Ready.
+/// The time that an agent needs to see a change of its Node. Without this delay, it would still report a node
+/// that has just been cordoned as Ready.
 const TO_BE_SEEN: Duration = Duration::from_millis(100);
-/// How many nodes are waited for at a time.
+/// The number of nodes to wait for concurrently.
 const AT_ONCE: usize = 256;
 
-/// What is waited for, and how long.
+/// The goal and the timeout of a wait.
 pub(crate) struct Wait<'a> {
     pub(crate) agents: &'a Agents,
     pub(crate) console: &'a Console,
@@ -27,14 +27,14 @@ pub(crate) struct Wait<'a> {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Lines of one node, with the seconds since the beginning.
+/// The lines of one node, with the seconds since the start.
 pub(crate) struct Steps<'a> {
     console: &'a Console,
     node: &'a str,
     began: Instant,
 }
 
-/// Waits, and gives the exit code.
+/// Waits, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
     let console = Console::new();
@@ -44,7 +44,7 @@ pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
     Ok(wait.for_all(&nodes).await)
 }
 
-/// The nodes of these names; it is an error if one is not there.
+/// Returns the nodes with these names. Fails if one does not exist.
 pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<FleetNode>, Error> {
     let nodes = agents.cluster().named(names).await?;
     match nodes.iter().find(|node| !node.exists) {
@@ -53,13 +53,13 @@ pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<Fl
     }
 }
 
-/// Lets a cordon, or the end of one, come to the agents.
+/// Waits until the agents have seen a cordon or uncordon.
 pub(crate) async fn until_seen() {
     tokio::time::sleep(TO_BE_SEEN).await;
 }
 
 impl Wait<'_> {
-    /// Waits for all of them at once; gives the exit code of the one that ended worst.
+    /// Waits for all nodes at once; returns the exit code of the worst end.
     pub(crate) async fn for_all(&self, nodes: &[FleetNode]) -> u8 {
         let waits = nodes
             .iter()
@@ -68,7 +68,7 @@ impl Wait<'_> {
         ends.into_iter().map(WaitEnd::exit_code).max().unwrap_or_default()
     }
 
-    /// Waits for one, and tells of it as it happens.
+    /// Waits for one node, and prints its progress.
     pub(crate) async fn for_one(&self, node: &FleetNode, steps: &Steps<'_>) -> WaitEnd {
         let began = Instant::now();
         let mut waiting = Waiting::new(self.goal, self.demands, self.timeout);
@@ -91,12 +91,12 @@ impl<'a> Steps<'a> {
         Self { console, node, began: Instant::now() }
     }
 
-    /// A line that stays.
+    /// Prints a line.
     pub(crate) fn line(&self, text: &str) {
         self.console.line(&self.with_head(text));
     }
 
-    /// How things stand, on a terminal.
+    /// Shows the current state on a terminal.
     fn over(&self, text: &str) {
         self.console.over(&self.with_head(text));
     }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use tokio::net::TcpStream;
 
-/// How many addresses of a name are tried.
+/// The maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 4;
 
 /// A host, by name or address, and a port: `127.0.0.1:5432`, `[::1]:5432`, `db.example:5432`.
@@ -23,14 +23,14 @@ pub(crate) struct HostConnector {
     to: HostPort,
 }
 
-/// Why there was no connection.
+/// The error of a connection attempt.
 #[derive(Debug)]
 pub enum ConnectError {
     /// The name has no address, or the resolver is stuck.
     Name(String),
     /// Nothing listens.
     Refused,
-    /// Anything else that the kernel said.
+    /// Any other error from the kernel.
     Io(io::Error),
 }
 
@@ -76,7 +76,7 @@ impl HostConnector {
         Self { to }
     }
 
-    /// Opens a connection. Bounded by the check's timeout; dropping it leaves nothing behind.
+    /// Opens a connection. The check's timeout limits it; dropping the future leaves nothing behind.
     pub(crate) async fn connect(&self) -> Result<TcpStream, ConnectError> {
         let addresses = self.addresses().await?;
         TcpStream::connect(addresses.as_slice()).await.map_err(|error| match error.kind() {
@@ -92,15 +92,15 @@ impl HostConnector {
     }
 }
 
-/// Returns the addresses of a host, at least one, as `/etc/resolv.conf` and `/etc/hosts` say; else why there
-/// is none. Not by the C library: a static binary has no resolver that works everywhere, and its lookup can't
-/// be cancelled.
+/// Returns the addresses of a host, at least one, by `/etc/resolv.conf` and `/etc/hosts`; else the reason why
+/// there are none. It does not use the C library: a static binary has no resolver that works everywhere, and
+/// its lookup can't be cancelled.
 pub async fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
     if let Ok(ip) = host.parse() {
         return Ok(vec![ip]);
     }
     let why = |error: &dyn std::fmt::Display| error.to_string();
-    // Built each time, so that a changed resolv.conf needs no restart.
+    // The resolver is built each time, so that a changed resolv.conf needs no restart.
     let resolver =
         TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(|error| why(&error))?;
     let found = resolver.lookup_ip(host).await.map_err(|error| why(&error))?;

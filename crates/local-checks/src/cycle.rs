@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// The demand for a check: when a request last named it.
+/// The demand for a check: the time of the last request that named it.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
     asked: AtomicMoment,
@@ -32,7 +32,7 @@ impl Demand {
     }
 }
 
-/// One check with everything that it needs to run.
+/// A check with everything that it needs to run.
 pub(crate) struct Cycle {
     pub(crate) id: CheckId,
     pub(crate) name: String,
@@ -70,7 +70,8 @@ impl Cycle {
         let damper = Damper::new(self.timing.rise, self.timing.fall);
         let mut memory = Memory { damper, shown: None };
         self.run_once(&mut memory).await;
-        // Between a half and a whole interval, so that checks that started together do not stay in step.
+        // A phase between a half and a whole interval keeps checks that started together from running in
+        // step.
         let phase = self.timing.interval.mul_f64(0.5 + fastrand::f64() / 2.0);
         let mut due = Instant::now() + phase;
         loop {
@@ -98,7 +99,7 @@ impl Cycle {
     /// Runs the check once, within its timeout. A panic costs only this run.
     async fn outcome(&self) -> Outcome {
         let limit = self.timing.timeout;
-        // The call itself is inside, too: a check may panic before it returns its future.
+        // The call itself is inside: a check may panic before it returns its future.
         let node = self.board.published().state.node.address_families();
         let run = AssertUnwindSafe(async { self.check.run(node).await }).catch_unwind();
         match timeout(limit, run).await {
@@ -108,7 +109,7 @@ impl Cycle {
         }
     }
 
-    /// Logs changes only: the reason of a check that keeps failing may count seconds.
+    /// Logs changes of verdict only: the reason of a check that keeps failing may count seconds.
     fn log(&self, outcome: &Outcome, memory: &mut Memory) {
         let verdict = outcome.verdict();
         if memory.shown.replace(verdict) == Some(verdict) {
@@ -139,10 +140,10 @@ impl Cycle {
     }
 }
 
-/// Returns the first multiple of the interval after `now`, and skips those that a slow run covered. tokio's
+/// Returns the first multiple of the interval after `now`. It skips those that a slow run covered: tokio's
 /// own `Interval` would start the next run at once, and a check that hangs would run without a pause.
 fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     let nanos = now.saturating_duration_since(due).as_nanos() % interval.as_nanos().max(1);
-    // Less than an interval, so it fits; and if it did not, the next run would just be later.
+    // It is less than an interval, so it fits; otherwise the next run would just be later.
     now + interval.saturating_sub(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }

@@ -9,17 +9,17 @@ use tokio::time::Instant;
 
 /// Runs blocking calls of one check, each on a thread of its own, never two at once.
 ///
-/// A `statvfs` on a dead NFS mount sits in the kernel until the server comes back, and no timeout ends it. A run that
-/// gives up on such a call leaves one stuck thread behind; as long as that thread is stuck every further call is
-/// refused at once, so that a mount that is dead for a week still costs one thread. Tokio's `spawn_blocking` has no
-/// such bound, and its runtime can't shut down while a call is stuck.
+/// A `statvfs` on a dead NFS mount blocks in the kernel until the server comes back, and no timeout ends it.
+/// A run that gives up on such a call leaves one stuck thread behind. While that thread is stuck, every
+/// further call is refused at once, so that a mount that is dead for a week still costs one thread. Tokio's
+/// `spawn_blocking` has no such limit, and its runtime can't shut down while a call is stuck.
 #[derive(Clone, Debug)]
 pub struct DedicatedThread {
     thread_name: String,
     busy_since: Arc<Mutex<Option<Instant>>>,
 }
 
-/// Why a blocking call gave no answer.
+/// The reason why a blocking call gave no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
     /// An earlier call has been stuck for this long, and no second one was started.
@@ -41,7 +41,7 @@ impl From<NoAnswer> for Reason {
 }
 
 impl DedicatedThread {
-    /// For the check of this name, by which the thread can be told in `ps -L`.
+    /// Creates a thread for the check of this name, which `ps -L` shows.
     pub fn new(check: &str) -> Self {
         Self { thread_name: check.to_owned(), busy_since: Arc::default() }
     }
@@ -51,8 +51,8 @@ impl DedicatedThread {
         self.busy_since.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Runs `call` on a thread of its own and awaits it. Dropping this future doesn't end the call; it makes it
-    /// unheard.
+    /// Runs `call` on a thread of its own and awaits it. Dropping this future does not end the call; it
+    /// discards the result.
     pub async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
@@ -61,9 +61,9 @@ impl DedicatedThread {
         let (tell, answer) = oneshot::channel();
         let body = move || {
             let result = call();
-            // Not busy any more before the answer is heard: who hears it may call again at once.
+            // The thread is free before it sends the answer, because the receiver may call again at once.
             drop(busy);
-            // Nobody listens any more if the run was given up.
+            // The receiver is gone if the run was given up.
             let _ = tell.send(result);
         };
         thread::Builder::new().name(self.thread_name.clone()).spawn(body).map_err(NoAnswer::NoThread)?;
@@ -71,7 +71,7 @@ impl DedicatedThread {
     }
 }
 
-/// While it lives a call is under way, even if that call panics.
+/// The mark of a call in progress. It is removed when the call ends, even by a panic.
 struct Busy(Arc<Mutex<Option<Instant>>>);
 
 impl Busy {

@@ -7,30 +7,30 @@ use crate::url::HttpUrl;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One check, as it is when nothing is set.
+/// A check with its default settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Definition {
-    /// The name by which requests and settings ask for it.
+    /// The name in requests and settings.
     pub name: &'static str,
-    /// What can be set on it besides its timing.
+    /// Its settings besides its timing.
     pub options: &'static [OptionKey],
-    /// Makes it.
+    /// Creates the check.
     pub new: fn(&Context<'_>) -> Arc<dyn Check>,
 }
 
-/// What a check is made from.
+/// The input for the creation of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// Where the host's files are.
+    /// The root of the host's files.
     pub host: &'a HostRoot,
-    /// What the operator set on this check.
+    /// The operator's settings of this check.
     pub options: &'a Options,
-    /// How long one run may take, for a check that looks at several things and wants to say which one hangs.
+    /// The timeout of a run, for a check with several parts that must report which one hangs.
     pub timeout: Duration,
 }
 
 impl Context<'_> {
-    /// Returns the URL that is set, or the usual one.
+    /// Returns the configured URL, or the usual one.
     pub(crate) fn url(&self, usual: impl FnOnce() -> HttpUrl) -> HttpUrl {
         self.options.get(HttpUrl::OPTION.name()).unwrap_or_else(usual)
     }

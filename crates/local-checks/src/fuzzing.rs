@@ -7,18 +7,18 @@ pub use crate::checks::network::fuzzing as network;
 use crate::mounts::{Mount, MountTable};
 use std::path::{Path, PathBuf};
 
-/// A line of a mount table as understood.
+/// A parsed line of a mount table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line {
     /// Its number.
     pub id: u32,
-    /// Where it is.
+    /// Its mount point.
     pub point: PathBuf,
-    /// The mount takes no writes.
+    /// True if the mount takes no writes.
     pub read_only: bool,
-    /// The filesystem takes no writes.
+    /// True if the filesystem takes no writes.
     pub filesystem_read_only: bool,
-    /// There is a block device below.
+    /// True if it is backed by a block device.
     pub block_backed: bool,
 }
 

@@ -10,10 +10,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// `openat2` gives up when something on the way is renamed or mounted just then, and wants to be asked again.
+/// The maximum number of attempts: `openat2` fails if a part of the path is renamed or mounted meanwhile, and
+/// expects another call.
 const TRIES: usize = 8;
 
-/// The directory below which the host's files are: `/`, or where a container has the host's `/` mounted.
+/// The directory of the host's files: `/`, or the mount point of the host's `/` in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRoot(PathBuf);
 
@@ -30,7 +31,8 @@ impl fmt::Display for HostRoot {
 }
 
 impl HostRoot {
-    /// The directory must be given from `/`, so that it means the same wherever the agent was started.
+    /// Creates a root. The path must be absolute, so that it does not depend on the agent's working
+    /// directory.
     pub fn new(path: impl Into<PathBuf>) -> Result<Self, &'static str> {
         let path = path.into();
         if path.is_absolute() {
@@ -40,7 +42,7 @@ impl HostRoot {
         }
     }
 
-    /// Why a check of the host's own files does not pass where they are not.
+    /// Returns the reason for a check of the host's own files where they are not mounted.
     pub(crate) fn not_mounted(&self) -> Reason {
         Reason::new("HostNotMounted").detail(format_args!("the host's / is not at --host-root={self}"))
     }
@@ -50,14 +52,15 @@ impl HostRoot {
         &self.0
     }
 
-    /// Where a path of the host is found, if no link is on the way.
+    /// Returns the location of a path of the host, if no part of it is a link.
     pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Finds a file as the host would: an absolute link such as `/var/run -> /run` stays below the root. What comes
-    /// back names the file and can't read it (`O_PATH`). It waits for as long as the filesystem does.
+    /// Opens a file as the host would: an absolute link such as `/var/run -> /run` stays below the root. The
+    /// descriptor names the file and can't read it (`O_PATH`). The call waits for as long as the filesystem
+    /// does.
     pub fn locate(&self, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
         let path = path.as_ref();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -67,7 +70,8 @@ impl HostRoot {
         for _ in 0..TRIES {
             match openat2(&root, relative, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // Kernels before 5.6, and container runtimes whose seccomp profile is older than the call.
+                // Kernels before 5.6, and container runtimes whose seccomp profile is older than the call,
+                // return these.
                 Err(Errno::NOSYS | Errno::PERM) => {
                     return Ok(open(self.join(path), flags, Mode::empty())?);
                 }
@@ -86,7 +90,7 @@ impl HostRoot {
     }
 }
 
-/// Returns a path that leads to an open file, whatever has become of its name.
+/// Returns a path that leads to an open file, even if its name has changed.
 pub(crate) fn by_descriptor(file: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -14,18 +14,19 @@ use std::error::Error as _;
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// The longest status line and headers that are read. What answers health checks sends a few hundred bytes.
+/// The maximum length of status line and headers. Health endpoints send a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// The most of a body that is read; kube-proxy's is below 1 KiB.
+/// The maximum length of a body that is read; kube-proxy's is below 1 KiB.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
 
 const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
 
-/// Asks one URL, by a new connection each time: a kept one would not notice that nothing listens any more.
+/// Requests one URL, over a new connection each time: a kept connection would not notice that nothing listens
+/// any more.
 ///
-/// It has no timeout of its own. The check's timeout bounds it from name to body, and dropping a request closes its
-/// connection.
+/// It has no timeout of its own. The check's timeout limits it from name to body, and dropping a request
+/// closes its connection.
 #[derive(Clone, Debug)]
 pub struct HttpGet {
     url: HttpUrl,
@@ -41,20 +42,20 @@ pub struct HttpReply {
     pub body: Bytes,
 }
 
-/// Why there was no answer; the text is the check's reason.
+/// The error of a request; its text is the check's reason.
 #[derive(Debug)]
 pub enum HttpError {
     /// There is no connection.
     Connect(ConnectError),
-    /// The other side broke the connection off.
+    /// The server reset the connection.
     Reset,
-    /// The other side closed the connection before its answer was complete.
+    /// The server closed the connection before its answer was complete.
     Closed,
-    /// More headers than are read.
+    /// The headers are longer than the maximum.
     HeadersTooLarge,
-    /// What came is not HTTP/1.
+    /// The answer is not HTTP/1.
     Malformed,
-    /// Anything else that the kernel said.
+    /// Any other error from the kernel.
     Io(io::Error),
 }
 
@@ -71,7 +72,7 @@ impl From<HttpError> for Reason {
     }
 }
 
-/// Returns the reason of an answer with a status that is none of those wanted.
+/// Returns the reason of an answer with an unexpected status.
 pub(crate) fn status_reason(status: StatusCode) -> Reason {
     Reason::new("HTTP").status(status.as_u16())
 }
@@ -79,18 +80,18 @@ pub(crate) fn status_reason(status: StatusCode) -> Reason {
 // === impl HttpGet ===
 
 impl HttpGet {
-    /// Will ask `url`.
+    /// Creates a request for `url`.
     pub fn new(url: HttpUrl) -> Self {
         let to = HostPort { host: url.host().to_owned(), port: url.port() };
         Self { connector: HostConnector::new(to), url }
     }
 
-    /// Asks for the status alone. The body is not read, so one that is slow or endless does no harm.
+    /// Requests the status alone. The body is not read, so a slow or endless one does no harm.
     pub async fn status(&self) -> Result<StatusCode, HttpError> {
         self.get(0).await.map(|reply| reply.status)
     }
 
-    /// Asks for status and body. A longer body than is read is cut, not refused.
+    /// Requests status and body. A body above the maximum is cut, not refused.
     pub async fn reply(&self) -> Result<HttpReply, HttpError> {
         self.get(MAX_BODY).await
     }
@@ -99,7 +100,7 @@ impl HttpGet {
         self.over(self.connector.connect().await?, body).await
     }
 
-    /// The same over a connection that is there.
+    /// Sends the request over an existing connection.
     pub(crate) async fn over(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -110,12 +111,12 @@ impl HttpGet {
             .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
             .await?;
         let exchange = Box::pin(async move { read(sender.send_request(self.request()?).await?, body).await });
-        // Driven here and not in a task of its own, so that dropping this future drops the connection.
+        // The connection is driven here and not in a task of its own, so that dropping this future drops it.
         match select(exchange, Box::pin(connection)).await {
             Either::Left((reply, _)) => reply,
             Either::Right((driven, exchange)) => {
                 let reply = exchange.await;
-                // What ended the connection says more than that the request was cancelled by its end.
+                // The connection's own error says more than the cancelled request.
                 match (reply, driven) {
                     (Err(HttpError::Closed), Err(error)) => Err(error.into()),
                     (reply, _) => reply,
@@ -163,7 +164,7 @@ impl From<io::Error> for HttpError {
         match error.kind() {
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Reset,
             io::ErrorKind::UnexpectedEof => Self::Closed,
-            // How hyper reports a body whose chunks make no sense.
+            // hyper reports a body with malformed chunks like this.
             io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => Self::Malformed,
             _ => Self::Io(error),
         }

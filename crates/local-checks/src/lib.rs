@@ -1,10 +1,10 @@
 //! The local checks of nodegate: background runs on timers that write their results to the [`Board`].
 //!
-//! To use them: parse the operator's text into [`CheckSettings`], make [`LocalChecks`] of them, put
+//! To use them: parse the operator's text into [`CheckSettings`], create [`LocalChecks`] from them, put
 //! [`LocalChecks::for_catalog`] into the catalog, and start a [`Runner`] on the background runtime. It starts
 //! a check when a request first names it.
 //!
-//! To add one: write a file in `checks` with a [`Check`] and its [`Definition`], and a line in the
+//! To add one: write a file in `checks` with a [`Check`] and its [`Definition`], and add a line to the
 //! [`registry`]. All checks share the code for interval, timeout, rise and fall, panics, logging
 //! ([`Runner`]); for calls into the kernel that can't be cancelled ([`DedicatedThread`]); and for plain HTTP
 //! ([`http`]).

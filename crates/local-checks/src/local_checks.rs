@@ -25,7 +25,7 @@ pub(crate) struct Entry {
 }
 
 impl LocalChecks {
-    /// Returns the checks of the [`registry`] as set by the operator, on the host whose files are below
+    /// Returns the checks of the [`registry`] with the operator's settings, on the host whose files are below
     /// `host`.
     pub fn new(settings: &CheckSettings, host: &HostRoot) -> Self {
         let make = |checks: Self, definition: &Definition| {
@@ -43,12 +43,12 @@ impl LocalChecks {
         own.checks().fold(self, |checks, (name, check)| checks.with(name, settings.timing(name), check))
     }
 
-    /// No checks: for tests, and for programs that bring all of their own.
+    /// Returns no checks: for tests, and for programs that bring all of their own.
     pub fn none() -> Self {
         Self { entries: Vec::new(), idle: IDLE }
     }
 
-    /// Adds a check that is not in the registry. Of two with the same name the first one counts.
+    /// Adds a check that is not in the registry. Of two with the same name, the first one counts.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, timing: Timing, check: Arc<dyn Check>) -> Self {
         self.entries.push(Entry { name: name.into(), timing, check });
@@ -62,7 +62,7 @@ impl LocalChecks {
         self
     }
 
-    /// What the catalog needs to know of them.
+    /// Returns their entries for the catalog.
     pub fn for_catalog(&self) -> Vec<LocalCheck> {
         let local = |entry: &Entry| LocalCheck {
             name: entry.name.clone(),

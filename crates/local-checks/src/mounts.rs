@@ -1,6 +1,6 @@
 //! The host's mount table.
 //!
-//! The `procfs` crate has a parser for it, which fails for the whole table if one mount point is not UTF-8,
+//! The `procfs` crate has a parser for it. That fails for the whole table if one mount point is not UTF-8,
 //! leaves the kernel's `\040` for a space as it is, and builds two maps for each of a node's thousands of
 //! mounts.
 
@@ -12,31 +12,32 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The longest table that is read. The kernel allows 100,000 mounts (`fs.mount-max`); a line has some 150 bytes.
+/// The maximum length of the table. The kernel allows 100,000 mounts (`fs.mount-max`); a line has some 150
+/// bytes.
 const MAX_TABLE: u64 = 32 * 1024 * 1024;
 
-/// Filesystems that nobody can write to: there is nothing in them that could be turned read-only, and all of them are
-/// always full.
+/// Filesystems that are read-only by nature. Nothing in them can become read-only, and all of them are always
+/// full.
 const READ_ONLY_KINDS: [&[u8]; 5] = [b"squashfs", b"erofs", b"iso9660", b"cramfs", b"romfs"];
 
 /// All mounts of the host as its first process sees them.
 pub(crate) struct MountTable {
     text: Vec<u8>,
-    /// Where the host's root is in it.
+    /// The path of the host's root in the table.
     root: PathBuf,
 }
 
 const OF_FIRST_PROCESS: &str = "/proc/1/mountinfo";
 const OF_OWN: &str = "/proc/self/mountinfo";
 
-/// One mount, as one line of `/proc/<pid>/mountinfo` has it.
+/// One mount, from a line of `/proc/<pid>/mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mount<'a> {
     pub(crate) id: u32,
     pub(crate) device: Device,
-    /// Which directory of its filesystem is mounted.
+    /// The mounted directory of its filesystem.
     directory: &'a [u8],
-    /// Where on the host it is.
+    /// The mount point on the host.
     pub(crate) point: Cow<'a, Path>,
     /// The options of this mount alone; others of the same filesystem have their own.
     options: &'a [u8],
@@ -46,7 +47,7 @@ pub(crate) struct Mount<'a> {
     super_options: &'a [u8],
 }
 
-/// What tells filesystems apart.
+/// The identity of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Device {
     pub(crate) major: u32,
@@ -58,9 +59,10 @@ pub(crate) struct Device {
 impl MountTable {
     /// Reads the table.
     ///
-    /// Of the host's first process if the host's `/proc` is there: only that one shows how the host itself has mounted
-    /// what a container sees through a mount of its own, which is read-only for reasons of its own. Otherwise of this
-    /// process, in which the host's mounts are below the root.
+    /// It reads the table of the host's first process if the host's `/proc` is there. Only that table shows
+    /// how the host itself has mounted a filesystem: a container sees it through a mount of its own, which
+    /// may be read-only for other reasons. Otherwise it reads the table of this process, in which the host's
+    /// mounts are below the root.
     pub(crate) fn read(host: &HostRoot) -> io::Result<Self> {
         match File::open(host.join(OF_FIRST_PROCESS)) {
             Ok(file) => Self::of_file(file, Path::new("/")),
@@ -74,14 +76,14 @@ impl MountTable {
         Ok(Self { text, root: root.to_owned() })
     }
 
-    /// Returns true if the host's filesystems are where they should be, and not those of a container alone.
-    /// Nothing would look wrong there: a container's own root may be a disk that is healthy and has room.
+    /// Returns true if the table contains the host's filesystems, and not only those of a container. A
+    /// container's own root would look right: it may be a healthy disk with free space.
     pub(crate) fn is_of_host(&self, host: &HostRoot) -> bool {
         if host.as_path() != Path::new("/") {
             return self.mounts().next().is_some();
         }
-        // A container's first process is the agent, or has another root than the agent's. Where its table can't be read,
-        // what was read is the agent's own, and nothing speaks against it.
+        // A container's first process is the agent, or has another root than the agent. If its table can't be
+        // read, the table at hand is the agent's own, which is fine.
         let own = || File::open(OF_OWN).and_then(|file| Self::of_file(file, Path::new("/")));
         std::process::id() != 1 && own().is_ok_and(|own| own.has_same_root(self))
     }
@@ -92,17 +94,17 @@ impl MountTable {
         root(self) == root(other)
     }
 
-    /// Returns all mounts below the host's root, in the order in which they cover each other. A line that
-    /// makes no sense is left out.
+    /// Returns all mounts below the host's root, in the order in which they cover each other. Malformed lines
+    /// are skipped.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
         let lines = self.text.split(|byte| *byte == b'\n');
         lines.filter_map(Mount::parse).filter_map(|mount| mount.below(&self.root))
     }
 
-    /// Returns the mount that a path without links is on.
+    /// Returns the mount that holds a path without links.
     pub(crate) fn holder(&self, path: &Path) -> Option<Mount<'_>> {
         let holds = self.mounts().filter(|mount| path.starts_with(&mount.point));
-        // The last one of the longest: a later mount at the same point covers the earlier one.
+        // The last one of the longest counts: a later mount at the same point covers the earlier one.
         holds.max_by_key(|mount| mount.point.as_os_str().len())
     }
 }
@@ -110,8 +112,8 @@ impl MountTable {
 // === impl Mount ===
 
 impl<'a> Mount<'a> {
-    /// `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue` (`proc_pid_mountinfo(5)`); any
-    /// number of fields before the lone hyphen.
+    /// Parses a line such as `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
+    /// (`proc_pid_mountinfo(5)`), with any number of fields before the lone hyphen.
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = number(fields.next()?)?;
@@ -133,7 +135,7 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// The same mount with its point as it is below `root`.
+    /// Returns the mount with its mount point relative to `root`.
     fn below(mut self, root: &Path) -> Option<Self> {
         if root != Path::new("/") {
             let point = self.point.strip_prefix(root).ok()?;
@@ -142,28 +144,29 @@ impl<'a> Mount<'a> {
         Some(self)
     }
 
-    /// This mount takes no writes; others of the same filesystem may.
+    /// Returns true if this mount takes no writes; others of the same filesystem may.
     pub(crate) fn is_read_only(&self) -> bool {
         has(self.options, b"ro")
     }
 
-    /// The filesystem takes no writes, at whichever mount.
+    /// Returns true if the filesystem takes no writes at any mount.
     pub(crate) fn is_filesystem_read_only(&self) -> bool {
         has(self.super_options, b"ro")
     }
 
-    /// The filesystem has this option.
+    /// Returns true if the filesystem has this option.
     pub(crate) fn has_super_option(&self, option: &str) -> bool {
         has(self.super_options, option.as_bytes())
     }
 
-    /// It is of a kind that nobody can write to.
+    /// Returns true if the filesystem is read-only by nature.
     pub(crate) fn is_read_only_by_nature(&self) -> bool {
         READ_ONLY_KINDS.contains(&self.kind)
     }
 
-    /// Something with blocks is below it. The kernel gives Btrfs, ZFS and FUSE no block device's number, but what was
-    /// mounted is one (unless it is FUSE's own device); a ZFS dataset is known by its kind alone.
+    /// Returns true if the filesystem is backed by a block device. The kernel gives Btrfs, ZFS and FUSE no
+    /// block device's number, but their source is one (unless it is FUSE's own device). A ZFS dataset is
+    /// recognised by its kind alone.
     pub(crate) fn is_block_backed(&self) -> bool {
         let of_device = self.source.starts_with("/dev") && *self.source != *Path::new("/dev/fuse");
         self.device.major != 0 || of_device || self.kind == b"zfs"
@@ -178,7 +181,7 @@ fn has(options: &[u8], option: &[u8]) -> bool {
     options.split(|byte| *byte == b',').any(|found| found == option)
 }
 
-/// The kernel writes space, tab, newline and backslash as three octal digits.
+/// Decodes a field: the kernel writes space, tab, newline and backslash as three octal digits.
 fn unescape(field: &[u8]) -> Cow<'_, Path> {
     if !field.contains(&b'\\') {
         return Cow::Borrowed(Path::new(OsStr::from_bytes(field)));
@@ -195,7 +198,7 @@ fn unescape(field: &[u8]) -> Cow<'_, Path> {
 }
 
 fn octal<'a>((digits, after): (&[u8], &'a [u8])) -> Option<(u8, &'a [u8])> {
-    // `from_str_radix` takes a sign, too.
+    // `from_str_radix` accepts a sign, too.
     let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
     Some((u8::from_str_radix(digits, 8).ok()?, after))
 }

@@ -32,31 +32,31 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const IPPROTO_TCP: u8 = 6;
 const TCP_ESTABLISHED: u32 = 1;
 const HEADER: usize = 16;
-/// As much as the kernel puts into one message of a dump.
+/// The size of the buffer: the kernel's maximum for one message of a dump.
 const BUFFER: usize = 32 * 1024;
-/// The most messages that are read of one dump: neighbour tables end at some thousand entries, and each message has some
-/// hundred connections.
+/// The maximum number of messages of one dump: neighbour tables end at some thousand entries, and each
+/// message has some hundred connections.
 const MAX_MESSAGES: usize = 1024;
 
-/// A question to the kernel.
+/// A netlink socket.
 pub(crate) struct Netlink(OwnedFd);
 
 /// A network interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
-    /// It is up and has a carrier.
+    /// True if it is up and has a carrier.
     pub(crate) running: bool,
-    /// There is something on it that must be asked for its address: not so on tunnels and point-to-point links.
+    /// True if neighbours on it need address resolution, unlike on tunnels and point-to-point links.
     pub(crate) resolves: bool,
 }
 
 impl Netlink {
     pub(crate) fn open() -> io::Result<Self> {
-        // No protocol means NETLINK_ROUTE.
+        // No protocol means `NETLINK_ROUTE`.
         Self::open_to(None)
     }
 
-    /// To ask for connections.
+    /// Opens a socket for `sock_diag`.
     pub(crate) fn open_diag() -> io::Result<Self> {
         Self::open_to(Some(rustix::net::netlink::SOCK_DIAG))
     }
@@ -66,15 +66,16 @@ impl Netlink {
         Ok(Self(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?))
     }
 
-    /// How many established TCP connections have this port at this end. The kernel sorts the others out.
+    /// Returns the number of established TCP connections with this local port. The kernel filters them.
     pub(crate) fn established(&self, port: u16) -> io::Result<u64> {
         let mut count = 0;
-        // A dual-stack socket's connections are those of an IPv6 socket whatever they run over: none counts twice.
+        // The connections of a dual-stack socket belong to an IPv6 socket whatever they run over, so none
+        // counts twice.
         for family in [AddressFamily::INET, AddressFamily::INET6] {
             let family = u8::try_from(family.as_raw()).map_err(io::Error::other)?;
             let mut body = vec![family, IPPROTO_TCP, 0, 0];
             body.extend((1_u32 << TCP_ESTABLISHED).to_ne_bytes());
-            // Of the socket's identity all else is left open.
+            // All other parts of the socket's identity are left open.
             body.extend(port.to_be_bytes());
             body.extend([0; 46]);
             self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &body, |_| count += 1)?;
@@ -87,7 +88,7 @@ impl Netlink {
         Ok(name_to_index(&self.0, interface)?)
     }
 
-    /// What becomes of packets on the interface with this number.
+    /// Returns the link of the interface with this number.
     pub(crate) fn link(&self, index: u32) -> io::Result<Link> {
         let mut body = vec![0; 4];
         body.extend(index.to_ne_bytes());
@@ -99,7 +100,8 @@ impl Netlink {
         Ok(Link { running: flags & up == up, resolves: flags & IFF_NOARP == 0 })
     }
 
-    /// Whether the kernel has a link-layer address for the neighbour with this address on the interface with this number.
+    /// Returns true if the kernel has a link-layer address for this neighbour on the interface with this
+    /// number.
     pub(crate) fn knows_neighbour(&self, address: IpAddr, index: u32) -> io::Result<bool> {
         let (family, address) = match address {
             IpAddr::V4(ip) => (AddressFamily::INET, ip.octets().to_vec()),
@@ -109,7 +111,8 @@ impl Netlink {
         if let (Some(first), Ok(family)) = (body.first_mut(), u8::try_from(family.as_raw())) {
             *first = family;
         }
-        // Leaves out the thousands on the interfaces of Pods; kernels that don't know it give all, to be sorted out here.
+        // This excludes the thousands on the interfaces of Pods. Kernels without this filter return all,
+        // which are filtered here.
         body.extend(8u16.to_ne_bytes());
         body.extend(NDA_IFINDEX.to_ne_bytes());
         body.extend(index.to_ne_bytes());
@@ -124,7 +127,7 @@ impl Netlink {
         Ok(known)
     }
 
-    /// Sends one request and shows the body of each answer to `see`.
+    /// Sends one request and passes the body of each answer to `see`.
     fn ask(&self, kind: u16, flags: u16, body: &[u8], mut see: impl FnMut(&[u8])) -> io::Result<()> {
         let length = u32::try_from(HEADER + body.len()).map_err(io::Error::other)?;
         let mut request = length.to_ne_bytes().to_vec();
@@ -135,7 +138,7 @@ impl Netlink {
         rustix::net::send(&self.0, &request, SendFlags::empty())?;
         let mut buffer = vec![0; BUFFER];
         for _ in 0..MAX_MESSAGES {
-            // The kernel has answered before `send` came back, or begins the next part as one is taken.
+            // The kernel has answered before `send` returns, or prepares the next part when one is read.
             let (read, _) = rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
             let complete = each(buffer.get(..read).unwrap_or(&[]), &mut see)?;
             if complete || flags & NLM_F_DUMP == 0 {
@@ -146,7 +149,7 @@ impl Netlink {
     }
 }
 
-/// Shows each answer in a datagram; says whether it was the last one.
+/// Passes each answer in a datagram to `see`; returns true if the dump ends with it.
 pub(crate) fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
     while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -155,7 +158,7 @@ pub(crate) fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<
             NLMSG_DONE => return Ok(true),
             NLMSG_ERROR => {
                 let code = u32_at(body, 0).unwrap_or(0).cast_signed();
-                // Not rustix's `Errno`, which takes it for granted that there is such an error.
+                // rustix's `Errno` is not used, because it assumes that the error exists.
                 return Err(io::Error::from_raw_os_error(code.wrapping_neg()));
             }
             _ => see(body),
@@ -165,7 +168,8 @@ pub(crate) fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<
     Ok(false)
 }
 
-/// One that answered once is believed for as long as the kernel believes it: it looks again when the address is needed.
+/// Returns true if the kernel considers the address valid. A neighbour that answered once counts for as long
+/// as the kernel keeps it: the kernel checks again when it needs the address.
 fn is_known(state: u16) -> bool {
     state & (NUD_REACHABLE | NUD_NOARP | NUD_PERMANENT | NUD_STALE | NUD_DELAY | NUD_PROBE) != 0
 }

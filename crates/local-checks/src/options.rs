@@ -3,21 +3,21 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A setting that a check has: its name, and what it takes.
+/// A setting of a check: its name, and its type.
 #[derive(Clone, Copy)]
 pub struct OptionKey {
     name: &'static str,
     check: fn(&str) -> Result<(), String>,
 }
 
-/// What is set on one check. Every value was parsed once as what its key takes.
+/// The settings of one check. Every value has been parsed once as the type of its key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options(Vec<(&'static str, String)>);
 
 // === impl OptionKey ===
 
 impl OptionKey {
-    /// Returns a setting with values of type `T`, whose parse error says what it takes.
+    /// Returns a setting with values of type `T`, whose parse error names the accepted values.
     pub const fn new<T>(name: &'static str) -> Self
     where
         T: FromStr,
@@ -26,7 +26,7 @@ impl OptionKey {
         Self { name, check: check::<T> }
     }
 
-    /// How it is written.
+    /// Returns its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -49,12 +49,12 @@ impl fmt::Debug for OptionKey {
 // === impl Options ===
 
 impl Options {
-    /// Nothing is set.
+    /// Returns no settings.
     pub(crate) const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// Sets a value; says if there was one before, or what the key takes.
+    /// Sets a value; returns true if there was one before, or as an error the accepted values.
     pub(crate) fn set(&mut self, key: OptionKey, value: &str) -> Result<bool, String> {
         (key.check)(value)?;
         let before = self.text(key.name).is_some();
@@ -64,7 +64,7 @@ impl Options {
 
     /// Returns the value of a key as the type that its [`OptionKey`] was made for; `None` if it is not set.
     pub fn get<T: FromStr>(&self, key: &str) -> Option<T> {
-        // It parsed when it was set.
+        // It was parsed when it was set.
         self.text(key).and_then(|text| text.parse().ok())
     }
 

@@ -8,17 +8,17 @@ use crate::url::HttpUrl;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The longest name. It is a label of metrics, and up to 32 names go into a query.
+/// The maximum length of a name. It is a label of metrics, and up to 32 names go into a query.
 const MAX_NAME: usize = 63;
 
 /// All checks of the operator's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnChecks(Vec<OwnCheck>);
 
-/// One of them: what to ask for it as, and what to ask.
+/// One of the operator's own checks: its name and its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct OwnCheck {
-    /// With its kind: `http:nginx`.
+    /// The name with its kind: `http:nginx`.
     name: String,
     target: Target,
 }
@@ -29,13 +29,13 @@ enum Target {
     Tcp(HostPort),
 }
 
-/// Why a text is no check.
+/// The error for a text that defines no check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadOwnCheck {
     /// No `=`.
     #[error("takes <name>=<target>, e.g. {0}")]
     Form(&'static str),
-    /// A name that could not be asked for.
+    /// A name that a request could not contain.
     #[error("takes a name of letters, digits, '-', '_' and '.', at most {MAX_NAME}, before the \"=\"")]
     Name,
     /// A target of another form.
@@ -47,12 +47,12 @@ pub enum BadOwnCheck {
 }
 
 impl OwnChecks {
-    /// Adds `<name>=<url>`, to be asked for as `http:<name>`.
+    /// Adds `<name>=<url>`, named `http:<name>` in requests.
     pub fn add_http(&mut self, text: &str) -> Result<(), BadOwnCheck> {
         self.add("http", text, "nginx=http://127.0.0.1:10254/healthz", Target::Http)
     }
 
-    /// Adds `<name>=<host>:<port>`, to be asked for as `tcp:<name>`.
+    /// Adds `<name>=<host>:<port>`, named `tcp:<name>` in requests.
     pub fn add_tcp(&mut self, text: &str) -> Result<(), BadOwnCheck> {
         self.add("tcp", text, "db=127.0.0.1:5432", Target::Tcp)
     }
@@ -87,7 +87,7 @@ impl OwnChecks {
         self.0.iter().map(|check| check.name.as_str())
     }
 
-    /// Each with its name.
+    /// Returns the checks with their names.
     pub(crate) fn checks(&self) -> impl Iterator<Item = (&str, Arc<dyn Check>)> {
         self.0.iter().map(|check| (check.name.as_str(), check.make()))
     }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub(crate) struct Paths(pub(crate) Vec<PathBuf>);
 
 impl Paths {
-    /// The most that one check looks at.
+    /// The maximum number of paths of one check.
     pub(crate) const MAX: usize = 64;
 }
 

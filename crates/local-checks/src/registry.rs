@@ -5,7 +5,7 @@ use crate::checks::{
 };
 use crate::definition::Definition;
 
-/// Every check, in the order in which they are listed to people.
+/// All checks, in the order of lists for people.
 static KNOWN: &[Definition] = &[
     okd_router_1936::DEFINITION,
     kubelet::DEFINITION,

@@ -19,8 +19,8 @@ pub struct Runner {
     timeline: Timeline,
     slots: Vec<Slot>,
     eager: Vec<CheckId>,
-    /// One task a check for the life of the runner, asleep while the check is not wanted: there is never a second one
-    /// to race with, and nothing to lock.
+    /// Ends the tasks of the checks. Each check has one task for the life of the runner, asleep while the
+    /// check is not wanted. There is never a second one to race with, and nothing to lock.
     tasks: AbortHandle,
 }
 
@@ -34,9 +34,10 @@ struct Slot {
 }
 
 impl Runner {
-    /// Starts checks on the runtime of `handle` as the board's catalog says, where they are found by name: those that
-    /// begin at the start never stop, others are prepared to be started on use, or when the verdict needs them. The local ones among the default checks
-    /// must begin at the start: a request without names asks for none by name.
+    /// Starts the checks of the board's catalog on the runtime of `handle`; the catalog has them by name.
+    /// Checks that begin at the start never stop. The others start on use, or when the verdict needs them.
+    /// The local checks among the default checks must begin at the start, because a request without names
+    /// does not start them.
     pub fn start(checks: &LocalChecks, board: &Arc<Board>, timeline: Timeline, handle: &Handle) -> Self {
         let mut tasks = JoinSet::new();
         let (mut slots, mut eager) = (Vec::new(), Vec::new());
@@ -44,7 +45,7 @@ impl Runner {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
                 Some(Begins::AtStart) => None,
                 Some(Begins::OnDemand) => Some(checks.idle),
-                // No request may start it, but a verdict that depends on it may.
+                // No request may start the check, but a verdict that depends on it may.
                 Some(Begins::Never) => Some(Duration::ZERO),
                 None => continue,
             };
@@ -77,32 +78,32 @@ impl Runner {
         Self { board: Arc::clone(board), timeline, slots, eager, tasks }
     }
 
-    /// Starts each of these checks that is not running, and resolves when each has a valid result: at once for those
-    /// that have one, and in any case by the longest timeout among them and a little more, after which the board says
-    /// `NoRecentResult`. Any number of callers share one run.
+    /// Starts each of these checks that is not running, and resolves when each has a valid result: at once
+    /// for those that have one. It resolves in any case after the longest timeout among them and a little
+    /// more; then the board reports `NoRecentResult`. Any number of callers share one run.
     ///
-    /// It may be awaited on another runtime than the checks run on, and keeps time by the timers of that runtime: even
-    /// if the background is stuck, a request is not. Dropping the future stops nothing.
+    /// It may be awaited on another runtime than that of the checks, and uses the timers of that runtime:
+    /// even if the background is stuck, a request is not. Dropping the future stops nothing.
     pub fn activate(&self, ids: &[CheckId]) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        // Started before the future is first polled, so that all of them run side by side.
+        // The checks start before the future is first polled, so that all of them run in parallel.
         let waiting: Vec<Slot> = ids.iter().filter_map(|id| self.demand(*id)).collect();
         Box::pin(async move {
             let started = Instant::now();
             for mut slot in waiting {
                 let patience = slot.timeout + SLACK;
-                // Too late, or the runner is gone: either way the board says what there is to say.
+                // It is too late, or the runner is gone: either way the board has the answer.
                 let _ = timeout_at(started + patience, slot.results.changed()).await;
             }
         })
     }
 
-    /// Resolves when each eager check has its first result, bounded like [`Runner::activate`].
+    /// Resolves when each eager check has its first result, with the limit of [`Runner::activate`].
     pub fn eager_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         self.activate(&self.eager)
     }
 
-    /// Resolves when the check that decides the verdict just now, if there is one, has a valid result; bounded like
-    /// [`Runner::activate`], and by how long the verdict from before holds.
+    /// Resolves when the check that decides the verdict now, if there is one, has a valid result. Its limits
+    /// are that of [`Runner::activate`], and the time for which the previous verdict holds.
     pub fn needed_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         let ready = self.activate(self.board.needed().as_slice());
         Box::pin(async move {
@@ -110,10 +111,10 @@ impl Runner {
         })
     }
 
-    /// Says that a check is wanted; gives its slot if there is a result to wait for.
+    /// Records the demand for a check; returns its slot if there is a result to wait for.
     fn demand(&self, id: CheckId) -> Option<Slot> {
         let mut slot = self.slots.iter().find(|slot| slot.id == id)?.clone();
-        // Before the look at the board: a result that comes between is then seen twice rather than missed.
+        // This comes before the board is read: a result in between is then seen twice rather than missed.
         slot.results.mark_unchanged();
         let now = self.timeline.at(nodegate_clock::now());
         slot.demand.ask(now);
@@ -130,8 +131,8 @@ impl Drop for Runner {
     }
 }
 
-/// Holds the tasks, none of which ends by itself: a check whose task is gone says `NoRecentResult`, and the log has to say
-/// why.
+/// Holds the tasks, none of which ends by itself, and logs if one does: the board only reports
+/// `NoRecentResult` for its check.
 async fn tell_of_ended(mut tasks: JoinSet<()>) {
     while let Some(ended) = tasks.join_next().await {
         let error = ended.err().map(tracing::field::display);

@@ -1,4 +1,4 @@
-//! Counts, in the background, the connections of clients to ports of this host.
+//! Counts, in the background, the clients' connections to ports of this host.
 
 use crate::netlink::Netlink;
 use std::io;
@@ -6,27 +6,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often they are counted. Whoever waits for the last one looks about as often.
+/// The interval of the counts. A client that waits for the last connection polls about as often.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
-/// Counts the established connections to some ports, on a thread of its own: the kernel may take its time.
+/// Counts the established connections to some ports, on a thread of its own, because the kernel may take
+/// long.
 #[derive(Debug)]
 pub struct Sessions {
     ports: Vec<u16>,
     last: Mutex<Option<Counted>>,
 }
 
-/// What was counted last.
+/// The last count.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// When.
+    /// The time of the count.
     pub at: Instant,
-    /// How many there were, or why that can't be said.
+    /// The number of connections, or the reason why it is not known.
     pub established: Result<u64, String>,
 }
 
 impl Sessions {
-    /// Begins to count. It ends with whoever asks.
+    /// Starts to count. It ends when the returned value is dropped.
     pub fn start(ports: Vec<u16>) -> io::Result<Arc<Self>> {
         let sessions = Arc::new(Self { ports, last: Mutex::new(None) });
         let counted = Arc::downgrade(&sessions);
@@ -41,12 +42,12 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Returns the ports that are looked at.
+    /// Returns the ports.
     pub fn ports(&self) -> &[u16] {
         &self.ports
     }
 
-    /// What was counted last; `None` if that is still to come.
+    /// Returns the last count; `None` before the first one.
     pub fn last(&self) -> Option<Counted> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

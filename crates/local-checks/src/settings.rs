@@ -9,18 +9,19 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// More often would measure the check's own cost; more rarely would not be a check of what is now.
+/// The range of intervals. A shorter one would measure the check's own cost; a longer one would not show the
+/// present state.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(1);
-/// A request that first names a check waits as long as its timeout.
+/// The range of timeouts. A request that first names a check waits for as long as its timeout.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(5);
-/// Runs in a row.
+/// The range of rise and fall.
 const ROW: RangeInclusive<u32> = 1..=100;
 
-/// What is set on each check, over its defaults.
+/// The settings of each check, over its defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckSettings(Vec<SetOnCheck>);
 
-/// What is set on one check.
+/// The settings of one check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct SetOnCheck {
     name: String,
@@ -31,22 +32,22 @@ struct SetOnCheck {
     options: Options,
 }
 
-/// Everything that is wrong with the settings.
+/// All errors in the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadCheckSettings(pub Vec<BadCheckSetting>);
 
-/// One thing that is wrong.
+/// One error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadCheckSetting {
-    /// Not of the form that a setting has.
+    /// The text does not have the form of a setting.
     #[error("{0:?}: takes <check>:<key>=<value>[,<key>=<value>], e.g. kubelet:interval=2s,timeout=1s")]
     Form(String),
     /// No such check.
     #[error("{name:?}: no such check; takes {}", known.join(", "))]
     Check {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What there is.
+        /// The existing names.
         known: Vec<String>,
     },
     /// The check has no such setting.
@@ -54,9 +55,9 @@ pub enum BadCheckSetting {
     Key {
         /// The check.
         check: String,
-        /// What was given.
+        /// The given setting.
         key: String,
-        /// What the check has.
+        /// The settings of the check.
         known: Vec<&'static str>,
     },
     /// The same setting a second time.
@@ -74,9 +75,9 @@ pub enum BadCheckSetting {
         check: String,
         /// The setting.
         key: String,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What it takes.
+        /// The accepted values.
         takes: String,
     },
 }
@@ -84,13 +85,13 @@ pub enum BadCheckSetting {
 // === impl CheckSettings ===
 
 impl CheckSettings {
-    /// Reads any number of `<check>:<key>=<value>,…`. Several may name the same check, but not the same setting of it.
-    /// A comma in a URL is written `%2C`. All mistakes are reported together.
+    /// Parses any number of `<check>:<key>=<value>,…`. Several may name the same check, but not the same
+    /// setting of it. A comma in a URL is written `%2C`. All errors are reported together.
     pub fn parse<S: AsRef<str>>(texts: &[S]) -> Result<Self, BadCheckSettings> {
         Self::parse_with(texts, &OwnChecks::default())
     }
 
-    /// The same where the operator has checks of their own, which have nothing to set but their timing.
+    /// Parses settings that may also name the operator's own checks, which have only a timing.
     pub fn parse_with<S: AsRef<str>>(texts: &[S], own: &OwnChecks) -> Result<Self, BadCheckSettings> {
         let mut settings = Self::default();
         let mut bad = Vec::new();
@@ -101,7 +102,7 @@ impl CheckSettings {
     }
 
     fn add(&mut self, text: &str, own: &OwnChecks, bad: &mut Vec<BadCheckSetting>) {
-        // The last colon before the first value: a check's name may hold one, and so may a URL.
+        // The last colon before the first value separates: a check's name may contain one, and so may a URL.
         let parts = text.split_once('=').and_then(|(left, _)| left.rsplit_once(':'));
         let Some((written, _)) = parts else {
             bad.push(BadCheckSetting::Form(text.to_owned()));
@@ -134,7 +135,7 @@ impl CheckSettings {
         if at == self.0.len() {
             self.0.push(SetOnCheck { name: name.to_owned(), ..SetOnCheck::default() });
         }
-        // In bounds by the lines above.
+        // The index is in bounds by the lines above.
         #[expect(clippy::indexing_slicing)]
         &mut self.0[at]
     }
@@ -155,7 +156,7 @@ impl CheckSettings {
         }
     }
 
-    /// What is set on a check besides its timing.
+    /// Returns the settings of a check besides its timing.
     pub fn options(&self, name: &str) -> &Options {
         static NONE: Options = Options::none();
         self.find(name).map_or(&NONE, |set| &set.options)

@@ -6,7 +6,7 @@ use http::uri::PathAndQuery;
 use std::fmt;
 use std::str::FromStr;
 
-/// An `http://` URL, taken apart as a request needs it.
+/// An `http://` URL, split into the parts of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUrl {
     host: String,
@@ -15,7 +15,7 @@ pub struct HttpUrl {
     path: PathAndQuery,
 }
 
-/// Why a text is no such URL.
+/// The error for a text that is no such URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUrl {
     /// Not a URL at all.
@@ -33,10 +33,10 @@ pub enum BadUrl {
 }
 
 impl HttpUrl {
-    /// The setting of a check that asks another URL than its usual one.
+    /// The setting that replaces a check's usual URL.
     pub const OPTION: OptionKey = OptionKey::new::<Self>("url");
 
-    /// `http://127.0.0.1:<port><path>`. Only for a `path` that is known to be one.
+    /// Returns `http://127.0.0.1:<port><path>`. `path` must be known to be valid.
     pub(crate) fn local(port: u16, path: &'static str) -> Self {
         Self {
             host: "127.0.0.1".to_owned(),
@@ -56,12 +56,12 @@ impl HttpUrl {
         self.port
     }
 
-    /// What goes into the `Host` header.
+    /// Returns the content of the `Host` header.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// What is asked for.
+    /// Returns path and query.
     pub fn path(&self) -> &PathAndQuery {
         &self.path
     }
@@ -84,7 +84,7 @@ impl FromStr for HttpUrl {
         if host.is_empty() {
             return Err(BadUrl::Malformed);
         }
-        // `Authority::port` gives the same `None` for no port and for one that is out of range.
+        // `Authority::port` returns the same `None` for no port and for one that is out of range.
         let port = match authority.as_str().strip_prefix(bracketed) {
             Some("") => 80,
             Some(rest) => rest

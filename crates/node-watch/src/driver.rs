@@ -22,41 +22,41 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 
-/// The client of the Node's watch, which the others use, too.
+/// The client of the Node's watch, which the other watches share.
 pub(crate) type Shared = Receiver<Option<Client>>;
 
-/// A Node's metadata is some 10 kB; annotations may make it 256 kB.
+/// The maximum length of an answer. A Node's metadata is some 10 kB; annotations may make it 256 kB.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// Between the state machine and the world.
+/// The driver of the state machine.
 pub(crate) struct Driver {
     watch: NodeWatch,
     state: Mutex<State>,
-    /// Tells the loop to look at the clock or at the next question.
+    /// Wakes the loop for the clock or for the next check.
     wake: Notify,
     /// Tells each follower to drop its stream.
     replace: Vec<Notify>,
 }
 
-/// All that changes.
+/// The mutable state of the driver.
 struct State {
     machine: FreshnessMonitor,
     followers: Vec<FollowerLine>,
-    /// The question that is to be asked next.
+    /// The next consistency check to send.
     next_question: Option<NextQuestion>,
-    /// The client on which the last question was answered, if it was a new one.
+    /// The client that got the last answer to a check, if it was a new one.
     answered_on: Option<Client>,
-    /// Where the Node's watch is to begin anew.
+    /// The client for the next watch of the Node.
     moves_to: Option<Client>,
-    /// The server of the last question.
+    /// The server of the last check.
     asked: String,
-    /// Whether the last question was not answered.
+    /// True if the last check was not answered.
     failing: bool,
-    /// Whether we may list Nodes and not get one.
+    /// True if the agent may list Nodes, but not get one.
     may_not_get: bool,
 }
 
-/// What a follower is told.
+/// The driver's messages to a follower.
 #[derive(Default)]
 struct FollowerLine {
     why: Option<Why>,
@@ -71,15 +71,15 @@ struct NextQuestion {
     on_a_new_connection: bool,
 }
 
-/// What became of a question.
+/// The result of a consistency check.
 type Asked = Result<(Client, NodeVersion, Connection), Failure>;
 
-/// Why it has no answer that would help.
+/// The error of a consistency check.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 struct Failure {
     refusal: Refusal,
-    /// Whether it is for want of a right.
+    /// True if the agent lacks the right.
     forbidden: bool,
     error: String,
 }
@@ -104,7 +104,8 @@ impl Driver {
         Self { watch, state: Mutex::new(state), wake: Notify::new(), replace }
     }
 
-    /// What is locked is replaced whole, so a panic elsewhere leaves nothing half done.
+    /// Ignores poisoning: all values under the lock are replaced whole, so a panic elsewhere leaves them
+    /// consistent.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -113,7 +114,7 @@ impl Driver {
         self.watch.timeline.at(nodegate_clock::now())
     }
 
-    /// Tells the machine, and does what it says.
+    /// Passes an input to the state machine, and executes its actions.
     pub(crate) fn step(&self, input: Input) {
         let mut state = self.state();
         let before = state.machine.wake_at();
@@ -123,16 +124,16 @@ impl Driver {
         for action in actions {
             unused = self.act(action, &mut state).or(unused);
         }
-        // A client may close connections when it is dropped, and say so here.
+        // A dropped client may close connections, and report that here.
         drop(state);
         drop(unused);
-        // The loop sleeps until what was next before, or for ever.
+        // The loop sleeps until the previous wake-up time, or forever.
         if next.is_some_and(|next| before.is_none_or(|before| next < before)) {
             self.wake.notify_one();
         }
     }
 
-    /// Does what the machine says; returns a client that nobody needs any longer.
+    /// Executes an action; returns a client that is no longer needed.
     fn act(&self, action: Action, state: &mut State) -> Option<Client> {
         match action {
             Action::Prove(at) => self.watch.board.prove(at),
@@ -180,7 +181,7 @@ impl Driver {
         None
     }
 
-    /// A request was answered, or not at all.
+    /// Records the outcome of a request.
     pub(crate) fn answered(&self, answer: &RequestOutcome<Stream>) {
         self.watch.metrics.request(answer.verb, answer.code);
         let up = answer.code.is_some_and(|code| code < 500);
@@ -195,25 +196,25 @@ impl Driver {
         }
     }
 
-    // === What followers ask ===
+    // === For followers ===
 
-    /// A follower begins anew.
+    /// Records that a follower restarts.
     pub(crate) fn begin(&self, stream: Stream) {
-        // What was meant for the last watch.
+        // This drops a notification for the previous watch.
         if let Some(replace) = self.replace.get(stream.index()) {
             let _ = replace.notified().now_or_never();
         }
         self.step(Input::Began(stream));
     }
 
-    /// Waits until the stream is to be dropped, whatever it says itself.
+    /// Waits until the state machine replaces the stream.
     pub(crate) async fn replaced(&self, stream: Stream) -> Why {
         let Some(replace) = self.replace.get(stream.index()) else { return std::future::pending().await };
         replace.notified().await;
         self.state().line(stream).and_then(|line| line.why.take()).unwrap_or(Why::Deaf)
     }
 
-    /// For how long the last answer wanted no more requests.
+    /// Takes the `Retry-After` of the stream's last answer.
     pub(crate) fn retry_after(&self, stream: Stream) -> Option<Duration> {
         self.state().line(stream)?.retry_after.take()
     }
@@ -223,14 +224,14 @@ impl Driver {
         self.state().line(stream).map(|line| line.server.clone()).filter(|server| !server.is_empty())
     }
 
-    /// The client on whose connection the Node's watch is to begin anew.
+    /// Takes the client whose connection the next watch of the Node must use.
     pub(crate) fn take_move(&self) -> Option<Client> {
         self.state().moves_to.take()
     }
 
-    // === The question ===
+    // === The consistency check ===
 
-    /// Asks, on the client of the watches or on a new one.
+    /// Sends a consistency check, on the client of the watches or on a new one.
     async fn ask(self: &Arc<Self>, next: NextQuestion, shared: Option<Client>) -> (NextQuestion, Asked) {
         let asked = async {
             let client = match shared.filter(|_| !next.on_a_new_connection) {
@@ -251,8 +252,8 @@ impl Driver {
         client.map_err(|error| Failure::unheard(error.to_string()))
     }
 
-    /// One metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut off from etcd can't
-    /// answer it, though it answers much else.
+    /// Sends one metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut
+    /// off from etcd can't answer it, although it answers many other requests.
     async fn question(&self, client: &Client) -> Result<(NodeVersion, Connection), Failure> {
         let may_not_get = self.state().may_not_get;
         let asked = self.ask_for(client, may_not_get).await;
@@ -264,7 +265,7 @@ impl Driver {
         self.ask_for(client, true).await
     }
 
-    /// The same as a list of one, which is a quorum read, too: for a role without the verb `get`.
+    /// Sends the GET or a list of one, which is a quorum read, too, for a role without the verb `get`.
     async fn ask_for(&self, client: &Client, as_list: bool) -> Result<(NodeVersion, Connection), Failure> {
         let request = Request::new(<WatchedNode as kube::Resource>::url_path(&(), None));
         let name = &self.watch.node_name;
@@ -330,14 +331,15 @@ impl State {
     }
 }
 
-/// A 404 may also say that the API server knows no Nodes at all; then so does the list.
+/// Parses the answer to a GET. A 404 may also mean that the API server knows no Nodes at all; then the list
+/// fails with it, too.
 fn read(body: &Bytes) -> Result<NodeVersion, Failure> {
     let node: PartialObjectMeta<WatchedNode> =
         serde_json::from_slice(body).map_err(|error| Failure::unheard(error.to_string()))?;
     Ok(NodeVersion::present(&node.metadata))
 }
 
-/// The first one; there is none of another name.
+/// Parses the answer to a list. It uses the first Node; the list has no Node with another name.
 fn read_list(body: &Bytes) -> Result<NodeVersion, Failure> {
     let nodes: ObjectList<PartialObjectMeta<WatchedNode>> =
         serde_json::from_slice(body).map_err(|error| Failure::unheard(error.to_string()))?;
@@ -353,7 +355,8 @@ impl Failure {
         Self::unheard(nodegate_kube_follow::detail(&error))
     }
 
-    /// A server that fails is one of several, maybe; what others refuse all do.
+    /// Converts a status. A server that fails may be one of several; all servers refuse the other requests
+    /// alike.
     fn refused(status: StatusCode, retry_after: Option<Duration>) -> Self {
         let refusal = match status {
             StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled { retry_after },
@@ -364,13 +367,13 @@ impl Failure {
     }
 }
 
-/// Drives the machine, forever.
+/// Drives the state machine, forever.
 pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
     let mut question = pin!(Fuse::terminated());
     loop {
         let now = driver.now();
         driver.watch.liveness.report_watch(now);
-        // Taken first: in the condition itself the lock would be held through the block.
+        // It is taken first: in the condition itself the lock would be held through the block.
         let next = driver.state().next_question.take();
         if let Some(next) = next {
             let client = shared.borrow().clone();
@@ -387,7 +390,7 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
     }
 }
 
-/// Told of the traffic of the agent's clients; tells the driver.
+/// Observes the traffic of the agent's clients for the driver.
 #[derive(Clone)]
 pub(crate) struct StreamObserver(pub(crate) Arc<Driver>);
 

@@ -4,8 +4,8 @@ use crate::Startup;
 use std::sync::Arc;
 use tokio::sync::watch::Sender;
 
-/// Each follower has a clone, and gives it back when its first list is complete, or can't be had. With the last one, all is
-/// synced.
+/// A handle on the startup. Each follower has a clone, and gives it back when its first list is complete or
+/// can't be had. With the last one, the startup is synced.
 #[derive(Clone)]
 pub(crate) struct FirstList(Arc<Sender<Startup>>);
 

@@ -18,30 +18,34 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
 
-/// A first list that takes longer is given up; the API server's own limit for it is a minute.
+/// The timeout of a first list; the API server's own limit for it is a minute.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
-/// A session that lived this long was a success, and the next fault starts with a short wait again.
+/// The least duration of a successful session, after which the backoff starts over.
 const LASTING: Duration = Duration::from_secs(5);
-/// Seconds a watch lives before the server ends it and it is resumed. The range is as wide as it is so that agents that
-/// began together, after an API restart, are spread from the first time on: drawn from 500 to 600 they came at five times the
-/// even rate. Silence is noticed by other means, so this only has to be rare: two watches cost 2.4 to 7.2 requests an hour, as
-/// drawn, beside 44 to 45 questions.
+/// The lifetime of a watch in seconds, after which the server ends it and the agent resumes it. The range is
+/// wide so that agents that started together, after an API restart, are spread from the first time on: drawn
+/// from 500 to 600, they came at five times the even rate. Other means detect silence, so this may be rare:
+/// two watches cost 2.4 to 7.2 requests an hour, as drawn, beside 44 to 45 checks.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 1000..=3000;
-/// How long a forbidden Service is left alone.
+/// The wait after a watch of a Service was forbidden.
 const FORBIDDEN_WAIT: Duration = Duration::from_mins(5);
-/// The same of a Lease, without which nothing is missing but thrift: these requests come on top of the questions.
+/// The wait after a watch of the Lease was forbidden. The agent works without it, but needs more checks;
+/// these requests come on top of them.
 const LEASE_FORBIDDEN_WAIT: Duration = Duration::from_mins(10);
 
-/// An agent that starts holds its ports back for so long at the most (`--stale-after`, 20 s): it waits for less between two
-/// attempts, or it would open them without an API server that has been back for seconds.
+/// The time for which an agent that starts keeps its ports closed at most (`--stale-after`, 20 s). Until then
+/// it waits less between two attempts. Otherwise it might open the ports without data, although the API
+/// server has been back for seconds.
 const STARTING: Duration = Duration::from_secs(20);
 const LONGEST_WAIT_WHILE_STARTING: Duration = Duration::from_secs(3);
 
-/// An API server that goes on failing may be one of several behind its address: a new connection is tried so often.
+/// The interval of new connections while an API server goes on failing: it may be one of several behind its
+/// address.
 const TRY_ANOTHER_EVERY: Duration = Duration::from_mins(1);
 
-/// Follows the own Node, forever, on a client that the others share. It is kept for as long as its server answers, be it with
-/// errors: in a storm of them, five thousand agents that came back on new connections would be a storm of their own.
+/// Follows the own Node, forever, on a client that the others share. The client is kept for as long as its
+/// server answers, even with errors: during an outage, new connections of five thousand agents would be a
+/// storm of their own.
 pub(crate) async fn node(
     watch: &NodeWatch,
     driver: Arc<Driver>,
@@ -73,26 +77,26 @@ pub(crate) async fn node(
                 SessionEnd::before_it_began(FailureReason::NoClient, error.to_string())
             }
         };
-        // What is refused to the Node's follower may be granted to the others.
+        // The server may forbid the Node's watch, but allow the others.
         if ended.reason == FailureReason::Forbidden {
             follower.followed.share();
         }
         if server_errors.keep(&ended, driver.now()) {
             kept = client.ok();
         } else {
-            // On the old client the others would open a connection of their own.
+            // On the old client the other followers would open a connection of their own.
             shared.send_replace(None);
         }
         follower.rest(&ended).await;
     }
 }
 
-/// A tenth less or more.
+/// Returns the wait, give or take a tenth.
 fn around(wait: Duration) -> Duration {
     wait.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
 
-/// Whether a connection is worth keeping whose server fails.
+/// Decides whether to keep a connection whose server fails.
 #[derive(Default)]
 struct ServerErrors {
     in_a_row: u32,
@@ -100,7 +104,7 @@ struct ServerErrors {
 }
 
 impl ServerErrors {
-    /// Whether the next attempt goes over the same connection.
+    /// Returns true if the next attempt uses the same connection.
     fn keep(&mut self, ended: &SessionEnd, now: Moment) -> bool {
         if ended.reason != FailureReason::ServerError || ended.lasted > LASTING {
             *self = Self::default();
@@ -111,7 +115,7 @@ impl ServerErrors {
             | FailureReason::Expired
             | FailureReason::Throttled
             | FailureReason::Rejected => true,
-            // It has just answered the question; but not twice.
+            // The server has just answered the check. This does not count twice.
             FailureReason::Deaf | FailureReason::Moved => ended.lasted > LASTING,
             FailureReason::ServerError => {
                 self.in_a_row += 1;
@@ -122,7 +126,7 @@ impl ServerErrors {
                 }
                 keep
             }
-            // A 401 wants fresh credentials, and what is left is no answer.
+            // A 401 requires fresh credentials, and all other failures are no answer.
             _ => false,
         }
     }
@@ -151,7 +155,7 @@ struct Follower<'a, F> {
     stream: Stream,
     followed: F,
     backoff: Backoff,
-    /// What has been said of this row of faults.
+    /// The reasons of consecutive faults that have been logged.
     told: Vec<FailureReason>,
 }
 
@@ -164,7 +168,7 @@ impl<'a, F: Followed> Follower<'a, F> {
     /// Follows on the shared client, forever, and moves to each new one.
     async fn follow(mut self, mut shared: Shared) {
         loop {
-            // The sender lives as long as this: both are parts of one future.
+            // The sender lives as long as this future: both are parts of one.
             let Ok(Some(client)) = shared.wait_for(Option::is_some).await.map(|client| client.clone()) else {
                 return future::pending().await;
             };
@@ -186,10 +190,10 @@ impl<'a, F: Followed> Follower<'a, F> {
             self.backoff.reset();
         }
         let wait = match ended.reason {
-            // The agent works without.
+            // The agent works without the Lease.
             FailureReason::Forbidden if self.stream == Stream::Lease => around(LEASE_FORBIDDEN_WAIT),
             FailureReason::Forbidden if self.stream != Stream::Node => around(FORBIDDEN_WAIT),
-            // The API server has just answered the question, and every agent asks at a time of its own.
+            // The API server has just answered the check, and each agent sends its check at another time.
             FailureReason::Deaf | FailureReason::Moved if ended.lasted > LASTING => Duration::ZERO,
             _ if self.driver.now() < Moment::from_start(STARTING) => {
                 self.backoff.wait().min(around(LONGEST_WAIT_WHILE_STARTING))
@@ -206,8 +210,8 @@ impl<'a, F: Followed> Follower<'a, F> {
         tokio::time::sleep(wait).await;
     }
 
-    /// The first fault of a row is news, and so is each other kind: an API server that was restarted may come back without
-    /// our rights. The rest are details.
+    /// Logs a fault. The first of a row is news, and so is each other kind: an API server that was restarted
+    /// may come back without the agent's rights. The rest are details.
     fn log(&self, ended: &SessionEnd, wait: Duration) {
         let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.as_str(), wait.as_millis());
         let (error, server) = (&ended.detail, self.driver.server(self.stream));
@@ -228,7 +232,7 @@ impl<'a, F: Followed> Follower<'a, F> {
                 error,
                 "not allowed to watch the node's Lease; continuing without it, with more requests"
             ),
-            // What befalls the Lease befalls the Node, whose line is enough.
+            // A fault of the Lease's watch also hits the Node's, whose line is enough.
             (Stream::Lease, _) => {
                 tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");
             }
@@ -246,7 +250,7 @@ impl<'a, F: Followed> Follower<'a, F> {
         }
     }
 
-    /// Lists and watches until something goes wrong, or `moved` is done.
+    /// Lists and watches until a fault, or until `moved` resolves.
     async fn session(&mut self, client: Client, moved: impl Future<Output = ()>) -> SessionEnd {
         self.driver.begin(self.stream);
         let asked_at = self.driver.now();
@@ -259,7 +263,8 @@ impl<'a, F: Followed> Follower<'a, F> {
         let replaced = driver.replaced(self.stream);
         let stop = async {
             tokio::select! {
-                // A replacement also takes the client away; whoever saw that first would be told of the replacement once more.
+                // A replacement also takes the client away. If `moved` came first, the replacement would be
+                // reported once more.
                 biased;
                 why = replaced => match why {
                     Why::Deaf => (FailureReason::Deaf, "the watch has missed a change or has gone silent".to_owned()),
@@ -279,7 +284,7 @@ impl<'a, F: Followed> Follower<'a, F> {
                     return self.driver.step(Input::Changed(outdated));
                 }
                 writer.apply_watcher_event(&event);
-                // The truth first, and then that it may be believed.
+                // The facts are stored first, then the proof of them.
                 let node = match &event {
                     Event::Init | Event::InitApply(_) => return,
                     Event::Apply(_) | Event::Delete(_) | Event::InitDone => {
@@ -336,7 +341,7 @@ impl<'a, F: Followed> Follower<'a, F> {
 mod tests {
     use super::*;
 
-    /// Whether the connection is kept after each of these, that many seconds after the first.
+    /// Returns for each end if the connection is kept after it. Each comes with the seconds since the first.
     fn kept(ends: &[(u64, FailureReason)]) -> Vec<bool> {
         let mut errors = ServerErrors::default();
         let keep = |(seconds, reason): &(u64, FailureReason)| {
@@ -346,7 +351,8 @@ mod tests {
         ends.iter().map(keep).collect()
     }
 
-    /// The bound is 60 with Leases. 45 of them are the most questions of an idle hour (`freshness::tests::world`).
+    /// The limit is 60 with Leases. 45 of them are the most checks of an idle hour
+    /// (`freshness::tests::world`).
     #[test]
     fn in_the_worst_draw_an_hour_costs_fewer_than_60_requests() {
         let resumed = 2 * 3600_u32.div_ceil(*WATCH_SECONDS.start());

@@ -19,28 +19,28 @@ const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// A list that is followed.
 pub(crate) trait Followed {
     type Object: Watched;
-    /// The plural, as metrics and log have it.
+    /// The plural, as in metrics and log.
     const RESOURCE: &'static str;
 
     fn stream(&self) -> Stream;
     fn api(&self, client: Client) -> Api<Self::Object>;
-    /// Which objects.
+    /// Returns the selection of the objects.
     fn selected(&self) -> watcher::Config;
-    /// These are all that there are now; if that is the Node, the state that it is in.
+    /// Takes all present objects. If it is the Node, returns its version.
     fn changed(&mut self, objects: &[Arc<Self::Object>]) -> Option<NodeVersion>;
-    /// The state of an object in an event that is older than what is held, and is not to be believed.
+    /// Returns the version of an object in an event if it is older than the held one, and must be ignored.
     fn outdated(&self, _: &Self::Object) -> Option<NodeVersion> {
         None
     }
-    /// When a heartbeat was sent, by its sender's clock; `None` for what is none.
+    /// Returns the heartbeat in an object, by its sender's clock; `None` if the object is no heartbeat.
     fn renewed(_: &Self::Object) -> Option<Renewed> {
         None
     }
-    /// What was listed counts from now on, or a list can't be had for the time being.
+    /// Handles a complete list, or that there is none for the time being.
     fn settled(&mut self);
 }
 
-/// A heartbeat; some have no date, and some don't say how often they come.
+/// A heartbeat. Some have no date, and some do not have an interval.
 pub(crate) struct Renewed {
     pub(crate) at: Option<SystemTime>,
     pub(crate) every: Option<Duration>,
@@ -59,16 +59,16 @@ fn own_name(watch: &NodeWatch) -> watcher::Config {
 pub(crate) struct OwnNode<'a> {
     pub(crate) watch: &'a NodeWatch,
     pub(crate) first_list: Option<FirstList>,
-    /// What was last told of it.
+    /// The last version of the Node from the watch.
     pub(crate) held: NodeVersion,
-    /// The client that the others use, once it has a connection: whoever asked on it any sooner would open a second one, and
-    /// a thousand agents that come back together would come back twice.
+    /// The client for the other followers, once it has a connection. A request on it any sooner would open a
+    /// second connection, and a thousand agents that come back together would come back twice.
     pub(crate) shared: &'a Sender<Option<Client>>,
     pub(crate) connecting: Option<Client>,
 }
 
 impl OwnNode<'_> {
-    /// The client has a connection.
+    /// Shares the client, which has a connection now.
     pub(crate) fn share(&mut self) {
         if let Some(client) = self.connecting.take() {
             self.shared.send_replace(Some(client));
@@ -173,7 +173,7 @@ impl Followed for ServiceSlices<'_> {
         None
     }
 
-    /// A Service that can't be watched holds nobody up.
+    /// Completes the startup also for a Service that can't be watched.
     fn settled(&mut self) {
         self.first_list.take().into_iter().for_each(FirstList::settled);
     }

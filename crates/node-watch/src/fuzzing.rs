@@ -10,13 +10,13 @@ use nodegate_kube_follow::fuzzing::client;
 pub use nodegate_kube_follow::fuzzing::scan;
 use nodegate_readiness::{EndpointSlice, NodeFacts};
 
-/// The facts of a Node that the API server answered a GET with.
+/// Returns the facts of a Node from an API server's answer to a GET.
 pub async fn node(body: Bytes) -> Result<NodeFacts, Error> {
     let node: WatchedNode = Api::all(client(vec![body])).get("n").await?;
     Ok(node.facts())
 }
 
-/// What an `EndpointSlice` means to `node`: as it came, and after what need not be held was dropped.
+/// Returns the facts of an `EndpointSlice` for `node`: as received, and after unneeded parts were dropped.
 pub async fn slice(body: Bytes, node: &str) -> Result<[EndpointSlice; 2], Error> {
     let mut slice: WatchedSlice = Api::namespaced(client(vec![body]), "d").get("s").await?;
     let whole = slice.facts(node);
@@ -24,8 +24,8 @@ pub async fn slice(body: Bytes, node: &str) -> Result<[EndpointSlice; 2], Error>
     Ok([whole, slice.facts(node)])
 }
 
-/// What a watch whose answer comes in these chunks tells of Nodes: `Some` for each change, `None` for a bookmark, and the
-/// error with which the rest is given up.
+/// Returns the events of a watch of Nodes whose answer comes in these chunks: `Some` for each change, `None`
+/// for a bookmark, and the error that ended the watch.
 pub async fn watch(chunks: Vec<Bytes>) -> Result<Vec<Option<NodeFacts>>, Error> {
     let api: Api<WatchedNode> = Api::all(client(chunks));
     let mut events = std::pin::pin!(api.watch(&WatchParams::default(), "0").await?);

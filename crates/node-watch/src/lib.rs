@@ -2,8 +2,8 @@
 //!
 //! One follower watches the Node, one the Lease, whose renewals are a heartbeat without requests, and one the
 //! `EndpointSlices` of each watched Service. A state machine (`freshness`) without clock and network decides
-//! what proves that the cache is current, and what to do without proof; its driver queries the API server on
-//! its behalf. The results go to the [`Board`] as facts.
+//! what counts as proof of a current cache, and how to act without proof. Its driver queries the API server
+//! for it. The results go to the [`Board`] as facts.
 
 mod driver;
 mod first_list;
@@ -30,38 +30,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How far the first connection has come.
+/// The progress of the first connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Startup {
     /// No answer yet.
     Connecting,
-    /// No client could be built, for want of credentials or a usable kubeconfig; it is tried again.
+    /// No client could be built, because credentials or a usable kubeconfig are missing; the agent retries.
     NoClient,
-    /// The Node has been read (or its absence) once, and the watched Services, as far as that is allowed.
+    /// The Node, or its absence, has been read once, and the watched Services, as far as that is allowed.
     Synced,
 }
 
-/// What the loops need to know.
+/// The settings and handles of the loops.
 #[derive(Clone)]
 pub struct NodeWatch {
     /// The node's name.
     pub node_name: String,
-    /// Freshness older than this is stale; the API server is asked well before.
+    /// Freshness older than this is stale; the check comes well before.
     pub stale_after: Duration,
-    /// What clients are made over.
+    /// The transport of the clients.
     pub connector: Connector,
-    /// Where facts and proof go.
+    /// The board for facts and proof.
     pub board: Arc<Board>,
-    /// Turns instants into moments.
+    /// Converts instants to moments.
     pub timeline: Timeline,
-    /// Where the driver says that it is alive.
+    /// The driver's liveness reports.
     pub liveness: Arc<Liveness>,
-    /// What is counted.
+    /// The counters.
     pub metrics: Arc<WatchMetrics>,
 }
 
 impl NodeWatch {
-    /// Runs the loops on the current runtime, forever; dropping the future ends them and closes every connection.
+    /// Runs the loops on the current runtime, forever; dropping the future ends them and closes every
+    /// connection.
     pub async fn run(self, startup: watch::Sender<Startup>) {
         let driver = Arc::new(Driver::new(self.clone()));
         let first_list = FirstList::new(startup.clone());

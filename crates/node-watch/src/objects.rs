@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 /// The namespace of the kubelets' heartbeats.
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// What can be followed.
+/// A type that can be followed.
 pub(crate) trait Watched:
     Resource<DynamicType = ()>
     + Lookup<DynamicType = ()>
@@ -26,7 +26,7 @@ pub(crate) trait Watched:
     + Sync
     + 'static
 {
-    /// Drops what need not be held on the node of this name.
+    /// Drops the parts that are not needed on the node with this name.
     fn trim(&mut self, _node: &str) {
         self.meta_mut().managed_fields = None;
     }
@@ -36,7 +36,7 @@ impl Watched for WatchedNode {}
 impl Watched for WatchedLease {}
 
 impl Watched for WatchedSlice {
-    /// A large Service has thousands of endpoints elsewhere.
+    /// Drops endpoints on other nodes: a large Service has thousands of them.
     fn trim(&mut self, node: &str) {
         self.metadata.managed_fields = None;
         if let Some(endpoints) = &mut self.endpoints {
@@ -46,7 +46,7 @@ impl Watched for WatchedSlice {
     }
 }
 
-/// A Lease, of which only matters when it was renewed.
+/// A Lease, reduced to its renewal.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct WatchedLease {
     #[serde(default)]
@@ -58,27 +58,27 @@ pub(crate) struct WatchedLease {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LeaseSpec {
-    /// A date that makes no sense is none, and no reason to drop the watch.
+    /// A malformed date counts as missing, and does not end the watch.
     #[serde(default)]
     renew_time: Option<String>,
-    /// What is no number of seconds is none, for the same reason.
+    /// A value that is no number of seconds counts as missing, for the same reason.
     #[serde(default)]
     lease_duration_seconds: Option<serde_json::Value>,
 }
 
-/// A kubelet renews its Lease four times while it holds.
+/// The number of renewals in the duration of a Lease.
 const RENEWALS: u32 = 4;
-/// Longer Leases are for kubelets that nobody waits for.
+/// The longest duration of a Lease that is used.
 const LONGEST_LEASE: Duration = Duration::from_hours(1);
 
 impl WatchedLease {
-    /// When the kubelet renewed it, by its clock.
+    /// Returns the time of the renewal, by the kubelet's clock.
     pub(crate) fn renewed(&self) -> Option<SystemTime> {
         let text = self.spec.as_ref()?.renew_time.as_ref()?;
         text.parse::<Timestamp>().ok().map(SystemTime::from)
     }
 
-    /// How often it renews it.
+    /// Returns the interval of the renewals.
     pub(crate) fn renewed_every(&self) -> Option<Duration> {
         let seconds = self.spec.as_ref()?.lease_duration_seconds.as_ref()?.as_u64()?;
         let holds = Duration::from_secs(seconds).min(LONGEST_LEASE);
@@ -122,9 +122,9 @@ struct Conditions {
 }
 
 impl WatchedSlice {
-    /// What matters of the slice to `node`. Names (address type FQDN) are left out, as kube-proxy does.
+    /// Returns the facts of the slice for `node`. Names (address type FQDN) are skipped, as in kube-proxy.
     pub(crate) fn facts(&self, node: &str) -> EndpointSlice {
-        // kube-proxy takes no port to mean none, too.
+        // kube-proxy also treats a missing port as none.
         let has_port = self.ports.iter().flatten().any(|port| port.port.is_some_and(|port| port != 0));
         let endpoints = self.endpoints.iter().flatten().filter_map(ApiEndpoint::to_endpoint);
         EndpointSlice { has_port, endpoints: endpoints.filter(|endpoint| endpoint.is_on(node)).collect() }
@@ -134,7 +134,7 @@ impl WatchedSlice {
 impl ApiEndpoint {
     fn to_endpoint(&self) -> Option<Endpoint> {
         let address: IpAddr = self.addresses.first()?.parse().ok()?;
-        // Unknown is to be read as ready (discovery.k8s.io/v1, EndpointConditions).
+        // Unknown means ready (discovery.k8s.io/v1, EndpointConditions).
         let ready = self.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
         Some(Endpoint { address, node: self.node_name.clone(), ready })
     }

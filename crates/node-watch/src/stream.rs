@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-/// One of the streams.
+/// A stream of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Node,
@@ -11,12 +11,12 @@ pub(crate) enum Stream {
     Service(usize),
 }
 
-/// Marks a request that lists the Node, and yet is a question what etcd holds.
+/// Marks a list of the Node that is a consistency check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsQuestion;
 
 impl Stream {
-    /// Its place among all streams.
+    /// Returns its index among all streams.
     pub(crate) fn index(self) -> usize {
         match self {
             Self::Node => 0,
@@ -25,8 +25,8 @@ impl Stream {
         }
     }
 
-    /// The stream that a request lists or watches; `None` for the question what etcd holds, which names its object. Requests for
-    /// Services say it themselves: they differ in no more than a selector.
+    /// Returns the stream that a request lists or watches; `None` for a consistency check. Requests for
+    /// Services carry their stream, because they differ only in a selector.
     pub(crate) fn of(request: &Parts) -> Option<Self> {
         if request.extensions.get::<AsQuestion>().is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! The loops, before an API server that is a function.
+//! Tests of the loops with an API server that is a function.
 
 use crate::{Connector, NodeWatch, Startup, WatchMetrics};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ const EMPTY: &str = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVer
 const UNAUTHORIZED: &str =
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}"#;
 
-/// What the API server was asked for: by which of the clients that were made, and how long after the start.
+/// A request to the API server: the number of its client, and the time since the start.
 struct Asked {
     client: usize,
     after: Duration,
@@ -41,13 +41,13 @@ impl Asked {
     }
 }
 
-/// Watches a Node that does not exist, and a Service, for so long. Each list is answered at once with this status, and is
-/// complete so much later; watches are silent.
+/// Watches a Node that does not exist, and a Service, for some seconds. Each list is answered at once with
+/// this status, and is complete after `list_takes`; watches are silent.
 async fn watched_for(seconds: u64, status: u16, list_takes: Duration) -> (NodeWatch, Vec<Asked>) {
     asked_for(seconds, status, list_takes, 404).await
 }
 
-/// The same where a question is answered with `question`.
+/// Like [`watched_for`], with the status of the checks in `question`.
 async fn asked_for(
     seconds: u64,
     status: u16,
@@ -92,7 +92,7 @@ async fn asked_for(
     (node_watch, asked)
 }
 
-/// With a version, even 0, an API server may answer from a cache that no longer moves.
+/// With a version, even 0, an API server may answer from a cache that no longer changes.
 #[tokio::test(start_paused = true)]
 async fn lists_and_questions_are_consistent_reads() {
     let (_, asked) = watched_for(14, 200, Duration::ZERO).await;
@@ -105,7 +105,7 @@ async fn lists_and_questions_are_consistent_reads() {
     assert!(!question.query().contains("resourceVersion"), "{}", question.uri);
 }
 
-/// A list of one is as good an answer, and asked for as soon as it is known that there is no other.
+/// A list of one is as good an answer. The agent sends it as soon as a get was forbidden.
 #[tokio::test(start_paused = true)]
 async fn a_role_without_get_is_no_reason_to_be_stale() {
     let (node_watch, asked) = asked_for(100, 200, Duration::ZERO, 403).await;
@@ -117,7 +117,7 @@ async fn a_role_without_get_is_no_reason_to_be_stale() {
     assert!(lists.iter().all(|list| list.query().contains("metadata.name%3Dn")), "{}", lists[1].uri);
 }
 
-/// A night in a suspended machine is a night without proof, though no timer has seen it pass.
+/// A night in a suspended machine is a night without proof, although no timer has seen it pass.
 #[tokio::test(start_paused = true)]
 async fn after_a_suspend_the_cache_is_stale_until_it_is_asked() {
     let (node_watch, _) = asked_for(5, 200, Duration::ZERO, 404).await;
@@ -130,7 +130,7 @@ async fn after_a_suspend_the_cache_is_stale_until_it_is_asked() {
     assert!(!freshness().stale, "{:?}", freshness());
 }
 
-/// What it says may have changed since.
+/// The listed state may have changed since the request.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_took_long_is_as_old_as_its_request() {
     let (node_watch, _) = watched_for(4, 200, Duration::from_secs(3)).await;
@@ -148,7 +148,7 @@ async fn a_list_that_does_not_end_is_given_up_and_asked_for_anew() {
     assert_eq!(node_watch.board.last_proof(), None);
 }
 
-/// A client is made with the credentials as they are then.
+/// Each client uses the credentials at the time of its creation.
 #[tokio::test(start_paused = true)]
 async fn refused_credentials_are_read_anew() {
     let (_, asked) = watched_for(10, 401, Duration::ZERO).await;

@@ -1,4 +1,4 @@
-//! A time span, in the unit that a person would use.
+//! A time span that is printed in the largest suitable unit.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use std::fmt;
 pub struct Age(pub u128);
 
 impl fmt::Display for Age {
-    /// Two digits are enough to act on, so the next unit begins at two of it.
+    /// Writes the span in its largest unit. Two digits are enough to act on, so the next larger unit begins
+    /// at two of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = match self.0 / 1000 {
             0 => format!("{} ms", self.0),

@@ -1,4 +1,4 @@
-//! The answer to `/health`, rendered when the state changes; a request only picks it.
+//! The answer to `/health`. It is rendered when the state changes; a request only picks it.
 
 use crate::check::{CheckReport, Verdict, verdict};
 use crate::moment::Moment;
@@ -14,27 +14,28 @@ pub struct Reply {
     pub status: u16,
     /// The JSON body.
     pub body: Bytes,
-    /// What it says, or `None` if nodegate is misconfigured and can't say.
+    /// The verdict in the body, or `None` if nodegate is misconfigured and has none.
     pub verdict: Option<Verdict>,
-    /// Whether the verdict is better than the one of the last known facts, because these are stale.
+    /// True if the verdict is better than that of the last known facts, because these are stale.
     pub fails_open: bool,
 }
 
-/// The two answers that are true until the next change of state: one for a cache that can be trusted, one for a stale
-/// cache. Which of them holds is read from the freshness at the moment of the request; no timer has to fire for it.
+/// The two answers that hold until the next change of state: one for a fresh cache, one for a stale cache.
+/// The freshness at the moment of the request decides between them, so no timer has to fire.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// While the cache is fresh.
     pub fresh: Reply,
     /// While the cache is stale.
     pub stale: Reply,
-    /// From when on neither may be given: the result of a local check in it is too old by then, or the node leaves the
-    /// pool though its kubelet answers.
+    /// The time from which neither may be given; `None` if they do not expire by time alone. They expire when
+    /// the result of a local check in them is too old, or when the node leaves the pool although its kubelet
+    /// answers.
     pub expires: Option<Moment>,
 }
 
 impl Answer {
-    /// Renders what the same checks report while the cache is fresh and while it is stale. `drain` is the status for a
+    /// Renders the reports of the same checks, for a fresh and for a stale cache. `drain` is the status for a
     /// draining node if the caller opted in to the third state.
     pub fn render(fresh: &[CheckReport], stale: &[CheckReport], drain: Option<u16>) -> Self {
         let fails_open = verdict(stale) < verdict(fresh);
@@ -45,7 +46,7 @@ impl Answer {
         }
     }
 
-    /// Returns the one of the two that holds now.
+    /// Returns the answer for a stale cache if `stale` is true, else the one for a fresh cache.
     pub fn pick(&self, stale: bool) -> &Reply {
         if stale { &self.stale } else { &self.fresh }
     }
@@ -92,8 +93,7 @@ impl Reply {
         Self { status, body: to_json(&body), verdict: Some(verdict), fails_open: false }
     }
 
-    /// Returns an answer that is no verdict: 500 for a nodegate that lacks a setting, 400 for a request that
-    /// makes no sense.
+    /// Returns an answer without a verdict: 500 if nodegate lacks a setting, 400 for a malformed request.
     pub fn error(status: u16, message: &str) -> Self {
         let body = to_json(&ErrorBody { status: "error", error: message });
         Self { status, body, verdict: None, fails_open: false }
@@ -113,7 +113,8 @@ impl<'a> CheckBody<'a> {
     }
 }
 
-/// These types hold nothing that JSON can't say, so the error branch is never taken.
+/// Returns the JSON of a body. JSON can express everything in these types, so the error branch is never
+/// taken.
 fn to_json(body: &impl Serialize) -> Bytes {
     serde_json::to_vec(body).unwrap_or_default().into()
 }

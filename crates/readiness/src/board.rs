@@ -176,7 +176,7 @@ impl Board {
         }
     }
 
-    /// Returns when a request last named this local check.
+    /// Returns the time at which a request last named this local check.
     pub fn last_asked(&self, id: CheckId) -> Option<Moment> {
         self.asked_slot(id).and_then(AtomicMoment::get)
     }
@@ -217,12 +217,12 @@ impl Board {
         state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now)
     }
 
-    /// Returns when the ports opened; `None` before.
+    /// Returns the time at which the ports opened; `None` before.
     pub fn opened(&self) -> Option<Moment> {
         self.opened.get()
     }
 
-    /// Returns when the last pool change was, or when the ports opened if there was none.
+    /// Returns the time of the last pool change, or the time at which the ports opened if there was none.
     pub fn turned(&self) -> Moment {
         self.turned.get().or(self.opened.get()).unwrap_or_default()
     }
@@ -267,12 +267,12 @@ impl Board {
 
     // === Writing ===
 
-    /// The watch told us of the Node.
+    /// Records the Node as the watch reported it.
     pub fn set_node(&self, node: Node, now: Moment, wall: SystemTime) {
         self.change(now, wall, |state| state.set_node(node, &self.policy, now, wall));
     }
 
-    /// A local check ran, or stopped running (`None`).
+    /// Records the result of a local check; `None` if the check stopped running.
     pub fn set_local(&self, id: CheckId, result: Option<LocalResult>, now: Moment, wall: SystemTime) {
         let Source::Local(index) = self.catalog.source(id) else { return };
         self.change(now, wall, |state| {
@@ -283,14 +283,15 @@ impl Board {
         });
     }
 
-    /// From now on answers are given, so the verdict counts and its changes are flips.
+    /// Records that the ports are open. From now on the verdict counts and its changes are flips.
     pub fn open(&self, now: Moment, wall: SystemTime) {
         self.write().open = true;
         self.opened.advance(now);
         self.tick(now, wall);
     }
 
-    /// Looks whether time alone has changed the verdict, and forgets queries that nobody asks any more.
+    /// Records a flip if time alone has changed the verdict, and drops queries without a request for
+    /// [`IDLE`].
     pub fn tick(&self, now: Moment, wall: SystemTime) {
         let mut writer = self.write();
         let idle = |rendered: &Rendered| rendered.asked.get().is_none_or(|asked| now.since(asked) > IDLE);
@@ -346,7 +347,8 @@ impl Board {
         }
     }
 
-    /// A writer that panicked left nothing half done behind: what readers see is swapped in one step.
+    /// Ignores poisoning: readers see only a state that is swapped in one step, so a writer that panicked
+    /// leaves it whole.
     fn write(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -378,11 +380,11 @@ impl Board {
     }
 }
 
-/// What every answer says while the node's own name is not known.
+/// The body of every answer while the node's own name is not set.
 pub const NODE_NAME_MISSING: &str = "NODE_NAME is not set: nodegate can't tell which Node it runs on; set it from the \
      Downward API (env NODE_NAME with valueFrom.fieldRef.fieldPath: spec.nodeName) or give --node-name";
 
-/// Returns the verdict of all reports, and the reason of the one that decides.
+/// Returns the verdict of all reports, and the reason of the report that decides it.
 pub fn why(reports: &[CheckReport]) -> (Verdict, Reason) {
     let verdict = verdict(reports);
     let decides = reports.iter().find(|report| report.outcome.verdict() == verdict);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// May this node get new traffic now?
+/// The answer to the question: may this node get new traffic now?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -48,7 +48,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What a check found.
+/// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All is well.
@@ -59,7 +59,7 @@ pub enum Outcome {
     Fail(Reason),
 }
 
-/// Without a reason all is well.
+/// Converts `None` to a pass, and a reason to a failure.
 impl From<Option<Reason>> for Outcome {
     fn from(reason: Option<Reason>) -> Self {
         reason.map_or(Self::Pass, Self::Fail)
@@ -67,7 +67,7 @@ impl From<Option<Reason>> for Outcome {
 }
 
 impl Outcome {
-    /// Not healthy, for a reason that is told by its code alone.
+    /// Returns a failure whose reason is a code alone.
     pub fn fail(code: &'static str) -> Self {
         Self::Fail(Reason::new(code))
     }
@@ -81,12 +81,12 @@ impl Outcome {
         }
     }
 
-    /// Returns true if the check passed; a draining one did not.
+    /// Returns true if the check passed. A draining check did not pass.
     pub fn passed(&self) -> bool {
         *self == Self::Pass
     }
 
-    /// Why it did not pass.
+    /// Returns the reason if the check did not pass.
     pub fn reason(&self) -> Option<&Reason> {
         match self {
             Self::Pass => None,
@@ -98,17 +98,17 @@ impl Outcome {
 /// One check of an answer, as rendered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckReport {
-    /// The name by which it was asked for.
+    /// The name in the request.
     pub name: String,
-    /// What it found.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Whether it was answered without a cache that can be trusted.
+    /// True if the check was answered without a cache that can be trusted.
     pub stale: bool,
-    /// Whether the node's own kubelet overrules a `Ready=Unknown` of the API.
+    /// True if the node's own kubelet overrules a `Ready=Unknown` of the API.
     pub unconfirmed: bool,
-    /// How long the last background run took; zero for checks from memory.
+    /// The duration of the last background run; zero for checks from memory.
     pub duration: Duration,
-    /// From when on this report must not be given any more; `None` if it never expires by itself.
+    /// The time from which this report must not be given any more; `None` if it does not expire by itself.
     pub expires: Option<Moment>,
 }
 
@@ -131,9 +131,10 @@ pub struct CheckId(usize);
 
 /// The name of the check that applies the readiness rules.
 pub const NODE_READY: &str = "node_ready";
-/// The name of the check that looks at further Node conditions.
+/// The name of the check of further Node conditions.
 const CUSTOM_CONDITIONS: &str = "custom_conditions";
-/// The name of the local check that says whether kube-proxy works, which a load balancer that asks for a Service is told.
+/// The name of the local check of kube-proxy. A load balancer that sends a probe request for a Service gets
+/// its result, too.
 pub const KUBE_PROXY: &str = "kube_proxy";
 
 const NODE_READY_ID: usize = 0;
@@ -145,25 +146,26 @@ const MEMORY_CHECKS: [&str; 2] = [NODE_READY, CUSTOM_CONDITIONS];
 pub struct LocalCheck {
     /// Its name.
     pub name: String,
-    /// How long one run may take; a request that starts the check waits no longer than that.
+    /// The maximum duration of one run; a request that starts the check waits no longer than that.
     pub timeout: Duration,
-    /// When it begins.
+    /// The event that starts the check.
     pub begins: Begins,
 }
 
-/// When a local check begins to run.
+/// The event that starts a local check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begins {
-    /// With the program, and it never stops: somebody has configured it.
+    /// The start of the agent; the check never stops. A setting asks for it.
     AtStart,
-    /// With a request that names it, for as long as there are such requests.
+    /// A request that names the check; it runs for as long as there are such requests.
     #[default]
     OnDemand,
-    /// Never.
+    /// None: the check never runs.
     Never,
 }
 
-/// All checks that exist, fixed at start: the two from memory, then the local ones, then those of watched Services.
+/// All checks that exist, fixed at start: the two from memory, then the local ones, then those of watched
+/// Services.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     local: Vec<LocalCheck>,
@@ -177,7 +179,7 @@ struct ServiceCheck {
     service: ServiceName,
 }
 
-/// Where a check gets its answer.
+/// The source of a check's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The readiness rules over the watched Node.
@@ -196,7 +198,7 @@ impl Catalog {
         Self { local, services: Vec::new() }
     }
 
-    /// Adds the checks of watched Services; the index of each is its place in this list.
+    /// Adds the checks of watched Services. The index of each Service is its place in this list.
     #[must_use]
     pub fn with_services(mut self, services: Vec<ServiceName>) -> Self {
         let check = |service: ServiceName| ServiceCheck { name: format!("service:{service}"), service };
@@ -204,7 +206,8 @@ impl Catalog {
         self
     }
 
-    /// Says which local checks begin at the start, and which of the others may begin on demand; the rest never do.
+    /// Sets the local checks that begin at the start, and those that may begin on demand. The others never
+    /// run.
     #[must_use]
     pub fn beginning(mut self, at_start: &[CheckId], on_demand: &[CheckId]) -> Self {
         for (id, check) in self.local_ids().zip(&mut self.local) {
@@ -219,7 +222,8 @@ impl Catalog {
         self
     }
 
-    /// Returns true if the check runs because of a setting, whoever asks for it; those from memory always do.
+    /// Returns true if the check runs because of a setting, with or without a request. A check from memory
+    /// always does.
     pub fn is_configured(&self, id: CheckId) -> bool {
         self.local(id).is_none_or(|check| check.begins == Begins::AtStart)
     }
@@ -267,7 +271,7 @@ impl Catalog {
         self.ids().skip(MEMORY_CHECKS.len()).take(self.local.len())
     }
 
-    /// Where a check gets its answer.
+    /// Returns the source of a check's answer.
     pub fn source(&self, id: CheckId) -> Source {
         match id.0 {
             NODE_READY_ID => Source::NodeReady,

@@ -19,13 +19,13 @@ impl ConditionRule {
         &self.kind
     }
 
-    /// Returns the Node's condition, if it has this status. One that the Node lacks has none.
+    /// Returns the Node's condition if it has this status. A condition that the Node lacks has none.
     pub(crate) fn met_by<'a>(&self, facts: &'a NodeFacts) -> Option<&'a Condition> {
         facts.condition(&self.kind).filter(|condition| condition.status == self.status)
     }
 }
 
-/// The conditions that `custom_conditions` looks at, each with the status that it must not have.
+/// The conditions of `custom_conditions`, each with the status that it must not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionRules(Vec<ConditionRule>);
 
@@ -60,7 +60,7 @@ impl Default for ConditionRules {
     }
 }
 
-/// Why a word is no condition rule.
+/// The error for a word that is no condition rule.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "takes condition types, each with the status that fails: DiskPressure (means =True), MyAgentReady=False, X=Unknown"

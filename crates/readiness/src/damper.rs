@@ -13,13 +13,13 @@ pub struct Damper {
 }
 
 impl Damper {
-    /// `rise` passes in a row end a failure, `fall` failures in a row end a pass.
+    /// Creates a damper: `rise` passes in a row end a failure, `fall` failures in a row end a pass.
     pub fn new(rise: NonZeroU32, fall: NonZeroU32) -> Self {
         Self { rise, fall, settled: None, against: 0 }
     }
 
-    /// Takes the outcome of a run and gives the one to show. The first run is believed at once; while a check is
-    /// failing the newest reason is shown.
+    /// Takes the outcome of a run and returns the outcome to show. The first run counts at once. While a
+    /// check is failing, its newest reason is shown.
     pub fn observe(&mut self, outcome: Outcome) -> Outcome {
         let needed = match &self.settled {
             None => 1,

@@ -10,13 +10,14 @@ use std::str::FromStr;
 ///
 /// Source: <https://kubernetes.io/docs/reference/labels-annotations-taints/>.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// The reason of a Node that carries it.
+/// The reason of a Node with [`EXCLUDE_LABEL`].
 pub(crate) const EXCLUDED: &str = "ExcludedFromLoadBalancers";
 
 /// The longest value of a label or a taint.
 const MAX_VALUE: usize = 63;
 
-/// Taints set by the cluster autoscaler, by Karpenter, and by an operator on a node that was shut down (KEP-2268).
+/// Taints set by the cluster autoscaler, by Karpenter, and by an operator on a node that was shut down
+/// (KEP-2268).
 const DRAIN_TAINTS: [&str; 3] =
     ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"];
 
@@ -29,13 +30,13 @@ pub enum DrainSignal {
     Deleting,
     /// A taint.
     Taint(TaintSignal),
-    /// A label with this key, and with this value unless any will do.
+    /// A label with this key, and with this value; `None` accepts any value.
     Label(String, Option<String>),
     /// A condition with a certain status.
     Condition(ConditionRule),
 }
 
-/// A taint with this key, and with this value and effect unless any will do.
+/// A taint with this key, value and effect; `None` accepts any value or effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaintSignal {
     key: String,
@@ -43,14 +44,14 @@ pub struct TaintSignal {
     effect: Option<String>,
 }
 
-/// What a taint does to pods. Anything else is a mistake, by which a node would never drain.
+/// The effects that Kubernetes defines. With any other effect in the setting a node would never drain.
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The condition by which a node is ready or not, which beats every drain.
+/// The condition that makes a node ready or not, which takes precedence over every drain signal.
 const READY: &str = "Ready";
 
 impl DrainSignal {
-    /// Returns the reason given while `facts` carry this signal.
+    /// Returns the reason of this signal if `facts` carry it.
     fn reason(&self, facts: &NodeFacts) -> Option<Reason> {
         match self {
             Self::Unschedulable => facts.unschedulable.then(|| Reason::new("Unschedulable")),
@@ -81,7 +82,7 @@ impl TaintSignal {
     }
 }
 
-/// Why a word is no drain signal.
+/// The error for a word that is no drain signal.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "takes unschedulable, deleting, taint:<key>[=<value>][:<effect>], label:<key>[=<value>], \
@@ -107,7 +108,7 @@ impl FromStr for DrainSignal {
     }
 }
 
-/// As kubectl writes it: `key=value:effect`, of which the key alone is needed.
+/// Parses `key=value:effect`, the notation of kubectl. Only the key is required.
 impl FromStr for TaintSignal {
     type Err = BadDrainSignal;
 
@@ -122,7 +123,7 @@ impl FromStr for TaintSignal {
     }
 }
 
-/// `key` or `key=value`. Labels and taints may have an empty value, which is not the same as any.
+/// Parses `key` or `key=value`. An empty value is a value of its own, not "any".
 fn key_and_value(text: &str) -> Result<(String, Option<String>), BadDrainSignal> {
     let (key, value) = match text.split_once('=') {
         Some((key, value)) => (key, Some(value)),
@@ -132,12 +133,12 @@ fn key_and_value(text: &str) -> Result<(String, Option<String>), BadDrainSignal>
     if sound { Ok((key.to_owned(), value.map(str::to_owned))) } else { Err(BadDrainSignal) }
 }
 
-/// Returns true if Kubernetes could accept this value.
+/// Returns true if this is a valid value of a label or a taint.
 fn is_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= MAX_VALUE && !value.contains('/') && is_qualified_name(value))
 }
 
-/// Returns true if Kubernetes could accept this key: a typing mistake here would silently never drain.
+/// Returns true if this is a valid key. A typing mistake in the setting would silently never drain.
 fn is_qualified_name(key: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
     let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -166,7 +167,7 @@ impl fmt::Display for DrainSignal {
     }
 }
 
-/// The signals that drain, in the order in which their reasons are given.
+/// The drain signals. If a Node carries several, the first one gives the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainSignals(Vec<DrainSignal>);
 
@@ -176,8 +177,8 @@ impl DrainSignals {
         self.0.iter().find_map(|signal| signal.reason(facts))
     }
 
-    /// Returns the facts as they are told to everybody who asks: of values and effects those that a signal
-    /// depends on, and the keys of all others. The agent after this one decides by them as this one does.
+    /// Returns the facts as `/status.json` shows them: the keys of all labels and taints, and the values and
+    /// effects that a signal depends on. The next agent reaches the same verdict with them.
     pub fn told(&self, facts: &NodeFacts) -> NodeFacts {
         let mut told = facts.clone();
         for (key, value) in &mut told.labels {

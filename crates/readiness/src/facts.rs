@@ -1,11 +1,11 @@
-//! The facts of the Node, as plain data: no crate below kube-follow uses Kubernetes' types.
+//! The facts of the Node, as plain data. No crate below kube-follow uses Kubernetes' types.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-/// What is known of the Node object.
+/// The Node object as far as the agent knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Node {
     /// Never seen: the first list has not succeeded yet.
@@ -18,7 +18,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Whether the Node exists, if that is known.
+    /// Returns true if the Node exists, false if it does not; `None` if that is not known.
     pub fn exists(&self) -> Option<bool> {
         match self {
             Self::Unknown => None,
@@ -36,48 +36,48 @@ impl Node {
     }
 }
 
-/// The part of a Node that readiness depends on. What has another form is told from it by
-/// [`FACTS_FORMAT`](crate::memory::FACTS_FORMAT).
+/// The part of a Node that readiness depends on. [`FACTS_FORMAT`](crate::memory::FACTS_FORMAT) is the version
+/// of its JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
-    /// `metadata.uid`, which tells it from another Node of this name. It is not handed on to the next agent: a Node that was
-    /// recreated in between has another one.
+    /// `metadata.uid`, which differs for another Node of the same name. It is not handed on to the next
+    /// agent, because a Node that was recreated in between has another one.
     #[serde(skip)]
     pub uid: Option<String>,
     /// `status.conditions`.
     pub conditions: Vec<Condition>,
-    /// `spec.unschedulable`: what `kubectl cordon` sets.
+    /// `spec.unschedulable`, set by `kubectl cordon`.
     pub unschedulable: bool,
-    /// Whether `metadata.deletionTimestamp` is set.
+    /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// `spec.taints`.
     pub taints: BTreeSet<Taint>,
     /// `metadata.labels`, each written as `key` or `key=value`.
     #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
     pub labels: BTreeMap<String, String>,
-    /// The families of its `InternalIP`s.
+    /// The address families of its `InternalIP`s.
     pub address_families: AddressFamilies,
-    /// The taint `node.kubernetes.io/unreachable:NoExecute`, if it has it.
+    /// The taint `node.kubernetes.io/unreachable:NoExecute`, if the Node has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<UnreachableTaint>,
 }
 
-/// The taint by which the node controller has the pods of a single silent node evicted.
+/// The taint with which the node controller evicts the pods of a single silent node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreachableTaint {
-    /// Its `timeAdded`, in milliseconds since 1970; `None` if it says none.
+    /// `timeAdded`, in milliseconds since 1970; `None` if the taint has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub added_unix_ms: Option<u64>,
 }
 
 impl UnreachableTaint {
-    /// Its key.
+    /// The key of the taint.
     pub const KEY: &str = "node.kubernetes.io/unreachable";
-    /// Its effect.
+    /// The effect of the taint.
     pub const EFFECT: &str = "NoExecute";
 }
 
-/// One taint, written as kubectl does: `key=value:effect`, where the last two may be lacking.
+/// One taint, in the notation of kubectl: `key=value:effect`, where value and effect may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Taint {
@@ -121,7 +121,7 @@ fn labels_of_text<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String,
     Ok(labels.into_iter().map(label).collect())
 }
 
-/// Families of addresses; none of them means that nothing is known.
+/// A set of address families. The empty set means that they are not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressFamilies {
     /// `IPv4`
@@ -141,12 +141,12 @@ impl Node {
 }
 
 impl AddressFamilies {
-    /// Returns true if there is none.
+    /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self == Self::default()
     }
 
-    /// Returns true if the family of this address is among them.
+    /// Returns true if the set contains the family of this address.
     pub fn contains(self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(_) => self.ipv4,
@@ -195,7 +195,7 @@ pub enum ConditionStatus {
 }
 
 impl ConditionStatus {
-    /// Reads the API's word; anything that it does not define counts as `Unknown`.
+    /// Parses the API's word; anything that the API does not define counts as `Unknown`.
     pub fn from_api(word: &str) -> Self {
         match word {
             "True" => Self::True,

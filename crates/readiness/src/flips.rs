@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How many flips are remembered.
+/// The number of flips that are kept.
 pub const REMEMBERED: usize = 50;
 
 /// A change of verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flip {
-    /// When, in milliseconds since the epoch by the wall clock.
+    /// The time of the flip, in milliseconds since the epoch by the wall clock.
     pub at_unix_ms: u64,
     /// The verdict before.
     pub from: Verdict,
     /// The verdict after.
     pub to: Verdict,
-    /// Why: the reason of the check that decides, `CacheStale` for failing open, `Recovered` for a pass.
+    /// The reason of the check that decides, `CacheStale` for failing open, `Recovered` for a pass.
     pub reason: Reason,
 }
 
 /// The reason of a flip to ready.
 pub const RECOVERED: &str = "Recovered";
 
-/// The verdict now, and how it came about.
+/// The current verdict and the flips that led to it.
 #[derive(Clone, Debug, Default)]
 pub struct Flips {
     last: Option<Verdict>,
@@ -33,7 +33,8 @@ pub struct Flips {
 }
 
 impl Flips {
-    /// Takes the verdict of a new state; gives the flip if it is one. The very first verdict flips nothing.
+    /// Takes the verdict of a new state and returns the flip if the verdict changed. The very first verdict
+    /// is no flip.
     pub fn observe(&mut self, to: Verdict, reason: Reason, wall: SystemTime) -> Option<Flip> {
         let from = self.last.replace(to)?;
         if from == to {

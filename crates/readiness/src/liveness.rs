@@ -1,4 +1,4 @@
-//! Signs of life of the loops that must never hang; `/livez` reads them.
+//! Liveness reports of the loops that must never hang; `/livez` reads them.
 
 use crate::moment::{AtomicMoment, Moment};
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 /// A loop silent for longer than this is stuck. Every loop reports at least every [`REPORT_EVERY`].
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 
-/// How often a loop must report at the least: often enough for two late reports in a row, rarely enough to let the node
-/// sleep.
+/// The longest time between two reports of a loop. It allows for two late reports in a row, and is long
+/// enough to let the node sleep.
 pub const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// When each loop last said that it is alive.
+/// The time of the last report of each loop.
 #[derive(Debug)]
 pub struct Liveness {
     started: Moment,
@@ -22,29 +22,29 @@ pub struct Liveness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the {what} has been stuck for {} s", silent.as_secs())]
 pub struct Stuck {
-    /// Which loop.
+    /// The name of the loop.
     pub what: &'static str,
-    /// For how long.
+    /// The time since its last report.
     pub silent: Duration,
 }
 
 impl Liveness {
-    /// Starts counting: a loop that never reports is stuck too.
+    /// Starts the count at `started`, so that a loop that never reports counts as stuck, too.
     pub fn new(started: Moment) -> Self {
         Self { started, watch: AtomicMoment::default(), timers: AtomicMoment::default() }
     }
 
-    /// The task that drives the watch says that it is alive.
+    /// Records a report of the task that drives the watch.
     pub fn report_watch(&self, now: Moment) {
         self.watch.advance(now);
     }
 
-    /// The timers of the background thread say that they run.
+    /// Records a report of the timers of the background thread.
     pub fn report_timers(&self, now: Moment) {
         self.timers.advance(now);
     }
 
-    /// Whether all of them report.
+    /// Returns an error if a loop has stopped reporting.
     pub fn check(&self, now: Moment) -> Result<(), Stuck> {
         for (what, reported) in [("watch task", &self.watch), ("timer task", &self.timers)] {
             let silent = now.since(reported.get().unwrap_or(self.started));

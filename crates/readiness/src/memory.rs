@@ -7,17 +7,18 @@ use crate::service::{ServiceFacts, ServiceName};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The form of what is handed on. It changes whenever another agent could misread it.
+/// The format of the facts that are handed on. It changes whenever another agent could misread them.
 pub const FACTS_FORMAT: u32 = 1;
 
-/// A clock may have been corrected by so much in between. What is dated further ahead was written by a wrong clock, or is
-/// read by one.
+/// The largest correction of a clock that is accepted. A date further ahead means that the writer or the
+/// reader has a wrong clock.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_mins(5);
 
-/// What an agent knows of its node, each field as in `/status.json`.
+/// The facts that an agent knows of its node, each field as in `/status.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// When it was written, for ages to count from; whoever answers says what is now.
+    /// The time of writing, to which the ages refer. An answer over HTTP has none: its ages refer to the
+    /// present.
     #[serde(skip_serializing_if = "Option::is_none")]
     written_at_unix_ms: Option<u64>,
     node: Option<String>,
@@ -36,7 +37,7 @@ pub struct Memory {
 struct CacheAge {
     #[serde(skip_serializing_if = "Option::is_none")]
     age_ms: Option<u64>,
-    /// Whether the agent trusted its cache no more; only one that runs says so.
+    /// True if the agent no longer trusted its cache. Only a running agent writes this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stale: Option<bool>,
 }
@@ -46,48 +47,49 @@ struct CacheAge {
 pub struct ServiceStatus {
     /// `<namespace>/<name>`.
     pub service: String,
-    /// How many endpoints on this node are ready.
+    /// The number of ready endpoints on this node.
     pub local_endpoints: usize,
 }
 
-/// What was last known of a node, for a board that knows nothing.
+/// The last known facts of a node, for a board without facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastFacts {
-    /// The Node, which is not unknown.
+    /// The Node, which is never [`Node::Unknown`].
     pub node: Node,
-    /// How long ago that was proved.
+    /// The time since these facts were proved.
     pub age: Duration,
     /// The Services that were watched.
     pub services: Vec<(ServiceName, ServiceFacts)>,
 }
 
-/// Why something is not to be taken over.
+/// The error for facts that can't be taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// No JSON, or other JSON. The words of the parser could be as long as what it has read.
+    /// No JSON, or other JSON. The parser's message is left out: it could be as long as the text that it
+    /// read.
     #[error("it is not what an agent writes (line {line}, column {column})")]
     Foreign {
-        /// Where that was noticed.
+        /// The line of the error.
         line: usize,
-        /// And in which column.
+        /// The column of the error.
         column: usize,
     },
-    /// Of an agent before the first format.
+    /// Written by an agent from before the first format.
     #[error("it is of an older version, whose facts are in another form")]
     Older,
-    /// Of another version.
+    /// Written by an agent with another format.
     #[error("its facts are in form {0}, and this version reads form {FACTS_FORMAT}")]
     OtherFormat(u32),
-    /// Of another machine.
+    /// Written by the agent of another node.
     #[error("it is about the node {0:?}")]
     OtherNode(String),
-    /// A clock is wrong.
+    /// Written in the future: one of the clocks is wrong.
     #[error("it was written {} in the future", Age(.0.as_millis()))]
     FromTheFuture(Duration),
 }
 
 impl Memory {
-    /// What is known of a node, and how long ago that was proved.
+    /// Creates a memory of a node's facts, with the time since they were proved.
     pub(crate) fn new(
         name: Option<&str>,
         node: &Node,
@@ -105,23 +107,23 @@ impl Memory {
         }
     }
 
-    /// The same with the date of today.
+    /// Returns a copy that is dated `wall`.
     #[must_use]
     pub fn written_at(self, wall: SystemTime) -> Self {
         Self { written_at_unix_ms: Some(millis(since_epoch(wall))), ..self }
     }
 
-    /// Returns true if there is anything to remember.
+    /// Returns true if there are facts to hand on.
     pub fn knows_something(&self) -> bool {
         self.node_exists.is_some() && self.cache.age_ms.is_some()
     }
 
-    /// Returns true if an agent said this that knows the truth.
+    /// Returns true if the agent that wrote this had a fresh cache.
     pub fn is_fresh(&self) -> bool {
         self.cache.stale == Some(false) && self.knows_something()
     }
 
-    /// Returns true if it is about the node of this name.
+    /// Returns true if the facts are of the node with this name.
     pub fn is_about(&self, node: &str) -> bool {
         self.node.as_deref() == Some(node)
     }
@@ -136,12 +138,12 @@ impl Memory {
         undated(self) == undated(other)
     }
 
-    /// When its facts were last proved, by the clock that dated it.
+    /// Returns the time at which the facts were last proved, by the clock that dated them.
     pub fn proved_at_unix_ms(&self) -> Option<u64> {
         Some(self.written_at_unix_ms?.saturating_sub(self.cache.age_ms?))
     }
 
-    /// Reads one.
+    /// Parses the JSON of a status or a file.
     pub fn parse(json: &[u8]) -> Result<Self, Unusable> {
         #[derive(Deserialize)]
         struct Form {
@@ -156,7 +158,7 @@ impl Memory {
         }
     }
 
-    /// What it says of this node; `None` if it knows nothing of it.
+    /// Returns the facts of this node; `None` if there are none.
     pub fn last_facts(self, node: &str, wall: SystemTime) -> Result<Option<LastFacts>, Unusable> {
         if let Some(other) = self.node.filter(|name| name != node) {
             return Err(Unusable::OtherNode(clean(other)));
@@ -184,7 +186,7 @@ fn elapsed(unix_ms: u64, wall: SystemTime) -> Result<Duration, Unusable> {
     }
 }
 
-/// A clock before 1970 stands at its beginning.
+/// Returns the time since 1970; zero for a clock before that.
 fn since_epoch(wall: SystemTime) -> Duration {
     wall.duration_since(UNIX_EPOCH).unwrap_or_default()
 }

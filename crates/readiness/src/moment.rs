@@ -13,17 +13,17 @@ impl Moment {
         Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The same as a number that can be kept in an atomic.
+    /// Returns the moment as a number of nanoseconds that fits into an atomic.
     pub fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Returns the moment of such a number.
+    /// Returns the moment of a number from [`Moment::as_nanos`].
     pub fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// How long `earlier` lies before this moment; zero if it does not.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -40,8 +40,8 @@ impl Moment {
     }
 }
 
-/// A moment that one thread writes and others read without a lock; it starts as "never" and only moves forward. Whoever
-/// reads it sees all that was written before it.
+/// A moment that one thread writes and others read without a lock. It starts as "never" and only moves
+/// forward. A reader of the moment also sees all earlier writes of the writer.
 #[derive(Debug, Default)]
 pub struct AtomicMoment(AtomicU64);
 
@@ -61,7 +61,7 @@ impl AtomicMoment {
     }
 }
 
-/// Turns instants into moments. It reads no clock: the caller brings the instant.
+/// Converts instants to moments. It reads no clock: the caller passes the instant.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeline {
     origin: Instant,

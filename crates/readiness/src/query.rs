@@ -8,25 +8,26 @@ pub const MAX_QUERY: usize = 2048;
 /// The most checks that one request may name.
 pub const MAX_NAMES: usize = 32;
 
-/// What a request asks for.
+/// The parsed query of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// The checks named, without repetition, in the order of their first mention; empty means the default checks.
+    /// The checks named, without repetition, in the order of their first mention; empty means the default
+    /// checks.
     pub checks: Vec<CheckRef>,
     /// The status with which a draining node answers; `None` for callers that know only ready and not ready.
     pub drain: Option<u16>,
 }
 
-/// A check as named in a request.
+/// A check that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckRef {
-    /// One that exists.
+    /// A check that exists.
     Known(CheckId),
-    /// One that does not.
+    /// A name without a check.
     Unknown(String),
 }
 
-/// Why a query was refused; the answer is a 400.
+/// The error for a query that is refused; the answer is a 400.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadQuery {
     /// More than [`MAX_QUERY`] bytes.
@@ -41,7 +42,7 @@ pub enum BadQuery {
 }
 
 impl Query {
-    /// Reads the part of the request target behind `?`. Parameters that are not ours are ignored.
+    /// Parses the part of the request target behind `?`. Unknown parameters are ignored.
     pub fn parse(raw: &str, catalog: &Catalog) -> Result<Self, BadQuery> {
         if raw.len() > MAX_QUERY {
             return Err(BadQuery::TooLong);

@@ -4,20 +4,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-/// The longest reason that is kept, in bytes. Each rendered answer and each remembered flip holds reasons, and they hold
-/// text from the outside: the API's, a program's, a container runtime's.
+/// The maximum length of a reason, in bytes. Each rendered answer and each remembered flip holds reasons.
+/// Their text comes from outside: from the API, a program, a container runtime.
 pub const MAX_REASON: usize = 256;
 
-/// The sign that something was cut.
+/// The mark of a text that was cut.
 const CUT: char = '…';
 
-/// Why a check does not pass: a code of one word as Kubernetes' conditions have it, names that are among few, and a detail
-/// for people. Its text is one line, no longer than [`MAX_REASON`] and the sign that something was cut; but what
-/// [`Reason::unknown_check`] says is as long as the query, and nobody keeps it.
+/// The reason why a check does not pass: a code of one word as in Kubernetes' conditions, names from a small
+/// set, and a detail for people. Its text is one line, no longer than [`MAX_REASON`] plus the mark of a cut.
+/// Only the text of [`Reason::unknown_check`] is as long as the query; the agent does not keep it.
 ///
 /// ```
 /// # use nodegate_readiness::Reason;
-/// let reason = Reason::new("NetworkReady").name("NetworkPluginNotReady").detail("cni plugin not initialized");
+/// let reason = Reason::new("NetworkReady")
+///     .name("NetworkPluginNotReady")
+///     .detail("cni plugin not initialized");
 /// assert_eq!(reason.as_str(), "NetworkReady: NetworkPluginNotReady: cni plugin not initialized");
 /// assert_eq!(reason.code(), "NetworkReady");
 /// assert_eq!(reason.label(), "NetworkReady: NetworkPluginNotReady");
@@ -25,27 +27,27 @@ const CUT: char = '…';
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reason {
     text: String,
-    /// How much of the text is the code.
+    /// The length of the code in the text.
     code: usize,
-    /// How much of it is the code with its names.
+    /// The length of the code with its names.
     named: usize,
-    /// Whether an amount follows them.
+    /// True if an amount follows them.
     counts: bool,
 }
 
 impl Reason {
-    /// Returns a code that speaks for itself.
+    /// Returns a reason of a code alone.
     pub fn new(code: impl Into<String>) -> Self {
         let text = clean(code.into());
         Self { code: text.len(), named: text.len(), counts: false, text }
     }
 
-    /// `Unknown check: <name>`: who asked gets the words back as they came.
+    /// Returns `Unknown check: <name>`, with the name exactly as in the request.
     pub fn unknown_check(name: &str) -> Self {
         Self::about_name("Unknown check", name)
     }
 
-    /// `Not enabled: <name>`: there is such a check, and no request may begin it.
+    /// Returns `Not enabled: <name>`: the check exists, but no request may start it.
     pub fn not_enabled(name: &str) -> Self {
         Self::about_name("Not enabled", name)
     }
@@ -54,33 +56,33 @@ impl Reason {
         Self { text: format!("{code}: {name}"), code: code.len(), named: code.len(), counts: false }
     }
 
-    /// `<code>:<key>`, the key of a taint or a label.
+    /// Returns `<code>:<key>`, with the key of a taint or a label.
     #[must_use]
     pub fn key(self, key: &str) -> Self {
         self.named(":", key)
     }
 
-    /// `<code> <status>`, a status that is one of few.
+    /// Returns `<code> <status>`, with a status from a small set.
     #[must_use]
     pub fn status(self, status: impl Display) -> Self {
         self.named(" ", status)
     }
 
-    /// `<code>: <name>`, somebody else's name for what is wrong. One that is no word or begins with a number is a detail:
-    /// it may be another one each time.
+    /// Returns `<code>: <name>`, with another program's name for the fault. A name with a space or a leading
+    /// digit becomes a detail, because it may differ each time.
     #[must_use]
     pub fn name(self, name: &str) -> Self {
         if is_name(name) { self.named(": ", name) } else { self.detail(name) }
     }
 
-    /// `<code>: <detail>`, anything that helps a person.
+    /// Returns `<code>: <detail>`, with anything that helps a person.
     #[must_use]
     pub fn detail(mut self, detail: impl Display) -> Self {
         self.push(": ", detail);
         self
     }
 
-    /// `<code> <word> <amount>`, such as `Timeout after 5s`.
+    /// Returns `<code> <word> <amount>`, such as `Timeout after 5s`.
     #[must_use]
     pub fn counting(self, word: &str, amount: impl Display) -> Self {
         let mut reason = self.named(" ", word);
@@ -89,7 +91,7 @@ impl Reason {
         reason
     }
 
-    /// One more reason, after this one. The code of the first stands for all.
+    /// Appends another reason. The code of the first stands for all.
     #[must_use]
     pub fn and(mut self, separator: &str, other: &Self) -> Self {
         self.push(separator, other);
@@ -98,14 +100,14 @@ impl Reason {
         self
     }
 
-    /// Several reasons in one; `None` if there are none.
+    /// Joins several reasons; `None` if there are none.
     pub fn join(reasons: impl IntoIterator<Item = Self>, separator: &str) -> Option<Self> {
         reasons.into_iter().reduce(|all, next| all.and(separator, &next))
     }
 
-    /// Returns the reason in a text of another process, where its structure is lost: the words of the API, or
-    /// of another agent. Parts end with a colon; those of one word are names, and the first one that is a
-    /// text is a detail with all that follows. A text that counts ends its names before its first number.
+    /// Parses a text of another process, such as the API or another agent, which has lost the structure of
+    /// the reason. Parts end with a colon. Parts of one word are names; the first longer part is a detail,
+    /// with all that follows. In a text with a number, the names end before it.
     pub fn parse(text: impl Into<String>) -> Self {
         let text = clean(text.into());
         let head = text.split(": ").next().unwrap_or_default();
@@ -117,30 +119,30 @@ impl Reason {
         Self { code, named, counts: counted.is_some(), text }
     }
 
-    /// What kind of reason it is.
+    /// Returns the code.
     pub fn code(&self) -> &str {
         self.text.get(..self.code).unwrap_or_default()
     }
 
-    /// Returns the names after the code, without what joins them to it.
+    /// Returns the names after the code, without the separator.
     pub(crate) fn names(&self) -> &str {
         let names = self.text.get(self.code..self.named).unwrap_or_default();
         names.trim_start_matches([':', ' '])
     }
 
-    /// What metrics count it by: the code and its names, without amounts, addresses and whatever else may be another one
-    /// each time.
+    /// Returns the label for metrics: the code and its names, without amounts, addresses and whatever else
+    /// may differ each time.
     pub fn label(&self) -> Cow<'_, str> {
         let names = self.text.get(..self.named).unwrap_or_default();
         if self.counts { Cow::Owned(format!("{names} …")) } else { Cow::Borrowed(names) }
     }
 
-    /// Returns all of it, for people.
+    /// Returns the whole text, for people.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// A name counts as one for as long as nothing but names came before it.
+    /// Appends a name. It counts as one only if nothing but names came before it.
     fn named(mut self, joined: &str, name: impl Display) -> Self {
         let all_names = self.named == self.text.len() && !self.counts;
         self.push(joined, name);
@@ -181,7 +183,7 @@ impl<'de> Deserialize<'de> for Reason {
     }
 }
 
-/// Makes text fit to be a reason: one line, and no longer than [`MAX_REASON`] (and the sign that something was cut).
+/// Makes a text fit for a reason: one line, no longer than [`MAX_REASON`] plus the mark of a cut.
 #[must_use]
 pub fn clean(mut text: String) -> String {
     if text.len() > MAX_REASON {
@@ -198,7 +200,7 @@ fn is_name(text: &str) -> bool {
     !text.contains(' ') && !begins_with_digit(text)
 }
 
-/// Returns the space before the first number of a text.
+/// Returns the position of the space before the first number of a text.
 fn amount(text: &str) -> Option<usize> {
     let spaces = text.match_indices(' ').map(|(space, _)| space);
     spaces.into_iter().find(|space| text.get(space + 1..).is_some_and(begins_with_digit))
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Those of README.md and docs/checks.md.
+    /// The reasons in README.md and docs/checks.md.
     #[test]
     fn names_are_labels() {
         for text in [
@@ -287,7 +289,7 @@ mod tests {
         }
     }
 
-    /// A text says the same as what it was made from.
+    /// A text parses to the reason that produced it.
     #[test]
     fn made_and_read() {
         let gone = Reason::new("Timeout").counting("after", "3s 750ms");

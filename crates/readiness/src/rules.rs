@@ -155,9 +155,9 @@ impl Policy {
         }
     }
 
-    /// How many endpoints are told to a balancer that weighs nodes by them. kube-proxy goes on with what it
-    /// knew last when it loses the API server, and so does the traffic; a Service of which nothing was ever
-    /// known gets the benefit of the doubt.
+    /// Returns the number of endpoints for a balancer that weighs nodes by them. When kube-proxy loses the
+    /// API server, it keeps forwarding to the last known endpoints, so stale facts count. A Service that was
+    /// never seen counts as one endpoint.
     pub fn local_endpoints(&self, facts: Option<&ServiceFacts>, stale: bool) -> usize {
         match (stale, self.on_stale) {
             (true, OnStale::NotReady) => 0,
@@ -165,7 +165,8 @@ impl Policy {
         }
     }
 
-    /// `NotReady` beats `Draining`, which beats `Ready`.
+    /// Returns the outcome of fresh facts. `NotReady` takes precedence over `Draining`, and that over
+    /// `Ready`.
     fn fresh(&self, facts: &NodeFacts) -> Outcome {
         let Some(ready) = facts.condition("Ready") else {
             return Outcome::fail("ReadyConditionMissing");
@@ -177,7 +178,8 @@ impl Policy {
         }
     }
 
-    /// The `node_ready` check of a Node whose kubelet is alive, whatever its Ready condition says.
+    /// Returns the outcome of `node_ready` for a Node whose kubelet is alive, whatever its Ready condition
+    /// says.
     pub fn alive(&self, facts: &NodeFacts) -> Outcome {
         self.draining(facts).unwrap_or(Outcome::Pass)
     }

@@ -1,4 +1,4 @@
-//! A status in sentences for a person, shared by the status page and `nodegate status`.
+//! A status in sentences for people, shared by the status page and `nodegate status`.
 
 use crate::age::Age;
 use crate::board::LastKnown;
@@ -8,7 +8,7 @@ use crate::rules::CACHE_STALE;
 use crate::status::Status;
 use std::fmt;
 
-/// What Kubernetes' words mean. Reasons that are not here, such as those of checks, speak for themselves.
+/// The meanings of Kubernetes' words. Other reasons, such as those of checks, explain themselves.
 const MEANINGS: [(&str, &str); 11] = [
     ("Unschedulable", "cordoned"),
     ("Deleting", "the Node object is being deleted"),
@@ -23,11 +23,11 @@ const MEANINGS: [(&str, &str); 11] = [
     (CACHE_STALE, "the API server is not heard"),
 ];
 
-/// What `unconfirmed` means.
+/// The meaning of `unconfirmed`.
 pub const UNCONFIRMED: &str =
     "the control plane does not hear the kubelet (Ready=Unknown), but the kubelet on this node answers";
 
-/// What a reason means.
+/// Returns the meaning of a reason.
 fn meaning(reason: &Reason) -> Option<String> {
     let known = MEANINGS.iter().find(|(known, _)| *known == reason.as_str());
     known.map(|(_, meaning)| (*meaning).to_owned()).or_else(|| match (reason.code(), reason.names()) {
@@ -44,7 +44,7 @@ pub fn explained(reason: &Reason) -> String {
 }
 
 impl fmt::Display for LastKnown {
-    /// `Draining: cordoned (Unschedulable)`
+    /// Writes the verdict with its reason, e.g. `Draining: cordoned (Unschedulable)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.verdict.title())?;
         self.reason.iter().try_for_each(|reason| write!(f, ": {}", explained(reason)))
@@ -52,7 +52,7 @@ impl fmt::Display for LastKnown {
 }
 
 impl Status {
-    /// Why the verdict is what it is.
+    /// Returns the reason of the verdict.
     pub fn why(&self) -> String {
         let (verdict, reason) = match (self.verdict, &self.reason) {
             (None, _) => return self.error.as_deref().unwrap_or("no verdict").to_owned(),
@@ -69,8 +69,8 @@ impl Status {
         }
     }
 
-    /// Why the verdict is no more than a guess, and what was known before; `None` while the cache can be trusted and the
-    /// control plane hears the kubelet.
+    /// Explains why the verdict is only a guess, and what was known before; `None` while the cache can be
+    /// trusted and the control plane hears the kubelet.
     pub fn doubt(&self) -> Option<String> {
         if self.unconfirmed {
             let leaves = self.leaves_in_ms.map(|left| format!("; the node leaves the pool in {}", Age(left)));

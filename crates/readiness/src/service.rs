@@ -1,4 +1,4 @@
-//! Watched Services: how many of their endpoints are ready on this node, counted as kube-proxy counts them for
+//! Watched Services: the number of their ready endpoints on this node, counted as kube-proxy counts them for
 //! healthCheckNodePort.
 
 use crate::moment::Moment;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The reason given while no endpoint on this node is ready.
+/// The reason while no endpoint on this node is ready.
 pub const NO_LOCAL_ENDPOINTS: &str = "NoLocalEndpoints";
 
 /// A Service's namespace and name.
@@ -18,44 +18,44 @@ pub struct ServiceName {
     name: String,
 }
 
-/// Why a text names no Service.
+/// The error for a text that names no Service.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("takes namespace/name, e.g. ingress/router")]
 pub struct BadServiceName;
 
-/// What is known of a watched Service.
+/// The facts of a watched Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFacts {
-    /// How many endpoints on this node are ready.
+    /// The number of ready endpoints on this node.
     pub local_endpoints: usize,
 }
 
-/// A watched Service: what is known of it, and whether that is still followed. Its freshness is the Node's: one client watches
-/// both, and what proves that its API server is in touch with etcd proves it for both.
+/// A watched Service: its facts, and the state of its watch. Its freshness is that of the Node: one client
+/// watches both, and proof that its API server is in touch with etcd holds for both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WatchedService {
-    /// What is known; `None` before the first list.
+    /// The facts; `None` before the first list.
     pub facts: Option<ServiceFacts>,
-    /// Its own watch.
+    /// The state of its own watch.
     pub watch: ServiceWatch,
 }
 
 /// The state of a Service's own watch, which may be lost alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceWatch {
-    /// Nothing was listed yet; the facts may be an earlier agent's.
+    /// The first list is missing; the facts may be an earlier agent's.
     #[default]
     NotYet,
-    /// Changes arrive: what proves the Node proves it.
+    /// Changes arrive: proof for the Node is proof for the Service.
     Open,
-    /// What proves the Node does not prove it: it was last proved then.
+    /// Proof for the Node is no proof for the Service, which was last proved at this time.
     Lost(Moment),
 }
 
 /// One `EndpointSlice`, as far as the count depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointSlice {
-    /// Whether it has a port by which its endpoints can be reached at all.
+    /// True if it has a port; without one its endpoints can't be reached.
     pub has_port: bool,
     /// Its endpoints.
     pub endpoints: Vec<Endpoint>,
@@ -64,12 +64,12 @@ pub struct EndpointSlice {
 /// One endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its first address; the others mean the same endpoint.
+    /// Its first address; further addresses belong to the same endpoint.
     pub address: IpAddr,
-    /// The node that it is on, if it is on one.
+    /// The name of its node, if it has one.
     pub node: Option<String>,
-    /// `conditions.ready`. Serving and terminating don't count: traffic may still go to an endpoint that is terminating,
-    /// but a balancer must not choose the node for it.
+    /// `conditions.ready`. Serving and terminating don't count: traffic may still go to a terminating
+    /// endpoint, but a balancer must not choose the node for it.
     pub ready: bool,
 }
 
@@ -106,8 +106,8 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// Returns true if this is a DNS label (RFC 1123). Anything else would change the meaning of a path or of the
-/// label selector.
+/// Returns true if this is a DNS label (RFC 1123). Any other text would change the meaning of a path or of
+/// the label selector.
 fn is_label(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&text.len())
@@ -128,7 +128,7 @@ impl WatchedService {
         }
     }
 
-    /// Returns when its own watch makes the facts stale, if that is to come.
+    /// Returns the time at which its own watch will make the facts stale, if it will.
     pub fn fresh_until(&self, stale_after: Duration) -> Option<Moment> {
         match self.watch {
             ServiceWatch::NotYet | ServiceWatch::Open => None,
@@ -142,9 +142,10 @@ impl WatchedService {
 impl ServiceFacts {
     /// Counts the endpoints of all slices that are ready on `node`.
     ///
-    /// As kube-proxy does (`pkg/proxy/endpoints.go`, `LocalReadyEndpoints`): an address counts once, however many ports
-    /// and slices name it. kube-proxy counts for each address family by itself; here the larger count stands for both,
-    /// so that a dual-stack endpoint, which has a slice in each, is one endpoint.
+    /// It counts as kube-proxy does (`pkg/proxy/endpoints.go`, `LocalReadyEndpoints`): an address counts
+    /// once, however many ports and slices name it. kube-proxy counts for each address family by itself; here
+    /// the larger count stands for both, so that a dual-stack endpoint, which has a slice in each, is one
+    /// endpoint.
     pub fn count<'a>(slices: impl IntoIterator<Item = &'a EndpointSlice>, node: &str) -> Self {
         let reachable = slices.into_iter().filter(|slice| slice.has_port);
         let local = reachable.flat_map(|slice| &slice.endpoints).filter(|endpoint| endpoint.is_on(node));
@@ -157,7 +158,7 @@ impl ServiceFacts {
 }
 
 impl Endpoint {
-    /// Returns true if it is on this node; one that names no node is on none.
+    /// Returns true if it is on this node. An endpoint without a node name is on none.
     pub fn is_on(&self, node: &str) -> bool {
         self.node.as_deref().is_some_and(|on| on == node)
     }
@@ -228,7 +229,7 @@ mod tests {
         assert!(format!("a/{}", "b".repeat(64)).parse::<ServiceName>().is_err());
     }
 
-    /// Few addresses, so that they collide.
+    /// Returns endpoints with few addresses, so that they collide.
     fn any_endpoint() -> impl Strategy<Value = Endpoint> {
         let address = prop_oneof![
             (0u8..6).prop_map(|n| IpAddr::from([10, 0, 0, n])),
@@ -245,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// How endpoints are spread over slices, in which order, and how often they are said, makes no difference.
+        /// The distribution of endpoints over slices, their order and their repetition make no difference.
         #[test]
         fn only_the_set_of_endpoints_matters(mut slices in any_slices(), by in 0usize..6) {
             let before = count(&slices);
@@ -260,7 +261,7 @@ mod tests {
             prop_assert_eq!(count(&[merged]), before);
         }
 
-        /// Some family has that many ready addresses here, and none has more.
+        /// One family has that many ready addresses here, and none has more.
         #[test]
         fn the_count_is_that_of_the_larger_family(slices in any_slices()) {
             let of_family = |v4: bool| {

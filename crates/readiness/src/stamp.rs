@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The last second that has four digits for its year.
+/// The last second whose year has four digits.
 const END_OF_9999: u64 = 253_402_300_799;
 
-/// Milliseconds since the epoch, shown to the second: `2026-05-04T10:55:03Z`, or with `{:#}` as people write it,
-/// `2026-05-04 10:55:03`.
+/// A time in milliseconds since the epoch, printed to the second: `2026-05-04T10:55:03Z`, or with `{:#}` as
+/// people write it, `2026-05-04 10:55:03`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub u64);
 

@@ -10,10 +10,10 @@ use crate::service::WatchedService;
 use crate::unconfirmed::{KUBELET, ReadyHistory};
 use std::time::{Duration, SystemTime};
 
-/// What is known of the Node and of the local checks. Immutable once published.
+/// The known facts of the Node and the results of the local checks. Immutable once published.
 #[derive(Clone, Debug, Default)]
 pub struct State {
-    /// The Node as the watch last told it.
+    /// The Node as the watch last reported it.
     pub node: Node,
     /// The last result of each local check, by its index in the catalog; `None` while it does not run.
     pub local: Vec<Option<LocalResult>>,
@@ -22,20 +22,21 @@ pub struct State {
     pub(crate) ready: ReadyHistory,
 }
 
-/// What a local check last found.
+/// The last result of a local check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalResult {
-    /// What to show, after rise and fall.
+    /// The outcome to show, after rise and fall.
     pub outcome: Outcome,
-    /// How long the run took.
+    /// The duration of the run.
     pub duration: Duration,
-    /// When the run ended.
+    /// The end of the run.
     pub at: Moment,
-    /// Until when this may be shown: past the time at which the next run must have ended.
+    /// The time until which this result may be shown. It lies after the time by which the next run must have
+    /// ended.
     pub good_until: Moment,
 }
 
-/// The reason given when a local check's background run has not reported in time.
+/// The reason if a local check's background run has not reported in time.
 pub const NO_RECENT_RESULT: &str = "NoRecentResult";
 
 impl State {
@@ -83,7 +84,8 @@ impl State {
         }
     }
 
-    /// What the node's own kubelet makes of a `Ready=Unknown`, and until when; `None` if the API's word counts.
+    /// Returns the outcome by which the node's own kubelet overrules a `Ready=Unknown`, and its end; `None`
+    /// if the API's condition counts.
     fn overruled(&self, catalog: &Catalog, policy: &Policy, now: Moment) -> Option<(Outcome, Moment)> {
         let (facts, unconfirmed) = (self.node.facts()?, self.ready.unconfirmed?);
         let until = match self.local_result(catalog, catalog.find(KUBELET)?) {
@@ -95,12 +97,12 @@ impl State {
         (now < until).then(|| (policy.alive(facts), until))
     }
 
-    /// Returns the local check whose result decides the verdict just now, so that it must run.
+    /// Returns the local check whose result decides the verdict now, so that it must run.
     pub(crate) fn needed(&self, catalog: &Catalog) -> Option<CheckId> {
         self.ready.unconfirmed.and_then(|_| catalog.find(KUBELET))
     }
 
-    /// Takes the Node as it is now; says whether that is another one.
+    /// Sets the Node; returns true if it changed.
     pub(crate) fn set_node(&mut self, node: Node, policy: &Policy, now: Moment, wall: SystemTime) -> bool {
         let changed = self.node != node;
         self.ready = self.ready.after(&self.node, &node, policy, now, wall);
@@ -113,7 +115,7 @@ impl State {
             Some(result) if now <= result.good_until => {
                 (result.outcome.clone(), result.duration, result.good_until)
             }
-            // Expired at once, so that the next request looks again.
+            // The report expires at once, so that the next request reads the state again.
             Some(result) => (Outcome::fail(NO_RECENT_RESULT), result.duration, now),
             None => (Outcome::fail(NO_RECENT_RESULT), Duration::ZERO, now),
         };

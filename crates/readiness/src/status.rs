@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::Duration;
 
-/// The label by which a node is one of the control plane.
+/// The label of a control-plane node.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
 const EXCLUDED_CONTROL_PLANE: &str = "kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on \
@@ -33,49 +33,49 @@ pub struct Status {
     pub start_id: Option<String>,
     /// nodegate's version.
     pub version: Cow<'static, str>,
-    /// Time since the agent's start.
+    /// The time since the agent's start.
     pub uptime_ms: u128,
     /// The verdict of the default checks; absent while misconfigured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// Why, if the verdict is not plainly ready.
+    /// The reason, unless the verdict is ready and the cache fresh.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// What a person may not expect, and can change.
+    /// A hint on a setting or a label that the operator may want to change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Cow<'static, str>>,
-    /// What is wrong with the configuration.
+    /// The error in the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'static, str>>,
-    /// How far the cache can be trusted.
+    /// The freshness of the cache.
     pub cache: CacheStatus,
-    /// What the last known facts say; present only while the cache is stale and something was known.
+    /// The verdict of the last known facts; present only while the cache is stale and something was known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known: Option<LastKnown>,
-    /// Whether the verdict goes by the node's own kubelet, against a `Ready=Unknown` of the API.
+    /// True if the verdict follows the node's own kubelet, against a `Ready=Unknown` of the API.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unconfirmed: bool,
-    /// Time until the node leaves the pool though its kubelet answers; absent unless that is in sight.
+    /// The time until the node leaves the pool although its kubelet answers; absent if no such time is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_in_ms: Option<u128>,
-    /// Whether the Node exists; absent while that is not known.
+    /// True if the Node exists; absent while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_exists: Option<bool>,
-    /// The form of `facts` and `services`, for the agent after this one; 0 of one that hands nothing on.
+    /// The format of `facts` and `services`, for the next agent; 0 from an agent that hands nothing on.
     #[serde(default)]
     pub facts_format: u32,
     /// The Node as last seen.
     #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
     pub facts: Option<NodeFacts>,
-    /// The watched Services of which something is known.
+    /// The watched Services with known facts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceStatus>,
     /// Every check.
     pub checks: Vec<CheckStatus>,
-    /// Who asks for the verdict.
+    /// The probers.
     #[serde(default)]
     pub probers: Vec<ProberRecord>,
-    /// Whether they have been told; absent from agents that don't know.
+    /// The progress of a drain; absent from agents that don't record probers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainStatus>,
     /// The last changes of verdict, the newest first.
@@ -85,12 +85,12 @@ pub struct Status {
 /// The freshness of the cache.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CacheStatus {
-    /// Whether the cache must not be trusted.
+    /// True if the cache must not be trusted.
     pub stale: bool,
-    /// Time since the last proof that it follows the API server; absent if there was none.
+    /// The time since the last proof that the cache follows the API server; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u128>,
-    /// Whether that was heard by the agent before this one.
+    /// True if the previous agent had that proof.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
     /// `--stale-after`.
@@ -104,32 +104,32 @@ pub struct CacheStatus {
 pub struct CheckStatus {
     /// Its name.
     pub name: String,
-    /// Whether a request without `check=` runs it.
+    /// True if a request without `check=` runs it.
     pub default: bool,
-    /// Whether it has a result: checks that nobody asks for don't run.
+    /// True if it has a result. A check without requests does not run.
     pub active: bool,
-    /// Whether it passes; absent while it is not active.
+    /// True if it passes; absent while it is not active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub passed: Option<bool>,
-    /// What it says alone; absent while it is not active.
+    /// Its own verdict; absent while it is not active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// Why it does not pass.
+    /// The reason if it does not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// Why it last did not pass.
+    /// The reason of its last failure or drain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_reason: Option<Reason>,
-    /// The age of its result: of the background run, or of the cache.
+    /// The age of its result: that of the background run, or of the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u128>,
-    /// How long the last background run took.
+    /// The duration of the last background run.
     pub duration_ms: u128,
 }
 
 impl Status {
-    /// Returns true if the node drains because of the label that excludes it from load balancers, the last of the default
-    /// signals.
+    /// Returns true if the node drains because of the label that excludes it from load balancers, the last of
+    /// the default signals.
     pub fn is_excluded_by_label(&self) -> bool {
         let is_it = self.reason.as_ref().is_some_and(|reason| reason.code() == EXCLUDED);
         self.verdict == Some(Verdict::Draining) && is_it
@@ -141,13 +141,13 @@ impl Status {
         Self { start_id: Some(start_id.to_owned()), ..self }
     }
 
-    /// The same with who asks, and what follows from that.
+    /// Returns a copy with the probers, and the conclusions from them.
     #[must_use]
     pub fn with_probers(self, probers: Vec<ProberRecord>, drain: DrainStatus) -> Self {
         Self { probers, drain: Some(drain), ..self }.judged()
     }
 
-    /// Reads the board as of `now`. Who asks is not on the board.
+    /// Reads the board as of `now`. The probers are not on the board.
     pub fn read(board: &Board, version: &'static str, now: Moment) -> Self {
         let freshness = board.freshness(now);
         let (verdict, reason) = why(&board.default_reports(now));
@@ -187,7 +187,8 @@ impl Status {
     }
 }
 
-/// Whoever has a cluster of control-plane nodes alone finds all of them out, and has labelled none.
+/// Returns a hint for a control-plane node with the exclusion label. In a cluster of control-plane nodes
+/// only, all nodes drain because of it, although the operator has set no label.
 fn hint(reason: &Reason, node: &Node) -> Option<&'static str> {
     let of_control_plane = node.facts()?.labels.contains_key(CONTROL_PLANE_LABEL);
     (of_control_plane && reason.code() == EXCLUDED).then_some(EXCLUDED_CONTROL_PLANE)

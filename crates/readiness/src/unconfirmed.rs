@@ -1,4 +1,4 @@
-//! A Node whose kubelet the control plane has lost although it may be alive: the rules of
+//! A Node whose kubelet the control plane has lost, although the kubelet may be alive: the rules of
 //! `--on-unknown=local`.
 
 use crate::facts::{ConditionStatus, Node, NodeFacts};
@@ -8,45 +8,46 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The local check whose result decides.
 pub const KUBELET: &str = "kubelet";
-/// The reason that the node controller gives for a kubelet that it has heard before. The other one,
-/// `NodeStatusNeverUpdated`, is that of a kubelet that has never reported.
+/// The reason that the node controller sets for a kubelet that has reported before. The other reason,
+/// `NodeStatusNeverUpdated`, is for a kubelet that has never reported.
 const SILENT: &str = "NodeStatusUnknown";
-/// How long the verdict from before holds until the check `kubelet` has its first result.
+/// The time for which the previous verdict holds until the check `kubelet` has its first result.
 pub const FIRST_RESULT_WITHIN: Duration = Duration::from_secs(2);
 
-/// That the Node is `Ready=Unknown`, and that its own kubelet may overrule that.
+/// A `Ready=Unknown` that the Node's own kubelet may overrule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unconfirmed {
-    /// When the condition was first seen as Unknown.
+    /// The time at which the condition was first seen as Unknown.
     since: Moment,
-    /// When the node leaves the pool all the same, because its pods are replaced elsewhere; `None` without the taint
-    /// `node.kubernetes.io/unreachable:NoExecute`.
+    /// The time at which the node leaves the pool all the same, because its pods are replaced elsewhere;
+    /// `None` without the taint `node.kubernetes.io/unreachable:NoExecute`.
     leaves_at: Option<Moment>,
 }
 
 impl Unconfirmed {
-    /// Returns until when the verdict from before holds without a result of the check.
+    /// Returns the time until which the previous verdict holds without a result of the check.
     pub(crate) fn holds_until(&self) -> Moment {
         self.since.plus(FIRST_RESULT_WITHIN)
     }
 
-    /// Returns when the node leaves the pool though its kubelet answers.
+    /// Returns the time at which the node leaves the pool although its kubelet answers.
     pub fn leaves_at(&self) -> Option<Moment> {
         self.leaves_at
     }
 }
 
-/// What the Node's past says about a Ready condition that is Unknown now.
+/// The Node's past, as far as it matters to a Ready condition that is Unknown now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadyHistory {
-    /// Whether the condition was True when it was last known; `None` if it never was.
+    /// True if the condition was True when it was last known; `None` if it never was.
     was_ready: Option<bool>,
     /// Present while the Node's own kubelet may overrule the condition.
     pub(crate) unconfirmed: Option<Unconfirmed>,
 }
 
 impl ReadyHistory {
-    /// Returns the history after the Node went from `before` to `node` at `now`, which is `wall` by the clock of taints.
+    /// Returns the history after the Node changed from `before` to `node` at `now`. `wall` is the same time
+    /// by the clock that dates taints.
     pub(crate) fn after(
         self,
         before: &Node,
@@ -74,7 +75,7 @@ impl ReadyHistory {
             (Some(known), _) => known.leaves_at,
             (None, None) => None,
             (None, Some(taint)) => {
-                // Added later than now by this clock: just now.
+                // A taint that was added in the future by this clock counts as added now.
                 let added = taint.added_unix_ms.map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
                 let age = added.and_then(|added| wall.duration_since(added).ok()).unwrap_or_default();
                 Some(now.plus(policy.unknown_after.saturating_sub(age)))

@@ -15,7 +15,7 @@ pub async fn serve_http(app: Arc<App>, socket: TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// The same for an agent-check.
+/// Serves an agent-check on such a connection, to its end.
 pub async fn serve_agent_check(app: Arc<App>, socket: TcpStream) {
     serve(agent_check_server(app, ServeOptions::default()), socket).await;
 }
@@ -26,28 +26,29 @@ async fn serve(server: Server, socket: TcpStream) {
     server.drain(deadline).await;
 }
 
-/// A server that goes on after a connection, and so learns from one what it answers on the next.
+/// A server that lives longer than one connection, so that the next connection gets answers learned from the
+/// previous one.
 pub struct HttpServer {
     server: Server,
     _kept: KeptThread,
 }
 
 impl HttpServer {
-    /// One that knows nothing yet.
+    /// Creates a server without learned answers.
     pub fn new(app: Arc<App>, accept_proxy: bool) -> io::Result<Self> {
         let (server, kept) = http_server(app, ServeOptions { accept_proxy, ..ServeOptions::default() })?;
         Ok(Self { server, _kept: kept })
     }
 
-    /// Serves a connection to its end, which its client brings about.
+    /// Serves a connection until its client ends it.
     pub async fn serve(&self, socket: TcpStream) {
         self.server.start(socket, Ipv4Addr::LOCALHOST.into());
         self.server.emptied().await;
     }
 }
 
-/// Returns the length of the PROXY header at the start of these bytes, 0 if there is none, `None` if more bytes must tell,
-/// and an error if it is malformed.
+/// Returns the length of the PROXY header at the start of these bytes, 0 if there is none, or `None` if more
+/// bytes are needed. Fails if the header is malformed.
 pub fn proxy_header(bytes: &[u8]) -> Result<Option<usize>, ()> {
     find_proxy_header(bytes).map_err(drop)
 }

@@ -1,12 +1,15 @@
-//! The HTTP server of nodegate: answers load balancers from memory, metrics, status.
+//! The HTTP server of nodegate: answers load balancers from memory, serves metrics and the status.
 //!
 //! It runs on one current-thread runtime: [`bind`], then [`serve`] an [`App`] until its shutdown future
-//! resolves. An answer to `/health` is picked from the [`Board`](nodegate_readiness::Board): it waits for
-//! nothing, allocates nothing, and makes no system call but the read and the write.
+//! resolves. An answer to `/health` comes from the [`Board`](nodegate_readiness::Board). It waits for
+//! nothing, allocates nothing, and needs only two system calls: the read and the write.
 //!
-//! Five modules and their dependencies: `serve`, a connection from accept to close, uses the [`App`] of
-//! `answer`; `answer`, from a route to the response, uses `page`, `metrics` and `probers`; `metrics` uses
-//! `probers`; and `metrics` and `probers` use `route`, the label of their counts.
+//! The five modules and their dependencies:
+//!
+//! - `serve`, a connection from accept to close, uses the [`App`] of `answer`.
+//! - `answer`, from a route to the response, uses `page`, `metrics` and `probers`.
+//! - `metrics` uses `probers`.
+//! - `metrics` and `probers` use `route`, the label of their counts.
 
 mod answer;
 #[cfg(feature = "fuzzing")]
@@ -24,5 +27,5 @@ pub use networks::{BadNetworks, Networks};
 pub use probers::{CountTraffic, ProberSettings};
 pub use serve::{BindError, Limits, Listener, ServeError, ServeOptions, bind, serve, serve_agent_check};
 
-// What other crates need to add their own metric families.
+// Other crates need it to register their own metric families.
 pub use prometheus_client;

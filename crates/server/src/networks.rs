@@ -1,41 +1,43 @@
-//! A list of networks: the clients that get an answer, or whose probes count.
+//! A list of networks: the clients that the agent answers, or the clients that count as probers.
 
 use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-/// The networks of clients that are meant; empty means everybody.
+/// A list of client networks; an empty list means all clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Vec<IpNet>);
 
-/// A list that is not one of networks.
+/// The error for text that is not a list of networks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadNetworks {
-    /// This part of it is neither a network nor an address.
+    /// A part of the list that is neither a network nor an address.
     #[error(
         "{0:?} is neither; takes a list of networks and addresses, e.g. 10.0.0.0/24,192.168.1.7,fd00::/64"
     )]
     Part(String),
-    /// Nothing but separators. What names nobody or everybody by mistake is refused.
+    /// The list contains only separators. The parser refuses a list that means no clients or all clients by
+    /// mistake.
     #[error("names nobody; takes a list of networks and addresses, or is left empty for everybody")]
     Nobody,
 }
 
 impl Networks {
-    /// All clients.
+    /// The list that means all clients.
     pub const EVERYBODY: Self = Self(Vec::new());
 
-    /// Whether all clients are meant.
+    /// Returns true if the list means all clients.
     pub fn is_everybody(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The same as text, part by part; none for everybody.
+    /// Returns the parts of the list as text; none if it means all clients.
     pub(crate) fn parts(&self) -> Vec<String> {
         self.0.iter().map(IpNet::to_string).collect()
     }
 
-    /// Whether a client of this address is meant; an IPv4 one also as a dual-stack socket shows it.
+    /// Returns true if the list contains this address. An IPv4 address also matches in the mapped form of a
+    /// dual-stack socket.
     pub(crate) fn contains(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.is_everybody() || self.0.iter().any(|network| network.contains(&client))
@@ -57,8 +59,8 @@ impl FromStr for Networks {
     }
 }
 
-/// Returns the address by which a client counts where one client may have only so much: its /64 for IPv6, in which a host
-/// has as many addresses as it likes.
+/// Returns the address that identifies a client for per-client limits. For IPv6 this is the /64, because one
+/// host has as many addresses in it as it likes.
 pub(crate) fn holder_of(client: IpAddr) -> IpAddr {
     const PREFIX: u128 = !0 << 64;
     match client.to_canonical() {
@@ -72,7 +74,8 @@ fn network(text: &str) -> Option<IpNet> {
     Some(canonical(network))
 }
 
-/// An IPv4 network written as one of IPv6 (`::ffff:10.0.0.0/104`) would match nobody: clients are compared as IPv4.
+/// Converts an IPv4 network written as IPv6 (`::ffff:10.0.0.0/104`) to IPv4. It would match no client
+/// otherwise, because clients are compared as IPv4.
 fn canonical(network: IpNet) -> IpNet {
     const MAPPED: u8 = 96;
     match (network.addr().to_canonical(), network.prefix_len().checked_sub(MAPPED)) {

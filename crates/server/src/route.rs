@@ -2,7 +2,7 @@
 
 use http::Method;
 
-/// What a request asks for.
+/// The route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Route {
@@ -34,7 +34,8 @@ impl Route {
         Self::Other,
     ];
 
-    /// The route of a request. `OPTIONS /` is what `HAProxy` sends for a plain `option httpchk`: it means the node.
+    /// Returns the route of a request. HAProxy sends `OPTIONS /` for a plain `option httpchk`, which asks for
+    /// the node's verdict.
     pub(crate) fn of(method: &Method, path: &str) -> Self {
         match path {
             "/health" => Self::Health,
@@ -52,22 +53,22 @@ impl Route {
         }
     }
 
-    /// Whether it asks for the verdict.
+    /// Returns true if the route answers with the verdict.
     pub(crate) fn tells_verdict(self) -> bool {
         matches!(self, Self::Health | Self::NodeCheck | Self::Services)
     }
 
-    /// Whether it is for people and for Prometheus, and tells more than a load balancer needs to know.
+    /// Returns true if the route serves people or Prometheus, and shows more than a load balancer needs.
     pub(crate) fn tells_everything(self) -> bool {
         matches!(self, Self::Metrics | Self::Status | Self::Page)
     }
 
-    /// Returns true if its answers are big: at most eight of them are sent at a time.
+    /// Returns true if the route's answers are big; at most eight of them are sent at a time.
     pub(crate) fn is_limited(self) -> bool {
         matches!(self, Self::Metrics | Self::Status | Self::Page)
     }
 
-    /// The value of the label `path`.
+    /// Returns the value of the label `path`.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Health => "/health",

@@ -1,4 +1,4 @@
-//! What all programs share: settings, log lines, exit codes.
+//! The shared parts of all programs: settings, log lines, exit codes.
 //!
 //! Each setting is declared once, as a field of its program's `clap` parser: flag, variable, default and
 //! parser. The doc comment of the field is its text in `--help` and in the man page. [`read`] fills the

@@ -1,4 +1,4 @@
-//! Log lines on stderr, alike in all programs.
+//! Log lines on stderr, in the same form in all programs.
 
 use crate::value::choice;
 use std::io::{IsTerminal, stderr};
@@ -42,12 +42,12 @@ impl FromStr for LogFilter {
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
         const TAKES: &str = "takes a level (error, warn, info, debug, trace, off) or target=level,…";
-        // Targets would read an empty part as the level error, and a space as part of a target's name.
+        // `Targets` would read an empty part as the level error, and a space as part of a target's name.
         let mut parts: Vec<&str> = text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         if parts.is_empty() {
             parts.push(DEFAULT_LEVEL);
         }
-        // Targets would read a lone word that is no level as a target, and log that target alone.
+        // `Targets` would read a single word that is not a level as a target, and log only that target.
         let sound = |part: &&str| part.contains('=') || part.parse::<LevelFilter>().is_ok();
         let targets: Targets = match parts.join(",").parse() {
             Ok(targets) if parts.iter().all(sound) => targets,

@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(read("--count=").1, [r#"--count (CARGO_PKG_NAME) "": takes 0 to 9"#]);
     }
 
-    /// A command that asks the program has the program's environment.
+    /// A command that queries the program has the program's environment.
     #[test]
     fn a_command_has_settings_of_its_own() {
         let (args, lines) = read("ask --count 3");
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(read("ask --count 0").1, [r#"--count "0": takes 1 to 9"#]);
     }
 
-    /// What is for another program stays as it is, whatever it looks like.
+    /// Arguments for another program stay as they are, whatever they look like.
     #[test]
     fn a_command_takes_names_and_what_is_behind_two_dashes() {
         let (args, lines) = read("take a --count 0 b -- --count=7 -x c");

@@ -1,4 +1,5 @@
-//! The checks that answer from memory: `node_ready`, `custom_conditions` and `service:`, beside a simulated API server.
+//! The checks that answer from the cache, `node_ready`, `custom_conditions` and `service:`, beside a
+//! simulated API server.
 
 use crate::check_states::part::{Pace, Part, Says, State};
 use nodegate_kube_sim::{Effect, FaultScope};
@@ -6,11 +7,12 @@ use nodegate_testbed::{Agent, Cluster, NODE};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// By when a cache that can't be trusted is declared stale.
+/// The seconds until the agent declares a cache stale that it can't trust.
 const STALE_WITHIN: u64 = 16;
-/// By when a dead kubelet's Node is Unknown: the controller manager's grace period, and how often it looks.
+/// The seconds until a dead kubelet's Node is Unknown: the controller manager's grace period and its check
+/// interval.
 const UNKNOWN_WITHIN: u64 = 50;
-/// By when an API server that is back is followed again.
+/// The seconds until the agent follows an API server again that has come back.
 const BACK_WITHIN: u64 = 16;
 
 const PLAYED_WITH: &str = "a simulated API server (`crates/testing/kube-sim`), kubelet and node controller, which answer as a \
@@ -201,7 +203,7 @@ impl Conditions {
     }
 }
 
-/// A Service of which one endpoint comes and goes.
+/// A Service whose only endpoint comes and goes.
 pub(crate) struct Service(Pace, Cluster);
 
 const NONE: Says = Says::Fails("NoLocalEndpoints");

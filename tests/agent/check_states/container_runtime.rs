@@ -81,7 +81,7 @@ impl Runtime {
     }
 }
 
-/// As Docker's is by default.
+/// A containerd without CRI, as Docker installs it by default.
 pub(crate) struct WithoutCri(Pace, Containerd);
 
 impl Part for WithoutCri {

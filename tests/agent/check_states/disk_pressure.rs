@@ -75,7 +75,7 @@ impl Disk {
     }
 }
 
-/// A filesystem whose server hangs, as that of NFS does.
+/// A filesystem whose server hangs, as an NFS server does.
 pub(crate) struct Served {
     pace: Pace,
     slowed: Option<Slowed>,
@@ -132,7 +132,7 @@ impl Served {
     }
 }
 
-/// With an agent that does not see the host.
+/// Disks beside an agent that does not see the host.
 pub(crate) struct Unseen(Pace, Disks);
 
 impl Part for Unseen {

@@ -4,7 +4,7 @@ use crate::check_states::part::{Pace, Part, Says, State};
 use nodegate_testbed::Agent;
 use nodegate_testbed::host::disks::{Container, Disks};
 
-/// Has ext4 find an error in itself.
+/// A script that makes ext4 report an error.
 const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
 const MOUNT: &str = "mount -o loop,errors=remount-ro \"$ROOT/.e.img\" \"$ROOT/e\"";
 const UNMOUNT: &str = "umount \"$ROOT/e\"";
@@ -74,7 +74,7 @@ impl Filesystem {
     }
 }
 
-/// With an agent that does not see the host.
+/// Disks beside an agent that does not see the host.
 pub(crate) struct Unseen(Pace, Disks);
 
 impl Part for Unseen {

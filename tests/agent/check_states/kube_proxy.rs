@@ -1,4 +1,4 @@
-//! `kube_proxy` beside a real one, and beside the answers of newer ones.
+//! `kube_proxy` beside a real kube-proxy, and beside a stub with the answers of newer releases.
 
 use crate::check_states::part::{Pace, Part, Says, State};
 use crate::local_checks::{ELIGIBLE, NOT_STARTED, agent_on_node_up_for};
@@ -25,7 +25,7 @@ const OTHER: &str = "another program of the test's own has kube-proxy's port";
 const NEWER: &str = "the answer of a newer release, from its source (`pkg/proxy/healthcheck`), by a program of the test's \
                      own: Debian has no newer kube-proxy, neither built nor in source";
 
-/// kube-proxy, and what is around it.
+/// A kube-proxy with its surroundings.
 struct Stage {
     pace: Pace,
     slowed: Option<Slowed>,
@@ -65,7 +65,7 @@ impl Stage {
             "--bind-address=127.0.0.1".to_owned(),
             format!("--healthz-bind-address={HEALTHZ}"),
             "--proxy-mode=iptables".to_owned(),
-            // Of this release it would be a beta that the simulated API server does not serve.
+            // In this release the feature would be a beta that the simulated API server does not serve.
             "--feature-gates=EndpointSliceProxying=false".to_owned(),
             "--conntrack-max-per-core=0".to_owned(),
             "--conntrack-tcp-timeout-established=0s".to_owned(),
@@ -82,7 +82,7 @@ impl Stage {
         self.program.kill();
     }
 
-    /// A new Service, so that it has rules to write.
+    /// Adds a Service, so that kube-proxy has rules to write.
     fn add_service(&mut self) {
         self.services += 1;
         let (number, name) = (self.services, format!("s{}", self.services));
@@ -95,7 +95,7 @@ impl Stage {
         self.cluster.sim.apply(service).unwrap();
     }
 
-    /// `iptables-restore` fails, as it does while another program holds its lock.
+    /// Makes `iptables-restore` fail, as it does while another program holds its lock.
     fn break_rules(&mut self) {
         let program = self.program.files().join("iptables-restore");
         fs::write(&program, "#!/bin/sh\ncat >/dev/null\necho 'Another app is currently holding the xtables lock' >&2\nexit 4\n")
@@ -114,7 +114,7 @@ impl Stage {
             newer.now(answer);
             return;
         }
-        // What it was just starting may outlive it for a moment, and has its port.
+        // A process that kube-proxy was just starting may outlive it for a moment and hold its port.
         until("kube-proxy's port to be free", || TcpListener::bind(HEALTHZ).ok());
         self.newer = Some(Stub::start_at(HEALTHZ, answer));
     }
@@ -128,7 +128,7 @@ impl Stage {
 const REFUSED: Says = Says::Fails("ConnectionRefused");
 const UNAVAILABLE: &str = "503 Service Unavailable";
 
-/// With what the agent finds out for itself, on a node that has been up for an hour.
+/// A kube-proxy that the agent discovers by itself, on a node that has been up for an hour.
 pub(crate) struct KubeProxy(Stage);
 
 impl Part for KubeProxy {
@@ -248,7 +248,7 @@ impl KubeProxy {
     }
 }
 
-/// On a node that is known to have one.
+/// A kube-proxy that the operator declares with `deployed=yes`.
 pub(crate) struct Deployed(Stage);
 
 impl Part for Deployed {
@@ -274,7 +274,7 @@ impl Part for Deployed {
     }
 }
 
-/// On a node that boots.
+/// A kube-proxy on a node that boots.
 pub(crate) struct Booting(Stage);
 
 impl Part for Booting {

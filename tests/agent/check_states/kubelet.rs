@@ -1,4 +1,4 @@
-//! `kubelet` beside a real one, on a real containerd.
+//! `kubelet` beside a real kubelet, on a real containerd.
 
 use crate::check_states::part::{Pace, Part, Says, State};
 use nodegate_testbed::Agent;
@@ -75,7 +75,7 @@ impl Part for Kubelet {
 }
 
 impl Kubelet {
-    /// As far as it goes without touching the machine: no control groups, no pods.
+    /// Starts the kubelet without control groups and pods, so that it does not change the machine.
     fn begin(&mut self) {
         let files = self.program.files().display();
         let args = [

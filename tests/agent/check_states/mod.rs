@@ -1,8 +1,9 @@
-//! Each check beside what it looks at, in every state that this can be in: what the agent says, for which reason, after how
-//! many seconds, and what one says that starts then.
+//! Each check beside the component that it tests, in every state of that component. For each state: the
+//! agent's answer, the reason, the seconds until then, and the first answer of an agent that starts in that
+//! state.
 //!
-//! `make test` plays them in a hurry; `make checks-test` plays all of them with the defaults, prints the table, and writes it
-//! into docs/checks.md if asked to.
+//! `make test` plays the states at the hurried pace. `make checks-test` plays all of them with the default
+//! settings, prints the table, and writes it into docs/checks.md on request.
 
 mod cluster;
 mod container_runtime;
@@ -64,24 +65,24 @@ fn play_all(pace: Pace) -> (Seconds, bool) {
     (seconds.into_inner().unwrap(), all_held.into_inner().unwrap())
 }
 
-/// `make checks-test CHECKS=kubelet` plays those of one check alone.
+/// Returns true if this run plays the story: `make checks-test CHECKS=kubelet` plays one check alone.
 fn chosen(story: &Story) -> bool {
     std::env::var("CHECKS").map_or(true, |check| check.is_empty() || story.title.starts_with(&check))
 }
 
-/// Who has the time plays all of them.
+/// Returns true if the state held. Only a hurried run may leave a state out.
 fn holds(told: Option<&Told>, pace: Pace) -> bool {
     told.map_or(pace.is_hurried(), Result::is_ok)
 }
 
 #[test]
-fn every_state_in_a_hurry() {
+fn every_state_of_every_check_at_the_hurried_pace() {
     let (seconds, all_held) = play_all(Pace::Hurried);
     assert!(all_held, "{}", table::render(STORIES, &seconds));
 }
 
 #[test]
-fn the_documented_table_is_this_one() {
+fn the_table_in_checks_md_matches_the_states() {
     table::assert_documented(STORIES);
 }
 
@@ -89,7 +90,7 @@ fn the_documented_table_is_this_one() {
 #[ignore = "takes minutes: make checks-test"]
 fn table() {
     assert!(STORIES.iter().any(chosen), "CHECKS names no check of the table");
-    // What broke a story is in its row.
+    // The row of a story that fails shows the panic.
     std::panic::set_hook(Box::new(|_| {}));
     let (seconds, all_held) = play_all(Pace::Defaults);
     let _ = std::panic::take_hook();

@@ -7,13 +7,13 @@ use nodegate_testbed::{Agent, Cluster, NODE};
 use serde_json::json;
 use std::time::Duration;
 
-/// Less than a resolver has.
+/// A delay that is shorter than a resolver's timeout.
 const SLOW: Duration = Duration::from_millis(1500);
 
 const NO_ANSWER: Says = Says::Fails("DNS: 10.78.0.53 no answer, fd78::53 no answer");
 const REFUSED: Says = Says::Fails("DNS: 10.78.0.53 connection refused, fd78::53 connection refused");
 
-/// The nameservers.
+/// A node's nameservers.
 pub(crate) struct Dns {
     pace: Pace,
     slowed: Option<Slowed>,
@@ -158,7 +158,8 @@ impl Gateway {
     }
 }
 
-/// A node with an IPv4 address alone, and with an IPv6 route that an image has left, to a router that is not there.
+/// A node with only an IPv4 address, and with a leftover IPv6 route of its image to a router that does not
+/// exist.
 pub(crate) struct Leftover {
     pace: Pace,
     net: NodeNetwork,
@@ -166,7 +167,7 @@ pub(crate) struct Leftover {
 }
 
 const DEAD: Says = Says::Fails("Gateway: 10.77.0.1 on eth0: no answer to ARP");
-/// It asks once before it knows the Node's addresses.
+/// The reason in the first answer: the check runs once before the agent knows the Node's addresses.
 const DEAD_AT_FIRST: Says =
     Says::Fails("Gateway: 10.77.0.1 on eth0: no answer to ARP, fe80::66 on eth0: no answer to NDP");
 

@@ -11,10 +11,11 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What an answer takes that is slow.
+/// The delay of a slow answer.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// The program, running or not. It serves what lies in its directory, and reads that anew for each request.
+/// The nginx process, running or not. It serves the files of its directory and reads them again for each
+/// request.
 struct Nginx {
     pace: Pace,
     address: SocketAddr,
@@ -88,7 +89,7 @@ impl Nginx {
         signal(self.pid(), "CONT");
     }
 
-    /// Connects until the kernel takes no more for it.
+    /// Opens connections until the accept queue of the kernel is full.
     fn fill_queue(&mut self) {
         while let Ok(stream) = TcpStream::connect_timeout(&self.address, Duration::from_millis(200)) {
             self.waiting.push(stream);

@@ -60,7 +60,7 @@ impl Part for Router {
     }
 }
 
-/// Servers that can be disabled by the stats socket are its switches.
+/// Returns HAProxy's configuration. The stats socket switches the answers by disabling servers.
 fn configured(dir: &str, address: SocketAddr) -> String {
     let says = |status: u16, body: &str, condition: &str| {
         format!(

@@ -1,9 +1,10 @@
-//! A part of a node that a check looks at, and the states that it can be in.
+//! A component of a node that a check tests, and the states that it can be in.
 
 use nodegate_testbed::{Agent, ProbeReply};
 use std::time::Duration;
 
-/// How often the check runs and how long a run may take: the defaults where times are measured, and less in a hurry.
+/// The interval and the timeout of the check: the defaults where the run measures times, and less in a
+/// hurried run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     Defaults,
@@ -15,17 +16,18 @@ impl Pace {
         if self.is_hurried() { Duration::from_millis(200) } else { Duration::from_secs(5) }
     }
 
-    /// What the agent is told of a check.
+    /// Returns the value of `--check-settings` for a check.
     pub(crate) fn settings(self) -> &'static str {
         if self.is_hurried() { "interval=200ms,timeout=2s" } else { "interval=5s,timeout=5s" }
     }
 
-    /// The same time at this pace.
+    /// Scales a time to this pace.
     pub(crate) fn time(self, by_default: Duration) -> Duration {
         if self.is_hurried() { by_default / 5 } else { by_default }
     }
 
-    /// Reasons name the timeout, or the three quarters of it that each disk has.
+    /// Adapts a reason to this pace. Reasons name the timeout, or the three quarters of it that each disk
+    /// has.
     fn words(self, pattern: &str) -> String {
         if !self.is_hurried() {
             return pattern.to_owned();
@@ -38,49 +40,49 @@ impl Pace {
     }
 }
 
-/// Something that a check looks at.
+/// A component that a check tests.
 pub(crate) trait Part: Sized + 'static {
-    /// The check, as it is asked for.
+    /// The name of the check in a probe request.
     const CHECK: &'static str;
-    /// The heading: the check with what is set of it.
+    /// The heading of the table: the check and its settings.
     const TITLE: &'static str = Self::CHECK;
-    /// What plays the part.
+    /// The programs that play the component.
     const PLAYED_WITH: &'static str;
-    /// Each comes after the one before it.
+    /// The states; each one follows the one before it.
     const STATES: &'static [State<Self>];
 
-    /// What has to be there besides what `make test` installs.
+    /// Returns true if the programs exist that `make test` does not install.
     fn is_there() -> bool {
         true
     }
 
-    /// The part before the first state.
+    /// Starts the component, before its first state.
     fn start(pace: Pace) -> Self;
 
-    /// An agent beside it.
+    /// Starts an agent beside the component.
     fn agent(&self) -> Agent;
 }
 
-/// A state of the part, and what the check says of it.
+/// A state of the component, and the answer of the check in it.
 pub(crate) struct State<P> {
     pub(crate) name: &'static str,
-    /// Brings it about.
+    /// Brings the component into the state.
     pub(crate) enter: fn(&mut P),
-    /// What an agent says that has been there all the time.
+    /// The answer of an agent that ran before the state began.
     pub(crate) says: Says,
-    /// What one says that starts in this state, in its first answer.
+    /// The first answer of an agent that starts in this state.
     pub(crate) newcomer: Says,
-    /// That answer passes away, and then it says what the other says.
+    /// True if the first answer of a newcomer is temporary: then it answers as the other agent does.
     pub(crate) newcomer_at_first: bool,
-    /// Until the first says so, at most, with the defaults.
+    /// The longest time until the first agent answers so, with the default settings.
     pub(crate) within: Duration,
-    /// Why somebody else plays this state.
+    /// The reason why a test elsewhere plays this state.
     pub(crate) note: Option<&'static str>,
-    /// Left to those who have the time.
+    /// True if only `make checks-test` plays this state.
     pub(crate) long: bool,
 }
 
-/// A run that begins after the event sees it.
+/// The time until the next run of the check, which sees the event.
 const NEXT_RUN: Duration = Duration::from_secs(5);
 
 impl<P> State<P> {
@@ -97,13 +99,13 @@ impl<P> State<P> {
         }
     }
 
-    /// One that starts in this state says something else.
+    /// Sets a different answer for an agent that starts in this state.
     pub(crate) const fn newcomer(mut self, says: Says) -> Self {
         self.newcomer = says;
         self
     }
 
-    /// One that starts in this state says something else, until it has seen as much.
+    /// Sets a different first answer for an agent that starts in this state, until it has measured as much.
     pub(crate) const fn newcomer_at_first(mut self, says: Says) -> Self {
         self.newcomer_at_first = true;
         self.newcomer(says)
@@ -125,22 +127,22 @@ impl<P> State<P> {
     }
 }
 
-/// What a check says. In reasons `…` stands for anything.
+/// An answer of a check. In reasons `…` matches any text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     Passes,
-    /// Fails open.
+    /// The check fails open.
     PassesStale,
     Fails(&'static str),
-    /// What was known last is held.
+    /// The check keeps the last known result.
     FailsStale(&'static str),
     Drains(&'static str),
 }
 
-/// The status by which it can be told that a check drains.
+/// The status code that a probe requests for Draining.
 const DRAINING: u16 = 404;
 
-/// Where a check is asked.
+/// Returns the probe request of a check.
 pub(crate) fn question(check: &str) -> String {
     format!("/health?check={check}&drain={DRAINING}")
 }
@@ -163,14 +165,14 @@ impl Says {
         }
     }
 
-    /// Whether an answer is this one.
+    /// Returns true if the reply is this answer.
     pub(crate) fn is(self, reply: &ProbeReply, pace: Pace) -> bool {
         said(reply) == self.verdict()
             && matches(&pace.words(self.reason()), &reply.reason().unwrap_or_default())
     }
 }
 
-/// An answer's verdict in the words of the table.
+/// Returns the verdict of a reply in the words of the table.
 pub(crate) fn said(reply: &ProbeReply) -> String {
     let verdict = match reply.status {
         200 => "passes",
@@ -194,7 +196,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 #[test]
-fn an_ellipsis_stands_for_anything() {
+fn an_ellipsis_in_a_reason_matches_any_text() {
     assert!(matches("", ""));
     assert!(matches("HTTP 503", "HTTP 503"));
     assert!(!matches("HTTP 503", "HTTP 5033"));

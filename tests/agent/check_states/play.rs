@@ -1,4 +1,5 @@
-//! Plays the states of a part, one after the other, with an agent that is there all the time and one that starts in each.
+//! Plays the states of a component, one after the other, with an agent that runs all the time and one that
+//! starts in each state.
 
 use crate::check_states::part::{Pace, Part, Says, State, question, said};
 use nodegate_testbed::waiting::DEADLINE;
@@ -8,19 +9,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// As often as a load balancer that is in a hurry.
+/// The pause between two probes: as short as that of an aggressive load balancer.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// For a machine that is busy, and for the run itself.
+/// The tolerance for a busy machine and for the run of the check itself.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Until the state showed; none if the answer was this one before and stayed so. Or what did not hold.
+/// The time until the answer of the state; `None` if the agent gave this answer before and kept it. The error
+/// says which answer was wrong.
 pub(crate) type Told = Result<Option<Duration>, String>;
 
-/// What came of each state; those that were left out are none.
+/// Plays all states and returns the outcome of each, or `None` for a state that was left out.
 pub(crate) fn play<P: Part>(pace: Pace) -> Vec<Option<Told>> {
     if !P::is_there() {
-        // Past what `cargo test` keeps to itself of a test that passes.
+        // Writes directly to stderr, because `cargo test` captures the output of a test that passes.
         let _ = writeln!(io::stderr(), "not played: {} (make checks-test builds what it needs)", P::TITLE);
         return P::STATES.iter().map(|_| None).collect();
     }
@@ -46,7 +48,7 @@ pub(crate) fn play<P: Part>(pace: Pace) -> Vec<Option<Told>> {
     told
 }
 
-/// A story that breaks off is told like the others.
+/// Turns a panic of a story into an error, so that its row shows it.
 fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(act)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -74,7 +76,7 @@ fn enter<P: Part>(state: &State<P>, part: &mut P, agent: &Agent, pace: Pace) -> 
     if !state.newcomer.is(&first, pace) {
         let wrong =
             format!("an agent that starts then is to say {:?}, and says {}", state.newcomer, body(&first));
-        // A machine that is busy with other tests may be too late for what an agent says first.
+        // On a busy machine the first probe may come too late for the temporary answer.
         let may_come =
             if state.newcomer_at_first { vec![state.newcomer, state.says] } else { vec![state.newcomer] };
         let comes_to_it = pace.is_hurried() && shows(ask, &may_come, pace).is_ok();
@@ -83,7 +85,7 @@ fn enter<P: Part>(state: &State<P>, part: &mut P, agent: &Agent, pace: Pace) -> 
     Ok(shown)
 }
 
-/// Waits until it says one of these.
+/// Waits until the agent gives one of these answers.
 fn shows(ask: impl Fn() -> ProbeReply, says: &[Says], pace: Pace) -> Result<Duration, String> {
     let start = Instant::now();
     let mut seen = Vec::new();
@@ -102,7 +104,7 @@ fn shows(ask: impl Fn() -> ProbeReply, says: &[Says], pace: Pace) -> Result<Dura
     }
 }
 
-/// Sees that it says so for as long as two runs take.
+/// Checks that the agent keeps giving this answer for two runs of the check.
 fn stays(ask: impl Fn() -> ProbeReply, says: Says, pace: Pace) -> Result<(), String> {
     let start = Instant::now();
     while start.elapsed() < pace.interval() * 2 + SLACK {

@@ -1,4 +1,4 @@
-//! The table: as it is printed, and as docs/checks.md has it.
+//! The table, as `make checks-test` prints it and as docs/checks.md has it.
 
 use crate::check_states::part::{Pace, Part, Says, State};
 use crate::check_states::play::{Told, play};
@@ -10,7 +10,7 @@ const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/checks.md");
 const BEGIN: &str = "<!-- The table from here on is written by `make checks-test WRITE=1`. -->\n";
 const END: &str = "<!-- The end of the table. -->\n";
 
-/// A check with the states of what it looks at.
+/// A check with the states of its component.
 pub(crate) struct Story {
     pub(crate) title: &'static str,
     pub(crate) play: fn(Pace) -> Vec<Option<Told>>,
@@ -18,12 +18,12 @@ pub(crate) struct Story {
     rows: fn() -> Vec<Row>,
 }
 
-/// What does not depend on how it is played.
+/// The cells that do not depend on the run.
 struct Row {
     state: &'static str,
     says: Says,
     newcomer: Says,
-    /// None where the one before has the same answer.
+    /// `None` where the row before has the same answer.
     within: Option<u64>,
     note: Option<&'static str>,
 }
@@ -33,7 +33,7 @@ impl Story {
         Self { title: P::TITLE, play: play::<P>, played_with: P::PLAYED_WITH, rows: rows::<P> }
     }
 
-    /// Its table; `cell` gives the seconds of a row.
+    /// Returns the section of this check; `cell` returns the seconds of a row.
     fn section(&self, mut cell: impl FnMut(usize) -> String) -> String {
         let mut text = format!("### `{}`\n\nPlayed with {}.\n\n", self.title, self.played_with);
         text += "| state | answer | reason | seconds | at most | an agent that starts then |\n|---|---|---|---|---|---|\n";
@@ -88,7 +88,7 @@ fn both(says: Says) -> String {
 /// The seconds of each row, by title and number.
 pub(crate) type Seconds = BTreeMap<(&'static str, usize), String>;
 
-/// How a row was, in its cell for the seconds.
+/// Returns the text for the seconds column of a row.
 pub(crate) fn cell(told: Option<&Told>) -> String {
     match told {
         None => "not played".to_owned(),
@@ -98,7 +98,7 @@ pub(crate) fn cell(told: Option<&Told>) -> String {
     }
 }
 
-/// All sections.
+/// Returns all sections.
 pub(crate) fn render(stories: &[Story], seconds: &Seconds) -> String {
     let section = |story: &Story| {
         story.section(|number| seconds.get(&(story.title, number)).cloned().unwrap_or_else(|| "?".to_owned()))
@@ -106,7 +106,7 @@ pub(crate) fn render(stories: &[Story], seconds: &Seconds) -> String {
     stories.iter().map(section).collect::<Vec<_>>().join("\n")
 }
 
-/// What the document has between the marks.
+/// Splits the document into the text before the table, the table, and the text after it.
 fn documented(text: &str) -> (&str, &str, &str) {
     let (before, rest) = text.split_once(BEGIN).expect("docs/checks.md has the mark where the table begins");
     let (table, after) = rest.split_once(END).expect("docs/checks.md has the mark where the table ends");
@@ -119,7 +119,7 @@ pub(crate) fn write(table: &str) {
     fs::write(DOCUMENT, format!("{before}{BEGIN}\n{table}\n{END}{after}")).unwrap();
 }
 
-/// All but the seconds is as the stories have it.
+/// Asserts that the table in the document equals that of the stories, except for the seconds.
 pub(crate) fn assert_documented(stories: &[Story]) {
     let text = fs::read_to_string(DOCUMENT).unwrap();
     let (_, table, _) = documented(&text);

@@ -1,4 +1,4 @@
-//! A load balancer that behaves well: a new connection for each probe, and a kept one beside.
+//! A well-behaved load balancer: a new connection for each probe, and a kept-alive one beside it.
 
 use nodegate_testbed::http::{connect, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
@@ -7,13 +7,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Of each kind.
+/// The rate of each kind of probe.
 const PROBES_A_SECOND: u32 = 50;
 
 const READY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
 const CORDONED: &str = r#"{"status":"not-ready","checks":[{"name":"node_ready","passed":false,"reason":"Unschedulable","duration_ms":0}],"total_duration_ms":0}"#;
 
-/// A connection that was closed before an answer began.
+/// The result for a connection that the agent closed before an answer began.
 const LOST: &str = "lost";
 
 pub(crate) struct Balancer {
@@ -44,7 +44,7 @@ impl Balancer {
         }
     }
 
-    /// Waits for so many probes of each kind.
+    /// Waits for this number of probes of each kind.
     pub(crate) fn wait(&self, count: usize) {
         self.new.wait(count);
         self.kept.wait(count);
@@ -70,15 +70,15 @@ impl Balancer {
     }
 }
 
-/// What they have seen.
+/// The results of the probes.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// Answers that were right, of each kind.
+    /// The number of correct answers of each kind.
     pub(crate) new: usize,
     pub(crate) kept: usize,
-    /// Answers that were not, or that did not come.
+    /// The answers that were wrong or did not come.
     pub(crate) wrong: Vec<Probe>,
-    /// How often the kept connection was closed between two answers.
+    /// The number of times that the agent closed the kept connection between two answers.
     pub(crate) lost: usize,
     pub(crate) slowest: Duration,
 }
@@ -95,7 +95,7 @@ fn failed(error: &std::io::Error) -> Saw {
     Saw::Failed(error.to_string())
 }
 
-/// Only what is right to the last byte is an answer.
+/// Sends a probe. Only an answer that is correct to the last byte counts.
 fn ask(stream: &mut TcpStream, connection: &str) -> Saw {
     let request = format!("GET /health HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n");
     if stream.write_all(request.as_bytes()).is_err() {

@@ -1,4 +1,4 @@
-//! What is not HTTP, or only nearly.
+//! Bytes that are not HTTP, or only nearly.
 
 use super::client::connect;
 use super::scene::Scene;
@@ -6,12 +6,12 @@ use nodegate_testbed::http::{ask_on, read_all};
 use socket2::SockRef;
 use std::io::Write;
 
-/// What a client gets.
+/// The expected reaction of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gets {
-    /// One answer with this status, and then the end.
+    /// One answer with this status, then the end of the connection.
     One(u16),
-    /// The end, and not a byte.
+    /// The end of the connection without a byte.
     Nothing,
 }
 use Gets::{Nothing, One};
@@ -24,7 +24,7 @@ fn line(line: &str) -> Vec<u8> {
     format!("{line}\r\nHost: a\r\nConnection: close\r\n\r\n").into_bytes()
 }
 
-/// Bytes without a pattern, the same in each run.
+/// Returns bytes without a pattern, the same in each run.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let step = |_| {
@@ -36,7 +36,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(step).collect()
 }
 
-/// Each ends its own connection, with one answer at most.
+/// Returns inputs of which each ends its own connection, with one answer at most.
 fn hostile_bytes() -> Vec<(&'static str, Vec<u8>, Gets)> {
     let tls_hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".iter().copied().chain(noise(506));
     vec![
@@ -94,7 +94,8 @@ fn hostile_bytes() -> Vec<(&'static str, Vec<u8>, Gets)> {
     ]
 }
 
-/// Requests with bodies. What follows a head is never taken for a request: the connection ends with the answer.
+/// Returns requests with bodies. The agent never takes the bytes after a head for a request: the connection
+/// ends with the answer.
 fn smuggled() -> Vec<(&'static str, String, Gets)> {
     let post = |headers: &str, body: &str| format!("POST /livez HTTP/1.1\r\nHost: a\r\n{headers}\r\n{body}");
     let inner = "GET /nodename HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -142,7 +143,7 @@ fn head_with(headers: &str) -> String {
     format!("GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\r\n")
 }
 
-/// What is wrong with what a client got.
+/// Returns the difference to the expected reaction, or `None`.
 fn mismatch(scene: &Scene, what: &str, bytes: &[u8], gets: Gets) -> Option<String> {
     let answer = ask_on(connect(scene.address()), bytes);
     let found = match answer.matches("HTTP/1.").count() {
@@ -154,7 +155,7 @@ fn mismatch(scene: &Scene, what: &str, bytes: &[u8], gets: Gets) -> Option<Strin
 }
 
 #[test]
-fn what_is_not_http_ends_its_own_connection() {
+fn bytes_that_are_not_http_end_only_their_own_connection() {
     let mut scene = Scene::begin("bytes", &[]);
     let clients = hostile_bytes().into_iter();
     let wrong: Vec<_> =
@@ -165,13 +166,14 @@ fn what_is_not_http_ends_its_own_connection() {
 }
 
 #[test]
-fn bodies_are_not_read_and_hide_no_request() {
+fn request_bodies_are_not_read_and_smuggle_no_request() {
     let mut scene = Scene::begin("bodies", &[]);
     let clients = smuggled().into_iter();
     let wrong: Vec<_> =
         clients.filter_map(|(what, text, gets)| mismatch(&scene, what, text.as_bytes(), gets)).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    // A body without an end: cut after what a polite client may have had on its way.
+    // An endless body: the agent ends the connection after the amount that a polite client may have in
+    // flight.
     for headers in ["Content-Length: 9000000000", "Transfer-Encoding: chunked"] {
         let mut stream = connect(scene.address());
         stream.write_all(format!("POST /livez HTTP/1.1\r\n{headers}\r\n\r\n").as_bytes()).unwrap();
@@ -184,7 +186,7 @@ fn bodies_are_not_read_and_hide_no_request() {
 }
 
 #[test]
-fn urgent_data_harms_nobody_else() {
+fn tcp_urgent_data_affects_no_other_connection() {
     let mut scene = Scene::begin("urgent data", &[]);
     let urgent = |_| {
         let mut stream = connect(scene.address());
@@ -195,7 +197,8 @@ fn urgent_data_harms_nobody_else() {
     };
     let streams: Vec<_> = (0..100).map(urgent).collect();
     scene.look();
-    // It is not part of the request; but a read that ends at it looks like the last one, so that some are cut as too slow.
+    // The urgent byte is not part of the request. But a read that ends at it looks like the last one, so the
+    // agent cuts some of the connections off as too slow.
     for mut stream in streams {
         let answer = read_all(&mut stream);
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.0 200 "), "{answer}");

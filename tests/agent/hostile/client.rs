@@ -8,10 +8,10 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Enough for all stories at once.
+/// The number of file descriptors that all tests need together.
 const DESCRIPTORS: u64 = 30_000;
 
-/// A connection from one of many loopback addresses, so that a flood does not use up the ports of one.
+/// Opens a connection from one of many loopback addresses, so that a flood does not use up the ports of one.
 pub(crate) fn connect(to: SocketAddr) -> TcpStream {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     static ONCE: Once = Once::new();
@@ -28,12 +28,12 @@ pub(crate) fn connect(to: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Many connections, none of which says anything.
+/// Opens many connections, none of which sends anything.
 pub(crate) fn connect_many(to: SocketAddr, count: usize) -> Vec<TcpStream> {
     (0..count).map(|_| connect(to)).collect()
 }
 
-/// Ends a connection with a reset instead of a farewell.
+/// Ends a connection with a reset instead of a FIN.
 pub(crate) fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
     drop(stream);

@@ -1,4 +1,4 @@
-//! Too many connections.
+//! Floods of connections.
 
 use super::client::{connect, connect_many, reset};
 use super::scene::Scene;
@@ -8,11 +8,11 @@ use nodegate_testbed::until;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-/// Ten times what the agent has room for.
+/// Ten times the capacity of the agent.
 const MANY: usize = 10_000;
-/// The default of --max-connections.
+/// The default of `--max-connections`.
 const CAP: f64 = 1024.0;
-/// Who asks for the metrics is answered at once, and takes no place.
+/// The connection of the metrics request itself, which the agent answers at once.
 const ASKING: f64 = 1.0;
 
 const ASK: &[u8] = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -26,20 +26,20 @@ fn speak_once(stream: &mut TcpStream) {
 }
 
 #[test]
-fn ten_thousand_that_say_nothing() {
+fn ten_thousand_idle_connections_do_not_disturb_the_balancer() {
     let mut scene = Scene::begin("10,000 idle", &[]);
     let idle = scene.flood(MANY, || connect(scene.address()));
     let first = scene.look();
     assert!(scene.agent.metric("nodegate_connections").unwrap() <= CAP + ASKING);
-    // On a busy machine many end before, because they send no request in time.
+    // On a busy machine many connections end earlier, because they send no request in time.
     assert!(scene.agent.metric("nodegate_connections_evicted_total").unwrap() > 0.0);
     assert_eq!(scene.agent.metric("nodegate_connections_refused_total"), Some(0.0));
-    // The truth comes through, too.
+    // The agent's verdict stays correct, too.
     scene.cluster.sim.cordon(nodegate_testbed::cluster::NODE);
     scene.agent.wait_reason("Unschedulable");
     scene.cluster.sim.uncordon(nodegate_testbed::cluster::NODE);
     scene.agent.wait_ready();
-    // Again, with the first still there: it costs no more than before.
+    // A second flood while the first connections are open: it costs no more memory.
     let more = scene.flood(MANY / 5, || connect(scene.address()));
     let second = scene.look();
     assert!(second.memory < first.memory + 4096, "{first:?} {second:?}");
@@ -48,7 +48,7 @@ fn ten_thousand_that_say_nothing() {
 }
 
 #[test]
-fn thousands_that_spoke_once_and_stay() {
+fn thousands_of_kept_connections_do_not_evict_the_balancer() {
     let mut scene = Scene::begin("3,000 kept alive", &[]);
     let spoken = scene.flood(3000, || {
         let mut stream = connect(scene.address());
@@ -58,17 +58,18 @@ fn thousands_that_spoke_once_and_stay() {
     scene.look();
     assert!(scene.agent.metric("nodegate_connections").unwrap() <= CAP + ASKING);
     drop(spoken);
-    // They are as good as the balancer's own, but it is never the one that was silent for longest.
+    // These connections are as good as the balancer's own, but the balancer's is never the longest idle one.
     scene.end();
 }
 
 #[test]
-fn a_kept_connection_outlives_a_flood_between_two_probes() {
+fn a_kept_balancer_connection_outlives_a_flood_between_two_probes() {
     let scene = Scene::begin("kept and slow", &[]);
-    // A balancer that asks every few seconds; in the meantime the table is turned over twice.
+    // A balancer that probes every few seconds; between two probes the flood replaces the connection table
+    // twice.
     let mut kept = connect(scene.address());
     speak_once(&mut kept);
-    // On a busy machine some of a flood end before the table is full.
+    // On a busy machine some connections of a flood end before the table is full.
     let mut idle = Vec::new();
     until("evictions", || {
         idle = scene.flood(2500, || connect(scene.address()));
@@ -82,7 +83,7 @@ fn a_kept_connection_outlives_a_flood_between_two_probes() {
 }
 
 #[test]
-fn resets_right_after_the_connection() {
+fn thousands_of_resets_do_not_disturb_the_balancer() {
     let mut scene = Scene::begin("6,000 resets", &[]);
     for n in 0..6000 {
         let mut stream = connect(scene.address());
@@ -98,7 +99,7 @@ fn resets_right_after_the_connection() {
 }
 
 #[test]
-fn thousands_that_are_half_closed() {
+fn thousands_of_half_closed_connections_are_answered_and_closed() {
     let mut scene = Scene::begin("2,000 half-closed", &[]);
     let mut half: Vec<TcpStream> = (0..2000)
         .map(|n| {
@@ -113,7 +114,8 @@ fn thousands_that_are_half_closed() {
         })
         .collect();
     scene.look();
-    // Nobody has to wait for them to go: those who asked are answered, and all are closed.
+    // The test does not wait for the connections to time out: the agent answers those with a whole request
+    // and closes all.
     for (n, stream) in half.iter_mut().enumerate() {
         let answer = read_all(stream);
         assert_eq!(answer.starts_with("HTTP/1.1 200 "), n % 3 == 2, "{n}: {answer}");
@@ -122,7 +124,7 @@ fn thousands_that_are_half_closed() {
 }
 
 #[test]
-fn a_flood_at_the_agent_check_is_no_concern_of_http() {
+fn a_flood_of_the_agent_check_does_not_disturb_http() {
     let port = ports::free();
     let mut scene = Scene::begin("agent-check", &[&format!("--agent-check-port={port}")]);
     let agent_check = (scene.address().ip(), port).into();
@@ -138,11 +140,12 @@ fn a_flood_at_the_agent_check_is_no_concern_of_http() {
     let mut haproxy = connect(agent_check);
     assert_eq!(read_all(&mut haproxy), "up ready\n");
     for mut stream in idle {
-        // Answered at once; or closed, if it was not accepted before the next thousand came.
+        // The agent answers at once, or the connection is closed if it was not accepted before the next
+        // thousand came.
         let answer = read_all(&mut stream);
         assert!(answer == "up ready\n" || answer.is_empty(), "{answer}");
     }
-    // What follows the answer is not read, and not waited for.
+    // The agent neither reads nor waits for bytes after its answer.
     let mut chatty = connect(agent_check);
     let _ = chatty.write_all(&b"x".repeat(1 << 20));
     until("the chatty one to be closed", || is_closed(&mut chatty).then_some(()));

@@ -1,5 +1,5 @@
-//! Hostile clients: each story plays one of them against the real agent, beside a balancer that behaves well and must be
-//! answered right all the while. docs/security.md says what comes out.
+//! Hostile clients. Each test attacks the real agent, while a well-behaved balancer must get correct answers
+//! all the time. docs/security.md has the results.
 
 mod balancer;
 mod bytes;

@@ -1,4 +1,5 @@
-//! Names and queries that are made to get somewhere else: into the JSON, the page, the metrics, the log, or another's way.
+//! Names and queries that try to break out: into the JSON, the page, the metrics, the log, or another
+//! client's answers.
 
 use super::client::connect;
 use super::scene::Scene;
@@ -9,7 +10,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::net::TcpStream;
 
-/// In everything below, so that it is found wherever it gets.
+/// A mark in all hostile names, so that the test finds them wherever they appear.
 const MARK: &str = "h0st1le";
 
 fn get(scene: &Scene, target: &str) -> ProbeReply {
@@ -18,9 +19,9 @@ fn get(scene: &Scene, target: &str) -> ProbeReply {
 }
 
 #[test]
-fn names_stay_where_they_belong() {
+fn hostile_names_are_escaped_in_every_answer() {
     let mut scene = Scene::begin("names", &[]);
-    // What is asked for, and the name as it is to be read.
+    // The name in the request, and the decoded name in the answer.
     let names = [
         ("%00", "\0".to_owned()),
         ("%0a2026-01-01T00:00:00Z%20ERROR%20fake", "\n2026-01-01T00:00:00Z ERROR fake".to_owned()),
@@ -31,7 +32,7 @@ fn names_stay_where_they_belong() {
         ("%e2%80%a8%e2%80%ae", "\u{2028}\u{202e}".to_owned()),
         ("%25%32%66", "%2f".to_owned()),
         ("%2f..%2f..%2fetc%2fpasswd", "/../../etc/passwd".to_owned()),
-        // Not UTF-8: overlong, cut, a surrogate.
+        // Not UTF-8: overlong, cut off, a surrogate.
         ("%c0%af", "\u{fffd}\u{fffd}".to_owned()),
         ("%e2%82", "\u{fffd}".to_owned()),
         ("%ed%a0%80", "\u{fffd}\u{fffd}\u{fffd}".to_owned()),
@@ -53,7 +54,7 @@ fn names_stay_where_they_belong() {
             !head.to_lowercase().contains("x-injected") && !body.contains('\n'),
             "{asked}: {head} {body}"
         );
-        // The same names elsewhere.
+        // The same names in other requests.
         assert_eq!(get(&scene, &format!("/nodecheck?check={MARK}{asked}")).body, "Down", "{asked}");
         assert_eq!(get(&scene, &format!("/services/{MARK}{asked}/{asked}")).status, 404, "{asked}");
         let ProbeReply { status, body, .. } = get(&scene, &format!("/health?drain={MARK}{asked}"));
@@ -68,7 +69,7 @@ fn names_stay_where_they_belong() {
         assert!(ask_on(connect(scene.address()), request).starts_with("HTTP/1.0 200 "), "{header}");
     }
     assert!(!get(&scene, "/metrics").body.contains(MARK), "no label for somebody who asks once");
-    // Who asks what is shown, and nothing of it can be anything but text.
+    // The status shows probers and their requests; nothing of them may be anything but text.
     let status: serde_json::Value = serde_json::from_str(&get(&scene, "/status.json").body).unwrap();
     let questions =
         status["probers"].as_array().unwrap().iter().map(|prober| prober["question"].as_str().unwrap());
@@ -92,7 +93,7 @@ fn names_stay_where_they_belong() {
 }
 
 #[test]
-fn queries_have_limits() {
+fn the_length_and_the_names_of_a_query_are_limited() {
     let scene = Scene::begin("long queries", &[]);
     let names = |count: usize| {
         (0..count).fold(String::new(), |mut list, n| {
@@ -116,14 +117,14 @@ fn queries_have_limits() {
 }
 
 #[test]
-fn queries_that_never_repeat_are_not_kept() {
+fn queries_that_never_repeat_are_not_cached() {
     let mut scene = Scene::begin("4,000 queries", &[]);
     let mut stream = connect(scene.address());
     let mut ask = |target: &str| {
         stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
         read_answer(&mut stream).unwrap().expect("an answer")
     };
-    // Long ones, all of them valid: each would take some KiB if it was kept.
+    // Long, valid queries: each would take some KiB if the agent kept it.
     let ballast = "x".repeat(1900);
     let mut first = 0;
     for n in 0..4000 {
@@ -135,7 +136,8 @@ fn queries_that_never_repeat_are_not_kept() {
     }
     let last = scene.look().memory;
     assert!(last < first + 1024, "{first} KiB after 1,000 queries and {last} KiB after 4,000");
-    // A balancer that comes too late to have its answer kept gets the same answers, and sees the same changes.
+    // A balancer that comes too late for its answer to be cached gets the same answers and sees the same
+    // changes.
     let late = "/health?check=node_ready,custom_conditions&drain=404";
     assert!(ask(late).status == 200);
     scene.cluster.sim.cordon(nodegate_testbed::cluster::NODE);
@@ -146,11 +148,11 @@ fn queries_that_never_repeat_are_not_kept() {
 }
 
 #[test]
-fn those_who_wait_for_a_check_that_hangs_take_nobody_s_place() {
+fn clients_waiting_for_a_hung_check_do_not_disturb_the_balancer() {
     let stub = Stub::start(Act::Hang);
     let hangs = format!("--http-check=hangs={}", stub.url("/"));
     let mut scene = Scene::begin("1,500 that wait", &[&hangs, "--check-settings=http:hangs:timeout=5s"]);
-    // The check starts with the first of them, and all wait for its first result.
+    // The check starts with the first client, and all wait for its first result.
     let mut waiting: Vec<TcpStream> = (0..1500)
         .map(|n| {
             let mut stream = connect(scene.address());

@@ -1,17 +1,20 @@
-//! An agent on a simulated cluster, a balancer that behaves well, and what must be so in the end.
+//! An agent on a simulated cluster, a well-behaved balancer, and the assertions at the end of an attack.
 
 use super::balancer::Balancer;
 use nodegate_testbed::process;
 use nodegate_testbed::{Agent, Cluster, until};
 use std::net::{SocketAddr, TcpStream};
 
-/// A hostile client may not cost more memory than this, in KiB. 1,024 connections with half a request each take 23 MiB.
+/// The most memory that a hostile client may cost, in KiB. 1,024 connections with half a request each take 23
+/// MiB.
 const ROOM: u64 = 40 * 1024;
 
-/// How many connections are opened between two of the balancer's probes, 20 ms: a quarter of what the agent holds.
+/// The number of connections that a flood opens between two of the balancer's probes, 20 ms: a quarter of the
+/// agent's capacity.
 const BURST: usize = 250;
 
-/// A story of seconds in which nothing of the agent's own happens. Its start takes some ten lines.
+/// The most log lines of an attack, which takes seconds and causes no event of the agent's own. The start
+/// takes some ten lines.
 const LINES: usize = 40;
 
 pub(crate) struct Scene {
@@ -23,10 +26,10 @@ pub(crate) struct Scene {
     most: Usage,
 }
 
-/// What the agent takes.
+/// The agent's use of resources.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
-    /// Anonymous resident memory, in KiB.
+    /// The anonymous resident memory, in KiB.
     pub(crate) memory: u64,
     pub(crate) descriptors: usize,
 }
@@ -39,7 +42,7 @@ impl Usage {
 }
 
 impl Scene {
-    /// Starts all three, and lets the balancer settle.
+    /// Starts the cluster, the agent and the balancer, and waits until the balancer has settled.
     pub(crate) fn begin(name: &'static str, args: &[&str]) -> Self {
         let cluster = Cluster::start();
         let agent = cluster.ready_agent(args);
@@ -53,7 +56,7 @@ impl Scene {
         self.agent.address()
     }
 
-    /// Looks what the agent takes now; the most is reported.
+    /// Measures the agent's current usage; the test reports the peak.
     pub(crate) fn look(&mut self) -> Usage {
         let now = Usage::of(&self.agent);
         self.most.memory = self.most.memory.max(now.memory);
@@ -61,8 +64,8 @@ impl Scene {
         now
     }
 
-    /// Opens many connections, each by `open`, as fast as the balancer allows: a balancer must be able to say what it wants
-    /// before a thousand others have come after it, however busy this machine is.
+    /// Opens `count` connections with `open`, as fast as the balancer allows. However busy this machine is, a
+    /// balancer must be able to send its request before a thousand other connections have come after it.
     pub(crate) fn flood(&self, count: usize, mut open: impl FnMut() -> TcpStream) -> Vec<TcpStream> {
         let mut streams = Vec::with_capacity(count);
         while streams.len() < count {
@@ -72,12 +75,13 @@ impl Scene {
         streams
     }
 
-    /// Lets the balancer ask for a while.
+    /// Lets the balancer probe for a while.
     pub(crate) fn probe_on(&self) {
         self.balancer.wait(11);
     }
 
-    /// Ends it: the balancer saw nothing wrong, its kept connection was never closed, and the agent is as it was before.
+    /// Ends the attack and asserts that the balancer saw no wrong answer, that its kept connection was never
+    /// closed, and that the agent's resources are back to normal.
     pub(crate) fn end(mut self) {
         self.probe_on();
         self.look();

@@ -1,4 +1,4 @@
-//! Clients that take their time, with what they send or with what they read.
+//! Slow clients: slow to send their requests, or slow to read the answers.
 
 use super::client::{connect, connect_many};
 use super::scene::Scene;
@@ -9,18 +9,19 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Instant;
 
-/// Below --max-connections, so that it is their slowness and not their number that ends them.
+/// A number below `--max-connections`, so that the agent ends the connections because they are slow, not
+/// because they are many.
 const SOME: usize = 900;
 
 #[test]
-fn heads_that_come_byte_by_byte() {
+fn request_heads_sent_byte_by_byte_are_cut_off() {
     let mut scene = Scene::begin("900 slow heads", &[]);
     let mut slow = connect_many(scene.address(), SOME);
     let start = Instant::now();
     let head = b"GET /health HTTP/1.1\r\nHost: a\r\nX-Patience: ";
     for round in 0.. {
         let byte = head.get(round).copied().unwrap_or(b'a');
-        // Those that were cut are gone at the second byte after that.
+        // The second byte after the agent closed a connection fails to be sent.
         slow.retain_mut(|stream| stream.write_all(&[byte]).is_ok() && !is_closed(stream));
         if slow.is_empty() {
             break;
@@ -35,18 +36,18 @@ fn heads_that_come_byte_by_byte() {
     scene.end();
 }
 
-/// Asks for all that it can, and reads nothing.
+/// Sends as many requests as the socket takes, and reads nothing.
 fn ask_without_reading(stream: &mut TcpStream) {
     let requests = b"GET /status.json?pretty HTTP/1.1\r\nHost: a\r\n\r\n".repeat(64);
     stream.set_nonblocking(true).unwrap();
     let mut sent = 0;
-    // It may be closed at any time.
+    // The agent may close the connection at any time.
     while let Ok(wrote) = stream.write(&requests[sent % requests.len()..]) {
         sent += wrote;
     }
 }
 
-/// What the kernel holds for the agent's connections, in bytes, and how many they are.
+/// Returns the bytes that the kernel holds for the agent's connections, and the number of connections.
 fn kernel_memory(port: u16) -> (usize, usize) {
     let filter = format!("sport = :{port}");
     let output = Command::new("ss").args(["--tcp", "--memory", "--numeric", "--no-header", &filter]).output();
@@ -61,9 +62,9 @@ fn kernel_memory(port: u16) -> (usize, usize) {
 }
 
 #[test]
-fn answers_that_nobody_reads() {
+fn unread_answers_take_little_kernel_memory() {
     let mut scene = Scene::begin("60 that never read", &[]);
-    // Longer than a moment: left to itself, Linux would make more and more room for what is not read.
+    // Longer than a moment: by default, Linux would grow the buffers for unread data.
     for _ in 0..4 {
         // The agent closes each of them after 5 s, which may be less than a round on a busy machine.
         let mut deaf = connect_many(scene.address(), 60);
@@ -84,7 +85,7 @@ fn answers_that_nobody_reads() {
 }
 
 #[test]
-fn a_hundred_thousand_requests_in_one_go() {
+fn a_hundred_thousand_pipelined_requests_are_answered() {
     const REQUESTS: usize = 100_000;
     let mut scene = Scene::begin("100,000 pipelined", &[]);
     let reader = connect(scene.address());
@@ -97,7 +98,7 @@ fn a_hundred_thousand_requests_in_one_go() {
     });
     let mut answers = 0;
     for line in BufReader::new(reader).lines() {
-        // A body has no line end of its own: the next answer follows on its line.
+        // A body does not end with a line feed, so the next answer follows on its line.
         answers += line.unwrap().matches("Node: \"n1\"").count();
         if answers == REQUESTS - 1 {
             break;
@@ -109,7 +110,7 @@ fn a_hundred_thousand_requests_in_one_go() {
 }
 
 #[test]
-fn connections_without_a_word_are_closed() {
+fn silent_connections_are_closed() {
     let scene = Scene::begin("silent", &[]);
     let mut silent = connect_many(scene.address(), 20);
     until("the header timeout", || silent.iter_mut().all(is_closed).then_some(()));

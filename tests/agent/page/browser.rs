@@ -1,4 +1,4 @@
-//! Debian's Chromium without a window, steered over two pipes by the `DevTools` protocol
+//! Debian's headless Chromium, controlled over two pipes by the `DevTools` protocol
 //! (<https://chromedevtools.github.io/devtools-protocol/>).
 
 use serde_json::{Value, json};
@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// It speaks on descriptors 3 and 4. Without a sandbox of its own: tests run as root, in containers, and load no page but ours.
+/// The command of Chromium, which speaks on descriptors 3 and 4. It has no sandbox of its own: tests run as
+/// root, in containers, and load no page but the agent's.
 const START: &str = "exec chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
      --disable-background-networking --disable-component-update --disable-sync --disable-extensions \
      --remote-debugging-pipe --user-data-dir=\"$0\" about:blank 3<&0 4>&1 </dev/null >/dev/null 2>\"$0/log\"";
@@ -17,7 +18,7 @@ const START: &str = "exec chromium --headless --no-sandbox --disable-gpu --disab
 /// Far more than a step takes on the slowest machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The browser; ended when dropped.
+/// The browser; dropping it ends it.
 pub(crate) struct Browser {
     child: Child,
     to: RefCell<ChildStdin>,
@@ -103,7 +104,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Asked, it ends its children, too.
+        // On this request the browser ends its child processes, too.
         let _ = self.to.get_mut().write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
         for _ in 0..500 {
             if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -116,7 +117,7 @@ impl Drop for Browser {
     }
 }
 
-/// A tab; closed when dropped.
+/// A tab; dropping it closes it.
 pub(crate) struct Tab<'a> {
     browser: &'a Browser,
     target: String,
@@ -128,7 +129,7 @@ impl Tab<'_> {
         self.browser.call(Some(&self.session), method, params)
     }
 
-    /// Makes it a screen of this size, with people who prefer `light` or `dark`.
+    /// Sets the width of the screen and the preferred colour scheme, `light` or `dark`.
     pub(crate) fn set(&self, width: u32, scheme: &str) {
         let phone = width < 600;
         let height = if phone { 640 } else { 800 };
@@ -139,7 +140,7 @@ impl Tab<'_> {
         self.call("Emulation.setEmulatedMedia", &features);
     }
 
-    /// Loads a page, and waits until it is all there.
+    /// Loads a page and waits until it is complete.
     pub(crate) fn load(&self, url: &str) {
         self.browser.events.borrow_mut().clear();
         let loaded = self.call("Page.navigate", &json!({"url": url}));
@@ -152,7 +153,7 @@ impl Tab<'_> {
         loop {
             let mut events = self.browser.events.borrow_mut();
             if let Some(n) = events.iter().position(|event| self.is_of(event, method)) {
-                // It is not seen twice.
+                // The next call must not see this event again.
                 events[n]["method"] = format!("seen {method}").into();
                 return;
             }
@@ -161,7 +162,7 @@ impl Tab<'_> {
         }
     }
 
-    /// The parameters of all such events since the last load.
+    /// Returns the parameters of all such events since the last load.
     pub(crate) fn events(&self, method: &str) -> Vec<Value> {
         let events = self.browser.events.borrow();
         events.iter().filter(|event| self.is_of(event, method)).map(|event| event["params"].clone()).collect()
@@ -171,14 +172,14 @@ impl Tab<'_> {
         event["method"] == method && event["sessionId"] == self.session.as_str()
     }
 
-    /// The value of an expression.
+    /// Returns the value of an expression.
     pub(crate) fn value(&self, expression: &str) -> Value {
         let result = self.call("Runtime.evaluate", &json!({"expression": expression, "returnByValue": true}));
         assert!(result["exceptionDetails"].is_null(), "{result}");
         result["result"]["value"].clone()
     }
 
-    /// The whole page as a PNG, in base64.
+    /// Returns the whole page as a PNG, in base64.
     pub(crate) fn screenshot(&self) -> String {
         let size = self.call("Page.getLayoutMetrics", &json!({}))["cssContentSize"].clone();
         let clip = json!({"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1});

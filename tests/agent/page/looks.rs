@@ -1,4 +1,5 @@
-//! A page in light and in the dark, on a phone and on a desk: photographed, and held to what every state must keep.
+//! Screenshots of the page in light and dark, on a phone and on a desktop, with the rules that the page must
+//! keep in every state.
 
 use super::browser::{Browser, Tab};
 use base64::Engine;
@@ -8,11 +9,11 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The narrowest phone, and a desk.
+/// The widths of the narrowest phone and of a desktop.
 const WIDTHS: [u32; 2] = [320, 1280];
 const SCHEMES: [&str; 2] = ["light", "dark"];
 
-/// What `audit.js` sees.
+/// The measurements of `audit.js`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Look {
     pub(crate) title: String,
@@ -27,7 +28,7 @@ pub(crate) struct Look {
     bad: Vec<serde_json::Value>,
     least: f64,
     smallest: f64,
-    /// Lines of the tallest time among the flips.
+    /// The number of lines of the tallest time among the flips.
     tallest: usize,
     scripts: usize,
     pub(crate) lanes: Vec<String>,
@@ -37,14 +38,15 @@ pub(crate) struct Look {
     outline: serde_json::Value,
 }
 
-/// Where the photographs are kept.
+/// Returns the directory of the screenshots.
 fn screenshots() -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("screenshots");
     std::fs::create_dir_all(&directory).unwrap();
     directory
 }
 
-/// Looks at the page of an agent in all ways; what it shows is the same in all of them.
+/// Loads the page of an agent in all widths and schemes, and asserts that its content is the same in all of
+/// them.
 pub(crate) fn look(browser: &Browser, agent: &Agent, state: &str) -> Look {
     agent.next_rendering();
     let url = format!("http://{}/?pause", agent.address());
@@ -96,7 +98,7 @@ fn keeps_the_rules(name: &str, look: &Look, tab: &Tab<'_>, url: &str) {
         .map(|kind| tab.events(kind))
         .concat();
     assert!(complaints.is_empty(), "{name}: {complaints:#?}");
-    // Nothing is asked for but the page itself; its icon is inside of it.
+    // The browser requests nothing but the page itself, whose icon is embedded.
     let asked = tab.events("Network.requestWillBeSent");
     let asked = asked.iter().filter_map(|event| event["request"]["url"].as_str());
     let asked: Vec<_> = asked.filter(|asked| !asked.starts_with("data:")).collect();

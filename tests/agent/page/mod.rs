@@ -1,4 +1,5 @@
-//! The status page of the real agent, in each state, as a browser shows it. The photographs are in target/screenshots.
+//! The status page of the real agent, in each state, as a browser shows it. The screenshots are in
+//! target/screenshots.
 
 mod browser;
 mod looks;
@@ -10,13 +11,13 @@ use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 
-/// The number of flips on the page.
+/// Returns the number of flips on the page.
 fn flips(agent: &Agent) -> usize {
     agent.get("/status.json").json()["flips"].as_array().unwrap().len()
 }
 
 #[test]
-fn each_state_is_told_without_colour_and_read_by_everybody() {
+fn the_page_shows_each_state_without_relying_on_colour() {
     let browser = Browser::start();
     let cluster = Cluster::start();
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -70,7 +71,7 @@ fn each_state_is_told_without_colour_and_read_by_everybody() {
 }
 
 #[test]
-fn an_agent_that_cannot_know_says_so() {
+fn the_page_shows_a_misconfigured_agent_and_one_without_data() {
     let browser = Browser::start();
     let cluster = Cluster::start();
     let nobody = Agent::start("", &cluster.kubeconfig(), &[]);
@@ -88,7 +89,7 @@ fn an_agent_that_cannot_know_says_so() {
 }
 
 #[test]
-fn fifty_flips_fit_and_hostile_words_stay_words() {
+fn the_page_fits_fifty_flips_and_escapes_hostile_reasons() {
     let browser = Browser::start();
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
@@ -109,7 +110,7 @@ fn fifty_flips_fit_and_hostile_words_stay_words() {
 }
 
 #[test]
-fn it_loads_itself_again_without_scripts() {
+fn the_page_reloads_itself_without_scripts() {
     let browser = Browser::start();
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);

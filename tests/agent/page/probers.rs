@@ -1,4 +1,4 @@
-//! Who asks, as the page shows it: balancers that name themselves, one that doesn't, and what a stranger sends.
+//! The list of probers on the page: balancers that name themselves, one that doesn't, and hostile requests.
 
 use super::browser::Browser;
 use super::looks::look;
@@ -14,13 +14,13 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 const MARKUP: &str = "<script>document.title='x'</script><img src=http://127.0.0.1:1/x>";
 
-/// How a HAProxy with `http-check send-state` asks.
+/// Returns a request of HAProxy with `http-check send-state`.
 fn haproxy(node: &str, server: &str, path: &str) -> String {
     let state = format!("UP 2/3; name={server}; node={node}; weight=1/2; scur=13/22; qcur=0");
     format!("GET {path} HTTP/1.0\r\nX-Haproxy-Server-State: {state}\r\n\r\n")
 }
 
-/// Ends those who ask, when a story fails, too: it waits for them.
+/// Ends the probers, also when a test fails, because the thread scope waits for them.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {
@@ -29,7 +29,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-/// Asks again and again until told to stop.
+/// Sends the request again and again until `stop` is set.
 fn goes_on<'a>(scope: &'a Scope<'a, '_>, stop: &'a AtomicBool, to: SocketAddr, request: String) {
     scope.spawn(move || {
         while !stop.load(Ordering::Relaxed) {
@@ -39,7 +39,8 @@ fn goes_on<'a>(scope: &'a Scope<'a, '_>, stop: &'a AtomicBool, to: SocketAddr, r
     });
 }
 
-/// Those who go on asking, without the test itself that waits for the agent, and all who ask.
+/// Returns the number of regular probers, except for the test's own that waits for the agent, and that of all
+/// probers.
 fn probers(agent: &Agent) -> (usize, usize) {
     let status = agent.get("/status.json").json();
     let probers = status["probers"].as_array().unwrap();
@@ -48,7 +49,7 @@ fn probers(agent: &Agent) -> (usize, usize) {
 }
 
 #[test]
-fn it_shows_who_asks_and_what_they_send_stays_text() {
+fn the_page_lists_the_probers_and_escapes_their_requests() {
     let browser = Browser::start();
     let cluster = Cluster::start();
     let port = ports::free();
@@ -83,20 +84,20 @@ fn it_shows_who_asks_and_what_they_send_stays_text() {
         cluster.sim.cordon(NODE);
         agent.wait_reason("Unschedulable");
         let draining = look(&browser, &agent, "asked-draining");
-        // Whoever asks may be a stranger until the agent has listened for a while.
+        // Until the agent has listened for a while, any prober may be a stranger.
         for text in ["Out", "of the pool for", "Told is unknown: the agent has listened for"] {
             assert!(draining.text.contains(text), "no {text:?} in {}", draining.text);
         }
     });
 }
 
-/// What is markup, as a query has it.
+/// Returns the markup, percent-encoded for a query.
 fn encoded() -> String {
     let encoded: Vec<_> = MARKUP.bytes().map(|byte| format!("%{byte:02x}")).collect();
     encoded.concat()
 }
 
-/// What would be markup, everywhere where somebody may send something, in more questions than are kept of one address.
+/// Sends markup in every field that a client controls, in more requests than the agent keeps of one address.
 fn hostile(agent: &Agent, agent_check: SocketAddr) {
     let encoded = encoded();
     for _ in 0..4 {

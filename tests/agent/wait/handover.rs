@@ -1,4 +1,5 @@
-//! Agents replaced in the middle of a drain: told does not begin anew.
+//! Agents that are replaced during a drain: the successor takes over the probers, so `told` does not start
+//! over.
 
 use super::listening::Listening;
 use super::{Balancer, EVERY};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 const TAKEN: &str = "took over the probers of the predecessor probers=1";
 const CANNOT: &str = "can't take over the probers of the predecessor";
 
-/// The real agent, on this port.
+/// Starts the real agent on this port.
 fn agent(cluster: &Cluster, port: u16, args: &[&str]) -> Agent {
     let mut command = Command::new(programs::agent());
     command.args(args).env("LISTEN_PORT", port.to_string());
@@ -31,7 +32,7 @@ fn told(address: SocketAddr) -> Instant {
     until("told", || (drain(address)["told"] == true).then(Instant::now))
 }
 
-/// An agent of five minutes is replaced while it drains.
+/// Replaces an agent that has run for five minutes and drains.
 #[test]
 fn a_successor_knows_the_probers_of_its_predecessor() {
     let cluster = Cluster::start();
@@ -51,7 +52,7 @@ fn a_successor_knows_the_probers_of_its_predecessor() {
     let status = after.get("/status.json").json();
     assert!(status["drain"]["listening_ms"].as_u64().unwrap() > 300_000, "{status}");
     assert!(status["uptime_ms"].as_u64().unwrap() < 90_000);
-    // One that finds nobody has to listen.
+    // An agent without a predecessor has to listen for 90 s.
     let (ended, log) = after.terminate();
     assert!(ended.success(), "{log}");
     let alone = agent(&cluster, ports::free(), &[]);
@@ -59,16 +60,16 @@ fn a_successor_knows_the_probers_of_its_predecessor() {
     assert_eq!(alone.logged(TAKEN) + alone.logged(CANNOT), 0, "{}", alone.log_text());
 }
 
-/// What listens there and is no agent of this node hands nothing on.
+/// Shows that an agent takes no probers over from a server that is no agent of this node.
 #[test]
-fn what_is_no_predecessor_hands_nothing_on() {
+fn probers_are_taken_over_only_from_an_agent_of_this_node() {
     let cluster = Cluster::start();
     for (answer, why) in [
         (json!({"node": "n2", "probers": [], "drain": {"listening_ms": 1_000_000}}), "it is about the node"),
         (json!({"node": NODE, "probers": 1}), "it is not what an agent writes"),
     ] {
         let other = nodegate_testbed::stub::StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{answer}"));
-        // It listens at another port, which this agent's --metrics-addr names for all of both.
+        // The server listens at another port, which both agents would have as `--metrics-addr`.
         let metrics = format!("--metrics-addr={}", other.address());
         let output = Command::new(programs::agent())
             .args([&metrics, "--startup-grace=0s"])
@@ -84,7 +85,7 @@ fn what_is_no_predecessor_hands_nothing_on() {
     }
 }
 
-/// Two real agents, of which the first listens for as long as it must: three minutes.
+/// Replaces a real agent that has listened for three minutes, long enough to know its probers.
 #[test]
 #[ignore = "takes four minutes: make told"]
 fn told_in_full_over_a_rollout() {

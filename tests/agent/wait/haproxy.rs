@@ -1,4 +1,4 @@
-//! A real HAProxy, which says at the end whether what was told is true.
+//! A real HAProxy, which shows whether `told` was correct.
 
 use super::listening::Listening;
 use super::{said, wait, waiting};
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 const BACKENDS: usize = 10;
 
-/// Backends that check the same node by themselves, and one that does so by an agent-check, too.
+/// Starts HAProxy with backends that each check the same node, one of them with an agent-check, too.
 fn start(directory: &Path, node: SocketAddr, agent_port: u16) -> Haproxy {
     let socket = directory.join("nodegate.sock");
     let mut text = format!(
@@ -40,7 +40,7 @@ fn start(directory: &Path, node: SocketAddr, agent_port: u16) -> Haproxy {
     Haproxy::start(&file)
 }
 
-/// What HAProxy makes of its servers.
+/// Returns the states of HAProxy's servers.
 fn states(haproxy: &Haproxy) -> BTreeSet<String> {
     let stat = haproxy.command("show stat -1 4 -1").unwrap();
     let rows = stat.lines().map(|line| line.split(',').collect::<Vec<_>>());
@@ -48,7 +48,7 @@ fn states(haproxy: &Haproxy) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_is_told_is_true_of_each_backend() {
+fn wait_ends_only_after_every_haproxy_backend_drains() {
     let listening = Listening::start(ProberSettings::default());
     let directory = tempfile::tempdir().unwrap();
     let haproxy = start(directory.path(), listening.address, listening.agent_address.port());
@@ -76,7 +76,7 @@ fn what_is_told_is_true_of_each_backend() {
     assert_eq!((code, states(&haproxy)), (0, BTreeSet::from(["UP".to_owned()])), "{lines:#?}");
 }
 
-/// The agent itself, from its first minute, in which it knows nobody, to the last connection.
+/// Runs the real agent from its first minute, in which it knows no prober, to the last connection.
 #[test]
 #[ignore = "takes two minutes: make told"]
 fn told_in_full_by_the_real_agent() {

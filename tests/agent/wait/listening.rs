@@ -1,4 +1,5 @@
-//! An agent's server in this process, which has listened for a while: nobody waits for minutes here.
+//! An agent's server in this process that has already listened for a while, so that tests need not wait for
+//! minutes.
 
 use nodegate_agent::{AgentSettings, AssembledAgent, Surroundings};
 use nodegate_readiness::{
@@ -14,7 +15,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-/// Long enough to know who asks.
+/// Long enough to know the probers.
 const LISTENED: Duration = Duration::from_mins(5);
 
 pub(super) struct Listening {
@@ -22,13 +23,13 @@ pub(super) struct Listening {
     timeline: Timeline,
     pub(super) address: SocketAddr,
     pub(super) agent_address: SocketAddr,
-    /// Whether the API server is heard.
+    /// True while the API server answers.
     proof: Arc<AtomicBool>,
     _stop: watch::Sender<()>,
 }
 
 impl Listening {
-    /// On a ready node, since minutes.
+    /// Starts a server on a ready node that has listened for minutes.
     pub(super) fn start(settings: ProberSettings) -> Self {
         Self::since(LISTENED, settings)
     }
@@ -85,7 +86,7 @@ impl Listening {
         self.board.set_node(node(unschedulable), now, nodegate_clock::wall());
     }
 
-    /// The API server falls silent.
+    /// Makes the API server stop answering.
     pub(super) fn lose_the_api_server(&self) {
         self.proof.store(false, Ordering::Relaxed);
     }
@@ -94,7 +95,7 @@ impl Listening {
         serde_json::from_str(&http::get(self.address, "/status.json").unwrap().body).unwrap()
     }
 
-    /// How many probers go on asking.
+    /// Returns the number of regular probers.
     pub(super) fn regular(&self) -> usize {
         let status = self.status();
         let probers = status["probers"].as_array().unwrap();

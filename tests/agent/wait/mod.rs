@@ -1,5 +1,5 @@
-//! `nodegate wait`: what it says, and how it ends, whoever asks or does not. What takes minutes is told in the core's own
-//! tests, by the same rules under simulated time.
+//! `nodegate wait`: its output and its exit codes, with and without probers. The core's own tests cover the
+//! same rules for longer times, under simulated time.
 
 mod handover;
 mod haproxy;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Waits with these arguments, to the end.
+/// Runs `nodegate wait` with these arguments to its end.
 fn wait(address: SocketAddr, args: &[&str]) -> (i32, Vec<String>) {
     said(run(&[&["wait", "--addr", &address.to_string()], args].concat(), &[]))
 }
@@ -29,14 +29,14 @@ fn said(output: Output) -> (i32, Vec<String>) {
     (output.status.code().unwrap(), text.lines().map(str::to_owned).collect())
 }
 
-/// Begins to wait.
+/// Starts `nodegate wait`.
 fn waiting(address: SocketAddr, args: &[&str]) -> Child {
     let mut command = Command::new(programs::agent());
     command.args(["wait", "--addr", &address.to_string()]).args(args);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Asks as a balancer does, from an address of its own, until it is dropped.
+/// Probes as a balancer does, from an address of its own, until it is dropped.
 struct Balancer {
     stop: Arc<AtomicBool>,
 }
@@ -61,7 +61,7 @@ impl Drop for Balancer {
     }
 }
 
-/// One question from this address.
+/// Sends one probe from this address.
 fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> String {
     let connect = || -> std::io::Result<String> {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
@@ -78,7 +78,7 @@ fn ask(from: Ipv4Addr, address: SocketAddr, path: &str) -> String {
 
 const EVERY: Duration = Duration::from_millis(100);
 
-/// An agent that these many ask.
+/// Starts an agent with this number of regular probers.
 fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
     let listening = Listening::start(ProberSettings::default());
     let start = |n| Balancer::start(n, listening.address, "/health?drain=503", EVERY);
@@ -88,7 +88,7 @@ fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
 }
 
 #[test]
-fn it_ends_when_all_have_been_told_and_when_all_are_back() {
+fn wait_ends_when_all_probers_are_told_and_when_the_node_is_ready_again() {
     let (listening, _balancers) = asked_by(2);
     let waiting = waiting(listening.address, &[]);
     listening.cordon(true);
@@ -113,10 +113,10 @@ fn it_ends_when_all_have_been_told_and_when_all_are_back() {
 }
 
 #[test]
-fn a_balancer_that_dies_half_way_is_named() {
+fn wait_names_a_balancer_that_falls_silent() {
     let (listening, mut balancers) = asked_by(2);
     balancers.remove(1);
-    // It may have sent its last question a moment later.
+    // It may have sent its last probe a moment later.
     std::thread::sleep(EVERY);
     listening.cordon(true);
     let (code, lines) = wait(listening.address, &["--timeout", "4s"]);
@@ -130,7 +130,7 @@ fn a_balancer_that_dies_half_way_is_named() {
 }
 
 #[test]
-fn a_balancer_that_never_asks_is_not_known() {
+fn wait_is_unknown_without_the_expected_balancers() {
     let listening = Listening::start(ProberSettings::default());
     listening.cordon(true);
     let nobody = [
@@ -149,7 +149,7 @@ fn a_balancer_that_never_asks_is_not_known() {
 }
 
 #[test]
-fn balancers_behind_one_address_need_the_interval() {
+fn wait_for_balancers_behind_one_address_needs_the_interval() {
     let (listening, _balancer) = asked_by(1);
     listening.cordon(true);
     let (code, lines) = wait(listening.address, &["--interval", "1s", "--timeout", "2s"]);
@@ -160,7 +160,7 @@ fn balancers_behind_one_address_need_the_interval() {
 }
 
 #[test]
-fn strangers_delay_nothing_but_too_many_do_unless_balancers_are_named() {
+fn too_many_strangers_make_told_unknown_unless_balancers_are_named() {
     let (listening, _balancer) = asked_by(1);
     assert!(ask(Ipv4Addr::new(127, 0, 8, 1), listening.address, "/health").contains("200"));
     listening.cordon(true);
@@ -188,7 +188,7 @@ fn strangers_delay_nothing_but_too_many_do_unless_balancers_are_named() {
 }
 
 #[test]
-fn an_agent_that_has_just_begun_knows_nobody_yet() {
+fn wait_is_unknown_for_an_agent_that_has_just_started() {
     let listening = Listening::since(Duration::ZERO, ProberSettings::default());
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
     until("it to go on asking", || (listening.regular() == 1).then_some(()));
@@ -202,7 +202,7 @@ fn an_agent_that_has_just_begun_knows_nobody_yet() {
 }
 
 #[test]
-fn an_agent_that_is_replaced_in_the_middle_is_waited_for() {
+fn wait_continues_while_the_agent_is_replaced() {
     let cluster = Cluster::start();
     let port = nodegate_testbed::network::ports::free();
     let agent = || cluster.agent(&["--listen-port", &port.to_string()]);
@@ -224,7 +224,7 @@ fn an_agent_that_is_replaced_in_the_middle_is_waited_for() {
 }
 
 #[test]
-fn a_cache_that_goes_stale_in_the_middle_is_not_known() {
+fn wait_is_unknown_once_the_cache_is_stale() {
     let (listening, balancers) = asked_by(1);
     drop(balancers);
     listening.cordon(true);
@@ -239,7 +239,7 @@ fn a_cache_that_goes_stale_in_the_middle_is_not_known() {
 }
 
 #[test]
-fn a_question_that_no_drain_can_change_is_named_and_not_waited_for() {
+fn wait_ignores_a_prober_whose_answer_no_drain_changes() {
     let (listening, _balancer) = asked_by(1);
     let _undrainable = Balancer::start(2, listening.address, "/health?check=kubelet", EVERY);
     until("both to go on asking", || (listening.regular() == 2).then_some(()));
@@ -250,7 +250,7 @@ fn a_question_that_no_drain_can_change_is_named_and_not_waited_for() {
     assert!(lines.contains(&line.to_owned()), "{lines:#?}");
 }
 
-/// Counts what the test says.
+/// Returns the number of connections that the test sets.
 struct Counter(AtomicU64);
 
 impl CountTraffic for Counter {
@@ -261,7 +261,7 @@ impl CountTraffic for Counter {
 }
 
 #[test]
-fn released_waits_for_the_last_connection() {
+fn wait_for_released_ends_with_the_last_connection() {
     let counter = Arc::new(Counter(AtomicU64::new(2)));
     let traffic: Arc<dyn CountTraffic> = counter.clone();
     let listening = Listening::start(ProberSettings { traffic: Some(traffic), ..Default::default() });
@@ -278,7 +278,7 @@ fn released_waits_for_the_last_connection() {
 }
 
 #[test]
-fn released_is_not_known_where_nobody_counts() {
+fn wait_for_released_is_unknown_without_traffic_port() {
     let (listening, _balancer) = asked_by(1);
     listening.cordon(true);
     let (code, lines) = wait(listening.address, &["--for", "released"]);
@@ -310,7 +310,7 @@ fn connections_to_a_traffic_port_are_counted() {
 }
 
 #[test]
-fn an_agent_that_never_answers_is_given_up() {
+fn wait_gives_up_on_an_agent_that_never_answers() {
     let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), nodegate_testbed::network::ports::free());
     let (code, lines) = wait(nobody, &[]);
     assert_eq!((code, lines.len()), (3, 2), "{lines:#?}");
@@ -321,9 +321,10 @@ fn an_agent_that_never_answers_is_given_up() {
     assert!(lines[1].starts_with("not known whether told: no answer of the agent"), "{lines:#?}");
 }
 
-/// Networks of two clusters may overlap, and then an address is not enough.
+/// Shows that `--node` and `--node-uid` identify the agent. The networks of two clusters may overlap, so an
+/// address is not enough.
 #[test]
-fn only_the_agent_of_the_node_that_is_meant_is_believed() {
+fn wait_accepts_only_the_agent_of_the_named_node() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
     let (at, uid) = (agent.address(), agent.get("/status.json").json()["uid"].as_str().unwrap().to_owned());
@@ -339,7 +340,7 @@ fn only_the_agent_of_the_node_that_is_meant_is_believed() {
 
     assert!(cluster.sim.delete_node(NODE));
     agent.wait_reason("NodeNotFound");
-    // The agent renders what it says of itself at most once a second.
+    // The agent renders its status at most once a second.
     until("the Node to be missed", || {
         let (code, lines) = wait(at, &["--node", NODE, "--node-uid", &uid, "--timeout=0s"]);
         (code == 3 && lines[0].contains("has not seen its Node yet")).then_some(())
@@ -347,7 +348,7 @@ fn only_the_agent_of_the_node_that_is_meant_is_believed() {
 }
 
 #[test]
-fn wrong_arguments_are_no_verdict() {
+fn wrong_arguments_of_wait_are_unknown() {
     for (args, words) in [
         (["--for", "gone"], "--for \"gone\": takes told, released or ready"),
         (["--fall", "0"], "--fall \"0\": takes a number from 1 to 1000"),

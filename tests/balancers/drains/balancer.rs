@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 const KEEPALIVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy/keepalived.conf");
 
-/// Nothing is tried twice, so that the clients see whatever fails. It tells apart the two servers that are the same node.
+/// HAProxy's configuration without retries, so that the clients see each failure. `send-state` lets the agent
+/// tell the two servers of one node apart.
 const CONFIGURATION: &str = "\
 defaults
     mode tcp
@@ -32,7 +33,7 @@ frontend alive
 
 pub(super) struct Balancer {
     keepalived: Option<Program>,
-    /// Writes down each change of its addresses.
+    /// The program that records each change of its addresses.
     monitor: Option<Program>,
     haproxy: Option<Program>,
     namespace: Namespace,
@@ -41,7 +42,7 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    /// A machine in the network, on which nothing runs yet.
+    /// Creates a machine in the network, without programs.
     pub(super) fn new(index: usize, lan: &Namespace, dir: &Path) -> Self {
         let namespace = Namespace::new(&format!("drains-lb{index}"));
         lan.run(&format!("ip link add lb{index} type veth peer name eth0 netns {}", namespace.name()));
@@ -78,7 +79,7 @@ impl Balancer {
         self.haproxy.is_some()
     }
 
-    /// Gives it the shared address, or takes it away.
+    /// Adds or deletes the shared address.
     pub(super) fn address(&self, verb: &str) {
         self.namespace.run(&format!("ip addr {verb} 10.0.0.100/24 dev eth0"));
     }
@@ -93,7 +94,7 @@ impl Balancer {
         self.monitor = Some(Program::start_into(&mut monitor, &self.file("addresses")));
     }
 
-    /// How often it has been given the shared address by keepalived.
+    /// Returns the number of times that keepalived gave it the shared address.
     pub(super) fn taken_over(&self) -> usize {
         let changes = fs::read_to_string(self.file("addresses")).unwrap_or_default();
         let given = |line: &&str| line.contains("10.0.0.100/24") && !line.starts_with("Deleted");

@@ -1,7 +1,8 @@
-//! Drains under traffic, and what they cost: without a wait, and with `nodegate wait` until every balancer has been told, or
-//! until no session is left. What is lost is counted by clients whose HAProxy tries nothing twice.
+//! The cost of drains under traffic: without a wait, and with `nodegate wait` until every prober is told, or
+//! until no session is left. The clients count the lost requests; their HAProxy does not retry.
 //!
-//! `cargo test` plays some; `make drains` plays a hundred with one HAProxy and a hundred with two, and prints the table.
+//! `cargo test` plays some drains; `make drains` plays a hundred with one HAProxy and a hundred with two, and
+//! prints the table.
 
 mod balancer;
 mod pods;
@@ -11,13 +12,13 @@ use site::{Drained, NODES, Site};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// How often each row drains a node, unless `DRAINS` says so: a hundred with one balancer, and with two.
+/// The number of drains in each row, unless `DRAINS` overrides it: a hundred with one balancer, and with two.
 const DRAINS: usize = 34;
-/// `fall` + 1 questions, and a second.
+/// `fall` + 1 probes, and a second.
 const TOLD_WITHIN: Duration = Duration::from_secs(3);
 
 #[test]
-fn a_node_is_drained_when_every_balancer_has_been_told_and_no_request_is_lost() {
+fn a_drain_that_waits_for_told_loses_no_request() {
     let site = Site::start();
     site.drain(0, Some("told"));
     site.drain(1, Some("released"));
@@ -34,7 +35,8 @@ fn by_script(site: &Site, node: usize) {
     site.bring_back(node);
 }
 
-/// It labels the node, sleeps, cordons and evicts. The sleep is long enough if by then all have been told.
+/// Drains as kured does: it labels the node, sleeps, cordons and evicts. Its sleep is long enough if all
+/// probers are told by then; here the test waits for that.
 fn as_kured_does(site: &Site, node: usize) {
     site.kubectl(&["label", "node", NODES[node], "kured-reboot=draining"]);
     site.wait(node, "told");
@@ -44,8 +46,8 @@ fn as_kured_does(site: &Site, node: usize) {
     site.bring_back(node);
 }
 
-/// It taints the node, evicts what has no preStop hook that sleeps too early, and waits for the annotation to go. The pods are left
-/// alone here: the script is about sessions.
+/// Drains as the cluster autoscaler does: it taints the node, evicts pods, and waits until the annotation is
+/// gone. Here the pods stay: the script only waits for the sessions to end.
 fn as_the_autoscaler_does(site: &Site, node: usize) {
     let annotation = "delay-deletion.cluster-autoscaler.kubernetes.io/nodegate";
     site.kubectl(&["annotate", "node", NODES[node], &format!("{annotation}=true")]);
@@ -92,11 +94,11 @@ fn table() {
     assert_eq!(lost_after_told, 0);
 }
 
-/// What came of the requests.
+/// The results of the requests.
 #[derive(Clone, Debug, Default)]
 struct Requests {
     sent: usize,
-    /// By service: `externalTrafficPolicy: Local`, and on the host's network.
+    /// By service: the one with `externalTrafficPolicy: Local`, and the one on the host's network.
     lost: [usize; 2],
     failures: String,
 }
@@ -117,7 +119,7 @@ struct Row {
     told: Vec<Duration>,
     evicted: Vec<Duration>,
     requests: Requests,
-    /// Of the address, which loses what is open at that moment, whatever is drained.
+    /// The moves of the shared address. A move loses the open connections, with or without a drain.
     moves: usize,
 }
 

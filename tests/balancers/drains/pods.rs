@@ -1,5 +1,5 @@
-//! Real servers in the pods: one of each service on every node. A pod that is told to end takes nothing new from that moment on,
-//! and finishes what it has.
+//! Real servers in the pods: one of each service on every node. A terminating pod accepts no new connections
+//! and finishes the open ones.
 
 use super::site::{NODES, address};
 use nodegate_kube_sim::{PodProgram, RunningPod, Sim};
@@ -13,17 +13,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The NodePort of a Service with `externalTrafficPolicy: Local`. Where no pod of it is, nobody listens.
+/// The NodePort of a Service with `externalTrafficPolicy: Local`. A node without its pod has no listener
+/// there.
 pub(super) const NODE_PORT: u16 = 30_080;
-/// An ingress on the host's network. Here all nodes share one, in which sockets are counted by port, so each has its own.
+/// The port of an ingress on the host's network. Here all nodes share one network, in which the agent counts
+/// sockets by port, so each node has a port of its own.
 const INGRESS_PORT: u16 = 8_081;
-/// One request in so many takes long,
+/// One request in this number is slow.
 const SLOW_ONE_IN: u32 = 25;
 const SLOW: Duration = Duration::from_millis(1_500);
-/// A balancer's own check connects and sends nothing.
+/// The timeout of a read: a balancer's own check connects and sends nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// When pods were told to end, and on which node.
+/// The times at which pods were told to end, with the node of each.
 pub(super) type Told = Arc<Mutex<Vec<(Instant, String)>>>;
 
 pub(super) fn ingress_port(node: usize) -> u16 {
@@ -34,7 +36,7 @@ pub(super) fn program(told: Told) -> PodProgram {
     PodProgram::new(move |pod| run(pod, told.clone()))
 }
 
-/// Makes as many pods of both services as there are nodes; the ports keep two of one kind from one node.
+/// Creates as many pods of both services as there are nodes; their ports keep two of one kind from one node.
 pub(super) fn make(sim: &Sim) {
     for app in ["local", "ingress"] {
         let container = json!({"name": app, "image": app, "ports": [{"containerPort": 8080, "hostPort": 8080 + app.len()}]});
@@ -76,7 +78,7 @@ async fn run(pod: RunningPod, told: Told) {
     while requests.join_next().await.is_some() {}
 }
 
-/// The one before may not be gone yet.
+/// Waits for the port: the previous pod may not be gone yet.
 async fn listen(address: IpAddr, port: u16) -> TcpListener {
     loop {
         match TcpListener::bind(SocketAddr::new(address, port)).await {

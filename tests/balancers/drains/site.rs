@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 pub(super) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/drain");
 const AGENT_PORT: u16 = 25_001;
-/// The default signals that are used here, and the label of the recipe for kured.
+/// The default signals that these tests use, and the label of the recipe for kured.
 const DRAIN_ON: &str =
     "--drain-on=unschedulable,taint:ToBeDeletedByClusterAutoscaler,label:kured-reboot=draining";
 const SHARED: [u8; 4] = [10, 0, 0, 100];
-/// Each client asks so often a second; some of its threads wait for slow answers.
+/// The requests per second of each client; some of its threads wait for slow answers.
 const PER_SECOND: u32 = 40;
 const THREADS: u32 = 8;
 /// Far more than a drain needs.
@@ -33,9 +33,9 @@ pub(super) struct Site {
     lan: Namespace,
 }
 
-/// How long it took from the cordon on.
+/// The durations of a drain, each from the cordon.
 pub(super) struct Drained {
-    /// Until the wait was over; none without one.
+    /// Until the wait ended; `None` without a wait.
     pub(super) told: Option<Duration>,
     /// Until the first pod was told to end.
     pub(super) evicted: Duration,
@@ -50,7 +50,8 @@ fn agent(node: usize) -> SocketAddr {
 }
 
 impl Site {
-    /// With one balancer that has the shared address. Comes back when the agents have listened for long enough to know who asks.
+    /// Starts with one balancer that has the shared address, and returns when the agents have listened long
+    /// enough to know their probers.
     pub(super) fn start() -> Self {
         needs_root("network namespaces");
         let lan = Namespace::new("drains");
@@ -74,7 +75,7 @@ impl Site {
         site
     }
 
-    /// Two balancers from now on, and keepalived decides which one has the address.
+    /// Adds the second balancer; from now on keepalived decides which one has the address.
     pub(super) fn pair(&mut self) {
         let [first, second] = &mut self.balancers;
         second.start_haproxy();
@@ -88,12 +89,12 @@ impl Site {
         self.wait_until_known();
     }
 
-    /// How often keepalived has given the address to one of two, if there are two.
+    /// Returns the number of times that keepalived moved the address; 0 with one balancer.
     pub(super) fn moves_of_the_address(&self) -> usize {
         self.balancers.iter().map(Balancer::taken_over).sum()
     }
 
-    /// Each agent knows two servers for each balancer, and has listened for long enough.
+    /// Waits until each agent knows two probers of each balancer and has listened long enough.
     fn wait_until_known(&self) {
         let balancers = self.balancers.iter().filter(|one| one.runs()).count();
         for node in 0..NODES.len() {
@@ -121,7 +122,8 @@ impl Site {
         let first = |(at, name): &(Instant, String)| (*at >= cordoned && name == NODES[node]).then_some(*at);
         let evicted = self.told.lock().unwrap().iter().find_map(first).expect("a pod that was evicted");
         if goal.is_none() {
-            // The balancers are to have taken it out before it comes back, or the next drain would find it out already.
+            // Waits until the balancers have taken the node out: else the next drain would start with the
+            // node already out.
             self.wait(node, "told");
         }
         self.bring_back(node);
@@ -135,7 +137,7 @@ impl Site {
         until("its pods to be back", || (self.pods_on(node) == 2).then_some(()));
     }
 
-    /// The pods that run there, and have not been told to end.
+    /// Returns the number of running pods on the node that are not terminating.
     pub(super) fn pods_on(&self, node: usize) -> usize {
         let running = |pod: &&Value| {
             pod["spec"]["nodeName"] == NODES[node]
@@ -149,7 +151,7 @@ impl Site {
         self.lan.act(|| self.cluster.kubectl(args));
     }
 
-    /// Whether the node has this annotation.
+    /// Returns true if the node has this annotation.
     pub(super) fn has_annotation(&self, node: usize, name: &str) -> bool {
         let object = self.cluster.sim.node(NODES[node]).unwrap();
         !object["metadata"]["annotations"][name].is_null()
@@ -167,7 +169,7 @@ impl Site {
         assert!(output.status.success(), "{name}: {}: {}", output.status, String::from_utf8_lossy(&said));
     }
 
-    /// As a script has it.
+    /// Runs `nodegate wait`, as a script does.
     pub(super) fn wait(&self, node: usize, goal: &str) {
         let mut command = self.lan.command(programs::agent());
         command.args(["wait", "--for", goal, TIMEOUT, "--addr", &agent(node).to_string()]);
@@ -176,7 +178,7 @@ impl Site {
         assert!(output.status.success(), "{goal}: {}: {}", output.status, String::from_utf8_lossy(&said));
     }
 
-    /// What has come of the requests so far.
+    /// Returns the results of the requests so far.
     pub(super) fn requests(&self) -> Requests {
         let all = self.clients.each_ref().map(Prober::probes);
         let lost =
@@ -190,7 +192,7 @@ impl Site {
         }
     }
 
-    /// Lets the requests under way end.
+    /// Waits for the requests in flight, and returns all results.
     pub(super) fn stop(mut self) -> Requests {
         self.clients.iter_mut().for_each(Prober::stop);
         self.requests()

@@ -1,4 +1,4 @@
-//! What an operator or a controller does to a node, and how it comes out of the pool and back.
+//! An operator or a controller drains a node, and the node leaves the pool and comes back.
 
 use super::kubectl::Change;
 use super::lab::Lab;
@@ -13,7 +13,8 @@ pub(crate) const TAINTS: [&str; 3] =
 /// The label that drains.
 pub(crate) const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// A change drains for this reason until it is taken back; tells when each was first seen.
+/// Asserts that a change drains with this reason until it is undone. Returns the first drained answer, and a
+/// text with the times.
 fn drains(agent: &Agent, change: Change, reason: &str) -> (Seen, String) {
     let out = agent.until_reason(reason);
     assert_eq!(agent.get("/health?drain=404").status, 404, "draining, not NotReady: {}", out.reply.body);
@@ -39,7 +40,7 @@ pub(crate) fn cordons(lab: &Lab) {
 }
 
 #[test]
-fn the_third_state_and_the_body_word() {
+fn drain_404_and_nodecheck_answer_a_cordon() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[]);
     let answers = || {
@@ -61,7 +62,7 @@ fn the_third_state_and_the_body_word() {
 }
 
 #[test]
-fn each_drain_taint() {
+fn each_default_taint_drains() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[]);
     for key in TAINTS {
@@ -72,7 +73,7 @@ fn each_drain_taint() {
 }
 
 #[test]
-fn the_exclude_label_whatever_its_value() {
+fn the_exclude_label_drains_with_any_value() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[]);
     for value in ["", "false"] {
@@ -99,7 +100,7 @@ fn nothing_drains_with_drain_on_none() {
 }
 
 #[test]
-fn custom_conditions_pass_and_combine() {
+fn custom_conditions_combine_with_node_ready() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[]);
     let both = "/health?check=custom_conditions,node_ready";
@@ -114,7 +115,7 @@ fn custom_conditions_pass_and_combine() {
 }
 
 #[test]
-fn a_change_taken_back_at_once_leaves_no_trace() {
+fn a_cordon_undone_at_once_leaves_the_node_ready() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[]);
     let begun = Instant::now();

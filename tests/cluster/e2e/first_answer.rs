@@ -1,12 +1,12 @@
-//! The first answer ever given is a true one, and there is one even when the API server can't be reached.
+//! The first answer of an agent is correct, and it comes even when the API server can't be reached.
 
 use super::lab::Lab;
 use nodegate_testbed::network::proxy::ProxyMode;
 use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::{Duration, Instant};
 
-/// Far away or slow to hand out credentials, an API server may need longer than the default grace; these tests are about
-/// what is said, not about how soon.
+/// A long startup grace. An API server that is far away or issues credentials slowly may need longer than the
+/// default, and these tests are about the content of the first answer, not about its time.
 const PATIENT: &str = "--startup-grace=30s";
 
 #[test]
@@ -26,7 +26,7 @@ pub(crate) fn is_ready_at_first(lab: &Lab) {
 }
 
 #[test]
-fn a_cordoned_node_never_gets_a_200() {
+fn a_cordoned_node_is_drained_from_the_first_answer() {
     let lab = Lab::start();
     let _cordon = lab.kubectl.cordon();
     for _ in 0..10 {
@@ -50,7 +50,7 @@ fn a_cordoned_node_never_gets_a_200() {
 }
 
 #[test]
-fn a_node_that_does_not_exist() {
+fn a_missing_node_is_not_ready_from_the_first_answer() {
     let lab = Lab::start();
     let agent = lab.agent_of("nodegate-e2e-no-such-node", &[PATIENT]);
     let first = agent.health();
@@ -60,7 +60,7 @@ fn a_node_that_does_not_exist() {
 }
 
 #[test]
-fn unreachable_at_the_start() {
+fn an_unreachable_api_server_at_startup_fails_open() {
     let lab = Lab::start();
     lab.proxy.set(ProxyMode::Down);
     let started = Instant::now();

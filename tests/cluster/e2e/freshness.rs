@@ -1,4 +1,4 @@
-//! The API server is lost: what is answered, logged and counted, for each `--on-stale`.
+//! Loss of the API server: the answers, the log and the metrics for each `--on-stale`.
 
 use super::lab::Lab;
 use nodegate_testbed::Agent;
@@ -6,12 +6,12 @@ use nodegate_testbed::network::proxy::ProxyMode;
 use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::{Duration, Instant};
 
-/// Short, so that the tests are.
+/// Short, to keep the tests short.
 pub(crate) const STALE_AFTER: &str = "--stale-after=4s";
-/// The contract: `--stale-after` + 1 s.
+/// The bound that the documents promise: `--stale-after` + 1 s.
 pub(crate) const IN_TIME: Duration = Duration::from_secs(5);
 
-/// The first line of an episode, and its last.
+/// The first log line of an episode, and its last.
 const WARNING: &str = "the cache is stale";
 const RECOVERY: &str = "follows the API server again";
 
@@ -24,7 +24,7 @@ fn recovers(agent: &Agent) -> String {
 }
 
 #[test]
-fn lost_and_found_again() {
+fn a_lost_api_server_fails_open_until_it_is_back() {
     loses_and_finds(&Lab::start());
 }
 
@@ -102,7 +102,7 @@ fn keep_drain_holds_a_drained_node_and_no_other() {
 }
 
 #[test]
-fn not_ready_fails_closed() {
+fn on_stale_not_ready_fails_closed() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[STALE_AFTER, "--on-stale=not-ready"]);
     lab.proxy.set(ProxyMode::Down);

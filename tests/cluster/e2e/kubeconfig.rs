@@ -1,13 +1,13 @@
-//! Kubeconfigs, read by kubectl and written with the proxy in between.
+//! Kubeconfigs: the test reads them with kubectl and writes them with the proxy in between.
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The current context of a kubeconfig, with its certificates and keys inside.
+/// The current context of a kubeconfig, with its certificates and keys inline.
 pub(crate) struct Kubeconfig(Value);
 
-/// Where an API server is.
+/// The address of an API server.
 pub(crate) struct Server {
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -32,7 +32,7 @@ impl Kubeconfig {
         &mut self.0["clusters"][0]["cluster"]
     }
 
-    /// The same cluster, for whoever has this token.
+    /// Replaces the credentials by this token.
     pub(crate) fn with_token(mut self, token: &str) -> Self {
         self.0["users"][0]["user"] = json!({ "token": token });
         self
@@ -44,8 +44,8 @@ impl Kubeconfig {
         Server::parse(&url).unwrap_or_else(|| panic!("{url} is no URL of an API server"))
     }
 
-    /// Leads to the same server by way of a port of this machine. Certificates are checked against the server's own name
-    /// as before.
+    /// Redirects the kubeconfig to a port of this machine that leads to the same server. The client still
+    /// verifies the certificate against the server's own name.
     pub(crate) fn by_way_of(mut self, port: u16) -> Self {
         let server = self.server();
         let cluster = self.cluster();
@@ -57,7 +57,7 @@ impl Kubeconfig {
         self
     }
 
-    /// Writes it into a directory. JSON is YAML, too.
+    /// Writes the kubeconfig into a directory, as JSON, which is valid YAML.
     pub(crate) fn write(&self, directory: &Path, name: &str) -> PathBuf {
         let file = directory.join(name);
         std::fs::write(&file, self.0.to_string()).unwrap();
@@ -80,7 +80,7 @@ impl Server {
 }
 
 #[test]
-fn servers_of_every_kind() {
+fn server_urls_of_kubeconfigs_are_parsed() {
     for (url, host, port, path) in [
         ("https://10.0.0.1:6443", "10.0.0.1", 6443, ""),
         ("https://api.example.com", "api.example.com", 443, ""),

@@ -1,4 +1,4 @@
-//! What an operator does to a node, by the real kubectl with the operator's own credentials.
+//! The operator's changes to a node, with the real kubectl and the operator's own credentials.
 
 use super::undo::{self, Ticket};
 use nodegate_testbed::kubectl;
@@ -20,13 +20,13 @@ impl Deref for Kubectl {
     }
 }
 
-/// A change to the node that is taken back when this is dropped, also when a test fails, and on Ctrl-C.
+/// A change to the node. Dropping it undoes the change, also when a test fails, and so does Ctrl-C.
 #[must_use = "the change is taken back as soon as this is dropped"]
 pub(crate) struct Change {
     ticket: Ticket,
-    /// When kubectl had done it: the API server has acknowledged the change by then.
+    /// The time at which kubectl ended; the API server has acknowledged the change by then.
     pub(crate) done: Instant,
-    /// When kubectl was started.
+    /// The time at which kubectl started.
     pub(crate) begun: Instant,
 }
 
@@ -35,10 +35,10 @@ impl Kubectl {
         Self { kubectl, node: node.to_owned() }
     }
 
-    /// Does something that is taken back by `undo`.
+    /// Makes a change that `undo` takes back.
     fn change(&self, act: &[&str], undo: &[&str]) -> Change {
         let begun = Instant::now();
-        // Noted before it is done: kubectl may fail after the API server has obeyed.
+        // Noted before the change: kubectl may fail after the API server has made it.
         let ticket = undo::note(self.clone(), undo.iter().map(|word| (*word).to_owned()).collect());
         let mut change = Change { ticket, done: begun, begun };
         self.must(act);
@@ -50,7 +50,7 @@ impl Kubectl {
         self.change(&["cordon", &self.node], &["uncordon", &self.node])
     }
 
-    /// A taint that keeps nobody away and evicts nobody.
+    /// Sets a taint that keeps no pod away and evicts none.
     pub(crate) fn taint(&self, key: &str) -> Change {
         let (taint, without) =
             (format!("{key}=nodegate-e2e:PreferNoSchedule"), format!("{key}:PreferNoSchedule-"));
@@ -64,12 +64,12 @@ impl Kubectl {
 }
 
 impl Change {
-    /// How long kubectl took.
+    /// Returns the duration of kubectl's run.
     pub(crate) fn took(&self) -> Duration {
         self.done - self.begun
     }
 
-    /// Takes it back; says when that was done.
+    /// Undoes the change, and returns the time.
     pub(crate) fn undo(self) -> Instant {
         if let Err(error) = undo::take_back(self.ticket) {
             panic!("{error}");

@@ -1,4 +1,4 @@
-//! Where a test takes place: a cluster, one node of it, and a proxy on the agent's way to the API server.
+//! The environment of a test: a cluster, one node of it, and a proxy between the agent and the API server.
 
 use super::kubeconfig::Kubeconfig;
 use super::kubectl::Kubectl;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 pub(crate) struct Lab {
     pub(crate) kubectl: Kubectl,
     pub(crate) proxy: Proxy,
-    /// The agent's kubeconfig, by way of the proxy.
+    /// The agent's kubeconfig, through the proxy.
     agent_kubeconfig: PathBuf,
     simulated: Option<Cluster>,
     _directory: TempDir,
@@ -24,7 +24,8 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// The real cluster if one is named, when its node is free; else a simulated one of one's own.
+    /// Uses the real cluster if the environment names one, once its node is free; else starts a simulated
+    /// one.
     pub(crate) fn start() -> Self {
         match Real::named() {
             Some(real) => Self::on(&real),
@@ -32,8 +33,8 @@ impl Lab {
         }
     }
 
-    /// For rules that need what only a simulated cluster grants, such as writing a Node's status. On a real cluster says
-    /// that the rule is not run there.
+    /// Starts a simulated cluster for rules that need its rights, such as writing a Node's status. On a real
+    /// cluster it prints that the rule is not tested there, and returns `None`.
     pub(crate) fn simulated_only(rule: &str, needs: &str) -> Option<Self> {
         if Real::named().is_some() {
             println!("NOT RUN  {rule}: it {needs}, which is not done to a real node; `make test` runs it");
@@ -53,7 +54,7 @@ impl Lab {
         Self::assemble(kubectl, agent, directory, None, Some(turn))
     }
 
-    /// A simulated cluster that plays this release of Kubernetes.
+    /// Starts a simulated cluster that behaves like this release of Kubernetes.
     pub(crate) fn playing(release: Release) -> Self {
         Self::with(Cluster::with(|builder| builder.kubelets(true).release(release)))
     }
@@ -86,7 +87,7 @@ impl Lab {
         &self.kubectl.node
     }
 
-    /// The simulator, in tests that only run on it.
+    /// Returns the simulator, in tests that only run on it.
     pub(crate) fn cluster(&self) -> &Cluster {
         self.simulated.as_ref().expect("this test runs on a simulated cluster only")
     }
@@ -96,7 +97,7 @@ impl Lab {
         self.agent_of(self.node(), args)
     }
 
-    /// Starts an agent and waits until it says that the node is ready.
+    /// Starts an agent and waits until it answers Ready.
     pub(crate) fn ready_agent(&self, args: &[&str]) -> Agent {
         let agent = self.agent(args);
         agent.until("a ready node", |reply| reply.status == 200 && !reply.is_stale());

@@ -1,11 +1,12 @@
-//! The readiness and freshness rules, shown on any cluster with nothing but what the agent's RBAC allows, and `kubectl`
-//! for what an operator does.
+//! Tests of the readiness and freshness rules that run on any cluster. They need only the agent's RBAC rules,
+//! and `kubectl` for the operator's changes.
 //!
-//! `cargo test --test cluster e2e` runs them against simulated clusters, one for each test. `make e2e KUBECONFIG=… NODE=…` runs
-//! the same tests against a real one: it cordons, taints and labels that node and puts it back after each test. Between
-//! the agent and the API server sits a proxy that plays the network's part, so that no privileges are needed for that.
+//! `cargo test --test cluster e2e` runs them against simulated clusters, one for each test. `make e2e
+//! KUBECONFIG=… NODE=…` runs the same tests against a real one: it cordons, taints and labels that node and
+//! restores it after each test. A proxy between the agent and the API server simulates network faults, so the
+//! tests need no privileges for them.
 //!
-//! `releases` runs the main ones against simulated API servers of older releases, too.
+//! `releases` also runs the main tests against simulated API servers of older releases.
 //!
 //! | variable | meaning |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The network loses what it carries, without a word: what a plain watch does not notice for minutes.
+//! A network that drops packets silently, which a plain watch does not notice for minutes.
 
 use super::freshness::{IN_TIME, STALE_AFTER};
 use super::lab::Lab;
@@ -8,13 +8,13 @@ use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::Instant;
 
 #[test]
-fn a_cordon_while_the_open_connections_are_mute() {
+fn a_cordon_behind_mute_connections_is_noticed_in_time() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[STALE_AFTER]);
     agent.until_so("both watches", watches);
     lab.proxy.set(ProxyMode::MuteOpen);
     let cordon = lab.kubectl.cordon();
-    // While nobody can know of the cordon a 200 is right; but only for so long.
+    // While the agent can't know of the cordon a 200 is correct, but only until the bound.
     let noticed = agent.until("a 503 or a stale answer", |reply| reply.status == 503 || reply.is_stale());
     noticed.assert_within(cordon.done, IN_TIME, &agent);
     let out = agent.until_reason("Unschedulable");
@@ -33,7 +33,7 @@ fn a_cordon_while_the_open_connections_are_mute() {
 }
 
 #[test]
-fn everything_is_mute_and_comes_back() {
+fn a_mute_network_makes_the_cache_stale_until_it_is_back() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[STALE_AFTER]);
     lab.proxy.set(ProxyMode::MuteAll);
@@ -57,7 +57,7 @@ fn everything_is_mute_and_comes_back() {
 }
 
 #[test]
-fn a_short_silence_is_no_news() {
+fn a_short_silence_does_not_make_the_cache_stale() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[]);
     lab.proxy.set(ProxyMode::MuteAll);
@@ -79,7 +79,7 @@ fn a_short_silence_is_no_news() {
 }
 
 #[test]
-fn a_stream_cut_in_the_middle_of_an_event() {
+fn a_watch_cut_in_mid_event_loses_no_cordon() {
     is_cut_in_mid_event(&Lab::start());
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn is_cut_in_mid_event(lab: &Lab) {
         reply.status == 503
     });
     assert_eq!(out.reply.reason().as_deref(), Some("Unschedulable"));
-    // Of two events in one piece, the first one arrives before the cut is noticed.
+    // Of two events in one chunk, the first one arrives before the agent notices the cut.
     agent.until_so("a new connection after the cut", |_| lab.proxy.accepted() > before);
     seen(
         "watch cut in mid-event",

@@ -1,4 +1,4 @@
-//! No probe costs an API request, and an agent holds few connections.
+//! Probes cost no API request, and an agent holds few connections.
 
 use super::lab::Lab;
 use nodegate_testbed::Agent;
@@ -7,20 +7,21 @@ use nodegate_testbed::watching::{Watching as _, seen};
 const PROBES: u32 = 2_000;
 
 impl Lab {
-    /// The agent has never held more connections than it may.
+    /// Asserts that the agent never held more connections than allowed.
     pub(crate) fn assert_few_connections(&self) {
         let peak = self.proxy.peak();
         assert!(peak <= 3, "the agent held {peak} API connections at once");
     }
 
-    /// What the API server has to do for this agent: requests by its own account, connections and bytes by the proxy's.
+    /// Returns the cost for the API server: requests by the agent's count, connections and bytes by the
+    /// proxy's.
     fn cost(&self, agent: &Agent) -> (f64, u64, u64) {
         let requests = agent.metric_sum("nodegate_api_requests_total");
         (requests, self.proxy.accepted(), self.proxy.bytes_to_server())
     }
 }
 
-/// The API server has accepted the watches of the Node and of the Lease.
+/// Returns true once the API server has accepted the watches of the Node and of the Lease.
 pub(crate) fn watches(agent: &Agent) -> bool {
     agent.metric(r#"nodegate_api_requests_total{verb="watch",code="200"}"#) >= Some(2.0)
 }
@@ -30,7 +31,7 @@ fn two_thousand_probes_cost_the_api_server_nothing() {
     let lab = Lab::start();
     let agent = lab.ready_agent(&[]);
     agent.until_so("both watches", watches);
-    // The agent's own rare request may fall into one series of probes, but not into each.
+    // The agent's own rare requests may fall into one series of probes, but not into each.
     let costs_nothing = |_: &u32| {
         let before = lab.cost(&agent);
         assert!((0..PROBES).all(|_| agent.health().status == 200));

@@ -1,4 +1,4 @@
-//! A real cluster: whose credentials, and whether its node may be worked on.
+//! A real cluster: the credentials, and the checks before the tests may change its node.
 
 use super::drains;
 use super::kubeconfig::Kubeconfig;
@@ -8,10 +8,10 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
-/// A node has one operator at a time.
+/// Only one test at a time changes the node.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// Printed once.
+/// The introduction is printed once.
 static INTRODUCTION: Once = Once::new();
 
 /// The cluster that the environment names.
@@ -21,7 +21,8 @@ pub(crate) struct Real {
 }
 
 impl Real {
-    /// `None` unless a node is named: a developer's `KUBECONFIG` alone is no invitation.
+    /// Returns the named cluster, or `None` without a named node: a developer's `KUBECONFIG` alone is no
+    /// permission.
     pub(crate) fn named() -> Option<Self> {
         let node = env::var("NODEGATE_E2E_NODE").ok().filter(|node| !node.is_empty())?;
         let kubeconfig =
@@ -29,12 +30,12 @@ impl Real {
         Some(Self { node, kubeconfig: kubeconfig.into() })
     }
 
-    /// Waits for the other tests to be done with the node.
+    /// Waits until the other tests are done with the node.
     pub(crate) fn lock() -> MutexGuard<'static, ()> {
         ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The agent's credentials, and whose they are.
+    /// Returns the agent's credentials, and a text that says where they come from.
     pub(crate) fn agent(&self, kubectl: &Kubectl) -> (Kubeconfig, &'static str) {
         if let Some(file) = env::var_os("AGENT_KUBECONFIG").filter(|file| !file.is_empty()) {
             return (Kubeconfig::read(Path::new(&file)), "those of AGENT_KUBECONFIG");
@@ -49,21 +50,21 @@ impl Real {
         }
     }
 
-    /// Ends the run if the node is not ready to begin with: the tests could not tell their own doing from others', and
-    /// would undo what somebody has done on purpose.
+    /// Ends the run if the node is not ready at the start: the tests could not tell their own changes from
+    /// others', and would undo changes that an operator made on purpose.
     pub(crate) fn assert_untouched(&self, kubectl: &Kubectl) {
         let touched = match kubectl.run(&["get", "node", &self.node, "--output=json"]) {
             Ok(node) => touched(&serde_json::from_str(&node).expect("kubectl writes JSON")),
             Err(error) => Some(format!("can't be read: {error}")),
         };
         if let Some(why) = touched {
-            // Every test would say the same.
+            // Exits, because every test would print the same.
             eprintln!("\nREFUSED: node {} {why}", self.node);
             std::process::exit(1);
         }
     }
 
-    /// Tells the operator, once, what is going to happen.
+    /// Prints once, for the operator, which changes the tests will make.
     pub(crate) fn introduce(&self, server: &str, credentials: &str) {
         INTRODUCTION.call_once(|| {
             let node = &self.node;
@@ -75,7 +76,7 @@ impl Real {
     }
 }
 
-/// Why a node is not in the pool already.
+/// Returns the reason why a node is already out of the pool.
 fn touched(node: &Value) -> Option<String> {
     if node["spec"]["unschedulable"] == true {
         return Some("is cordoned already".to_owned());

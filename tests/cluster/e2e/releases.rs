@@ -1,4 +1,5 @@
-//! The rules on API servers of other releases of Kubernetes, as far as a client can tell them apart: a real cluster is what it is.
+//! The main rules on simulated API servers of other Kubernetes releases, as far as a client can tell these
+//! apart. A real cluster has only one release.
 
 use super::lab::Lab;
 use super::real::Real;
@@ -22,7 +23,7 @@ fn on(release: &str) {
     assert_eq!(refused, 0, "{}", agent.get("/metrics").body);
 }
 
-/// Nothing that the agent asks is unknown to the release.
+/// Returns true if the metric counts a refused request: each release must know all requests of the agent.
 fn is_refused(line: &str) -> bool {
     line.starts_with("nodegate_api_requests_total{") && line.contains("code=\"4")
 }

@@ -1,15 +1,16 @@
-//! What only the kubelet, its controllers or a deletion bring about. These need a cluster where that can be played.
+//! States that only the kubelet, its controllers or a deletion cause. They need a cluster that can simulate
+//! these.
 
 use super::lab::Lab;
 use nodegate_testbed::watching::{Watching as _, seen};
 use serde_json::json;
 
-/// Why these don't run on a real cluster.
+/// The reason why these tests don't run on a real cluster.
 const STATUS: &str = "needs to write the Node's status";
 const DELETION: &str = "deletes the Node";
 
 #[test]
-fn the_ready_condition_says_why() {
+fn the_reason_of_the_ready_condition_is_reported() {
     let Some(lab) = Lab::simulated_only("Ready=False, Ready=Unknown, no Ready condition", STATUS) else {
         return;
     };
@@ -39,7 +40,7 @@ fn not_ready_beats_draining() {
 }
 
 #[test]
-fn a_custom_condition_becomes_true() {
+fn a_custom_condition_that_is_true_fails_its_check() {
     let Some(lab) = Lab::simulated_only("a custom condition that is True", STATUS) else { return };
     let (sim, agent) = (&lab.cluster().sim, lab.ready_agent(&[]));
     let ask = || agent.get("/health?check=custom_conditions");
@@ -54,7 +55,7 @@ fn a_custom_condition_becomes_true() {
 }
 
 #[test]
-fn being_deleted() {
+fn a_node_that_is_being_deleted_drains() {
     let Some(lab) = Lab::simulated_only("the Node is being deleted (deletionTimestamp)", DELETION) else {
         return;
     };

@@ -1,4 +1,4 @@
-//! What has to be taken back: each change once, whether a test ends well, fails or is interrupted.
+//! The changes that must be undone exactly once, also when a test fails or is interrupted.
 
 use super::kubectl::Kubectl;
 use std::process::exit;
@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Changes that are in force. Whoever takes one out of here takes it back.
+/// The changes in force. The thread that removes one from here undoes it.
 static IN_FORCE: Mutex<Vec<(Ticket, Undo)>> = Mutex::new(Vec::new());
-/// No number is used twice: a ticket may be shown again after its change has been taken back.
+/// The next number; each is used once, because a ticket may be used again after its change is undone.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 static LISTENING: Once = Once::new();
 
-/// Names a change that is in force.
+/// The identity of a change in force.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket(usize);
 
-/// How a change is taken back.
+/// The command that undoes a change.
 struct Undo {
     kubectl: Kubectl,
     args: Vec<String>,
@@ -26,7 +26,7 @@ fn in_force() -> MutexGuard<'static, Vec<(Ticket, Undo)>> {
     IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes how a change that is about to be made is taken back.
+/// Registers the command that undoes a change, before the change is made.
 pub(crate) fn note(kubectl: Kubectl, args: Vec<String>) -> Ticket {
     LISTENING.call_once(|| drop(std::thread::spawn(on_signal)));
     let ticket = Ticket(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -34,7 +34,7 @@ pub(crate) fn note(kubectl: Kubectl, args: Vec<String>) -> Ticket {
     ticket
 }
 
-/// Takes a change back, unless that was done or begun already.
+/// Undoes a change, unless that has been started already.
 pub(crate) fn take_back(ticket: Ticket) -> Result<(), String> {
     let undo = {
         let mut all = in_force();
@@ -55,7 +55,7 @@ impl Undo {
     }
 }
 
-/// A signal runs no destructors, and would leave the node as it is.
+/// Undoes all changes on a signal, which runs no destructors.
 fn on_signal() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {

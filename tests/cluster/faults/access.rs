@@ -1,4 +1,4 @@
-//! What befalls the agent's rights and the API server's certificates.
+//! Faults of the agent's rights and the API server's certificates.
 
 use super::scene::{FRESH, STALE, SYNCED, Scene, cluster, restarts};
 use super::table::Row;
@@ -24,7 +24,8 @@ pub(crate) fn token_rotated() -> Row {
     scene.row(&[FRESH, STALE, FRESH])
 }
 
-/// Heartbeats on the Lease go on all the time: they prove nothing about a Node that nobody watches.
+/// Takes the RBAC rules for Nodes away. The Lease's heartbeats continue, but prove nothing about a Node
+/// without a watch.
 pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
     let mut scene = Scene::start();
     let forbidden = scene.fault(|scene| {
@@ -35,7 +36,7 @@ pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
     });
     scene.fails_open();
     scene.restarts("forbidden");
-    // Whoever may still watch is left alone.
+    // The agent leaves the watch alone that still works.
     let lists = |agent: &Agent| agent.metric(r#"nodegate_api_requests_total{verb="list",code="200"}"#);
     let (before, refused) = (lists(&scene.agent), restarts(&scene.agent, "forbidden"));
     until("more refusals", || (restarts(&scene.agent, "forbidden") >= refused + 2.0).then_some(()));
@@ -49,7 +50,7 @@ pub(crate) fn rbac_for_nodes_taken_away_and_given_back() -> Row {
 pub(crate) fn rbac_forbids_leases() -> Row {
     let (cluster, began) = (cluster(), Instant::now());
     let leases = || FaultScope::all().resources(&["leases"]);
-    // What is wrong at first must not keep it from saying what is wrong then.
+    // A first error must not keep the agent from logging a later, different one.
     let first = cluster.sim.faults().add(Effect::Status { code: 500, retry_after: 0 }.on(leases()));
     let agent = cluster.ready_agent(&["--stale-after=10s", SYNCED]);
     let failed = r#"nodegate_watch_restarts_total{resource="leases",reason="server-error"}"#;
@@ -62,7 +63,7 @@ pub(crate) fn rbac_forbids_leases() -> Row {
     let asked = r#"nodegate_api_requests_total{verb="get",code="200"}"#;
     let questions = "questions in place of heartbeats";
     scene.notices_itself(questions, |agent| agent.metric(asked).filter(|count| *count >= 2.0));
-    // Every 8 s at most, and one is on its way.
+    // At most one every 8 s, and one is in flight.
     let (count, seconds) = (scene.agent.metric(asked).unwrap_or_default(), began.elapsed().as_secs_f64());
     assert!(count <= seconds / 8.0 + 1.0, "{count} questions in {seconds} s");
     scene.logged_once("not allowed to watch the node's Lease");
@@ -71,7 +72,7 @@ pub(crate) fn rbac_forbids_leases() -> Row {
     scene.row(&[FRESH])
 }
 
-pub(crate) fn certificate_rotated() -> Row {
+pub(crate) fn api_server_certificate_rotated() -> Row {
     let mut scene = Scene::patient();
     scene.fault(|scene| scene.cluster.sim.rotate_certificate(false, true).unwrap());
     scene.restarts("disconnected");
@@ -82,7 +83,7 @@ pub(crate) fn certificate_rotated() -> Row {
     scene.row(&[FRESH])
 }
 
-pub(crate) fn ca_rotated() -> Row {
+pub(crate) fn api_server_ca_rotated() -> Row {
     let mut scene = Scene::start();
     scene.fault(|scene| scene.cluster.sim.rotate_certificate(true, true).unwrap());
     scene.fails_open();

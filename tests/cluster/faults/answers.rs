@@ -1,4 +1,4 @@
-//! What the API server's answers may be like.
+//! Faulty answers of the API server.
 
 use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, restarts};
@@ -7,7 +7,7 @@ use nodegate_kube_sim::{Effect, Fault, FaultScope};
 use nodegate_testbed::until;
 use std::time::{Duration, Instant};
 
-pub(crate) fn compacted_under_an_open_watch() -> Row {
+pub(crate) fn history_compacted_under_an_open_watch() -> Row {
     let mut scene = Scene::patient();
     scene.fault(|scene| scene.cluster.sim.compact(true));
     scene.restarts("expired");
@@ -22,12 +22,14 @@ pub(crate) fn storm_of_429() -> Row {
     storm(&[429], 4.0, "throttled", 1)
 }
 
-/// One of several servers behind the address may be well: another connection is tried, but not each time.
+/// Answers with 5xx. Another server behind the address may be healthy, so the agent tries another connection,
+/// but not each time.
 pub(crate) fn storm_of_5xx() -> Row {
     storm(&[500, 503, 504], 2.0, "server-error", 2)
 }
 
-/// Each of them in turn refuses everything so many times. A storm of new connections must not come of it.
+/// Refuses everything with each of the codes, `times` times each. The agent must not open a storm of new
+/// connections.
 fn storm(codes: &[u16], times: f64, reason: &str, connections: u64) -> Row {
     let mut scene = Scene::start();
     let mut raging = scene.fault(|scene| {
@@ -51,9 +53,9 @@ fn storm(codes: &[u16], times: f64, reason: &str, connections: u64) -> Row {
     scene.row(&[FRESH, STALE, FRESH])
 }
 
-/// What is open goes on, and what is asked next is answered on another connection, maybe by another server: the watch goes
-/// after it.
-pub(crate) fn told_to_go_away() -> Row {
+/// Sends GOAWAY. Open requests continue; the next request goes out on another connection, maybe to another
+/// server, and the watch moves there, too.
+pub(crate) fn goaway_under_an_open_watch() -> Row {
     let cluster = cluster();
     cluster.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["leases"])));
     let agent = cluster.ready_agent(&[STALE_AFTER_ARG, SYNCED]);
@@ -75,7 +77,8 @@ fn rage(scene: &Scene, code: u16) -> u64 {
     scene.cluster.sim.faults().add(Effect::Status { code, retry_after: 1 }.everywhere())
 }
 
-/// A watch that is accepted proves that the cache follows, but a flood of watches must not come of it.
+/// Closes each watch at once. An accepted watch proves that the cache is current, but the agent must not
+/// flood the API server with watches.
 pub(crate) fn watches_closed_at_once_in_a_loop() -> Row {
     let mut scene = Scene::patient();
     let closing = scene.fault(|scene| {
@@ -97,17 +100,17 @@ fn next_node_event(effect: Effect) -> Fault {
     effect.on(FaultScope::all().resources(&["nodes"]).verbs(&["watch"]))
 }
 
-pub(crate) fn malformed_events() -> Row {
+pub(crate) fn malformed_watch_events() -> Row {
     let scene = broken_events(Effect::Malformed);
     assert!(restarts(&scene.agent, "malformed") >= 1.0);
     scene.row(&[FRESH, CORDONED, FRESH])
 }
 
-pub(crate) fn cut_in_mid_event() -> Row {
+pub(crate) fn watch_cut_in_mid_event() -> Row {
     broken_events(Effect::CutEvent).row(&[FRESH, CORDONED, FRESH])
 }
 
-/// What the event would have told is told by the next list.
+/// Breaks the next event; the next list has its content.
 fn broken_events(effect: Effect) -> Scene {
     let mut scene = Scene::patient();
     let broken = scene.fault(|scene| {
@@ -140,11 +143,12 @@ pub(crate) fn malformed_lists() -> Row {
     scene.row(&[FRESH, STALE, FRESH])
 }
 
-/// Probes in more than the five seconds after which a watch counts as one that lasted, and is replaced without a pause.
+/// The number of probes in more than five seconds. A watch that lasts that long is replaced without a pause.
 pub(crate) const LASTING: usize = 300;
 
-/// The connection is fine and new watches would be, too: only the question whether there is news tells.
-pub(crate) fn all_watches_deaf() -> Row {
+/// Makes all watches unresponsive, while the connection works and new watches would, too: only a consistency
+/// check detects it.
+pub(crate) fn all_watches_unresponsive() -> Row {
     let mut scene = Scene::with(cluster(), &["--stale-after=10s"]);
     scene.prober.wait(LASTING);
     let deaf = scene.fault(|scene| {
@@ -165,8 +169,9 @@ pub(crate) fn all_watches_deaf() -> Row {
     scene.row(&[FRESH, CORDONED, FRESH])
 }
 
-/// The Lease's heartbeats go on; only the bookmark that is overdue, after 70 s, tells.
-pub(crate) fn node_watch_deaf_beside_a_live_lease() -> Row {
+/// Makes the Node's watch unresponsive while the Lease's heartbeats continue: only the overdue bookmark,
+/// after 70 s, shows it.
+pub(crate) fn node_watch_unresponsive_beside_a_live_lease() -> Row {
     let mut scene = Scene::patient();
     let deaf = scene.fault(|scene| {
         let deaf = Effect::Deaf { bookmarks: false }.on(FaultScope::all().resources(&["nodes"]));

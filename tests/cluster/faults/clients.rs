@@ -9,10 +9,10 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// They hold connections and say nothing; as many as the descriptors of this process allow.
-pub(crate) fn idle() -> Row {
+/// Holds idle connections, as many as this process's descriptors allow.
+pub(crate) fn ten_thousand_idle_clients() -> Row {
     const CLIENTS: u64 = 10_000;
-    /// What all stories need besides, and the default of `--max-connections`.
+    /// The descriptors that all other tests need.
     const OTHERS: u64 = 2_000;
     const MAX_CONNECTIONS: f64 = 1024.0;
     let mut scene = Scene::patient();
@@ -25,7 +25,8 @@ pub(crate) fn idle() -> Row {
     let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
     let held: Vec<TcpStream> = scene.fault(|scene| {
         let come = |number: u64| {
-            // Not faster than the agent, in a debug build, accepts: past the accept queue it is the kernel who resets.
+            // Not faster than the agent accepts in a debug build: when the accept queue is full, the kernel
+            // resets connections.
             if number.is_multiple_of(100) {
                 scene.prober.wait(1);
             }
@@ -37,7 +38,7 @@ pub(crate) fn idle() -> Row {
     let evicted = clients as f64 - MAX_CONNECTIONS;
     let counter = "nodegate_connections_evicted_total";
     scene.notices_itself("evictions", |agent| agent.metric(counter).filter(|count| *count >= evicted));
-    // Who asks for the metrics is answered at once, and takes no place.
+    // One more for the metrics request itself, which the agent answers at once.
     assert!(scene.agent.metric("nodegate_connections") <= Some(MAX_CONNECTIONS + 1.0));
     scene.heal(|_| drop(held));
     assert_eq!(log_lines(&scene.agent), lines, "{}", scene.agent.log_text());
@@ -48,8 +49,8 @@ pub(crate) fn idle() -> Row {
     row
 }
 
-/// They send their requests byte by byte, and are cut five to seven seconds after they began.
-pub(crate) fn slow_loris() -> Row {
+/// Sends requests byte by byte; the agent closes these connections five to seven seconds after their start.
+pub(crate) fn slow_loris_clients() -> Row {
     let mut scene = Scene::patient();
     let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));
     let mut clients: Vec<TcpStream> =
@@ -68,7 +69,7 @@ pub(crate) fn slow_loris() -> Row {
     scene.row(&[FRESH])
 }
 
-pub(crate) fn garbage() -> Row {
+pub(crate) fn garbage_requests() -> Row {
     const TLS_HELLO: &[u8] = b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\x5c\x1f\r\n\r\n";
     const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x12\x04\x00\x00\x00\x00\x00";
     let kinds =
@@ -76,14 +77,15 @@ pub(crate) fn garbage() -> Row {
     bad_requests(&kinds.map(<[u8]>::to_vec), "400")
 }
 
-pub(crate) fn oversized() -> Row {
+pub(crate) fn oversized_requests() -> Row {
     let megabyte = "a".repeat(1 << 20);
     let kinds =
         [format!("GET /{megabyte} HTTP/1.1\r\n\r\n"), format!("GET / HTTP/1.1\r\nX: {megabyte}\r\n\r\n")];
     bad_requests(&kinds.map(String::into_bytes), "431")
 }
 
-/// A hundred of each: the answer is this one or none, the log says nothing, and nothing is kept.
+/// Sends a hundred of each kind. The client gets this status or none, the log stays empty, and the agent
+/// keeps no state.
 fn bad_requests(kinds: &[Vec<u8>], status: &str) -> Row {
     let mut scene = Scene::patient();
     let (address, lines) = (scene.agent.address(), log_lines(&scene.agent));

@@ -1,4 +1,4 @@
-//! What befalls the API server and the connections to it.
+//! Faults of the API server and of the connections to it.
 
 use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, usual};
 use super::simulator::Simulator;
@@ -6,10 +6,11 @@ use super::table::Row;
 use nodegate_testbed::{Agent, Cluster, NODE, needs_root};
 use std::time::Duration;
 
-/// A connection whose packets vanish is noticed and replaced within this time: 4 s for the kernel, and the first wait.
+/// The time to detect and replace a connection whose packets vanish: 4 s for the kernel, and the first
+/// backoff.
 pub(crate) const REPLACED: Duration = Duration::from_secs(6);
 
-pub(crate) fn killed_and_restarted() -> Row {
+pub(crate) fn api_server_killed_and_restarted() -> Row {
     let mut scene = Scene::start();
     let address = scene.cluster.sim.address();
     let up = format!(r#"nodegate_api_server_up{{address="{address}"}}"#);
@@ -29,7 +30,7 @@ pub(crate) fn killed_and_restarted() -> Row {
     scene.row(&[FRESH, STALE, CORDONED])
 }
 
-pub(crate) fn restarted_from_a_compacted_store() -> Row {
+pub(crate) fn api_server_restarted_from_a_compacted_store() -> Row {
     let mut scene = Scene::start();
     scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
     scene.fails_open();
@@ -38,7 +39,7 @@ pub(crate) fn restarted_from_a_compacted_store() -> Row {
     scene.row(&[FRESH, STALE, FRESH])
 }
 
-pub(crate) fn down_at_the_start() -> Row {
+pub(crate) fn api_server_down_at_agent_start() -> Row {
     let cluster = cluster();
     cluster.wait(cluster.sim.kill());
     let agent = cluster.agent(&[STALE_AFTER_ARG]);
@@ -53,7 +54,7 @@ pub(crate) fn down_at_the_start() -> Row {
     scene.row(&[STALE, CORDONED])
 }
 
-pub(crate) fn frozen() -> Row {
+pub(crate) fn api_server_frozen() -> Row {
     let mut scene = Scene::start();
     scene.fault(|scene| scene.cluster.sim.freeze());
     scene.fails_open();
@@ -62,8 +63,9 @@ pub(crate) fn frozen() -> Row {
     scene.row(&[FRESH, STALE, FRESH])
 }
 
-/// What a thawed API server says first is what it should have said long ago: nobody may be told it as if it were new.
-pub(crate) fn nothing_old_is_told_when_it_thaws() -> Row {
+/// Freezes the API server while the Node flaps. After the thaw it first sends old events, which the agent
+/// must not answer from as if they were current.
+pub(crate) fn api_server_frozen_while_the_node_flapped() -> Row {
     let mut scene = Scene::start();
     scene.fault(|scene| scene.cluster.sim.freeze());
     scene.fails_open();
@@ -78,8 +80,8 @@ pub(crate) fn nothing_old_is_told_when_it_thaws() -> Row {
     scene.row(&[FRESH, STALE, FRESH])
 }
 
-/// The simulator as a program of its own, which the kernel stops.
-pub(crate) fn stopped() -> Row {
+/// Stops the simulator, a process of its own, with SIGSTOP.
+pub(crate) fn api_server_stopped() -> Row {
     let simulator = Simulator::start(NODE);
     let agent = Agent::start(NODE, &simulator.kubeconfig(), &[STALE_AFTER_ARG, SYNCED]);
     let mut scene = Scene::of(simulator, agent);
@@ -115,7 +117,7 @@ fn half_open_in(mut scene: Scene) -> Row {
     scene.row(&[FRESH, CORDONED])
 }
 
-pub(crate) fn blackholed() -> Row {
+pub(crate) fn connections_blackholed() -> Row {
     needs_root("packets that the kernel drops");
     let mut scene = Scene::start();
     scene.fault(|scene| {
@@ -123,14 +125,14 @@ pub(crate) fn blackholed() -> Row {
         scene.cluster.sim.blackhole_new().unwrap();
     });
     scene.fails_open();
-    // The first is the old connection's end; an attempt to connect is given up, too.
+    // The first is the end of the old connection; then the agent gives up an attempt to connect, too.
     scene.restarts_often("disconnected", 2.0);
     scene.heal(|scene| scene.cluster.sim.heal());
     scene.recovers(FRESH);
     scene.row(&[FRESH, STALE, FRESH])
 }
 
-pub(crate) fn accepted_and_never_served() -> Row {
+pub(crate) fn connections_accepted_and_never_served() -> Row {
     let mut scene = Scene::start();
     scene.fault(|scene| {
         scene.cluster.sim.ignore_new();

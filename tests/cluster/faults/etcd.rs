@@ -1,5 +1,5 @@
-//! An API server that is cut off from etcd. To whoever watches it looks healthy: it takes watches, sends bookmarks and answers
-//! what may come from its cache, which no longer moves.
+//! An API server that is cut off from etcd. To its watchers it looks healthy: it accepts watches, sends
+//! bookmarks and serves requests from its cache, which does not change any more.
 
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster};
 use super::table::Row;
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 /// The default of `--stale-after`, and a second.
 const NOTICED: Duration = Duration::from_secs(16);
-/// The Node's own link to etcd may be gone while the Lease's works.
+/// The bound if only Nodes are cut off from etcd, while Leases work.
 const NODES_ALONE: Duration = Duration::from_secs(101);
 
-pub(crate) fn cut_off_from_etcd() -> Row {
+pub(crate) fn api_server_cut_off_from_etcd() -> Row {
     cut_off_in(Scene::start())
 }
 
-pub(crate) fn cut_off_from_etcd_without_leases() -> Row {
+pub(crate) fn api_server_cut_off_from_etcd_without_leases() -> Row {
     let cluster = without_leases();
     let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER_ARG, SYNCED]);
     agent.wait_ready();
@@ -35,7 +35,7 @@ fn cut_off_in(mut scene: Scene) -> Row {
     scene.row(&[FRESH, STALE, CORDONED])
 }
 
-pub(crate) fn nodes_cut_off_while_leases_go_on() -> Row {
+pub(crate) fn nodes_cut_off_from_etcd_while_leases_go_on() -> Row {
     let mut scene = Scene::patient();
     scene.fault(|scene| cut_off_and_cordon(&scene.cluster, &["nodes"]));
     scene.notices(STALE, NODES_ALONE);
@@ -44,15 +44,16 @@ pub(crate) fn nodes_cut_off_while_leases_go_on() -> Row {
     scene.row(&[FRESH, STALE, CORDONED])
 }
 
-pub(crate) fn cut_off_beside_a_healthy_one() -> Row {
+pub(crate) fn api_server_cut_off_from_etcd_beside_a_healthy_one() -> Row {
     beside_a_healthy_one(cluster())
 }
 
-pub(crate) fn cut_off_beside_a_healthy_one_without_leases() -> Row {
+pub(crate) fn api_server_cut_off_from_etcd_beside_a_healthy_one_without_leases() -> Row {
     beside_a_healthy_one(without_leases())
 }
 
-/// Two API servers behind one address. The agent's connection is to the one that is cut off; the next is not.
+/// Puts two API servers behind one address. The agent's connection leads to the one that is cut off; the next
+/// one does not.
 fn beside_a_healthy_one(cluster: Cluster) -> Row {
     let healthy = cluster.wait(async { cluster.sim.another_server() }).unwrap();
     let balancer = balancer(&cluster, &healthy);
@@ -70,9 +71,9 @@ fn beside_a_healthy_one(cluster: Cluster) -> Row {
     scene.row(&[FRESH, CORDONED, FRESH])
 }
 
-/// One of two API servers has too much to do, and wants to be left alone for longer than the cache may be old. The agent asks the
-/// other one.
-pub(crate) fn refused_beside_a_healthy_one() -> Row {
+/// Puts two API servers behind one address, one of which answers 429 with a Retry-After above
+/// `--stale-after`. The agent sends its consistency check to the other one.
+pub(crate) fn consistency_check_refused_beside_a_healthy_api_server() -> Row {
     let cluster = without_leases();
     let healthy = cluster.wait(async { cluster.sim.another_server() }).unwrap();
     let balancer = balancer(&cluster, &healthy);
@@ -84,7 +85,7 @@ pub(crate) fn refused_beside_a_healthy_one() -> Row {
         scene.cluster.sim.faults().add(Effect::Status { code: 429, retry_after: 30 }.on(checks))
     });
     let checks = |code: u16| format!(r#"nodegate_api_requests_total{{verb="get",code="{code}"}}"#);
-    // The second answer comes when the first is too old.
+    // The second 200 comes when the first one is too old.
     for (code, times) in [(429, 1.0), (200, 2.0)] {
         scene.notices_itself("consistency checks", |agent| {
             agent.metric(&checks(code)).filter(|count| *count >= times)
@@ -114,7 +115,8 @@ fn without_leases() -> Cluster {
     cluster
 }
 
-/// The cordon comes through another API server, in a moment at which this one can't hear of it.
+/// Cuts the API server off from etcd and cordons the node through another one, so this API server never gets
+/// the event.
 fn cut_off_and_cordon(cluster: &Cluster, plurals: &[&str]) {
     cluster.sim.cut_off_from_etcd(plurals);
     cluster.cordon();

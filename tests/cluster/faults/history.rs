@@ -1,4 +1,4 @@
-//! What was true of the API server a moment ago, and is no more: its history, its connection.
+//! Properties of the API server that change under the agent: its history, its connection.
 
 use super::answers::LASTING;
 use super::scene::{Api, CORDONED, FRESH, Scene, cluster};
@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 /// The default of `--stale-after`, and a second.
 const NOTICED: Duration = Duration::from_secs(16);
-/// Connections that are being left are open until their watches have ended.
+/// The maximum of open connections: one that the agent leaves stays open until its watches have ended.
 const CONNECTIONS: u64 = 6;
 
-/// The cordon never was. A watch that goes on from where it was is taken, and silent: that version does not exist yet.
-pub(crate) fn restored() -> Row {
+/// Restores etcd to a state before the cordon. The API server accepts a watch from the newer version, but
+/// sends nothing: that version does not exist yet.
+pub(crate) fn etcd_restored_to_an_older_revision() -> Row {
     let mut scene = Scene::patient();
     let sim = scene.cluster.sim.clone();
     let (backup, now) = (sim.back_up_etcd(), Instant::now());
@@ -31,10 +32,10 @@ pub(crate) fn restored() -> Row {
     scene.row(&[FRESH, CORDONED, FRESH])
 }
 
-/// Fifty times what `--goaway-chance` allows at most.
+/// Sends GOAWAY after every answer, fifty times as often as the maximum of `--goaway-chance`.
 pub(crate) fn goaway_after_every_answer() -> Row {
-    // So long that each watch lives for more than 5 s until the question moves it. One that ends sooner has to wait like one
-    // that failed, for up to 10 s.
+    // Long enough for each watch to live for more than 5 s before the consistency check moves it. A watch
+    // that ends sooner counts as failed, and backs off for up to 10 s.
     let mut scene = Scene::with(cluster(), &["--stale-after=12s"]);
     let going = scene.fault(|scene| {
         let going = scene.cluster.sim.faults().add(Effect::GoAway.everywhere());

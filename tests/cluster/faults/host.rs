@@ -1,4 +1,4 @@
-//! What befalls the host that the agent runs on.
+//! Faults of the agent's host.
 
 use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, SYNCED, Scene, cluster};
@@ -22,7 +22,7 @@ pub(crate) fn clock_set_forward() -> Row {
     clock_set(HOUR)
 }
 
-/// Only the wall clock moves, as when somebody sets it: the monotonic one, by which everything is timed, has no setting.
+/// Sets the wall clock, as an operator may. The monotonic clock, which times everything, can't be set.
 fn clock_set(by: i64) -> Row {
     let cluster = cluster();
     let clock = cluster.dir.path().join("clock");
@@ -35,7 +35,7 @@ fn clock_set(by: i64) -> Row {
 
     scene.fault(|scene| {
         fs::write(&clock, format!("{by:+}")).unwrap();
-        // A connection that is made with the new time, and a change that is seen on it.
+        // A connection with the new time, and a change that arrives on it.
         scene.cluster.sim.reset_connections();
         scene.cluster.cordon();
     });
@@ -43,7 +43,7 @@ fn clock_set(by: i64) -> Row {
     scene.lasts();
     let off = flipped_at(&scene.agent) - now();
     assert!((off - by).abs() < 60, "the agent's clock is {off} s off, not {by}");
-    // Nor does it stand still until the clock is back where it was.
+    // The age does not stop until the wall clock is back at its old time, either.
     let age = || scene.agent.metric("nodegate_cache_age_seconds").filter(|age| *age > 0.0);
     let age = until("the cache to grow older", age);
     assert!(age < 15.0, "{age}");
@@ -67,13 +67,14 @@ fn now() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
 }
 
-/// When the verdict changed last, by the agent's clock.
+/// Returns the time of the last flip by the agent's clock.
 fn flipped_at(agent: &Agent) -> i64 {
     let flips = agent.get("/status.json").json()["flips"].as_array().unwrap().clone();
     flips.iter().find_map(|flip| flip["at_unix_ms"].as_i64()).unwrap() / 1000
 }
 
-/// Few descriptors from the start, idle clients for more, and then the connection to the API server breaks.
+/// Starts the agent with few descriptors, floods it with idle clients, and then breaks the connection to the
+/// API server.
 pub(crate) fn few_descriptors() -> Row {
     let cluster = cluster();
     let mut command = Command::new("prlimit");
@@ -99,7 +100,7 @@ pub(crate) fn few_descriptors() -> Row {
     scene.row(&[FRESH, CORDONED, FRESH])
 }
 
-/// The limit is lowered below what is in use: every accept fails until a connection is closed.
+/// Lowers the limit below the descriptors in use: every accept fails until a connection is closed.
 pub(crate) fn descriptors_exhausted() -> Row {
     let mut scene = Scene::patient();
     let idle = scene.fault(|scene| {
@@ -120,8 +121,8 @@ pub(crate) fn descriptors_exhausted() -> Row {
 
 const CLIENTS: f64 = 300.0;
 
-/// So many come in one go, between two probes: where there is room for sixteen connections, more than that at once would
-/// close a probe's before it has asked.
+/// Opens idle connections, `in_one_go` between two probes. With capacity for sixteen connections, more at
+/// once would close a probe's connection before its request.
 fn idle_clients(scene: &Scene, in_one_go: u32) -> Vec<TcpStream> {
     let come = |number: u32| {
         if number.is_multiple_of(in_one_go) {
@@ -132,7 +133,7 @@ fn idle_clients(scene: &Scene, in_one_go: u32) -> Vec<TcpStream> {
     (0..300).map(come).collect()
 }
 
-/// A probe of ours to something that hangs.
+/// Adds a check whose target accepts and never answers.
 pub(crate) fn probe_target_never_answers() -> Row {
     let stub = Stub::start(answer("200 OK", "ok"));
     let check = format!("--http-check=web={}", stub.url("/"));

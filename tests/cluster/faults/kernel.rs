@@ -1,4 +1,4 @@
-//! The kernel as the fault: agent, firewall and API server in network namespaces of their own.
+//! Faults of the kernel's network: agent, firewall and API server are in network namespaces of their own.
 
 use super::connections::REPLACED;
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, usual};
@@ -6,7 +6,7 @@ use super::table::Row;
 use nodegate_testbed::Cluster;
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
 
-/// The agent is on the node; the API server is behind the router, where the laboratory has its resolver.
+/// Starts the agent on the node and the API server behind the router, in the resolver's namespace.
 fn scene(net: &NodeNetwork, args: &[&str]) -> Scene {
     let address = format!("{RESOLVER_V4}:0").parse().unwrap();
     let cluster = net.on_resolver(|| Cluster::with(|builder| usual(builder.listen(address))));
@@ -14,7 +14,7 @@ fn scene(net: &NodeNetwork, args: &[&str]) -> Scene {
     Scene::of(cluster, agent)
 }
 
-/// Has the router drop, from now on, what passes between the API server and this port of the node's; or any port.
+/// Makes the router drop the packets between the API server and this port of the node, or any port.
 fn drop_packets(net: &NodeNetwork, scene: &Scene, node_port: Option<&str>) {
     let api = scene.cluster.sim.address().port();
     let of = |side: &str| node_port.map(|port| format!("--{side}port {port}")).unwrap_or_default();
@@ -22,7 +22,7 @@ fn drop_packets(net: &NodeNetwork, scene: &Scene, node_port: Option<&str>) {
     net.router(&format!("iptables -A FORWARD -p tcp --sport {api} {} -j DROP", of("d")));
 }
 
-/// The node's ports of the connections to the API server.
+/// Returns the node's ports of the connections to the API server.
 fn open_connections(net: &NodeNetwork, scene: &Scene) -> Vec<String> {
     let api = scene.cluster.sim.address().port();
     let listed = net.node_says(&format!("ss -Htn state established dport = :{api}"));
@@ -30,7 +30,7 @@ fn open_connections(net: &NodeNetwork, scene: &Scene) -> Vec<String> {
     listed.lines().filter_map(port).collect()
 }
 
-/// A firewall that has forgotten the flow: nobody is told, new connections pass.
+/// Makes a firewall forget the flow: it drops the packets silently, and lets new connections pass.
 pub(crate) fn half_open_by_a_firewall() -> Row {
     let net = NodeNetwork::start();
     let mut scene = scene(&net, &[]);
@@ -51,8 +51,8 @@ pub(crate) fn half_open_by_a_firewall() -> Row {
     scene.row(&[FRESH, CORDONED])
 }
 
-/// The network is gone: old connections and new ones.
-pub(crate) fn blackholed_by_a_firewall() -> Row {
+/// Drops the packets of old and new connections.
+pub(crate) fn connections_blackholed_by_a_firewall() -> Row {
     let net = NodeNetwork::start();
     let mut scene = scene(&net, &[STALE_AFTER_ARG]);
     scene.fault(|scene| drop_packets(&net, scene, None));

@@ -1,4 +1,4 @@
-//! What befalls the Node itself.
+//! Faults of the Node itself.
 
 use super::connections::REPLACED;
 use super::scene::{FRESH, Scene, usual};
@@ -7,7 +7,7 @@ use nodegate_testbed::stub::{Stub, answer};
 use nodegate_testbed::{Cluster, NODE};
 use std::time::Duration;
 
-pub(crate) fn deleted_and_created_again() -> Row {
+pub(crate) fn node_deleted_and_created_again() -> Row {
     let mut scene = Scene::patient();
     scene.fault(|scene| scene.cluster.sim.delete_node(NODE));
     scene.notices("503 NodeNotFound", REPLACED);
@@ -19,7 +19,8 @@ pub(crate) fn deleted_and_created_again() -> Row {
     scene.row(&[FRESH, "503 NodeNotFound", FRESH])
 }
 
-/// Seconds after its last heartbeat on the Lease the cluster calls the node Unknown; it is 40 s in a real one.
+/// The time after the last heartbeat on the Lease at which the cluster sets the node to Unknown; it is 40 s
+/// in a real one.
 const GRACE: Duration = Duration::from_secs(6);
 
 pub(crate) fn dead_kubelet() -> Row {
@@ -34,7 +35,7 @@ pub(crate) fn dead_kubelet() -> Row {
     scene.row(&[FRESH, "503 NodeStatusUnknown", FRESH])
 }
 
-/// To the cluster it is dead; on the node it answers.
+/// Stops the heartbeats. For the cluster the kubelet is dead; on the node it answers.
 pub(crate) fn kubelet_cut_off() -> Row {
     let kubelet = Stub::start(answer("200 OK", "ok"));
     let cluster = Cluster::with(|builder| usual(builder).grace(GRACE));

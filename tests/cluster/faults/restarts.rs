@@ -1,4 +1,4 @@
-//! Agents that begin while no API server answers.
+//! Agents that start while no API server answers.
 
 use super::scene::{Api, CORDONED, FRESH, STALE_AFTER_ARG, SYNCED, Scene, cluster};
 use super::table::Row;
@@ -9,8 +9,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// No load balancer is told that a drained node is ready because its agent is up before the API server.
-pub(crate) fn booted_before_the_api_server() -> Row {
+/// Starts the agent of a drained node before the API server: no load balancer may get Ready.
+pub(crate) fn drained_node_booted_before_the_api_server() -> Row {
     let cluster = cluster();
     cluster.cordon();
     cluster.wait(cluster.sim.kill());
@@ -27,8 +27,8 @@ pub(crate) fn booted_before_the_api_server() -> Row {
     scene.row(&[CORDONED])
 }
 
-/// The successor can't see the cordon. Its predecessor could, and holds the drain: so does it.
-pub(crate) fn replaced_in_an_outage() -> Row {
+/// Replaces an agent that holds a drain. The successor can't see the cordon, so it takes the drain over.
+pub(crate) fn agent_replaced_in_an_outage() -> Row {
     let (cluster, port) = (cluster(), ports::free().to_string());
     let start = |cluster: &Cluster, args: &[&str]| -> Agent {
         let mut command = Command::new(programs::agent());

@@ -1,4 +1,4 @@
-//! One fault with all that is beside it: a simulated cluster, the agent, and a load balancer that probes it throughout.
+//! The scene of one fault: a simulated cluster, the agent, and a load balancer that probes it all the time.
 
 use super::table::Row;
 use nodegate_kube_sim::Builder;
@@ -6,22 +6,22 @@ use nodegate_testbed::prober::{Probe, Prober, health, trail};
 use nodegate_testbed::{Agent, Cluster, NODE, until, until_or};
 use std::time::{Duration, Instant};
 
-/// Short, so that outages are, too; the Lease moves twice a second to match.
+/// Short, to keep outages short; the kubelet renews its Lease twice a second to match.
 const STALE_AFTER: Duration = Duration::from_secs(2);
 pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
-/// How much later than that at most.
+/// The tolerance for that.
 const GRACE: Duration = Duration::from_secs(1);
-/// The agent does not listen before its first list, however busy the machine is.
+/// A grace so long that the agent listens only after its first list, however busy the machine is.
 pub(crate) const SYNCED: &str = "--startup-grace=60s";
-/// The longest until the truth is told again: a wait of ten seconds between attempts, and an attempt that began before the
-/// repair may take five more.
+/// The longest time until the answers are correct again: a backoff of ten seconds, and up to five more for an
+/// attempt that began before the repair.
 pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(16);
-/// How often the load balancer probes.
+/// The rate of the load balancer's probes.
 const PROBES_A_SECOND: u32 = 50;
-/// Probes before the fault and while it lasts: enough to tell a line of log from one a request.
+/// The number of probes before and during the fault: enough to tell one log line from one for each request.
 const SOME: usize = 25;
-/// A bound holds for a machine that is not busy. On another one, each step of a recovery (connect, TLS, list, watch) may
-/// come as late as the worst probe, which takes a step or two itself; on an idle one that is milliseconds.
+/// A bound holds for an idle machine. On a busy one, each step of a recovery (connect, TLS, list, watch) may
+/// be as late as the worst probe, which takes a step or two itself; on an idle one that is milliseconds.
 const STEPS: u32 = 4;
 
 pub(crate) const FRESH: &str = "200 fresh";
@@ -32,14 +32,14 @@ const WARNING: &str = "the cache is stale";
 const RECOVERED: &str = "the cache follows the API server again";
 const LOST: &str = "watch failed; retrying";
 
-/// The API server's side of a story.
+/// The API server of a scene.
 pub(crate) trait Api {
     fn cordon(&self);
     fn uncordon(&self);
-    /// Counts requests from now on.
+    /// Resets the count of requests.
     fn count_anew(&self);
     fn requests(&self) -> u64;
-    /// How many watches are open.
+    /// Returns the number of open watches.
     fn watches(&self) -> u64;
 }
 
@@ -74,23 +74,24 @@ pub(crate) struct Scene<A: Api = Cluster> {
     row: Row,
 }
 
-/// The cluster of most stories.
+/// Starts the cluster of most faults.
 pub(crate) fn cluster() -> Cluster {
     Cluster::with(usual)
 }
 
-/// Its kubelet renews its Lease twice a second.
+/// Sets up a kubelet that renews its Lease twice a second.
 pub(crate) fn usual(builder: Builder) -> Builder {
     builder.kubelets(true).lease_interval(Duration::from_millis(500))
 }
 
 impl Scene {
-    /// An agent that has seen its Node ready and has heard a heartbeat, and is probed. Its cache is soon stale.
+    /// Starts an agent that has seen its Node ready and a heartbeat, with a load balancer. Its cache becomes
+    /// stale soon.
     pub(crate) fn start() -> Self {
         Self::with(cluster(), &[STALE_AFTER_ARG])
     }
 
-    /// The same with the default, for what must be over before the cache is stale.
+    /// Starts the same with the default `--stale-after`, for faults that must end before the cache is stale.
     pub(crate) fn patient() -> Self {
         Self::with(cluster(), &[])
     }
@@ -116,7 +117,7 @@ impl<A: Api> Scene<A> {
         Self { cluster, agent, prober, began: now, healed: now, row: Row::default() }
     }
 
-    /// The fault begins.
+    /// Injects the fault.
     pub(crate) fn fault<T>(&mut self, inject: impl FnOnce(&Self) -> T) -> T {
         self.cluster.count_anew();
         let injected = inject(self);
@@ -125,20 +126,21 @@ impl<A: Api> Scene<A> {
         injected
     }
 
-    /// It lasts until a few probes more are answered, and then ends.
+    /// Waits until some more probes are answered, and then repairs the fault.
     pub(crate) fn heal<T>(&mut self, repair: impl FnOnce(&Self) -> T) -> T {
         self.lasts();
         self.healed = Instant::now();
         repair(self)
     }
 
-    /// A few probes more.
+    /// Waits for some more probes.
     pub(crate) fn lasts(&self) {
         self.prober.wait(SOME);
     }
 
-    /// The cache is declared stale and the agent fails open, in time, with one warning, and says so in its metrics. Of a
-    /// node that was ready when it was last heard of no answer is another one for that.
+    /// Asserts that the agent declares the cache stale and fails open in time, with one warning and its
+    /// metrics. `nodegate_fail_open_total` stays 0, because the last known facts of a ready node give the
+    /// same answer.
     pub(crate) fn fails_open(&mut self) {
         self.notices(STALE, STALE_AFTER + GRACE);
         self.lasts();
@@ -147,7 +149,8 @@ impl<A: Api> Scene<A> {
         self.logged_once(WARNING);
     }
 
-    /// A load balancer sees `answer`, and no probe sent after the bound was told anything else before.
+    /// Asserts that a load balancer sees `answer`, and that no probe sent after the bound got another answer
+    /// before.
     pub(crate) fn notices(&mut self, answer: &str, within: Duration) {
         let noticed = self.first(answer, self.began);
         let since = |probe: &&Probe| probe.sent >= self.began && probe.sent <= noticed.sent;
@@ -167,7 +170,7 @@ impl<A: Api> Scene<A> {
         self.row.bound = Some(within);
     }
 
-    /// Load balancers have nothing to notice; the agent does.
+    /// Waits until the agent shows the fault, which load balancers must not notice.
     pub(crate) fn notices_itself<T>(
         &mut self,
         what: &str,
@@ -178,19 +181,19 @@ impl<A: Api> Scene<A> {
         found
     }
 
-    /// The agent begins its watch anew for this reason.
+    /// Waits until the agent restarts its watch for this reason.
     pub(crate) fn restarts(&mut self, reason: &str) {
         self.restarts_often(reason, 1.0);
     }
 
-    /// The same, again and again.
+    /// Waits until it has done so `times` times.
     pub(crate) fn restarts_often(&mut self, reason: &str, times: f64) {
         until(reason, || (restarts(&self.agent, reason) >= times).then_some(()));
         self.row.notice.get_or_insert(self.began.elapsed());
     }
 
-    /// A load balancer sees `answer` after the repair; if the cache was stale, the log and the metrics tell that it is not
-    /// any more. Then the agent follows what happens to the Node.
+    /// Asserts that a load balancer sees `answer` after the repair, that log and metrics report the recovery
+    /// if the cache was stale, and that the agent then follows the Node.
     pub(crate) fn recovers(&mut self, answer: &str) {
         let first = self.first(answer, self.healed);
         self.is_back(first.answered);
@@ -203,13 +206,13 @@ impl<A: Api> Scene<A> {
         self.follows();
     }
 
-    /// Both watches are open again.
+    /// Waits until both watches are open again.
     pub(crate) fn watches_again(&mut self) {
         until("watches", || (self.cluster.watches() >= 2).then_some(()));
         self.is_back(Instant::now());
     }
 
-    /// What was broken works again, in time.
+    /// Asserts that the recovery came in time.
     fn is_back(&mut self, at: Instant) {
         let (took, probes) = (at - self.healed, self.prober.probes());
         let since = probes.iter().filter(|probe| probe.sent >= self.healed && probe.sent <= at);
@@ -218,14 +221,14 @@ impl<A: Api> Scene<A> {
         self.row.recover = Some(took);
     }
 
-    /// Load balancers see nothing of it, and the agent follows what happens to the Node.
+    /// Asserts that load balancers notice nothing, and that the agent follows the Node.
     pub(crate) fn goes_on(&mut self) {
         self.lasts();
         self.ends(Instant::now());
         self.follows();
     }
 
-    /// What was to be seen of the fault has been seen.
+    /// Records the requests and the trail up to now.
     fn ends(&mut self, at: Instant) {
         self.row.requests.get_or_insert(self.cluster.requests());
         let seen: Vec<Probe> =
@@ -233,7 +236,7 @@ impl<A: Api> Scene<A> {
         self.row.trail = trail(&seen);
     }
 
-    /// The agent sees what happens to the Node.
+    /// Asserts that the agent sees changes of the Node.
     pub(crate) fn follows(&self) {
         for (answer, change) in [(CORDONED, true), (FRESH, false)] {
             let now = Instant::now();
@@ -246,13 +249,13 @@ impl<A: Api> Scene<A> {
         }
     }
 
-    /// The first probe sent after `from` that was told `answer`.
+    /// Returns the first probe sent after `from` that got `answer`.
     pub(crate) fn first(&self, answer: &str, from: Instant) -> Probe {
         let found = until_or(
             || self.prober.probes().into_iter().find(|probe| probe.sent >= from && probe.told() == answer),
             || format!("waited for {answer}; {:?}\n{}", self.prober.counts(), self.agent.log_text()),
         );
-        // A probe that was sent before may be on its way yet; there is one at a time.
+        // A probe that was sent before may still be in flight; there is one at a time.
         self.prober.wait(1);
         found
     }
@@ -262,17 +265,17 @@ impl<A: Api> Scene<A> {
         assert_eq!(self.agent.logged(line), 1, "one line, not one a request: {}", self.agent.log_text());
     }
 
-    /// One line for each episode.
+    /// Asserts that the log has one line for the episode.
     pub(crate) fn lost_watch_is_logged_once(&self) {
         self.logged_once(LOST);
     }
 
-    /// No load balancer was told less than the whole truth.
+    /// Asserts that no answer was stale.
     pub(crate) fn never_stale(&self) {
         assert_eq!(self.agent.logged(WARNING), 0, "{}", self.agent.log_text());
     }
 
-    /// What came of it: this trail, and no probe without an answer.
+    /// Returns the row; asserts this trail, and that every probe got an answer.
     pub(crate) fn row(mut self, trail: &[&str]) -> Row {
         self.prober.wait(1);
         self.prober.stop();
@@ -295,7 +298,7 @@ pub(crate) fn restarts(agent: &Agent, reason: &str) -> f64 {
     agent.metric(&name).unwrap_or_default()
 }
 
-/// How late the machine has made the latest of these probes.
+/// Returns the largest delay of these probes by the machine.
 fn lag<'a>(probes: impl Iterator<Item = &'a Probe>) -> Duration {
     probes.map(|probe| probe.answered - probe.due).max().unwrap_or_default()
 }

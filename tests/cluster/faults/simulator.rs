@@ -1,4 +1,4 @@
-//! The simulated API as a program of its own, which the kernel can stop.
+//! The simulated API server as a process of its own, which the kernel can stop.
 
 use super::scene::Api;
 use nodegate_kube_sim::Reading;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// The program; killed when dropped.
+/// The process; dropping it kills it.
 pub(crate) struct Simulator {
     child: Child,
     control: SocketAddr,

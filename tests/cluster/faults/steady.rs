@@ -1,17 +1,18 @@
-//! What the faults must not cost when there is none.
+//! Costs that the protection against faults must not have without a fault.
 
 use super::answers::LASTING;
 use super::scene::{STALE_AFTER_ARG, Scene, cluster};
 use nodegate_testbed::{Cluster, until};
 use std::time::Duration;
 
-/// Both watches are on one connection, so a heartbeat on the Lease proves that the Node's watch is heard, too.
+/// Shows that both watches share one connection, so that a heartbeat on the Lease proves the Node's watch
+/// works.
 #[test]
-fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
+fn both_watches_share_a_connection_also_after_a_resume() {
     let mut scene = Scene::with(cluster(), &[]);
     let sim = scene.cluster.sim.clone();
     assert_eq!(sim.counters().read().connections, 1);
-    // Watches that have lived for a while, five seconds, are resumed without a word.
+    // Watches that have lived for a while, five seconds, resume without a log line.
     scene.prober.wait(LASTING);
     for resource in ["nodes", "leases"] {
         sim.close_watches(Some(resource));
@@ -22,7 +23,8 @@ fn both_watches_share_a_connection_and_still_do_when_they_are_resumed() {
     scene.goes_on();
 }
 
-/// With a short --stale-after there are questions between any two renewals of the Lease; it is not silent for that.
+/// Shows that a Lease is not silent as long as it is renewed in time. With a short `--stale-after`,
+/// consistency checks fall between any two renewals.
 #[test]
 fn a_lease_that_is_renewed_in_time_is_not_taken_for_silent() {
     let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(Duration::from_secs(5)));

@@ -1,4 +1,4 @@
-//! The table: one row a fault.
+//! The table: one row for each fault.
 
 use super::scene::BACK_WITHIN;
 use std::fmt::Write as _;
@@ -7,38 +7,39 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// So many stories at a time: most of a story is waiting, but their times are to be the agent's and not the machine's.
+/// The number of faults at a time: they mostly wait, but their times must be the agent's and not the
+/// machine's.
 const AT_A_TIME: usize = 4;
 
-/// A fault, and the test that tells it.
+/// A fault, and its test.
 pub(crate) struct Story {
     pub(crate) fault: &'static str,
     pub(crate) tell: fn() -> Row,
-    /// Whether it wants the machine for itself.
+    /// True if it needs the whole machine.
     pub(crate) alone: bool,
 }
 
-/// A row, or what did not hold.
+/// A row, or the failure.
 type Told = Result<Row, String>;
 
-/// What came of a fault.
+/// The result of a fault.
 #[derive(Default)]
 pub(crate) struct Row {
-    /// What a load balancer saw, one thing after the other.
+    /// The answers that a load balancer saw, in their order.
     pub(crate) trail: Vec<String>,
     pub(crate) probes: usize,
-    /// Until a load balancer, or if there is nothing to see the agent's metrics, showed the fault.
+    /// From the fault until a load balancer saw it, or else until the agent's metrics showed it.
     pub(crate) notice: Option<Duration>,
-    /// How long that may take.
+    /// The bound for that.
     pub(crate) bound: Option<Duration>,
-    /// From the repair until the right answer.
+    /// From the repair to the right answer.
     pub(crate) recover: Option<Duration>,
-    /// What it cost the API server, from the fault to the recovery.
+    /// The requests to the API server, from the fault to the recovery.
     pub(crate) requests: Option<u64>,
 }
 
 impl Row {
-    /// As a row of the table.
+    /// Returns the row of the table.
     pub(crate) fn line(&self, fault: &str) -> String {
         let seconds = |time: Option<Duration>| {
             time.map_or_else(|| "–".to_owned(), |time| format!("{:.1}", time.as_secs_f64()))
@@ -51,7 +52,7 @@ impl Row {
     }
 }
 
-/// Tells a story on a thread of its own: one that breaks off is a row like the others.
+/// Plays a fault on a thread of its own; one that panics gets a row like the others.
 fn tell(story: &Story) -> Told {
     let told = thread::spawn(story.tell).join();
     told.map_err(|panic| {
@@ -60,7 +61,7 @@ fn tell(story: &Story) -> Told {
     })
 }
 
-/// Tells all of them, prints the table, and says whether all held.
+/// Plays all of them, prints the table, and returns true if all held.
 pub(crate) fn print(stories: &[Story]) -> bool {
     let rows: Vec<Mutex<Option<Told>>> = stories.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);

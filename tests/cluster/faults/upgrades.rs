@@ -1,4 +1,4 @@
-//! The agent replaced under load; a few replacements of each kind are in tests/agent/upgrade.rs.
+//! Agents replaced under load; tests/agent/upgrade.rs has a few replacements of each kind.
 
 use super::scene::FRESH;
 use super::table::Row;
@@ -13,12 +13,12 @@ const REPLACEMENTS: usize = 50;
 const PROBES_A_SECOND: u32 = 200;
 const WORKERS: u32 = 8;
 
-pub(crate) fn fifty_replacements() -> Row {
+pub(crate) fn fifty_agent_replacements() -> Row {
     replace(Ipv4Addr::LOCALHOST.into(), |start| start())
 }
 
-/// Some packets of a handshake are on their way at any time.
-pub(crate) fn fifty_replacements_from_afar() -> Row {
+/// Replaces agents 5 ms away, so that packets of a handshake are in flight at any time.
+pub(crate) fn fifty_agent_replacements_from_afar() -> Row {
     let cable = Cable::start(Duration::from_millis(5));
     cable.on_node(|| replace(NODE_IP.into(), |start| cable.on_balancer(start)))
 }

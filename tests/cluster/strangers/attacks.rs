@@ -1,4 +1,4 @@
-//! What strangers do to an agent.
+//! Attacks of strangers on an agent.
 
 use nodegate_testbed::http::{is_closed, read_answer};
 use socket2::{Domain, Socket, Type};
@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long an attacker waits for anything.
+/// The longest time that an attacker waits for anything.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a flood keeps each of its connections.
+/// The time for which a flood keeps each of its connections.
 const HELD: Duration = Duration::from_secs(1);
 
-/// What all of them ask, and whoever they want to be taken for.
+/// The request of all strangers, and of the balancer that one of them imitates.
 pub(crate) const QUESTION: &str = "GET /health HTTP/1.0\r\nUser-Agent: stranger\r\n\r\n";
 
-/// Strangers at work, each at an address of its own; they stop when this is dropped.
+/// A set of strangers, each at an address of its own; dropping it stops them.
 pub(crate) struct Attack {
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
@@ -26,7 +26,7 @@ pub(crate) struct Attack {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// One of them.
+/// One of the strangers.
 pub(crate) struct Stranger {
     number: u8,
     to: SocketAddr,
@@ -50,14 +50,14 @@ impl Attack {
         Self { stop, asked, began: Instant::now(), threads }
     }
 
-    /// How many requests they have sent a second.
+    /// Returns the requests per second that they have sent.
     #[expect(clippy::cast_precision_loss, reason = "millions at most")]
     pub(crate) fn rate(&self) -> f64 {
         self.asked.load(Ordering::Relaxed) as f64 / self.began.elapsed().as_secs_f64()
     }
 }
 
-/// The address of a stranger.
+/// Returns the address of a stranger.
 pub(crate) fn address_of(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 9, 0, number)
 }
@@ -100,7 +100,7 @@ impl Stranger {
         connect_from(address_of(self.number), self.to).ok()
     }
 
-    /// One request on a connection of its own, of which the answer is read.
+    /// Sends one request on a connection of its own and reads the answer.
     fn ask(&self, head: &str) {
         self.asked(1);
         let Some(mut stream) = self.connect() else { return };
@@ -109,7 +109,7 @@ impl Stranger {
         }
     }
 
-    /// Does something so often a second, as far as it does not take longer.
+    /// Runs `act` at this rate per second, unless it takes longer.
     fn at(&self, rate: u32, mut act: impl FnMut(u64)) {
         let every = Duration::from_secs(1) / rate;
         let mut due = Instant::now();
@@ -124,13 +124,13 @@ impl Stranger {
     }
 }
 
-/// Asks for everything on so many connections, and reads nothing.
+/// Requests the status on this number of connections, and reads nothing.
 pub(crate) fn never_reads(stranger: &Stranger, connections: usize) {
     let requests = b"GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16);
     let mut held: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
     while stranger.goes_on() {
         for place in &mut held {
-            // Looked at without reading: what is not read is the point.
+            // Peeks without reading: the attack is not to read.
             let gone = place.as_ref().is_none_or(|stream| matches!(stream.peek(&mut [0]), Ok(0)));
             if gone && let Some(mut stream) = stranger.connect() {
                 let _ = stream.write_all(&requests);
@@ -143,7 +143,8 @@ pub(crate) fn never_reads(stranger: &Stranger, connections: usize) {
     }
 }
 
-/// Has as many names as an address may have, each as long as a header can be, and asks for everything now and then.
+/// Uses as many prober names as an address may have, each as long as a header can be, and sometimes requests
+/// the status.
 pub(crate) fn has_long_names(stranger: &Stranger, rate: u32) {
     stranger.at(rate, |number| {
         let (name, address) = (number % 128, stranger.number);
@@ -157,7 +158,7 @@ pub(crate) fn has_long_names(stranger: &Stranger, rate: u32) {
     });
 }
 
-/// Sends one HEAD for everything after the other, without waiting for an answer.
+/// Sends one HEAD request for the status after the other, without waiting for an answer.
 pub(crate) fn pipelines_heads(stranger: &Stranger) {
     let requests = b"HEAD /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
     let mut room = vec![0; 1 << 16];
@@ -176,7 +177,7 @@ pub(crate) fn pipelines_heads(stranger: &Stranger) {
             sent += wrote;
             match stream.read(&mut room) {
                 Ok(0) => break,
-                // What waits in its own buffers is no load.
+                // Counts answers, because requests in the attacker's own buffers are no load.
                 Ok(read) => stranger.asked(
                     room[..read]
                         .split(|byte| *byte == b'\n')
@@ -191,7 +192,7 @@ pub(crate) fn pipelines_heads(stranger: &Stranger) {
     }
 }
 
-/// Keeps so many connections busy: asks on all of them, and then reads all answers.
+/// Keeps this number of connections busy: sends a request on all of them, and then reads all answers.
 pub(crate) fn keeps_busy(stranger: &Stranger, connections: usize) {
     let request = b"GET /health HTTP/1.1\r\nHost: a\r\nUser-Agent: stranger\r\n\r\n";
     let mut held: Vec<TcpStream> = Vec::new();
@@ -212,7 +213,7 @@ fn is_closed_now(stream: &mut TcpStream) -> bool {
     closed || stream.set_nonblocking(false).is_err()
 }
 
-/// Asks something else on each connection.
+/// Sends a different request on each connection.
 pub(crate) fn asks_new_questions(stranger: &Stranger, rate: u32) {
     stranger.at(rate, |number| stranger.ask(&new_question(stranger, number)));
 }
@@ -221,12 +222,13 @@ fn new_question(stranger: &Stranger, number: u64) -> String {
     format!("GET /health?{}-{number} HTTP/1.0\r\n\r\n", stranger.number)
 }
 
-/// Asks the same on each connection.
+/// Sends the same request on each connection.
 pub(crate) fn connects_anew(stranger: &Stranger, rate: u32) {
     stranger.at(rate, |_| stranger.ask(QUESTION));
 }
 
-/// Asks the same on each connection, or something else if those are `new`, so often a second, however long the answers take.
+/// Sends the same request on each connection, or a different one if `new`, at this rate per second, however
+/// long the answers take.
 pub(crate) fn floods(stranger: &Stranger, rate: u32, new: bool) {
     let mut open = VecDeque::new();
     let begin = |number| -> io::Result<TcpStream> {
@@ -235,7 +237,7 @@ pub(crate) fn floods(stranger: &Stranger, rate: u32, new: bool) {
         let connected = socket.connect(&stranger.to.into());
         connected.or_else(|error| if is_under_way(&error) { Ok(()) } else { Err(error) })?;
         let mut stream = TcpStream::from(socket);
-        // A connection that is not there yet takes nothing, and is one that says nothing.
+        // A connection that is not established yet accepts no bytes, and stays silent.
         let _ = stream
             .write_all(if new { new_question(stranger, number) } else { QUESTION.to_owned() }.as_bytes());
         Ok(stream)
@@ -243,7 +245,7 @@ pub(crate) fn floods(stranger: &Stranger, rate: u32, new: bool) {
     let began = Instant::now();
     let mut number = 0;
     while stranger.goes_on() {
-        // What a busy machine holds up is made up for, if it is less than a second's.
+        // Catches up after a delay by a busy machine, if it is less than a second's worth.
         let due = u64::try_from(began.elapsed().as_millis()).unwrap() * u64::from(rate) / 1000;
         for number in number.max(due.saturating_sub(rate.into()))..due {
             if let Ok(stream) = begin(number) {

@@ -1,4 +1,5 @@
-//! A load balancer that asks five times a second, on a new connection each time, and as often on one that it keeps.
+//! A load balancer that probes five times a second, on a new connection each time, and as often on a kept
+//! one.
 
 use nodegate_testbed::http::{connect, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
@@ -7,7 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// On either kind of connection.
+/// The rate on either kind of connection.
 const PROBES_A_SECOND: u32 = 5;
 
 pub(crate) struct Balancer {
@@ -15,10 +16,10 @@ pub(crate) struct Balancer {
     kept: Prober,
 }
 
-/// What it has seen.
+/// The results of its probes.
 pub(crate) struct Seen {
     pub(crate) probes: usize,
-    /// What came instead of an answer; that a kept connection was closed is that, too.
+    /// The results other than an answer, including the end of a kept connection.
     pub(crate) failed: Vec<String>,
     /// On new connections, and on the kept one.
     pub(crate) slowest: [Duration; 2],
@@ -43,13 +44,13 @@ impl Balancer {
         }
     }
 
-    /// Waits for so many probes of each kind.
+    /// Waits for this number of probes of each kind.
     pub(crate) fn wait(&self, count: usize) {
         self.new.wait(count);
         self.kept.wait(count);
     }
 
-    /// What came of the probes that were sent before `end`, when the node was cordoned.
+    /// Returns the results of the probes that were sent before `end`, when the node was cordoned.
     pub(crate) fn end(mut self, end: Instant) -> Seen {
         self.new.stop();
         self.kept.stop();

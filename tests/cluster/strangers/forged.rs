@@ -1,4 +1,4 @@
-//! A forger at the balancer's own address, who asks what the balancer asks.
+//! An attacker at the balancer's own address, who sends the balancer's own request.
 
 use super::attacks::{QUESTION, address_of, connect_from};
 use super::told;
@@ -9,12 +9,13 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// As many answers take a server out.
+/// The number of answers that take a server out.
 const FALL: usize = 3;
-/// How long a cordon, or its end, may take to be told.
+/// The longest time until a cordon, or its end, is told.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A balancer that asks once a second from the address of the first stranger, on a new connection each time.
+/// A balancer that probes once a second from the address of the first stranger, on a new connection each
+/// time.
 pub(super) struct SlowBalancer(Prober);
 
 impl SlowBalancer {
@@ -26,21 +27,21 @@ impl SlowBalancer {
         Self(Prober::start(to, ask, 1, 1))
     }
 
-    /// How many answers have taken the node out between these two instants.
+    /// Returns the number of answers between these two instants that take the node out.
     fn heard(&self, from: Instant, until: Instant) -> usize {
         let probes = self.0.probes().into_iter();
         let between = probes.filter(|probe| probe.sent >= from && probe.answered <= until);
         between.filter(|probe| matches!(probe.saw, Saw::Answer(503, _))).count()
     }
 
-    /// Cordons the node again and again, for so long. Returns the smallest number of its answers after which `told` was true, and
-    /// of how many cordons.
+    /// Cordons the node again and again for this time. Returns the smallest number of the balancer's answers
+    /// after which `told` was true, and the number of cordons.
     pub(super) fn told_after(&self, agent: &Agent, cluster: &Cluster, duration: Duration) -> (usize, usize) {
         let (began, mut rounds, mut fewest) = (Instant::now(), 0, usize::MAX);
         while began.elapsed() < duration || rounds == 0 {
             let cordoned = Instant::now();
             cluster.sim.cordon(NODE);
-            // It counts what the balancer had heard when `told` was seen to be false for the last time.
+            // The balancer's answers count until the last time that `told` was false.
             let mut not_yet = cordoned;
             loop {
                 let asked = Instant::now();

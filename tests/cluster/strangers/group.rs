@@ -1,4 +1,4 @@
-//! A group of processes with limits of its own, as the kubelet gives one to a container.
+//! A cgroup with limits of its own, as the kubelet creates one for a container.
 
 use nodegate_testbed::needs_root;
 use std::fs;
@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const ROOT: &str = "/sys/fs/cgroup";
 const PERIOD_US: u64 = 100_000;
 
-/// The directories of one group: one, or with cgroup v1 one for each controller. It goes when dropped, after those in it.
+/// The directories of one cgroup: one, or with cgroup v1 one for each controller. Dropping it removes them;
+/// drop its processes first.
 pub(crate) struct Group {
     memory: PathBuf,
     cpu: PathBuf,
@@ -17,7 +18,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Makes one that may have so many bytes of memory and so many thousandths of a processor.
+    /// Creates a cgroup with this memory in bytes, and this CPU in thousandths.
     pub(crate) fn new(memory: u64, millicpu: u64) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         needs_root("a cgroup of its own for the agent");
@@ -44,7 +45,7 @@ impl Group {
         group
     }
 
-    /// Makes a program begin in this group, so that all of its memory counts.
+    /// Returns the command of a program that starts in this cgroup, so that all of its memory counts.
     pub(crate) fn command(&self, program: &Path, args: &[&str]) -> Command {
         let enter = "echo $$ >\"$0/cgroup.procs\" && echo $$ >\"$1/cgroup.procs\" && shift && exec \"$@\"";
         let mut command = Command::new("/bin/sh");
@@ -52,7 +53,7 @@ impl Group {
         command
     }
 
-    /// The most memory that it had at a time, in bytes, with what the kernel holds for it.
+    /// Returns the peak memory in bytes, including the kernel's memory for it.
     pub(crate) fn peak(&self) -> u64 {
         let file = if self.unified { "memory.peak" } else { "memory.max_usage_in_bytes" };
         let file = self.memory.join(file);
@@ -79,7 +80,7 @@ fn write(file: &Path, text: &str) {
 impl Drop for Group {
     fn drop(&mut self) {
         for directory in [&self.memory, &self.cpu] {
-            // A group can't be removed while somebody is in it: back to where all are.
+            // A cgroup with processes can't be removed, so these move to the parent.
             let parent = directory.parent().map(|parent| parent.join("cgroup.procs"));
             let inside = fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             for pid in inside.lines() {

@@ -1,7 +1,7 @@
-//! Strangers: the agent in a cgroup with the limits of the manifests, a load balancer that asks it, and somebody who means it
-//! harm. No probe may fail, nor be answered late, and the agent must not end.
+//! Strangers: the agent in a cgroup with the limits of the manifests, a load balancer that probes it, and an
+//! attacker. No probe may fail or get a late answer, and the agent must not end.
 //!
-//! `make faults` lets each attack go on for a minute against an optimised agent; as tests they take some seconds.
+//! `make faults` runs each attack for a minute against an optimised agent; as tests they take some seconds.
 
 mod attacks;
 mod balancer;
@@ -22,22 +22,22 @@ use std::time::{Duration, Instant};
 /// `limits` of manifests/base: 64Mi, 100m.
 const MEMORY: u64 = 64 << 20;
 const MILLICPU: u64 = 100;
-/// An agent that is not optimised takes more time to start alone.
+/// The limit for an agent that is not optimised, which takes longer to start.
 const MILLICPU_OF_DEBUG: u64 = 500;
 
-/// What is allowed under attack: half of the limit, and an answer within a second.
+/// The bounds under attack: half of the memory limit, and an answer within a second.
 const MOST_MEMORY_KIB: u64 = 32 * 1024;
 const SLOWEST: Duration = Duration::from_secs(1);
 
-/// How many descriptors the strangers need.
+/// The number of descriptors that the strangers need.
 const DESCRIPTORS: u64 = 8192;
 
-/// For how long an agent listens until it can know its probers.
+/// The time for which an agent listens before it can know its probers.
 const LISTENS_FOR: Duration = Duration::from_secs(92);
-/// How long `told` is waited for.
+/// The longest wait for `told`.
 const MOST_UNTIL_TOLD: Duration = Duration::from_secs(10);
 
-/// An attack: what it is, how many strangers, how often a second each asks, if that is given, and what each does.
+/// An attack: its name, the number of strangers, the requests per second of each, if set, and the action.
 #[derive(Clone, Copy)]
 struct Story {
     attack: &'static str,
@@ -46,7 +46,7 @@ struct Story {
     act: fn(&Stranger, u32),
 }
 
-/// What the machine adds by itself.
+/// The baseline without an attack.
 const NOBODY: Story = Story { attack: "nobody, for comparison", strangers: 0, rate: 0, act: |_, _| {} };
 const NEVER_READ: Story = Story {
     attack: "600 readers that do not read, at 8 addresses",
@@ -80,12 +80,12 @@ const QUESTIONS: Story = Story {
 };
 const CONNECTIONS: Story =
     Story { attack: "one question on new connections", strangers: 8, rate: 50, act: attacks::connects_anew };
-/// Plays with a balancer that asks once a second.
+/// An attack beside a balancer that probes once a second.
 const FORGED: Story = Story { attack: "forged told", strangers: 1, rate: 25, act: attacks::connects_anew };
 
 const STORIES: [Story; 8] = [NOBODY, NEVER_READ, LONG_NAMES, HEADS, BUSY, QUESTIONS, CONNECTIONS, FORGED];
 
-/// Strangers that go on asking at a rate, however long the answers take.
+/// Strangers that keep up their rate, however long the answers take.
 const FLOODS: [Story; 2] = [
     Story {
         attack: "a flood of one question",
@@ -100,19 +100,19 @@ const FLOODS: [Story; 2] = [
         act: |stranger, rate| attacks::floods(stranger, rate, true),
     },
 ];
-/// Connections a second of a flood. The highest rate that is survived is named.
+/// The rates of a flood in connections per second. The run prints the highest one that the agent survives.
 const RATES: [u32; 6] = [125, 250, 500, 1000, 2000, 4000];
 
-/// What came of one.
+/// The result of an attack.
 struct Row {
     seen: Seen,
     rate: f64,
-    /// Anonymous memory of the agent, the most that was seen.
+    /// The peak of the agent's anonymous memory.
     memory_kib: u64,
-    /// Of its group, with the program itself and what the kernel holds.
+    /// The peak of its cgroup, with the program itself and the kernel's memory.
     group_kib: u64,
     told: String,
-    /// Whether `told` was true too early.
+    /// True if `told` was true too early.
     forged: bool,
 }
 
@@ -128,7 +128,7 @@ impl Story {
         let is_forged = self.attack == FORGED.attack;
         let slow = is_forged.then(|| SlowBalancer::start(agent.address()));
         balancer.wait(3);
-        // A forger comes when the agent knows the balancer.
+        // The attacker starts when the agent knows the balancer.
         thread::sleep(if is_forged { listens } else { listens.saturating_sub(duration) });
         let attack =
             Attack::start(agent.address(), self.strangers, move |stranger| (self.act)(stranger, self.rate));
@@ -152,7 +152,7 @@ impl Story {
     }
 }
 
-/// Cordons the node, and says when `told` is true.
+/// Cordons the node, and returns a text with the time until `told` is true.
 fn until_told(agent: &Agent, cluster: &Cluster) -> String {
     let began = Instant::now();
     cluster.sim.cordon(NODE);
@@ -169,13 +169,13 @@ fn until_told(agent: &Agent, cluster: &Cluster) -> String {
     }
 }
 
-/// What the agent says of `told`; `None` if that is not known, or the node not out.
+/// Returns the agent's `told`, or `None` if it is not known or the node is not out.
 fn told(agent: &Agent) -> Option<bool> {
     agent.get("/drain.json").json()["told"].as_bool()
 }
 
 impl Row {
-    /// Says what did not hold.
+    /// Returns the failure, if any.
     fn mistake(&self) -> Option<String> {
         if let Some(failed) = self.seen.failed.first() {
             return Some(format!("{} probes failed, the first with {failed}", self.seen.failed.len()));
@@ -186,7 +186,7 @@ impl Row {
         (self.memory_kib > MOST_MEMORY_KIB).then(|| format!("{} KiB", self.memory_kib))
     }
 
-    /// Whether all held, and no probe took long.
+    /// Returns true if all held and no probe was slow.
     fn held(&self) -> bool {
         self.mistake().is_none() && self.seen.slowest.iter().all(|slowest| *slowest < SLOWEST)
     }
@@ -214,37 +214,37 @@ fn short(story: Story) {
 }
 
 #[test]
-fn readers_that_do_not_read() {
+fn strangers_who_read_no_answers_do_not_disturb_the_balancer() {
     short(NEVER_READ);
 }
 
 #[test]
-fn long_names() {
+fn strangers_with_long_names_do_not_disturb_the_balancer() {
     short(LONG_NAMES);
 }
 
 #[test]
-fn pipelined_heads() {
+fn strangers_who_pipeline_heads_do_not_disturb_the_balancer() {
     short(HEADS);
 }
 
 #[test]
-fn busy_kept_connections() {
+fn strangers_with_busy_kept_connections_do_not_disturb_the_balancer() {
     short(BUSY);
 }
 
 #[test]
-fn new_questions() {
+fn strangers_with_ever_new_queries_do_not_disturb_the_balancer() {
     short(QUESTIONS);
 }
 
 #[test]
-fn new_connections() {
+fn strangers_with_ever_new_connections_do_not_disturb_the_balancer() {
     short(CONNECTIONS);
 }
 
-/// `STRANGERS_AGENT` is an optimised agent, `STRANGERS_SECONDS` how long each attack lasts, `STRANGERS` a part of the names of
-/// those wanted.
+/// Prints the table. `STRANGERS_AGENT` names an optimised agent, `STRANGERS_SECONDS` sets the length of each
+/// attack, and `STRANGERS` selects attacks by a part of the name.
 #[test]
 #[ignore = "make faults"]
 fn table() {
@@ -276,7 +276,8 @@ fn table() {
             let name = format!("{}, {rate}/s", story.attack);
             play(Story { rate: rate_of_each, ..story }, &name, Duration::ZERO)
         });
-        // What the machine itself has sent counts: beyond some rate it is busier with the flood than the agent is.
+        // The rate that the machine has really sent counts: beyond some rate it is busier with the flood than
+        // the agent is.
         let rates = rows.take_while(Row::held).map(|row| row.rate);
         survived.push((story.attack, rates.fold(0.0, f64::max)));
     }

@@ -1,5 +1,5 @@
-//! charts/nodegate with the real Helm: it renders what kustomize does, refuses wrong values in words, and is installed,
-//! upgraded, rolled back and uninstalled.
+//! charts/nodegate with the real Helm: it renders the same objects as kustomize, rejects wrong values with a
+//! message, and is installed, upgraded, rolled back and uninstalled.
 
 mod readme;
 mod recipes;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 
-/// The chart's directory.
+/// Returns the chart's directory.
 fn chart() -> String {
     format!("{ROOT}/charts/nodegate")
 }
@@ -22,7 +22,7 @@ fn read(name: &str) -> String {
     fs::read_to_string(format!("{}/{name}", chart())).unwrap()
 }
 
-/// Runs Helm, with nothing of the caller's own; gives what it says, good or bad.
+/// Runs Helm without the caller's configuration. Returns its output, or its errors.
 fn helm(args: &[&str], kubeconfig: Option<&Path>) -> Result<String, String> {
     let home = tempfile::tempdir().unwrap();
     let mut command = programs::system("helm");
@@ -36,7 +36,7 @@ fn helm(args: &[&str], kubeconfig: Option<&Path>) -> Result<String, String> {
     if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
 }
 
-/// What the chart renders with these values, and these arguments besides.
+/// Renders the chart with these values and additional arguments.
 fn template_with(values: &Value, args: &[&str]) -> Result<Manifests, String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("values.json");
@@ -51,7 +51,7 @@ fn template(values: &Value) -> Result<Manifests, String> {
 }
 
 #[test]
-fn helm_finds_nothing_to_complain_of() {
+fn helm_lint_accepts_the_chart() {
     let linted = helm(&["lint", "--strict", &chart()], None).unwrap();
     assert!(linted.contains("1 chart(s) linted, 0 chart(s) failed"), "{linted}");
 }

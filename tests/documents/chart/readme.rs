@@ -1,4 +1,4 @@
-//! The chart's README has a table of all values, made from values.yaml. `make chart` writes it anew.
+//! The chart's README has a table of all values, made from values.yaml. `make chart` writes it.
 
 use super::{chart, read};
 use serde_json::Value;
@@ -14,7 +14,7 @@ struct Key {
     comment: String,
 }
 
-/// The keys in their order. A comment belongs to the key below it, and an empty line ends it.
+/// Returns the keys in their order. A comment belongs to the key below it, and an empty line ends it.
 fn keys(yaml: &str) -> Vec<Key> {
     let (mut keys, mut path, mut comment) = (Vec::new(), Vec::<(usize, String)>::new(), String::new());
     for line in yaml.lines() {
@@ -51,7 +51,7 @@ fn table() -> String {
         let meaning = key.comment.replace('|', "\\|");
         writeln!(rows, "| `{}` | {default} | {meaning} |", key.path.join(".")).unwrap();
     }
-    // Nothing is left out: what has no words of its own is part of something that has, or has parts that do.
+    // No key is missing: a key without a comment belongs to one with a comment, or has parts with comments.
     for key in keys.iter().filter(|key| !told(key)) {
         let related = |other: &&Key| other.path.starts_with(&key.path) || key.path.starts_with(&other.path);
         assert!(keys.iter().filter(told).any(|other| related(&other)), "{:?} has no comment", key.path);
@@ -66,7 +66,7 @@ fn with_table(readme: &str) -> String {
 }
 
 #[test]
-fn the_readme_has_what_values_yaml_says() {
+fn the_charts_readme_has_the_table_of_values_yaml() {
     let readme = read("README.md");
     assert!(
         readme == with_table(&readme),

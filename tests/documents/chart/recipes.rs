@@ -1,4 +1,4 @@
-//! What the documents show as values and as an overlay says the same.
+//! The documents show values of the chart beside overlays; both give the same objects.
 
 use super::same_objects::are_the_same;
 use super::{read, template};
@@ -6,7 +6,7 @@ use crate::docs::pages::Page;
 use crate::manifests::{Manifests, render, without_url};
 use serde_json::Value;
 
-/// The bodies of a page's blocks of YAML.
+/// Returns the bodies of a page's YAML blocks.
 fn blocks(path: &str) -> Vec<String> {
     let blocks = Page::read(path).blocks.into_iter();
     blocks.filter(|block| block.language == "yaml").map(|block| block.body).collect()
@@ -17,7 +17,7 @@ fn values(yaml: &str) -> Value {
 }
 
 #[test]
-fn values_and_overlays_beside_each_other_give_the_same_objects() {
+fn documented_values_and_overlays_give_the_same_objects() {
     for page in ["docs/security.md", "docs/configuration.md"] {
         let blocks = blocks(page);
         let pairs = blocks.windows(2).filter(|pair| pair[0].starts_with("settings:"));
@@ -33,7 +33,7 @@ fn values_and_overlays_beside_each_other_give_the_same_objects() {
 }
 
 #[test]
-fn the_charts_readme_shows_values_that_it_takes() {
+fn the_chart_accepts_the_values_in_its_readme() {
     let blocks = blocks("charts/nodegate/README.md");
     assert!(!blocks.is_empty() && read("README.md").contains(&blocks[0]));
     for block in blocks {

@@ -1,4 +1,5 @@
-//! A release's life with the real Helm on a simulated cluster: installed, upgraded, rolled back, uninstalled.
+//! The life of a release with the real Helm on a simulated cluster: installed, upgraded, rolled back,
+//! uninstalled.
 
 use super::{chart, helm, read};
 use nodegate_testbed::Cluster;
@@ -8,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// All that a chart may leave behind.
+/// The kinds of objects that the chart may leave behind.
 const KINDS: &str = "namespaces,serviceaccounts,secrets,configmaps,daemonsets,clusterroles,clusterrolebindings,roles,\
     rolebindings,podmonitors,prometheusrules";
 const ALL: [&str; 5] = [
@@ -36,13 +37,13 @@ impl Site {
         helm(&[args, &wait[..]].concat(), Some(self.kubectl.kubeconfig()))
     }
 
-    /// Waits, too, until Helm takes all for rolled out.
+    /// Runs Helm, which waits until it considers the rollout complete.
     fn must(&self, args: &[&str]) -> String {
         let args = [args, &["--wait", "--timeout", "60s"]].concat();
         self.helm(&args).unwrap_or_else(|error| panic!("helm {args:?}: {error}"))
     }
 
-    /// Every object there is, by kind, namespace and name.
+    /// Returns all objects by kind, namespace and name.
     fn objects(&self) -> BTreeSet<String> {
         let columns = "--output=custom-columns=K:.kind,N:.metadata.namespace,NAME:.metadata.name";
         let listed = self.kubectl.must(&["get", KINDS, "--all-namespaces", "--no-headers", columns]);
@@ -136,7 +137,7 @@ fn a_release_is_installed_upgraded_rolled_back_and_leaves_nothing() {
     assert_eq!(left, ["Namespace <none> lb"], "Helm leaves the namespace that it made");
 }
 
-/// What `make release` ships: the links to the manifests have become files.
+/// Packs the chart, as `make release` does: the links to the manifests become files.
 fn package(site: &Site) -> String {
     let directory = site.cluster.dir.path().join("package");
     fs::create_dir(&directory).unwrap();
@@ -145,9 +146,10 @@ fn package(site: &Site) -> String {
     format!("{destination}/nodegate-{}.tgz", env!("CARGO_PKG_VERSION"))
 }
 
-/// The digest is a default of the package, which Helm's `--reuse-values` would keep as it was in the old one.
+/// Shows an upgrade to a package with another digest. The digest is a default of the package, and Helm's
+/// `--reuse-values` would keep the old one.
 #[test]
-fn an_upgrade_to_the_next_package_takes_its_image_and_keeps_what_was_set() {
+fn an_upgrade_of_the_chart_takes_the_new_image_and_keeps_the_values() {
     let site = Site::new();
     let packed = package(&site);
     let unpacked = site.cluster.dir.path().to_str().unwrap();
@@ -182,7 +184,7 @@ fn an_upgrade_to_the_next_package_takes_its_image_and_keeps_what_was_set() {
 }
 
 #[test]
-fn the_package_is_the_chart() {
+fn the_packaged_chart_renders_the_same_objects() {
     let site = Site::new();
     let package = package(&site);
     let all = sets(&ALL);

@@ -1,11 +1,11 @@
-//! Helm and kustomize are two ways to the same objects, compared one by one.
+//! Helm and kustomize give the same objects, compared one by one.
 
 use super::{template, template_with};
 use crate::manifests::{Json, Manifests, broken_by, knows_every_field, render};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Lists whose items have names: their order means nothing.
+/// Lists of items with names, whose order means nothing.
 const NAMED: [&str; 3] = ["env", "volumes", "volumeMounts"];
 
 fn in_order(value: &mut Value) {
@@ -24,7 +24,7 @@ fn in_order(value: &mut Value) {
     }
 }
 
-/// Objects by kind, namespace and name.
+/// Returns the objects by kind, namespace and name.
 fn by_name(manifests: &Manifests) -> BTreeMap<String, Value> {
     let mut objects: BTreeMap<_, _> =
         manifests.names().into_iter().zip(manifests.0.iter().cloned()).collect();
@@ -41,14 +41,14 @@ pub(super) fn are_the_same(what: &str, chart: &Manifests, kustomize: &Manifests)
     }
 }
 
-/// An overlay's patch that adds variables.
+/// Returns an overlay's patch that adds variables.
 fn with_env(variables: &[(&str, &str)]) -> String {
     let add = |(name, value): &(&str, &str)| json!({"op": "add", "path": "/spec/template/spec/containers/0/env/-", "value": {"name": name, "value": value}});
     let patch = Value::Array(variables.iter().map(add).collect());
     format!("patches:\n  - target: {{kind: DaemonSet, name: nodegate}}\n    patch: '{patch}'\n")
 }
 
-/// Values, and the kustomization that says the same.
+/// Returns pairs of values and the equivalent kustomization.
 fn pairs() -> Vec<(Value, String)> {
     let component =
         |name: &str| format!("resources: [manifests/base]\ncomponents: [manifests/components/{name}]\n");
@@ -116,18 +116,18 @@ fn the_chart_and_kustomize_give_the_same_objects() {
     }
 }
 
-/// `helm install` makes it itself.
+/// Shows that the chart renders the Namespace only with `createNamespace`, because `helm install` creates it.
 #[test]
-fn unless_it_is_asked_for_the_namespace_is_not_among_them() {
+fn the_chart_renders_the_namespace_only_with_create_namespace() {
     let (with, without) =
         (template(&json!({"createNamespace": true})).unwrap(), template(&json!({})).unwrap());
     let rest: Vec<_> = with.0.into_iter().filter(|object| object.at("/kind") != "Namespace").collect();
     assert_eq!(rest, without.0);
 }
 
-/// By one value in both.
+/// Shows that both use one other namespace for all objects.
 #[test]
-fn so_they_do_in_another_namespace() {
+fn the_chart_and_kustomize_give_the_same_objects_in_another_namespace() {
     let values = json!({
         "createNamespace": true, "openshift": {"enabled": true}, "prometheus": {"enabled": true},
         "pluginUsers": {"enabled": true}, "haproxy": {"enabled": true},
@@ -151,9 +151,10 @@ fn so_they_do_in_another_namespace() {
     assert_eq!(kustomize.the("Namespace", "lb").at("/kind"), "Namespace");
 }
 
-/// What Pod Security says of each pod that the chart can render: the rules are in `pod_security_rules.rs`.
+/// Shows the rules of Pod Security that each pod of the chart breaks. The rules are in
+/// `pod_security_rules.rs`.
 #[test]
-fn the_charts_pods_are_restricted_but_for_what_they_are_for() {
+fn the_charts_pods_break_only_the_rules_for_host_network_and_host_paths() {
     let broken = |values: Value| -> Vec<Vec<&'static str>> {
         let manifests = template(&values).unwrap();
         let pods = manifests.0.iter().filter(|object| object.at("/kind") == "DaemonSet");

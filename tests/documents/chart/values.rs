@@ -1,4 +1,5 @@
-//! Every setting of the programs is a value, wrong ones are refused in words, and the rest does what values.yaml says.
+//! Every setting of the programs is a value of the chart, Helm rejects wrong values with a message, and the
+//! other values work as values.yaml describes.
 
 use super::{read, template};
 use crate::manifests::{Json, Manifests};
@@ -6,14 +7,15 @@ use clap::Command;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `--on-demand` as a value: `onDemand`.
+/// Returns the value's name of a flag: `onDemand` for `--on-demand`.
 fn camel(flag: &str) -> String {
     let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
     let mut words = flag.split('-');
     words.next().unwrap().to_owned() + &words.map(capital).collect::<String>()
 }
 
-/// What can be set, but for what the chart sets itself and modes in which nothing runs on.
+/// Returns the settings of a program, except those that the chart sets itself and those of modes that end at
+/// once.
 fn settings(program: &Command, own: &[&str]) -> BTreeSet<String> {
     let flags = program.get_arguments().filter(|arg| arg.get_env().is_some()).filter_map(clap::Arg::get_long);
     let flags: BTreeSet<_> = flags.collect();
@@ -30,7 +32,7 @@ fn agent_settings() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_setting_of_the_programs_is_a_value() {
+fn every_setting_of_the_programs_is_a_value_of_the_chart() {
     let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     let known = agent_settings();
@@ -53,7 +55,7 @@ fn every_setting_of_the_programs_is_a_value() {
     assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), companion);
 }
 
-/// A value for each, unlike its default.
+/// Returns a sample for each value that differs from its default.
 fn samples() -> Value {
     json!({
         "listenPort": 25011, "listenAddress": "0.0.0.0", "agentCheckPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
@@ -68,9 +70,9 @@ fn samples() -> Value {
     })
 }
 
-/// By the variables of the container, as the program's own parser takes them.
+/// Shows that the agent's parser accepts the value of each of the container's variables.
 #[test]
-fn the_agent_takes_what_each_value_sets() {
+fn the_agent_accepts_the_setting_of_each_value() {
     let samples = samples();
     assert_eq!(keys(&samples), agent_settings(), "a sample for each");
     let manifests = template(&json!({"settings": samples})).unwrap();
@@ -93,7 +95,7 @@ fn the_agent_takes_what_each_value_sets() {
     assert_eq!(args.get_one::<String>("background_checks").map(String::as_str), Some("kubelet,network"));
 }
 
-/// The agent's variables, with their values; empty where they come from a field.
+/// Returns the agent's variables with their values; a variable that comes from a field has an empty one.
 fn variables(manifests: &Manifests) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let container = &manifests.pod().every("/containers")[0];
@@ -105,13 +107,13 @@ fn variables(manifests: &Manifests) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_is_left_empty_keeps_the_agents_default() {
+fn an_empty_value_keeps_the_agents_default() {
     let names: Vec<_> = variables(&template(&json!({})).unwrap()).into_keys().collect();
     assert_eq!(names, ["NODEGATE_STATE_DIR", "NODE_NAME"]);
 }
 
 #[test]
-fn wrong_values_are_refused_in_words() {
+fn wrong_values_of_the_chart_are_rejected_with_a_message() {
     let refused = [
         (
             json!({"settings": {"onStale": "open"}}),
@@ -183,7 +185,7 @@ fn wrong_values_are_refused_in_words() {
 }
 
 #[test]
-fn probes_follow_the_port_and_nothing_else_does() {
+fn only_the_kubelets_probes_follow_listen_port() {
     let manifests =
         template(&json!({"settings": {"listenPort": 25011, "metricsAddr": "[::]:25004"}})).unwrap();
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
@@ -192,9 +194,10 @@ fn probes_follow_the_port_and_nothing_else_does() {
     assert_eq!(manifests.pod().every("/containers")[0].get("ports"), None);
 }
 
-/// Which is narrower than the component's, that can't know the namespaces.
+/// Shows the Roles for watched Services. They are narrower than those of the component, which can't know the
+/// namespaces.
 #[test]
-fn watched_services_are_read_in_their_namespaces_alone() {
+fn the_chart_grants_watched_services_in_their_namespaces_alone() {
     let values =
         |rbac: &str| json!({"settings": {"watchService": ["a/x", "b/y", "a/z"]}, "services": {"rbac": rbac}});
     let rights = |values: &Value| -> Vec<String> {
@@ -212,7 +215,7 @@ fn watched_services_are_read_in_their_namespaces_alone() {
 }
 
 #[test]
-fn a_second_release_has_names_of_its_own() {
+fn a_second_release_of_the_chart_has_names_of_its_own() {
     let values = json!({
         "fullnameOverride": "edge", "createNamespace": true, "prometheus": {"enabled": true}, "openshift": {"enabled": true},
         "settings": {"watchService": ["a/x"]}, "haproxy": {"enabled": true}, "pluginUsers": {"enabled": true},
@@ -228,7 +231,7 @@ fn a_second_release_has_names_of_its_own() {
 }
 
 #[test]
-fn what_a_pod_can_have_besides() {
+fn other_values_of_the_pod_are_rendered() {
     let manifests = template(&json!({
         "image": {"tag": "9", "pullPolicy": "Always"}, "imagePullSecrets": [{"name": "registry"}],
         "extraArgs": ["--log=debug"], "extraEnv": [{"name": "NODEGATE_ON_STALE", "value": "keep-drain"}],
@@ -261,7 +264,7 @@ fn what_a_pod_can_have_besides() {
 }
 
 #[test]
-fn haproxy_gets_its_template_and_settings() {
+fn the_chart_gives_haproxy_its_template_and_settings() {
     let manifests = template(&json!({"haproxy": {
         "enabled": true, "template": "global\n  maxconn 100\n", "syncResources": {},
         "settings": {"publish": "annotated", "namespaces": ["a", "b"], "logFormat": "json", "listen": "127.0.0.1:25009"},

@@ -1,11 +1,11 @@
-//! Every check is documented: a row and a section with its settings in docs/checks.md.
+//! docs/checks.md documents every check: a row and a section with its settings.
 
 use super::pages::read;
 use nodegate_local_checks::OptionKey;
 use nodegate_local_checks::registry;
 use nodegate_readiness::Catalog;
 
-/// The text below a heading with this check's name, up to the next one.
+/// Returns the text from the heading of this check to the next heading.
 fn section<'a>(text: &'a str, check: &str) -> &'a str {
     let mut sections = text.split("\n## ");
     let heading = format!("`{check}`");

@@ -1,11 +1,12 @@
-//! Every block of commands in the documents is run, or its fence says why it is not.
+//! Tests every block of commands in the documents, unless its fence gives a reason not to.
 //!
-//! - ```` ```console ````: each line with `$ ` is a command (a `\` at its end continues it) that must end with exit code 0.
-//!   The lines below it are what it prints; `…` stands for anything. It is tried again until it prints that.
+//! - ```` ```console ````: each line with `$ ` is a command (a `\` at its end continues it) that must end
+//!   with exit code 0. The lines below it are its output; `…` matches any text. The test repeats the command
+//!   until it prints that.
 //! - ```` ```sh ````: a script that must end with exit code 0.
-//! - ```` ```console not-run: needs a cluster ````, ```` ```sh not-run: … ````: not run, for the reason given.
+//! - ```` ```console not-run: needs a cluster ````, ```` ```sh not-run: … ````: not run, for this reason.
 //!
-//! The blocks of a page run in their order against a demo of their own, from the top of the repository.
+//! The blocks of a page run in their order, from the top of the repository, each page with a demo of its own.
 
 use super::pages::{self, Block, Page};
 use crate::running_demo::Running;
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const NOT_RUN: &str = "not-run:";
 
-/// A command, and what it prints if the page tells.
+/// A command, and its output if the page shows it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Step {
     command: String,
@@ -25,13 +26,13 @@ struct Step {
 }
 
 #[test]
-fn every_command_runs_or_says_why_not() {
+fn every_documented_command_runs_or_has_a_reason_not_to() {
     let pages = pages::all();
     let mistakes: Vec<String> = pages.iter().flat_map(mistakes).collect();
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     let runs: Vec<&Page> = pages.iter().filter(|page| page.blocks.iter().any(Block::runs)).collect();
     assert!(runs.iter().any(|page| page.path == "README.md"), "the README shows nothing that can be tried");
-    // Each has a demo of its own, so they can run side by side.
+    // Each page has a demo of its own, so they can run in parallel.
     let failures = thread::scope(|scope| {
         let pages: Vec<_> = runs.iter().map(|page| scope.spawn(|| run(page))).collect();
         pages.into_iter().filter_map(|page| page.join().unwrap().err()).collect::<Vec<_>>()
@@ -41,7 +42,7 @@ fn every_command_runs_or_says_why_not() {
 
 // === Reading ===
 
-/// What is wrong with a page before anything is run.
+/// Returns the mistakes of a page that show before a run.
 fn mistakes(page: &Page) -> Vec<String> {
     let wrong = |block: &Block| {
         let commands = block.body.lines().any(|line| line.starts_with("$ "));
@@ -84,7 +85,7 @@ impl Block {
     }
 }
 
-/// Whether this is what was printed; `…` stands for anything, line breaks, too.
+/// Returns true if the text matches; `…` matches any text, also line breaks.
 fn matches(pattern: &str, text: &str) -> bool {
     let lines = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim().to_owned();
     let (pattern, text) = (lines(pattern), lines(text));
@@ -112,9 +113,9 @@ fn run(page: &Page) -> Result<(), String> {
 }
 
 impl Running {
-    /// Runs a command until it prints what it should; one of which nothing is told, once.
+    /// Runs a command until it prints the expected output; a command without one runs once.
     fn take(&self, step: &Step) -> Result<(), String> {
-        // This is what it starts; that it does is what the demo's own tests show.
+        // The test only checks that make would start it; the demo's own tests run it.
         let command = self.moved(&step.command).replace("make demo", "make --dry-run demo");
         let (prints, start) = (self.moved(&step.prints), Instant::now());
         loop {
@@ -143,14 +144,14 @@ impl Running {
         for kind in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
             bash.env(kind, self.kubeconfig.with_file_name(kind));
         }
-        // As a person has it, also when make runs the tests.
+        // A user's environment, also when make runs the tests.
         bash.env_remove("MAKELEVEL").env_remove("MAKEFLAGS");
         bash.stdin(Stdio::null()).output().expect("bash and timeout are needed")
     }
 }
 
 #[test]
-fn dots_stand_for_anything() {
+fn an_ellipsis_in_a_documented_output_matches_any_text() {
     for (pattern, text) in
         [("", "\n"), ("a\nb", "a  \r\nb\n"), ("a…", "a\nb"), ("…c…", "abcd"), ("a…b…b", "a b b")]
     {
@@ -162,7 +163,7 @@ fn dots_stand_for_anything() {
 }
 
 #[test]
-fn a_block_that_is_neither_run_nor_marked_is_a_mistake() {
+fn a_block_of_commands_that_is_neither_run_nor_marked_is_a_mistake() {
     let block = |language: &str, note: &str, body: &str| {
         let (language, note, body) = (language.to_owned(), note.to_owned(), body.to_owned());
         let blocks = vec![Block { line: 1, language, note, body }];

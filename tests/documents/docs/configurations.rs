@@ -1,26 +1,27 @@
-//! Every block of configuration in the documents is a file that a test runs, or says that it was not tried and where it is from.
+//! Tests every block of configuration in the documents: it is part of a tested file, or it names its source.
 //!
-//! - a block that stands, line by line, in a file of [`TRIED`]: those are what the tests run;
+//! - a block that is, line by line, in a file of [`TRIED`], which the tests run;
 //! - a kustomization, which is built here;
 //! - values of the chart, which `tests/documents/chart` renders;
-//! - ```` ```text tried-by: tests/… ````: a test that runs the same;
-//! - ```` ```text not-tried: https://… ````: the source, and the section says "not tried", which a reader sees.
+//! - ```` ```text tried-by: tests/… ````: a test that runs the same configuration;
+//! - ```` ```text not-tried: https://… ````: the source; the section says "not tried" to the reader.
 
 use super::pages::{self, Block, Page, read};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What tests run whole: tests/balancers, tests/documents/manifests and crates/nodegate-haproxy/tests see to that.
+/// The directories of files that tests run completely: tests/balancers, tests/documents/manifests and
+/// crates/nodegate-haproxy/tests do.
 const TRIED: [&str; 3] = ["docs/load-balancers", "examples/haproxy", "manifests"];
 
-/// Languages that only configurations have. Others are words of a program's own, or commands.
+/// The languages of configurations. Blocks in other languages are output or commands.
 const LANGUAGES: [&str; 5] = ["haproxy", "nginx", "apache", "caddyfile", "yaml"];
 
-/// A page with nothing but configurations in its blocks without a language.
+/// A page whose blocks without a language are all configurations.
 const COOKBOOK: &str = "docs/load-balancers.md";
 
-/// Where kustomizations take the manifests from.
+/// The URL from which kustomizations take the manifests.
 const PUBLISHED: &str = "https://github.com/nodegate/nodegate//";
 const RELEASE: &str = "?ref=v0.1.0";
 
@@ -39,13 +40,13 @@ fn files(directory: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// Without what depends on where a line stands.
+/// Normalises the text, so that indentation and empty lines do not matter.
 fn lines(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.fold("\n".to_owned(), |all, line| all + line + "\n")
 }
 
-/// The text of the section from its heading to this block.
+/// Returns the text of the section from its heading to this block.
 fn before(page: &Page, block: &Block) -> String {
     let text = read(&page.path);
     let lines: Vec<&str> = text.lines().take(block.line).collect();
@@ -53,7 +54,7 @@ fn before(page: &Page, block: &Block) -> String {
     lines[heading..].join(" ")
 }
 
-/// What is wrong with a block, if anything is.
+/// Returns the mistake of a block, if any.
 fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
     let why = if let Some(source) = block.note.strip_prefix("not-tried:") {
         let says = before(page, block).to_lowercase().contains("not tried");
@@ -76,7 +77,7 @@ fn wrong(page: &Page, block: &Block, tried: &[String]) -> Option<String> {
     why.map(|why| format!("{}:{}: this block {why}", page.path, block.line))
 }
 
-/// Whether it can be built, with this repository in place of the published one.
+/// Returns true if kubectl can build it, with this repository in place of the published one.
 fn kustomize(text: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let up = "../".repeat(directory.path().components().count() - 1);
@@ -90,7 +91,7 @@ fn kustomize(text: &str) -> bool {
 }
 
 #[test]
-fn every_configuration_is_tried_or_says_that_it_is_not() {
+fn every_documented_configuration_is_tested_or_marked() {
     let mut tried = Vec::new();
     for directory in TRIED {
         files(&Path::new(pages::root()).join(directory), &mut tried);

@@ -1,10 +1,10 @@
-//! Links lead somewhere, and files, targets of make, metrics and alerts that are named exist.
+//! All links have a target, and all named files, make targets, metrics and alerts exist.
 
 use super::pages::{self, Page};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// GitHub's anchors of a page's headings.
+/// Returns GitHub's anchors of a page's headings.
 fn anchors(page: &Page) -> BTreeSet<String> {
     let mut seen = BTreeMap::<String, usize>::new();
     let headings = page.prose.lines().filter(|line| line.starts_with('#'));
@@ -20,13 +20,13 @@ fn anchors(page: &Page) -> BTreeSet<String> {
     headings.map(anchor).map(unique).collect()
 }
 
-/// Targets of `[text](target)`, but for other sites.
+/// Returns the targets of `[text](target)`, except for other sites.
 fn links(page: &Page) -> impl Iterator<Item = &str> {
     let targets = page.prose.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets.filter(|target| !target.contains("://"))
 }
 
-/// A path relative to a page, as one from the top of the repository.
+/// Resolves a path relative to a page into one from the top of the repository.
 fn resolve(page: &Page, target: &str) -> PathBuf {
     let mut path = Path::new(&page.path).parent().unwrap().to_owned();
     for component in Path::new(target).components() {
@@ -40,7 +40,7 @@ fn resolve(page: &Page, target: &str) -> PathBuf {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_in_the_documents_has_a_target() {
     let pages = pages::all();
     let anchors: BTreeMap<&str, _> = pages.iter().map(|page| (page.path.as_str(), anchors(page))).collect();
     let mut broken = Vec::new();
@@ -59,7 +59,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn every_file_that_is_named_exists() {
+fn every_file_that_the_documents_name_exists() {
     let tops =
         ["benches/", "crates/", "docs/", "examples/", "hack/", "manifests/", "packaging/", "src/", "tests/"];
     let mut found = 0;
@@ -75,33 +75,34 @@ fn every_file_that_is_named_exists() {
 }
 
 #[test]
-fn every_target_of_make_exists() {
+fn every_make_target_that_the_documents_name_exists() {
     let makefile = pages::read("Makefile");
     for page in pages::all() {
         let code = page.code_spans().chain(page.blocks.iter().map(|block| block.body.as_str()));
         let targets = code.flat_map(|code| code.split("make ").skip(1));
         for target in targets.filter_map(|rest| rest.split([' ', '\n', '`']).next()) {
-            // `make -n demo` and the like name it behind an option.
+            // `make -n demo` and the like have an option before the target.
             let known = target.starts_with('-') || makefile.contains(&format!("\n{target}:"));
             assert!(known, "{}: there is no make {target}", page.path);
         }
     }
 }
 
-/// Names that look like a metric: `HAProxy`'s backends of the nodes, and crates that the log is filtered by.
+/// Names that look like a metric: `HAProxy`'s backends of the nodes, and crates in log filters.
 const NO_METRICS: [&str; 4] =
     ["nodegate_nodes", "nodegate_passing", "nodegate_node_watch", "nodegate_server"];
 
-/// The agent's metrics in a piece of code.
+/// Returns the agent's metrics in a piece of code.
 fn metrics(code: &str) -> impl Iterator<Item = &str> {
     let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let ours = words.filter(|word| word.starts_with("nodegate_") && !word.starts_with("nodegate_haproxy"));
     ours.filter(|word| !NO_METRICS.contains(word))
 }
 
-/// Searched for in what a fresh agent says: it names also those of which nothing was counted yet.
+/// Shows that the documents name only existing metrics. It searches the output of a fresh agent, which has
+/// all families, also those without a count yet.
 #[test]
-fn every_metric_that_is_named_exists() {
+fn every_metric_that_the_documents_name_exists() {
     let golden = ["tests/documents/prometheus/metrics.txt", "crates/server/tests/server/golden/metrics.txt"];
     let golden =
         golden.map(|file| std::fs::read_to_string(format!("{}/{file}", pages::root())).unwrap()).concat();
@@ -116,9 +117,9 @@ fn every_metric_that_is_named_exists() {
     assert!(found > 10, "only {found} were found");
 }
 
-/// The alerts carry these as their runbook.
+/// Shows that each alert has the section that its runbook link names.
 #[test]
-fn every_alert_has_its_section() {
+fn every_alert_has_the_section_of_its_runbook_link() {
     let pages = pages::all();
     let operations = pages.iter().find(|page| page.path == "docs/operations.md").unwrap();
     let anchors = anchors(operations);

@@ -1,4 +1,5 @@
-//! The documents are true: their commands run, their links lead somewhere, and what the program has is in them.
+//! The documents are correct and complete: their commands run, their links work, and they have all settings,
+//! checks and metrics of the programs.
 
 mod checks;
 mod commands;

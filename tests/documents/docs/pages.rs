@@ -6,7 +6,7 @@ use std::path::Path;
 /// A document, by its path in the repository.
 pub(crate) struct Page {
     pub(crate) path: String,
-    /// Without the fenced blocks.
+    /// The text without the fenced blocks.
     pub(crate) prose: String,
     pub(crate) blocks: Vec<Block>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Block {
     pub(crate) line: usize,
     /// The first word behind the fence.
     pub(crate) language: String,
-    /// What else stands behind the fence; GitHub does not show it.
+    /// The other words behind the fence, which GitHub does not show.
     pub(crate) note: String,
     pub(crate) body: String,
 }
@@ -35,7 +35,7 @@ fn is(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == extension)
 }
 
-/// Every document for people: those at the top, those in docs/, and the chart's.
+/// Returns every document for readers: those at the top, those in docs/, and the chart's.
 pub(crate) fn all() -> Vec<Page> {
     let names = |directory: &str| -> Vec<String> {
         let entries = fs::read_dir(format!("{}/{directory}", root())).unwrap();
@@ -72,7 +72,7 @@ impl Page {
         Self { path, prose, blocks }
     }
 
-    /// What stands between backticks.
+    /// Returns the text between backticks.
     pub(crate) fn code_spans(&self) -> impl Iterator<Item = &str> {
         self.prose.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
     }

@@ -1,4 +1,4 @@
-//! The tables of settings say what the programs' `--help` says, and each setting has its row once.
+//! The tables of settings equal the programs' `--help`, with one row for each setting.
 
 use super::pages::read;
 use nodegate_testbed::agent::run;
@@ -16,7 +16,8 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
     text.split_once(start)?.1.split_once(end).map(|(inside, _)| inside)
 }
 
-/// Reads clap's long help: a line with the flag, and later `[env: NAME=]` and `[default: …]`, perhaps wrapped.
+/// Reads clap's long help: a line with the flag, and later `[env: NAME=]` and `[default: …]`, perhaps
+/// wrapped.
 fn settings_of_help() -> Vec<Setting> {
     let output = run(&["--help"], &[]);
     let help = String::from_utf8(output.stdout).unwrap();
@@ -36,7 +37,7 @@ fn settings_of_help() -> Vec<Setting> {
     blocks.map(setting).collect()
 }
 
-/// The companion is built elsewhere; its parser is here.
+/// Returns the settings of nodegate-haproxy from its parser, because the program is built elsewhere.
 fn settings_of_companion() -> Vec<Setting> {
     let program = nodegate_haproxy::run::command();
     let setting = |arg: &clap::Arg| {
@@ -65,14 +66,14 @@ fn settings_of_document(path: &str) -> Vec<Setting> {
 }
 
 #[test]
-fn the_table_of_settings_is_complete_and_true() {
+fn the_table_of_the_agents_settings_equals_its_help() {
     let help = settings_of_help();
     assert!(help.len() >= 10, "--help was not understood: {help:#?}");
     assert_eq!(settings_of_document("docs/configuration.md"), help);
 }
 
 #[test]
-fn so_is_the_companions() {
+fn the_table_of_nodegate_haproxys_settings_equals_its_parser() {
     let parser = settings_of_companion();
     assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");
     assert_eq!(settings_of_document("docs/nodegate-haproxy.md"), parser);

@@ -1,4 +1,4 @@
-//! Completions for the shells, with values where the parser's own names of them tell.
+//! Shell completions, with values where the parser's value names allow it.
 
 use super::{programs, write_to};
 use clap::builder::PossibleValuesParser;
@@ -7,7 +7,7 @@ use clap_complete::{Shell, generate};
 use std::path::Path;
 use std::process;
 
-/// The completions of a program, for each shell under the name that it looks for.
+/// Returns the completions of a program, for each shell under the file name that the shell looks for.
 pub(crate) fn of(program: &Command) -> Vec<(String, String)> {
     let name = program.get_name();
     let written = |(shell, path): (Shell, String)| {
@@ -15,7 +15,7 @@ pub(crate) fn of(program: &Command) -> Vec<(String, String)> {
         generate(shell, &mut with_values(program.clone()), name, &mut out);
         // The generators leave blanks at the ends of some lines.
         let text = String::from_utf8(out).unwrap();
-        // For bash, a dash in a program's name is one thing where its commands are found and another where they are offered.
+        // The generator for bash replaces a dash in a program's name in two different ways.
         let text = text.replace(&name.replace('-', "__subcmd__"), &name.replace('-', "__"));
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();
         (format!("completions/{path}"), format!("{}\n", lines.join("\n").trim_end()))
@@ -35,7 +35,7 @@ fn with_values(command: Command) -> Command {
     subcommands.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_values))
 }
 
-/// A value is called by what it is, or by all that it may be.
+/// Gives the argument a hint or a list of values, by the name of its value.
 fn with_value(arg: Arg) -> Arg {
     if !arg.get_action().takes_values() {
         return arg;
@@ -45,7 +45,7 @@ fn with_value(arg: Arg) -> Arg {
         "FILE" | "SOCKET" => arg.value_hint(ValueHint::FilePath),
         "DIR" => arg.value_hint(ValueHint::DirPath),
         "COMMAND" => arg.value_hint(ValueHint::CommandString),
-        // The parser wants names that live as long as the program.
+        // The parser needs names with a static lifetime.
         choice if choice.contains('|') => {
             arg.value_parser(PossibleValuesParser::new(choice.to_owned().leak().split('|')))
         }
@@ -53,7 +53,7 @@ fn with_value(arg: Arg) -> Arg {
     }
 }
 
-/// What bash offers for the last of these words, by the function that it would call.
+/// Returns bash's completions of the last of these words, from the function that it would call.
 fn offered(directory: &Path, words: &[&str]) -> Vec<String> {
     let program = words[0];
     let script = format!(

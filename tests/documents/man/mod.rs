@@ -1,5 +1,5 @@
-//! Generates the man pages and the shells' completions from the programs' argument parsers. `make man` writes them for a
-//! release.
+//! Generates the man pages and the shell completions from the programs' argument parsers. `make man` writes
+//! them for a release.
 
 mod completions;
 mod pages;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-/// The programs' parsers.
+/// Returns the programs' parsers.
 fn programs() -> [Command; 3] {
     [nodegate_agent::command(), nodegate_haproxy::run::command(), nodegate_kubectl::command()]
 }
@@ -34,7 +34,8 @@ fn write_to(directory: &Path) {
     }
 }
 
-/// Formats every page as `man` does. Its formatter writes a line for each macro or escape that it does not know.
+/// Formats every page as `man` does. The formatter prints a line for each macro or escape that it does not
+/// know.
 #[test]
 fn man_formats_every_page_without_a_warning() {
     let directory = tempfile::tempdir().unwrap();
@@ -58,7 +59,7 @@ fn man_formats_every_page_without_a_warning() {
 fn write() {
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(target).join("packaging");
-    // A page of a command that is gone must not stay.
+    // The page of a removed command must not stay.
     let _ = fs::remove_dir_all(&directory);
     write_to(&directory);
     println!("{}", directory.display());

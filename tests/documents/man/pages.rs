@@ -1,5 +1,5 @@
-//! Man pages. Options are laid out by `clap_mangen`; what `--help` has below them is taken apart here, by how it is
-//! indented, so that it is one text for both.
+//! Man pages. `clap_mangen` lays the options out; this module takes the end of `--help` apart by its
+//! indentation, so that both have one text.
 
 use clap::Command;
 use clap_mangen::Man;
@@ -18,7 +18,7 @@ const ALL: [&str; 8] = [
 
 const DOCUMENTS: &str = "https://github.com/nodegate/nodegate/tree/main/docs";
 
-/// The pages of a program: its own, and one for each of its subcommands.
+/// Returns the pages of a program: its own, and one for each of its subcommands.
 pub(crate) fn of(program: &Command) -> Vec<(String, String)> {
     let mut program = program.clone();
     program.build();
@@ -32,7 +32,7 @@ fn name(command: &Command) -> &str {
 
 fn page(command: &Command, program: &Command) -> String {
     let version = program.get_version().unwrap();
-    // No date, but its place: roff would leave nothing for nothing.
+    // An empty date in quotes: roff would drop an empty field.
     let man = Man::new(command.clone())
         .date("\"\"")
         .source(format!("nodegate {version}"))
@@ -59,7 +59,7 @@ fn page(command: &Command, program: &Command) -> String {
         match line {
             // A section begins with a paragraph anyway.
             ".PP" if last.starts_with(".SH") => {}
-            // Ragged and unbroken: what is to be copied must not be divided.
+            // Ragged right and without hyphenation, so that readers can copy commands.
             ".SH NAME" => lines.extend([".nh", ".ad l", line]),
             _ => lines.push(line),
         }
@@ -80,9 +80,9 @@ fn synopsis(command: &Command) -> Roff {
     out
 }
 
-/// Takes apart the text that `--help` ends with. A line at the margin begins a section, with what it has in parentheses
-/// as its first paragraph. Below are rows of a term and what it means, commands, which stand in EXAMPLES or are indented
-/// further, and prose.
+/// Converts the text at the end of `--help`. A line at the margin begins a section, with the words in
+/// parentheses as its first paragraph. Below are rows of a term and its meaning, commands (those under
+/// EXAMPLES, or with a deeper indentation), and prose.
 fn sections(out: &mut Roff, text: &str) {
     let (mut examples, mut in_prose) = (false, false);
     for line in text.lines().filter(|line| !line.is_empty()) {
@@ -113,7 +113,7 @@ fn sections(out: &mut Roff, text: &str) {
     }
 }
 
-/// A command, below what its comment says.
+/// Writes a command below its comment.
 fn example(out: &mut Roff, line: &str) {
     let (command, comment) =
         line.split_once(" # ").map_or((line, None), |(command, said)| (command, Some(said)));
@@ -139,7 +139,7 @@ fn see_also(out: &mut Roff, command: &Command) {
 }
 
 #[test]
-fn every_option_is_there_with_its_variable() {
+fn the_man_pages_have_every_option_with_its_variable() {
     for program in super::programs() {
         let pages: String = of(&program).into_iter().map(|(_, text)| text).collect();
         let commands = std::iter::once(&program).chain(program.get_subcommands());

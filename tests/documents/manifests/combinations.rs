@@ -1,5 +1,5 @@
-//! Every combination of components renders, holds nothing that Kubernetes does not know, and is taken by kubectl; and the
-//! base can be used by its URL.
+//! Every combination of components renders, has no field that Kubernetes does not know, and is accepted by
+//! kubectl; the base works by its URL.
 
 use super::support::{Json, Manifests, ROOT, install, knows_every_field, kustomize, overlay, render};
 use nodegate_testbed::Cluster;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The components there are.
+/// Returns the names of the components.
 fn components() -> Vec<String> {
     let entries = fs::read_dir(format!("{ROOT}/manifests/components")).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -18,7 +18,7 @@ fn components() -> Vec<String> {
     names
 }
 
-/// Every subset of them, as an overlay's lines.
+/// Returns every subset of the components, as lines of an overlay.
 fn combinations() -> Vec<String> {
     let all = components();
     let subset = |bits: usize| {
@@ -45,17 +45,17 @@ fn every_combination_of_components_renders_to_known_objects() {
     }
 }
 
-/// Against an API server, as kubectl looks up there what kinds and fields there are.
+/// Shows that kubectl accepts the objects. It needs an API server, from which it reads the kinds and fields.
 #[test]
-fn kubectl_takes_every_combination() {
+fn kubectl_accepts_every_combination_of_components() {
     let cluster = Cluster::start();
     let file = cluster.dir.path().join("rendered.yaml");
     let paths: Vec<String> = components().iter().map(|name| format!("manifests/components/{name}")).collect();
-    // Without any, each alone, and all of them: kubectl takes its time.
+    // Without components, each alone, and all of them, because kubectl is slow.
     let chosen = [&[][..]].into_iter().chain(paths.chunks(1)).chain([&paths[..]]);
     for lines in chosen.map(|paths| format!("components: [{}]", paths.join(", "))) {
         let manifests = overlay(&lines);
-        // What begins with a brace is taken for JSON to its end.
+        // kubectl takes a file that begins with a brace for JSON as a whole.
         let documents: Vec<String> = manifests.0.iter().map(|object| format!("---\n{object}\n")).collect();
         fs::write(&file, documents.concat()).unwrap();
         let args = ["apply", "--dry-run=client", "--output=name", "--filename", file.to_str().unwrap()];
@@ -64,8 +64,8 @@ fn kubectl_takes_every_combination() {
     }
 }
 
-/// As `kubectl apply -k 'https://github.com/nodegate/nodegate//manifests/base?ref=v0.1.0'` does, with a repository on
-/// this machine in the place of that one: kustomize fetches it with git and builds the directory behind `//`.
+/// Shows what `kubectl apply -k 'https://github.com/nodegate/nodegate//manifests/base?ref=v0.1.0'` does, with
+/// a local repository instead: kustomize fetches it with git and builds the directory behind `//`.
 #[test]
 fn the_base_and_its_components_can_be_used_by_url() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The overlays that the heads of manifests/components show are ones that kustomize takes.
+//! kustomize accepts the overlays in the head comments of manifests/components.
 
 use super::support::{ROOT, render};
 use std::fs;
@@ -7,7 +7,7 @@ const REPOSITORY: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "//");
 const REF: &str = concat!("?ref=v", env!("CARGO_PKG_VERSION"));
 
 #[test]
-fn each_overlay_can_be_rendered() {
+fn each_overlay_in_the_head_of_a_component_can_be_rendered() {
     for component in fs::read_dir(format!("{ROOT}/manifests/components")).unwrap() {
         let name = component.unwrap().file_name().into_string().unwrap();
         let file =
@@ -20,7 +20,7 @@ fn each_overlay_can_be_rendered() {
     }
 }
 
-/// Runs of comment lines that are indented and begin with a field of a kustomization.
+/// Returns the runs of indented comment lines that begin with a field of a kustomization.
 fn overlays(file: &str) -> Vec<String> {
     let head = file.lines().take_while(|line| line.starts_with('#'));
     let text: Vec<_> = head.map(|line| line.strip_prefix("#   ").unwrap_or_default()).collect();
@@ -32,7 +32,7 @@ fn overlays(file: &str) -> Vec<String> {
         .collect()
 }
 
-/// An overlay as it is shown, for this very source.
+/// Returns the overlay with this source tree in place of the URL.
 pub(crate) fn without_url(overlay: &str) -> String {
     let lines = overlay.replace(REPOSITORY, "").replace(REF, "");
     assert!(!lines.contains("https:"), "not this repository's {REF}: {overlay}");

@@ -1,4 +1,4 @@
-//! manifests/haproxy: HAProxy and its companion in one Pod, restricted, with nothing that they do not read.
+//! manifests/haproxy: a restricted Pod with HAProxy and nodegate-haproxy, with no more than they need.
 
 use super::pod_security::broken_by;
 use super::support::{Json, Manifests, knows_every_field, render};
@@ -10,7 +10,7 @@ fn manifests() -> Manifests {
 }
 
 #[test]
-fn every_object_is_one_that_kubernetes_knows_to_the_last_field() {
+fn every_object_of_the_haproxy_manifests_has_only_known_fields() {
     let manifests = manifests();
     assert_eq!(
         manifests.names(),
@@ -29,14 +29,14 @@ fn every_object_is_one_that_kubernetes_knows_to_the_last_field() {
 }
 
 #[test]
-fn it_can_stand_beside_the_agent_with_all_that_prometheus_asks_for() {
+fn haproxys_manifests_combine_with_the_agents_and_prometheus() {
     let both = "resources: [manifests/base, manifests/haproxy]\n\
         components: [manifests/components/prometheus, manifests/haproxy/prometheus]\n";
     let manifests = Manifests::parse(&render(both));
     manifests.0.iter().for_each(knows_every_field);
     let names: BTreeSet<_> = manifests.names().into_iter().collect();
     assert_eq!(names.len(), manifests.0.len(), "no object twice");
-    // What selects the one's pods does not select the other's.
+    // The selector of each does not match the other's pods.
     let labels = |name: &str| {
         let daemon_set = manifests.the("DaemonSet", name);
         let (selector, labels) =
@@ -53,7 +53,7 @@ fn it_can_stand_beside_the_agent_with_all_that_prometheus_asks_for() {
 }
 
 #[test]
-fn the_pod_is_restricted_but_for_the_hosts_network_and_nobody_in_it_is_root() {
+fn haproxys_pod_is_restricted_except_for_the_host_network_and_not_root() {
     let manifests = manifests();
     let pod = manifests.the("DaemonSet", "nodegate-haproxy").at("/spec/template/spec");
     assert_eq!(broken_by(pod), ["Host Namespaces"]);
@@ -70,7 +70,7 @@ fn the_pod_is_restricted_but_for_the_hosts_network_and_nobody_in_it_is_root() {
 }
 
 #[test]
-fn what_the_pod_sets_is_what_the_program_reads() {
+fn haproxys_pod_sets_only_variables_that_the_program_reads() {
     let command = nodegate_haproxy::run::command();
     let known: BTreeSet<_> = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
     let manifests = manifests();

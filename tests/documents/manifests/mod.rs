@@ -1,5 +1,5 @@
-//! The manifests keep what they promise: no port that a surge update would trip over, no right too many, nothing that
-//! the agent does not know.
+//! The manifests keep their promises: no port that a surge update would conflict with, no unneeded right, no
+//! setting that the agent does not know.
 
 mod combinations;
 mod component_heads;
@@ -18,7 +18,7 @@ pub(crate) use support::{Json, Manifests, ROOT, knows_every_field, overlay, rend
 use support::{Settings, install};
 
 #[test]
-fn install_yaml_is_the_base_rendered() {
+fn install_yaml_is_the_rendered_base() {
     let check = Command::new(format!("{ROOT}/hack/render-manifests")).arg("--check").output().unwrap();
     assert!(
         check.status.success(),
@@ -29,7 +29,7 @@ fn install_yaml_is_the_base_rendered() {
 }
 
 #[test]
-fn every_object_is_one_that_kubernetes_knows_to_the_last_field() {
+fn every_object_of_the_base_has_only_known_fields() {
     let manifests = install();
     assert_eq!(
         manifests.names(),
@@ -66,7 +66,7 @@ fn a_surge_update_can_put_a_second_pod_on_the_node() {
 }
 
 #[test]
-fn the_pod_runs_on_every_node_and_stays_to_the_end() {
+fn the_agents_pod_runs_on_every_node_and_is_evicted_last() {
     let manifests = install();
     let pod = manifests.pod();
     assert_eq!(pod.at("/hostNetwork"), &json!(true));
@@ -108,7 +108,7 @@ fn the_agent_may_read_nodes_and_leases_and_nothing_else() {
 }
 
 #[test]
-fn what_the_pod_sets_is_what_the_agent_reads() {
+fn the_agents_pod_sets_only_variables_that_the_agent_reads() {
     let manifests = install();
     let settings = Settings::read();
     let container = &manifests.pod().every("/containers")[0];
@@ -131,7 +131,7 @@ fn what_the_pod_sets_is_what_the_agent_reads() {
 }
 
 #[test]
-fn the_kubelet_asks_for_the_agents_own_health_and_gives_it_time() {
+fn the_kubelets_probes_ask_for_the_agents_own_health_and_allow_its_startup() {
     let manifests = install();
     let settings = Settings::read();
     let container = &manifests.pod().every("/containers")[0];
@@ -152,7 +152,7 @@ fn the_kubelet_asks_for_the_agents_own_health_and_gives_it_time() {
 }
 
 #[test]
-fn openshift_gets_the_right_to_its_host_network_and_picks_the_uid() {
+fn the_openshift_component_allows_the_host_network_and_lets_it_pick_the_uid() {
     let manifests = overlay("components: [manifests/components/openshift]");
     for object in &manifests.0 {
         knows_every_field(object);
@@ -182,7 +182,7 @@ fn openshift_gets_the_right_to_its_host_network_and_picks_the_uid() {
 }
 
 #[test]
-fn who_watches_services_adds_the_right_to_their_slices() {
+fn the_services_component_adds_the_rbac_rule_for_slices() {
     let patch = json!([{
         "op": "add",
         "path": "/spec/template/spec/containers/0/env/-",
@@ -210,7 +210,7 @@ fn who_watches_services_adds_the_right_to_their_slices() {
 }
 
 #[test]
-fn the_host_checks_see_the_node_and_get_the_sockets_group_and_nothing_more() {
+fn the_host_checks_component_adds_only_the_host_mount_and_the_sockets_group() {
     let with = overlay("components: [manifests/components/host-checks]");
     for object in &with.0 {
         knows_every_field(object);
@@ -241,16 +241,16 @@ fn the_host_checks_see_the_node_and_get_the_sockets_group_and_nothing_more() {
 }
 
 #[test]
-fn an_overlay_takes_the_image_from_elsewhere() {
+fn an_overlay_can_replace_the_image() {
     let manifests = overlay(
         "images: [{name: ghcr.io/nodegate/nodegate, newName: registry.example.com/lb/nodegate, newTag: '9'}]",
     );
     assert_eq!(manifests.pod().at("/containers/0/image"), "registry.example.com/lb/nodegate:9");
 }
 
-/// It names what the agent may do, and the agent alone.
+/// Shows that the `FlowSchema` covers the agent's own rights, and the agent alone.
 #[test]
-fn a_flow_schema_is_of_the_agents_own_requests() {
+fn the_flow_schema_covers_exactly_the_agents_requests() {
     let manifests = overlay("components: [manifests/components/flow-schema, manifests/components/services]");
     let rule = manifests.the("FlowSchema", "nodegate").at("/spec/rules/0").clone();
     let account =
@@ -270,7 +270,7 @@ fn a_flow_schema_is_of_the_agents_own_requests() {
 }
 
 #[test]
-fn plugin_users_get_roles_and_nobody_is_bound() {
+fn the_plugin_users_component_adds_roles_without_bindings() {
     let manifests = overlay("components: [manifests/components/plugin-users]");
     let read = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]});
     assert_eq!(manifests.the("ClusterRole", "nodegate-plugin").at("/rules"), &json!([read]));

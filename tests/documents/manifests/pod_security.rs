@@ -1,15 +1,16 @@
-//! The Pod Security Standard `restricted`, rule by rule on the rendered pods. docs/security.md says the same in words.
+//! The Pod Security Standard `restricted`, rule by rule on the rendered pods. docs/security.md describes the
+//! result.
 
 use super::pod_security_rules::{RULES, Rule};
 use super::support::{Json, Manifests, install, overlay};
 use serde_json::{Value, json};
 
-/// The rules that the pod breaks.
+/// Returns the rules that the pod of these manifests breaks.
 pub(crate) fn broken(manifests: &Manifests) -> Vec<&'static str> {
     broken_by(manifests.pod())
 }
 
-/// The rules that a pod breaks.
+/// Returns the rules that a pod breaks.
 pub(crate) fn broken_by(pod: &Value) -> Vec<&'static str> {
     let containers: Vec<&Value> = ["/initContainers", "/containers", "/ephemeralContainers"]
         .iter()
@@ -22,7 +23,7 @@ pub(crate) fn broken_by(pod: &Value) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_base_is_restricted_but_for_the_hosts_network() {
+fn the_base_is_restricted_except_for_the_host_network() {
     assert_eq!(broken(&install()), ["Host Namespaces"]);
     assert_eq!(broken(&overlay("components: [manifests/components/openshift]")), ["Host Namespaces"]);
     let labels = install();
@@ -31,14 +32,14 @@ fn the_base_is_restricted_but_for_the_hosts_network() {
 }
 
 #[test]
-fn of_the_hosts_namespaces_it_is_the_network_alone() {
+fn the_agents_pod_shares_only_the_hosts_network_namespace() {
     let manifests = install();
     let pod = manifests.pod();
     assert_eq!((&pod["hostNetwork"], pod.get("hostPID"), pod.get("hostIPC")), (&json!(true), None, None));
 }
 
 #[test]
-fn beyond_the_standard_the_root_is_read_only_and_the_user_a_number() {
+fn the_agents_pod_has_a_read_only_root_and_a_numeric_user() {
     let manifests = install();
     let pod = manifests.pod();
     assert_eq!(pod.every("/containers").len(), 1);
@@ -49,14 +50,14 @@ fn beyond_the_standard_the_root_is_read_only_and_the_user_a_number() {
 }
 
 #[test]
-fn the_host_checks_break_the_rules_of_host_paths_besides() {
+fn the_host_checks_component_also_breaks_the_rules_for_host_paths() {
     let manifests = overlay("components: [manifests/components/host-checks]");
     assert_eq!(broken(&manifests), ["Host Namespaces", "HostPath Volumes", "Volume Types"]);
 }
 
-/// The rules can say no: each is broken once.
+/// Shows that the rules can fail: breaks each of them once.
 #[test]
-fn every_rule_is_broken_by_what_it_forbids() {
+fn every_pod_security_rule_detects_its_violation() {
     let breach = |pointer: &str, key: &str, value: Value| {
         let mut manifests = install();
         let at = manifests.pod_mut().pointer_mut(pointer).unwrap();

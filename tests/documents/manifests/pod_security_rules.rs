@@ -1,6 +1,6 @@
-//! The rules of the Pod Security Standard `restricted`, with those of `baseline` that it includes. Names and texts are those of
-//! <https://kubernetes.io/docs/concepts/security/pod-security-standards/> as of Kubernetes 1.34, shortened; what enforces them
-//! in an API server is `pod-security-admission/policy` of Kubernetes.
+//! The rules of the Pod Security Standard `restricted`, with those of `baseline` that it includes. Names and
+//! texts are those of <https://kubernetes.io/docs/concepts/security/pod-security-standards/> as of Kubernetes
+//! 1.34, shortened; in an API server, `pod-security-admission/policy` of Kubernetes enforces them.
 
 use super::support::Json;
 use serde_json::{Value, json};
@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 pub(super) struct Rule {
     pub(super) name: &'static str,
     pub(super) text: &'static str,
-    /// Whether a pod's spec, and one of its containers, keep it.
+    /// Returns true if a pod's spec and one of its containers keep the rule.
     pub(super) holds: fn(pod: &Value, container: &Value) -> bool,
 }
 
-/// Where `restricted` allows more than nothing, this asks for nothing if nothing is needed: it is stricter then, never laxer.
+/// The rules. Where `restricted` allows a list of values, some of these allow none that nodegate does not
+/// need: they are stricter than the standard, never laxer.
 pub(super) const RULES: [Rule; 16] = [
     Rule {
         name: "HostProcess",

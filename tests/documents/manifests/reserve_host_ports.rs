@@ -4,7 +4,7 @@ use super::support::{Json, Manifests, ROOT, Settings, install, knows_every_field
 use std::fs;
 
 #[test]
-fn the_policy_is_whole_and_names_the_agents_ports_and_namespace() {
+fn the_host_port_policy_is_complete_and_names_the_agents_ports_and_namespace() {
     let policy = fs::read_to_string(format!("{ROOT}/examples/security/reserve-host-ports.yaml")).unwrap();
     let objects = Manifests::parse(&policy);
     objects.0.iter().for_each(knows_every_field);

@@ -1,4 +1,4 @@
-//! The manifests as tests read them, and the agent's settings as its parser has them.
+//! The manifests as tests read them, and the agent's settings from its parser.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -22,15 +22,15 @@ pub(crate) fn install() -> Manifests {
     Manifests::parse(&fs::read_to_string(format!("{ROOT}/manifests/install.yaml")).unwrap())
 }
 
-/// What `kubectl kustomize` makes of the base with these lines on top.
+/// Renders the base with these lines of an overlay.
 pub(crate) fn overlay(lines: &str) -> Manifests {
     Manifests::parse(&render(&format!("resources: [manifests/base]\n{lines}\n")))
 }
 
-/// What it makes of this kustomization at the top of the repository.
+/// Renders this kustomization at the top of the repository.
 pub(crate) fn render(kustomization: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
-    // kustomize takes no absolute paths to other directories, but it follows links.
+    // kustomize accepts no absolute paths to other directories, but follows links.
     std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
     fs::write(directory.path().join("kustomization.yaml"), kustomization).unwrap();
     kustomize(directory.path())
@@ -75,7 +75,8 @@ impl Manifests {
     }
 }
 
-/// A field that the type does not have is lost on the way through it: so are typing errors and fields in a wrong place.
+/// Asserts that Kubernetes' type has every field of the object. An unknown field, such as a typing error or a
+/// field in a wrong place, is lost in the conversion.
 pub(crate) fn knows_every_field(object: &Value) {
     fn through<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
         let typed: T = serde_json::from_value(object.clone()).unwrap_or_else(|error| {
@@ -95,7 +96,7 @@ pub(crate) fn knows_every_field(object: &Value) {
         "ServiceAccount" => through::<ServiceAccount>(object),
         "ValidatingAdmissionPolicy" => through::<ValidatingAdmissionPolicy>(object),
         "ValidatingAdmissionPolicyBinding" => through::<ValidatingAdmissionPolicyBinding>(object),
-        // Custom resources: their types are the operator's own.
+        // Custom resources, whose types the operator defines.
         _ if object.at("/apiVersion").as_str().unwrap().starts_with("monitoring.coreos.com/") => {
             object.clone()
         }
@@ -105,11 +106,11 @@ pub(crate) fn knows_every_field(object: &Value) {
 }
 
 pub(crate) trait Json {
-    /// The value at a JSON pointer.
+    /// Returns the value at a JSON pointer.
     fn at(&self, pointer: &str) -> &Value;
-    /// The list at a JSON pointer; empty if it is absent.
+    /// Returns the list at a JSON pointer; empty if it is absent.
     fn every(&self, pointer: &str) -> &[Value];
-    /// The number at a JSON pointer.
+    /// Returns the number at a JSON pointer.
     fn number(&self, pointer: &str) -> u64;
 }
 

@@ -1,4 +1,4 @@
-//! A Prometheus as a child process, asked over its HTTP API.
+//! A Prometheus server as a child process, with a client of its HTTP API.
 
 use nodegate_testbed::http;
 use nodegate_testbed::until;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A running server; killed when dropped.
+/// A running server; dropping it kills it.
 pub(crate) struct Prometheus {
     child: Child,
     address: SocketAddr,
@@ -24,7 +24,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// The newest value.
+    /// Returns the newest value.
     pub(crate) fn value(&self) -> f64 {
         *self.values.last().unwrap()
     }
@@ -35,7 +35,7 @@ impl Series {
 }
 
 impl Prometheus {
-    /// Starts one on `prometheus.yml` in `directory`, and waits until it is ready.
+    /// Starts Prometheus on `prometheus.yml` in `directory`, and waits until it is ready.
     pub(crate) fn start(directory: &Path, address: SocketAddr) -> Self {
         let log = directory.join("prometheus.log");
         let mut child = Command::new("prometheus")
@@ -56,14 +56,14 @@ impl Prometheus {
         Self { child, address }
     }
 
-    /// The `data` of an answer.
+    /// Returns the `data` of an answer.
     pub(crate) fn get(&self, path: &str) -> Value {
         let reply = http::get(self.address, path).expect("Prometheus answers");
         assert_eq!(reply.status, 200, "{path}: {}", reply.body);
         reply.json()["data"].take()
     }
 
-    /// A query's result now.
+    /// Returns a query's result now.
     pub(crate) fn query(&self, query: &str) -> Vec<Series> {
         let data = self.get(&format!("/api/v1/query?query={}", encoded(query)));
         let series = data["result"].as_array().unwrap();
@@ -73,7 +73,7 @@ impl Prometheus {
             .collect()
     }
 
-    /// A query's results over the last minutes.
+    /// Returns a query's results between two times.
     pub(crate) fn query_range(&self, query: &str, start: u64, end: u64) -> Vec<Series> {
         let query = encoded(query);
         let data = self.get(&format!("/api/v1/query_range?query={query}&start={start}&end={end}&step=500ms"));
@@ -82,7 +82,7 @@ impl Prometheus {
         series.iter().map(|series| Series { labels: labels(series), values: values(series) }).collect()
     }
 
-    /// Waits until a query's result is as wanted, and shows it to a person.
+    /// Waits until a query's result is as wanted, and prints it.
     pub(crate) fn wait(&self, query: &str, wanted: impl Fn(&[Series]) -> bool) -> Vec<Series> {
         let series = until(query, || Some(self.query(query)).filter(|series| wanted(series)));
         let shown = series.iter().map(|series| format!("{} {:.3}", series.label("node"), series.value()));
@@ -102,7 +102,7 @@ fn labels(series: &Value) -> BTreeMap<String, String> {
     serde_json::from_value(series["metric"].clone()).unwrap()
 }
 
-/// The value of a sample, which is a pair of time and text.
+/// Returns the value of a sample, which is a pair of time and text.
 fn number(sample: &Value) -> f64 {
     sample[1].as_str().unwrap().parse().unwrap()
 }

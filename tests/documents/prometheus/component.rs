@@ -1,5 +1,6 @@
-//! manifests/components/prometheus as kustomize renders it. The types have what we use of the operator's resources and of a
-//! rule file, spelled as there, and refuse all else: so a wrong field is found where no cluster has the definitions.
+//! manifests/components/prometheus as kustomize renders it. The types have the fields of the operator's
+//! resources and of a rule file that nodegate uses, and reject all others: so a wrong field is found without
+//! a cluster that has the definitions.
 
 use crate::manifests::{Manifests, overlay, render};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,7 @@ pub(crate) struct Component {
     pub(crate) pod_monitor: PodMonitorSpec,
     pub(crate) rules: RuleFile,
     pub(crate) dashboard: Value,
-    /// The pods that the DaemonSet makes.
+    /// The labels of the DaemonSet's pods.
     pub(crate) pod_labels: BTreeMap<String, String>,
 }
 
@@ -74,12 +75,12 @@ pub(crate) struct Alert {
 }
 
 impl Component {
-    /// The agent's.
+    /// Renders the agent's component.
     pub(crate) fn render() -> Self {
         Self::of(&kustomize(), "nodegate-dashboard.json")
     }
 
-    /// That of nodegate-haproxy, on top of its own manifests.
+    /// Renders the component of nodegate-haproxy, on top of its own manifests.
     pub(crate) fn haproxy() -> Self {
         Self::of(&haproxy_objects(), "nodegate-haproxy-dashboard.json")
     }
@@ -114,7 +115,7 @@ fn the<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 }
 
 #[test]
-fn the_objects_are_where_operator_and_sidecar_look() {
+fn the_prometheus_objects_have_the_labels_of_operator_and_sidecar() {
     let objects = kustomize();
     for kind in ["PodMonitor", "PrometheusRule"] {
         let object = the(&objects, kind);

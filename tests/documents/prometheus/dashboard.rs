@@ -1,13 +1,13 @@
-//! The Grafana dashboard: its model, and its queries.
+//! The Grafana dashboards: their models, and their queries.
 
 use super::api::{Prometheus, encoded};
 use super::component::Component;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What the story has as Grafana's `$__rate_interval`, which is four scrapes.
+/// The value for Grafana's `$__rate_interval`, which is four scrapes.
 const RATE_INTERVAL: &str = "2s";
-/// And as its `$__range`, the time that the dashboard shows.
+/// The value for `$__range`, the time that the dashboard shows.
 const SHOWN: &str = "5m";
 
 pub(crate) struct Dashboard {
@@ -25,7 +25,7 @@ pub(crate) struct Query {
     pub(crate) legend: String,
 }
 
-/// What a query showed of the story.
+/// The result of a query over the test's time.
 pub(crate) struct Seen {
     pub(crate) series: usize,
     pub(crate) largest: f64,
@@ -36,7 +36,7 @@ impl Dashboard {
         Self::read_with(model, RATE_INTERVAL)
     }
 
-    /// The same where scrapes come at other intervals.
+    /// Reads a dashboard for another scrape interval.
     pub(crate) fn read_with(model: &Value, rate_interval: &str) -> Self {
         let filled = |query: &str| filled(query, rate_interval);
         let panels = model["panels"].as_array().unwrap();
@@ -65,20 +65,20 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or_else(|| panic!("no {key} in {value:#}")).to_owned()
 }
 
-/// As Grafana fills in the variables with "All" chosen.
+/// Fills in the variables, as Grafana does with "All" chosen.
 fn filled(query: &str, rate_interval: &str) -> String {
     let query = query.replace("$__rate_interval", rate_interval).replace("$__range", SHOWN);
     let query = query.replace("$job", "(nodegate)");
     let query = ["$cluster", "$node", "$balancer"].iter().fold(query, |query, all| query.replace(all, ".*"));
-    // A story is too short for steps of a minute, and a day of short ones is too much.
+    // The test is too short for steps of a minute, and a day of short steps is too long.
     let query = query.replace("[1d:1m]", "[15m:1s]");
     assert!(!query.contains('$'), "an unknown variable: {query}");
     query
 }
 
 impl Query {
-    /// Runs it over a story in which everything has happened: each query has seen something that is not 0, its labels
-    /// are those that the legend names, and nothing is not a number.
+    /// Runs the query over the test's time, in which everything has happened. Asserts that it has a result
+    /// other than 0, that its series have the labels of the legend, and that no value is NaN.
     pub(crate) fn run(&self, prometheus: &Prometheus, start: u64, end: u64) -> Seen {
         let Self { panel, expr, legend, .. } = self;
         let series = prometheus.query_range(expr, start, end);
@@ -88,7 +88,7 @@ impl Query {
         let largest = values().copied().fold(f64::MIN, f64::max);
         assert!(largest > 0.0 && values().all(|value| *value >= 0.0), "{panel}: {expr} gives {series:#?}");
         let named = legend.split("{{").skip(1).map(|part| part.split("}}").next().unwrap());
-        // Where there is but one cluster its name need not be known.
+        // With only one cluster, its name may be absent.
         for label in named.filter(|label| *label != "cluster") {
             for series in &series {
                 assert!(!series.label(label).is_empty(), "{panel}: no {label} in {series:?}");
@@ -98,14 +98,14 @@ impl Query {
     }
 }
 
-/// The values that fill a variable.
+/// Returns the values that fill a variable.
 pub(crate) fn label_values(prometheus: &Prometheus, label: &str, series: &str) -> BTreeSet<String> {
     let path = format!("/api/v1/label/{label}/values?match[]={}", encoded(series));
     serde_json::from_value(prometheus.get(&path)).unwrap()
 }
 
 #[test]
-fn the_models_are_ones_that_grafana_imports() {
+fn grafana_can_import_the_dashboards() {
     grafana_imports(&Component::render().dashboard, "nodegate");
     grafana_imports(&Component::haproxy().dashboard, "nodegate-haproxy");
 }
@@ -130,7 +130,7 @@ fn grafana_imports(model: &Value, uid: &str) {
 }
 
 #[test]
-fn no_panel_covers_another() {
+fn no_panel_of_the_dashboards_overlaps_another() {
     covers_nothing(&Component::render().dashboard);
     covers_nothing(&Component::haproxy().dashboard);
 }
@@ -149,6 +149,6 @@ fn covers_nothing(model: &Value) {
     let lowest = taken.iter().map(|(_, y)| *y).max().unwrap();
     let full = (0..=lowest).flat_map(|y| (0..24).map(move |x| (x, y)));
     let empty: BTreeSet<_> = full.filter(|place| !taken.contains(place)).map(|(_, y)| y).collect();
-    // A row's title is as wide as the page; all else fills its line.
+    // A row's title has the full width; the other panels fill their line.
     assert_eq!(empty, BTreeSet::new(), "lines with holes");
 }

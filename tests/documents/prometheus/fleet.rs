@@ -1,4 +1,4 @@
-//! Three nodes with an agent each, load balancers that ask them, and a Prometheus that scrapes them as the
+//! Three nodes with an agent each, load balancers that probe them, and a Prometheus that scrapes them as the
 //! `PodMonitor` says.
 
 use super::api::Prometheus;
@@ -18,31 +18,32 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub(crate) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
-/// The check of our own that runs on the last node.
+/// The configured check that runs on the last node.
 pub(crate) const CHECK: &str = "http:app";
-/// The check that somebody goes on asking for on the second node; nothing listens there.
+/// The check that a balancer requests on the second node, where its target is closed.
 pub(crate) const DEMANDED: &str = "okd_router_1936";
-/// `worker-1`'s agent has an account of its own, so that a fault can be for it alone.
+/// The account of `worker-1`'s agent: its own, so that a fault can hit it alone.
 pub(crate) const FIRST_USER: &str = "system:serviceaccount:nodegate:first";
 const FIRST_TOKEN: &str = "first-token";
 
-/// Scrapes and evaluates; the shortened alerts wait for seconds.
+/// The interval of scrapes and evaluations; the shortened alerts wait for seconds.
 const INTERVAL: &str = "250ms";
 const PROBES_A_SECOND: u32 = 20;
-/// Four answers then take longer than the shortened alert waits, many times over.
+/// The pause between two slow probes: four answers then take many times longer than the shortened alert
+/// waits.
 const SLOW: Duration = Duration::from_secs(3);
 
 pub(crate) struct Fleet {
     pub(crate) prometheus: Prometheus,
     pub(crate) agents: Vec<Agent>,
     pub(crate) cluster: Cluster,
-    /// What the check of our own asks.
+    /// The target of the configured check.
     pub(crate) app: Stub,
     pub(crate) component: Component,
     pub(crate) begun: Instant,
-    /// Ask the agents of these nodes for their health, again and again.
+    /// The balancers that probe the agents of these nodes.
     balancers: BTreeMap<&'static str, Prober>,
-    /// Asks the first so rarely that it is long before it has been told.
+    /// A balancer of the first node that probes so rarely that it takes long to be told.
     _slow: Prober,
     _dir: TempDir,
 }
@@ -83,23 +84,23 @@ impl Fleet {
         drop(self.agents.pop());
     }
 
-    /// Goes on asking the second node for a check that fails there and that no setting names, until it is dropped.
+    /// Starts a prober of the second node whose check fails there and is in no setting; dropping it stops it.
     pub(crate) fn demand(&self) -> Prober {
         Prober::start(self.agents[1].address(), demands, PROBES_A_SECOND, 1)
     }
 
-    /// No balancer asks this node any more.
+    /// Stops the balancer of this node.
     pub(crate) fn ask_no_more(&mut self, node: &str) {
         self.balancers.remove(node).unwrap().stop();
     }
 
-    /// Every query of the dashboard.
+    /// Returns every query of the dashboard.
     pub(crate) fn dashboard(&self) -> dashboard::Dashboard {
         dashboard::Dashboard::read(&self.component.dashboard)
     }
 }
 
-/// As a balancer whose interval is long.
+/// Probes as a balancer with a long interval.
 fn slowly(address: SocketAddr) -> Saw {
     std::thread::sleep(SLOW);
     asked(address, "/nodecheck")
@@ -119,7 +120,7 @@ fn asked(address: SocketAddr, path: &str) -> Saw {
 fn agent(index: usize, cluster: &Cluster, app: &Stub, net: Loopback) -> Agent {
     let mut args = vec![
         format!("--listen-address={}", net.address(u8::try_from(index).unwrap() + 1)),
-        // The `PodMonitor`'s.
+        // The port of the `PodMonitor`.
         "--listen-port=25001".to_owned(),
         "--stale-after=3s".to_owned(),
     ];

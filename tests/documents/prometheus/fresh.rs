@@ -1,4 +1,4 @@
-//! All that a fresh agent exposes, against a golden file.
+//! All metrics of a fresh agent, against a golden file.
 
 use super::promtool::check_metrics;
 use nodegate_testbed::{Cluster, NODE, until};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
 
-/// What others may count on; the golden file has these and the `process_` families.
+/// The stable families; the golden file has these and the `process_` families.
 const FAMILIES: [&str; 24] = [
     "verdict",
     "out",
@@ -34,7 +34,7 @@ const FAMILIES: [&str; 24] = [
     "connections_refused_total",
 ];
 
-/// Without values and version, and the series of a family in order: prometheus-client keeps them in a hash map.
+/// Removes values and version, and sorts the series of a family: prometheus-client keeps them in a hash map.
 fn masked(text: &str) -> String {
     let mut masked = Vec::new();
     let mut lines = text.lines().peekable();
@@ -46,7 +46,7 @@ fn masked(text: &str) -> String {
         let mut family = vec![line];
         family.extend(std::iter::from_fn(|| lines.next_if(|line| !line.starts_with('#'))));
         family.sort_unstable();
-        // Whoever waits for the agent may have asked so often that it counts as one that goes on asking.
+        // The test's own requests may have made it a regular prober.
         let family = family.iter().filter(|line| !line.contains("{prober="));
         let names = family.filter_map(|line| line.rsplit_once(' '));
         masked.extend(names.map(|(name, _)| name.replace(env!("CARGO_PKG_VERSION"), "VERSION")));
@@ -55,8 +55,8 @@ fn masked(text: &str) -> String {
 }
 
 #[test]
-fn every_name_type_label_and_help_text() {
-    // Nothing more than the start: no renewal of the Lease, no question after a silence.
+fn the_metrics_of_a_fresh_agent_match_the_golden_file() {
+    // Nothing happens but the start: no renewal of the Lease, no consistency check.
     let long = Duration::from_hours(1);
     let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(long).grace(long * 2));
     until("the Lease", || cluster.sim.get("leases", "kube-node-lease", NODE));

@@ -1,5 +1,5 @@
-//! Two balancers with nodegate-haproxy, a real HAProxy behind one of them, and a Prometheus that scrapes both: alerts fire on
-//! their faults, every query of the dashboard has a result.
+//! Two balancers with nodegate-haproxy, a real HAProxy behind one of them, and a Prometheus that scrapes
+//! both: alerts fire on their faults, and every query of the dashboard has a result.
 
 use super::api::Prometheus;
 use super::component::Component;
@@ -22,7 +22,7 @@ const NODES: [&str; 2] = ["worker-1", "worker-2"];
 const INTERVAL: &str = "250ms";
 
 struct Site {
-    // Before HAProxy, which ends first otherwise.
+    // Dropped before HAProxy, which would otherwise end first.
     balancers: Vec<Program>,
     _haproxy: Program,
     prometheus: Prometheus,
@@ -38,14 +38,14 @@ impl Site {
         let cluster = Cluster::with(|builder| builder.nodes(NODES));
         cluster.sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
         for (node, number) in NODES.into_iter().zip(11..) {
-            // Nobody answers there, and nobody but this test could.
+            // No server listens there; the address is reserved for this test.
             let address = json!([{"type": "InternalIP", "address": net.address(number).to_string()}]);
             assert!(
                 cluster.sim.edit_node(node, "test", |object| object["status"]["addresses"] = address.clone())
             );
         }
         assert!(cluster.sim.delete_node(NODE));
-        // Two that want one port.
+        // Two Services that want one port.
         let port = ports::free();
         cluster.sim.apply(service("web", port, 30_001)).unwrap();
         cluster.sim.apply(service("young", port, 30_002)).unwrap();
@@ -123,12 +123,12 @@ fn unix_seconds() -> u64 {
 }
 
 #[test]
-fn alerts_of_the_companion_fire_on_their_faults_and_every_query_has_a_result() {
+fn nodegate_haproxys_alerts_fire_on_their_faults_and_every_query_has_a_result() {
     let begun = unix_seconds();
     let mut site = Site::start();
     let sim = &site.cluster.sim;
     site.prometheus.wait("nodegate_haproxy_nodes{kind=\"ready\"} == 2", |all| all.len() == 2);
-    // They were started with other settings: each listens on its own address.
+    // The two instances have different settings: each listens on its own address.
     site.fires("NodegateHaproxyPairDiffers", "");
     for node in NODES {
         assert!(sim.cordon(node));
@@ -140,7 +140,7 @@ fn alerts_of_the_companion_fire_on_their_faults_and_every_query_has_a_result() {
     site.fires("NodegateHaproxyNoNodeReady", "lb1");
     assert!(sim.uncordon(NODES[0]));
     site.prometheus.wait("nodegate_haproxy_server_moves_total{kind=\"ready\"} > 0", |all| !all.is_empty());
-    // Once more, for a rate that begins with the counter sees nothing of the first time.
+    // A second cordon: a rate does not count the first increase if the series begins with it.
     assert!(sim.cordon(NODES[0]));
     site.prometheus.wait("nodegate_haproxy_server_moves_total{kind=\"drain\"} > 2", |all| !all.is_empty());
     assert!(sim.uncordon(NODES[0]));
@@ -154,7 +154,7 @@ fn alerts_of_the_companion_fire_on_their_faults_and_every_query_has_a_result() {
     site.fires("NodegateHaproxyDown", "lb1");
     let dashboard = Dashboard::read(&site.component.dashboard);
     for (name, label, series) in &dashboard.variables {
-        // Nothing says which cluster this is.
+        // No label names the cluster.
         let expected: &[&str] = if name == "cluster" { &[] } else { &["lb1", "lb2"] };
         let expected = expected.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(label_values(&site.prometheus, label, series), expected, "{name}");

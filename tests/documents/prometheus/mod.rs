@@ -1,6 +1,7 @@
-//! The metrics, and what ships to make use of them (manifests/components/prometheus), with Debian's Prometheus: it scrapes
-//! three agents as the `PodMonitor` says, every alert fires on its fault, every query of the dashboard has a result. Two clusters
-//! of a hundred nodes are generated: the dashboard stays readable, and alerts tell which cluster's node it is.
+//! The metrics, and the files that use them (manifests/components/prometheus), with Debian's Prometheus: it
+//! scrapes three agents as the `PodMonitor` says, every alert fires on its fault, and every query of the
+//! dashboard has a result. For two generated clusters of a hundred nodes, the dashboard stays readable, and
+//! alerts name the node's cluster.
 
 mod api;
 mod component;

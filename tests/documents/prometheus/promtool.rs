@@ -4,7 +4,7 @@ use std::io::{Seek, Write};
 use std::path::Path;
 use std::process::Command;
 
-/// Runs it in a directory; what it printed.
+/// Runs promtool in a directory and returns its output.
 pub(crate) fn promtool(directory: &Path, args: &[&str]) -> String {
     let output = Command::new("promtool")
         .args(args)
@@ -17,7 +17,7 @@ pub(crate) fn promtool(directory: &Path, args: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// `promtool check metrics` on an exposition finds nothing.
+/// Asserts that `promtool check metrics` finds nothing in an exposition.
 pub(crate) fn check_metrics(exposition: &str) {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(exposition.as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! The alerts by themselves: with their true durations in promtool, and shortened for the story.
+//! The alerts alone: with their real durations in promtool, and shortened for the other tests.
 
 use super::component::{Component, RuleFile};
 use super::promtool::promtool;
@@ -7,17 +7,17 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// How much faster time goes in the story: of a minute in a range a second and a half is left,
+/// The divisor of ranges: a minute becomes a second and a half.
 const RANGE: u64 = 40;
-/// and of a minute to wait a third of one.
+/// The divisor of waits: a minute becomes a third of a second.
 const WAIT: u64 = 180;
 
-/// Writes them as a rule file; JSON is YAML, too.
+/// Writes the rules as a rule file, as JSON, which is valid YAML.
 pub(crate) fn write(rules: &RuleFile, path: &Path) {
     fs::write(path, serde_json::to_string_pretty(rules).unwrap()).unwrap();
 }
 
-/// The same rules with all durations divided: `for` and the ranges. Thresholds stay.
+/// Returns the same rules with all durations divided: `for` and the ranges. Thresholds stay.
 pub(crate) fn shortened(rules: &RuleFile) -> RuleFile {
     let mut rules = rules.clone();
     for alert in rules.groups.iter_mut().flat_map(|group| &mut group.rules) {
@@ -41,7 +41,7 @@ fn shorter(duration: &str, divisor: u64) -> String {
 }
 
 #[test]
-fn each_alert_fires_when_it_should_and_not_before() {
+fn each_alert_fires_in_promtool_when_due_and_not_before() {
     fires_when_it_should(&Component::render(), "rules.test.yaml");
     fires_when_it_should(&Component::haproxy(), "haproxy.test.yaml");
 }
@@ -60,7 +60,7 @@ fn fires_when_it_should(component: &Component, tests: &str) {
 }
 
 #[test]
-fn each_alert_says_what_it_is_and_where_to_read_on() {
+fn each_alert_has_a_summary_and_a_runbook_link() {
     says_where_to_read_on(&Component::render());
     says_where_to_read_on(&Component::haproxy());
 }
@@ -82,7 +82,7 @@ fn says_where_to_read_on(component: &Component) {
 }
 
 #[test]
-fn durations_and_nothing_else_are_shortened() {
+fn only_durations_of_the_alerts_are_shortened() {
     let rules = Component::render().rules;
     let short = shortened(&rules);
     let all = |rules: &RuleFile| serde_json::to_string(rules).unwrap();

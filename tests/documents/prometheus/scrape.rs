@@ -1,5 +1,6 @@
-//! The scrape configuration that the operator makes of our `PodMonitor`, after its `generatePodMonitorConfig`. Debian's
-//! Prometheus can't discover pods; what discovery would find stands in the configuration instead, label by label.
+//! The scrape configuration that the operator makes of nodegate's `PodMonitor`, after its
+//! `generatePodMonitorConfig`. Debian's Prometheus can't discover pods, so the configuration has the results
+//! of discovery, label by label.
 
 use super::component::{Component, PodMonitorSpec, Relabeling};
 use super::promtool::promtool;
@@ -7,7 +8,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 
-/// A pod as discovery shows one that declares no port: a target for each container, with the pod's address alone.
+/// A pod without declared ports, as discovery shows it: a target for each container, with the pod's address
+/// alone.
 pub(crate) struct Pod {
     pub(crate) name: String,
     pub(crate) node: String,
@@ -17,7 +19,7 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
-    /// One of the DaemonSet's.
+    /// Returns a pod of the DaemonSet.
     pub(crate) fn of(component: &Component, node: &str, ip: &str) -> Self {
         Self {
             name: format!("nodegate-{node}"),
@@ -50,7 +52,7 @@ fn meta_label(name: &str) -> String {
     format!("__meta_kubernetes_pod_label_{name}")
 }
 
-/// The job's configuration, with an interval of its own.
+/// Returns the job's configuration, with an interval of its own.
 pub(crate) fn job(monitor: &PodMonitorSpec, pods: &[Pod], interval: &str) -> Value {
     let [endpoint] = monitor.pod_metrics_endpoints.as_slice() else { panic!("one endpoint") };
     let from = |source: &str, target: &str| json!({"source_labels": [source], "target_label": target});
@@ -92,7 +94,7 @@ impl Relabeling {
 }
 
 #[test]
-fn every_agent_is_one_target_at_its_port_whatever_its_address() {
+fn every_agent_is_one_scrape_target_at_its_port() {
     let component = Component::render();
     let mut sidecar = Pod::of(&component, "a", "10.0.0.11");
     sidecar.container = "sidecar".to_owned();

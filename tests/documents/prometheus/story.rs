@@ -1,4 +1,5 @@
-//! A day in a minute: what Prometheus sees, which alerts fire on which fault, and what the dashboard shows of it.
+//! A day in a minute: the scraped metrics, the alert that fires on each fault, and the results of the
+//! dashboard.
 
 use super::dashboard::label_values;
 use super::fleet::{CHECK, DEMANDED, FIRST_USER, Fleet, NODES};
@@ -8,12 +9,12 @@ use nodegate_testbed::{until, until_or};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// In seconds; longer than any of the shortened alerts waits,
+/// A time in seconds, longer than any of the shortened alerts waits.
 const A_WHILE: u64 = 2;
-/// and so many steps of a query's range, with both ends.
+/// The number of steps of a query's range for that time, with both ends.
 const STEPS: usize = 5;
 
-/// An alert's name with its node, or without.
+/// An alert's name and its node; empty if the alert has none.
 type Fired = (String, String);
 
 #[test]
@@ -21,7 +22,8 @@ fn every_alert_fires_on_its_fault_and_every_query_has_a_result() {
     let begun = unix_seconds();
     let mut fleet = Fleet::start();
     all_is_well(&fleet);
-    // Before, Prometheus took five seconds to find its targets, which is longer than the shortened alerts wait.
+    // Before this time, Prometheus took five seconds to find its targets, longer than the shortened alerts
+    // wait.
     let well = unix_seconds() + 1;
     one_request_of_a_stranger(&fleet);
     let _demanding = fleet.demand();
@@ -47,13 +49,13 @@ fn all_is_well(fleet: &Fleet) {
     prometheus
         .wait("count by (address) (nodegate_api_server_up == 1)", |up| up.len() == 1 && up[0].value() > 2.5);
     prometheus.wait(&format!("nodegate_check_passed{{check=\"{CHECK}\"}} == 1"), |all| all.len() == 1);
-    // The unit is in no other format: so it was OpenMetrics that Prometheus asked for and got.
+    // Only OpenMetrics has units, so Prometheus has requested that format and got it.
     let metadata = prometheus.get("/api/v1/targets/metadata?metric=nodegate_cache_age_seconds");
     assert_eq!(metadata[0]["unit"], "seconds", "{metadata:#}");
     let metadata = prometheus.get("/api/v1/targets/metadata?metric=nodegate_build");
     assert_eq!(metadata[0]["type"], "info", "{metadata:#}");
     println!("scraped as OpenMetrics: nodegate_build is an {}", metadata[0]["type"]);
-    // The rules have run over all of that.
+    // Waits until the rules have run over all of that.
     until("an evaluation of the rules", || {
         let groups = prometheus.get("/api/v1/rules");
         let rules = groups["groups"][0]["rules"].as_array().unwrap().clone();
@@ -64,8 +66,8 @@ fn all_is_well(fleet: &Fleet) {
     show_for_a_while(fleet, [("Agents down", Some(0.0)), ("Nodes by verdict", None)]);
 }
 
-/// The last query of each panel shows this and nothing else for a while. A scrape that a busy machine is late with makes an
-/// agent look down for a moment, which is true, and not of this story.
+/// Waits until the last query of each panel shows only this value for a while. A scrape that a busy machine
+/// delays makes an agent look down for a moment, which is correct but irrelevant here.
 fn show_for_a_while<const N: usize>(fleet: &Fleet, panels: [(&str, Option<f64>); N]) {
     let dashboard = fleet.dashboard();
     for (panel, expected) in panels {
@@ -80,15 +82,16 @@ fn show_for_a_while<const N: usize>(fleet: &Fleet, panels: [(&str, Option<f64>);
     }
 }
 
-/// Somebody asks the first node once for checks that nobody has configured and that fail there, as they do on a node without
-/// an OpenShift router. They run on, for longer than the alert waits, and page nobody: the story ends with all that fired.
+/// Sends the first node one request for checks that are not configured and fail there, as on a node without
+/// an OpenShift router. They run for longer than the alert waits, but must not fire it: the end of the test
+/// compares all alerts.
 fn one_request_of_a_stranger(fleet: &Fleet) {
     assert_eq!(fleet.agents[0].get("/health?check=okd_router_1936,filesystem_ro,tcp:none").status, 503);
     let failing = format!("nodegate_check_passed{{check=\"okd_router_1936\",node=\"{}\"}} == 0", NODES[0]);
     fleet.prometheus.wait(&failing, |all| all.len() == 1);
 }
 
-/// The same check fails on the second, too, and there it is a balancer that asks for it.
+/// Shows that the same check alerts on the second node, where a balancer requests it.
 fn somebody_goes_on_asking(fleet: &Fleet) {
     let configured = format!("nodegate_check_passed{{check=\"{DEMANDED}\",configured=\"true\"}} == 0");
     let failing = fleet.prometheus.wait(&configured, |all| all.len() == 1);
@@ -96,7 +99,7 @@ fn somebody_goes_on_asking(fleet: &Fleet) {
     fires(fleet, "NodegateCheckFailing", NODES[1]);
 }
 
-/// The watch of the first goes deaf, the second flaps, and what the third checks fails.
+/// Makes the watch of the first node unresponsive, flaps the second node, and fails the check of the third.
 fn three_nodes_three_faults(fleet: &Fleet) {
     let sim = &fleet.cluster.sim;
     fleet.app.now(answer("500 Internal Server Error", ""));
@@ -115,7 +118,7 @@ fn three_nodes_three_faults(fleet: &Fleet) {
     let firing = "ALERTS{alertname=\"NodegateWatchDeaf\",alertstate=\"firing\"}";
     let mut changes = 0;
     until("NodegateWatchDeaf", || {
-        // The node goes on changing, and no watch tells.
+        // The node keeps changing, and no watch reports it.
         changes += 1;
         sim.label(NODES[0], "untold", Some(&changes.to_string()));
         std::thread::sleep(Duration::from_millis(200));
@@ -127,7 +130,8 @@ fn three_nodes_three_faults(fleet: &Fleet) {
     fleet.agents[0].wait_ready();
 }
 
-/// A slow balancer is long in being told of the first, and one that has died is never told of the second.
+/// Takes two nodes out: a slow balancer takes long to be told of the first, and a dead one is never told of
+/// the second.
 fn many_nodes_out(fleet: &Fleet) {
     let slow = format!("nodegate_prober_told{{node=\"{}\",question=\"/nodecheck\"}}", NODES[0]);
     fleet.prometheus.wait(&slow, |all| all.len() == 1);
@@ -151,7 +155,7 @@ fn agent_killed(fleet: &mut Fleet) {
     show_for_a_while(fleet, [("Agents down", Some(1.0)), ("Nodes by verdict", Some(1.0))]);
 }
 
-/// With the two nodes that are left out of the pool, so that failing open is seen.
+/// Kills the API server. Two nodes are out of the pool, so that failing open is visible.
 fn api_server_killed(fleet: &Fleet) {
     fleet.cluster.wait(fleet.cluster.sim.kill());
     NODES[..2].iter().for_each(|node| fires(fleet, "NodegateCacheStale", node));
@@ -160,19 +164,20 @@ fn api_server_killed(fleet: &Fleet) {
     fleet.prometheus.wait("nodegate_cache_age_seconds > 3", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_stream_proof_age_seconds{stream=\"node\"} > 3", |all| all.len() == 2);
     fleet.prometheus.wait("count by (address) (nodegate_api_server_up == 0)", |down| down.len() == 1);
-    // No balancer asks the second any more; whoever asks is told better than what was last known.
+    // No balancer probes the second node any more; this request gets Ready instead of the last known verdict.
     assert_eq!(fleet.agents[1].get("/nodecheck").status, 200);
     fleet.prometheus.wait("nodegate_fail_open_total > 0", |all| all.len() == 2);
     fleet.prometheus.wait("nodegate_verdict{state=\"ready\"} == 1", |all| all.len() == 2);
 }
 
-/// What died is waited for, for half a minute; and who asks for a check alone is no balancer.
+/// Waits for the alert: a dead prober counts for half a minute. A prober that requests only a check is not a
+/// balancer.
 fn nobody_asks_the_second(fleet: &Fleet) {
     fires(fleet, "NodegateNotAsked", NODES[1]);
     fleet.prometheus.wait("nodegate_probers == 0", |all| all.len() == 1 && all[0].label("node") == NODES[1]);
 }
 
-/// Waits for an alert, and looks at what a person will read.
+/// Waits for an alert, and checks the texts that an operator reads.
 fn fires(fleet: &Fleet, alert: &str, node: &str) {
     let what = format!("{alert} {node}");
     let found = until(&what, || {
@@ -222,7 +227,7 @@ fn dashboard(fleet: &Fleet, begun: u64) {
     let dashboard = fleet.dashboard();
     for (name, label, series) in &dashboard.variables {
         let expected = match name.as_str() {
-            // Nothing says which cluster this is.
+            // No label names the cluster.
             "cluster" => BTreeSet::new(),
             "job" => BTreeSet::from(["nodegate".to_owned()]),
             "node" => NODES.map(str::to_owned).into(),
@@ -236,7 +241,8 @@ fn dashboard(fleet: &Fleet, begun: u64) {
         (query.panel.as_str(), seen.largest)
     });
     let ran: BTreeMap<_, _> = ran.collect();
-    // The story as it must have been seen; NotReady is 3. How many were down was looked at when they were.
+    // The largest values of the whole test; NotReady is 3. The panel of agents that are down was checked at
+    // the time.
     for (panel, largest) in [
         ("Nodes ready", 3.0),
         ("Nodes out", 3.0),

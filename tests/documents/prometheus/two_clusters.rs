@@ -1,5 +1,5 @@
-//! Two clusters of a hundred nodes each, with the same names, from generated samples: what the dashboard draws stays readable,
-//! and the alerts tell which cluster's node it is.
+//! Two clusters of a hundred nodes each, with the same node names, from generated samples: the dashboard
+//! stays readable, and the alerts name the node's cluster.
 
 use super::api::{Prometheus, Series};
 use super::component::Component;
@@ -19,15 +19,16 @@ const EXPOSITION: &str = include_str!("metrics.txt");
 
 const CLUSTERS: [&str; 2] = ["east", "west"];
 const NODES: usize = 100;
-/// In seconds.
+/// The scrape interval in seconds.
 const INTERVAL: u64 = 30;
 const RATE_INTERVAL: &str = "2m";
-/// An agent that does not answer is forgotten five minutes after its last sample.
+/// The number of samples: Prometheus forgets an agent that does not answer five minutes after its last
+/// sample.
 const SAMPLES: u64 = 18;
-/// The faults begin with this sample.
+/// The number of the sample at which the faults begin.
 const FAULTS: u64 = 4;
 
-/// More lines than these nobody can tell apart.
+/// The largest number of lines that a reader can tell apart.
 const LINES: usize = 25;
 
 #[derive(Clone, Copy)]
@@ -41,7 +42,7 @@ impl Node {
         CLUSTERS.into_iter().flat_map(|cluster| (1..=NODES).map(move |number| Self { cluster, number }))
     }
 
-    /// In the east an upgrade drains ten nodes, in the west forty are out.
+    /// Returns the verdict: in the east an upgrade drains ten nodes, in the west forty are out.
     fn state(self, sample: u64) -> &'static str {
         match (self.cluster, self.number) {
             ("east", 1..=10) if sample >= FAULTS => "draining",
@@ -50,7 +51,7 @@ impl Node {
         }
     }
 
-    /// The agent of the east's last node does not.
+    /// Returns true if the agent answers; that of the east's last node stops.
     fn answers(self, sample: u64) -> bool {
         (self.cluster, self.number) != ("east", NODES) || sample < FAULTS
     }
@@ -74,7 +75,7 @@ impl Node {
     }
 }
 
-/// A Prometheus that has seen it all, and stands still.
+/// A Prometheus with only these samples, which scrapes nothing.
 struct Past {
     prometheus: Prometheus,
     end: u64,
@@ -84,7 +85,7 @@ struct Past {
 impl Past {
     fn make() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // Blocks are of two hours that are over.
+        // Blocks cover two hours that are over.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let start = now - 4 * 3600;
         write_samples(&dir.path().join("samples"), start);
@@ -99,7 +100,7 @@ impl Past {
     }
 }
 
-/// In the text format with times, a family after the other.
+/// Writes the samples in the text format with times, one family after the other.
 fn write_samples(path: &Path, start: u64) {
     let component = Component::render();
     let used = component.dashboard.to_string() + &json!(component.rules).to_string();
@@ -121,7 +122,7 @@ fn write_samples(path: &Path, start: u64) {
     for series in families.filter(|series| used.contains(series.split('{').next().unwrap())) {
         write(series, &|node, sample| node.answers(sample).then(|| node.value(series, sample)));
     }
-    // Of these a fresh agent has none.
+    // A fresh agent has no series of these.
     write("nodegate_out{reason=\"Some\"}", &|node, sample| node.is_out(sample).then_some(1));
     for prober in ["10.0.0.1", "10.0.0.2"] {
         let labels = format!("prober=\"{prober}\",question=\"/health\"}}");
@@ -134,7 +135,7 @@ fn write_samples(path: &Path, start: u64) {
 }
 
 #[test]
-fn two_hundred_nodes_are_readable_and_two_clusters_stay_apart() {
+fn the_dashboard_of_two_clusters_is_readable_and_keeps_them_apart() {
     let past = Past::make();
     let dashboard = Dashboard::read_with(&Component::render().dashboard, RATE_INTERVAL);
     for (name, label, series) in &dashboard.variables {
@@ -171,7 +172,7 @@ fn two_hundred_nodes_are_readable_and_two_clusters_stay_apart() {
         if label("reason") == "no answer" {
             assert_eq!((label("cluster"), label("node")), ("east", "n100"));
         } else {
-            // Between the last sample in which it was ready and the next.
+            // Between the last sample in which it was ready and the next one.
             let last_ready = Duration::from_secs(past.end - (SAMPLES - FAULTS) * INTERVAL);
             let later = Duration::from_secs_f64(series.value() / 1000.0).checked_sub(last_ready);
             assert!(later.is_some_and(|later| later.as_secs() < INTERVAL), "{series:?}");
@@ -180,7 +181,7 @@ fn two_hundred_nodes_are_readable_and_two_clusters_stay_apart() {
     alerts(&past);
 }
 
-/// Whom each alert is about, once it has waited.
+/// Asserts which nodes each alert names, once it has waited.
 fn alerts(past: &Past) {
     let mut due = BTreeSet::new();
     for alert in &Component::render().rules.groups[0].rules {

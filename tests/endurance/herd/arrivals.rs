@@ -1,15 +1,15 @@
-//! Who comes when: connections and requests, in steps of a tenth of a second.
+//! The arrivals at the API server: connections and requests, in steps of a tenth of a second.
 
 use nodegate_kube_sim::Sim;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 pub(crate) const STEP: Duration = Duration::from_millis(100);
-/// The picture ends when nobody has come for this long.
+/// The count ends after this time without an arrival.
 const QUIET: Duration = Duration::from_secs(3);
 const WIDTH: usize = 60;
 
-/// What came in each step.
+/// The arrivals in each step.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     pub(crate) connections: Vec<u64>,
@@ -17,7 +17,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Counts from now on, for at most `longest`, until `all_back` and then quiet.
+    /// Counts for at most `longest`, until `all_back` and then no arrival for `QUIET`.
     pub(crate) fn count(sim: &Sim, longest: Duration, all_back: impl Fn(u64) -> bool) -> Self {
         let (start, mut arrivals) = (Instant::now(), Self::default());
         let first = sim.counters().read();
@@ -33,7 +33,7 @@ impl Arrivals {
             if came != (0, 0) {
                 last_came = Instant::now();
             }
-            // Watches whose packets vanish count as open until that is noticed.
+            // Watches whose packets vanish count as open until the watchers notice.
             let noticed = arrivals.connections.iter().any(|connections| *connections > 0);
             let quiet = noticed && last_came.elapsed() > QUIET;
             if start.elapsed() > longest || (all_back(reading.watches) && quiet) {
@@ -43,14 +43,14 @@ impl Arrivals {
         arrivals
     }
 
-    /// The share of all connections that came in the two fullest steps that follow each other, in percent: a herd may come
-    /// just between two of them.
+    /// Returns the largest share of all connections in two successive steps, in percent. Two steps, because a
+    /// herd may arrive on the boundary between them.
     pub(crate) fn fullest(&self) -> f64 {
         let most = self.connections.windows(2).map(|pair| pair.iter().sum::<u64>()).max().unwrap_or_default();
         100.0 * most as f64 / self.connections.iter().sum::<u64>().max(1) as f64
     }
 
-    /// A bar for each step in which somebody came.
+    /// Returns a bar for each step with an arrival.
     pub(crate) fn histogram(&self) -> String {
         let most = self.connections.iter().max().copied().unwrap_or(1).max(1);
         let mut text = format!("  {:>7} {:>8} {:>8}\n", "second", "connects", "requests");

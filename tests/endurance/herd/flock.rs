@@ -1,4 +1,4 @@
-//! The watchers: this test's own program once more, with the kubeconfig in its environment.
+//! The watchers: this test program as a child process, with the kubeconfig in its environment.
 
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 const WATCHERS: &str = "HERD_WATCHERS";
-/// A DaemonSet rolls out; its agents do not all start in one instant.
+/// The time between two starts: a DaemonSet's rollout does not start all agents in one instant.
 const BETWEEN_STARTS: Duration = Duration::from_millis(4);
 
-/// The name of one of the nodes.
+/// Returns the name of a node.
 pub(crate) fn node(number: usize) -> String {
     format!("node-{number}")
 }
 
-/// The process of the watchers; killed when dropped.
+/// The process of the watchers; dropping it kills it.
 pub(crate) struct Flock(Child);
 
 impl Flock {
-    /// Starts so many watchers, one for each node.
+    /// Starts this number of watchers, one for each node.
     pub(crate) fn start(cluster: &Cluster, watchers: usize) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -42,7 +42,7 @@ impl Drop for Flock {
     }
 }
 
-/// What an agent runs, without the rest of the agent.
+/// Returns the watch of an agent, without the rest of the agent.
 fn watcher(number: usize) -> NodeWatch {
     let timeline = Timeline::new(Instant::now());
     let now = timeline.at(Instant::now());
@@ -66,7 +66,7 @@ fn watcher(number: usize) -> NodeWatch {
 fn watchers() {
     let Some(watchers) = std::env::var(WATCHERS).ok().and_then(|count| count.parse().ok()) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Whoever started this holds the other end of stdin; when that is gone, so is this.
+    // The parent process holds the other end of stdin; when it ends, so does this one.
     std::thread::spawn(|| {
         let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
         std::process::exit(0);

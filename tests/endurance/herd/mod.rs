@@ -1,7 +1,7 @@
-//! A thousand watchers that lose their API server together must not come back together.
+//! A thousand watchers that lose their API server at once must not all reconnect at once.
 //!
-//! They are nodegate's own node-watch, all in one process of their own; the simulated API server counts who comes when.
-//! `cargo test` does it with a hundred; `make herd` with a thousand, and prints the histograms.
+//! The watchers are nodegate's own node-watch, all in one child process; the simulated API server counts the
+//! arrivals. `cargo test` runs a hundred; `make herd` a thousand, and prints the histograms.
 
 mod arrivals;
 mod flock;

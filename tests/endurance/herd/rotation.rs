@@ -1,26 +1,26 @@
-//! The steady state: each watch ends by itself after some minutes and is resumed. Do those of a thousand agents that began
-//! together end together?
+//! The steady state: each watch ends by itself after some minutes and resumes. The watches of a thousand
+//! agents that started together must not all end together.
 
 use nodegate_kube_sim::Sim;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-/// What node-watch draws the seconds of a session's watches from.
+/// The range of a watch's seconds, from which node-watch draws.
 const WATCH_SECONDS: RangeInclusive<u32> = 400..=1200;
 const WATCHES: usize = 2;
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// The questions what etcd holds, forty an hour.
+/// Consistency checks, forty an hour.
 const QUESTIONS_A_MINUTE: f64 = 0.67;
 
-/// Resumed watches a minute if they come evenly.
+/// Returns the resumed watches per minute at an even rate.
 fn even(watchers: usize) -> f64 {
     let each: f64 =
         WATCH_SECONDS.map(|seconds| 60.0 / f64::from(seconds)).sum::<f64>() / WATCH_SECONDS.count() as f64;
     watchers as f64 * WATCHES as f64 * each
 }
 
-/// Counts requests minute by minute. The watches of a herd that has just come back began together, the worst case.
+/// Counts requests minute by minute. After a reconnect all watches began together, the worst case.
 pub(crate) fn measure(sim: &Sim, watchers: usize, minutes: u64) {
     println!(
         "steady state, measured: {watchers} watchers\n  {:>6} {:>8} {:>11} {:>9}",
@@ -41,7 +41,7 @@ pub(crate) fn measure(sim: &Sim, watchers: usize, minutes: u64) {
     assert!((most as f64) < 2.0 * even, "the rate is not even");
 }
 
-/// Reckons two hours ahead for agents whose sessions all began within ten seconds, the worst case.
+/// Calculates two hours ahead for agents whose sessions all began within ten seconds, the worst case.
 pub(crate) fn reckon(watchers: usize) {
     let even = even(watchers);
     println!("steady state, reckoned for a start within 10 s; an even rate is {even:.0} requests a minute");
@@ -57,11 +57,11 @@ pub(crate) fn reckon(watchers: usize) {
 }
 
 #[test]
-fn a_thousand_that_began_together_do_not_rotate_together() {
+fn the_watches_of_a_thousand_agents_that_started_together_end_spread_out() {
     reckon(1000);
 }
 
-/// Resumed watches in each minute.
+/// Returns the number of resumed watches in each minute.
 fn resumptions(watchers: usize, seconds: &RangeInclusive<u32>, minutes: usize) -> Vec<u32> {
     let mut counts = vec![0; minutes];
     for _ in 0..watchers * WATCHES {

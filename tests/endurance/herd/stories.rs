@@ -1,4 +1,4 @@
-//! What becomes of the herd after a restart, after a long outage, and when all connections go silent.
+//! The herd after a restart, after a long outage, and after all connections go silent.
 
 use super::arrivals::Arrivals;
 use super::flock::{Flock, node};
@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
-/// Clients that wait for the same time after the same fault.
+/// The fixed wait of the clients without jitter.
 const FIXED_WAIT: Duration = Duration::from_millis(800);
-/// Until everybody has noticed, waited and connected: 4 s for the kernel to notice, up to 10 s of wait, and a busy machine.
+/// The longest time until all watchers have noticed, waited and connected: 4 s for the kernel to notice, up
+/// to 10 s of backoff, and a busy machine.
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// What befalls all of them at once.
+/// A fault that hits all watchers at once.
 #[derive(Clone, Copy, Debug)]
 enum Blow {
     Restart,
@@ -55,7 +56,7 @@ impl Herd {
         herd
     }
 
-    /// One of the Node, one of the Lease.
+    /// Returns the number of watches: one of the Node and one of the Lease for each watcher.
     fn watches(&self) -> u64 {
         2 * self.watchers as u64
     }
@@ -67,7 +68,8 @@ impl Herd {
     }
 }
 
-/// As many clients without jitter, for comparison: they hold a connection, and open another after a fixed wait.
+/// Runs as many clients without jitter, for comparison: they hold a connection, and open another one after a
+/// fixed wait.
 fn after_a_fixed_wait(cluster: &Cluster, clients: usize) -> Arrivals {
     async fn client(server: SocketAddr) {
         let Ok(mut held) = TcpStream::connect(server).await else { return };
@@ -78,7 +80,7 @@ fn after_a_fixed_wait(cluster: &Cluster, clients: usize) -> Arrivals {
     }
     let server = cluster.sim.address();
     let held = || cluster.sim.counters().read().connections;
-    // Connections whose packets vanished would linger.
+    // Connections whose packets vanished would stay open.
     cluster.sim.reset_connections();
     until("the last ones to be gone", || (held() == 0).then_some(()));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -89,18 +91,18 @@ fn after_a_fixed_wait(cluster: &Cluster, clients: usize) -> Arrivals {
 }
 
 #[test]
-fn a_hundred_come_back_one_after_the_other() {
+fn a_hundred_watchers_reconnect_spread_out() {
     let _turn = TURNS.take();
     let Herd { cluster, flock, watchers } = {
         let herd = Herd::gather(100);
         for blow in [Blow::Restart, Blow::HalfOpen] {
             let arrivals = herd.after(blow);
             println!("{blow:?}\n{}", arrivals.histogram());
-            // One each, over which all watches go; some retries are the machine's.
+            // One connection for each watcher, for all its watches; a busy machine may cause some retries.
             let connections: u64 = arrivals.connections.iter().sum();
             assert!(connections <= 3 * herd.watches() / 4, "{blow:?}: {connections} connections");
-            // An even spread over the first window of 1.4 s has 14 % in two steps, and 30 % at most by chance; a machine that
-            // stalls lets some of them in together.
+            // An even spread over the first window of 1.4 s has 14 % in two steps, and 30 % at most by
+            // chance; a machine that stalls lets some arrive together.
             assert!(arrivals.fullest() < 60.0, "{blow:?}: they come together\n{}", arrivals.histogram());
         }
         herd
@@ -111,7 +113,7 @@ fn a_hundred_come_back_one_after_the_other() {
     assert!(control.fullest() > 80.0, "the measurement can tell a herd\n{}", control.histogram());
 }
 
-/// `make herd`: `HERD` is how many, `HERD_MINUTES` for how long the steady state is looked at.
+/// Runs `make herd`: `HERD` is the number of watchers, `HERD_MINUTES` the length of the steady state.
 #[test]
 #[ignore = "takes minutes: make herd"]
 fn herd() {

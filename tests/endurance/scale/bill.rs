@@ -1,26 +1,26 @@
-//! What the agents of a whole cluster cost the API server, reckoned from one agent's figures, beside agents that ask the
-//! API server whenever they are asked.
+//! The load of a whole cluster's agents on the API server, calculated from one agent's figures, beside agents
+//! that send the API server a request for each probe.
 
 use super::cost::Cost;
 use std::fmt::Write as _;
 
 const CLUSTERS: [u32; 4] = [100, 1_000, 5_000, 15_000];
-/// A pair of balancers, each of which asks each node twice a second.
+/// A pair of balancers, each of which probes each node twice a second.
 const PROBES_A_SECOND: f64 = 4.0;
 /// A kubelet renews its Lease every 10 s, and posts its status every 5 min if nothing changes.
 const RENEWALS: f64 = 0.1;
 const HEARTBEATS: f64 = 1.0 / 300.0;
-/// Two watches, each with a bookmark a minute (some 400 bytes with the frames around it) and resumed every 400 to 1,200 s, which
-/// makes 4.9 times an hour.
+/// Two watches, each with a bookmark a minute (some 400 bytes with the frames around it). They resume every
+/// 400 to 1,200 s, which is 4.9 times an hour.
 const WATCHES: f64 = 2.0;
 const BOOKMARKS: f64 = WATCHES / 60.0;
 const BOOKMARK_BYTES: f64 = 400.0;
 const ROTATIONS: f64 = WATCHES * 4.9 / 3600.0;
-/// Of what etcd holds: each some 89 s after the last, whatever else is said of the Node.
+/// Consistency checks: one some 89 s after the last, regardless of other events of the Node.
 const QUESTIONS: f64 = 40.0 / 3600.0;
 const QUESTION_BYTES: f64 = 1_000.0;
 
-/// The table.
+/// Returns the table.
 pub(crate) fn table(cost: &Cost) -> String {
     let bytes = RENEWALS * cost.lease_event as f64
         + HEARTBEATS * cost.node_event as f64

@@ -1,4 +1,4 @@
-//! What one agent costs, itself and the API server.
+//! The cost of one agent, for its node and for the API server.
 
 use crate::TURNS;
 use nodegate_kube_sim::Sim;
@@ -9,12 +9,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A Node that runs a hundred images.
+/// The size of a Node with a hundred images.
 const NODE_BYTES: usize = 20_000;
-/// After the start: first lists, first heartbeat.
+/// The time after the start for the first lists and the first heartbeat.
 const SETTLE: Duration = Duration::from_secs(5);
 const FLIPS: usize = 20;
-/// What stands around the object in the API server's answer to a GET: the head, and HTTP/2's and TLS's frames.
+/// The overhead of the API server's answer to a GET: the head, and the frames of HTTP/2 and TLS.
 const RESPONSE_HEAD: u64 = 250;
 
 /// One agent's figures in a cluster of a certain size.
@@ -26,19 +26,20 @@ pub(crate) struct Cost {
     pub(crate) anonymous_kib: u64,
     pub(crate) cpu: Duration,
     pub(crate) wake_ups: u64,
-    /// From the API server: until it was in step, and in `time`.
+    /// From the API server, in `first_…` until the agent was in sync, and in `bytes` and `requests` within
+    /// `time`.
     pub(crate) first_bytes: u64,
     pub(crate) first_requests: u64,
     pub(crate) bytes: u64,
     pub(crate) requests: u64,
     pub(crate) connections: u64,
     pub(crate) watches: u64,
-    /// What one change of the Node, one renewal of the Lease and one GET of the Node bring.
+    /// The bytes of one change of the Node, of one renewal of the Lease and of one GET of the Node.
     pub(crate) node_event: u64,
     pub(crate) lease_event: u64,
     pub(crate) get: u64,
     pub(crate) flips: Vec<Duration>,
-    /// Writes by the other nodes in `time`.
+    /// The writes by the other nodes in `time`.
     pub(crate) others: u64,
 }
 
@@ -55,7 +56,7 @@ impl Cost {
         self.cpu.as_secs_f64() * 1e3 / self.minutes()
     }
 
-    /// The figures side by side.
+    /// Returns the table of the figures side by side.
     pub(crate) fn table(costs: &[&Self]) -> String {
         type Row = (&'static str, fn(&Cost) -> f64, usize);
         let flip = |cost: &Cost| {
@@ -93,16 +94,16 @@ impl Cost {
     }
 }
 
-/// The other nodes' kubelets; their writes go past the agent.
+/// Starts a cluster with the kubelets of the other nodes, whose writes do not reach the agent.
 fn cluster(nodes: usize) -> Cluster {
     let others = (1..nodes).map(|number| format!("other-{number}"));
     Cluster::with(|builder| {
-        // Taints are written by a controller, which would double the time to set the scene.
+        // A controller would write taints, which would double the time of the setup.
         builder.kubelets(true).lifecycle(false).node_bytes(NODE_BYTES).nodes(others)
     })
 }
 
-/// Bytes that `act` makes the API server send; they have come when nothing more does.
+/// Returns the bytes that `act` makes the API server send. They are complete when no more are sent.
 fn bytes_of(sim: &Sim, act: impl FnOnce()) -> u64 {
     let before = sim.counters().read().bytes_sent;
     act();
@@ -116,7 +117,7 @@ fn bytes_of(sim: &Sim, act: impl FnOnce()) -> u64 {
     last - before
 }
 
-/// Starts an agent in a cluster of this size and looks at it for that time.
+/// Starts an agent in a cluster of this size and measures it for this time.
 pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
     let _turn = TURNS.take();
     let cluster = cluster(nodes);
@@ -150,7 +151,7 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
         ..Cost::default()
     };
     cost.flips = (0..FLIPS).map(|_| flip(sim, &agent)).collect();
-    // From here on nothing but what is asked for moves.
+    // From here on, only the requested changes happen.
     sim.stop_kubelet(NODE);
     cost.node_event = bytes_of(sim, || {
         sim.set_condition(NODE, "MemoryPressure", "False", "KubeletIsFine");
@@ -161,7 +162,7 @@ pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
     cost
 }
 
-/// A cordon until the first 503, and back again.
+/// Cordons the node, waits for the first 503, and uncordons it.
 fn flip(sim: &Sim, agent: &Agent) -> Duration {
     let wait = |status: u16| while agent.get("/nodecheck").status != status {};
     sim.cordon(NODE);

@@ -1,6 +1,8 @@
-//! One agent in a cluster of one node, and in a cluster of thousands: it must cost the same, and be told the same.
+//! One agent in a cluster of one node, and in a cluster of thousands: it must cost the same and answer the
+//! same.
 //!
-//! `cargo test` compares 1 with 200 nodes; `make scale` compares 1 with 5,000, and reckons what whole clusters cost.
+//! `cargo test` compares 1 with 200 nodes; `make scale` compares 1 with 5,000, and calculates the cost of
+//! whole clusters.
 
 mod bill;
 mod cost;
@@ -10,7 +12,7 @@ use cost::{Cost, measure};
 use nodegate_testbed::programs;
 use std::time::Duration;
 
-/// More of anything than a cluster of one costs, by more than the machine's own unrest, is growth.
+/// Returns the figures that exceed those of a cluster of one node by more than the machine's noise.
 fn flat(small: &Cost, large: &Cost, cpu: bool) -> Vec<String> {
     let mut grown = Vec::new();
     let mut compare = |what: &str, small: f64, large: f64, most: f64| {
@@ -31,7 +33,7 @@ fn flat(small: &Cost, large: &Cost, cpu: bool) -> Vec<String> {
         kib(large.first_bytes),
         kib(small.first_bytes) * 1.2,
     );
-    // The heartbeat of the Lease is jittered, and one more may fall into the time.
+    // The Lease's heartbeat has jitter, so one more may fall into the time.
     compare(
         "bytes a minute",
         small.bytes_a_minute(),
@@ -47,7 +49,7 @@ fn flat(small: &Cost, large: &Cost, cpu: bool) -> Vec<String> {
 }
 
 #[test]
-fn two_hundred_nodes_cost_an_agent_what_one_does() {
+fn an_agent_costs_the_same_with_two_hundred_nodes_as_with_one() {
     let agent = programs::agent();
     let [small, large] = [1, 200].map(|nodes| measure(&agent, nodes, Duration::from_secs(8)));
     println!("{}", Cost::table(&[&small, &large]));
@@ -55,7 +57,8 @@ fn two_hundred_nodes_cost_an_agent_what_one_does() {
     assert!(grown.is_empty(), "{grown:#?}\n{}", Cost::table(&[&small, &large]));
 }
 
-/// `make scale`: `SCALE` is how many nodes, `SCALE_SECONDS` for how long each cluster is looked at, `SCALE_AGENT` the program.
+/// Runs `make scale`: `SCALE` is the number of nodes, `SCALE_SECONDS` the time for each cluster,
+/// `SCALE_AGENT` the program.
 #[test]
 #[ignore = "takes minutes: make scale"]
 fn scale() {

@@ -1,5 +1,5 @@
-//! The load balancers: a thousand probes a second from one thread, each judged as it comes. (The testbed's prober keeps every
-//! answer, and has a thread for each client.)
+//! The load balancers: a thousand probes a second from one thread, each judged at once. (The testbed's prober
+//! keeps every answer, and has a thread for each client.)
 
 use super::machine::Machine;
 use super::oracle::{Oracle, Seen};
@@ -14,22 +14,22 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::MissedTickBehavior;
 
-/// How often each balancer asks; forty of them make a thousand probes a second.
+/// The interval of each balancer; with forty of them, a thousand probes a second.
 const PERIOD: Duration = Duration::from_millis(40);
 const BALANCERS: u32 = 40;
-/// A balancer's own timeout. Whoever has no answer by then has a failed probe.
+/// A balancer's own timeout: a probe without an answer by then has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many complaints of each line of the table are kept word for word.
+/// The number of complaints that each line of the table keeps in full.
 const COMPLAINTS: usize = 10;
 
-/// Where the agent is asked.
+/// The addresses of the agent.
 #[derive(Clone, Copy)]
 pub(crate) struct Doors {
     pub(crate) http: SocketAddr,
     pub(crate) agent_check: SocketAddr,
 }
 
-/// What came of the probes since it was last taken.
+/// The results of the probes since the last `take`.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) probes: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     /// Microseconds from the first packet to the whole answer.
     pub(crate) latencies: Vec<u32>,
-    /// The longest lag that was allowed for.
+    /// The longest lag of the machine that the oracle allowed for.
     pub(crate) lag: Duration,
     pub(crate) complaints: Vec<String>,
 }
@@ -84,7 +84,7 @@ impl Balancers {
         Self { tally, stop, thread: Some(thread) }
     }
 
-    /// What came since it was last asked.
+    /// Returns the results since the last call.
     pub(crate) fn take(&self) -> Tally {
         std::mem::take(&mut self.tally.lock().unwrap())
     }
@@ -99,7 +99,8 @@ impl Drop for Balancers {
     }
 }
 
-/// Half of the balancers open a connection for each probe; the others keep theirs, if the protocol lets them.
+/// Returns the kind of probe, and true for a kept connection: half of the balancers open one for each probe;
+/// the others keep theirs, if the protocol allows it.
 fn habit(number: u32) -> (ProbeKind, bool) {
     match number % 20 {
         0..8 => (ProbeKind::Health, false),
@@ -118,7 +119,7 @@ async fn balance(shared: Shared, number: u32) {
     let mut kept = None;
     let start = tokio::time::Instant::now() + PERIOD * number / BALANCERS;
     let mut ticks = tokio::time::interval_at(start, PERIOD);
-    // Late probes are sent all the same, so that a busy machine makes bursts and not fewer probes.
+    // Late probes are still sent, so a busy machine causes bursts and not fewer probes.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     while !shared.stop.load(Ordering::Relaxed) {
         ticks.tick().await;

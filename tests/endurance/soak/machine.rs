@@ -1,4 +1,4 @@
-//! How long the machine makes those wait who want to run: measured all the time, so that the oracle need not guess.
+//! The scheduling delay of the machine, measured all the time, so that the oracle does not have to guess it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often each canary looks at the clock.
+/// The interval at which each canary looks at the clock.
 const EVERY: Duration = Duration::from_millis(5);
-/// What happened longer ago delays nobody any more.
+/// The time after which a delay has no effect any more.
 const RECENT: Duration = Duration::from_millis(1500);
 
-/// What a runtime can be given to run.
+/// A task that a runtime can run.
 type Task = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[derive(Default)]
@@ -41,7 +41,8 @@ impl Canary {
     }
 }
 
-/// A thread that waits as the agent's do, and a task that waits as the simulated API server's do.
+/// Two canaries: a thread that waits as the agent's threads do, and a task that waits as those of the
+/// simulated API server do.
 pub(crate) struct Machine {
     canaries: [Arc<Mutex<Canary>>; 2],
     stop: Arc<AtomicBool>,
@@ -49,7 +50,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Begins to measure; the task runs where `spawn` puts it.
+    /// Starts to measure; `spawn` decides which runtime gets the task.
     pub(crate) fn measure(spawn: impl FnOnce(Task)) -> Self {
         let canaries: [Arc<Mutex<Canary>>; 2] = Default::default();
         let stop = Arc::new(AtomicBool::new(false));
@@ -73,7 +74,7 @@ impl Machine {
         Self { canaries, stop, thread: Some(thread) }
     }
 
-    /// The longest anybody had to wait of late, and still waits.
+    /// Returns the longest recent delay, including one that has not ended.
     pub(crate) fn lag(&self) -> Duration {
         let now = Instant::now();
         self.canaries.iter().map(|canary| canary.lock().unwrap().lag(now)).max().unwrap_or_default()

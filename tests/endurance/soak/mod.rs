@@ -1,7 +1,8 @@
-//! A long run of the real agent: a thousand probes a second, an event every second, an outage every minute, and an oracle
-//! that knows what each answer should have been.
+//! A long run of the real agent: a thousand probes a second, an event every second, an outage every minute,
+//! and an oracle that knows the correct answers.
 //!
-//! `cargo test` plays a quarter of a minute of it, and shows that the oracle finds what is wrong; `make soak` plays an hour.
+//! `cargo test` runs a quarter of a minute of it, and shows that the oracle finds wrong answers; `make soak`
+//! runs an hour.
 
 mod balancers;
 mod machine;
@@ -19,7 +20,7 @@ use outage::Outage;
 use run::Plan;
 use std::time::Duration;
 
-/// A tenth of the real times, as far as the agent's own constants let it.
+/// Returns a plan with a tenth of the real times, as far as the agent's own constants allow it.
 fn compact(name: &'static str, outages: Vec<Outage>) -> Plan {
     let stale_after = Duration::from_secs(3);
     Plan {
@@ -36,7 +37,7 @@ fn compact(name: &'static str, outages: Vec<Outage>) -> Plan {
 }
 
 #[test]
-fn a_short_run_has_no_wrong_answer() {
+fn a_short_soak_has_no_wrong_answer() {
     let mut report =
         run::run(compact("compact", vec![Outage::Killed, Outage::Malformed, Outage::ConnectionsReset]));
     let (_, text) = report.verdict();
@@ -46,9 +47,10 @@ fn a_short_run_has_no_wrong_answer() {
     assert!(report.probes > 0 && !report.recoveries.is_empty());
 }
 
-/// The agent is told something else than the oracle: it fails open too late, or too early.
+/// Shows that the oracle finds an agent whose `--stale-after` differs from its own: the agent fails open too
+/// late, or too early.
 #[test]
-fn an_agent_with_another_idea_of_stale_is_caught() {
+fn the_oracle_finds_an_agent_with_another_stale_after() {
     let mut plan = compact("caught", vec![Outage::Frozen]);
     plan.stale_after.1 = Duration::from_secs(12);
     plan.length = Duration::from_secs(4);
@@ -56,8 +58,9 @@ fn an_agent_with_another_idea_of_stale_is_caught() {
     assert!(report.wrong > 0, "an agent that is stale after 12 s passed for one that is after 3 s");
 }
 
-/// `make soak`: `SOAK` is the length, `SOAK_SEED` the seed, `SOAK_AGENT` the program, `SOAK_OUTAGE` a word that the outages
-/// must have in their names, `SOAK_STALE_AFTER` what the agent is told in place of what the oracle believes.
+/// Runs `make soak`: `SOAK` is the length, `SOAK_SEED` the seed, `SOAK_AGENT` the program. `SOAK_OUTAGE`
+/// selects outages by a word in their names, and `SOAK_STALE_AFTER` gives the agent another value than the
+/// oracle.
 #[test]
 #[ignore = "takes an hour: make soak"]
 fn soak() {

@@ -1,51 +1,56 @@
-//! Says of every answer whether it may have been given.
+//! Decides for every answer if it is allowed.
 //!
-//! It knows when each change of the Node was written, and when the API server was out of order. An answer that was asked
-//! for at `sent` and came at `received` was made in between, from what the agent knew then. So it must be the answer to a
-//! state of the Node no older than what the agent must have known at `sent`, and no newer than `received`.
+//! The oracle knows the time of each write to the Node, and the times of outages. An answer to a probe from
+//! `sent` to `received` was made in between, from the agent's knowledge at that time. So it must be the
+//! answer to a state of the Node no older than what the agent must have known at `sent`, and no newer than
+//! `received`.
 //!
-//! - No outage: the agent knows what was written [`allowance`] before.
-//! - Outage: it knows at least what it knew when that began, and never less than it has shown since. What was written
-//!   longer ago than the outage's `unseen` is seen or the answer is the stale one.
-//! - The stale answer is allowed when the oldest proof that an agent holds in fair weather is older than stale-after, and if
-//!   nothing can prove anything any more it is required from the outage's beginning + stale-after + 1 s on.
-//! - Healed: the outage goes on, in these terms, until the agent has shown something that was written after the healing.
+//! - No outage: the agent knows the state of [`allowance`] before.
+//! - Outage: the agent knows at least what it knew when the outage began, and never less than it has shown
+//!   since. A write longer ago than the outage's `unseen` must show, or else the answer must be stale.
+//! - The stale answer is allowed when the oldest proof that an agent holds without an outage is older than
+//!   stale-after. If no proof is possible any more, it is required from the outage's start + stale-after +
+//!   1 s on.
+//! - Healed: for these rules the outage continues until the agent has shown a write after the repair.
 
 use nodegate_simulation::truth::{ProbeKind, SimulatedAnswer, Truth, stale_answer};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What the contract adds to stale-after.
+/// The time that the contract adds to stale-after.
 const GRACE: Duration = Duration::from_secs(1);
-/// From the write to the answer on a machine at rest it takes a millisecond or two; this covers the processor time of the
-/// simulated API server, which is built without optimisation and renders 20 kB.
+/// The time from the write to the answer. On an idle machine it takes a millisecond or two; this covers the
+/// CPU time of the simulated API server, which is built without optimisation and renders 20 kB.
 const BASE: Duration = Duration::from_millis(30);
-/// The agent, the API server and the prober each wait for the processor as long as the machine makes them wait; the lag
-/// is measured on two of their kind.
+/// The number of delays: the agent, the API server and the prober each wait for the CPU. The lag is measured
+/// on two processes like these.
 const WAITS: u32 = 3;
-/// The part of stale-after as which proof gets no older in fair weather: then the agent asks.
+/// The largest age of a proof without an outage, as a part of stale-after: then the agent sends a consistency
+/// check.
 const OLDEST_PROOF: f64 = 6.0 / 7.0;
-/// Changes that are remembered; a probe takes a few seconds at most, an outage with its recovery about a minute.
+/// The number of changes that the oracle keeps: a probe takes a few seconds at most, an outage with its
+/// recovery about a minute.
 const REMEMBERED: usize = 400;
 
-/// How late the agent may be on a machine that makes threads wait for `lag`.
+/// Returns how late the agent may be on a machine that delays threads by `lag`.
 pub(crate) fn allowance(lag: Duration) -> Duration {
     BASE + lag * WAITS
 }
 
 struct Change {
     began: Instant,
-    /// When it was acknowledged.
+    /// The time of the acknowledgement.
     done: Option<Instant>,
     answers: [SimulatedAnswer; ProbeKind::ALL.len()],
 }
 
-/// What can still reach the agent in an outage.
+/// The data that can still reach the agent during an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Nothing: no list, no event, no heartbeat.
     Nothing,
-    /// Something, now and then; missed changes are to be seen, or the cache is to be stale, after this time.
+    /// Something, now and then. After `unseen`, the agent must see missed changes, or its cache must be
+    /// stale.
     Something { unseen: Duration },
 }
 
@@ -54,12 +59,12 @@ struct Outage {
     began: Instant,
     engaged: Option<Instant>,
     healed: Option<Instant>,
-    /// The first change written after the healing.
+    /// The first change written after the repair.
     marker: Option<usize>,
     ended: Option<Instant>,
 }
 
-/// An answer as it came.
+/// A received answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) kind: ProbeKind,
@@ -72,10 +77,10 @@ pub(crate) struct Seen {
 pub(crate) struct Oracle {
     stale_after: Duration,
     changes: VecDeque<Change>,
-    /// The number of the first change remembered.
+    /// The number of the oldest change that it keeps.
     first: usize,
     outage: Option<Outage>,
-    /// What the agent has shown to know, and since when.
+    /// The changes that the agent has shown, with the time of each.
     shown: VecDeque<(Instant, usize)>,
     stale: [SimulatedAnswer; ProbeKind::ALL.len()],
     /// From the acknowledgement of each change to the first answer that showed it, outside of outages.
@@ -91,7 +96,7 @@ fn before(instant: Instant, by: Duration) -> Option<Instant> {
 }
 
 impl Oracle {
-    /// Begins with a Node that the agent is known to have seen.
+    /// Starts with a Node that the agent has seen.
     pub(crate) fn new(stale_after: Duration, truth: &Truth, now: Instant) -> Self {
         let first = Change { began: now, done: Some(now), answers: answers(|kind| truth.answer(kind)) };
         Self {
@@ -105,9 +110,9 @@ impl Oracle {
         }
     }
 
-    // === What the driver tells ===
+    // === Calls of the driver ===
 
-    /// The Node is about to become this.
+    /// Announces a write of this state.
     pub(crate) fn changing(&mut self, truth: &Truth, now: Instant) {
         self.changes.push_back(Change {
             began: now,
@@ -120,7 +125,7 @@ impl Oracle {
         }
     }
 
-    /// It has become that.
+    /// Records that the write is done.
     pub(crate) fn changed(&mut self, now: Instant) {
         let number = self.first + self.changes.len() - 1;
         if let Some(change) = self.changes.back_mut() {
@@ -134,43 +139,43 @@ impl Oracle {
         }
     }
 
-    /// An outage is about to begin.
+    /// Announces an outage.
     pub(crate) fn breaking(&mut self, reach: Reach, now: Instant) {
         self.outage =
             Some(Outage { reach, began: now, engaged: None, healed: None, marker: None, ended: None });
     }
 
-    /// It has begun.
+    /// Records that the outage has begun.
     pub(crate) fn broken(&mut self, now: Instant) {
         if let Some(outage) = &mut self.outage {
             outage.engaged = Some(now);
         }
     }
 
-    /// Healing is about to begin: from now on something may reach the agent.
+    /// Announces the repair: from now on, the agent may get something.
     pub(crate) fn healing(&mut self, now: Instant) {
         if let Some(outage) = &mut self.outage {
             outage.healed = Some(now);
         }
     }
 
-    /// How long the healed outage took, or has taken so far, to be over for the agent; true if it is.
+    /// Returns the time that the agent has needed to recover from the outage, and true if it has recovered.
     pub(crate) fn recovery(&self, now: Instant) -> Option<(Duration, bool)> {
         let outage = self.outage.as_ref()?;
         let healed = outage.healed?;
         Some((outage.ended.unwrap_or(now).saturating_duration_since(healed), outage.ended.is_some()))
     }
 
-    /// The agent has had its time: the rules for fair weather hold again.
+    /// Ends the outage for the agent after its time: the rules without an outage apply again.
     pub(crate) fn give_up(&mut self, now: Instant) {
         if let Some(outage) = &mut self.outage {
             outage.ended.get_or_insert(now);
         }
     }
 
-    // === What it says ===
+    // === Judgement ===
 
-    /// The newest change that was written by then.
+    /// Returns the newest change that was written by then.
     fn as_of(&self, instant: Option<Instant>) -> usize {
         let written =
             |change: &Change| change.done.is_some_and(|done| instant.is_some_and(|instant| done <= instant));
@@ -178,7 +183,7 @@ impl Oracle {
         self.first + found.unwrap_or_default()
     }
 
-    /// What the agent had shown to know by then.
+    /// Returns the newest change that the agent had shown by then.
     fn shown_by(&self, instant: Instant) -> usize {
         let shown = self.shown.iter().rev().find(|(since, _)| *since <= instant);
         shown.map_or(self.first, |(_, number)| *number)
@@ -190,7 +195,7 @@ impl Oracle {
         })
     }
 
-    /// Judges an answer, on a machine that makes threads wait for `lag`; an error says what was expected.
+    /// Judges an answer, on a machine that delays threads by `lag`. The error names the expected answer.
     pub(crate) fn judge(&mut self, seen: &Seen, lag: Duration) -> Result<(), String> {
         let late = allowance(lag);
         let kind = seen.kind as usize;
@@ -216,8 +221,8 @@ impl Oracle {
         let fresh = (oldest..self.first + self.changes.len())
             .find(|number| self.changes.get(number - self.first).is_some_and(fits));
         match fresh {
-            // It shows nothing: "OK" is said of a Node that is ready, and of one that is not known. First, because who
-            // took it for knowledge would call the outage over.
+            // This answer shows no change: the agent says "OK" for a ready Node, and for one that it does not
+            // know. Tested first, because taken for knowledge it would end the outage.
             _ if stale_allowed && self.stale[kind] == seen.answer => Ok(()),
             Some(number) if fresh_allowed => {
                 self.note(number, seen);
@@ -227,7 +232,7 @@ impl Oracle {
         }
     }
 
-    /// The agent has shown that it knows of this change at least.
+    /// Records that the agent has shown this change at least.
     fn note(&mut self, number: usize, seen: &Seen) {
         if number <= self.shown.back().map_or(0, |(_, shown)| *shown) {
             return;

@@ -1,4 +1,4 @@
-//! The oracle itself, without an agent: what is right passes, and each way of being wrong is caught.
+//! The oracle itself, without an agent: it accepts correct answers and finds each kind of wrong one.
 
 use super::oracle::{Oracle, Reach, Seen, allowance};
 use nodegate_simulation::truth::{ProbeKind, Ready, SimulatedAnswer, Truth, stale_answer};
@@ -56,7 +56,7 @@ impl Story {
 }
 
 #[test]
-fn the_truth_passes_and_a_late_one_does_not() {
+fn the_oracle_accepts_a_timely_change_and_rejects_a_late_one() {
     let late = allowance(LAG).as_secs_f64();
     let mut story = Story::new();
     let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
@@ -71,7 +71,7 @@ fn the_truth_passes_and_a_late_one_does_not() {
 }
 
 #[test]
-fn a_body_that_is_off_by_a_word_is_wrong() {
+fn the_oracle_rejects_a_body_that_differs_in_a_word() {
     let mut story = Story::new();
     let right = story.ready.answer(ProbeKind::Health);
     let text = String::from_utf8(right.body.to_vec()).unwrap();
@@ -84,7 +84,7 @@ fn a_body_that_is_off_by_a_word_is_wrong() {
 }
 
 #[test]
-fn every_way_of_asking_has_its_own_answer() {
+fn the_oracle_expects_the_answer_of_each_kind_of_probe() {
     let ready = Truth::healthy();
     let cordoned = Truth { unschedulable: true, ..ready.clone() };
     let broken = Truth { ready: Ready::False("KubeletNotReady".to_owned()), ..cordoned.clone() };
@@ -105,7 +105,7 @@ fn every_way_of_asking_has_its_own_answer() {
 }
 
 #[test]
-fn in_an_outage_the_last_state_holds_until_it_is_stale() {
+fn the_oracle_expects_the_last_state_in_an_outage_until_it_is_stale() {
     let mut story = Story::new();
     let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
     story.write(&cordoned, 10.0);
@@ -120,7 +120,7 @@ fn in_an_outage_the_last_state_holds_until_it_is_stale() {
 }
 
 #[test]
-fn an_agent_that_hears_must_not_miss_a_change_for_longer_than_stale_after() {
+fn the_oracle_rejects_a_change_missed_for_longer_than_stale_after() {
     let mut story = Story::new();
     let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
     story.breaks(Reach::Something { unseen: at(6.0) }, 10.0);
@@ -131,7 +131,7 @@ fn an_agent_that_hears_must_not_miss_a_change_for_longer_than_stale_after() {
 }
 
 #[test]
-fn an_outage_is_over_when_something_newer_was_shown() {
+fn the_oracle_ends_an_outage_with_the_first_newer_change() {
     let mut story = Story::new();
     let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
     story.breaks(Reach::Nothing, 10.0);
@@ -147,7 +147,7 @@ fn an_outage_is_over_when_something_newer_was_shown() {
 }
 
 #[test]
-fn a_word_that_may_be_a_guess_ends_no_outage() {
+fn the_oracle_does_not_end_an_outage_with_a_possibly_stale_answer() {
     let mut story = Story::new();
     let (ready, cordoned) = (story.ready.clone(), story.cordoned.clone());
     story.write(&cordoned, 5.0);

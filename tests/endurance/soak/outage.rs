@@ -1,11 +1,11 @@
-//! What befalls the API server, and how it is healed.
+//! The outages of the API server, and how to end each.
 
 use super::oracle::Reach;
 use nodegate_kube_sim::{Effect, Fault, FaultScope};
 use nodegate_testbed::Cluster;
 use std::time::Duration;
 
-/// An outage, by what an operator would call it.
+/// An outage, by the operator's name for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outage {
     Killed,
@@ -30,13 +30,13 @@ pub(crate) enum Outage {
     CaRotated,
 }
 
-/// The cluster, and the agent's token as it is now.
+/// The cluster, and the agent's current token.
 pub(crate) struct Site {
     pub(crate) cluster: Cluster,
     pub(crate) token: String,
 }
 
-/// A connection whose packets vanish is noticed and replaced within this time.
+/// The time in which the agent notices and replaces a connection whose packets vanish.
 const REPLACED: Duration = Duration::from_secs(6);
 
 impl Outage {
@@ -92,7 +92,7 @@ impl Outage {
         name.to_owned()
     }
 
-    /// What still reaches an agent. `unseen` is what the contract allows in every outage.
+    /// Returns what still reaches an agent. `unseen` is the bound that the contract sets for every outage.
     pub(crate) fn reach(self, unseen: Duration) -> Reach {
         match self {
             Self::HalfOpen => Reach::Something { unseen: REPLACED },
@@ -109,12 +109,12 @@ impl Outage {
         }
     }
 
-    /// Over as soon as it has happened.
+    /// Returns true if the outage has no duration.
     pub(crate) fn is_a_moment(self) -> bool {
         matches!(self, Self::Compacted | Self::ConnectionsReset | Self::CertificateRotated)
     }
 
-    /// Lets it begin.
+    /// Starts the outage.
     pub(crate) fn begin(self, site: &mut Site) {
         let sim = &site.cluster.sim;
         match self {
@@ -176,7 +176,7 @@ impl Outage {
         }
     }
 
-    /// Ends it.
+    /// Ends the outage.
     pub(crate) fn heal(self, site: &Site) {
         let sim = &site.cluster.sim;
         sim.faults().clear();
@@ -193,7 +193,7 @@ impl Outage {
     }
 }
 
-/// The events of the Node.
+/// Returns a fault of the Node's events.
 fn events(effect: Effect) -> Fault {
     effect.on(FaultScope::all().resources(&["nodes"]).verbs(&["watch"]))
 }

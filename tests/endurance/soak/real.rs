@@ -1,5 +1,6 @@
-//! The oracle on a real control plane: random events of a Node and outages of real programs for five minutes, each answer judged.
-//! Only the real thing shows how long an API server takes to notice, to come back, and what it says meanwhile.
+//! The oracle on a real control plane: five minutes of random events of a Node and outages of real programs,
+//! with each answer judged. Only a real API server shows how long it takes to notice a fault and to recover,
+//! and what it answers meanwhile.
 
 use super::balancers::{Balancers, Doors};
 use super::machine::Machine;
@@ -18,14 +19,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const STALE_AFTER: Duration = Duration::from_secs(15);
-/// From the API server's first consistent answer to the agent's; as in the simulated run.
+/// From the API server's first consistent answer to the agent's, as in the simulated run.
 const BACK_WITHIN: Duration = Duration::from_secs(16);
 const BETWEEN_OUTAGES: Duration = Duration::from_secs(12);
 const SECOND: Duration = Duration::from_secs(1);
 const NODE: &str = "judged-node";
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// What befalls the API server that the agent asks.
+/// An outage of the API server that the agent uses.
 #[derive(Clone, Copy, Debug)]
 enum Outage {
     CutOffFromEtcd,
@@ -73,7 +74,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Lets the next event happen. In fair weather it counts as done when the agent's API server knows of it.
+    /// Plays the next event. Without an outage it counts as done when the agent's API server knows of it.
     fn event(&mut self, marker: bool, fair: bool) {
         let event = if marker { self.events.marker(&self.truth) } else { self.events.next(&self.truth) };
         let was_deleting = self.truth.deleting;
@@ -150,7 +151,7 @@ impl Run<'_> {
         }
     }
 
-    /// Taints are one list, written as a whole.
+    /// Writes all taints, because they are one list.
     fn write_taints(&self) {
         let taint = |key: &&str| json!({"key": key, "effect": "NoSchedule"});
         let mut taints: Vec<Value> = self.truth.taints.iter().map(taint).collect();
@@ -162,7 +163,7 @@ impl Run<'_> {
         self.member.patch(MERGE, &json!({"spec": {"taints": taints}}));
     }
 
-    /// The cache of the agent's API server has the Node that etcd has.
+    /// Waits until the cache of the agent's API server has etcd's Node.
     fn wait_for_server_b(&self) {
         let version =
             |node: Result<Value, String>| node.map(|node| node["metadata"]["resourceVersion"].clone()).ok();
@@ -173,7 +174,8 @@ impl Run<'_> {
         until_within(PATIENCE, knows, || "API server B does not follow etcd".to_owned());
     }
 
-    /// Plays one outage: events go on if anything can be written, and afterwards until the agent has shown one of them.
+    /// Plays one outage. Events continue if writes are possible, and afterwards until the agent has shown one
+    /// of them.
     fn outage(&mut self, outage: Outage, length: Duration) -> Result<String, String> {
         let cluster = self.cluster;
         let began = Instant::now();
@@ -217,13 +219,13 @@ impl Run<'_> {
     }
 }
 
-/// `REAL_MINUTES` and `REAL_SEED` say how long and which.
+/// Runs for `REAL_MINUTES`, with the seed `REAL_SEED`.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn events_and_outages() {
+fn a_real_control_plane_under_events_and_outages_has_no_wrong_answer() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
-    // The node controller would have a say about a Node that nobody runs on.
+    // The node controller would change a Node without a kubelet.
     cluster.node_script(&["freeze", "controllers"]);
     let member = cluster.member(NODE);
     let agent_port = ports::free();
@@ -263,7 +265,7 @@ fn events_and_outages() {
             std::thread::sleep(SECOND);
             run.event(false, true);
         }
-        // Two of three last until the cache must be stale.
+        // Two of three outages last until the cache must be stale.
         let share = if random.u32(..3) > 0 { 1.2 + 0.6 * random.f64() } else { 0.6 * random.f64() };
         let outage = order[outages % order.len()];
         outages += 1;

@@ -1,4 +1,4 @@
-//! What a run shows: a line a minute, a picture of the memory, and the verdict.
+//! The output of a run: a line a minute, a plot of the memory, and the verdict.
 
 use super::balancers::Tally;
 use super::meter::{Reading, median, percentile};
@@ -8,14 +8,14 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// So many seconds are warm-up, but no more than half of a run: the first outages and the first burst of connections after
-/// a stall of the machine give the allocator's pools their size.
+/// The seconds of warm-up, at most half of a run: the first outages and the first burst of connections after
+/// a stall of the machine determine the size of the allocator's pools.
 const WARM_UP: usize = 300;
-/// What the last quarter may hold more than the first one. An allocator's pools move by some pages as they please; a leak
-/// of a byte a probe is 2 MB between the two medians of an hour, one of 1 KiB an event 2 MB too.
+/// The allowed growth from the first to the last quarter. An allocator's pools vary by some pages. A leak of
+/// a byte per probe is 2 MB between the two medians of an hour, and so is one of 1 KiB per event.
 const GROWTH_KIB: u64 = 256;
 const GROWTH_PERCENT: u64 = 5;
-/// Probes in flight when descriptors are counted.
+/// The probes in flight when descriptors are counted.
 const DESCRIPTORS: u64 = 6;
 const PLOT: (usize, usize) = (60, 10);
 
@@ -24,14 +24,14 @@ pub(crate) struct Row {
     pub(crate) elapsed: Duration,
     pub(crate) tally: Tally,
     pub(crate) reading: Reading,
-    /// Processor time of the agent and of the harness since the last line.
+    /// The CPU time of the agent and of the harness since the last line.
     pub(crate) cpu: (Duration, Duration),
     pub(crate) requests: u64,
     pub(crate) flips: u64,
     pub(crate) outages: String,
 }
 
-/// The whole of a run.
+/// The results of a whole run.
 pub(crate) struct Report {
     lines: File,
     pub(crate) path: PathBuf,
@@ -90,7 +90,7 @@ impl Report {
         }
     }
 
-    /// Prints a line, and writes it where a program can read it.
+    /// Prints a line, and writes it for programs.
     pub(crate) fn row(&mut self, row: Row, over: Duration) {
         let Row { elapsed, mut tally, reading, cpu, requests, flips, outages } = row;
         tally.latencies.sort_unstable();
@@ -123,7 +123,7 @@ impl Report {
         self.complaints.extend(tally.complaints);
     }
 
-    /// After this outage the truth was not back in time.
+    /// Records that the correct answer was not back in time after this outage.
     pub(crate) fn late(&mut self, outage: &str, back: Duration, within: Duration) {
         self.unrecovered += 1;
         let complaint = format!("not right {back:?} after {outage}, allowed {within:?}");
@@ -132,7 +132,7 @@ impl Report {
     }
 
     fn quarters(&self, of: impl Fn(&Reading) -> u64) -> (u64, u64) {
-        // There is a sample a second.
+        // There is one sample per second.
         let warm = WARM_UP.min(self.samples.len() / 2);
         let settled = self.samples.get(warm..).unwrap_or_default();
         let quarter = settled.len() / 4;
@@ -140,7 +140,7 @@ impl Report {
         (middle(&settled[..quarter]), middle(&settled[settled.len() - quarter..]))
     }
 
-    /// What is wrong with the run, and the text of the verdict.
+    /// Returns true if the run passed, and the text of the verdict.
     pub(crate) fn verdict(&mut self) -> (bool, String) {
         let mut text = String::new();
         let mut good = true;
@@ -213,7 +213,7 @@ impl Report {
         text
     }
 
-    /// Memory over time: `r` resident, `a` anonymous.
+    /// Plots the memory over time: `r` resident, `a` anonymous.
     fn plot(&self) -> String {
         let most = self.samples.iter().map(|sample| sample.rss_kib).max().unwrap_or(1).max(1);
         let (columns, rows) = PLOT;

@@ -19,26 +19,26 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The longest until the truth is told again: a wait of ten seconds between attempts, and an attempt that began before the
-/// healing may take five more.
+/// The longest time until the answers are correct again: a backoff of ten seconds, and up to five more for an
+/// attempt that began before the repair.
 const BACK_WITHIN: Duration = Duration::from_secs(16);
-/// Between two outages the agent must have been right for this long.
+/// The time of correct answers that the agent needs between two outages.
 const CALM: Duration = Duration::from_secs(2);
-/// More than there are balancers.
+/// More connections than balancers.
 const CROWD: usize = 64;
 const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const PROBES_A_SECOND: u64 = 1000;
 
-/// What is to be done.
+/// The plan of a run.
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
     pub(crate) length: Duration,
     pub(crate) seed: u64,
     pub(crate) agent: PathBuf,
-    /// What the oracle believes, and what the agent is told.
+    /// The value of the oracle, and that of the agent.
     pub(crate) stale_after: (Duration, Duration),
     pub(crate) lease_interval: Duration,
-    /// An outage begins every so often, after the last is over.
+    /// The time from the end of an outage to the start of the next one.
     pub(crate) outage_every: Duration,
     pub(crate) outages: Vec<Outage>,
     pub(crate) row_every: Duration,
@@ -50,7 +50,7 @@ enum Weather {
     Healing { outage: Outage, lasted: Duration, began: Instant },
 }
 
-/// A run under way.
+/// A run in progress.
 struct Soak {
     plan: Plan,
     random: fastrand::Rng,
@@ -64,12 +64,12 @@ struct Soak {
     report: Report,
     weather: Weather,
     next_outage: usize,
-    /// What befell since the last line.
+    /// The outages since the last line.
     befell: Vec<String>,
     began: Instant,
 }
 
-/// Runs; the report says what came of it.
+/// Runs the plan, and returns the report.
 pub(crate) fn run(plan: Plan) -> Report {
     let _turn = TURNS.take();
     let mut soak = Soak::begin(plan);
@@ -88,7 +88,8 @@ fn launch(plan: &Plan, cluster: &Cluster, agent_port: u16) -> Agent {
 impl Soak {
     fn begin(plan: Plan) -> Self {
         let cluster = Cluster::with(|builder| {
-            // A Node that runs a hundred images weighs 20 kB; a kubelet posts its status every 10 s when something moves.
+            // A Node with a hundred images has 20 kB; a kubelet posts its status every 10 s while something
+            // changes.
             builder
                 .kubelets(true)
                 .lease_interval(plan.lease_interval)
@@ -125,7 +126,7 @@ impl Soak {
         }
     }
 
-    /// An event on the full second, the weather on the half.
+    /// Plays an event on the full second, and outages on the half.
     fn go(&mut self) {
         let (mut last_row, mut last_cpu) = (self.began, self.cpu());
         let mut tick = self.began;
@@ -152,7 +153,7 @@ impl Soak {
         matches!(self.weather, Weather::Fair { .. })
     }
 
-    /// Of the agent, and of the harness with the simulated API server in it.
+    /// Returns the CPU time of the agent, and of the harness with the simulated API server.
     fn cpu(&self) -> (Duration, Duration) {
         (meter::cpu(self.agent.pid()), meter::cpu(std::process::id()))
     }
@@ -171,7 +172,7 @@ impl Soak {
         self.report.row(row, since.elapsed());
     }
 
-    /// The next event; while the agent recovers, one that can be told from all others.
+    /// Plays the next event; while the agent recovers, one that differs from all others.
     fn event(&mut self) {
         let healing = matches!(self.weather, Weather::Healing { .. });
         let event = if healing { self.events.marker(&self.truth) } else { self.events.next(&self.truth) };
@@ -184,7 +185,7 @@ impl Soak {
         self.oracle.lock().unwrap().changing(&self.truth, Instant::now());
         event.perform(&self.site.cluster.sim, NODE);
         self.oracle.lock().unwrap().changed(Instant::now());
-        // The API server tells nobody of a write after which all is as it was; the oracle would wait for it in vain.
+        // The API server sends no event for a write that changes nothing; the oracle would wait forever.
         assert_ne!(self.version(), before, "{event:?} has changed nothing");
     }
 
@@ -219,7 +220,8 @@ impl Soak {
         }
     }
 
-    /// Two of three last until the cache must be stale, the others are over before it may be.
+    /// Returns the length: two of three outages last until the cache must be stale, the others end before it
+    /// may be.
     fn duration(&mut self, outage: Outage) -> Duration {
         if outage.is_a_moment() {
             return Duration::ZERO;
@@ -264,7 +266,8 @@ impl Soak {
     }
 }
 
-/// As many connections at once as the balancers can have after a stall, so that the agent's memory has seen them.
+/// Opens as many connections at once as the balancers can have after a stall, so that the agent's memory
+/// includes them.
 fn crowd(agent: SocketAddr) {
     let connections: Vec<TcpStream> = (0..CROWD).map(|_| TcpStream::connect(agent).unwrap()).collect();
     for mut connection in &connections {

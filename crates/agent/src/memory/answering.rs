@@ -1,4 +1,5 @@
-//! The mark in `--state-dir` that an agent answers here: one that starts right after a crash need not wait.
+//! The mark in `--state-dir` that an agent answers here. An agent that starts right after a crash then need
+//! not wait.
 
 use nodegate_clock::boottime;
 use serde::{Deserialize, Serialize};
@@ -8,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const NAME: &str = "answering.json";
-/// In the same directory, so that it can take the other's place.
+/// The temporary file, in the same directory so that it can replace the other.
 const UNFINISHED: &str = "answering.json.new";
-/// Another one for each boot.
+/// The id of this boot; each boot has another one.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Many times what is written.
+/// The most bytes read of the mark, many times its size.
 const MOST: u64 = 1024;
-/// An agent that answered longer ago has not just crashed.
+/// The maximum age of a mark. An agent that answered longer ago has not just crashed.
 const RECENT: Duration = Duration::from_mins(1);
 
-/// When an agent last answered, by a clock that nobody sets and that stops for nothing but a reboot.
+/// The time of an agent's last answer, by a clock that can't be set and that only a reboot resets.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Mark {
     boot_id: String,
@@ -31,8 +32,8 @@ impl Mark {
         Ok(Self { boot_id, boottime_ms: u64::try_from(boottime().as_millis()).unwrap_or(u64::MAX) })
     }
 
-    /// Returns true if it is of this boot, and no older than [`RECENT`]. One from the future was not written
-    /// by this clock.
+    /// Returns true if the mark is of this boot, and no older than [`RECENT`]. A mark from the future was not
+    /// written by this clock.
     fn is_recent(&self, now: &Self) -> bool {
         let age = now.boottime_ms.checked_sub(self.boottime_ms);
         self.boot_id == now.boot_id && age.is_some_and(|age| u128::from(age) <= RECENT.as_millis())
@@ -43,15 +44,16 @@ fn path(directory: &Path) -> PathBuf {
     directory.join(NAME)
 }
 
-/// Notes that an agent answers now. A crash of the agent leaves the mark as it is, and after a crash of the machine it does
-/// not count, so nothing waits for the disk.
+/// Records that an agent answers now. A crash of the agent leaves the mark as it is, and after a crash of the
+/// machine the mark does not count, so the write is not synced.
 pub(super) fn note(directory: &Path) -> io::Result<()> {
     let unfinished = directory.join(UNFINISHED);
     fs::write(&unfinished, serde_json::to_vec(&Mark::now()?)?)?;
     fs::rename(unfinished, path(directory))
 }
 
-/// Returns true if an agent of this boot answered within the last minute. What can't be read says nothing.
+/// Returns true if an agent of this boot answered within the last minute, and false if the mark can't be
+/// read.
 pub(super) fn is_recent(directory: &Path) -> bool {
     let read = || -> io::Result<bool> {
         let mut bytes = Vec::new();

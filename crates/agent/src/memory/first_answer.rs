@@ -1,4 +1,4 @@
-//! When the ports open: an agent answers when it knows the truth, or when waiting any longer helps nobody.
+//! Decides when the ports open: when the Node is known, or when waiting longer does not help.
 
 use super::Past;
 use nodegate_node_watch::Startup;
@@ -7,43 +7,45 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// What the ports are held back for at the most: the startupProbe of the manifests gives up after 30 s.
+/// The longest time for which the ports stay closed: the startupProbe of the manifests gives up after 30 s.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How often a predecessor is asked that answers better than this agent could.
+/// The interval of queries to a predecessor that knows more than this agent.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Longer than anybody waits.
+/// A time longer than any wait.
 const FOR_EVER: Duration = Duration::from_hours(24);
 
-/// How long to wait without the API server.
+/// The time to wait for the API server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// `--startup-grace`: if an agent answered here a moment ago, a port that is closed is worse than a guess.
+    /// `--startup-grace`, for a start soon after an agent answered here. Then a closed port is worse than a
+    /// guess.
     pub(crate) grace: Duration,
-    /// `--stale-after`: if nobody did, no balancer counts on this node, and a guess is worse than a closed port.
+    /// `--stale-after`, for any other start. Then no balancer counts on this node, and a guess is worse than
+    /// a closed port.
     pub(crate) stale_after: Duration,
 }
 
 impl Patience {
-    /// Where no agent answered.
+    /// Returns the time to wait if no agent answered here recently.
     fn alone(self) -> Duration {
         self.stale_after.min(LONGEST).max(self.grace)
     }
 }
 
-/// Why the ports open.
+/// The reason why the ports open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opens {
     /// The Node is known.
     Synced,
-    /// No client can be built, and waiting does not bring credentials.
+    /// No client can be built; waiting does not provide credentials.
     NoClient,
     /// The API server has not answered in time.
     Unheard,
 }
 
-/// Waits for the API server's first answer, or for as long as it should. A predecessor that is fresh answers better
-/// than this agent could; while it does, this one waits. Returns what such a predecessor last said, too.
+/// Waits for the API server's first answer, within the time limit. While a fresh predecessor answers, this agent
+/// waits longer, because the predecessor knows more. Returns the last facts of such a predecessor, too.
 pub(crate) async fn wait(
     past: &impl Past,
     node: &str,
@@ -72,7 +74,7 @@ pub(crate) async fn wait(
                 }
                 seen = Some(memory);
             }
-            // It knows no more than this one.
+            // The predecessor knows no more than this agent.
             Some(_) => break,
             None if seen.is_some() || Instant::now() >= limit => break,
             None => {}
@@ -88,13 +90,13 @@ pub(crate) async fn wait(
     (Opens::Unheard, seen)
 }
 
-/// Returns what the predecessor says of this node now; `None` if there is none.
+/// Queries the predecessor for this node's facts; `None` if there is no predecessor.
 async fn ask_predecessor(past: &impl Past, node: &str) -> Option<Memory> {
     let told = past.predecessor().await.ok().flatten().filter(|memory| memory.is_about(node));
     told.map(|memory| memory.written_at(nodegate_clock::wall()))
 }
 
-/// What the watches have come to by then; `None` if nothing.
+/// Waits until the deadline for the state of the watches; `None` if they are still connecting.
 async fn heard(started: &mut watch::Receiver<Startup>, deadline: Instant) -> Option<Opens> {
     match timeout_at(deadline, started.wait_for(|reached| *reached != Startup::Connecting)).await {
         Ok(Ok(reached)) if *reached == Startup::Synced => Some(Opens::Synced),

@@ -1,5 +1,4 @@
-//! The past as it is found on this host: the agent that listens on the same ports, and the files in
-//! `--state-dir`.
+//! The sources of the last known facts on this host: the agent on the same ports, and `--state-dir`.
 
 use super::predecessor::{self, NotTold};
 use super::state_file::{NotRead, StateFile};
@@ -13,17 +12,18 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// Longer than an agent that is there and a disk that works need: load balancers wait for this one, too. Enough to ask at both
-/// ports of a predecessor, one after the other, and to hear why neither told anything.
+/// The time limit for one source: longer than a running agent and a working disk need, because load balancers
+/// wait for this agent, too. It suffices to query both ports of a predecessor in sequence, and to learn why
+/// neither had facts.
 pub(super) const WITHIN: Duration = Duration::from_secs(3);
 
-/// The addresses of a predecessor, and the files of this agent.
+/// The sources of the last known facts.
 pub(crate) struct HostPast {
     predecessors: Vec<AgentAddress>,
     state_file: Option<StateFile>,
 }
 
-/// Why there is nothing to take over.
+/// The reason why nothing can be taken over.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Nothing {
     #[error(transparent)]
@@ -35,7 +35,7 @@ pub(crate) enum Nothing {
 }
 
 impl HostPast {
-    /// Returns the agent that listens where this one is going to, and its own file.
+    /// Creates the sources: the agent that listens on this agent's ports, and this agent's file.
     pub(crate) fn new(ports: &PortSettings, state_file: Option<StateFile>) -> Self {
         Self { predecessors: predecessor::targets(ports), state_file }
     }
@@ -67,7 +67,7 @@ impl Past for HostPast {
     }
 }
 
-/// Does what may hang on a thread of its own, which is left behind if it does.
+/// Runs work that may hang on its own thread, and abandons the thread if it does.
 async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Nothing> + Send + 'static,
 ) -> Result<T, Nothing> {

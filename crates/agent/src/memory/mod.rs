@@ -1,5 +1,5 @@
-//! What was known before this agent started. An agent that starts while the API server is silent knows nothing
-//! by itself; the agent before it did, and so did this one before a crash.
+//! The last known facts from before this agent started. If the API server does not answer, a new agent has no
+//! facts of its own. The previous agent had some, and so had this one before a crash.
 
 mod answering;
 mod first_answer;
@@ -20,27 +20,28 @@ use nodegate_server::App;
 use std::fmt;
 use std::future::Future;
 
-/// The agents that ran on this node before this one, and what they left. Each answer comes within seconds.
+/// The agents that ran on this node before this one. Each method returns within seconds.
 pub trait Past {
-    /// The reason why something is not known.
+    /// The reason why nothing can be taken over.
     type Error: fmt::Display;
 
     /// Returns true if an agent of this boot answered here within the last minute.
     fn answered_recently(&self) -> impl Future<Output = bool>;
 
-    /// Returns what the agent that listens where this one is going to says of its node; `None` if there is none.
+    /// Queries the predecessor, the agent on this agent's ports, for its facts; `None` if there is no
+    /// predecessor.
     fn predecessor(&self) -> impl Future<Output = Result<Option<Memory>, Self::Error>>;
 
-    /// Returns the probers of that agent, if it is about this node; `None` if there is none.
+    /// Queries the predecessor for its probers. A predecessor on another node is an error.
     fn probers(&self, node: &str) -> impl Future<Output = Result<Option<Handover>, Self::Error>>;
 
-    /// Returns what an agent recorded in `--state-dir`; `None` if none did.
+    /// Reads the facts in `--state-dir`; `None` if no agent has written any.
     fn recorded(&self) -> impl Future<Output = Result<Option<Memory>, Self::Error>>;
 }
 
-/// Takes over what was last known, if the API server has told nothing. Not before that is due: a predecessor that
-/// listens already may still be told something, and a listener of our own would hide it. `seen` is what a
-/// predecessor said that may have gone since.
+/// Takes over the last known facts if the API server has not answered. `seen` are the facts of a fresh
+/// predecessor that may have gone since. Must run right before the ports open: until then a predecessor may
+/// still learn more, and this agent's own listener would hide it.
 pub(crate) async fn take_over(past: &impl Past, seen: Option<Memory>, board: &Board, timeline: Timeline) {
     let Some(node) = board.node_name() else { return };
     if board.published().state.node != Node::Unknown {
@@ -60,7 +61,7 @@ pub(crate) async fn take_over(past: &impl Past, seen: Option<Memory>, board: &Bo
     }
 }
 
-/// Returns what there is to take over. Logs why there is nothing if something is wrong.
+/// Returns the facts that can be taken over from one source. Logs the error if there is one.
 fn usable(from: &str, node: &str, memory: Result<Option<Memory>, impl fmt::Display>) -> Option<LastFacts> {
     let warn = |error: &dyn fmt::Display| {
         tracing::warn!(from, %error, "can't take over the last known facts of the node");
@@ -72,8 +73,8 @@ fn usable(from: &str, node: &str, memory: Result<Option<Memory>, impl fmt::Displ
     dated(memory).inspect_err(|error| warn(error)).ok()?
 }
 
-/// Takes over the probers of the predecessor, which `told` would otherwise have to get to know for 90 s. Called
-/// right before the ports open: what the predecessor is asked until then counts, too.
+/// Takes over the probers of the predecessor, which `told` would otherwise need 90 s to learn. Must run right
+/// before the ports open: until then the predecessor still receives probes.
 pub(crate) async fn take_over_probers(past: &impl Past, node: Option<&str>, app: &App) {
     let Some(node) = node else { return };
     match past.probers(node).await {

@@ -1,4 +1,4 @@
-//! The agent that listens where this one is going to.
+//! The predecessor: the agent that listens on this agent's ports.
 
 use crate::fetch::{self, FetchError};
 use crate::ports::PortSettings;
@@ -10,10 +10,11 @@ use nodegate_readiness::probers::{Handover, NoHandover};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-/// For each target. An agent answers within milliseconds; something else there must not keep this one from its port.
+/// The time limit for each target. An agent answers within milliseconds; another program there must not keep
+/// this agent from its port.
 pub(super) const WITHIN: Duration = Duration::from_secs(1);
 
-/// Why it has not told anything that it could be told.
+/// The reason why a predecessor gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotTold {
     #[error("http://{0}: {1}")]
@@ -26,7 +27,7 @@ pub(crate) enum NotTold {
     NoHandover(AgentAddress, NoHandover),
 }
 
-/// Where it answers `/status.json`, by this agent's own settings.
+/// Returns the addresses at which the predecessor serves `/status.json`, by this agent's own settings.
 pub(super) fn targets(ports: &PortSettings) -> Vec<AgentAddress> {
     let everywhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let http = (ports.listen_address.unwrap_or(everywhere), ports.listen_port);
@@ -35,22 +36,22 @@ pub(super) fn targets(ports: &PortSettings) -> Vec<AgentAddress> {
     known.map(|(ip, port)| AgentAddress::at(ip, port)).collect()
 }
 
-/// Returns what a predecessor says of its node.
+/// Queries the targets for the facts of a node.
 pub(super) fn memory(targets: &[AgentAddress]) -> Result<Option<Memory>, NotTold> {
     first(targets, |target, status| {
         Memory::parse(status).map(Some).map_err(|error| NotTold::Unusable(target.clone(), error))
     })
 }
 
-/// Returns the probers of a predecessor on this node.
+/// Queries the targets for the probers of an agent on this node.
 pub(super) fn probers(targets: &[AgentAddress], node: &str) -> Result<Option<Handover>, NotTold> {
     first(targets, |target, status| {
         Handover::parse(status, node).map_err(|error| NotTold::NoHandover(target.clone(), error))
     })
 }
 
-/// Asks at one after the other, until an agent tells something. Nobody there is no error; of several errors the first is
-/// told.
+/// Queries the targets in sequence until one has an answer. A closed port is not an error; of several errors the
+/// first is returned.
 fn first<T>(
     targets: &[AgentAddress],
     parse: impl Fn(&AgentAddress, &[u8]) -> Result<Option<T>, NotTold>,

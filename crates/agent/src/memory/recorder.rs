@@ -1,4 +1,4 @@
-//! Writes down what is known, and that this agent answers, for the next one after a crash.
+//! Saves the known facts, and the mark that this agent answers, for the next agent after a crash.
 
 use super::answering;
 use super::state_file::StateFile;
@@ -9,16 +9,18 @@ use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
-/// How often it looks for what changed no verdict.
+/// The interval of checks for changes that do not change the verdict.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// At most one write in this time, whatever happens to the Node.
+/// The minimum time between two writes, whatever happens to the Node.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Facts that stay the same are written again with their new date. A crash may make them look older by so much.
+/// The age at which unchanged facts are saved again with their new date. After a crash they may look older by
+/// this much.
 const DATE_EVERY_MS: u64 = 60_000;
-/// How often it notes that it answers. With the pauses of the recorder that is well within the minute for which it counts.
+/// The interval of the mark that this agent answers. With the recorder's pauses it is well within the minute
+/// for which the mark counts.
 const NOTE_EVERY: Duration = Duration::from_secs(20);
 
-/// Writes on a thread of its own, as a disk may hang; `flips` wakes it.
+/// Starts the recorder on its own thread, since a disk may hang; `flips` wakes it.
 pub(crate) fn record(
     file: StateFile,
     board: Arc<Board>,
@@ -34,7 +36,7 @@ pub(crate) fn record(
             if recorder.record(memory.written_at(nodegate_clock::wall())) {
                 thread::sleep(PAUSE);
             }
-            // The sender is the board's, which is here.
+            // The board holds the sender, and this thread holds the board.
             let _ = flips.recv_timeout(LOOK_EVERY);
         }
     })?;
@@ -49,7 +51,7 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Notes that this agent answers, if it has not for some time.
+    /// Renews the mark that this agent answers, if it is due.
     fn note(&mut self, now: Moment) {
         if self.noted.is_some_and(|noted| now.since(noted) < NOTE_EVERY) {
             return;
@@ -60,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// Writes it if it is news; says whether it tried.
+    /// Saves the facts if they are news. Returns true if it tried.
     fn record(&mut self, memory: Memory) -> bool {
         let is_news =
             memory.knows_something() && self.written.as_ref().is_none_or(|old| differs(old, &memory));
@@ -85,7 +87,7 @@ impl Recorder {
     }
 }
 
-/// Other facts, or the same with a date that matters.
+/// Returns true if the facts differ, or if the new date is much later.
 fn differs(old: &Memory, new: &Memory) -> bool {
     let date = |memory: &Memory| memory.proved_at_unix_ms().unwrap_or_default();
     !old.same_facts(new) || date(new).abs_diff(date(old)) >= DATE_EVERY_MS

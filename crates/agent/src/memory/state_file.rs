@@ -8,19 +8,19 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 const NAME: &str = "last-known.json";
-/// In the same directory, so that it can take the other's place.
+/// The temporary file, in the same directory so that it can replace the other.
 const UNFINISHED: &str = "last-known.json.new";
 
-/// A Node with a hundred taints and labels is a tenth of it.
+/// The maximum size. A Node with a hundred taints and labels needs a tenth of it.
 const MOST: u64 = 128 * 1024;
 
-/// The file of an agent.
+/// The state file of an agent.
 #[derive(Clone, Debug)]
 pub(crate) struct StateFile {
     directory: PathBuf,
 }
 
-/// Why it tells nothing.
+/// The reason why the file has no usable facts.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotRead {
     #[error("{}: {error}", path.display())]
@@ -46,7 +46,7 @@ impl StateFile {
         self.directory.join(NAME)
     }
 
-    /// What it says; `None` if it was never written.
+    /// Reads the facts; `None` if none were ever saved.
     pub(crate) fn read(&self) -> Result<Option<Memory>, NotRead> {
         let path = self.path();
         let mut bytes = Vec::new();
@@ -65,14 +65,14 @@ impl StateFile {
         Memory::parse(&bytes).map(Some).map_err(|unusable| NotRead::Unusable { path, unusable })
     }
 
-    /// Whoever reads it finds the old or the new, even after a crash in between.
+    /// Saves the facts. A reader finds the old file or the new one, even after a crash in between.
     pub(super) fn write(&self, memory: &Memory) -> io::Result<()> {
         let bytes = serde_json::to_vec(memory)?;
         if bytes.len() as u64 > MOST {
             return Err(io::Error::other(format!("it would be longer than {MOST} bytes")));
         }
         let unfinished = self.directory.join(UNFINISHED);
-        // For nobody else: it has the names of labels, taints and conditions.
+        // Readable only for the owner: it contains the names of labels, taints and conditions.
         let mut file =
             OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(&bytes)?;

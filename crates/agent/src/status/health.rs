@@ -1,17 +1,17 @@
-//! The body of `/health`, read.
+//! The parsed body of `/health`.
 
 use nodegate_readiness::sentence::explained;
 use nodegate_readiness::{Reason, Verdict};
 use serde::Deserialize;
 
-/// What `/health?check=…&drain=200` says.
+/// The answer to `/health?check=…&drain=200`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct NodeHealth {
     status: Verdict,
     pub(crate) checks: Vec<StatusCheck>,
 }
 
-/// One check of it.
+/// One check in the answer.
 #[derive(Debug, Deserialize)]
 pub(crate) struct StatusCheck {
     pub(crate) name: String,
@@ -29,7 +29,7 @@ impl NodeHealth {
         self.status
     }
 
-    /// Why the verdict is what it is: all checks that fail, as it is not said which of them merely drain.
+    /// Returns the reasons of all checks that fail, because the answer does not say which of them only drain.
     pub(crate) fn why(&self) -> String {
         let said = |check: &StatusCheck| {
             format!("{}: {}", check.name, check.reason.as_ref().map_or("no reason".to_owned(), explained))
@@ -39,7 +39,7 @@ impl NodeHealth {
     }
 }
 
-/// What an answer that is an error says.
+/// Returns the message of an error answer.
 pub(crate) fn error(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Refusal {

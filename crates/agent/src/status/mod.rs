@@ -1,4 +1,4 @@
-//! `nodegate status`: asks a running agent, shows what it says, and ends with the verdict as exit code.
+//! `nodegate status`: queries a running agent, shows its status, and returns the verdict as exit code.
 
 mod health;
 mod probers;
@@ -17,11 +17,11 @@ use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
 use text::Text;
 
-/// What a list of checks needs in a query.
+/// The characters to escape in a list of checks.
 const LIST: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b',').remove(b':').remove(b'/');
 
-/// What is asked, and how the answer is shown.
+/// The query, and the form of its output.
 struct Question {
     target: AgentAddress,
     path: String,
@@ -30,19 +30,19 @@ struct Question {
     timeout: Duration,
 }
 
-/// What the agent said.
+/// The agent's answer, formatted.
 struct Told {
     verdict: Option<Verdict>,
     text: Vec<u8>,
 }
 
-/// Asks, shows, and gives the exit code.
+/// Queries the agent, prints its status, and returns the exit code.
 pub(crate) fn run(args: &StatusArgs, mut wrong: Mistakes) -> Result<ExitCode, ExitCode> {
     let question = Question::new(args, &mut wrong);
     wrong.ensure_none()?;
     match question.ask() {
         Ok(told) => {
-            // Nobody is left to tell if stdout is closed; the exit code still says it.
+            // Ignores a closed stdout; the exit code still has the result.
             let _ = stdout().write_all(&told.text).and_then(|()| stdout().flush());
             Ok(ExitCode::from(exit_code(told.verdict)))
         }
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &StatusArgs, mut wrong: Mistakes) -> Result<ExitCode, Ex
     }
 }
 
-/// As monitoring plugins have it: OK, WARNING, CRITICAL, UNKNOWN.
+/// Returns the exit code as monitoring plugins define it: OK, WARNING, CRITICAL, UNKNOWN.
 fn exit_code(verdict: Option<Verdict>) -> u8 {
     match verdict {
         Some(Verdict::Ready) => 0,
@@ -90,7 +90,7 @@ impl Question {
             AskError::Refused(_) => harmless(&format!("{error}{said}")),
             error => harmless(&error.to_string()),
         })?;
-        // A clock before 1970 makes flips look young; nothing depends on it.
+        // With a wall clock before 1970, flips look young. Nothing depends on that.
         let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         let text = Text::new(is_colourful()).status(&answered.status, wall).into();
         Ok(Told { verdict: answered.status.verdict, text })
@@ -108,12 +108,12 @@ impl Question {
     }
 }
 
-/// What the agent says of an answer that is an error, in brackets.
+/// Returns the agent's message in an error answer, in brackets.
 fn explained(body: &[u8]) -> String {
     health::error(body).map(|said| format!(" ({})", harmless(&said))).unwrap_or_default()
 }
 
-/// Colour is for terminals, and for people who have not asked for none (<https://no-color.org>).
+/// Returns true on a terminal, unless the user has turned colour off (<https://no-color.org>).
 fn is_colourful() -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stdout().is_terminal() && !unwanted

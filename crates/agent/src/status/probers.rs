@@ -1,4 +1,4 @@
-//! Who asks, and how far a drain has come, for a terminal.
+//! The probers and the progress of a drain, for a terminal.
 
 use super::text::{DIM, GREEN, Text, YELLOW};
 use nodegate_agent_client::harmless;
@@ -6,11 +6,11 @@ use nodegate_readiness::probers::{ProberRecord, Standing};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Verdict};
 
-/// As many fit on a screen with the rest; the others are in the JSON.
+/// The maximum number of probers, so that they fit on a screen with the rest; the JSON has all.
 const SHOWN: usize = 16;
 
 impl Text {
-    /// How far a drain, or the way back, has come.
+    /// Writes the progress of a drain, or of the way back.
     pub(super) fn told(&mut self, status: &Status) {
         let Some(drain) = &status.drain else { return };
         let (told, of) = status.told_of();
@@ -33,14 +33,14 @@ impl Text {
         self.fact("told", &format!("{how_far}{left}"));
     }
 
-    /// Those who go on asking or did so lately.
+    /// Writes the probers that are regular or were so lately.
     pub(super) fn probers(&mut self, status: &Status) {
         let mut probers: Vec<_> =
             status.probers.iter().filter(|prober| prober.standing != Standing::Occasional).collect();
         if probers.is_empty() {
             return;
         }
-        // Those who are waited for first.
+        // Probers that are waited for come first.
         probers.sort_by_key(|prober| (!prober.is_waited_for(), prober.told == Some(true)));
         self.line("");
         self.table(&probers);
@@ -79,7 +79,7 @@ impl Text {
     }
 }
 
-/// What it was last told, and what it makes of it.
+/// Returns the last answer to a prober, and its consequence.
 fn answer(prober: &ProberRecord) -> String {
     let code = prober.code.map_or(String::new(), |code| format!("{code} "));
     let times = format!("{code}{} x{}", prober.verdict.title(), prober.in_a_row);

@@ -8,7 +8,7 @@ use nodegate_readiness::{Age, Reason, Stamp, Verdict};
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-/// As many as fit on a screen with the checks; the others are in the JSON.
+/// The maximum number of flips, so that they fit on a screen with the checks; the JSON has all.
 const FLIPS_SHOWN: usize = 8;
 
 const BOLD: &str = "1";
@@ -17,7 +17,7 @@ pub(super) const GREEN: &str = "32";
 pub(super) const YELLOW: &str = "33";
 const RED: &str = "31";
 
-/// What is shown, in the making.
+/// The output so far.
 pub(crate) struct Text {
     colourful: bool,
     out: String,
@@ -36,7 +36,7 @@ impl Text {
         Self { colourful, out: String::new() }
     }
 
-    /// Everything that is known.
+    /// Returns the text of a whole status.
     pub(crate) fn status(mut self, status: &Status, wall: Duration) -> String {
         self.headline(status.verdict, &status.why());
         if let Some(doubt) = status.doubt() {
@@ -63,7 +63,7 @@ impl Text {
         self.fact("agent", &format!("nodegate {version}, up {up}{start_id}"));
         self.told(status);
         if status.verdict.is_none() {
-            // Whatever its checks say: it answers nobody by them.
+            // A misconfigured agent does not use its checks.
             return self.out;
         }
         let (active, idle): (Vec<_>, Vec<_>) = status.checks.iter().partition(|check| check.active);
@@ -78,7 +78,7 @@ impl Text {
         self.out
     }
 
-    /// What was said of some checks.
+    /// Returns the text of an answer about some checks.
     pub(crate) fn health(mut self, health: &NodeHealth) -> String {
         self.headline(Some(health.verdict()), &health.why());
         if health.checks.iter().any(|check| check.stale) {
@@ -89,7 +89,7 @@ impl Text {
         }
         let row = |check: &super::health::StatusCheck| Row {
             name: harmless(&check.name),
-            // Which of them drain is not said here, but the worst is.
+            // The answer does not say which checks drain, but it has the worst verdict.
             verdict: if check.passed { Verdict::Ready } else { health.verdict() },
             age: if check.stale { "stale".to_owned() } else { "-".to_owned() },
             reason: harmless(check.reason.as_ref().map_or("", Reason::as_str)),

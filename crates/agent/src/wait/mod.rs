@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 use terminal::Terminal;
 
-/// The pause between two queries: short beside a balancer's interval.
+/// The pause between two queries, short compared to a balancer's interval.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// The timeout of one query.
@@ -22,7 +22,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The agent to query, and its Node.
 struct Question {
     target: AgentAddress,
-    /// Without it, any agent will do.
+    /// The expected Node; without it any agent will do.
     node: Option<NodeIdentity>,
 }
 

@@ -2,14 +2,14 @@
 
 use std::io::{IsTerminal, Write, stdout};
 
-/// Returns to the beginning of the line and clears it.
+/// The sequence that returns to the start of the line and clears it.
 const CLEAR: &str = "\r\u{1b}[K";
 
-/// The width that most terminals have; a line that wraps could not be cleared.
+/// The width of most terminals; a line that wraps could not be cleared.
 const MOST: usize = 78;
 
 pub(super) struct Terminal {
-    /// A log gets no lines about the state.
+    /// True on a terminal; a log gets no lines about the state.
     live: bool,
     shown: bool,
 }

@@ -1,4 +1,5 @@
-//! Asking agents for all that they know: at their node's address, or through the API server's proxy of their pod.
+//! Queries agents for their whole status, at their node's address or through the API server's proxy of their
+//! pod.
 
 mod proxied;
 
@@ -12,9 +13,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::time::Duration;
 
-/// How many agents are asked at a time: a thousand that hang are rows after four times the patience for one.
+/// The number of concurrent queries. A thousand hanging agents take four times the timeout of one.
 const AT_ONCE: usize = 256;
-/// How long an agent may take before the API server is asked as well.
+/// The time that an agent may take before the plugin also queries it through the API server.
 const HEAD_START: Duration = Duration::from_millis(500);
 
 /// All agents of a cluster.
@@ -26,25 +27,25 @@ pub(crate) struct Agents {
     timeout: Duration,
 }
 
-/// What an agent said.
+/// The answer of an agent.
 pub(crate) struct AgentAnswer {
     pub(crate) said: Answered,
     pub(crate) way: Way,
 }
 
-/// How it was reached.
+/// The way by which the plugin reached the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Node(SocketAddr),
     Proxy { pod: String },
 }
 
-/// Why nothing is known.
+/// The reason why there is no answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NoAgentAnswer {
-    /// In few words, for a table.
+    /// The short form, for a table.
     pub(crate) short: String,
-    /// All of it.
+    /// The full reason.
     pub(crate) detail: String,
 }
 
@@ -62,7 +63,7 @@ impl NoAgentAnswer {
         Self::new(wrong.short(), wrong.at(address))
     }
 
-    /// Both ways were tried.
+    /// Adds the error of the other way.
     fn and(self, proxied: &Self) -> Self {
         Self { detail: format!("{}; through the API server: {}", self.detail, proxied.detail), ..self }
     }
@@ -74,12 +75,12 @@ impl Agents {
         Self { cluster, pods: Pods::default(), port, via, timeout }
     }
 
-    /// The cluster they are in.
+    /// Returns the cluster of the agents.
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Asks the agents of these nodes, many at a time; the answers come as they come.
+    /// Queries the agents of these nodes concurrently; the stream yields each answer as it arrives.
     pub(crate) fn ask_all<'a>(
         &'a self,
         nodes: &'a [FleetNode],
@@ -89,7 +90,7 @@ impl Agents {
             .buffer_unordered(AT_ONCE)
     }
 
-    /// Asks the agent of one node.
+    /// Queries the agent of one node.
     pub(crate) async fn ask(&self, node: &FleetNode) -> Result<AgentAnswer, NoAgentAnswer> {
         if !node.exists {
             return Err(NoAgentAnswer::new("no such node", format!("the cluster has no Node {}", node.name)));
@@ -102,7 +103,8 @@ impl Agents {
         }
     }
 
-    /// An error of the node's own address is the one that is told first: that is where balancers ask.
+    /// Queries both ways and returns the first answer. If both fail, the error of the node's own address
+    /// comes first, because balancers probe that address.
     async fn first_of_both(&self, node: &FleetNode, address: IpAddr) -> Result<AgentAnswer, NoAgentAnswer> {
         let mut direct = pin!(self.direct(node, address));
         let failed = match tokio::time::timeout(HEAD_START.min(self.timeout / 2), &mut direct).await {
@@ -138,7 +140,7 @@ impl Agents {
         tokio::time::timeout(timeout, asked).await.unwrap_or_else(|error| Err(late(error)))
     }
 
-    /// Asks at the node's address, where another cluster's agent may answer.
+    /// Queries the agent at the node's address, where another cluster's agent may answer.
     async fn direct(&self, node: &FleetNode, ip: IpAddr) -> Result<AgentAnswer, NoAgentAnswer> {
         let address = SocketAddr::new(ip, self.port);
         let said = ask(address, self.timeout).await.map_err(|error| match error {
@@ -149,7 +151,8 @@ impl Agents {
         Ok(AgentAnswer { said, way: Way::Node(address) })
     }
 
-    /// Asks through the API server, which knows on which node the pod is. An agent that can't tell whose it is, is believed.
+    /// Queries the agent through the API server, which knows the pod's node. Accepts an agent that can't name
+    /// its Node.
     async fn proxied(&self, node: &FleetNode) -> Result<AgentAnswer, NoAgentAnswer> {
         let pods =
             self.pods.get(&self.cluster).await.map_err(|error| NoAgentAnswer::new("no way to it", error))?;

@@ -1,4 +1,4 @@
-//! What is needed to ask through the API server: the agents' pods, and what its refusals say.
+//! The parts of a query through the API server: the agents' pods, and the API server's refusals.
 
 use crate::cluster::Cluster;
 use nodegate_agent_client::AgentReply;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// For how long a list of pods is good: an agent that is replaced has another pod.
+/// The lifetime of a list of pods: a replaced agent has another pod.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// By their nodes' names, or why they are not known.
+/// The pods by the names of their nodes, or the reason why they are not known.
 type Listed = Result<BTreeMap<String, String>, String>;
 
 /// The agents' pods, listed when they are first needed.
@@ -26,7 +26,7 @@ struct List {
 }
 
 impl Pods {
-    /// Whoever asks while they are being listed waits for the same list.
+    /// Returns the pods. Concurrent callers wait for the same list.
     pub(crate) async fn get(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, String> {
         let list = self.list();
         let listed = list.get_or_init(|| async { cluster.agents().await.map_err(|error| error.to_string()) });
@@ -44,7 +44,7 @@ impl Pods {
     }
 }
 
-/// What the API server says itself in place of an agent; `None` if it is the agent that answers.
+/// Returns the API server's own error message; `None` if the agent itself has answered.
 pub(crate) fn refusal(answer: &AgentReply) -> Option<String> {
     #[derive(Deserialize)]
     struct Status {

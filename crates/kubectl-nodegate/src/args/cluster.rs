@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default timeout of one query of an agent.
+/// The range of `--agent-timeout`.
 const AGENT_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(1);
-/// The default timeout of one request to the API server; a list of 5,000 Nodes over a slow link takes long.
+/// The range of `--request-timeout`; a list of 5,000 Nodes over a slow link takes long.
 const REQUEST_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_hours(1);
 /// The heading of kubectl's flags in the help.
 const KUBECTL: &str = "Cluster, as with kubectl";

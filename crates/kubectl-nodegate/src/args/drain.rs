@@ -110,7 +110,7 @@ impl EvictionArgs {
             value.map(|value| format!("--{name}={}", value.to_string()))
         }
         let ignore = self.ignore_daemonsets.unwrap_or(true);
-        // As a person would type it.
+        // Writes the flag as an operator would type it.
         let switch = |name: &str, on: Option<bool>| match on {
             Some(true) => Some(format!("--{name}")),
             on => flag(name, on.as_ref()),
@@ -130,8 +130,8 @@ impl EvictionArgs {
 }
 
 impl DrainArgs {
-    /// Rejects arguments behind `--`. kubectl would use them without this program: another cluster, another
-    /// user, another node.
+    /// Rejects arguments after `--`. kubectl would use them without the plugin's knowledge: another cluster,
+    /// another user, another node.
     pub(super) fn refuse_behind(&self, wrong: &mut Mistakes) {
         let program = super::Args::command();
         let drain = program.find_subcommand("drain").unwrap_or(&program);

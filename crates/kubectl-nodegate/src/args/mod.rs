@@ -162,7 +162,7 @@ pub(crate) enum FleetOutput {
     Wide,
     /// JSON with the whole of each `/status.json`.
     Json,
-    /// The same as YAML.
+    /// YAML with the same content.
     Yaml,
     /// `node/NAME`, one on each line.
     Name,
@@ -235,7 +235,7 @@ impl PatienceArgs {
 }
 
 impl Args {
-    /// Checks what the parser does not.
+    /// Checks the rules that the parser does not check.
     pub(crate) fn check(&self, wrong: &mut Mistakes) {
         let (nodes, cluster) = match &self.command {
             None => (&self.fleet.nodes, &self.cluster),

@@ -1,4 +1,4 @@
-//! Where the cluster is and who asks, as kubectl finds it.
+//! The cluster and the user, found in the same way as kubectl does.
 
 use super::kubeconfig::{self, ConfigError, Read};
 use crate::args::KubectlArgs;
@@ -14,12 +14,12 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// Longest wait for a TCP connection to the API server.
+/// The longest wait for a TCP connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The certificates of a pod's own cluster.
 const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
-/// Where the cluster is, and who asks.
+/// The cluster and the user that were found.
 pub(crate) struct Found {
     pub(crate) config: Config,
     /// The context's name; `None` if there is none, as in a pod.
@@ -41,12 +41,12 @@ pub(crate) async fn find(args: &KubectlArgs) -> Result<Found, ConfigError> {
         HeaderValue::from_static(concat!("kubectl-nodegate/", env!("CARGO_PKG_VERSION"))),
     ));
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // An agent whose pod can't be reached is a 503, and no reason to ask again.
+    // If an agent's pod can't be reached, the API server answers 503; a retry would not help.
     config.default_retry = false;
     Ok(found)
 }
 
-/// A pod's own cluster; with other credentials than its service account's if the flags say so.
+/// Returns a pod's own cluster. The flags may replace the credentials of its service account.
 async fn in_cluster(args: &KubectlArgs) -> Result<Found, ConfigError> {
     let mut config = Config::incluster().map_err(kubeconfig::none)?;
     let at = || "the pod's service account".to_owned();
@@ -78,7 +78,7 @@ async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<Found, ConfigErr
         Some(name) => {
             let named = read.contexts.iter().find(|named| named.name == *name);
             let context = named.and_then(|named| named.context.clone());
-            // As with kubectl, a current context that is not there is none if the flags say everything.
+            // As in kubectl, a missing current context is ignored if the flags define everything.
             context
                 .or_else(|| (args.context.is_none() && args.server.is_some()).then(Context::default))
                 .ok_or_else(|| ConfigError::NoContext {
@@ -103,13 +103,13 @@ async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<Found, ConfigErr
     let user = match (user, &args.user) {
         (Some(user), _) => user.auth_info.clone().unwrap_or_default(),
         (None, Some(name)) => return Err(ConfigError::NoUser { name: name.clone(), at: at() }),
-        // As with client-go.
+        // As in client-go.
         (None, None) => AuthInfo::default(),
     };
     loaded(cluster, user, name, args).await
 }
 
-/// The same with what the flags say in place of the kubeconfig.
+/// Creates the configuration, with the values of the flags in place of the kubeconfig's.
 async fn loaded(
     mut cluster: Cluster,
     mut user: AuthInfo,
@@ -157,7 +157,7 @@ async fn loaded(
         KubeconfigError::ParseProxyUrl(error) => ConfigError::Proxy(error),
         error => ConfigError::Unusable(error),
     })?;
-    // kube compares NO_PROXY with the proxy's own name.
+    // kube compares `NO_PROXY` with the proxy's own name.
     let host = config.cluster_url.host().unwrap_or_default();
     let direct = ["NO_PROXY", "no_proxy"].into_iter().filter_map(|name| std::env::var(name).ok());
     if !names_proxy && direct.into_iter().any(|list| is_named(host, &list)) {
@@ -178,7 +178,7 @@ fn impersonate(user: &mut AuthInfo, args: &KubectlArgs) {
     }
 }
 
-/// A kubeconfig of one cluster and one user.
+/// Returns a kubeconfig of one cluster and one user.
 fn alone(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
     let name = || "nodegate".to_owned();
     let context = Context { cluster: name(), user: Some(name()), ..Context::default() };
@@ -193,7 +193,8 @@ fn alone(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
     }
 }
 
-/// Whether a host is one that `NO_PROXY` names: by name, with all below it, by address, by network, or all.
+/// Returns true if `NO_PROXY` names the host: by its name or a parent domain, by address, by network, or by
+/// `*`.
 fn is_named(host: &str, list: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     let address: Option<IpAddr> = host.parse().ok();

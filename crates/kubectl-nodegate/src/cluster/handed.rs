@@ -1,4 +1,5 @@
-//! What is handed to every kubectl that is called, so that it acts in the same cluster, as the same user.
+//! The flags for every kubectl that the plugin calls, so that kubectl acts in the same cluster as the same
+//! user.
 
 use super::config::Found;
 use crate::args::KubectlArgs;
@@ -11,21 +12,21 @@ use tempfile::NamedTempFile;
 #[derive(Debug)]
 pub(crate) struct Handed {
     flags: Vec<String>,
-    /// The same as a person would type them.
+    /// The flags as an operator would type them.
     shown: Vec<String>,
-    /// Where a token stands that must not be in the process list; removed with this.
+    /// The file with a token, which must not be in the process list; removed when this is dropped.
     _kubeconfig: Option<NamedTempFile>,
 }
 
 impl Handed {
-    /// The context is named even if it is the current one, because that may change while a drain waits. With `--token`,
-    /// kubectl gets a kubeconfig of mode 0600 in place of flags.
+    /// Creates the flags. They name the context even if it is the current one, because the current one may
+    /// change while a drain waits. With `--token`, kubectl gets a kubeconfig of mode 0600 instead of flags.
     pub(super) fn new(args: &KubectlArgs, found: &Found) -> std::io::Result<Self> {
         let mut shown = of_kubeconfig(args, found);
         let handed = match (&args.token, &found.kubeconfig) {
             (Some(_), Some(kubeconfig)) => {
                 let mut file = tempfile::Builder::new().prefix("kubectl-nodegate-").tempfile()?;
-                // JSON is YAML.
+                // JSON is also YAML.
                 file.write_all(&serde_json::to_vec(kubeconfig)?)?;
                 file.flush()?;
                 let flags = vec![path("kubeconfig", file.path())];
@@ -42,18 +43,17 @@ impl Handed {
         })
     }
 
-    /// The flags.
     pub(crate) fn flags(&self) -> &[String] {
         &self.flags
     }
 
-    /// The flags without secrets, each with a blank before it.
+    /// Returns the flags without secrets, with a blank before each.
     pub(crate) fn shown(&self) -> String {
         std::iter::once("").chain(self.shown.iter().map(String::as_str)).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// The flags that choose in a kubeconfig, or replace what it says.
+/// Returns the flags that select in a kubeconfig, or replace its values.
 fn of_kubeconfig(args: &KubectlArgs, found: &Found) -> Vec<String> {
     let text = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("--{name}={value}"));
     let file = |name: &str, value: &Option<std::path::PathBuf>| value.as_ref().map(|value| path(name, value));
@@ -80,7 +80,7 @@ fn path(name: &str, value: &Path) -> String {
     format!("--{name}={}", value.display())
 }
 
-/// A duration as Go reads it.
+/// Formats a duration as Go parses it.
 pub(crate) fn go(duration: Duration) -> String {
     match (duration.as_secs(), duration.subsec_millis()) {
         (seconds, 0) => format!("{seconds}s"),

@@ -1,11 +1,11 @@
-//! Kubeconfig files: which ones are read, and what is wrong with them.
+//! Finds and reads kubeconfig files, and reports their mistakes.
 
 use crate::args::KubectlArgs;
 use crate::platform;
 use kube::config::{AuthInfo, Cluster, InClusterError, Kubeconfig, KubeconfigError};
 use std::path::PathBuf;
 
-/// Why it is not known where the cluster is.
+/// The reason why the cluster is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("unusable kubeconfig {file:?}: {}", in_a_line(error))]
@@ -34,15 +34,15 @@ pub(crate) enum ConfigError {
     Token,
 }
 
-/// What was read, and from where.
+/// A kubeconfig and its origin.
 pub(super) struct Read {
     pub(super) kubeconfig: Kubeconfig,
-    /// For a person.
+    /// The origin, for messages.
     pub(super) at: String,
 }
 
 impl Read {
-    /// Stands for a kubeconfig where the flags say everything.
+    /// Returns an empty kubeconfig, for flags that define everything.
     pub(super) fn nothing() -> Self {
         Self { kubeconfig: Kubeconfig::default(), at: "the command line".to_owned() }
     }
@@ -52,8 +52,8 @@ impl Read {
     }
 }
 
-/// Reads `--kubeconfig`, else the files of `KUBECONFIG`, else `~/.kube/config`. As with kubectl, a file of the latter two
-/// that is not there is left out.
+/// Reads `--kubeconfig`, else the files of `KUBECONFIG`, else `~/.kube/config`. As in kubectl, missing files
+/// of the latter two are skipped.
 pub(super) fn read(args: &KubectlArgs) -> Result<Option<Read>, ConfigError> {
     let files = match &args.kubeconfig {
         Some(file) => vec![file.clone()],
@@ -74,7 +74,7 @@ pub(super) fn read(args: &KubectlArgs) -> Result<Option<Read>, ConfigError> {
     Ok(read)
 }
 
-/// Returns the files that are looked for without `--kubeconfig`.
+/// Returns the files to look for without `--kubeconfig`.
 fn found() -> Vec<PathBuf> {
     let listed = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty());
     let Some(list) = listed else {
@@ -85,7 +85,7 @@ fn found() -> Vec<PathBuf> {
     std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
-/// Returns the error of a place without any kubeconfig.
+/// Returns the error for a missing kubeconfig.
 pub(super) fn none(error: InClusterError) -> ConfigError {
     let files: Vec<_> = found().iter().map(|file| file.display().to_string()).collect();
     let looked_for =
@@ -93,7 +93,7 @@ pub(super) fn none(error: InClusterError) -> ConfigError {
     ConfigError::NoKubeconfig { error, looked_for }
 }
 
-/// Refuses what kube would panic on.
+/// Rejects values on which kube would panic.
 pub(super) fn check(cluster: &Cluster, user: &AuthInfo) -> Result<(), ConfigError> {
     if let Some(server) = &cluster.server {
         let url: Option<http::Uri> = server.parse().ok();
@@ -103,7 +103,7 @@ pub(super) fn check(cluster: &Cluster, user: &AuthInfo) -> Result<(), ConfigErro
             return Err(ConfigError::Server(server.clone()));
         }
     }
-    // The type of the secret is not one that this crate can name.
+    // The secret's type is not one that this crate can name.
     let user = serde_json::to_value(user).unwrap_or_default();
     let is_of_token = |c: char| c.is_ascii_graphic();
     match user.get("token").and_then(|token| token.as_str()) {
@@ -112,7 +112,8 @@ pub(super) fn check(cluster: &Cluster, user: &AuthInfo) -> Result<(), ConfigErro
     }
 }
 
-/// Returns an error without the path, which is told, and without the lines that a parser shows of the file.
+/// Returns the text of an error without the path, which the message already has, and without the lines of the
+/// file that a parser quotes.
 fn in_a_line(error: &KubeconfigError) -> String {
     let text = match error {
         KubeconfigError::ReadConfig(error, _) => error.to_string(),

@@ -1,4 +1,4 @@
-//! What the API server is asked for and told.
+//! Requests to the API server.
 
 mod config;
 mod handed;
@@ -23,27 +23,27 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the API server may take for an answer without `--request-timeout`; a list of 5,000 Nodes from afar takes its time.
+/// The timeout of a request without `--request-timeout`; a list of 5,000 Nodes over a slow link takes long.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
-/// As kubectl has it: so many objects at once.
+/// The number of objects in one page, as in kubectl.
 const PAGE: u32 = 500;
-/// How many Nodes are asked for by name at a time.
+/// The number of concurrent requests for Nodes by name.
 const BY_NAME_AT_ONCE: usize = 16;
-/// What the manifests put on the agents' pods.
+/// The label of the agents' pods in the manifests.
 const AGENT_LABEL: &str = "app.kubernetes.io/name=nodegate";
-/// What kubeadm and Talos put on the nodes of a control plane.
+/// The label that kubeadm and Talos put on control-plane nodes.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
-/// Why the API server is of no help.
+/// The reason why a request to the API server failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("{what}: {}{}", place(cluster, error), explained(error))]
     Kube {
-        /// What was to be done.
+        /// The intended action.
         what: String,
-        /// Context and server.
+        /// The context and the server.
         cluster: Arc<str>,
         error: Box<kube::Error>,
     },
@@ -52,25 +52,25 @@ pub(crate) enum ClusterError {
 }
 
 impl ClusterError {
-    /// Whether the API server has said that it has not done it.
+    /// Returns true if the API server has answered that it rejected the request.
     pub(crate) fn is_refusal(&self) -> bool {
         let Self::Kube { error, .. } = self else { return false };
         matches!(&**error, kube::Error::Api(status) if status.code < 500)
     }
 }
 
-/// A Node, as far as it is of interest here.
+/// The parts of a Node that the plugin uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FleetNode {
     pub(crate) name: String,
-    /// `metadata.uid`, which tells it from a node of another cluster.
+    /// `metadata.uid`, which distinguishes it from a node of another cluster.
     pub(crate) uid: Option<String>,
     /// Its first `InternalIP`.
     pub(crate) address: Option<IpAddr>,
     pub(crate) unschedulable: bool,
-    /// Whether it is one of the control plane.
+    /// True for a control-plane node.
     pub(crate) is_control_plane: bool,
-    /// Whether the API server knows it.
+    /// True if the Node exists.
     pub(crate) exists: bool,
 }
 
@@ -85,7 +85,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Reads the kubeconfig, and runs the program that it may get credentials from. Nothing is asked yet.
+    /// Reads the kubeconfig, and runs its credential program if there is one. Sends no request to the API
+    /// server yet.
     pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
         let found = config::find(&args.kubectl).await.map_err(ClusterError::from)?;
         let server = found.config.cluster_url.to_string();
@@ -112,22 +113,22 @@ impl Cluster {
         })
     }
 
-    /// Which cluster it is, for a person: context and server.
+    /// Returns the name of the cluster for messages: context and server.
     pub(crate) fn in_words(&self) -> &str {
         &self.name
     }
 
-    /// What every kubectl gets that is called.
+    /// Returns the flags for every kubectl that the plugin calls.
     pub(crate) fn handed(&self) -> &Handed {
         &self.handed
     }
 
-    /// The namespace of the agents' pods.
+    /// Returns the namespace of the agents' pods.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// All Nodes with these labels.
+    /// Returns all Nodes with these labels.
     pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<FleetNode>, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
@@ -138,7 +139,7 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// The names of all Nodes, without the rest of them.
+    /// Returns the names of all Nodes, fetching only their metadata.
     pub(crate) async fn names(&self) -> Result<Vec<String>, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let mut names = Vec::new();
@@ -148,24 +149,24 @@ impl Cluster {
         Ok(names)
     }
 
-    /// These Nodes; one that is not there says so.
+    /// Returns these Nodes, with a mark on those that do not exist.
     pub(crate) async fn named(&self, names: &[String]) -> Result<Vec<FleetNode>, ClusterError> {
         let get = |name: String| async move { self.node(&name).await };
         stream::iter(names.to_vec()).map(get).buffered(BY_NAME_AT_ONCE).try_collect().await
     }
 
-    /// A Node; one that is not there says so.
+    /// Returns a Node, with a mark if it does not exist.
     pub(crate) async fn node(&self, name: &str) -> Result<FleetNode, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
         Ok(found.as_ref().map_or_else(|| FleetNode::absent(name), FleetNode::of))
     }
 
-    /// The pods of agents, by their nodes' names.
+    /// Returns the agents' pods by the names of their nodes.
     pub(crate) async fn agents(&self) -> Result<BTreeMap<String, String>, ClusterError> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let mut pods = BTreeMap::new();
-        // Two on a node are one and the same port; one that runs is the better way there.
+        // Two agents on a node share one port; a running pod is the better way to it.
         let keep = |items: Vec<Pod>| {
             for pod in items {
                 let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { continue };
@@ -182,7 +183,7 @@ impl Cluster {
         Ok(pods)
     }
 
-    /// Marks a Node as out, or takes the mark away.
+    /// Cordons or uncordons a Node.
     pub(crate) async fn set_unschedulable(
         &self,
         name: &str,
@@ -197,7 +198,7 @@ impl Cluster {
         self.in_time(&format!("{what} {name}"), done).await.map(drop)
     }
 
-    /// Asks a port of a pod through the API server.
+    /// Sends a request to a port of a pod through the API server.
     pub(crate) async fn ask_pod(&self, pod: &str, port: u16, path: &str) -> Result<AgentReply, String> {
         let path = format!("/api/v1/namespaces/{}/pods/{pod}:{port}/proxy{path}", self.namespace);
         let request = Request::get(path).body(Body::empty()).map_err(|error| error.to_string())?;
@@ -208,7 +209,7 @@ impl Cluster {
         Ok(AgentReply { status, body })
     }
 
-    /// Lists page by page, and gives what is on each away.
+    /// Lists page by page, and passes the items of each page to `keep`.
     async fn pages<T: Clone>(
         &self,
         what: &str,
@@ -274,18 +275,18 @@ impl FleetNode {
         }
     }
 
-    /// Whom an agent must speak for.
+    /// Returns the identity that the Node's agent must have.
     pub(crate) fn identity(&self) -> NodeIdentity {
         NodeIdentity { name: self.name.clone(), uid: self.uid.clone() }
     }
 }
 
-/// Returns which cluster it is, where the API server itself has not answered.
+/// Returns the name of the cluster if the API server itself has not answered, else an empty text.
 fn place(cluster: &str, error: &kube::Error) -> String {
     if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() }
 }
 
-/// What an error says to a person. A Status has a sentence for that.
+/// Returns the text of an error for the user. A `Status` has its own message.
 fn explained(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -295,7 +296,7 @@ fn explained(error: &kube::Error) -> String {
     }
 }
 
-/// An error with its causes, each said once.
+/// Returns the text of an error and of its causes, each once.
 fn with_causes(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

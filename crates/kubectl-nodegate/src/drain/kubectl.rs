@@ -1,4 +1,4 @@
-//! The real `kubectl drain`, which knows how pods are evicted.
+//! Runs the real `kubectl drain`, which evicts the pods.
 
 use super::stopped::DrainStopped;
 use crate::args::{DrainArgs, DryRun};
@@ -9,10 +9,10 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 
-/// How long it may take to end once it was told to.
+/// The time that kubectl may take to end after a signal.
 const TO_END: Duration = Duration::from_secs(10);
 
-/// kubectl, in the same cluster, as the same user, with the operator's flags.
+/// kubectl in the same cluster, as the same user, with the operator's flags.
 pub(super) struct Kubectl<'a> {
     handed: &'a Handed,
     flags: Vec<String>,
@@ -24,7 +24,7 @@ impl<'a> Kubectl<'a> {
         Self { handed, flags: args.eviction.flags().into_iter().chain(timeout).collect() }
     }
 
-    /// As a person would type it.
+    /// Returns the command as an operator would type it.
     pub(super) fn in_words(&self, node: &str) -> String {
         format!("kubectl drain {node} {}{}", self.flags.join(" "), self.handed.shown())
     }
@@ -35,7 +35,8 @@ impl<'a> Kubectl<'a> {
         command
     }
 
-    /// Looks whether it could be done: for pods that nobody makes anew or that hold data it wants a flag, and says so.
+    /// Checks with a dry run that kubectl would drain the node. kubectl requires a flag for pods without a
+    /// controller and for pods with local data, and its error says so.
     pub(super) async fn rehearse(&self, node: &str) -> Result<(), DrainStopped> {
         let rehearsed = self.command(node).arg("--dry-run=client").kill_on_drop(true).output().await;
         let output = rehearsed.map_err(DrainStopped::NoKubectl)?;
@@ -48,7 +49,7 @@ impl<'a> Kubectl<'a> {
         Err(DrainStopped::WouldNot(said.join("; ")))
     }
 
-    /// Does it, or shows what it would do; what it says goes where ours goes.
+    /// Drains the node, or shows the effect; kubectl writes to the plugin's own output.
     pub(super) async fn drain(&self, node: &str, dry_run: DryRun) -> Result<(), DrainStopped> {
         let mut command = self.command(node);
         match dry_run {
@@ -72,11 +73,11 @@ impl<'a> Kubectl<'a> {
     }
 }
 
-/// A terminal tells it of Ctrl-C as well; a signal that only we were sent is passed on.
+/// Ends kubectl. A terminal also sends Ctrl-C to kubectl; this passes on a signal that only the plugin got.
 async fn end(child: &mut Child) {
     platform::interrupt(child);
     if tokio::time::timeout(TO_END, child.wait()).await.is_err() {
-        // It has ended by itself if it can't be killed.
+        // If kubectl can't be killed, it has already ended.
         let _ = child.start_kill();
         let _ = child.wait().await;
     }

@@ -1,4 +1,5 @@
-//! `kubectl nodegate drain`: one node after the other; cordon, wait until every balancer has been told, evict.
+//! `kubectl nodegate drain`: for one node after the other, cordons it, waits until every balancer has
+//! acknowledged, and evicts.
 
 mod kubectl;
 mod preflight;
@@ -17,11 +18,11 @@ use preflight::Preflight;
 use std::cell::Cell;
 use stopped::DrainStopped;
 
-/// What has been done to the node so far.
+/// The changes made to the node so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Untouched,
-    /// The API server has been told to, and has not said that it has.
+    /// The cordon was requested, and the API server has not confirmed it.
     Cordoning,
     Cordoned,
     Evicting,
@@ -38,7 +39,7 @@ struct Drain<'a> {
     left: Cell<Left>,
 }
 
-/// Drains the nodes, and gives the exit code.
+/// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
     let nodes = chosen(agents, args).await?;
     let (console, kubectl) = (Console::new(), Kubectl::new(args, agents.cluster().handed()));
@@ -67,7 +68,7 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
     Ok(WaitEnd::Reached.exit_code())
 }
 
-/// The nodes that are named, or those with the labels.
+/// Returns the named nodes, or those with the labels.
 async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<FleetNode>, Error> {
     let Some(selector) = &args.selector else { return existing(agents, &args.nodes).await };
     let mut nodes = agents.cluster().nodes(Some(selector)).await?;
@@ -95,7 +96,7 @@ impl Drain<'_> {
         Ok(())
     }
 
-    /// Shows what would be done.
+    /// Shows the steps of the drain.
     async fn show(&self) -> Result<(), DrainStopped> {
         let preflight = self.preflight().await?;
         if !self.node.unschedulable {
@@ -151,7 +152,7 @@ impl Drain<'_> {
         Ok(())
     }
 
-    /// How the node is left behind, and what can be done next.
+    /// Returns a line about the state in which the node is left, and the possible next commands.
     fn how_to_go_on(&self) -> String {
         let name = &self.node.name;
         let (back, on) = (

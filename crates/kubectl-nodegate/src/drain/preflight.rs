@@ -1,4 +1,4 @@
-//! Whether a node may be taken out at all: looked at before anything is done to it.
+//! Checks that a node may be taken out, before anything is changed.
 
 use super::stopped::DrainStopped;
 use crate::agents::{AgentAnswer, Agents};
@@ -8,15 +8,15 @@ use crate::fleet;
 use nodegate_readiness::Age;
 use nodegate_readiness::probers::{Goal, PoolChange, Told, Unknown, told};
 
-/// What is known of a node that may be taken out.
+/// The result of the checks.
 pub(super) struct Preflight {
-    /// What a person should know beforehand.
+    /// Warnings for the operator.
     pub(super) warnings: Vec<String>,
     answer: AgentAnswer,
 }
 
-/// Refuses what can't end well. An answer of another cluster's agent is none, so the node's agent has been identified
-/// before anything is done.
+/// Rejects drains that can't succeed. An answer of another cluster's agent does not count, so the node's
+/// agent is identified before anything is changed.
 pub(super) async fn check(
     agents: &Agents,
     args: &DrainArgs,
@@ -33,12 +33,13 @@ pub(super) async fn check(
     Ok(Preflight { warnings, answer })
 }
 
-/// Waiting for what can never be known would leave a node cordoned for nothing.
+/// Rejects a drain whose acknowledgement can never be known; waiting for it would leave the node cordoned
+/// without a result.
 fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopped> {
     let status = &answer.said.status;
     let demands = args.patience.demands(args.fall, None);
     match told(status, PoolChange::of(status.verdict), &demands) {
-        // It may pass, but whoever fills the places goes on.
+        // This may pass, but the clients that fill the table continue.
         Told::Unknown(Unknown::Listening { overflown: true, .. }) => {
             let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);
             return Err(DrainStopped::Overflown(overflows));
@@ -50,7 +51,7 @@ fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopp
     if args.goal == Goal::Released && !counts { Err(DrainStopped::NoTrafficPort) } else { Ok(()) }
 }
 
-/// By what their agents say, and not as a guess.
+/// Returns the number of other nodes that are Ready according to fresh answers of their agents.
 async fn others_that_are_ready(agents: &Agents, node: &FleetNode) -> Result<usize, DrainStopped> {
     let nodes = agents.cluster().nodes(None).await?;
     let others: Vec<FleetNode> = nodes.into_iter().filter(|other| other.name != node.name).collect();
@@ -59,7 +60,7 @@ async fn others_that_are_ready(agents: &Agents, node: &FleetNode) -> Result<usiz
 }
 
 impl Preflight {
-    /// Who would be waited for, a line for each.
+    /// Returns a line for each balancer that the drain would wait for.
     pub(super) fn would_wait_for(&self, goal: Goal) -> Vec<String> {
         let status = &self.answer.said.status;
         let probers = status.probers.iter().filter(|prober| prober.is_waited_for());

@@ -1,11 +1,11 @@
-//! How a drain ends that does not go through.
+//! The failures of a drain.
 
 use crate::cluster::ClusterError;
 use nodegate_readiness::probers::{Unknown, WaitEnd};
 use std::io;
 use std::process::ExitStatus;
 
-/// Why a drain ended before its end.
+/// The reason why a drain stopped early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DrainStopped {
     #[error("its agent does not answer, so nobody knows who was told: {0}")]
@@ -40,7 +40,8 @@ pub(super) enum DrainStopped {
 }
 
 impl DrainStopped {
-    /// 3 if it can't be known whether the balancers are told; 1 if it was refused, took too long, was broken off or failed.
+    /// Returns the exit code: 3 if the balancers' acknowledgement can't be known; 1 if the drain was refused,
+    /// timed out, was interrupted or failed.
     pub(super) fn code(&self) -> u8 {
         match self {
             Self::NoAgent(_)

@@ -1,4 +1,4 @@
-//! The fleet for programs.
+//! The fleet in formats for programs.
 
 use super::row::Row;
 use crate::agents::Way;
@@ -8,7 +8,7 @@ use nodegate_agent_client::harmless;
 use nodegate_readiness::Verdict;
 use serde_json::{Value, json};
 
-/// All of it: a line of JSON, or as YAML, or names alone.
+/// Returns the whole fleet: a line of JSON, YAML, or only the names.
 pub(super) fn text(rows: &[Row], output: FleetOutput) -> Result<String, Error> {
     Ok(match output {
         FleetOutput::Yaml => yaml(&document(rows))?,
@@ -20,7 +20,7 @@ pub(super) fn text(rows: &[Row], output: FleetOutput) -> Result<String, Error> {
     })
 }
 
-/// A value as YAML, with a line's end behind it.
+/// Returns a value as YAML, with a line end.
 pub(super) fn yaml(value: &Value) -> Result<String, Error> {
     let text = serde_saphyr::to_string(value).map_err(|error| Error::Yaml(error.to_string()))?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
@@ -38,7 +38,7 @@ fn document(rows: &[Row]) -> Value {
     })
 }
 
-/// A node, with the whole of its `/status.json` as it was sent. `null` is for what is not known.
+/// Returns a node with its whole `/status.json` as received. `null` means not known.
 pub(super) fn row(row: &Row) -> Value {
     let status: Value = row.body().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
     let told = row.told();

@@ -1,4 +1,5 @@
-//! The fleet for as long as somebody looks: on a terminal the table, kept up to date; elsewhere a line for each change.
+//! The continuous view of the fleet: on a terminal the table, kept up to date; elsewhere a line for each
+//! change.
 
 use super::json;
 use super::look::{exit_code, look, nodes, wall};
@@ -18,26 +19,26 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two looks: what people can follow, and what a thousand agents do not feel.
+/// The pause between two updates: people can follow it, and the load on a thousand agents is negligible.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Nodes come and go rarely, and their list is long.
+/// The interval of lists of Nodes, which change rarely and are long.
 const NODES_EVERY: Duration = Duration::from_secs(30);
 
-/// The cursor to the top left.
+/// The escape code that moves the cursor to the top left.
 const HOME: &str = "\u{1b}[H";
 const TO_END_OF_LINE: &str = "\u{1b}[K";
 const TO_END_OF_SCREEN: &str = "\u{1b}[J";
 const WHOLE_SCREEN: &str = "\u{1b}[2J";
 
-/// The nodes, listed now and then.
+/// The latest list of nodes.
 struct Listed {
     nodes: Vec<FleetNode>,
     at: Instant,
-    /// Why the list is an old one.
+    /// The error of the last attempt, if the list is old.
     error: Option<Error>,
 }
 
-/// Goes on until it is interrupted, or nobody reads any more; gives the exit code of the last look.
+/// Runs until it is interrupted or stdout is closed; returns the exit code of the last update.
 pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, Error> {
     let mut listed = Listed { nodes: nodes(agents, args).await?, at: Instant::now(), error: None };
     let style = Style::of(console, args.output);
@@ -46,7 +47,7 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
     let mut said = BTreeMap::new();
     let mut code = UNKNOWN;
     let mut first = true;
-    // One for all looks: what comes while agents are asked counts as well.
+    // One future for all updates, so that signals during queries count, too.
     let mut ending = pin!(platform::ending());
     loop {
         let rows = tokio::select! {
@@ -85,13 +86,13 @@ impl Listed {
         self.at = Instant::now();
         match nodes(agents, args).await {
             Ok(nodes) => (self.nodes, self.error) = (nodes, None),
-            // The agents are there without it.
+            // The agents still answer without a new list.
             Err(error) => self.error = Some(error),
         }
     }
 }
 
-/// As much as the terminal holds; what needs a person is on top.
+/// Returns as many lines as the terminal holds, the most urgent rows first.
 fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> String {
     let size = Console::size();
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
@@ -111,7 +112,7 @@ fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> Str
     format!("{begin}{HOME}{}{TO_END_OF_LINE}\n{TO_END_OF_SCREEN}", lines.join(&format!("{TO_END_OF_LINE}\n")))
 }
 
-/// A line that fits; what sets colours takes no room.
+/// Cuts a line to the width; escape codes for colours take no columns.
 fn clipped(line: &str, columns: usize) -> String {
     let (mut out, mut room, mut in_escape) = (String::new(), columns, false);
     for c in line.chars() {
@@ -129,7 +130,7 @@ fn clipped(line: &str, columns: usize) -> String {
     out
 }
 
-/// A line for each node of which something is new.
+/// Returns a line for each node that has changed.
 fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutput) -> Result<String, Error> {
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = Vec::new();

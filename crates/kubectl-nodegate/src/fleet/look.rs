@@ -1,4 +1,4 @@
-//! One look at the fleet: which nodes, what their agents say, and what follows from that.
+//! One query of the fleet: the nodes, their agents' answers, and the exit code.
 
 use super::row::Row;
 use crate::agents::Agents;
@@ -8,7 +8,7 @@ use crate::error::Error;
 use futures::StreamExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The nodes that are asked for.
+/// Returns the requested nodes.
 pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
     Ok(if args.nodes.is_empty() {
         agents.cluster().nodes(args.selector.as_deref()).await?
@@ -17,7 +17,7 @@ pub(super) async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<Fleet
     })
 }
 
-/// Asks all agents, and sorts what they say.
+/// Queries all agents, and sorts their answers.
 pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
     let mut answers = Box::pin(agents.ask_all(nodes));
     let mut rows = Vec::with_capacity(nodes.len());
@@ -28,13 +28,13 @@ pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
     rows
 }
 
-/// Returns the time since 1970; a clock before that makes flips look young, and nothing depends on it.
+/// Returns the time since 1970. With a clock before 1970, flips look young, and nothing depends on that.
 #[allow(clippy::disallowed_methods, reason = "the clocks of the agent are those of Linux")]
 pub(super) fn wall() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The worst of all.
+/// Returns the worst exit code of all rows.
 pub(super) fn exit_code(rows: &[Row]) -> u8 {
     rows.iter().map(Row::exit_code).max().unwrap_or_default()
 }

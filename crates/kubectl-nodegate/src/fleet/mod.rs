@@ -1,4 +1,4 @@
-//! What every agent says, in one table.
+//! The status of every agent in one table.
 
 mod json;
 mod live;
@@ -14,7 +14,7 @@ pub(crate) use look::look;
 use look::{exit_code, nodes};
 use table::Style;
 
-/// Shows it, once or for ever, and gives the exit code.
+/// Shows the fleet once or continuously, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> {
     let console = Console::new();
     if args.watch {
@@ -28,7 +28,7 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
         }
         output => json::text(&rows, output)?,
     };
-    // Nobody is left to tell if stdout is closed; the exit code still says it.
+    // Ignores a closed stdout; the exit code still has the result.
     let _ = Console::write(&text);
     Ok(exit_code(&rows))
 }

@@ -1,4 +1,4 @@
-//! What is known of one node.
+//! The row of one node.
 
 use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
 use crate::cluster::FleetNode;
@@ -8,37 +8,37 @@ use nodegate_settings::UNKNOWN;
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// What nothing is known of.
+/// The text for an unknown value.
 pub(super) const NOTHING: &str = "-";
 
-/// A node, and what its agent says.
+/// A node and its agent's answer.
 pub(crate) struct Row {
     pub(super) node: FleetNode,
     pub(super) said: Result<AgentAnswer, NoAgentAnswer>,
-    /// When it was said, since 1970.
+    /// The time of the answer, since 1970.
     at: Duration,
 }
 
-/// What a person has to do about it, the most urgent first.
+/// The state of a node for an operator, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
-    /// Nothing is known of it.
+    /// No verdict is known.
     Unknown,
     NotReady,
     /// Its verdict is a guess.
     Guess,
-    /// On its way out, and somebody may still send traffic.
+    /// Draining, and some balancer may still send traffic.
     Draining,
-    /// Out, with sessions left or none.
+    /// Out: every balancer has acknowledged; sessions may be left.
     Out,
-    /// A control plane that its exclude label alone keeps out.
+    /// A control-plane node that only its exclude label keeps out.
     ByDesign,
     Ready,
 }
 
 impl Row {
     pub(crate) fn new(node: &FleetNode, said: Result<AgentAnswer, NoAgentAnswer>, at: Duration) -> Self {
-        // An agent without a verdict says why, which is as good as no answer.
+        // An agent without a verdict reports why; the row treats it like no answer.
         let said = said.and_then(|answer| match answer.said.status.verdict {
             Some(_) => Ok(answer),
             None => {
@@ -52,7 +52,7 @@ impl Row {
         self.said.as_ref().ok().map(|answer| &answer.said.status)
     }
 
-    /// What the agent sent.
+    /// Returns the agent's answer as received.
     pub(super) fn body(&self) -> Option<&[u8]> {
         self.said.as_ref().ok().map(|answer| &*answer.said.body)
     }
@@ -61,7 +61,7 @@ impl Row {
         self.status().and_then(|status| status.verdict)
     }
 
-    /// Whether its agent knows the node to be Ready, and does not guess.
+    /// Returns true if the agent reports the node as Ready, and not as a guess.
     pub(crate) fn is_surely_ready(&self) -> bool {
         self.verdict() == Some(Verdict::Ready) && !self.is_guess()
     }
@@ -70,24 +70,25 @@ impl Row {
         self.status().is_some_and(|status| status.cache.stale)
     }
 
-    /// Returns true of a control plane that its exclude label alone keeps out: kubeadm and Talos put it there, and nothing is
-    /// wrong with the node.
+    /// Returns true for a control-plane node that only its exclude label keeps out. kubeadm and Talos set
+    /// this label, and nothing is wrong with the node.
     pub(super) fn is_out_by_design(&self) -> bool {
         let is_excluded = self.status().is_some_and(Status::is_excluded_by_label);
         is_excluded && self.node.is_control_plane && !self.node.unschedulable && !self.is_stale()
     }
 
-    /// Returns true if the control plane does not hear the node's kubelet, and the agent goes by the kubelet itself.
+    /// Returns true if the control plane gets no heartbeat from the node's kubelet, and the agent relies on
+    /// the kubelet itself.
     pub(super) fn is_unconfirmed(&self) -> bool {
         self.status().is_some_and(|status| status.unconfirmed)
     }
 
-    /// Returns true if the verdict is no more than a guess.
+    /// Returns true if the verdict is only a guess.
     pub(super) fn is_guess(&self) -> bool {
         self.is_stale() || self.is_unconfirmed()
     }
 
-    /// As `nodegate status` has it, but for nodes that are out by design.
+    /// Returns the exit code of `nodegate status`, except for nodes that are out by design.
     pub(super) fn exit_code(&self) -> u8 {
         match self.verdict() {
             Some(Verdict::Ready) => 0,
@@ -111,7 +112,7 @@ impl Row {
         }
     }
 
-    /// What needs a person comes first; worker-2 before worker-10.
+    /// Orders rows by urgency, then by name, with worker-2 before worker-10.
     pub(super) fn by_need(one: &Self, other: &Self) -> Ordering {
         let of = |row: &Self| (row.need(), in_parts(&row.node.name));
         of(one).cmp(&of(other))
@@ -125,7 +126,7 @@ impl Row {
         }
     }
 
-    /// In one word, or few.
+    /// Returns the reason in a few words.
     pub(super) fn reason(&self) -> String {
         match &self.said {
             Ok(answer) => {
@@ -136,7 +137,7 @@ impl Row {
         }
     }
 
-    /// In full.
+    /// Returns the full reason.
     pub(super) fn why(&self) -> String {
         match &self.said {
             Ok(answer) => match answer.said.status.doubt() {
@@ -147,7 +148,7 @@ impl Row {
         }
     }
 
-    /// For how long the verdict has been what it is; `Err` if it has been so since before the agent's start.
+    /// Returns the age of the verdict; `Err` with the uptime if the verdict is older than the agent.
     pub(super) fn since(&self) -> Option<Result<Duration, Duration>> {
         let status = self.status()?;
         let flip = status.flips.first().map(|flip| Duration::from_millis(flip.at_unix_ms));
@@ -173,7 +174,8 @@ impl Row {
         status.cache.age_ms.map_or_else(|| trust.to_owned(), |age| format!("{trust} {}", Age(age)))
     }
 
-    /// How many of how many have been told the present verdict, and whether that is known.
+    /// Returns the number of probers that have acknowledged the present verdict, the number of all, and true
+    /// if these are known.
     pub(super) fn told(&self) -> Option<(usize, usize, bool)> {
         let status = self.status()?;
         let drain = status.drain.as_ref()?;
@@ -209,7 +211,7 @@ impl Row {
     }
 }
 
-/// A name with its numbers as numbers.
+/// Splits a name into text and numbers, for sorting.
 fn in_parts(name: &str) -> Vec<(u64, String)> {
     let mut parts = vec![(0_u64, String::new())];
     let mut in_number = false;

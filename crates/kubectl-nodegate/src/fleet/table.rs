@@ -6,7 +6,7 @@ use crate::console::Console;
 use nodegate_agent_client::harmless;
 use nodegate_readiness::Verdict;
 
-/// Longer reasons are for `-o wide`.
+/// The longest reason in the table; `-o wide` shows longer ones.
 const LONGEST_REASON: usize = 40;
 
 const DIM: &str = "2";
@@ -15,11 +15,11 @@ const YELLOW: &str = "33";
 const RED: &str = "31";
 const MAGENTA: &str = "35";
 
-/// How it looks.
+/// The style of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
     pub(super) wide: bool,
-    /// With a sign before each verdict.
+    /// True if each verdict has a sign before it.
     pub(super) signs: bool,
     pub(super) colourful: bool,
 }
@@ -38,7 +38,7 @@ impl Style {
     }
 }
 
-/// The column that is coloured.
+/// The column with colours.
 const VERDICT: usize = 1;
 
 fn heads(style: Style) -> Vec<&'static str> {
@@ -98,19 +98,19 @@ fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(3)).chain("...".chars()).collect()
 }
 
-/// All of it, with how many there are of each verdict below.
+/// Returns the whole table, with the number of nodes for each verdict below.
 pub(super) fn table(rows: &[Row], style: Style) -> String {
     let mut lines = lines(rows, style);
     lines.extend([String::new(), summary(rows, style), String::new()]);
     lines.join("\n")
 }
 
-/// A line for each row.
+/// Returns a line for each row, without a head.
 pub(super) fn bare(rows: &[Row], style: Style) -> String {
     lines(rows, style).into_iter().skip(1).flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
-/// The head, and a line for each row.
+/// Returns the head and a line for each row.
 pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
     let heads: Vec<String> = heads(style).into_iter().map(str::to_owned).collect();
     let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, style)).collect();
@@ -133,7 +133,7 @@ pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
     std::iter::once(head).chain(rows).collect()
 }
 
-/// How many there are of each verdict.
+/// Returns the number of nodes for each verdict.
 pub(super) fn summary(rows: &[Row], style: Style) -> String {
     let count = |verdict: Option<Verdict>| rows.iter().filter(|row| row.verdict() == verdict).count();
     let by_design = rows.iter().filter(|row| row.is_out_by_design()).count();
@@ -156,7 +156,7 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
     if unconfirmed == 0 || rows.iter().any(|row| row.status().is_some() && !row.is_unconfirmed()) {
         return summary;
     }
-    // One node's kubelet may have lost its way; all of them have not.
+    // One node's kubelet may have lost the API server, but not all at once.
     let alarm = "the control plane hears no kubelet: suspect the path from the kubelets to the API server";
     format!("{summary}; {}", style.painted(RED, alarm))
 }

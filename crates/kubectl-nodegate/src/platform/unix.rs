@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How many descriptors are wanted: every agent takes one, two if the API server is asked as well. macOS gives 256.
+/// The number of descriptors wanted: one for every agent, two if the API server is queried as well. macOS
+/// gives 256.
 const FILES: u64 = 2048;
 
-/// Waits until the program is told to end; returns by what.
+/// Waits for a signal to end, and returns its name.
 pub(crate) async fn ending() -> &'static str {
     let (Ok(mut interrupt), Ok(mut terminate)) =
         (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -21,16 +22,17 @@ pub(crate) async fn ending() -> &'static str {
     }
 }
 
-/// Tells a program to end, as Ctrl-C does.
+/// Asks a program to end, as Ctrl-C does.
 pub(crate) fn interrupt(child: &Child) {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // It may have ended by itself.
+        // The program may already have ended.
         let _ = kill_process(pid, Signal::INT);
     }
 }
 
-/// Returns the home directories in which kubectl looks for `.kube/config`. kubectl goes by the variable alone.
+/// Returns the home directories in which kubectl looks for `.kube/config`. On these systems kubectl uses only
+/// the variable `HOME`.
 pub(crate) fn homes() -> Vec<PathBuf> {
     std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).into_iter().collect()
 }
@@ -40,12 +42,12 @@ pub(crate) fn takes_escape_codes() -> bool {
     true
 }
 
-/// Raises the limit on open files as far as needed; with fewer, some agents would seem not to answer.
+/// Raises the limit on open files as far as needed; with a lower limit, some agents would seem not to answer.
 pub(crate) fn raise_file_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(FILES, |maximum| maximum.min(FILES));
     if current.is_some_and(|current| current < wanted) {
-        // Without permission it goes on with what it has.
+        // Without permission, the present limit stays.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
     }
 }

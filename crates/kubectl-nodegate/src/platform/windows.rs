@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use tokio::process::Child;
 use tokio::signal::windows::{ctrl_break, ctrl_c, ctrl_close};
 
-/// Waits until the program is told to end; returns by what.
+/// Waits for a signal to end, and returns its name.
 pub(crate) async fn ending() -> &'static str {
     let (Ok(mut interrupt), Ok(mut broken), Ok(mut closed)) = (ctrl_c(), ctrl_break(), ctrl_close()) else {
         return std::future::pending().await;
@@ -16,7 +16,7 @@ pub(crate) async fn ending() -> &'static str {
     }
 }
 
-/// Tells a program to end, as Ctrl-C does. Nothing is to do: the console tells all of its programs.
+/// Asks a program to end, as Ctrl-C does. Does nothing: the console notifies all of its programs.
 pub(crate) fn interrupt(_: &Child) {}
 
 /// Returns the home directories in which kubectl looks for `.kube/config`, in kubectl's order.

@@ -1,4 +1,4 @@
-//! What is wrong with the command line.
+//! Mistakes on the command line.
 
 use crate::lab::{Lab, Said, program, ready, says};
 
@@ -63,7 +63,7 @@ fn help_teaches() {
     for flag in ["--delete-emptydir-data", "--pod-selector", "--dry-run", "--as-group", "--token"] {
         assert!(drain.out.contains(flag), "no {flag} in {}", drain.out);
     }
-    // clap's advice led to what defeats a drain.
+    // clap advised a flag that defeats a drain.
     let unknown = refused(&["drain", "a", "--delete-emptydir"]);
     assert!(!unknown.contains("use '-- --"), "{unknown}");
 }

@@ -1,4 +1,4 @@
-//! What kubectl is told when somebody presses TAB.
+//! Shell completion through kubectl.
 
 use crate::lab::{Lab, Said, program, ready, says};
 use std::net::TcpListener;
@@ -11,14 +11,14 @@ fn lab() -> Lab {
     Lab::new(["edge-1", "worker-1", "worker-2"].map(|node| (node, says(&ready(node)))))
 }
 
-/// The program as kubectl runs it.
+/// Returns the program as kubectl runs it.
 fn asked(kubeconfig: &Path, words: &[&str]) -> Command {
     let mut command = program();
     command.arg0("/usr/local/bin/kubectl_complete-nodegate").env("KUBECONFIG", kubeconfig).args(words);
     command
 }
 
-/// What it offers, without the meanings, and what the shell does besides.
+/// Returns the candidates without their meanings, and the line for the shell.
 fn offered(kubeconfig: &Path, words: &[&str]) -> Vec<String> {
     let said = Said::of(&asked(kubeconfig, words).output().unwrap());
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{words:?}: {said:#?}");
@@ -82,10 +82,10 @@ fn what_can_not_be_asked_is_left_out() {
         std::fs::write(&kubeconfig, text).unwrap();
         let began = Instant::now();
         assert_eq!(offered(&kubeconfig, &["u"]), ["uncordon", ":4"], "{text}");
-        // The API server itself has 30 s.
+        // The API server itself may take 30 s.
         assert!(began.elapsed() < Duration::from_secs(15), "{text}: {:?}", began.elapsed());
     }
-    // Under its own name it is what it was.
+    // Under its own name the program runs its usual commands.
     let said = Said::of(&program().arg("u").output().unwrap());
     assert_eq!(said.code, Some(3), "{said:#?}");
 }

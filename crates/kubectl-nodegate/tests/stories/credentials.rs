@@ -9,7 +9,7 @@ fn lab() -> Lab {
     Lab::new([("a", says(&ready("a")))])
 }
 
-/// Runs it with this user.
+/// Runs the program with this user.
 fn with(lab: &Lab, user: &Value) -> Said {
     let file = lab.file("user.kubeconfig", &lab.sim.kubeconfig_as(user));
     lab.run(&[&format!("--kubeconfig={}", file.display()), "--via=proxy"])
@@ -33,7 +33,8 @@ fn tokens_certificates_and_plugins_are_taken() {
         json!({"tokenFile": token_file}),
         lab.sim.client_certificate().unwrap(),
         json!({"exec": exec}),
-        // kubectl has no providers any more; kubeconfigs still have tokens in them that are good for a while.
+        // kubectl no longer has providers, but kubeconfigs still contain their tokens, which stay valid for
+        // some time.
         json!({"auth-provider": {"name": "oidc", "config": {"id-token": id_token()}}}),
     ] {
         if user.get("auth-provider").is_some() {
@@ -44,7 +45,7 @@ fn tokens_certificates_and_plugins_are_taken() {
     }
 }
 
-/// Of somebody, and good for ever.
+/// Returns a token of some user that does not expire.
 fn id_token() -> String {
     // {"alg":"none"} and {"exp":4102444800}
     "eyJhbGciOiJub25lIn0.eyJleHAiOjQxMDI0NDQ4MDB9.c2lnbmF0dXJl".to_owned()
@@ -65,7 +66,7 @@ fn those_that_are_not_good_are_told_in_a_line() {
         assert_eq!((answer.code, answer.out.as_str()), (Some(3), ""), "{answer:#?}");
         assert!(answer.err.contains(said) && answer.err.lines().count() == 1, "{said}: {answer:#?}");
     }
-    // A certificate of somebody else.
+    // A certificate of another server.
     lab.sim.rotate_certificate(true, true).unwrap();
     let stranger = lab.run(&[]);
     assert!(stranger.code == Some(3) && stranger.err.contains("invalid peer certificate"), "{stranger:#?}");
@@ -95,7 +96,7 @@ fn kubeconfigs_are_found_as_kubectl_finds_them() {
     let listed = run(&[("KUBECONFIG", &list)], &[]);
     assert_eq!(listed.code, Some(0), "a file that is not there is left out: {listed:#?}");
     assert_eq!(run(&[("HOME", home), ("KUBECONFIG", "")], &["--context=sim"]).code, Some(0));
-    // A proxy for what is outside; the API server is inside.
+    // A proxy for outside addresses; the API server is inside.
     let proxied = [("HOME", home), ("HTTPS_PROXY", "http://127.0.0.1:9")];
     assert_eq!(run(&proxied, &[]).code, Some(3));
     assert_eq!(run(&[&proxied[..], &[("NO_PROXY", "127.0.0.0/8")]].concat(), &[]).code, Some(0));

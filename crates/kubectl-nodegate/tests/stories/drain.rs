@@ -11,18 +11,18 @@ use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// What the balancers of a node do.
+/// The behaviour of a node's balancers.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Scene {
-    /// How many ask and are told.
+    /// The number of balancers that probe and get the new verdict.
     pub(crate) told: usize,
-    /// How many ask, and have been told nothing new since.
+    /// The number of balancers that probe and have not got the new verdict.
     pub(crate) deaf: usize,
-    /// Sessions on `--traffic-port` at first; one of them ends every 100 ms once the node is out.
+    /// The sessions on `--traffic-port` at first; one of them ends every 100 ms once the node is out.
     pub(crate) sessions: Option<u64>,
 }
 
-/// An agent that follows its node, as kube-sim has it; its balancers ask every 50 ms.
+/// Returns an agent that follows its Node in kube-sim; its balancers probe every 50 ms.
 pub(crate) fn follows(sim: &Sim, node: &'static str, scene: Scene) -> Manner {
     let (sim, turned) = (sim.clone(), Mutex::new((false, None::<Instant>)));
     Manner::making(move || {
@@ -60,7 +60,7 @@ fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
     status
 }
 
-/// A cluster of nodes whose agents follow them; on the first one runs a pod of a `ReplicaSet`.
+/// Creates a cluster whose agents follow their nodes, with a pod of a `ReplicaSet` on the first node.
 pub(crate) fn cluster(scene: Scene, nodes: &[&'static str]) -> Lab {
     let lab = Lab::new(nodes.iter().map(|node| (*node, says(&ready(node)))));
     for node in nodes {
@@ -88,7 +88,7 @@ pub(crate) fn is_cordoned(lab: &Lab, node: &str) -> bool {
     lab.sim.node(node).unwrap()["spec"]["unschedulable"] == true
 }
 
-/// The lines without the seconds, of which each of the program's own has some.
+/// Returns the plugin's own lines for a node, without their seconds.
 fn steps(said: &Said, node: &str) -> Vec<String> {
     let lines = said.out.lines().filter_map(|line| line.strip_prefix(node));
     lines.filter_map(|line| Some(line.split_once(" s  ")?.1.to_owned())).collect()
@@ -173,7 +173,7 @@ fn too_few_others_refuse_and_the_last_one_is_warned_of() {
     );
     assert!(!is_cordoned(&lab, "worker-1"), "{refused:#?}");
 
-    // One after the other: the second one's others are fewer.
+    // One after the other: for the second node fewer others are Ready.
     let both = lab.run(&["drain", "worker-1", "worker-2", "--min-ready=2"]);
     assert!(
         both.code == Some(1) && is_cordoned(&lab, "worker-1") && !is_cordoned(&lab, "worker-2"),
@@ -239,7 +239,7 @@ fn who_breaks_it_off_is_told_how_the_node_is_left() {
     }
 }
 
-/// Of a cordon whose answer nobody could read it is not known whether it was done; of one that was refused it is.
+/// After an unreadable answer the plugin does not know if the node was cordoned; after a refusal it does.
 #[test]
 fn who_can_not_cordon_is_told_whether_the_node_was_touched() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
@@ -259,7 +259,7 @@ fn who_can_not_cordon_is_told_whether_the_node_was_touched() {
     }
 }
 
-/// kubectl waits for pods that take their time to end; it is told to end as well.
+/// kubectl waits for pods that take long to end; the plugin must end it, too.
 #[test]
 fn an_eviction_that_is_broken_off_ends_kubectl() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);

@@ -1,4 +1,4 @@
-//! The table.
+//! The table of the fleet.
 
 use crate::lab::{Lab, add_node, out, prober, ready, says};
 use nodegate_testbed::crowd::Manner;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// One node in each state.
+/// Creates a cluster with one node in each state.
 pub(crate) fn one_of_each() -> Lab {
     let mut waiting = out("worker-2", "draining", "Unschedulable", 3);
     waiting["probers"] = json!([
@@ -59,7 +59,7 @@ fn what_needs_a_person_comes_first() {
         "worker-6 Unknown closed without an answer - - - - -",
         "worker-7 Unknown no answer in time - - - - -",
     ] {
-        // A second may pass on a busy machine.
+        // A second may pass on a slow machine.
         let got = said.row(row.split(' ').next().unwrap());
         assert!(
             got == row || row.contains(" 3 s fresh") && got.starts_with("worker-2 Draining"),
@@ -142,7 +142,7 @@ fn json_has_all_that_agents_say() {
     assert_eq!(silent["error"], "no whole answer within 5s");
 }
 
-/// kubeadm and Talos label every control-plane node so, and nothing is wrong with it.
+/// kubeadm and Talos put this label on every control-plane node, and nothing is wrong with the node.
 #[test]
 fn a_control_plane_that_its_label_keeps_out_is_no_fault() {
     let excluded = |node: &str| says(&out(node, "draining", "ExcludedFromLoadBalancers", 7300));
@@ -153,13 +153,13 @@ fn a_control_plane_that_its_label_keeps_out_is_no_fault() {
     assert_eq!((by_design.code, by_design.order()), (Some(0), vec!["cp-1", "w-1"]), "{by_design:#?}");
     assert_eq!(by_design.out.lines().last(), Some("2 nodes: 1 Ready, 1 out by design"));
     assert!(by_design.row("cp-1").starts_with("cp-1 Draining ExcludedFromLoadBalancers"), "{by_design:#?}");
-    // A worker was labelled by somebody.
+    // The same label on a worker counts.
     assert_eq!(lab.run(&[]).code, Some(1));
     lab.sim.cordon("cp-1");
     assert_eq!(lab.run(&["cp-1", "w-1"]).code, Some(1), "cordoned besides");
 }
 
-/// The kubelets are alive, and the control plane does not hear them.
+/// The kubelets are alive, but the control plane gets no heartbeat from them.
 #[test]
 fn silent_kubelets_are_seen_at_a_glance() {
     let unconfirmed = |node: &str| {
@@ -199,7 +199,7 @@ fn agents_are_asked_through_the_api_server_where_nodes_can_not_be_reached() {
     let proxied = lab.run(&["--via=proxy", "-o", "wide"]);
     assert_eq!(proxied.code, Some(0), "{proxied:#?}");
     assert!(proxied.row("a").ends_with("0.1.0 proxy of nodegate-a may get new traffic"), "{proxied:#?}");
-    // Nobody listens there, and the pod is elsewhere.
+    // No agent listens at this address, and the pod is elsewhere.
     lab.sim.edit_node("a", "kubelet", |node| node["status"]["addresses"][1]["address"] = json!("::1"));
     lab.sim.edit_node("b", "kubelet", |node| node["status"]["addresses"] = json!([]));
     let both = lab.run(&["-o", "wide"]);
@@ -231,7 +231,7 @@ fn a_refused_connection_says_so() {
     assert!(said.row("a").contains("connect: connection refused"), "the API server's own words: {said:#?}");
 }
 
-/// util-linux's `script` is a terminal.
+/// Runs a command on a terminal, with `script` of util-linux.
 pub(crate) fn on_a_terminal(command: &Command, environment: &str) -> Command {
     let words: Vec<String> = std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -286,7 +286,7 @@ fn a_log_gets_a_line_for_each_change() {
     lab.sim.delete("pods", "nodegate", "nodegate-b");
     next("b  Unknown  closed without an answer  told -  sessions -");
     drop(lines);
-    // It ends when nobody reads any more.
+    // The program ends when its stdout is closed.
     lab.crowd.now("b", says(&ready("b")));
     let status = until("the end", || child.try_wait().unwrap());
     assert!(status.code().is_some() || !status.success(), "{status}");

@@ -1,4 +1,4 @@
-//! What agents and the API server may say.
+//! Hostile answers of agents and of the API server.
 
 use crate::lab::{Lab, ready, says};
 use nodegate_kube_sim::{Effect, FaultScope};
@@ -43,7 +43,7 @@ fn nonsense_is_a_row() {
         ("sound", says(&ready("sound"))),
     ]);
     for via in ["--via=node", "--via=proxy", "--via=auto"] {
-        // An endless answer is slow to come through a busy machine.
+        // An endless answer takes long to arrive on a slow machine.
         let said = lab.run(&[via, "-o", "wide", "--agent-timeout=20s"]);
         assert_eq!((said.code, said.order().len()), (Some(3), 12), "{said:#?}");
         assert!(!said.out.contains('\u{1b}') && !said.out.contains('\r'), "{said:#?}");
@@ -84,7 +84,7 @@ fn an_api_server_that_fails_is_one_line_and_exit_code_3() {
         assert_eq!(answer.err.lines().count(), 1, "{answer:#?}");
         lab.sim.faults().remove(fault);
     }
-    // Agents are asked all the same where the API server does not let their pods be seen.
+    // The plugin queries agents even if the API server does not let it list their pods.
     lab.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["pods"])));
     assert_eq!(lab.run(&[]).code, Some(0));
     let proxied = lab.run(&["--via=proxy", "-o", "wide"]);
@@ -94,7 +94,7 @@ fn an_api_server_that_fails_is_one_line_and_exit_code_3() {
     assert!(dead.code == Some(3) && dead.err.contains("onnection refused"), "{dead:#?}");
 }
 
-/// Whoever runs it among many others has a bound for it.
+/// On a shared machine the plugin's memory must be bounded.
 #[test]
 fn endless_answers_of_many_agents_need_little_memory() {
     let lab = Lab::new((0..64).map(|number| (format!("n{number}"), Manner::Endless)));
@@ -115,7 +115,7 @@ fn endless_answers_of_many_agents_need_little_memory() {
     assert!((1..200 << 10).contains(&peak), "{peak} kB");
 }
 
-/// The most that a process has had resident, in kB, while it runs.
+/// Returns the peak resident memory of a running process, in kB.
 fn most_memory(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! The flags of kubectl and of kubectl drain, taken natively and handed on.
+//! The flags of kubectl and of kubectl drain, which the plugin accepts and passes on.
 
 use crate::drain::{Scene, add_pod, cluster, is_cordoned};
 use crate::lab::{Lab, Said, ready, says};
@@ -6,7 +6,7 @@ use nodegate_kube_sim::ADMIN_TOKEN;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 
-/// A lab in which kubectl is a script that notes its words and its kubeconfig, and does nothing.
+/// A lab in which kubectl is a script that records its arguments and its kubeconfig, and does nothing else.
 struct Noted {
     lab: Lab,
     path: String,
@@ -30,7 +30,7 @@ impl Noted {
         Self { lab, path }
     }
 
-    /// What the program said, and the words of each kubectl that it called.
+    /// Returns the program's output, and the arguments of each kubectl that it called.
     fn run(&self, args: &[&str]) -> (Said, Vec<String>) {
         let file = self.lab.dir.path().join("words");
         let _ = std::fs::remove_file(&file);
@@ -69,12 +69,13 @@ fn each_flag_of_kubectl_drain_is_taken_and_handed_on() {
         }
     }
     assert!(words[0].ends_with("--dry-run=client") && !words[1].contains("--dry-run"), "{words:#?}");
-    // A switch that is off says so, and the agent's own DaemonSet is no obstacle unless it is asked for.
+    // A switch that is off is passed on as off. The agent's own `DaemonSet` is no obstacle, unless the
+    // operator asks for that.
     let (_, words) = noted.run(&["drain", "worker-2", "--ignore-daemonsets=false", "--force=false"]);
     assert!(words[0].contains("--ignore-daemonsets=false --force=false"), "{words:#?}");
 }
 
-/// The process list is for everybody to read.
+/// Every user can read the process list.
 #[test]
 fn a_token_is_handed_on_in_a_file_and_not_in_words() {
     let noted = Noted::new();
@@ -158,12 +159,12 @@ fn a_dry_run_shows_all_and_does_nothing() {
     add_pod(&lab.sim, "bare", "worker-1", false);
     let refused = lab.run(&["drain", "worker-1", "--dry-run=client"]);
     assert!(refused.code == Some(1) && refused.out.contains("kubectl drain ended with"), "{refused:#?}");
-    // What is shown is refused where a drain would be.
+    // A dry run is refused where a drain would be.
     lab.crowd.now("worker-1", says(&json!({"node": "x"})));
     assert_eq!(lab.run(&["drain", "worker-1", "--dry-run=client"]).code, Some(3));
 }
 
-/// More ask than the agent can remember: waiting does not help.
+/// More clients probe than the agent can remember, so waiting does not help.
 #[test]
 fn an_agent_without_places_is_refused_before_the_cordon() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);

@@ -1,4 +1,4 @@
-//! A cluster, agents that say what they are told to say, and the program that asks them.
+//! A simulated cluster, agents with canned answers, and the program that queries them.
 
 use nodegate_kube_sim::{Builder, Sim};
 use nodegate_testbed::crowd::{Crowd, Manner};
@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 /// The namespace of the manifests.
 pub(crate) const NAMESPACE: &str = "nodegate";
 
-/// All of it; gone when dropped.
+/// The lab, removed when dropped.
 pub(crate) struct Lab {
     pub(crate) sim: Sim,
     pub(crate) crowd: Crowd,
@@ -20,7 +20,7 @@ pub(crate) struct Lab {
     runtime: Runtime,
 }
 
-/// What the program printed, and its exit code.
+/// The output of the program, and its exit code.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -34,14 +34,14 @@ impl Said {
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
 
-    /// A line of the table, its cells parted by single spaces.
+    /// Returns the table's row for a node, with single spaces between its cells.
     pub(crate) fn row(&self, node: &str) -> String {
         let line = self.out.lines().find(|line| line.split_whitespace().next() == Some(node));
         let line = line.unwrap_or_else(|| panic!("no {node} in {self:#?}"));
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// The first words of the table's rows.
+    /// Returns the first words of the table's rows.
     pub(crate) fn order(&self) -> Vec<&str> {
         let rows = self.out.lines().skip(1).take_while(|line| !line.is_empty());
         rows.filter_map(|line| line.split_whitespace().next()).collect()
@@ -49,7 +49,7 @@ impl Said {
 }
 
 impl Lab {
-    /// Nodes with agents of these manners, over TLS.
+    /// Creates nodes whose agents answer in these manners, over TLS.
     pub(crate) fn new<S: Into<String>>(agents: impl IntoIterator<Item = (S, Manner)>) -> Self {
         Self::with(|builder| builder, agents)
     }
@@ -75,17 +75,17 @@ impl Lab {
         self.dir.path().join("kubeconfig")
     }
 
-    /// The program with the administrator's credentials, and the port of the crowd.
+    /// Returns the program with the administrator's credentials, and the port of the crowd.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = program();
-        // kubectl keeps there what it has discovered.
+        // kubectl keeps its discovery cache there.
         command.env("KUBECONFIG", self.kubeconfig()).env("HOME", self.dir.path());
         let (words, flags): (Vec<&str>, Vec<&str>) = match args.first() {
             Some(&word @ ("wait" | "drain" | "uncordon")) => (vec![word], args[1..].to_vec()),
             _ => (Vec::new(), args.to_vec()),
         };
         command.args(words).arg(format!("--port={}", self.crowd.port()));
-        // On a busy machine two seconds are soon over.
+        // On a slow machine two seconds are too short.
         if !flags.iter().any(|flag| flag.starts_with("--agent-timeout")) {
             command.arg("--agent-timeout=5s");
         }
@@ -93,12 +93,12 @@ impl Lab {
         command
     }
 
-    /// Runs it.
+    /// Runs the program.
     pub(crate) fn run(&self, args: &[&str]) -> Said {
         Said::of(&self.command(args).output().unwrap())
     }
 
-    /// Waits for something that the simulator does.
+    /// Runs a future of the simulator to its end.
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
@@ -110,7 +110,7 @@ impl Lab {
     }
 }
 
-/// The program with no settings but those of the story.
+/// Returns the program without any settings from the environment.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-nodegate"));
     for name in ["KUBECONFIG", "KUBERNETES_SERVICE_HOST", "NO_COLOR", "HTTPS_PROXY", "https_proxy"] {
@@ -120,7 +120,7 @@ pub(crate) fn program() -> Command {
     command
 }
 
-/// A node at this address, with an agent's pod.
+/// Adds a node at this address, with an agent's pod.
 pub(crate) fn add_node(sim: &Sim, node: &str, address: std::net::IpAddr) {
     sim.add_node(node);
     let mut object = sim.node(node).unwrap();
@@ -144,12 +144,12 @@ pub(crate) fn add_node(sim: &Sim, node: &str, address: std::net::IpAddr) {
     sim.apply(pod).unwrap();
 }
 
-/// The UID of a node of the laboratory.
+/// Returns the UID of a node in the lab.
 pub(crate) fn uid(node: &str) -> String {
     format!("uid-of-{node}")
 }
 
-/// What an agent says of a node that is plainly ready, with one balancer that has been told so.
+/// Returns the answer of an agent on a ready node, with one balancer that has acknowledged.
 pub(crate) fn ready(node: &str) -> Value {
     json!({
         "node": node, "uid": uid(node), "start_id": "0123456789abcdef", "version": "0.1.0", "uptime_ms": 7_260_000, "verdict": "ready",
@@ -161,7 +161,7 @@ pub(crate) fn ready(node: &str) -> Value {
     })
 }
 
-/// A balancer that asks every 500 ms.
+/// Returns a balancer that probes every 500 ms.
 pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, told: Option<bool>) -> Value {
     json!({
         "address": address, "question": "/health", "standing": "regular", "drainable": true, "asked": 100,
@@ -170,7 +170,7 @@ pub(crate) fn prober(address: &str, verdict: &str, in_a_row: u32, told: Option<b
     })
 }
 
-/// The same of a node that is out, since so many seconds.
+/// Returns the answer of an agent on a node that has been out for some seconds.
 pub(crate) fn out(node: &str, verdict: &str, reason: &str, seconds: u64) -> Value {
     let mut status = ready(node);
     let flip = unix_ms() - seconds * 1000;
@@ -191,7 +191,7 @@ fn unix_ms() -> u64 {
     u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
-/// An agent that says this.
+/// Returns an agent with this answer.
 pub(crate) fn says(status: &Value) -> Manner {
     Manner::saying(status.to_string())
 }

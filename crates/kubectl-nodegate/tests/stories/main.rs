@@ -1,5 +1,5 @@
-//! `kubectl nodegate` as a person runs it: the real program and the real kubectl, a simulated API server, and agents in great
-//! number.
+//! `kubectl nodegate` as an operator runs it: the real program and the real kubectl, a simulated API server,
+//! and many agents.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,

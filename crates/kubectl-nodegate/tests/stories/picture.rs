@@ -1,4 +1,4 @@
-//! The picture of the terminal, for the documents: what the program shows there, as SVG.
+//! The picture of the terminal for the documents: the program's output as SVG.
 
 use crate::fleet::{on_a_terminal, one_of_each};
 use std::fmt::Write as _;
@@ -10,14 +10,14 @@ const WIDTH: f64 = 8.43;
 const HEIGHT: usize = 20;
 const MARGIN: usize = 16;
 
-/// What is shown of the cluster in which there is one node of each kind.
+/// Returns the output for a cluster with one node of each kind.
 fn shown() -> String {
     let lab = one_of_each();
     let output = on_a_terminal(&lab.command(&["--via=node"]), "").output().unwrap();
     format!("\u{1b}[32m$\u{1b}[0m kubectl nodegate\n{}", String::from_utf8(output.stdout).unwrap())
 }
 
-/// The colours of a terminal, by their codes; none is that of plain text.
+/// Returns the colour for a terminal code; plain text has no code.
 fn colour(code: &str) -> &'static str {
     match code {
         "2" => "#8b949e",
@@ -33,12 +33,12 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A line with its colours; each part stands at its column, whatever the font.
+/// Returns a line with its colours; each part starts at its column, whatever the font.
 fn line(text: &str, y: usize) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for (number, part) in text.split("\u{1b}[").enumerate() {
         let (code, part) = if number == 0 { ("0", part) } else { part.split_once('m').unwrap() };
-        // Words stand at their columns, so that no font can shift them.
+        // Each word starts at its column, so that no font can shift it.
         for (at, word) in words(part) {
             let x = (column + at) as f64 * WIDTH + MARGIN as f64;
             let fill = colour(code);
@@ -49,7 +49,7 @@ fn line(text: &str, y: usize) -> String {
     out
 }
 
-/// Words with the columns at which they begin; a single space does not part them.
+/// Splits a text into words with their columns; a single space does not end a word.
 fn words(text: &str) -> Vec<(usize, &str)> {
     let mut words = Vec::new();
     let mut from = 0;
@@ -91,7 +91,7 @@ fn write() {
     std::fs::write(PICTURE, svg(&shown())).unwrap();
 }
 
-/// The words of a picture, without those that tell times.
+/// Returns the words of a picture, without times.
 fn said(svg: &str) -> Vec<&str> {
     let texts = svg.lines().filter_map(|line| line.strip_prefix("<text ")?.split_once('>'));
     let texts = texts.map(|(_, text)| text.trim_end_matches("</text>"));

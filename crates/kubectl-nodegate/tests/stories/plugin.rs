@@ -1,11 +1,11 @@
-//! kubectl finds it.
+//! kubectl finds the plugin.
 
 use crate::lab::{Lab, Said, ready, says};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// kubectl of this path, with the plugin in its `PATH`.
+/// Runs the kubectl at this path, with the plugin in its `PATH`.
 fn kubectl(lab: &Lab, kubectl: &str, args: &[&str]) -> Said {
     let bin = lab.dir.path().join("bin");
     if !bin.exists() {
@@ -42,7 +42,7 @@ fn kubectl_nodegate_is_it() {
     finds_it(&lab, "kubectl");
 }
 
-/// `KUBECTLS` has their paths.
+/// `KUBECTLS` contains the paths.
 #[test]
 #[ignore = "fetches kubectl of ten releases: make plugin-test"]
 fn so_it_is_with_kubectl_of_every_release() {

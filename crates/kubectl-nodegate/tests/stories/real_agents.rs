@@ -1,4 +1,4 @@
-//! With the real agent.
+//! The plugin with the real agent.
 
 use crate::lab::{NAMESPACE, Said, program, ready};
 use nodegate_testbed::waiting::until;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The node is where the agent listens; gives the administrator's kubeconfig.
+/// Puts the node at the agent's address, and returns the administrator's kubeconfig.
 fn admin(cluster: &Cluster, agent: &Agent) -> PathBuf {
     cluster.sim.edit_node(NODE, "kubelet", |node| {
         node["status"]["addresses"] =
@@ -19,7 +19,7 @@ fn admin(cluster: &Cluster, agent: &Agent) -> PathBuf {
     kubeconfig
 }
 
-/// The canned agents of these tests say what a real one says.
+/// The canned agents of these tests answer like a real one.
 #[test]
 fn a_real_agent_is_read_like_the_canned_ones() {
     let cluster = Cluster::start();
@@ -40,7 +40,7 @@ fn a_real_agent_is_read_like_the_canned_ones() {
     for key in ready("a").as_object().unwrap().keys() {
         assert!(real.get(key).is_some(), "no {key} in {real}");
     }
-    // An agent that has listened for seconds knows nobody yet.
+    // After a few seconds an agent does not know its probers yet.
     assert_eq!(document["nodes"][0]["told_known"], false);
 
     let pod = json!({
@@ -57,7 +57,7 @@ fn a_real_agent_is_read_like_the_canned_ones() {
     );
 }
 
-/// Two balancers ask every 200 ms; the agent has to listen for a minute and a half before it knows that nobody else does.
+/// Two balancers probe every 200 ms. The agent must listen for 90 s before it knows that there are no others.
 #[test]
 #[ignore = "two minutes: make plugin-test"]
 fn a_real_agent_is_drained_when_both_balancers_have_been_told() {

@@ -17,7 +17,7 @@ fn thousand() -> Lab {
     Lab::new((0..1000).map(agent))
 }
 
-/// Asks all of them, and says how long that took.
+/// Queries all agents, and returns the time that it took.
 fn asked(lab: &Lab, args: &[&str]) -> Duration {
     let began = Instant::now();
     let said = lab.run(args);
@@ -36,7 +36,7 @@ fn asked(lab: &Lab, args: &[&str]) -> Duration {
 #[test]
 fn three_that_hang_are_rows_and_no_delay() {
     let lab = thousand();
-    // They cost 8 s together; one after the other it would be twice that.
+    // The hanging agents take 8 s together; one after the other they would take at least twice as long.
     assert!(asked(&lab, &["--via=node", "--agent-timeout=8s"]) < Duration::from_secs(16));
 }
 

@@ -1,12 +1,13 @@
-//! Two clusters whose nodes have the same addresses: what is meant for one never goes by what the other's agents say.
+//! Two clusters whose nodes have the same addresses: a command for one cluster never uses the answers of the
+//! other's agents.
 
 use crate::drain::{Scene, add_pod, cluster, follows, is_cordoned};
 use crate::lab::{Lab, NAMESPACE, Said, out, program, ready, says, uid};
 use nodegate_testbed::{Agent, Cluster, NODE};
 use serde_json::json;
 
-/// Production, at whose nodes' addresses staging's agents answer. Staging has nodes of the same names, and all that its
-/// balancers do looks like a drain that is through.
+/// Creates the production cluster, at whose nodes' addresses staging's agents answer. Staging has nodes with
+/// the same names, and its agents' answers look like a completed drain.
 pub(crate) fn production() -> Lab {
     let prod = cluster(Scene { told: 3, ..Scene::default() }, &["new1", "new2"]);
     for node in ["new1", "new2"] {
@@ -24,7 +25,7 @@ pub(crate) fn is_untouched(lab: &Lab, said: &Said, why: &str) {
     assert!(!is_cordoned(lab, "new1") && lab.sim.get("pods", "default", "app").is_some());
 }
 
-/// What is said of staging's agent at the address of production's new1.
+/// Returns the message about staging's agent at the address of production's new1.
 pub(crate) fn stranger(prod: &Lab) -> String {
     let address = prod.crowd.nodes().next().unwrap().1;
     format!(
@@ -40,10 +41,10 @@ fn another_clusters_agent_drains_nothing() {
     for via in ["--via=auto", "--via=node"] {
         is_untouched(&prod, &prod.run(&["drain", "new1", via]), &stranger);
     }
-    // The API server reaches the stranger as well.
+    // The API server also reaches the other cluster's agent.
     let proxied = prod.run(&["drain", "new1", "--via=proxy"]);
     is_untouched(&prod, &proxied, "another cluster's agent answers at the pod nodegate-new1");
-    // Nothing is shown of it, either.
+    // The plugin shows nothing of its answer.
     let rehearsed = prod.run(&["drain", "new1", "--dry-run=client"]);
     is_untouched(&prod, &rehearsed, &stranger);
     assert!(!rehearsed.out.contains("evicting"), "{rehearsed:#?}");
@@ -57,7 +58,7 @@ fn another_clusters_agent_drains_nothing() {
     assert!(!waited.out.contains("told after"), "{waited:#?}");
 }
 
-/// Nor does another node's count as a node that is Ready.
+/// Another cluster's node does not count as another Ready node.
 #[test]
 fn another_clusters_agents_are_no_reserve() {
     let prod = production();
@@ -76,7 +77,7 @@ fn another_clusters_agents_are_no_reserve() {
 #[test]
 fn a_stranger_at_the_address_is_passed_by_where_the_api_server_reaches_the_agent() {
     let prod = production();
-    // The pod is reached at an address that is not the node's.
+    // The pod's address is not the node's.
     let own = prod.crowd.nodes().nth(1).unwrap().1;
     prod.crowd.now("new2", follows(&prod.sim, "new1", Scene { told: 2, ..Scene::default() }));
     let mut pod = prod.sim.get("pods", NAMESPACE, "nodegate-new1").unwrap();
@@ -89,7 +90,7 @@ fn a_stranger_at_the_address_is_passed_by_where_the_api_server_reaches_the_agent
     assert!(is_cordoned(&prod, "new1") && prod.sim.get("pods", "default", "app").is_none());
 }
 
-/// 0.1 told no UID; the API server knows which pod it asks.
+/// Agents of version 0.1 did not report a UID; the API server knows the pod that it queries.
 #[test]
 fn an_agent_that_is_too_old_is_believed_through_the_api_server_alone() {
     let lab = cluster(Scene::default(), &["new1", "new2"]);
@@ -113,7 +114,7 @@ fn an_agent_that_is_too_old_is_believed_through_the_api_server_alone() {
     assert!(direct.row("new1").starts_with("new1 Unknown agent not identified yet"), "{direct:#?}");
 }
 
-/// Two API servers, two kubeconfigs, one agent: it belongs to one of the clusters.
+/// Two API servers, two kubeconfigs, and one agent that belongs to one of the clusters.
 #[test]
 fn a_real_agent_of_staging_is_not_believed_for_production() {
     let (staging, prod) = (Cluster::start(), Cluster::start());
@@ -144,7 +145,7 @@ fn a_real_agent_of_staging_is_not_believed_for_production() {
     assert!(is_untouched && prod.sim.get("pods", "default", "app").is_some());
 }
 
-/// The cluster is named before anything is changed.
+/// The plugin names the cluster before it changes anything.
 #[test]
 fn a_drain_begins_with_the_name_of_the_cluster() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["new1", "new2"]);

@@ -4,7 +4,7 @@ use crate::check::{Check, Run};
 use crate::http::{HttpGet, status_reason};
 use nodegate_readiness::{AddressFamilies, Outcome};
 
-/// Any 2xx will do; `okd_router_1936` is one of these with a name of its own.
+/// A check that accepts any 2xx. `okd_router_1936` is one of these with a name of its own.
 pub(crate) struct Http(pub(crate) HttpGet);
 
 impl Check for Http {

@@ -8,7 +8,8 @@ use http::StatusCode;
 use nodegate_readiness::{AddressFamilies, Outcome};
 use std::sync::Arc;
 
-/// The kubelet's `healthzBindAddress` and `healthzPort` as they are by default; without TLS or authentication.
+/// The definition of the check, with the kubelet's default `healthzBindAddress` and `healthzPort`; without
+/// TLS or authentication.
 pub(crate) const DEFINITION: Definition = Definition {
     name: "kubelet",
     options: &[HttpUrl::OPTION],
@@ -21,7 +22,7 @@ impl Check for Kubelet {
     fn run(&self, _: AddressFamilies) -> Run<'_> {
         Box::pin(async {
             match self.0.status().await {
-                // Exactly 200 is what the kubelet says; another 2xx comes from something else on its port.
+                // The kubelet answers exactly 200; another 2xx comes from another program on its port.
                 Ok(StatusCode::OK) => Outcome::Pass,
                 Ok(status) => Outcome::Fail(status_reason(status)),
                 Err(error) => Outcome::Fail(error.into()),

@@ -6,7 +6,8 @@ use crate::http::HttpGet;
 use crate::url::HttpUrl;
 use std::sync::Arc;
 
-/// The router's `STATS_PORT`, on the host because the router runs with host networking behind an external balancer.
+/// The definition of the check, with the router's `STATS_PORT`. It is on the host because the router runs
+/// with host networking behind an external balancer.
 pub(crate) const DEFINITION: Definition = Definition {
     name: "okd_router_1936",
     options: &[HttpUrl::OPTION],

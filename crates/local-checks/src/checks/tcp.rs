@@ -4,7 +4,7 @@ use crate::check::{Check, Run};
 use crate::connect::HostConnector;
 use nodegate_readiness::{AddressFamilies, Reason};
 
-/// The connection is closed as soon as it stands: no byte is sent, and none is waited for.
+/// A check that opens a connection and closes it at once: it neither sends nor awaits a byte.
 pub(crate) struct Tcp(pub(crate) HostConnector);
 
 impl Check for Tcp {

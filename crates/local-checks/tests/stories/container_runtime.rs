@@ -1,4 +1,5 @@
-//! Container runtimes, and what is none behind a runtime's socket. A real containerd is in the whole-program tests.
+//! Tests of container runtimes, and of other servers behind a runtime's socket. A real containerd is in the
+//! whole-program tests.
 
 use crate::support::{World, fail};
 use bytes::Bytes;
@@ -21,10 +22,10 @@ use tokio::runtime::Handle;
 const READY: &[u8] =
     b"\0\0\0\0\x26\x0a\x24\x0a\x10\x0a\x0cRuntimeReady\x10\x01\x0a\x10\x0a\x0cNetworkReady\x10\x01";
 
-/// What a server does with a call.
+/// A server's reaction to a call.
 type Act = fn(SendResponse<Bytes>);
 
-/// Says the code of gRPC, after `body`.
+/// Sends `body`, then the gRPC code.
 fn grpc(mut call: SendResponse<Bytes>, body: &[u8], code: &str) {
     let mut stream = call.send_response(Response::new(()), false).unwrap();
     stream.send_data(Bytes::copy_from_slice(body), false).unwrap();
@@ -33,7 +34,7 @@ fn grpc(mut call: SendResponse<Bytes>, body: &[u8], code: &str) {
     stream.send_trailers(trailers).unwrap();
 }
 
-/// Says the code of gRPC and nothing else.
+/// Sends the gRPC code without a body.
 fn refused(mut call: SendResponse<Bytes>, code: &str, message: &str) {
     let head = Response::builder().header("grpc-status", code).header("grpc-message", message);
     call.send_response(head.body(()).unwrap(), true).unwrap();
@@ -59,7 +60,7 @@ fn speaks(path: &Path, act: Act) {
     });
 }
 
-/// What the check says on a host with these files, with these settings.
+/// Returns the outcome of the check on a host with these files and settings.
 async fn on(host: &TempDir, settings: &str) -> Outcome {
     let settings = CheckSettings::parse(&[format!("container_runtime:{settings}")]).unwrap();
     let checks = LocalChecks::new(&settings, &HostRoot::new(host.path()).unwrap());
@@ -68,14 +69,15 @@ async fn on(host: &TempDir, settings: &str) -> Outcome {
     world.outcome("container_runtime").unwrap()
 }
 
-/// What the check says of a server that does this with each call.
+/// Returns the outcome of the check with a server that handles each call with `act`.
 async fn of(act: Act) -> Outcome {
     let host = tempfile::tempdir().unwrap();
     speaks(&host.path().join("cri.sock"), act);
     on(&host, "socket=/cri.sock,timeout=30s").await
 }
 
-/// What the check says of a server that sends these bytes to each connection, and closes it when all has been said.
+/// Returns the outcome of the check with a server that sends these bytes to each connection, and then closes
+/// it.
 async fn of_bytes(bytes: &'static [u8]) -> Outcome {
     let host = tempfile::tempdir().unwrap();
     let listener = UnixListener::bind(host.path().join("cri.sock")).unwrap();
@@ -83,7 +85,7 @@ async fn of_bytes(bytes: &'static [u8]) -> Outcome {
         while let Ok((mut stream, _)) = listener.accept().await {
             stream.write_all(bytes).await.unwrap();
             if !bytes.is_empty() {
-                // Until the other side has had enough.
+                // It reads until the client closes the connection.
                 drop(tokio::io::copy(&mut stream, &mut tokio::io::sink()).await);
             }
         }

@@ -1,4 +1,4 @@
-//! The HTTP checks against real sockets, one for each way in which a server can fail.
+//! Tests of the HTTP checks with real sockets, one for each way in which a server can fail.
 
 use crate::support::{Healthz, check, fail};
 use nodegate_local_checks::http::{HttpError, HttpGet};

@@ -1,4 +1,4 @@
-//! kube-proxy as it comes, works, gets stuck and goes. Its answers are served as each release writes them.
+//! Tests of kube-proxy as it starts, works, gets stuck and ends, with the answers of each release.
 
 use crate::support::{Healthz, World, check, fail, log_of};
 use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks};
@@ -60,7 +60,7 @@ async fn what_is_no_kube_proxy_fails_by_what_it_did() {
     assert_eq!(check("kube_proxy", &endless.healthz(), "30s").await, fail("MalformedJSON"));
 }
 
-/// Something on kube-proxy's port that can be ended, after which the port refuses.
+/// A server on kube-proxy's port. After its end the port refuses connections.
 struct Port {
     address: SocketAddr,
     closing: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ impl Port {
                     drop(stream.read(&mut [0; 1024]));
                     drop(stream.write_all(answer("200 OK", HEALTHY).as_bytes()));
                 } else {
-                    // Until the other side gives up.
+                    // It reads until the client gives up.
                     drop(std::io::copy(&mut stream, &mut std::io::sink()));
                 }
             }
@@ -107,7 +107,7 @@ fn watching(address: SocketAddr, timeout: &str) -> World {
     World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
 }
 
-/// What a port means that was never open, on this machine.
+/// Returns the outcome for a port that was never open, on this machine.
 fn never_there() -> Outcome {
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
     let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! The local checks from the outside: settings in, results on the board out.
+//! Tests of the public interface of the local checks: settings in, results on the board out.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 
 #[cfg(test)]

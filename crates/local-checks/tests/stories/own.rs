@@ -1,4 +1,4 @@
-//! The checks that ask a URL or a port: each way to fail has the same reason in each of them.
+//! Tests of the checks of a URL or a port: each way to fail has the same reason in all of them.
 
 use crate::support::{Healthz, World, fail};
 use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnChecks};
@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// Every check that asks a URL, each asking this one.
+/// The checks that request a URL.
 const ASKING: [&str; 4] = ["kubelet", "okd_router_1936", "kube_proxy", "http:mine"];
 
 async fn outcome(name: &str, url: &str, timeout: &str) -> Outcome {
@@ -112,7 +112,7 @@ async fn a_port_that_takes_none_fails_by_how() {
     let unresolved = tokio::time::timeout(PATIENCE, tcp("nowhere.invalid:80", "30s")).await.unwrap();
     let reason = unresolved.reason().unwrap().clone();
     assert!(reason.as_str().starts_with("NameNotResolved: nowhere.invalid ("), "{reason}");
-    // A queue that is full drops what comes, as a firewall does.
+    // A full queue drops new connections, as a firewall does.
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     full.listen(0).unwrap();

@@ -1,4 +1,4 @@
-//! Checks as they live: started, damped, shared, stopped.
+//! Tests of the life of a check: start, damping, sharing, stop.
 
 use crate::support::{Healthz, Scripted, World, every, fail, log_of};
 use futures::FutureExt;
@@ -99,7 +99,7 @@ fn a_background_that_is_stuck_holds_no_request() {
     });
 }
 
-/// Whether the other side still holds this connection open.
+/// Returns true if the peer still holds this connection open.
 fn is_open(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     loop {
@@ -135,7 +135,7 @@ async fn a_server_that_hangs_is_never_asked_twice_at_once() {
     assert_eq!(world.outcome("web"), Some(fail("Timeout after 20ms")));
 }
 
-/// Counts its runs in flight, and never comes to an end.
+/// A check that counts its runs in flight, and never ends.
 #[derive(Default)]
 struct Endless {
     inside: Arc<Mutex<(usize, usize)>>,
@@ -244,7 +244,7 @@ async fn a_check_stops_when_nobody_asks_and_starts_again_when_somebody_does() {
     let world = World::start(&checks, &Handle::current(), &[]);
     let timeline = nodegate_readiness::Timeline::new(tokio::time::Instant::now().into_std());
     world.activate("x").await;
-    // Asked for in the meantime, it goes on beyond the ten minutes.
+    // A request in the meantime keeps it running beyond the ten minutes.
     sleep(not_quite).await;
     let query = Query::parse("check=x", world.board.catalog()).unwrap();
     let now = timeline.at(tokio::time::Instant::now().into_std());
@@ -286,7 +286,7 @@ async fn a_long_reason_is_cut_at_a_character() {
     assert_eq!(world.outcome("x"), Some(Outcome::Draining(Reason::new("ä".repeat(128) + "…"))));
 }
 
-/// A `statvfs` on a mount that is dead until it is revived.
+/// A check whose `statvfs` hangs until the mount is revived.
 struct DeadMount {
     dedicated: DedicatedThread,
     alive: Arc<(Mutex<bool>, Condvar)>,
@@ -355,7 +355,7 @@ async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
 }
 
-/// A run that takes its whole task along when it is given up.
+/// A run that ends its whole task when it is dropped.
 struct PanicsWhenDropped;
 
 impl Drop for PanicsWhenDropped {

@@ -1,4 +1,4 @@
-//! Checks that do as they are told, and a board to look at.
+//! Scripted checks, and a board with their results.
 
 use nodegate_local_checks::{Check, CheckSettings, HostRoot, HttpUrl, LocalChecks, Run, Runner, Timing};
 use nodegate_readiness::{
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Where a server is asked for the health of something.
+/// The health URL of a server.
 pub(crate) trait Healthz {
     fn healthz(&self) -> HttpUrl;
 }
@@ -25,7 +25,7 @@ impl Healthz for StubServer {
     }
 }
 
-/// A check made of a closure that gives the outcome of the n-th run.
+/// A check made of a closure that returns the outcome of the n-th run.
 pub(crate) struct Scripted<F> {
     pub(crate) runs: Arc<AtomicUsize>,
     pub(crate) script: F,
@@ -90,7 +90,8 @@ impl World {
     }
 }
 
-/// What the check of this name says of `url`, through the whole way from its settings to the board.
+/// Returns the outcome of the check of this name with `url`, through all layers from its settings to the
+/// board.
 pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
     let settings = CheckSettings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
     let world = World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
@@ -98,11 +99,11 @@ pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
     world.outcome(name).unwrap()
 }
 
-/// What is logged on this thread.
+/// The log of this thread.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// Begins to collect; it ends when the guard is dropped.
+/// Starts to collect the log; it ends when the guard is dropped.
 pub(crate) fn log_of() -> (Log, DefaultGuard) {
     let log = Log::default();
     let writer = log.clone();

@@ -5,33 +5,33 @@ use super::transition::Transition;
 use nodegate_readiness::Moment;
 use std::time::{Duration, SystemTime};
 
-/// Between two looks at the clocks one of them may have drifted by so much; more is a step. Both are looked at every ten
-/// seconds, and NTP slews by 0.05 %.
+/// The largest drift between two readings of the clocks; more is a step. Both are read every ten seconds, and
+/// NTP slews by 0.05 %.
 const DRIFT: Duration = Duration::from_millis(250);
-/// A step forward by more than this is one after which the machine may have stood still: a clock that is slewed as fast as
-/// it can be gains less between two looks.
+/// The largest step forward without a suspicion. After a larger one the machine may have stood still: a clock
+/// that is slewed at full speed gains less between two readings.
 const STOOD_STILL: Duration = Duration::from_secs(2);
 
 /// A step of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// It shows dates again that it has shown before.
+    /// The clock was set back and repeats dates.
     Back,
-    /// It was set, or a virtual machine was paused.
+    /// The clock was set forward, or the virtual machine was paused.
     Forward,
 }
 
-/// The wall clock beside the one that only goes forward.
+/// The wall clock, compared with the monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct WallClock {
     last: Option<(Moment, SystemTime)>,
-    /// What the clock would show by now had it not been set back. Until it shows that again, it writes dates that it has
-    /// written before, and no renewal can be told from an old one.
+    /// The date that the clock would have shown at the last step back. Up to that date, its dates repeat
+    /// earlier ones, and a new renewal looks like an old one.
     repeats_until: Option<SystemTime>,
 }
 
 impl WallClock {
-    /// Both clocks as they are; whether the one on the wall was set since the last look.
+    /// Takes a reading of both clocks; returns the step of the wall clock since the last reading, if any.
     pub(super) fn look(&mut self, now: Moment, wall: SystemTime) -> Option<Step> {
         let expected = self.last.and_then(|(then, date)| date.checked_add(now.since(then)));
         self.last = Some((now, wall));
@@ -45,8 +45,8 @@ impl WallClock {
         }
     }
 
-    /// When the kubelet renewed the Lease, by the clock that only goes forward. A clock that was set forward makes a renewal
-    /// from before older than it is, which costs a question and believes nothing.
+    /// Returns the time of a renewal by the monotonic clock. After a step forward, a renewal from before
+    /// looks older than it is, which costs a check and proves nothing.
     pub(super) fn date(
         &self,
         renewed: SystemTime,
@@ -75,7 +75,7 @@ mod tests {
         Moment::from_start(Duration::from_secs(1000 + seconds))
     }
 
-    /// By the clock as it was first set.
+    /// Returns a date by the clock as it was first set.
     fn date(seconds: u64) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds)
     }
@@ -114,7 +114,8 @@ mod tests {
         assert_eq!(clock.date(date(3620), at(21), OLDEST), Ok(at(20)));
     }
 
-    /// A renewal of a minute ago, held back until the clock that was set back shows its date again, is not of now.
+    /// A renewal of a minute ago may be delivered when a clock that was set back shows its date again. It
+    /// does not count as a new one.
     #[test]
     fn after_a_step_back_no_date_counts_that_was_written_before() {
         let clock = looked(&[(60, date(60)), (61, date(1)), (110, date(50))]);
@@ -123,7 +124,7 @@ mod tests {
         let later = looked(&[(60, date(60)), (61, date(1)), (125, date(65))]);
         assert_eq!(read(&later, 61, 125), Err(Transition::LeaseFromBeforeTheClockWasSetBack));
         assert_eq!(read(&later, 62, 125), Ok(at(122)));
-        // Drift is no step, and a step that is undone leaves nothing behind but what was written in between.
+        // Drift is no step, and after a step that is undone only the dates in between are refused.
         assert_eq!(WallClock::default().look(at(0), date(0)), None);
         assert_eq!(read(&looked(&[(0, date(0)), (10, date(10)), (20, date(20))]), 20, 20), Ok(at(20)));
         let there_and_back = looked(&[(0, date(0)), (1, date(3601)), (11, date(11))]);

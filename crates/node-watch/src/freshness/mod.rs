@@ -5,16 +5,17 @@
 //! and answers from a cache that no longer changes. So none of that counts as proof, only data that came from
 //! etcd. **Proof has a date: the latest instant at which the cache is known to match etcd.**
 //!
-//! 1. The answer to a consistency check (here: the question), if it has the state that the cache holds. Dated
-//!    when the agent sent it (`question.rs`).
+//! 1. The answer to a consistency check (in the code: the question), if it has the state that the cache
+//!    holds. Dated when the agent sent it (`question.rs`).
 //! 2. A consistent list. Dated when the agent sent the request.
 //! 3. A renewal of the node's own Lease on the same connection. Dated by the kubelet (`lease.rs`). For a
 //!    while after one of the first two it counts for the Node ("speaks for" it), while the Node is watched
 //!    and its bookmarks arrive. It does not revive a stale cache.
 //!
-//! A watched Service has no proof of its own. Its watch is on the Node's connection or is moved there, and what
-//! proves the Node proves the Service. When a proof of the Node is none of the Service, the Service's facts keep
-//! the date of the last common proof, until the next list of the Service or the next common proof.
+//! A watched Service has no proof of its own. Its watch is on the Node's connection or is moved there, and
+//! proof for the Node is proof for the Service. When a proof for the Node is none for the Service, the
+//! Service's facts keep the date of the last common proof, until the next list of the Service or the next
+//! common proof.
 //!
 //! An event of the Node is no proof, because it may have been held back. An API server that has reconnected
 //! to etcd sends the missed events, old states first, and the watch may break in the middle of them.
@@ -22,17 +23,17 @@
 //! | deadline | how long | set by | cleared by |
 //! |---|---|---|---|
 //! | the cache is stale | `--stale-after` from the last proof | each proof | the next proof |
-//! | the question, by age | 6/7 of that | each proof | the next proof |
-//! | the question, early | at once | the last renewal that counts, a step of the clock forward, an old event | 1 or 2 |
-//! | the question, for want of bookmarks | 70 s from the last bytes on the Node's watch | bytes, an answer | the next of them |
-//! | the Lease speaks no more | 85 s from the last 1 or 2 | 1 and 2 | history that went back |
-//! | the answer is late | 1.5 s | the question | the answer |
+//! | the check, by age | 6/7 of that | each proof | the next proof |
+//! | the check, early | at once | the last renewal that counts, a clock step forward, an old event | 1 or 2 |
+//! | the check, without bookmarks | 70 s from the Node's last bytes | bytes, an answer | the next of them |
+//! | the Lease no longer speaks | 85 s from the last 1 or 2 | 1 and 2 | history that went back |
+//! | the answer is late | 1.5 s | the check | the answer |
 //! | the watch has not caught up | 300 ms | an answer with another state | the state on the watch |
 //! | the next attempt | backoff, up to 10 s | a failure after the first, a finding | a proof by 1, a list |
 //! | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
-//! | the next new connection | 3 to 30 s, doubled each time | a question on a new one | an answer |
-//! | the next replacement of silent watches | 24 s to 5 min, doubled each time | a replacement | a Lease that is heard |
-//! | a Service's watch is deaf | 70 s from its last bytes | bytes | the end of the watch |
+//! | the next new connection | 3 to 30 s, doubled each time | a check on a new one | an answer |
+//! | the next replacement | 24 s to 5 min, doubled each time | a replacement | bytes of the Lease |
+//! | a Service's watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
 //!
 //! 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
 //! after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
@@ -40,10 +41,10 @@
 //! the bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy
 //! API server delays them by more.
 //!
-//! [`FreshnessMonitor::step`] takes an input and returns the actions to take; [`FreshnessMonitor::wake_at`] returns the
-//! time of the next step. Both are free of IO, clocks and async code: the driver provides these, and a test
-//! can play an hour in a millisecond. [`Transitions`] counts each transition by name, so that a simulation
-//! can report those of [`Transition::ALL`] that it never took. Nothing else reads the counts.
+//! [`FreshnessMonitor::step`] takes an input and returns the actions to take; [`FreshnessMonitor::wake_at`]
+//! returns the time of the next step. Both are free of IO, clocks and async code: the driver provides these,
+//! and a test can play an hour in a millisecond. [`Transitions`] counts each transition by name, so that a
+//! simulation can report those of [`Transition::ALL`] that it never took. Nothing else reads the counts.
 
 mod lease;
 mod node_state;
@@ -73,11 +74,11 @@ use stream::Watch;
 /// The time after a proof of the Node itself in which its Lease's renewals count for it. An API server has
 /// one etcd client for each resource, and may lose the client for Nodes alone; with the default
 /// `--stale-after` the agent notices that after 100 s. Eight renewals of a kubelet fit in. The time needs no
-/// jitter: each question comes with a renewal, and kubelets renew at different times.
+/// jitter: each check comes with a renewal, and kubelets renew at different times.
 const LEASE_SPEAKS_FOR: Duration = Duration::from_secs(85);
-/// How often a kubelet renews its Lease by default (`nodeLeaseDurationSeconds` / 4).
+/// The default interval at which a kubelet renews its Lease (`nodeLeaseDurationSeconds` / 4).
 const RENEWED_EVERY: Duration = Duration::from_secs(10);
-/// A kubelet's jitter adds up to 4 %; the rest is for the network.
+/// The factor for a late renewal. A kubelet's jitter adds up to 4 %; the rest is for the network.
 const RENEWAL_LATE: f64 = 1.08;
 /// The number of renewal intervals without a renewal after which a Lease counts as silent, for any
 /// `--stale-after`.
@@ -92,23 +93,24 @@ const LONGEST_REPLACEMENT_GAP: Duration = Duration::from_mins(5);
 pub(crate) enum Input {
     /// A follower restarts; events of its last watch no longer count.
     Began(Stream),
-    /// The Node's consistent list is complete, which was asked for after `asked_at`, and the Node is in this state.
+    /// The Node's consistent list, requested after `asked_at`, is complete and has the Node in this state.
     Listed { asked_at: Moment, node: NodeVersion },
-    /// The list of the Service with this index is complete, which was asked for after `asked_at`.
+    /// The list of the Service with this index, requested after `asked_at`, is complete.
     ServiceListed { index: usize, asked_at: Moment },
     /// The API server accepted a watch.
     Accepted(Stream, Connection),
-    /// Bytes came on an open watch.
+    /// Bytes arrived on an open watch.
     Bytes(Stream),
-    /// The Node came on its watch, in this state.
+    /// The Node's watch delivered this state.
     Changed(NodeVersion),
-    /// The Lease came on it, renewed at this time by the clock on the wall; `every` is how often its kubelet renews it.
+    /// The Lease's watch delivered a renewal from this time of the wall clock; `every` is the kubelet's
+    /// interval.
     Renewed { at: Option<SystemTime>, every: Option<Duration>, wall: SystemTime },
     /// The watch ended.
     Closed(Stream),
-    /// The question of this number was answered.
+    /// The check with this number was answered.
     Answered { question: u64, node: NodeVersion, connection: Connection },
-    /// The question of this number got no answer, or an error.
+    /// The check with this number got no answer, or an error.
     Unanswered { question: u64, refusal: Refusal },
     /// Time has passed.
     Woke { wall: SystemTime },
@@ -121,20 +123,21 @@ pub(crate) enum Action {
     ProveNode(Moment),
     /// The cached Node matched etcd at this moment, by its Lease.
     Prove(Moment),
-    /// What is held of the Service with this index is as fresh as the Node.
+    /// The facts of the Service with this index are as fresh as the Node.
     FollowService(usize),
-    /// It is not any more: it was last proved at this moment.
+    /// The facts of the Service with this index are no longer as fresh as the Node: they were last proved at
+    /// this moment.
     LoseService(usize, Moment),
     /// The kubelet was alive at this moment.
     LeaseRenewed(Moment),
     /// Send a consistency check: on the connection of the watches, or on a new one, which behind a virtual
-    /// address may lead to another API server. It replaces a question that is in progress.
+    /// address may lead to another API server. It replaces a check that is in progress.
     Ask { question: u64, on_a_new_connection: bool },
-    /// etcd holds another state than the cache: for the log.
+    /// Log that etcd holds another state than the cache.
     Found(Finding, NodeVersion),
-    /// Restart the Node's watch on the connection on which the last question was answered.
+    /// Restart the Node's watch on the connection that answered the last check.
     MoveToTheAnswer,
-    /// Drop the connection on which the last question was answered.
+    /// Drop the connection that answered the last check.
     DropTheAnswer,
     /// Drop the stream, and restart it.
     Replace(Stream, Why),
@@ -143,7 +146,7 @@ pub(crate) enum Action {
 /// The reason for the replacement of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
-    /// It has missed a change, or has gone silent.
+    /// The watch has missed a change, or has gone silent.
     Deaf,
     /// Another connection is as good or better.
     Moved,
@@ -161,7 +164,8 @@ pub(crate) struct FreshnessMonitor {
     /// The last state of the Node from its list or watch.
     held: NodeVersion,
     node_proved: Option<Moment>,
-    /// Until when the Lease speaks for the Node, and on which connection: `None` of a list until the watch that follows it.
+    /// The time until which the Lease counts for the Node. `proved_on` is the connection for that; after a
+    /// list it is `None` until the next watch.
     lease_speaks_until: Option<Moment>,
     proved_on: Option<Connection>,
     /// The interval at which the kubelet renews the Lease.
@@ -170,7 +174,7 @@ pub(crate) struct FreshnessMonitor {
     question: ConsistencyCheck,
     replacement_gap: Duration,
     next_replacement: Moment,
-    /// Whether the cache was stale when last looked at.
+    /// True if the cache was stale at the last step.
     was_stale: bool,
     actions: Vec<Action>,
 }
@@ -228,7 +232,7 @@ impl FreshnessMonitor {
     /// Returns when the state machine needs the next step without another event.
     pub(crate) fn wake_at(&self) -> Option<Moment> {
         let stale = self.node_proved.filter(|_| !self.was_stale).map(|proved| {
-            // It is stale when it is older than that.
+            // The cache is stale when the proof is older than that.
             proved.plus(self.stale_after).plus(Duration::from_nanos(1))
         });
         let deaf = self.services.iter().filter_map(Watch::deaf_at);
@@ -253,20 +257,21 @@ impl FreshnessMonitor {
 
     // === Proof ===
 
-    /// The Node itself was proved: by an answer on this connection, or by a list, which the watch after it is
-    /// to follow.
+    /// Records proof of the Node itself: by an answer on this connection, or by a list, whose connection is
+    /// that of the next watch.
     fn prove_node(&mut self, at: Moment, on: Option<Connection>) {
         self.lease_speaks_until = self.lease_speaks_until.max(Some(at.plus(LEASE_SPEAKS_FOR)));
         self.proved_on = on;
         self.question.answered_early();
         self.node_proved = self.node_proved.max(Some(at));
-        // First: what is no longer followed must not be taken for as fresh as the Node.
+        // The Services come first: those that are no longer followed must not count as fresh as the Node.
         self.prove_services(at, on, true);
         self.actions.push(Action::ProveNode(at));
     }
 
-    /// What proves the Node on the connection of its watch proves the Services that are watched there: the server is in touch with
-    /// etcd. The facts of the others are as old as their own last proof. With `revives` stale ones are proved, too.
+    /// Applies proof of the Node to the Services. The server is in touch with etcd, so the proof holds for
+    /// the Services that are watched on the same connection. The facts of the others are as old as their own
+    /// last proof. With `revives`, stale ones are proved, too.
     fn prove_services(&mut self, at: Moment, on: Option<Connection>, revives: bool) {
         for index in 0..self.services.len() {
             let Some(watch) = self.services.get_mut(index) else { continue };
@@ -286,7 +291,7 @@ impl FreshnessMonitor {
         }
     }
 
-    /// What is held of the Service was what etcd held at this moment, and its changes arrive.
+    /// Records that the cached facts of the Service matched etcd at this moment, and that its changes arrive.
     fn service_proved(&mut self, index: usize, at: Moment) {
         if let Some(watch) = self.services.get_mut(index) {
             watch.proved = watch.proved.max(Some(at));
@@ -295,7 +300,7 @@ impl FreshnessMonitor {
         }
     }
 
-    /// Of watches that are left on another connection than the Node's no proof says anything, so they are replaced.
+    /// Replaces the watches that are on another connection than the Node's, because no proof holds for them.
     fn gather(&mut self, connection: Connection) {
         for index in 0..self.services.len() {
             let elsewhere =
@@ -307,7 +312,7 @@ impl FreshnessMonitor {
         }
     }
 
-    /// A Service whose changes arrive again is proved by the next consistency check.
+    /// Requests a check if a Service's changes arrive again, which proves the Service.
     fn ask_for_services(&mut self) {
         if self.services.iter().any(|watch| watch.is_open() && !watch.followed) {
             self.question.ask_early();
@@ -340,7 +345,7 @@ impl FreshnessMonitor {
         }
     }
 
-    /// Replaces the watches of which this is true: what happened to one may have happened to all.
+    /// Replaces the watches that match: a fault of one may have hit all.
     fn replace_those(&mut self, why: Why, which: impl Fn(&Watch) -> bool) {
         let services = (0..self.services.len()).map(Stream::Service);
         for stream in [Stream::Node, Stream::Lease].into_iter().chain(services) {

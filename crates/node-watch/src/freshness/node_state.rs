@@ -2,10 +2,10 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// A state of the Node, by the two names that an object has for its state.
+/// A state of the Node, identified by UID and resource version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum NodeVersion {
-    /// Nobody has said anything yet.
+    /// It is not known yet.
     #[default]
     Unknown,
     /// There is no such Node.
@@ -16,14 +16,15 @@ pub(crate) enum NodeVersion {
     },
 }
 
-/// What etcd's answer means to what we hold.
+/// The meaning of etcd's answer for the cached state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// We hold the newest there is, or held it when we asked.
+    /// The cache has the newest state, or had it at the time of the request.
     Current,
-    /// There is something newer that the watch has not told us.
+    /// There is a newer state that the watch has not delivered.
     Behind,
-    /// History went back, or the Node is another one of that name: what we hold will never come true again.
+    /// History went back, or there is another Node with this name: the cached state will never be current
+    /// again.
     Rewound,
 }
 
@@ -33,7 +34,7 @@ impl NodeVersion {
         Self::Present { uid: uid.unwrap_or_default(), version: version.unwrap_or_default() }
     }
 
-    /// The Node's version, if there is one.
+    /// Returns the Node's resource version, if there is one.
     pub(crate) fn version(&self) -> Option<&str> {
         match self {
             Self::Present { version, .. } => Some(version),
@@ -41,14 +42,15 @@ impl NodeVersion {
         }
     }
 
-    /// Whether it is an older state than the other one. Resource versions of one resource may be compared as numbers
-    /// (KEP-5504), also those of two Nodes of one name.
+    /// Returns true if it is an older state than `other`. Resource versions of one resource may be compared
+    /// as numbers (KEP-5504), also those of two Nodes of one name.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         let number = |state: &Self| state.version().and_then(|version| version.parse::<u64>().ok());
         number(self).zip(number(other)).is_some_and(|(this, other)| this < other)
     }
 
-    /// Compares what a consistent read said with what is held now, and what was held before the question was sent.
+    /// Compares the answer of a consistent read with the cached state, and with the state cached before the
+    /// request.
     pub(crate) fn compare(&self, before: &Self, answer: &Self) -> Finding {
         if answer == self || answer == before {
             return Finding::Current;
@@ -65,10 +67,10 @@ impl NodeVersion {
         if uid == newest_uid && newest > held {
             return Finding::Behind;
         }
-        // The watch was quicker than the answer, which is from after the question all the same.
+        // The watch was quicker than the answer, which is nevertheless from after the request.
         let after_the_question = match before {
             Self::Present { version, .. } => version.parse::<u64>().is_ok_and(|before| newest >= before),
-            // There was none, so the answer is a state from its creation on.
+            // There was no Node, so the answer is a state from its creation on.
             Self::Absent => true,
             Self::Unknown => false,
         };
@@ -116,7 +118,8 @@ mod tests {
         assert_eq!(changed.compare(&NodeVersion::Absent, &made), Finding::Current);
         assert_eq!(changed.compare(&NodeVersion::Absent, &node("a", "11")), Finding::Behind);
         assert_eq!(changed.compare(&NodeVersion::Unknown, &made), Finding::Rewound, "nobody knows");
-        // Deleted and created again meanwhile: the answer is the old one, as it was after the question.
+        // The Node was deleted and created again meanwhile: the answer is the old one, as it was after the
+        // request.
         let (before, again) = (node("a", "5"), node("b", "9"));
         assert_eq!(again.compare(&before, &node("a", "7")), Finding::Current);
         assert_eq!(again.compare(&before, &node("a", "4")), Finding::Rewound);

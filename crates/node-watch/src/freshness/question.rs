@@ -1,4 +1,4 @@
-//! The consistency check: when it is due, which connection it takes, and what its answer means.
+//! The consistency check: the time when it is due, its connection, and the meaning of its answer.
 
 use super::node_state::{Finding, NodeVersion};
 use super::refusal::Refusal;
@@ -10,52 +10,55 @@ use nodegate_kube_follow::{Backoff, Connection};
 use nodegate_readiness::Moment;
 use std::time::Duration;
 
-/// The part of `--stale-after` after which it is asked if nothing else has made it due. Of the default 15 s that is 12.9: a
-/// Lease is overdue then, and without Leases it makes 280 questions an hour. That leaves time for one question that is not
-/// answered, and for one on a new connection if it is answered within half a second. While Leases come, the question is
-/// asked with the last renewal that counts, and has all of `--stale-after`.
+/// The part of `--stale-after` after which the check is sent if nothing else has made it due. Of the default
+/// 15 s that is 12.9: a Lease is overdue then, and without Leases it makes 280 checks an hour. That leaves
+/// time for one check without an answer, and for one on a new connection if it is answered within half a
+/// second. While Leases arrive, the check is sent with the last renewal that counts, and has all of
+/// `--stale-after`.
 const ASK_AFTER: f64 = 6.0 / 7.0;
-/// Longest wait for the answer.
+/// The longest wait for the answer.
 pub(crate) const ASK_TIMEOUT: Duration = Duration::from_millis(1500);
-/// A change that the answer shows may be on its way through the watch: so long it gets to arrive.
+/// The time for a change in the answer to arrive on the watch.
 const IN_FLIGHT: Duration = Duration::from_millis(300);
 
-/// New connections that are tried in vain are tried ever more rarely: each is a handshake, and a thousand agents may be trying.
+/// The first gap between new connections. The gap grows while they get no answer: each is a handshake, and a
+/// thousand agents may be trying.
 const FIRST_CONNECTION_GAP: Duration = Duration::from_secs(3);
 const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
 
-/// What is kept of the questions.
+/// The state of the consistency checks.
 #[derive(Debug)]
 pub(super) struct ConsistencyCheck {
     ask_after: Duration,
     asking: Asking,
-    /// Of the last question.
+    /// The number of the last check.
     number: u64,
-    /// When the last question was asked that showed the cache to be current.
+    /// The time of the last check that showed the cache to be current.
     verified: Option<Moment>,
     backoff: Backoff,
     not_before: Moment,
-    /// The API server has asked for it.
+    /// The end of the API server's `Retry-After`.
     left_alone_until: Moment,
-    /// Whether the last question was in vain, and where the next goes.
+    /// True if the last check got no answer; `next` is the connection of the next one.
     failing: bool,
     next: Next,
     connection_gap: Duration,
     next_connection: Moment,
-    /// Whether the first word of a stream since the cache became stale has been heard.
+    /// True if a stream has had bytes since the cache became stale.
     hurried: bool,
-    /// Whether it is due before the proof is old: the last renewal that counts has come, or something looks wrong.
+    /// True if the check is due before the proof is old: the last renewal that counts has come, or something
+    /// looks wrong.
     early: bool,
 }
 
-/// Where the next question goes.
+/// The connection of the next check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// On the connection of the watches.
     Here,
     /// On a new connection.
     Elsewhere,
-    /// The same, to a server that has not asked to be left alone.
+    /// On a new connection, without a wait: its server has sent no `Retry-After`.
     ElsewhereAtOnce,
 }
 
@@ -63,7 +66,7 @@ enum Next {
 enum Asking {
     Nothing,
     Waits(Asked),
-    /// Etcd holds another state than we do; the watch has until then to say the same.
+    /// etcd holds another state than the cache; the watch has until this time to deliver it.
     Doubts(Asked, Answer, Moment),
 }
 
@@ -76,7 +79,7 @@ struct Answer {
 #[derive(Clone, Debug)]
 struct Asked {
     at: Moment,
-    /// What was held then.
+    /// The cached state at the time of the request.
     before: NodeVersion,
     on_a_new_connection: bool,
 }
@@ -104,7 +107,7 @@ impl ConsistencyCheck {
         self.verified
     }
 
-    /// Until when the API server is left alone.
+    /// Returns the time before which no check may be sent.
     fn waits_until(&self) -> Moment {
         if self.next == Next::ElsewhereAtOnce {
             Moment::default()
@@ -113,17 +116,18 @@ impl ConsistencyCheck {
         }
     }
 
-    /// It is due now, as far as the API server lets us.
+    /// Makes the check due now, as far as the API server permits.
     pub(super) fn ask_early(&mut self) {
         self.early = true;
     }
 
-    /// What made it due early has its answer.
+    /// Clears the early due time after an answer.
     pub(super) fn answered_early(&mut self) {
         self.early = false;
     }
 
-    /// A list has ended what questions in vain began: one that still waits is answered, and the next is a first one again.
+    /// Ends an outage after a list: a check in progress counts as answered, and the next failure is a first
+    /// one again.
     pub(super) fn outage_is_over(&mut self) {
         if matches!(self.asking, Asking::Waits(_)) {
             self.asking = Asking::Nothing;
@@ -140,8 +144,8 @@ impl ConsistencyCheck {
 }
 
 impl FreshnessMonitor {
-    /// When the next question is due if nothing is proved until then; `None` while the Node is not watched, because then each
-    /// attempt to watch it is the question.
+    /// Returns the time of the next check if there is no proof until then. It is `None` while the Node is not
+    /// watched, because then each attempt to watch it is a check.
     fn ask_at(&self) -> Option<Moment> {
         self.node.connection()?;
         let silent = self.node_proved?.plus(self.question.ask_after);
@@ -177,8 +181,8 @@ impl FreshnessMonitor {
         }
     }
 
-    /// On the connection of the watches, whose server is the one to be judged; after a failure on a new connection, which
-    /// behind a Service or a virtual address may be one to another API server.
+    /// Sends a check. It uses the connection of the watches, because their server is in question. After a
+    /// failure it uses a new one, which behind a Service or a virtual address may lead to another API server.
     fn ask(&mut self, now: Moment) {
         let on_a_new_connection = self.question.next != Next::Here;
         self.take(if on_a_new_connection { Transition::AskedOnANewConnection } else { Transition::Asked });
@@ -188,7 +192,7 @@ impl FreshnessMonitor {
         self.actions.push(Action::Ask { question: self.question.number, on_a_new_connection });
     }
 
-    /// Takes the question that waits for an answer, if it is the one of this number.
+    /// Takes the check in progress, if it has this number.
     fn take_asked(&mut self, question: u64) -> Option<Asked> {
         if question == self.question.number
             && let Asking::Waits(asked) = &self.question.asking
@@ -226,9 +230,9 @@ impl FreshnessMonitor {
         }
     }
 
-    /// The first failure is followed at once by a question on a new connection. What is refused is refused by others, too,
-    /// and asked again after a wait; but a server that has too much to do is one of several, maybe, and if the cache would
-    /// be stale after the wait, another one is tried once.
+    /// Handles a failed check. After the first failure the next check follows at once on a new connection.
+    /// All servers refuse alike, so after a refusal the agent waits. But a server with too much to do may be
+    /// one of several: if the cache would be stale after the wait, the agent tries another one once.
     fn in_vain(&mut self, refusal: Refusal, now: Moment) {
         let first = !std::mem::replace(&mut self.question.failing, true);
         let may_move = self.question.next == Next::Here && now >= self.question.next_connection;
@@ -261,7 +265,7 @@ impl FreshnessMonitor {
         }
     }
 
-    /// The API server is left alone for as long as it wants, and for a backoff.
+    /// Leaves the API server alone for as long as it wants, and for a backoff.
     fn pause(&mut self, retry_after: Option<Duration>, now: Moment) {
         self.question.wait(now, self.rng.f64());
         let alone = retry_after.map(|asked| Backoff::left_alone_for(asked, self.rng.f64()));
@@ -269,12 +273,12 @@ impl FreshnessMonitor {
         self.question.left_alone_until = self.question.left_alone_until.max(until);
     }
 
-    /// Whether the cache is stale before a question is answered that is asked then.
+    /// Returns true if the cache is stale before a check sent at `then` is answered.
     fn stale_by(&self, then: Moment) -> bool {
         self.node_proved.is_none_or(|proved| then.since(proved) + ASK_TIMEOUT > self.stale_after)
     }
 
-    /// What is held of the Node from now on, unless it is older than what was held before; says which.
+    /// Caches a state of the Node, unless it is older than the cached one; returns true if it was cached.
     pub(super) fn hold(&mut self, node: NodeVersion, now: Moment) -> bool {
         if node.is_before(&self.held) {
             return false;
@@ -284,7 +288,7 @@ impl FreshnessMonitor {
         true
     }
 
-    /// What is held now may be what etcd has answered.
+    /// Concludes the check if the cached state now matches the answer.
     fn caught_up(&mut self, now: Moment) {
         let Asking::Doubts(asked, answer, _) = &self.question.asking else { return };
         if self.held.compare(&asked.before, &answer.node) == Finding::Current {
@@ -327,36 +331,39 @@ impl FreshnessMonitor {
         }
     }
 
-    /// What we hold was the newest there is when it was asked.
+    /// Records that the cached state was the newest at the time of the request.
     fn current(&mut self, asked_at: Moment, connection: Connection) {
         self.question.backoff.reset();
         self.question.verified = self.question.verified.max(Some(asked_at));
         self.prove_node(asked_at, Some(connection));
     }
 
-    /// History went back: what was held and proved of it is no mark to compare with any more, not even for a Node's watch that is
-    /// being resumed and so is not replaced. The others are, and begin anew.
+    /// Drops the cached state and its proof, because history went back and nothing may be compared with it
+    /// any more. This also covers a Node's watch that is being resumed, and so is not replaced. The other
+    /// watches are replaced, and relist.
     fn forget(&mut self) {
         self.held = NodeVersion::Unknown;
         self.lease_speaks_until = None;
         self.proved_on = None;
     }
 
-    /// A new client the others get from the Node's follower; a new connection of the same client they find by themselves.
+    /// Moves the watches. The other followers get a new client from the Node's follower. They find a new
+    /// connection of the same client by themselves.
     fn move_to(&mut self, connection: Connection, new_client: bool) {
         if new_client && self.node.is_open() {
             self.actions.push(Action::MoveToTheAnswer);
             self.replace(Stream::Node, Why::Moved);
         } else if new_client {
-            // Its follower is on its way to a watch of its own; kept for it, the connection would stay open unused.
+            // The Node's follower is opening a watch of its own. If it were kept, this connection would stay
+            // open unused.
             self.actions.push(Action::DropTheAnswer);
         } else {
             self.replace_those(Why::Moved, |watch| !watch.is_on(connection));
         }
     }
 
-    /// The API server answers while the open watches are silent: a heartbeat that used to come has either stopped or can't be
-    /// heard, and only a new watch can tell which.
+    /// Replaces watches that are silent while the API server answers. Either the heartbeat has stopped or it
+    /// does not get through, and only a new watch can tell which.
     fn replace_silent_watches(&mut self, now: Moment) {
         let overdue = self.question.ask_after.max(self.renewed_every.mul_f64(LEASE_OVERDUE));
         let silent = self.lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
@@ -370,8 +377,9 @@ impl FreshnessMonitor {
         }
     }
 
-    /// A silent stream speaks while the cache is stale: the API server will answer. But every agent hears that at the same
-    /// time, and each hears many words: only the first one counts.
+    /// Makes the check due soon when a silent stream has bytes while the cache is stale, because the API
+    /// server will answer. All agents notice that at the same time, and each receives many messages, so only
+    /// the first one counts.
     pub(super) fn thaw(&mut self, now: Moment) {
         let stale = self.node_proved.is_some() && self.is_stale(now);
         if !stale {

@@ -1,14 +1,14 @@
-//! Reasons why the API server does not answer a consistency check.
+//! The reasons why the API server does not answer a consistency check.
 
 use std::time::Duration;
 
-/// Why a question has no answer that would help.
+/// The reason why a check has no useful answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The API server has too much to do (429), and another one may have less.
+    /// The API server has too much to do (429); another one may have less.
     Throttled { retry_after: Option<Duration> },
-    /// The API server says that it does not want to answer, as any other would say.
+    /// The API server refuses to answer, as any other would.
     Answered { retry_after: Option<Duration> },
-    /// Another one may answer.
+    /// There is no answer, or a server error; another server may answer.
     Unheard { retry_after: Option<Duration> },
 }

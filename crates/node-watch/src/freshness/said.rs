@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 impl FreshnessMonitor {
     pub(super) fn listed(&mut self, asked_at: Moment, node: NodeVersion, now: Moment) {
-        // A list is all that there is, even if it is older.
+        // A list is complete, even if it is older.
         self.held = NodeVersion::Unknown;
         self.hold(node, now);
         self.take(Transition::NodeListed);
@@ -31,18 +31,18 @@ impl FreshnessMonitor {
         self.thaw(now);
     }
 
-    /// They prove nothing; but if the cache is stale, now is the time to ask.
+    /// Handles bytes on a stream. They prove nothing; but if the cache is stale, now is the time for a check.
     pub(super) fn bytes(&mut self, stream: Stream, now: Moment) {
         self.with(stream, |watch| watch.bytes(now));
         self.thaw(now);
     }
 
-    /// An API server that thaws, or is in touch with etcd again, begins with what it should have said long ago, and may not come to
-    /// its end: an event of the Node is news, and has no date.
+    /// Handles an event of the Node. It is news without a date: an API server that responds again, or is in
+    /// touch with etcd again, first sends old events, and may never get to the end of them.
     pub(super) fn changed(&mut self, node: NodeVersion, now: Moment) {
         if !self.hold(node, now) {
             self.take(Transition::NodeEventFromThePast);
-            // A server that goes on replaying what was is not asked each time.
+            // A server that keeps replaying history does not cause a check each time.
             if self.question.verified().is_none_or(|verified| now.since(verified) > RENEWED_EVERY) {
                 self.question.ask_early();
             }
@@ -74,7 +74,7 @@ impl FreshnessMonitor {
                 self.prove_services(date, Some(connection), false);
                 self.actions.push(Action::Prove(date));
                 self.gather(connection);
-                // The next one comes too late to count. With this one there is the most time to ask.
+                // The next one comes too late to count. With this one there is the most time for the check.
                 let next = date.plus(self.renewed_every.mul_f64(RENEWAL_LATE));
                 if self.lease_speaks_until.is_some_and(|until| next > until) {
                     self.take(Transition::LeaseSpokeLast);
@@ -85,7 +85,7 @@ impl FreshnessMonitor {
         }
     }
 
-    /// On which connection the Lease speaks for the Node, or why it does not.
+    /// Returns the connection on which the Lease counts for the Node, or the reason why it does not.
     fn lease_speaks(&self, now: Moment) -> Result<Connection, Transition> {
         let connection = self.node.connection().ok_or(Transition::LeaseWithoutNodeWatch)?;
         let heard = self.node.last_bytes().max(self.question.verified());
@@ -107,7 +107,7 @@ impl FreshnessMonitor {
     pub(super) fn look_at_clock(&mut self, wall: SystemTime, now: Moment) {
         match self.clock.look(now, wall) {
             Some(Step::Back) => self.take(Transition::ClockSetBack),
-            // The machine may have stood still, and the other clock with it.
+            // The machine may have stood still, and the monotonic clock with it.
             Some(Step::Forward) => {
                 self.take(Transition::ClockSetForward);
                 self.question.ask_early();

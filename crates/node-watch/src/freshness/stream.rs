@@ -4,8 +4,9 @@ use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
 use std::time::Duration;
 
-/// A real API server sends a bookmark every 60 s (measured on 1.36); a watch silent for longer may be deaf even while another
-/// stream of its connection is heard: the server may have lost one of them.
+/// The longest silence of a watch. A real API server sends a bookmark every 60 s (measured on 1.36). A watch
+/// silent for longer may be unresponsive even while another stream of its connection has traffic: the server
+/// may have lost one of them.
 pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 
 /// One watch stream.
@@ -13,19 +14,20 @@ pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 pub(super) struct Watch {
     /// The connection on which it is open.
     connection: Option<Connection>,
-    /// When bytes last came, or the watch was accepted: somebody is there. It proves nothing.
+    /// The time of the last bytes, or of the acceptance of the watch: the server is alive. It proves nothing.
     last_bytes: Option<Moment>,
-    /// Whether a renewal ever came on it.
+    /// True if a renewal ever came on it.
     pub(super) had_event: bool,
-    /// Of a Service: when it was last proved, and whether what proves the Node proves it.
+    /// For a Service: the time of its last proof, and in `followed` true if proof of the Node is proof for
+    /// it.
     pub(super) proved: Option<Moment>,
     pub(super) followed: bool,
-    /// Its follower has been told to begin anew.
+    /// True if its follower has been told to restart.
     condemned: bool,
 }
 
 impl Watch {
-    /// A follower starts over; what came before no longer counts.
+    /// Resets the state for a follower's restart; earlier events no longer count.
     pub(super) fn begin(&mut self) {
         self.close();
         self.condemned = false;
@@ -44,12 +46,12 @@ impl Watch {
         self.last_bytes = Some(now);
     }
 
-    /// It is to be replaced; whether that is news.
+    /// Marks the watch for replacement; returns true if it was open and not marked.
     pub(super) fn condemn(&mut self) -> bool {
         self.is_open() && !std::mem::replace(&mut self.condemned, true)
     }
 
-    /// Its connection, while it may be listened to.
+    /// Returns its connection, unless the watch is closed or will be replaced.
     pub(super) fn connection(&self) -> Option<Connection> {
         self.connection.filter(|_| !self.condemned)
     }
@@ -66,7 +68,8 @@ impl Watch {
         self.last_bytes
     }
 
-    /// When it is deaf unless something comes; `None` while it is not open.
+    /// Returns the time after which it counts as unresponsive unless bytes arrive; `None` while it is not
+    /// open.
     pub(super) fn deaf_at(&self) -> Option<Moment> {
         self.connection()?;
         Some(self.last_bytes?.plus(BOOKMARK_OVERDUE))

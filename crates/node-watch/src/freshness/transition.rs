@@ -2,17 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Each name once, whatever is made of it.
+/// Defines the enum and [`Transition::ALL`] from one list of names.
 macro_rules! transitions {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a step of the state machine came to.
+        /// A transition of the state machine.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Transition {
             $($(#[$doc])* $name,)*
         }
 
         impl Transition {
-            /// All that there are.
+            /// All transitions.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
         }
     };
@@ -25,17 +25,17 @@ transitions! {
     NodeEvent,
     /// An event of the Node while the cache was stale: it revives nothing.
     NodeEventWhileStale,
-    /// An event of an older state of the Node than the one that is held: it is not believed.
+    /// An event of an older state of the Node than the cached one: it is ignored.
     NodeEventFromThePast,
     /// A renewal of the Lease proved the cache.
     LeaseProved,
-    /// A renewal whose date is longer ago than the cache may be old.
+    /// A renewal whose date is older than the cache may be.
     LeaseTooOld,
     /// A renewal from the future.
     LeaseFromTheFuture,
     /// A renewal without a date.
     LeaseWithoutDate,
-    /// A renewal from before the clock was set back, or not to be told from one.
+    /// A renewal from before the clock was set back, or one that looks like it.
     LeaseFromBeforeTheClockWasSetBack,
     /// The wall clock was set back.
     ClockSetBack,
@@ -47,9 +47,9 @@ transitions! {
     LeaseWithoutBookmarks,
     /// A renewal on a connection on which the Node was not proved: its server may be another one.
     LeaseOnAnotherServer,
-    /// The last renewal that counts before the Node itself is to be proved.
+    /// The last renewal that counts before the Node itself must be proved.
     LeaseSpokeLast,
-    /// A renewal when the Node itself was proved too long ago.
+    /// A renewal too long after the last proof of the Node itself.
     LeaseSpokeTooLong,
     /// A renewal while the cache was stale: it revives nothing.
     LeaseWhileStale,
@@ -59,39 +59,39 @@ transitions! {
     WentStale,
     /// There is proof again.
     Revived,
-    /// A stream says something while the cache is stale: it is time to ask.
+    /// A stream has bytes while the cache is stale: it is time for a check.
     Thawed,
-    /// The question is asked on the connection of the watches.
+    /// A check is sent on the connection of the watches.
     Asked,
-    /// The question is asked on a new connection.
+    /// A check is sent on a new connection.
     AskedOnANewConnection,
     /// No answer came in time.
     AskedInVain,
-    /// The answer was that there is none for us.
+    /// The API server refused to answer.
     Refused,
-    /// The answer to a question that was given up.
+    /// An answer came after the check was given up.
     AnsweredTooLate,
-    /// We hold what etcd holds.
+    /// The cache matches etcd.
     FoundCurrent,
-    /// Etcd holds another state; the watch is given the time to say the same.
+    /// etcd holds another state; the watch gets time to deliver it.
     FoundAnother,
-    /// It has said the same in that time.
+    /// The watch has delivered that state in time.
     CaughtUp,
     /// The watch has missed a change, and is replaced.
     FoundBehind,
-    /// History went back, or the Node is another one: every mark is forgotten, and the list is made anew.
+    /// History went back, or there is another Node: the cached state is dropped and the watches relist.
     FoundRewound,
     /// Another connection than the watch's answered: the watches move there.
     Moved,
-    /// A Service's facts are not proved by what proves the Node.
+    /// Proof of the Node is no proof of a Service's facts.
     ServiceLost,
     /// A Service's watch on another connection is moved to the Node's.
     Gathered,
-    /// The Lease is not renewed, or not heard: the watches are replaced.
+    /// The Lease is not renewed, or its renewals do not arrive: the watches are replaced.
     LeaseSilent,
 }
 
-/// How often each of them was taken.
+/// The count of each transition.
 #[derive(Debug)]
 pub struct Transitions([AtomicU64; Transition::ALL.len()]);
 
@@ -109,7 +109,7 @@ impl Transitions {
         }
     }
 
-    /// Each with how often it was taken.
+    /// Returns each transition with its count.
     pub fn counts(&self) -> impl Iterator<Item = (Transition, u64)> + '_ {
         let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
         Transition::ALL.iter().copied().zip(counts)

@@ -10,10 +10,10 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// API servers behind one address change it rarely; the oldest is forgotten.
+/// The maximum number of API servers. One behind an address changes rarely; the oldest is dropped.
 const MOST_SERVERS: usize = 8;
 
-/// What the gauges are read from.
+/// The source of the gauges.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     pub(super) last_event: AtomicMoment,
@@ -28,7 +28,8 @@ impl Readings {
             return;
         }
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        // A connection that failed is counted under the name; where it leads is known now, and nothing would ever renew that.
+        // A failed connection is counted under the name. Its address is known now, and nothing would ever
+        // renew the entry of the name.
         servers.retain(|server| server.0 == address || server.0 != named);
         if let Some(server) = servers.iter_mut().find(|server| server.0 == address) {
             server.1 = up;

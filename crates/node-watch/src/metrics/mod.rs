@@ -41,7 +41,7 @@ pub struct WatchMetrics {
 }
 
 impl WatchMetrics {
-    /// Which ways the freshness of the cache has gone.
+    /// Returns the counts of the state machine's transitions.
     pub fn transitions(&self) -> Arc<Transitions> {
         self.transitions.clone()
     }
@@ -54,14 +54,15 @@ impl WatchMetrics {
         self.readings.lease_renewed.advance(at);
     }
 
-    /// Whether the API server at this address answered its last request, which called it by this name.
+    /// Records if the API server at this address answered its last request, which used this name.
     pub(crate) fn server(&self, address: &str, named: &str, up: bool) {
         self.readings.server(address, named, up);
     }
 
     /// Adds the families to a registry, whose prefix is `nodegate`.
     pub fn register(&self, registry: &mut Registry, board: Arc<Board>, timeline: Timeline) {
-        // An alert counts these with increase(), which does not see the event that brings a series into being.
+        // The series exist from the start, because the alerts use increase(), which misses the event that
+        // creates a series.
         for resource in ["nodes", "leases"] {
             drop(
                 self.restarts

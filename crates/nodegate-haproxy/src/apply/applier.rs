@@ -1,4 +1,4 @@
-//! Brings the configuration file and HAProxy's structure to what is desired.
+//! Applies the desired configuration to the configuration file and to HAProxy's structure.
 
 use crate::apply::aside::{Asides, Refused};
 use crate::apply::backlog::{Allowed, Backlog};
@@ -26,28 +26,31 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct Applier {
     tools: Tools,
-    /// What HAProxy runs; none before the first success, or when its process is not the one that we knew.
+    /// The structure that HAProxy runs. `None` before the first success, and after a reload that found no
+    /// HAProxy.
     live: Option<(Layout, Template)>,
     generation: u64,
     leftovers: Leftovers,
-    /// What could not be done lately, beyond what the plan knows.
+    /// Problems of the last attempt that the plan does not contain.
     problems: Vec<Problem>,
     file: FileMemory,
     lacks_sections: bool,
-    /// Frontends that HAProxy refused, and those that its last words name, with these words.
+    /// The frontends that HAProxy refused. `blamed` holds those that its last error names, with the error's
+    /// text.
     asides: Asides,
     blamed: BTreeMap<String, String>,
     backlog: Backlog,
 }
 
-/// More rounds than this are not made for one configuration: each sets aside what HAProxy refuses.
+/// The maximum number of attempts for one configuration. Each sets aside the frontends that HAProxy refuses.
 const ROUNDS: usize = 4;
 
-/// What a file was written for.
+/// A rendered configuration, with its inputs.
 struct Next {
     desired: Desired,
     template: Template,
-    /// What the head says of all servers; none if servers that are added at run time can't have it.
+    /// The `default-server` settings of the head. `None` if a server that is added at run time can't have
+    /// them.
     inherited: Option<String>,
     text: String,
 }
@@ -60,7 +63,7 @@ async fn restore(previous: Option<Previous>) -> Result<(), ApplyError> {
 }
 
 impl Applier {
-    /// Knows nothing of HAProxy yet.
+    /// Creates an applier that knows nothing of HAProxy yet.
     pub fn new(tools: Tools) -> Self {
         Self {
             tools,
@@ -76,38 +79,40 @@ impl Applier {
         }
     }
 
-    /// The structure in effect, if it is known.
+    /// Returns the structure in effect, or `None` if it is unknown.
     pub fn layout(&self) -> Option<&Layout> {
         self.live.as_ref().map(|(layout, _)| layout)
     }
 
-    /// Services whose ports others have.
+    /// Returns the problems of the last attempt that the plan does not contain, such as a port that another
+    /// program has.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// The hash of the configuration in effect, as far as is known.
+    /// Returns the hash of the configuration in effect, or `None` if it is unknown.
     pub fn in_effect(&self) -> Option<&str> {
         self.file.in_effect.as_deref()
     }
 
-    /// How often another program has changed the configuration.
+    /// Returns how often another program has changed the configuration.
     pub fn foreign_changes(&self) -> u64 {
         self.file.foreign_changes
     }
 
-    /// Returns until when a change waits that is not in effect yet, because its Service has changed often lately.
+    /// Returns the time until which a change waits, because its Service has changed often lately. `None` if
+    /// none waits.
     pub fn waits_until(&self) -> Option<Instant> {
         self.backlog.waits_until()
     }
 
-    /// Returns when a frontend that was set aside is to be tried again.
+    /// Returns the time of the next attempt for a frontend that was set aside.
     pub fn next_try(&self) -> Option<Instant> {
         self.asides.next()
     }
 
-    /// Brings HAProxy to what is desired, or leaves everything as it was. Frontends that HAProxy refuses by name are set
-    /// aside, and it goes on with the others.
+    /// Applies the desired configuration, or leaves everything as it was. If HAProxy refuses frontends by
+    /// name, sets those aside and continues with the others.
     pub async fn apply(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
         let mut set = BTreeSet::new();
         for _ in 1..ROUNDS {
@@ -121,10 +126,11 @@ impl Applier {
                 _ => return Err(error),
             };
             let named = std::mem::take(&mut self.blamed);
-            // After a start nobody knows which version of a frontend runs: setting it aside would take it away.
+            // After a start, the running version of a frontend is unknown. Setting the frontend aside would
+            // remove it.
             let unknown = self.live.is_none() && self.tools.file_has_any(&named)?;
             if unknown || !self.asides.set(&named, desired, what, Instant::now()) {
-                // Whoever was set aside for this was not to blame, or not alone.
+                // The frontends that were set aside for this error did not cause it, or not alone.
                 self.asides.forget(&set);
                 return Err(error);
             }
@@ -157,7 +163,8 @@ impl Applier {
             );
         }
         let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-        // What was written and never loaded is in nobody's effect, however much it is what is desired.
+        // A configuration that was written and never loaded is not in effect, even if it equals the desired
+        // one.
         let force = reload.wanted || tools.notes.is_unloaded() || self.file.foreign;
         let known = self.live.as_ref().filter(|(_, known)| *known == template);
         let same = known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired));
@@ -176,7 +183,7 @@ impl Applier {
         let servers = tools.runtime.is_some() && runs.is_some_and(|(_, known)| *known == template);
         let runs = runs.map(|(layout, _)| layout.desired.as_ref());
         self.backlog.hold_back(&mut desired, runs, Allowed { reload: reload.allowed, servers });
-        // What is left of a Service that changes all the time: nothing, most of the time.
+        // Usually nothing is left to do while the changes of a constantly changing Service wait.
         let runs = self.live.as_ref().filter(|(layout, known)| layout.ours && *known == template);
         let same = runs.is_some_and(|(layout, _)| layout.desired.same_text(&desired));
         if same && !force && self.backlog.waits_until().is_some() && self.backlog.owes_nothing() {
@@ -193,7 +200,7 @@ impl Applier {
             Some(Distance::Servers { .. }) => tools.inherited(&text),
             _ => None,
         };
-        // What the servers have been told is in the file already.
+        // The file already has the ports that the servers got at run time. A reload brings them to the rules.
         let pays = reload.allowed && self.backlog.may_pay(Instant::now());
         if same_bytes && !force && !pays && matches!(distance, None | Some(Distance::States)) {
             self.taken(desired, template, distance.is_none());
@@ -207,7 +214,7 @@ impl Applier {
         if distance == Distance::Structure && (!reload.allowed || self.backlog.is_for_servers()) {
             return Ok(Applied::Postponed);
         }
-        // Another program's configuration that HAProxy refuses must not fail this reload.
+        // Without the lock, another program's configuration that HAProxy refuses could fail this reload.
         let _lock = match &distance {
             Distance::Structure => reload_lock::take(&tools.notes).await,
             Distance::Servers { .. } | Distance::States => None,
@@ -218,7 +225,7 @@ impl Applier {
         self.load(distance, previous, next, reload.allowed).await
     }
 
-    /// Once for each template without the generated sections, what that costs.
+    /// Logs the drawbacks of a template that lacks the generated sections, once for each such template.
     fn tell_of(&mut self, template: &Template) {
         let lacks = !template.has_our_sections();
         if lacks && !std::mem::replace(&mut self.lacks_sections, lacks) {
@@ -230,7 +237,7 @@ impl Applier {
         self.lacks_sections = lacks;
     }
 
-    /// Puts a new version in place, marked as not loaded.
+    /// Validates a new version of the file and puts it in place, marked as not loaded.
     async fn write(
         &mut self,
         old: Option<Vec<u8>>,
@@ -259,7 +266,7 @@ impl Applier {
         Ok(previous)
     }
 
-    /// Brings HAProxy to what the file holds now, by the least that it takes.
+    /// Brings HAProxy to the content of the file, with the smallest change that suffices.
     async fn load(
         &mut self,
         distance: Distance,
@@ -289,7 +296,8 @@ impl Applier {
         Ok(applied)
     }
 
-    /// How far the running structure is from the desired one; none if nothing is known of it.
+    /// Returns the distance from the running structure to the desired one. `None` if the running one is
+    /// unknown.
     fn distance(&self, desired: &Desired, template: &Template, same_bytes: bool) -> Option<Distance> {
         let (layout, live) = self.live.as_ref()?;
         let own = |desired| own_part(template, desired, &self.tools.policy.check);
@@ -302,7 +310,7 @@ impl Applier {
             {
                 Some(Distance::Structure)
             }
-            // What is made of labels is not known, either.
+            // An operator's template may use labels anywhere, so changed labels need a reload.
             Distance::States
                 if !same_bytes && !template.has_our_sections() && !desired.same_labels(&layout.desired) =>
             {
@@ -352,7 +360,8 @@ impl Applier {
         previous: Option<Previous>,
         Next { desired, template, text, .. }: Next,
     ) -> Result<Applied, ApplyError> {
-        // Also where the bytes are the same: whoever is killed now must not take them for loaded afterwards.
+        // This also applies if the bytes are the same. If nodegate-haproxy is killed now, its next run must
+        // not take them for loaded.
         self.tools.notes.set_unloaded()?;
         let began = Instant::now();
         let reloaded = self.tools.reloader.reload().await;
@@ -364,8 +373,9 @@ impl Applier {
                 let told = self.tools.reloader.is_somebody();
                 Ok(if told { Applied::Reloaded } else { Applied::Written })
             }
-            // There is no old process to go on; the next one starts with the new file, which has been validated. Until
-            // it has answered, and reloaded, nothing is known to have taken effect: it may have read the old one.
+            // No old process is there to continue. The next one starts with the new file, which was
+            // validated. Until that process has answered and reloaded, nothing counts as in effect: it may
+            // have read the old file.
             Err(ReloadError::Ask(SocketError::Absent(..))) => {
                 self.live = None;
                 self.generation += 1;
@@ -385,7 +395,7 @@ impl Applier {
         }
     }
 
-    /// Lets the next run of the program tell what we wrote from what others did.
+    /// Records the hash of the written file, so that the next run can tell it from other programs' changes.
     fn note(&mut self) {
         if let Some(written) =
             self.file.rendered.as_ref().filter(|text| self.file.noted.as_ref() != Some(text))
@@ -415,7 +425,7 @@ impl Applier {
         self.live = Some((layout, template));
     }
 
-    /// Tries again to delete servers whose connections may have ended; true if some are left.
+    /// Retries the deletion of servers whose connections may have ended. Returns true if some are left.
     pub async fn tidy(&mut self) -> bool {
         let Some(runtime) = &self.tools.runtime else { return false };
         self.leftovers.delete(runtime).await

@@ -1,4 +1,4 @@
-//! Frontends that HAProxy refused: set aside, so that they keep nobody else from anything, and tried again.
+//! Frontends that HAProxy refused. They are set aside, so that the others still take effect, and are retried.
 
 use crate::plan::desired::{Desired, Frontend, Problem};
 use crate::plan::stand_in::keeping;
@@ -6,16 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The wait until a configuration that HAProxy could not read is tried again; that costs nobody anything.
+/// The delay before the retry of a configuration that HAProxy could not read. Such a retry affects no
+/// traffic.
 const READ_AGAIN: Duration = Duration::from_secs(10);
-/// The wait until a reload that HAProxy refused is tried again: for two seconds it pauses all of its listeners for it.
+/// The delay before the retry of a reload that HAProxy refused. HAProxy pauses all its listeners for two
+/// seconds during such a reload.
 const RELOAD_AGAIN: Duration = Duration::from_mins(5);
-/// The longest wait.
+/// The longest delay.
 const MOST: Duration = Duration::from_hours(1);
-/// More than this at once is not a fault of single frontends.
+/// The maximum number of frontends to set aside at once. If HAProxy refuses more, single frontends are not
+/// the cause.
 const MAX_AT_ONCE: usize = 100;
 
-/// What is set aside, by the name of the backend.
+/// The frontends that are set aside, by the name of their backend.
 #[derive(Debug, Default)]
 pub(crate) struct Asides(BTreeMap<String, Aside>);
 
@@ -28,7 +31,7 @@ struct Aside {
     trying: bool,
 }
 
-/// What HAProxy refused: to read a configuration, or to load it.
+/// The step at which HAProxy refused a configuration: reading it, or loading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Reading,
@@ -36,8 +39,8 @@ pub(crate) enum Refused {
 }
 
 impl Asides {
-    /// Takes out of what is desired the frontends that have to wait. Those that HAProxy runs in another version stay as
-    /// they are. Gives a problem for each.
+    /// Removes the frontends that have to wait from the desired configuration. If HAProxy runs another
+    /// version of one, that version stays. Returns a problem for each.
     pub(crate) fn leave_out(
         &mut self,
         desired: &mut Desired,
@@ -82,8 +85,8 @@ impl Asides {
         waiting.map(problem).collect()
     }
 
-    /// Sets frontends aside that HAProxy has refused, with its words. False if that is none, or so many that the fault is
-    /// not theirs.
+    /// Sets aside the frontends that HAProxy refused, with its error text. Returns false if there are none,
+    /// or so many that they are not the cause.
     pub(crate) fn set(
         &mut self,
         named: &BTreeMap<String, String>,
@@ -109,17 +112,17 @@ impl Asides {
         true
     }
 
-    /// Forgets these: that they were set aside has not helped.
+    /// Forgets these frontends, because setting them aside did not help.
     pub(crate) fn forget(&mut self, backends: &BTreeSet<String>) {
         self.0.retain(|backend, _| !backends.contains(backend));
     }
 
-    /// HAProxy has taken all that was not left out.
+    /// Forgets the frontends that were retried, because HAProxy has accepted them.
     pub(crate) fn taken(&mut self) {
         self.0.retain(|_, aside| !aside.trying);
     }
 
-    /// Returns when the next one is to be tried again.
+    /// Returns the time of the next retry.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.values().map(|aside| aside.again).min()
     }

@@ -1,4 +1,4 @@
-//! Changes that take a reload and have to wait for it.
+//! Changes that need a reload and have to wait for it.
 
 use crate::apply::pace::{Paces, ServiceKey};
 use crate::plan::desired::{Desired, Distance};
@@ -6,71 +6,73 @@ use crate::plan::stand_in::keeping;
 use std::collections::BTreeSet;
 use tokio::time::Instant;
 
-/// What waits, and until when.
+/// The changes that wait, and the time until which they wait.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// How soon each Service may have the next reload, and those that this one is for.
+    /// The reload pace of each Service. `reloading_for` holds the Services that the current reload is for.
     paces: Paces,
     reloading_for: BTreeSet<ServiceKey>,
     waits_until: Option<Instant>,
-    /// Services whose servers have their new port already, which the rules of their frontends get by the next reload.
+    /// Services whose servers already have their new port. The next reload brings it to the rules of their
+    /// frontends.
     owed: BTreeSet<ServiceKey>,
-    /// The last round brought servers, and kept a reload back for them.
+    /// True if the last round only changed servers and postponed a reload for that.
     servers_first: bool,
 }
 
-/// What may be done in this round.
+/// The kinds of change that are allowed in this round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowed {
-    /// A reload.
+    /// True if a reload is allowed.
     pub(crate) reload: bool,
-    /// Servers that come or move without one.
+    /// True if servers may be added or moved without a reload.
     pub(crate) servers: bool,
 }
 
 impl Backlog {
-    /// Returns until when something waits.
+    /// Returns the time until which a change waits. `None` if none waits.
     pub(crate) fn waits_until(&self) -> Option<Instant> {
         self.waits_until
     }
 
-    /// Returns true if this round is for servers alone, and a reload comes after it.
+    /// Returns true if this round only changes servers and a reload follows it.
     pub(crate) fn is_for_servers(&self) -> bool {
         self.servers_first
     }
 
-    /// Returns true if nothing is left to be loaded of what HAProxy was told at run time.
+    /// Returns true if no change that HAProxy got at run time still needs a reload.
     pub(crate) fn owes_nothing(&self) -> bool {
         self.owed.is_empty()
     }
 
-    /// Returns true if a reload for what HAProxy was told at run time may be now.
+    /// Returns true if a change that HAProxy got at run time may have its reload now.
     pub(crate) fn may_pay(&self, now: Instant) -> bool {
         self.owed.iter().any(|service| self.paces.waits(service, now).is_none())
     }
 
-    /// Notes Services of which HAProxy was told a part at run time.
+    /// Records Services whose changes HAProxy got only in part at run time.
     pub(crate) fn owe(&mut self, services: BTreeSet<ServiceKey>, now: Instant) {
         self.owed.extend(services);
         let owed = self.owed.iter().map(|service| self.paces.waits(service, now).unwrap_or(now));
         self.waits_until = self.waits_until.into_iter().chain(owed).min();
     }
 
-    /// HAProxy runs all that is desired.
+    /// Records that HAProxy runs the whole desired configuration.
     pub(crate) fn clear(&mut self) {
         self.waits_until = None;
     }
 
-    /// HAProxy was reloaded.
+    /// Records that HAProxy was reloaded.
     pub(crate) fn reloaded(&mut self, now: Instant) {
         self.paces.reloaded(self.reloading_for.iter().chain(&self.owed), now);
         self.owed.clear();
         self.waits_until = None;
     }
 
-    /// Keeps back the changes that take a reload and may not have one now: none may if not `allowed`, and of the others not
-    /// those of Services that have changed often lately. Everything else goes on. Servers that come or move without a reload
-    /// go first, for a large configuration takes seconds to load; that keeps a reload back for one round.
+    /// Holds back the changes that need a reload and may not have one now. These are all of them if no reload
+    /// is allowed, else those of Services that have changed often lately. All other changes continue. Servers
+    /// that are added or moved without a reload go first, because HAProxy needs seconds to load a large
+    /// configuration. That postpones a reload by one round.
     pub(crate) fn hold_back(&mut self, desired: &mut Desired, live: Option<&Desired>, allowed: Allowed) {
         self.waits_until = None;
         self.reloading_for.clear();
@@ -98,7 +100,7 @@ impl Backlog {
                 self.reloading_for.insert(service.clone());
             }
         }
-        // One reload is for all of them.
+        // One reload serves all of them.
         if kept.is_empty() || !self.reloading_for.is_empty() {
             self.reloading_for = changed.into_keys().collect();
         } else {
@@ -111,7 +113,8 @@ impl Backlog {
     }
 }
 
-/// Returns what runs with the servers that are to come or to move; none if there is nothing of that, or nothing else.
+/// Returns the running configuration with the servers that are to be added or moved. Returns `None` if there
+/// are no such servers, or if nothing else has changed.
 fn with_servers_alone(desired: &Desired, live: &Desired) -> Option<Desired> {
     let changed = desired.changed(live);
     if changed.is_empty() {
@@ -171,12 +174,12 @@ mod tests {
         let mut backlog = Backlog::default();
         assert_eq!(held_back(&mut backlog, &live, all), (3, 1, true));
         assert!(backlog.waits_until().is_some_and(|until| until <= Instant::now()));
-        // Also if the servers could not be brought: one round, whatever comes of it.
+        // The reload is postponed by one round only, even if the servers could not be added.
         assert_eq!(held_back(&mut backlog, &live, all), (3, 2, false));
-        // Nothing to put first.
+        // No server is to be added or moved.
         assert_eq!(held_back(&mut backlog, &desired(3, 1), all), (3, 2, false));
         assert_eq!(held_back(&mut backlog, &live, Allowed { servers: false, ..all }), (3, 2, false));
-        // A node that goes hurries nobody.
+        // The removal of a node does not postpone a reload.
         assert_eq!(held_back(&mut backlog, &desired(4, 1), all), (3, 2, false));
     }
 }

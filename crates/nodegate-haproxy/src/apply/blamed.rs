@@ -1,11 +1,11 @@
-//! Whose frontend a refusal of HAProxy's is about.
+//! The frontends that caused HAProxy to refuse a configuration.
 
 use crate::haproxy::blame::{Words, blamed};
 use crate::plan::desired::{Desired, Frontend};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Whom HAProxy's words name, by the backend.
+/// Returns the frontends that HAProxy's error text names, by their backend.
 pub(crate) fn blamed_of(
     words: &Words,
     text: &str,
@@ -24,8 +24,9 @@ pub(crate) fn blamed_of(
     blamed(words.all(), text, &files, &owners)
 }
 
-/// Returns the frontends that a refused reload is about. HAProxy 2.6 does not say on its socket what it refuses; then
-/// it is the only Service that listens anew. What HAProxy says of another file, or of the head, is no Service's fault.
+/// Returns the frontends that caused HAProxy to refuse a reload. HAProxy 2.6 does not report the cause on its
+/// socket; then it is the Service with new listeners, if there is only one. Errors in another file, or in the
+/// head, are not the fault of a Service.
 pub(crate) fn blamed_by_reload(
     words: &Words,
     text: &str,
@@ -36,8 +37,8 @@ pub(crate) fn blamed_by_reload(
     if named.is_empty() && !words.accuse() { only_new(live, desired) } else { named }
 }
 
-/// The frontends that listen where none did before, if they are of one Service alone. Nothing else of what is not
-/// checked beforehand can keep HAProxy from a reload.
+/// Returns the frontends with new listeners, if all belong to one Service. Of everything that is not
+/// validated beforehand, only a listener can make a reload fail.
 fn only_new(live: Option<&Desired>, desired: &Desired) -> BTreeMap<String, String> {
     let Some(live) = live else { return BTreeMap::new() };
     let listens =

@@ -1,4 +1,4 @@
-//! The configuration file: replaced whole or not at all.
+//! The configuration file. It is replaced as a whole or not at all.
 
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A configuration longer than this is not read back.
+/// The maximum number of bytes that are read back.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Why a file could not be written.
+/// An error in reading or writing a file.
 #[derive(Debug, thiserror::Error)]
 #[error("can't {what} {path}: {error}")]
 pub struct FileError {
@@ -26,20 +26,20 @@ pub(super) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) 
     move |error| FileError { what, path, error }
 }
 
-/// A file that is only ever replaced.
+/// A file that is only replaced as a whole.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
     path: PathBuf,
 }
 
-/// A new version beside the old one, on the disk and not in effect; removed when dropped.
+/// A new version beside the old one, on disk and not in effect. Removed when dropped.
 #[derive(Debug)]
 pub struct Candidate {
     path: PathBuf,
     target: PathBuf,
 }
 
-/// The version that was in effect before; removed when dropped.
+/// The version that was in effect before. Removed when dropped.
 #[derive(Debug)]
 pub struct Previous {
     path: Option<PathBuf>,
@@ -47,17 +47,18 @@ pub struct Previous {
 }
 
 impl ConfigFile {
-    /// Names the file; it need not exist. A symbolic link is followed once, now: it is its target that is replaced.
+    /// Creates a handle for a path; the file need not exist. Follows a symbolic link once, now, so that its
+    /// target is replaced.
     pub fn new(path: PathBuf) -> Self {
         Self { path: std::fs::canonicalize(&path).unwrap_or(path) }
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it holds; none if there is no such file.
+    /// Reads the file. Returns `None` if it does not exist.
     pub fn read(&self) -> Result<Option<Vec<u8>>, FileError> {
         match File::open(&self.path) {
             Ok(file) => {
@@ -70,7 +71,7 @@ impl ConfigFile {
         }
     }
 
-    /// Writes a new version beside the old one, down to the disk.
+    /// Writes a new version beside the old one and syncs it to disk.
     pub async fn prepare(&self, bytes: Vec<u8>) -> Result<Candidate, FileError> {
         let file = self.clone();
         off_the_loop(move || file.prepare_now(&bytes)).await
@@ -79,9 +80,10 @@ impl ConfigFile {
     fn prepare_now(&self, bytes: &[u8]) -> Result<Candidate, FileError> {
         let path = own(&self.path, "new");
         let candidate = Candidate { path, target: self.path.clone() };
-        // A leftover of a run that was killed; a symbolic link in its place must not be followed.
+        // A killed run may have left this file. A symbolic link in its place must not be followed.
         let _ = std::fs::remove_file(&candidate.path);
-        // The old file's permissions, or none for others: the head may hold passwords. An empty one says nothing.
+        // The new version gets the old one's permissions. Without an old one, other users get none, because
+        // the head may hold passwords. The permissions of an empty file do not count.
         let old = std::fs::metadata(&self.path).ok().filter(|old| old.len() > 0);
         let mode = old.map_or(0o640, |old| old.permissions().mode() & 0o777);
         let write = |path: &Path| {
@@ -94,7 +96,7 @@ impl ConfigFile {
         Ok(candidate)
     }
 
-    /// Removes versions that were never put in place, and old ones that were kept for a while.
+    /// Removes versions that were never put in place, and old versions that were kept for a while.
     pub fn clear_leftovers(&self) {
         let starts = [beside(&self.path, "new"), beside(&self.path, "previous")];
         let starts = starts.map(|path| path.file_name().map(OsStr::to_owned).unwrap_or_default());
@@ -107,13 +109,13 @@ impl ConfigFile {
         }
     }
 
-    /// Replaces the file without asking anybody.
+    /// Replaces the file without validating the new version.
     pub async fn replace(&self, bytes: Vec<u8>) -> Result<(), FileError> {
         self.prepare(bytes).await?.commit().await.map(drop)
     }
 }
 
-/// A disk that is slow to sync must not keep the loops from anything else.
+/// Runs work on a blocking thread, so that a disk that is slow to sync does not delay the loops.
 async fn off_the_loop<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {
@@ -122,12 +124,12 @@ async fn off_the_loop<T: Send + 'static>(
 }
 
 impl Candidate {
-    /// Where it is.
+    /// Returns the path of the new version.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Puts it in the old one's place, which is kept for [`Previous::restore`].
+    /// Puts the new version in place of the old one. Keeps the old one for [`Previous::restore`].
     pub async fn commit(self) -> Result<Previous, FileError> {
         off_the_loop(move || self.commit_now()).await
     }
@@ -154,7 +156,7 @@ impl Drop for Candidate {
 }
 
 impl Previous {
-    /// Puts the old version back; a file that was not there before is left.
+    /// Restores the old version. If there was none, leaves the new one in place.
     pub async fn restore(self) -> Result<(), FileError> {
         off_the_loop(move || self.restore_now()).await
     }
@@ -176,7 +178,7 @@ impl Drop for Previous {
     }
 }
 
-/// A name that no other process writes to.
+/// Returns a file name that no other process writes to.
 fn own(path: &Path, suffix: &str) -> PathBuf {
     beside(path, &format!("{suffix}-{}", std::process::id()))
 }
@@ -190,7 +192,7 @@ fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A rename is on the disk when its directory is.
+/// Syncs the directory of a file, because a rename is on disk only after that.
 fn sync_directory(path: &Path) -> Result<(), FileError> {
     let directory = directory(path);
     let sync = || {

@@ -1,7 +1,7 @@
-//! What the operator's head says of all servers by `default-server`. HAProxy gives it to those of the file, and to none that
-//! is added at run time.
+//! The settings that the operator's head gives to all servers by `default-server`. HAProxy applies them to
+//! the servers in the file, but not to servers that are added at run time.
 
-/// What begins a section; `default-server` is a word of some others', too.
+/// The keywords that begin a section other than `defaults`. Some of these have a `default-server`, too.
 const SECTIONS: [&str; 19] = [
     "acme",
     "backend",
@@ -24,8 +24,9 @@ const SECTIONS: [&str; 19] = [
     "userlist",
 ];
 
-/// What a server of a backend inherits that begins where `config` ends: the last `defaults` section counts. None if that
-/// takes more than reading words, or can't be had at run time.
+/// Returns the settings that servers inherit in a backend that begins where `config` ends. The last
+/// `defaults` section counts. Returns `None` if that takes more than splitting words, or if a server can't
+/// get the settings at run time.
 pub(crate) fn default_server(config: &str) -> Option<String> {
     let (mut within, mut readable) = (false, true);
     let mut inherited: Vec<&str> = Vec::new();
@@ -39,7 +40,7 @@ pub(crate) fn default_server(config: &str) -> Option<String> {
             }
             Some(section) if SECTIONS.contains(&section) => within = false,
             Some("default-server") if within => inherited.extend(words),
-            // A condition of the preprocessor's.
+            // A condition of the preprocessor.
             Some(word) if word.starts_with('.') => readable = false,
             _ => {}
         }

@@ -9,31 +9,32 @@ use crate::plan::policy::HealthCheck;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-/// More commands than this take longer than a reload.
+/// The maximum number of commands. A reload is faster than more commands.
 const MAX_COMMANDS: usize = 4000;
 
-/// Why servers could not be changed at run time; a reload is the answer to all of these.
+/// An error in changing servers at run time. The answer to each is a reload.
 #[derive(Debug, thiserror::Error)]
 pub enum DynamicError {
-    /// HAProxy can't be asked.
+    /// HAProxy can't be reached.
     #[error(transparent)]
     Ask(#[from] SocketError),
-    /// It is too old.
+    /// HAProxy is too old.
     #[error("HAProxy's version has no dynamic servers with checks")]
     Version,
-    /// The head says of all servers what can't be said of these.
+    /// The head gives all servers settings that a server can't get at run time.
     #[error("the default-server of the head can't be given to a server at run time")]
     DefaultServer,
-    /// It is too much.
+    /// Too many servers change at once.
     #[error("too many servers change at once")]
     TooMany,
-    /// HAProxy says no.
+    /// HAProxy refused a command.
     #[error("HAProxy refused a server: {0}")]
     Refused(String),
 }
 
-/// Gives servers that stay their new addresses and ports, adds servers for new nodes and takes those of old ones out. Gives the servers that could not be deleted yet because
-/// they still have connections; they get no new ones.
+/// Gives remaining servers their new addresses and ports, adds servers for new nodes and removes those of old
+/// ones. Returns the servers that could not be deleted yet because they still have connections; they get no
+/// new ones.
 pub async fn change(
     runtime: &Runtime,
     check: &HealthCheck,
@@ -54,7 +55,7 @@ pub async fn change(
     take_out(runtime, layout, removed).await
 }
 
-/// Gives servers that stay the addresses and ports that they are to have. Their connections stay where they are.
+/// Gives remaining servers their new addresses and ports. Open connections stay at the old address.
 async fn relocate(runtime: &Runtime, layout: &Layout, desired: &Desired) -> Result<(), DynamicError> {
     let commands = relocations(layout, desired);
     if commands.len() > MAX_COMMANDS {
@@ -67,7 +68,7 @@ async fn relocate(runtime: &Runtime, layout: &Layout, desired: &Desired) -> Resu
     }
 }
 
-/// What it takes, the nodes' own servers first, which are the ones that are checked.
+/// Returns the commands for that. The nodes' own servers come first, because they are the ones with checks.
 fn relocations(layout: &Layout, desired: &Desired) -> Vec<String> {
     let (live, passing) = (&layout.desired, desired.names.passing());
     let mut commands = Vec::new();
@@ -103,7 +104,7 @@ fn relocations(layout: &Layout, desired: &Desired) -> Vec<String> {
     commands
 }
 
-/// A server that is added: its name, what it is, its state, and whether it has to be found up first.
+/// A server to add: its path, its parameters, its state, its check, and the state that it starts in.
 struct Added {
     path: String,
     line: String,
@@ -113,7 +114,7 @@ struct Added {
 }
 
 impl Added {
-    /// What it takes from there on: such servers begin under maintenance, and unchecked.
+    /// Returns the commands that start the server. HAProxy adds it in maintenance and without checks.
     fn starts(&self) -> Vec<String> {
         let Self { path, state, .. } = self;
         let mut starts = Vec::new();
@@ -129,7 +130,7 @@ impl Added {
     }
 }
 
-/// `inherited` is what the head says of all servers.
+/// Adds the servers of new nodes. `inherited` holds the `default-server` settings of the head.
 async fn add(
     runtime: &Runtime,
     check: &HealthCheck,
@@ -140,7 +141,7 @@ async fn add(
     let servers = added.iter().flat_map(|name| servers(check, desired, name)).collect::<Vec<_>>();
     let (mut adds, mut starts) = (Vec::new(), Vec::new());
     for server in servers {
-        // What a server says itself comes last, and so counts.
+        // The server's own parameters come last, so they override the inherited ones.
         let (address, parameters) = server.line.split_once(' ').unwrap_or((&server.line, ""));
         adds.push(format!("add server {} {address} {inherited} {parameters}", server.path));
         starts.extend(server.starts());
@@ -156,7 +157,7 @@ async fn add(
     }
 }
 
-/// A node's servers.
+/// Returns a node's servers in all backends.
 fn servers<'a>(check: &'a HealthCheck, desired: &'a Desired, node: &'a str) -> impl Iterator<Item = Added> {
     let state = desired.node(node).map_or(PlannedState::Ready, |node| node.state);
     let own = desired.frontends.iter().filter_map(move |frontend| {
@@ -173,9 +174,10 @@ fn servers<'a>(check: &'a HealthCheck, desired: &'a Desired, node: &'a str) -> i
     own.chain(last_resort)
 }
 
-/// A server's parameters, as the generated section has them but for the tracking. No agent: a dynamic server with one
-/// is down until the agent has spoken. What drains a Node drains this server by our own word, which goes by the agent's
-/// rules; a drain that only the agent knows of, by a check of its own, has to wait for the next reload.
+/// Returns a server's parameters as the generated section has them, but without tracking and without an
+/// agent-check. A dynamic server with an agent-check would be down until the agent has answered. If a signal
+/// drains a Node, a command drains this server, by the same rules as the agent's. A drain that only the
+/// agent's own checks know of has to wait for the next reload.
 fn server_line(check: &HealthCheck, frontend: &Frontend, node: &str) -> Option<String> {
     let server = frontend.server(node)?;
     let address = SocketAddr::new(server.address, frontend.node_port);
@@ -188,7 +190,7 @@ fn server_line(check: &HealthCheck, frontend: &Frontend, node: &str) -> Option<S
     ))
 }
 
-/// A server of a last resort, which is asked as its section has it.
+/// Returns the parameters of a last-resort server, with the check of its section.
 fn last_resort_line(check: &HealthCheck, backend: &LastResortBackend, node: &str) -> Option<String> {
     let server = backend.server(node)?;
     let address = match (server.address, backend.node_port) {
@@ -221,7 +223,7 @@ async fn take_out(
     let mut stops = Vec::new();
     let nodes = layout.desired.names.nodes();
     for name in removed {
-        // One word to the node's server reaches all that track it.
+        // One command to the node's server reaches all servers that track it.
         if !layout.dynamic.contains(name) {
             stops.push(format!("set server {nodes}/{name} state maint"));
             if layout.desired.passing().is_some() {
@@ -240,7 +242,7 @@ async fn take_out(
     delete(runtime, servers).await.map_err(Into::into)
 }
 
-/// Deletes what can be deleted; gives the rest.
+/// Deletes the servers that HAProxy can delete now. Returns the rest.
 pub async fn delete(runtime: &Runtime, servers: Vec<String>) -> Result<Vec<String>, SocketError> {
     let mut left = Vec::new();
     for server in servers {

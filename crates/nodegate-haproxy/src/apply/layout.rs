@@ -1,4 +1,5 @@
-//! What HAProxy runs, as far as we know: shared by who changes the structure and who moves the servers.
+//! The structure that HAProxy runs, as far as it is known. The structure loop and the server-state loop share
+//! it.
 
 use crate::plan::desired::{Desired, Frontend};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,45 +8,46 @@ use std::sync::Arc;
 /// The structure in effect.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// What was rendered into it.
+    /// The desired configuration that was rendered.
     pub desired: Arc<Desired>,
-    /// Nodes that were added at run time. HAProxy 2.6 lets no server track one that was, so theirs stand alone.
+    /// Nodes that were added at run time. HAProxy 2.6 lets no server track a dynamic one, so their servers
+    /// track none.
     pub dynamic: BTreeSet<String>,
-    /// The nodes' weights in the file that the process has loaded.
+    /// The node weights in the file that the process has loaded.
     pub loaded: Arc<BTreeMap<String, u16>>,
-    /// Whether the generated sections are ours, with the backend that all others track.
+    /// True if the generated sections are the built-in ones, with the backend that all others track.
     pub ours: bool,
-    /// Counts the processes; everything that was told to an earlier one is void.
+    /// The number of the HAProxy process. Commands to an earlier process no longer count.
     pub generation: u64,
 }
 
 /// A server that has a state of its own.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateTarget {
-    /// The backend.
+    /// The name of the backend.
     pub backend: String,
-    /// The server, by its node's name.
+    /// The name of the server, which is its node's name.
     pub server: String,
-    /// Whether it has an agent-check, where there is an agent to ask.
+    /// True if the server has an agent-check, provided that agent-checks are on.
     pub agent_check: bool,
-    /// Whether its own check alone knows if there is an endpoint.
+    /// True if only the server's own check knows about endpoints on its node.
     pub local: bool,
 }
 
 impl StateTarget {
-    /// As commands take it.
+    /// Returns the server in the form that commands take.
     pub fn path(&self) -> String {
         format!("{}/{}", self.backend, self.server)
     }
 }
 
 impl Layout {
-    /// What an earlier run of ours would have left behind: the same backends.
+    /// Returns the structure that an earlier run would have left behind: the same backends.
     pub fn guess(desired: Arc<Desired>, ours: bool) -> Self {
         Self { desired, ours, ..Self::default() }
     }
 
-    /// The servers that follow a node's state, without those that track them.
+    /// Returns the servers that hold a node's state, without those that track them.
     pub fn targets(&self, node: &str) -> Vec<StateTarget> {
         if self.desired.node(node).is_none() {
             return Vec::new();
@@ -66,7 +68,7 @@ impl Layout {
         all.chain(there.filter(|frontend| frontend.local.is_some()).map(of)).collect()
     }
 
-    /// All Services' backends that have a server for a node.
+    /// Returns the Services' backends that have a server for a node.
     pub fn backends_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a str> {
         self.desired
             .frontends
@@ -75,7 +77,7 @@ impl Layout {
             .map(|frontend| frontend.backend.as_str())
     }
 
-    /// All backends of last resort that have a server for a node; a template of the operator's may have none.
+    /// Returns the last-resort backends that have a server for a node. An operator's template may have none.
     pub fn last_resorts_of<'a>(&'a self, node: &'a str) -> impl Iterator<Item = &'a str> {
         let there = self
             .desired

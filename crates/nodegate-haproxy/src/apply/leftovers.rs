@@ -1,4 +1,4 @@
-//! What HAProxy still has of nodes that are gone.
+//! Servers that HAProxy still has for removed nodes.
 
 use crate::apply::dynamic;
 use crate::haproxy::socket::Runtime;
@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 /// Servers that could not be deleted yet, and nodes whose own server stays until the next reload.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
-    /// `backend/server`; they still have connections.
+    /// Servers that still have connections, as `backend/server`.
     pub(crate) servers: Vec<String>,
-    /// Names of nodes.
+    /// The names of the nodes.
     pub(crate) nodes: BTreeSet<String>,
 }
 
 impl Leftovers {
-    /// Returns true if HAProxy still has servers of a node that was taken out.
+    /// Returns true if HAProxy still has servers of a removed node.
     pub(crate) fn has(&self, node: &str) -> bool {
         let of_node = |server: &String| server.split_once('/').is_some_and(|(_, name)| name == node);
         self.nodes.contains(node) || self.servers.iter().any(of_node)

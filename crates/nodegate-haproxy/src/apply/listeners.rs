@@ -1,4 +1,5 @@
-//! Who listens on this host's TCP ports, by the kernel's own table: for ports that we may not try ourselves.
+//! Listening TCP sockets of this host, from the kernel's table. They tell about ports that nodegate-haproxy
+//! may not bind.
 
 use procfs::net::{TcpNetEntries, TcpState};
 use procfs::prelude::FromBufReadSI;
@@ -6,10 +7,11 @@ use std::fs::File;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
-/// Listening sockets come first in the table, and connections of a busy host fill megabytes behind them.
+/// The maximum size of a table. Listening sockets come first; the connections of a busy host fill megabytes
+/// after them.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Returns all listening sockets of our network namespace; of a table that can't be read, none.
+/// Returns all listening sockets of this network namespace. A table that can't be read counts as empty.
 pub(crate) fn now() -> Vec<SocketAddr> {
     let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"].map(|table| {
         let mut bytes = Vec::new();
@@ -19,15 +21,15 @@ pub(crate) fn now() -> Vec<SocketAddr> {
     tables.concat()
 }
 
-/// Whether a socket that listens keeps another from being bound. One for all IPv6 addresses counts as one for all of
-/// both families: the table does not tell, and most are.
+/// Returns true if a listening socket keeps another one from being bound. A socket on all `IPv6` addresses
+/// counts as one on all addresses of both families, because the table does not tell and most are.
 pub(crate) fn is_in_the_way(listening: SocketAddr, wanted: SocketAddr) -> bool {
     let (there, here) = (listening.ip().to_canonical(), wanted.ip().to_canonical());
     let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
     listening.port() == wanted.port() && (there == here || covers(there, here) || covers(here, there))
 }
 
-/// Reads the lines of `/proc/net/tcp` or `/proc/net/tcp6` that are whole; the last one may have been cut.
+/// Parses the complete lines of `/proc/net/tcp` or `/proc/net/tcp6`. The last line may be cut off.
 fn listening(table: &[u8]) -> Vec<SocketAddr> {
     let end = table.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let whole = table.get(..end).unwrap_or_default();

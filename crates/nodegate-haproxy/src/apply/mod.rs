@@ -1,4 +1,4 @@
-//! Brings HAProxy to what is desired.
+//! Applies the desired configuration to HAProxy.
 
 pub mod applier;
 pub(crate) mod aside;

@@ -1,8 +1,8 @@
-//! Moves servers between ready, drain and maintenance, at once and without a reload.
+//! Changes servers between ready, drain and maintenance, at once and without a reload.
 //!
-//! What was said last to each server is remembered for as long as the process lives that heard it. A new process is
-//! asked what it holds. Only what takes a server out is said again when HAProxy holds something else: a server that an
-//! operator or an agent took out stays out.
+//! The updater remembers the last state that it set on each server, for as long as that HAProxy process
+//! lives. It asks a new process for the states of its servers. If HAProxy holds another state, the updater
+//! only repeats states that take a server out: a server that an operator or an agent took out stays out.
 
 use crate::apply::config_file::{ConfigFile, FileError};
 use crate::apply::layout::{Layout, StateTarget};
@@ -12,36 +12,37 @@ use crate::plan::desired::{Desired, PlannedState};
 use crate::plan::policy::HealthCheck;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What keeps servers from being moved.
+/// An error in setting server states.
 #[derive(Debug, thiserror::Error)]
 pub enum MoveError {
-    /// HAProxy can't be asked.
+    /// HAProxy can't be reached.
     #[error(transparent)]
     Ask(#[from] SocketError),
-    /// It does not do as it is told.
+    /// HAProxy did not accept a command.
     #[error("HAProxy says: {0}")]
     Refused(String),
 }
 
-/// What a round found out.
+/// The result of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Round {
-    /// The states that servers were moved to.
+    /// The states that were set on servers.
     pub moved: Vec<PlannedState>,
-    /// Servers that HAProxy should have and does not: it runs another configuration than we believe. None if it was not
-    /// asked.
+    /// The number of servers and backends that HAProxy lacks. If there are any, it runs another configuration
+    /// than expected. `None` if it was not asked.
     pub missing: Option<usize>,
 }
 
-/// Tells HAProxy the states of servers.
+/// Sets server states in HAProxy.
 pub struct Mover {
     runtime: Option<Runtime>,
     state_file: Option<ConfigFile>,
     check: HealthCheck,
-    /// Whom all that we remember was said to.
+    /// The generation and the process ID of the process that got the remembered states.
     heard_by: Option<(u64, u32)>,
     said: BTreeMap<StateTarget, PlannedState>,
-    /// The process that was asked last, and the weights that it was told; none if it may have heard one or another.
+    /// The process that was asked last. `weights` holds the weights that it was told, or `None` for a weight
+    /// that it may or may not have taken.
     asked: Option<u32>,
     weights: BTreeMap<String, Option<u16>>,
     live: Servers,
@@ -49,7 +50,8 @@ pub struct Mover {
 }
 
 impl Mover {
-    /// Knows nothing of HAProxy yet. Without a runtime socket only the state file is kept.
+    /// Creates an updater that knows nothing of HAProxy yet. Without a runtime socket it only keeps the state
+    /// file.
     pub fn new(runtime: Option<Runtime>, state_file: Option<ConfigFile>, check: HealthCheck) -> Self {
         Self {
             runtime,
@@ -64,14 +66,14 @@ impl Mover {
         }
     }
 
-    /// Brings every server to its desired state.
+    /// Sets the desired state and weight of every server.
     pub async fn round(&mut self, desired: &Desired, layout: &Layout) -> Result<Round, MoveError> {
         let Some(runtime) = self.runtime.clone() else { return Ok(Round::default()) };
         let mut round = Round::default();
         if self.heard_by.is_none_or(|(generation, _)| generation != layout.generation) {
             round.missing = Some(self.learn(&runtime, layout).await?);
         }
-        // Nodes come and go for as long as no reload makes us begin anew.
+        // Nodes come and go between reloads, and entries of removed nodes would accumulate.
         self.said.retain(|target, _| layout.desired.node(&target.server).is_some());
         self.weights.retain(|node, _| layout.desired.node(node).is_some());
         let mut commands = Vec::new();
@@ -84,7 +86,7 @@ impl Mover {
                     moved.push((target, node.state));
                 }
             }
-            // What was added at run time was not loaded from anywhere.
+            // A server that was added at run time has no weight from the file.
             let from_file = !layout.dynamic.contains(&node.name);
             let loaded = || layout.loaded.get(&node.name).copied().filter(|_| from_file);
             if self.weights.get(&node.name).copied().unwrap_or_else(loaded) != Some(node.weight) {
@@ -94,7 +96,8 @@ impl Mover {
                 self.weights.insert(node.name.clone(), Some(node.weight));
             }
         }
-        // Of a template of the operator's we don't know which servers it makes, nor those of a process that lacks some.
+        // The servers of an operator's template are unknown, and a process may lack some servers. Then a
+        // command for a server that does not exist is no error.
         let all_there = layout.ours && round.missing.is_none_or(|missing| missing == 0);
         self.tell(&runtime, &commands, all_there).await?;
         debug_assert!(
@@ -121,7 +124,7 @@ impl Mover {
         };
         match fault {
             Some(fault) => {
-                // Some of it may have been heard; the next round asks.
+                // HAProxy may have taken some of the commands; the next round asks it.
                 self.forget();
                 Err(fault)
             }
@@ -129,7 +132,8 @@ impl Mover {
         }
     }
 
-    /// An agent would undo what we say, so it is asked only while we say "ready".
+    /// Returns the commands that set a state. HAProxy asks the agent only while that state is "ready",
+    /// because the agent would override another one.
     fn words(&self, target: &StateTarget, before: Option<PlannedState>, state: PlannedState) -> Vec<String> {
         let path = target.path();
         let returns = (before, state) == (Some(PlannedState::Maint), PlannedState::Ready);
@@ -147,14 +151,14 @@ impl Mover {
         words
     }
 
-    /// Everything said is void, but that it was said.
+    /// Forgets the states and weights that HAProxy was told, but not that it was told weights.
     pub fn forget(&mut self) {
         self.heard_by = None;
         self.said.clear();
         self.weights.values_mut().for_each(|weight| *weight = None);
     }
 
-    /// Asks a process that we have not talked to yet what it holds; gives how many servers it lacks.
+    /// Asks a new process for its states. Returns how many servers and backends it lacks.
     async fn learn(&mut self, runtime: &Runtime, layout: &Layout) -> Result<usize, MoveError> {
         self.forget();
         let pid = runtime.worker_pid().await?.unwrap_or_default();
@@ -180,15 +184,16 @@ impl Mover {
         Ok(missing)
     }
 
-    /// Whether an agent is asked of this server. What a template of the operator's gives its servers is not known, but
-    /// HAProxy says it.
+    /// Returns true if HAProxy asks an agent for this server. The plan does not know which servers of an
+    /// operator's template have one, but HAProxy reports it.
     fn has_agent_check(&self, target: &StateTarget) -> bool {
         let line = self.live.get(&(target.backend.clone(), target.server.clone()));
         target.agent_check && self.check.agent_port.is_some() && line.is_none_or(|line| line.has_agent_check)
     }
 
-    /// What we must have said to a server that is in this state; none if it has to be said again. An agent is asked only
-    /// while our word is "ready", so what is drained while its agent is asked was drained by the agent.
+    /// Returns the state that was set on a server, by the state that HAProxy reports, or `None` if it has to
+    /// be set again. HAProxy asks an agent only while the set state is "ready". So a server that is drained
+    /// while its agent is asked was drained by the agent.
     fn word_behind(&self, target: &StateTarget, line: &ServerLine) -> Option<PlannedState> {
         match (self.has_agent_check(target), line.agent_check, line.state) {
             (true, true, PlannedState::Ready | PlannedState::Drain) => Some(PlannedState::Ready),
@@ -197,7 +202,7 @@ impl Mover {
         }
     }
 
-    /// Backends that the process should have and does not.
+    /// Returns the number of backends that the process should have and does not.
     async fn missing_backends(&self, runtime: &Runtime, layout: &Layout) -> Result<usize, MoveError> {
         if !layout.ours {
             return Ok(0);
@@ -212,7 +217,7 @@ impl Mover {
             .count())
     }
 
-    /// Reads the states of the servers that have one of their own.
+    /// Reads the states of the servers that have their own.
     async fn read(&mut self, runtime: &Runtime, layout: &Layout) -> Result<(), MoveError> {
         let commands = if layout.ours {
             layout.desired.stateful().map(|backend| format!("show servers state {backend}")).collect()
@@ -223,8 +228,9 @@ impl Mover {
         Ok(())
     }
 
-    /// Looks whether the process is still the same and holds what we took out; forgets what no longer holds, so that the
-    /// next round says it again. True if there is something to say.
+    /// Checks that the process is still the same and that the servers that were taken out are still out.
+    /// Forgets the states that no longer hold, so that the next round sets them again. Returns true if there
+    /// is something to set.
     pub async fn audit(&mut self, layout: &Layout) -> Result<bool, MoveError> {
         let (Some(runtime), Some((_, known))) = (self.runtime.clone(), self.heard_by) else {
             return Ok(true);
@@ -249,7 +255,8 @@ impl Mover {
         Ok(lost > 0)
     }
 
-    /// Writes the states for the next process. With `fresh`, HAProxy is asked first what its checks found.
+    /// Writes the states for the next process. With `fresh`, first asks HAProxy for the results of its
+    /// checks.
     pub async fn save(&mut self, desired: &Desired, layout: &Layout, fresh: bool) -> Result<(), FileError> {
         let Some(file) = self.state_file.clone() else { return Ok(()) };
         if let (true, Some(runtime)) = (fresh, self.runtime.clone())

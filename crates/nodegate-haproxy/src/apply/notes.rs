@@ -1,4 +1,4 @@
-//! What is remembered of a configuration from one run to the next, in a directory of its own.
+//! Files about a configuration that are kept from one run to the next, in a directory of their own.
 
 use crate::apply::config_file::{FileError, failed};
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -14,7 +14,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Names the files; neither they nor the directory need exist.
+    /// Creates the names of the files. Neither the files nor the directory need exist.
     pub fn new(directory: PathBuf, prefix: &str) -> Self {
         Self { directory, prefix: prefix.to_owned() }
     }
@@ -24,23 +24,23 @@ impl Notes {
         self.directory.join(format!("{}.{ending}", self.prefix))
     }
 
-    /// Returns the path of the copy of what was replaced first.
+    /// Returns the path of the copy of the configuration that was replaced first.
     pub fn original(&self) -> PathBuf {
         self.path("original")
     }
 
-    /// Makes the directory, if there is none.
+    /// Creates the directory if it does not exist.
     pub fn make_directory(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o750).create(&self.directory)
     }
 
-    /// Returns true if a process may run that has not loaded what the configuration holds: the program that wrote it was
-    /// killed, or its reload failed.
+    /// Returns true if HAProxy may run without having loaded the current configuration. The program that
+    /// wrote it was killed, or its reload failed.
     pub fn is_unloaded(&self) -> bool {
         std::fs::symlink_metadata(self.mark()).is_ok()
     }
 
-    /// Remembers that the configuration is about to hold what no process has loaded.
+    /// Records that the configuration is about to have content that no process has loaded.
     pub fn set_unloaded(&self) -> Result<(), FileError> {
         let mark = self.mark();
         match create(&mark) {
@@ -49,7 +49,8 @@ impl Notes {
         }
     }
 
-    /// Remembers that it has been loaded. A mark that can't be removed costs a reload too many.
+    /// Records that the configuration was loaded. If the mark can't be removed, one superfluous reload
+    /// follows.
     pub fn set_loaded(&self) {
         let _ = std::fs::remove_file(self.mark());
     }
@@ -58,27 +59,28 @@ impl Notes {
         self.path("unloaded")
     }
 
-    /// Opens the file that the program locks which writes; it stays, so that all lock the same.
+    /// Opens the lock file of the writing program. The file stays, so that all programs lock the same one.
     pub fn open_lock(&self) -> Result<File, FileError> {
         open_to_lock(&self.path("lock"))
     }
 
-    /// Opens the file that a program locks while HAProxy reloads, the same one for all prefixes.
+    /// Opens the file that a program locks while HAProxy reloads. It is the same one for all prefixes.
     pub fn open_reload_lock(&self) -> Result<File, FileError> {
         open_to_lock(&self.directory.join("reload.lock"))
     }
 
-    /// Returns true if this is the digest of what the program wrote last.
+    /// Returns true if this is the digest of the content that nodegate-haproxy wrote last.
     pub fn has_written(&self, digest: &str) -> bool {
         std::fs::read_to_string(self.path("written")).is_ok_and(|written| written.trim() == digest)
     }
 
-    /// Remembers the digest of what the program wrote. If that fails, a copy too many is kept.
+    /// Records the digest of the written content. If that fails, one superfluous copy is kept.
     pub fn set_written(&self, digest: &str) {
         let _ = std::fs::write(self.path("written"), format!("{digest}\n"));
     }
 
-    /// Keeps a copy of what the program is about to replace and did not write. The first one stays.
+    /// Keeps a copy of a configuration that nodegate-haproxy did not write and is about to replace. The first
+    /// copy stays.
     pub fn keep(&self, bytes: &[u8]) -> Result<(), FileError> {
         let path = self.original();
         match create(&path) {
@@ -99,7 +101,7 @@ fn open_to_lock(path: &Path) -> Result<File, FileError> {
     open.write(true).create(true).truncate(false).mode(0o600).open(path).map_err(failed("lock", path))
 }
 
-/// Makes a file that was not there.
+/// Creates a file. Fails if it exists.
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }

@@ -1,4 +1,4 @@
-//! What is asked of whoever applies a configuration, and what comes of it.
+//! The requests to the applier, and their results.
 
 use crate::apply::config_file::FileError;
 use crate::apply::tools::TemplateError;
@@ -8,80 +8,81 @@ use crate::plan::render::RenderError;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Whether HAProxy is to read its configuration again.
+/// The rules for a reload of HAProxy.
 #[derive(Clone, Copy, Debug)]
 pub struct Reload {
-    /// Even if nothing has changed.
+    /// True if HAProxy has to reload even if nothing has changed.
     pub wanted: bool,
-    /// Now; what needs one is postponed otherwise.
+    /// True if a reload is allowed now. Otherwise a change that needs one is postponed.
     pub allowed: bool,
 }
 
 impl Reload {
-    /// If it takes one.
+    /// A reload only if a change needs one.
     pub const IF_NEEDED: Self = Self { wanted: false, allowed: true };
 }
 
-/// What it took.
+/// The result of applying a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// Nothing.
+    /// Nothing has changed.
     Unchanged,
-    /// A new file, and nothing for HAProxy to do.
+    /// A new file; HAProxy has nothing to do.
     Rewritten,
-    /// A new file, and servers changed at run time.
+    /// A new file; servers were changed at run time.
     Dynamic,
     /// A new file and a reload.
     Reloaded,
-    /// A new file; nobody is there to tell HAProxy of it.
+    /// A new file; nodegate-haproxy has no way to reload HAProxy.
     Written,
-    /// A new file; no HAProxy runs that could read it.
+    /// A new file; no HAProxy runs that could load it.
     NotRunning,
-    /// Nothing yet: it takes a reload, and none is allowed now.
+    /// Nothing yet: a reload is needed, and none is allowed now.
     Postponed,
 }
 
-/// Why the configuration in effect is still the old one.
+/// The reason why the old configuration is still in effect.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The template can't be read.
     #[error(transparent)]
     ReadTemplate(#[from] TemplateError),
-    /// The template does not work.
+    /// The template can't be rendered.
     #[error(transparent)]
     Render(#[from] RenderError),
     /// The file can't be written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The file is somebody else's.
+    /// The file belongs to another program or a person.
     #[error(
         "{path} is not nodegate-haproxy's and stays as it is. Name another file with --config, which HAProxy loads beside it; \
          or have all of it replaced by putting this line on top of it (a copy is kept in {copy}): {marker}"
     )]
     NotOurs {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Where a copy of it would be kept.
+        /// The path for a copy of it.
         copy: PathBuf,
-        /// The line that makes it ours.
+        /// The first line of a file that nodegate-haproxy may replace.
         marker: String,
     },
-    /// HAProxy is to listen on an address that this host lacks, with a port that it already serves on others.
+    /// HAProxy would have to listen on an address that this host lacks, with a port that it already serves on
+    /// others.
     #[error(
         "--bind: this host does not have the address of {0}, and HAProxy would refuse the reload; nothing is changed until it \
          has the address or the sysctl net.ipv4.ip_nonlocal_bind=1 (ipv6) is set"
     )]
     AbsentAddress(SocketAddr),
-    /// HAProxy can't read it.
+    /// HAProxy can't read the configuration.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// HAProxy did not take it.
+    /// HAProxy did not load the configuration.
     #[error(transparent)]
     Reload(#[from] ReloadError),
 }
 
 impl ApplyError {
-    /// The value of a metric's label.
+    /// Returns the value of the metric's label.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::ReadTemplate(_) | Self::Render(_) => "template",

@@ -1,19 +1,20 @@
-//! How soon one reload may follow another.
+//! The delays between reloads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The wait after a reload that had none before it.
+/// The delay after a reload that follows no other.
 const LEAST: Duration = Duration::from_millis(250);
-/// The longest wait. Each reload leaves a process behind until its last connection has ended, half an hour with the
-/// default head: of a Service that changes all the time that makes 60 of them, and not thousands.
+/// The longest delay. Each reload leaves a process behind until its last connection has ended, half an hour
+/// with the default head. For a Service that changes constantly, that makes 60 processes and not thousands.
 const MOST: Duration = Duration::from_secs(30);
 
-/// The longest wait of all Services together: a change of one that is at rest waits no longer for others.
+/// The longest delay for all Services together. A change of a Service that rarely changes waits no longer for
+/// others.
 const MOST_OF_ALL: Duration = Duration::from_secs(2);
 
-/// Doubles the wait with each reload, and halves it for each [`MOST`] without one.
+/// The pace of reloads. The delay doubles with each reload, and halves for each [`MOST`] without one.
 #[derive(Debug)]
 pub(crate) struct ReloadPace {
     last: Option<Instant>,
@@ -30,14 +31,14 @@ impl Default for ReloadPace {
 /// A Service, by its namespace and name.
 pub(crate) type ServiceKey = (String, String);
 
-/// How soon the next reload may be for each Service, so that one that changes all the time keeps only itself waiting.
+/// The reload pace of each Service. A Service that changes constantly delays only itself.
 #[derive(Debug, Default)]
 pub(crate) struct Paces(BTreeMap<ServiceKey, ReloadPace>);
 
 impl Paces {
-    /// HAProxy was reloaded for these.
+    /// Records a reload for these Services.
     pub(crate) fn reloaded<'a>(&mut self, services: impl IntoIterator<Item = &'a ServiceKey>, now: Instant) {
-        // The wait of one that has rested for so long is the shortest one.
+        // After this long without a reload, the delay of a Service is the shortest one.
         let rested = MOST * 10;
         self.0.retain(|_, pace| pace.last.is_some_and(|last| now.saturating_duration_since(last) < rested));
         for service in services {
@@ -45,24 +46,24 @@ impl Paces {
         }
     }
 
-    /// Returns until when a Service has to wait; none if it need not.
+    /// Returns the time until which a Service has to wait. `None` if it need not wait.
     pub(crate) fn waits(&self, service: &ServiceKey, now: Instant) -> Option<Instant> {
         self.0.get(service).and_then(ReloadPace::opens).filter(|opens| *opens > now)
     }
 }
 
 impl ReloadPace {
-    /// The pace of all Services together.
+    /// Returns the pace for all Services together.
     pub(crate) fn of_all() -> Self {
         Self { most: MOST_OF_ALL, ..Self::default() }
     }
 
-    /// HAProxy was reloaded.
+    /// Records a reload.
     pub(crate) fn reloaded(&mut self, now: Instant) {
         self.next(now, self.most);
     }
 
-    /// A reload failed: that may have left a process behind all the same, or have paused the listeners of the old one.
+    /// Records a failed reload. It may have left a process behind, or paused the listeners of the old one.
     pub(crate) fn failed(&mut self, now: Instant) {
         self.next(now, MOST);
     }
@@ -75,12 +76,12 @@ impl ReloadPace {
         debug_assert!(self.opens() <= Some(now + MOST), "a reload is kept waiting for too long");
     }
 
-    /// When the next one may be; none if at any time.
+    /// Returns the time from which the next reload is allowed. `None` if one is allowed at any time.
     pub(crate) fn opens(&self) -> Option<Instant> {
         self.last.map(|last| last + self.wait)
     }
 
-    /// Whether it may be now.
+    /// Returns true if a reload is allowed now.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
         self.opens().is_none_or(|opens| now >= opens)
     }

@@ -1,4 +1,4 @@
-//! Ports that a Service must not get: those of the hand-written part, and those that somebody else listens on.
+//! Ports that a Service must not get: those of the hand-written configuration, and those of other programs.
 
 use crate::apply::listeners::{self, is_in_the_way};
 use crate::haproxy::rights::Rights;
@@ -10,8 +10,8 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
-/// The sockets that `bind` lines name. HAProxy would share one of them between the old and the new owner without a word,
-/// and give each a part of the connections.
+/// Returns the sockets that `bind` lines name. If a Service got one of them, HAProxy would silently share it
+/// between both owners and give each a part of the connections.
 pub fn bound(config: &str) -> Bound {
     let mut ports = Bound::new();
     for line in config.lines() {
@@ -19,7 +19,7 @@ pub fn bound(config: &str) -> Bound {
         let mut words = words.iter().map(String::as_str);
         match words.next() {
             Some("bind") => ports.extend(words.next().into_iter().flat_map(addresses)),
-            // The old way: an address on the section's own line.
+            // The older syntax: an address on the line that begins the section.
             Some("listen" | "frontend") => ports.extend(words.nth(1).into_iter().flat_map(addresses)),
             _ => {}
         }
@@ -27,7 +27,7 @@ pub fn bound(config: &str) -> Bound {
     ports
 }
 
-/// Takes a line apart as HAProxy does: quotes and backslashes hide blanks and `#`, and stand for nothing themselves.
+/// Splits a line into words as HAProxy does. Quotes and backslashes hide blanks and `#`, and are removed.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut letters = line.chars();
@@ -49,7 +49,7 @@ fn words(line: &str) -> Vec<String> {
             }
             _ => Some(letter),
         };
-        // Quotes alone are an empty word.
+        // Quotes without content are an empty word.
         word.get_or_insert_default().extend(said);
     }
     words.extend(word);
@@ -64,7 +64,8 @@ fn is_bound(bound: &Bound, port: u16, address: IpAddr) -> bool {
     bound.range((port, lowest)..).take_while(|(p, _)| *p == port).any(|(_, ip)| overlap(*ip, address))
 }
 
-/// An address that can't be read, such as a name, is taken for all addresses.
+/// Parses the addresses of a `bind` line. An address that can't be parsed, such as a name, counts as all
+/// addresses.
 fn addresses(list: &str) -> Vec<(u16, IpAddr)> {
     let range = |address: &str| -> Option<Vec<(u16, IpAddr)>> {
         let (host, port) = address.rsplit_once(':')?;
@@ -79,7 +80,7 @@ fn addresses(list: &str) -> Vec<(u16, IpAddr)> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Takes out what wants a socket of the hand-written part's.
+/// Removes the frontends that want a socket of the hand-written configuration.
 pub fn leave_out_bound(desired: &mut Desired, bound: &Bound) {
     let wants = |frontend: &Frontend| frontend.addresses.iter().any(|ip| is_bound(bound, frontend.port, *ip));
     leave_out(desired, |frontend| {
@@ -87,9 +88,10 @@ pub fn leave_out_bound(desired: &mut Desired, bound: &Bound) {
     });
 }
 
-/// Takes out what HAProxy could not listen on, because another program does, because this host has no such address, or because it may not. A
-/// reload with it would fail, and until it has failed HAProxy pauses its listeners: one Service must not do that to the
-/// others. What HAProxy listens on already, by `old`, it keeps, whatever has become of the address.
+/// Removes the frontends on which HAProxy could not listen: another program listens there, this host lacks
+/// the address, or HAProxy lacks the right. A reload with one of them would fail, and HAProxy pauses its
+/// listeners until it has failed. One Service must not do that to the others. HAProxy keeps the sockets that
+/// it has by `old`, even if their address is gone.
 pub(crate) fn leave_out_busy(desired: &mut Desired, old: &str, rights: Rights) {
     let ours = bound(old);
     let listeners = Listeners::new(listeners::now);
@@ -99,8 +101,9 @@ pub(crate) fn leave_out_busy(desired: &mut Desired, old: &str, rights: Rights) {
     });
 }
 
-/// Returns an address of a frontend that HAProxy is to listen on in place of an overlapping one, by `old`, and that this host
-/// lacks. The frontend can't be left out, for HAProxy serves it; a reload would fail, and would pause all listeners.
+/// Returns an address that this host lacks, of a frontend for which HAProxy would have to replace an
+/// overlapping socket of `old`. The frontend can't be left out, because HAProxy serves it. A reload would
+/// fail and pause all listeners.
 pub(crate) fn absent_anew(desired: &Desired, old: &str) -> Option<SocketAddr> {
     let ours = bound(old);
     let of = |frontend: &Frontend| {
@@ -115,7 +118,7 @@ fn is_absent(address: IpAddr) -> bool {
     try_bind(SocketAddr::new(address, 0)).is_err_and(|error| error.kind() == ErrorKind::AddrNotAvailable)
 }
 
-/// The addresses that this host does not have.
+/// Returns a problem for each address that this host does not have.
 pub fn absent(binds: impl Iterator<Item = IpAddr>) -> Vec<Problem> {
     let problem = |ip: IpAddr| {
         let family = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
@@ -142,10 +145,10 @@ fn leave_out(desired: &mut Desired, out: impl Fn(&Frontend) -> Option<(&'static 
     desired.problems.sort();
 }
 
-/// What listens now, asked for once at most.
+/// The sockets that listen now, read once at most.
 type Listeners = LazyCell<Vec<SocketAddr>>;
 
-/// What keeps HAProxy from listening there, if anything does.
+/// Returns the reason why HAProxy can't listen on an address, or `None`.
 fn in_the_way(
     address: SocketAddr,
     listeners: &Listeners,
@@ -170,11 +173,11 @@ fn judged(
     match tried.map_err(|error| error.kind()) {
         Err(ErrorKind::AddrInUse) => Some(BUSY),
         Err(ErrorKind::AddrNotAvailable) => Some(("absent", "this host does not have the address of port")),
-        // Ports below 1024 take a privilege that HAProxy has and we need not have.
+        // Ports below 1024 need a privilege that HAProxy has and nodegate-haproxy may lack.
         Err(ErrorKind::PermissionDenied) => {
             listeners.iter().any(|listening| is_in_the_way(*listening, address)).then_some(BUSY)
         }
-        // Whatever else keeps us from binding may not keep HAProxy.
+        // Any other error may not concern HAProxy.
         Ok(()) | Err(_) => None,
     }
 }
@@ -185,7 +188,7 @@ fn try_bind(address: SocketAddr) -> io::Result<()> {
         socket.set_only_v6(false)?;
     }
     socket.set_reuse_address(true)?;
-    // Not listened on: a client that came in that moment would be let in and thrown out.
+    // The socket does not listen. Otherwise a client that connects now would be accepted and dropped.
     socket.bind(&address.into())
 }
 

@@ -1,4 +1,5 @@
-//! One program at a time replaces a configuration and reloads: two of them may share one HAProxy (`--prefix`).
+//! The lock for replacing a configuration and reloading. Programs that share one HAProxy (`--prefix`) do this
+//! one at a time.
 
 use crate::apply::notes::Notes;
 use rustix::fs::{FlockOperation, flock};
@@ -7,15 +8,15 @@ use std::fs::File;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often the lock is tried.
+/// The interval between attempts to take the lock.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long a program waits for another one's reload. It may be another HAProxy's.
+/// The longest wait for another program's reload, which may be that of another HAProxy.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until no other program with the same state directory has HAProxy reload, for 30 s at most. The lock lasts as long as
-/// the file that is given, and the kernel releases it when the process ends; `None` where there can be none, or where it was
-/// waited for in vain.
+/// Waits up to 30 s until no other program with the same state directory has HAProxy reload, then takes the
+/// lock. The lock lasts as long as the returned file, and the kernel releases it when the process ends.
+/// Returns `None` if there can be no lock, or if it was not free in time.
 pub(crate) async fn take(notes: &Notes) -> Option<File> {
     take_within(notes, PATIENCE).await
 }

@@ -1,4 +1,4 @@
-//! How HAProxy is told to read its configuration again.
+//! The ways to make HAProxy reload its configuration.
 
 use crate::haproxy::blame::Words;
 use crate::haproxy::master::{Master, ReloadError};
@@ -7,24 +7,24 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// Who tells it.
+/// The way to reload HAProxy.
 #[derive(Clone, Debug)]
 pub enum Reloader {
     /// The master socket.
     Master(Master),
-    /// A command of the operator's, whose exit status is believed.
+    /// A command of the operator, and its timeout. Its exit status decides about success.
     Command(Vec<String>, Duration),
-    /// Nobody tells it.
+    /// No reload: the operator has configured none.
     Nobody,
 }
 
 impl Reloader {
-    /// Whether there is anybody to tell it.
+    /// Returns true if there is a way to reload HAProxy.
     pub fn is_somebody(&self) -> bool {
         !matches!(self, Self::Nobody)
     }
 
-    /// Returns what HAProxy may bind, as far as that is known.
+    /// Returns HAProxy's rights to bind ports, as far as they are known.
     pub(crate) async fn rights(&self) -> Rights {
         match self {
             Self::Master(master) => Rights::of(&master.socket).await,
@@ -32,7 +32,7 @@ impl Reloader {
         }
     }
 
-    /// Has it read again, and waits until that is known to have worked.
+    /// Reloads HAProxy, and waits until the reload is known to have worked.
     pub async fn reload(&self) -> Result<(), ReloadError> {
         match self {
             Self::Master(master) => master.reload().await,

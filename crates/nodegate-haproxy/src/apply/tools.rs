@@ -1,4 +1,4 @@
-//! What HAProxy is brought to what is desired with.
+//! The files, sockets and programs that the applier uses.
 
 use crate::apply::config_file::{ConfigFile, FileError};
 use crate::apply::default_server::default_server;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the shipped head says that only root can do.
+/// The lines of the default head that only work as root.
 const PRIVILEGED: [&str; 3] = ["user ", "group ", "chroot "];
 
 /// The template can't be read.
@@ -23,50 +23,53 @@ const PRIVILEGED: [&str; 3] = ["user ", "group ", "chroot "];
 #[error("can't read the template {0}: {1}")]
 pub struct TemplateError(PathBuf, std::io::Error);
 
-/// Files, sockets, programs and rules.
+/// The files, sockets, programs and rules of the applier.
 #[derive(Clone, Debug)]
 pub struct Tools {
-    /// The configuration.
+    /// The configuration file.
     pub file: ConfigFile,
-    /// What is remembered of it.
+    /// The files that are kept from one run to the next.
     pub notes: Notes,
-    /// The operator's template; none for the shipped head, or for no head beside a configuration of the operator's.
+    /// The operator's template. Without it, the default head, or no head beside a configuration of the
+    /// operator.
     pub template: Option<PathBuf>,
-    /// Where server states are kept; none if they are not.
+    /// The file for server states. `None` if they are not kept.
     pub state_file: Option<PathBuf>,
-    /// The program.
+    /// The HAProxy program.
     pub haproxy: PathBuf,
-    /// Files that HAProxy is started with before ours.
+    /// The files that HAProxy loads before the generated one.
     pub before: Vec<PathBuf>,
-    /// How to reload.
+    /// The way to reload HAProxy.
     pub reloader: Reloader,
-    /// How to change servers at run time.
+    /// The socket for changes at run time.
     pub runtime: Option<Runtime>,
-    /// The rules.
+    /// The rules of planning.
     pub policy: PlanPolicy,
 }
 
 impl Tools {
-    /// The template as it is now.
+    /// Reads the template.
     pub fn read_template(&self) -> Result<Template, TemplateError> {
         let Some(path) = &self.template else { return Ok(Template::Head(self.head())) };
         let text = std::fs::read_to_string(path).map_err(|error| TemplateError(path.clone(), error))?;
         Ok(Template::of_file(&path.to_string_lossy(), text))
     }
 
-    /// Returns the head without a template: none beside another file, whose `global` and `defaults` hold for all.
+    /// Returns the head if there is no template. It is empty beside another file, whose `global` and
+    /// `defaults` apply to all.
     fn head(&self) -> String {
         if !self.before.is_empty() {
             return String::new();
         }
-        // Whoever is not root has nothing to give up, and may not change its root directory.
+        // Only root can drop privileges and change its root directory.
         let is_root = rustix::process::geteuid().is_root();
         let kept =
             |line: &&str| is_root || !PRIVILEGED.iter().any(|word| line.trim_start().starts_with(word));
         DEFAULT_HEAD.lines().filter(kept).flat_map(|line| [line, "\n"]).collect()
     }
 
-    /// Returns the texts that HAProxy reads before ours: of a directory those files that it takes, in its order.
+    /// Returns the texts that HAProxy reads before the generated file. Of a directory, those are the files
+    /// that it takes, in its order.
     fn texts_before(&self) -> io::Result<Vec<String>> {
         let mut texts = Vec::new();
         for path in &self.before {
@@ -83,12 +86,12 @@ impl Tools {
         Ok(texts)
     }
 
-    /// Whether the template has the generated sections; one that can't be read now has not.
+    /// Returns true if the template has the generated sections. Returns false if it can't be read now.
     pub fn have_our_sections(&self) -> bool {
         self.read_template().is_ok_and(|template| template.has_our_sections())
     }
 
-    /// Returns true if the configuration has a section of one of these backends.
+    /// Returns true if the configuration has a section for one of these backends.
     pub(crate) fn file_has_any(&self, backends: &BTreeMap<String, String>) -> Result<bool, FileError> {
         let text = self.file.read()?.unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -96,21 +99,22 @@ impl Tools {
         Ok(names.any(|name| backends.contains_key(name)))
     }
 
-    /// The name of the file of states, as the configuration has it.
+    /// Returns the name of the state file as the configuration has it.
     pub fn state_file_name(&self) -> Option<Cow<'_, str>> {
         self.state_file.as_deref().map(Path::to_string_lossy)
     }
 
-    /// How nodes are checked, with what the HAProxy can do that will read of it. It is asked each time, for it may be
-    /// another one since. Without the states of the last process all servers would be down after each reload.
+    /// Returns the health check, with the features of the HAProxy program that will read it. Runs the program
+    /// each time, because another one may have been installed. Without the states of the last process,
+    /// servers that start down would all be down after each reload.
     pub async fn check(&self) -> HealthCheck {
         let keeps_states = self.runtime.is_some() && self.state_file.is_some();
         let starts_down = keeps_states && Version::of(&self.haproxy).await >= Some(Version::INIT_STATE);
         HealthCheck { starts_down, ..self.policy.check.clone() }
     }
 
-    /// What the servers of a configuration's generated sections inherit from what stands before these; none if no server
-    /// can have it that is added at run time.
+    /// Returns the settings that the generated servers inherit from the text before them. Returns `None` if a
+    /// server that is added at run time can't have them.
     pub fn inherited(&self, config: &str) -> Option<String> {
         let mut text = self.texts_before().ok()?.concat();
         text.push_str(
@@ -119,8 +123,8 @@ impl Tools {
         default_server(&text)
     }
 
-    /// Takes out what wants a port that the template, another file of HAProxy's or another program has, or that HAProxy may
-    /// not bind, and tells what that was. `old` is the configuration in effect.
+    /// Removes the frontends on whose port the template, another file of HAProxy or another program listens,
+    /// or that HAProxy may not bind. Returns the problems. `old` is the configuration in effect.
     pub async fn leave_out(&self, template: &Template, desired: &mut Desired, old: &str) -> Vec<Problem> {
         let planned = desired.problems.clone();
         let mut hand_written = bound(template.text());
@@ -132,7 +136,7 @@ impl Tools {
     }
 }
 
-/// Returns true if HAProxy reads this file of a directory that it was told to read.
+/// Returns true if HAProxy reads this file of a directory that it loads.
 fn is_read(file: &Path) -> bool {
     let hidden = file.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && file.extension().is_some_and(|ending| ending == "cfg") && file.is_file()

@@ -1,4 +1,4 @@
-//! One program at a time writes a configuration.
+//! The lock that lets only one program write a configuration.
 
 use crate::apply::config_file::ConfigFile;
 use crate::apply::notes::Notes;
@@ -7,23 +7,24 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::path::PathBuf;
 
-/// Somebody else writes it.
+/// Another program writes the configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("another nodegate-haproxy writes {0}, or another file with the same --prefix and --state-dir")]
 pub struct Taken(PathBuf);
 
-/// The right to write; the kernel takes it back when the process ends, however it ends.
+/// The right to write. The kernel releases it when the process ends, for whatever reason.
 #[derive(Debug)]
 pub struct Writer {
     _lock: Option<File>,
 }
 
 impl Writer {
-    /// Takes the right to write a configuration, and clears away what killed programs left of these files.
+    /// Takes the right to write a configuration, and removes the files that killed programs left beside these
+    /// files.
     pub fn of(config: &ConfigFile, notes: &Notes, others: &[ConfigFile]) -> Result<Self, Taken> {
         let lock = match notes.open_lock() {
             Ok(lock) => Some(lock),
-            // Servers can be drained beside a file that can't be written, too.
+            // Server states can be set even if the state directory can't be written.
             Err(error) => {
                 tracing::warn!(
                     %error,

@@ -1,34 +1,34 @@
-//! Which frontends HAProxy means when it refuses a configuration, by its own words.
+//! The frontends that HAProxy names in the error text of a refused configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// More of what HAProxy says is not kept.
+/// The maximum length of the text that is kept, in bytes.
 const MAX_WORDS: usize = 256 << 10;
-/// More alerts than this are not read.
+/// The maximum number of alerts that are read.
 const MAX_ALERTS: usize = 1000;
-/// What begins a section that has no servers and no clients.
+/// The keywords that begin a section without servers and clients.
 const SECTIONS: [&str; 8] =
     ["global", "defaults", "peers", "resolvers", "userlist", "cache", "program", "http-errors"];
-/// What ends a word in an alert.
+/// The characters that end a word in an alert.
 const BETWEEN: [char; 12] = [' ', '\t', '\'', '"', '/', ':', ',', ';', '(', ')', '[', ']'];
 
-/// What HAProxy said when it refused something; shown by its first alerts.
+/// The text that HAProxy printed when it refused something. Its first alerts represent it in messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words(String);
 
 impl Words {
-    /// Keeps as much of it as can matter.
+    /// Keeps the start of the text, up to the size limit.
     pub fn new(said: &[u8]) -> Self {
         Self(String::from_utf8_lossy(said.get(..MAX_WORDS).unwrap_or(said)).into_owned())
     }
 
-    /// Returns all of it.
+    /// Returns the whole text.
     pub fn all(&self) -> &str {
         &self.0
     }
 
-    /// Returns true if they say what is wrong, whatever that is.
+    /// Returns true if the text contains an alert.
     pub fn accuse(&self) -> bool {
         alerts(&self.0).next().is_some()
     }
@@ -47,9 +47,9 @@ fn alerts(said: &str) -> impl Iterator<Item = &str> {
     said.lines().filter(|line| line.contains("[ALERT]")).take(MAX_ALERTS)
 }
 
-/// Returns the sections of `config` that the alerts in `said` name, each by one of `owners`' words: by a line of the
-/// file, whose name is one of `files`, or by the section's own name. `owners` are the names that count, each with what
-/// it stands for.
+/// Returns the owners of the sections of `config` that the alerts in `said` name, each with the text of an
+/// alert. An alert names a section by a line of the file, whose name is one of `files`, or by the section's
+/// own name. `owners` maps the section names that count to their owners.
 pub fn blamed(
     said: &str,
     config: &str,
@@ -69,7 +69,7 @@ pub fn blamed(
     named
 }
 
-/// The lines of these files that an alert names: `[file:12]`.
+/// Returns the lines of these files that an alert names, as in `[file:12]`.
 fn lines_named(alert: &str, files: &[&str]) -> Vec<usize> {
     let at = |part: &str| {
         let (place, _) = part.split_once(']')?;
@@ -79,7 +79,7 @@ fn lines_named(alert: &str, files: &[&str]) -> Vec<usize> {
     alert.split('[').filter_map(at).collect()
 }
 
-/// The name of the section that a line, counted from 1, belongs to.
+/// Returns the name of the section that contains a line, counted from 1.
 fn section_at(config: &str, line: usize) -> Option<&str> {
     let mut section = None;
     let mut lines = 0;
@@ -95,7 +95,7 @@ fn section_at(config: &str, line: usize) -> Option<&str> {
     section.filter(|_| lines == line)
 }
 
-/// An alert without what HAProxy puts before it, in one line.
+/// Returns the text of an alert in one line, without HAProxy's prefix.
 fn words_of(alert: &str) -> String {
     let text = alert.split_once(" : ").map_or(alert, |(_, text)| text).trim();
     text.chars().filter(|c| !c.is_control()).take(300).collect()
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn haproxys_own_words_name_a_section() {
         for (said, expected) in [
-            // 2.6 and 3.2, a port that can't be bound.
+            // HAProxy 2.6 and 3.2: a port that can't be bound.
             (
                 "[ALERT]    (18907) : Binding [b.cfg:14] for frontend k8s_a_web_80_frontend: cannot bind socket \
                  (Cannot assign requested address) for [192.0.2.1:443]",
@@ -136,20 +136,21 @@ mod tests {
                 "[ALERT]    (1) : Starting frontend k8s_b_db_90_frontend: cannot bind socket [0.0.0.0:90]",
                 vec!["b"],
             ),
-            // A line of the file that is checked, and of the one that is loaded.
+            // A line of the validated file, and a line of the loaded file.
             (
                 "[ALERT]    (9) : config : parsing [x.new:4] : 'bind :::80' in section 'frontend' : unable to load",
                 vec!["a"],
             ),
             ("[ALERT]    (9) : config : parsing [/etc/x.cfg:8] : 'server n1' : unknown keyword", vec!["a"]),
             ("[ALERT]    (9) : config : [/etc/x.cfg:10] : 'bind :::90' : oops", vec!["b"]),
-            // Two at once.
+            // Two frontends at once.
             (
                 "[ALERT] (9) : config : parsing [x.new:4] : x\n[NOTICE] k8s\n[ALERT] (9) : config : [x.new:10] : y\n",
                 vec!["a", "b"],
             ),
             ("[ALERT]    (9) : config : 'server k8s_b_db_90/n1' : unable to track", vec!["b"]),
-            // Of nobody: another file's line, a hand-written section, the global one, and what is no alert.
+            // No owner: a line of another file, a hand-written section, the global section, and text that is
+            // no alert.
             ("[ALERT]    (9) : config : parsing [/etc/other.cfg:4] : x", vec![]),
             ("[ALERT]    (9) : config : parsing [x.new:12] : x", vec![]),
             ("[ALERT]    (9) : config : parsing [x.new:2] : x", vec![]),

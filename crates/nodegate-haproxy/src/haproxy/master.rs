@@ -1,4 +1,4 @@
-//! HAProxy's master process: reloads, and whether they worked.
+//! HAProxy's master process: reloads and their results.
 
 use crate::haproxy::blame::Words;
 use crate::haproxy::socket::{SocketError, ask, ask_patiently};
@@ -7,17 +7,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often the master is asked whether the reload is over.
+/// The interval between looks at the progress of a reload.
 const POLL: Duration = Duration::from_millis(20);
-/// What a master says that is busy with a reload that another program or a person asked for.
+/// The answer of a master that is busy with a reload that another program or a person requested.
 const BUSY: &str = "Another reload is still in progress";
 
-/// What `show proc` says.
+/// The parsed output of `show proc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
     /// Reloads since the master started, failed ones included.
     pub reloads: u64,
-    /// Those that failed; unknown before 2.5.
+    /// Failed reloads; unknown before 2.5.
     pub failed: Option<u64>,
     /// The current workers.
     pub workers: Vec<u32>,
@@ -25,27 +25,27 @@ pub struct Processes {
     pub version: Option<Version>,
 }
 
-/// What the master's answer to `reload` means.
+/// The meaning of the master's answer to `reload`.
 #[derive(Debug, PartialEq, Eq)]
 enum Reply {
-    /// It reloads, or has reloaded.
+    /// The master reloads, or has reloaded.
     Reloading,
-    /// It has not taken the command: another reload is under way.
+    /// The master did not take the command, because another reload is under way.
     Missed,
-    /// The new worker did not start; these are its words.
+    /// The new worker did not start. Contains its error text.
     Refused(Words),
 }
 
-/// How a reload ended, if not well.
+/// The error of a reload.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// The master can't be asked.
+    /// The master can't be reached.
     #[error(transparent)]
     Ask(#[from] SocketError),
-    /// The new worker did not start; the old one goes on.
+    /// The new worker did not start; the old one continues.
     #[error("HAProxy refused the reload and goes on with the old configuration: {0}")]
     Refused(Words),
-    /// Nothing was heard of a new worker.
+    /// No new worker appeared in time.
     #[error("no new worker {} s after the reload", .0.as_secs())]
     Timeout(Duration),
     /// The operator's command failed.
@@ -54,7 +54,7 @@ pub enum ReloadError {
 }
 
 impl Processes {
-    /// Reads `show proc`.
+    /// Parses the output of `show proc`.
     pub fn parse(text: &str) -> Self {
         let mut found = Self::default();
         let mut old = false;
@@ -83,20 +83,21 @@ impl Processes {
 /// The master socket.
 #[derive(Clone, Debug)]
 pub struct Master {
-    /// Its path.
+    /// The path of the socket.
     pub socket: PathBuf,
-    /// How long a reload may take.
+    /// The longest time for a reload.
     pub patience: Duration,
 }
 
 impl Master {
-    /// The processes now.
+    /// Returns the current processes.
     pub async fn processes(&self) -> Result<Processes, SocketError> {
         Ok(Processes::parse(&ask(&self.socket, "show proc").await?))
     }
 
-    /// Reloads and waits until the new worker serves, or is known not to. If another reload is under way, asks again
-    /// until it is over: that one may have read the files before ours was in place.
+    /// Reloads, and waits until the new worker serves or has failed. If another reload is under way, repeats
+    /// the command until that one is over, because it may have read the files before the new version was in
+    /// place.
     pub async fn reload(&self) -> Result<(), ReloadError> {
         let deadline = Instant::now() + self.patience;
         let mut before = self.processes().await?;
@@ -117,7 +118,7 @@ impl Master {
     async fn until_it_serves(&self, before: &Processes, deadline: Instant) -> Result<(), ReloadError> {
         loop {
             tokio::time::sleep(POLL).await;
-            // The master starts anew for a reload, so for a moment nobody may listen.
+            // The master restarts for a reload, so for a moment its socket may refuse connections.
             if let Ok(now) = self.processes().await {
                 if now.failed > before.failed {
                     return Err(ReloadError::Refused(Words::default()));
@@ -134,8 +135,9 @@ impl Master {
     }
 }
 
-/// Reads the answer of a master of this version to `reload`. From 2.7 on it answers when all is over; 2.6 closes the
-/// connection at once. Until 3.0 a master that reloads starts again, and drops connections that it has not read.
+/// Interprets the answer of a master of this version to `reload`. From 2.7 on, the master answers after the
+/// reload; 2.6 closes the connection at once. Until 3.0, a master that reloads restarts, and drops
+/// connections that it has not read.
 fn reply(answer: Result<String, SocketError>, version: Option<Version>) -> Result<Reply, SocketError> {
     let answers = version.is_some_and(|version| version > Version::OLDEST);
     match answer {

@@ -1,4 +1,4 @@
-//! What is said to HAProxy, and what it says: its sockets, its program, the file of its servers' states.
+//! The interfaces of HAProxy: its sockets, its program and the file of its server states.
 
 pub mod blame;
 pub mod master;

@@ -1,4 +1,5 @@
-//! What HAProxy's master may bind, by the kernel's word. A reload that fails over a port pauses all listeners for two seconds.
+//! The ports that HAProxy's master may bind, according to the kernel. A reload that fails because of a port
+//! pauses all listeners for two seconds.
 
 use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -6,37 +7,39 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// A master that does not take a connection for this long is frozen.
+/// The timeout for a connection to the master. A master that takes longer counts as frozen.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The first port that takes no privilege where nothing else is set.
+/// The first port that needs no privilege, if nothing else is set.
 const DEFAULT_START: u16 = 1024;
-/// Where the kernel has that setting.
+/// The file with the kernel's setting for that port.
 const START: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// What keeps HAProxy from low ports.
+/// The limits on the ports that HAProxy may bind.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Rights {
-    /// HAProxy is known to lack the privilege.
+    /// True if HAProxy is known to lack the privilege.
     lacks_low_ports: bool,
-    /// The first port that takes no privilege, if it can be read.
+    /// The first port that needs no privilege, if it can be read.
     start: Option<u16>,
 }
 
 impl Rights {
-    /// Asks the kernel for the rights of the process that listens on this master socket: a reload keeps them. One that can't
-    /// be asked for is taken to have all rights.
+    /// Asks the kernel for the rights of the process that listens on this master socket; a reload keeps them.
+    /// A process that the kernel does not identify counts as having all rights.
     pub(crate) async fn of(socket: &Path) -> Self {
         Self { lacks_low_ports: lacks_low_ports(socket).await == Some(true), start: start() }
     }
 
-    /// Returns true if HAProxy may not bind this port. `denied`: we may not, either.
+    /// Returns true if HAProxy may not bind this port. `denied` is true if nodegate-haproxy may not bind it
+    /// either.
     pub(crate) fn forbid(self, port: u16, denied: bool) -> bool {
         let start = self.start.unwrap_or(if denied { DEFAULT_START } else { 0 });
         self.lacks_low_ports && port < start
     }
 }
 
-/// Returns true if the listening process lacks the capability; none if that is not known, as of one in a container.
+/// Returns true if the listening process lacks the capability. Returns `None` if that is unknown, as for a
+/// process in a container.
 async fn lacks_low_ports(socket: &Path) -> Option<bool> {
     let connected = tokio::time::timeout(PATIENCE, UnixStream::connect(socket)).await;
     let peer = connected.ok()?.ok()?.peer_cred().ok()?;
@@ -60,9 +63,10 @@ mod tests {
             (rights(true, Some(1024)), 1023, false, true),
             (rights(true, Some(1024)), 1024, true, false),
             (rights(false, Some(1024)), 80, true, false),
-            // A Pod, where no port takes one.
+            // A Pod, in which no port needs a privilege.
             (rights(true, Some(0)), 80, false, false),
-            // A unit that hides the setting: what we may bind without a privilege takes none.
+            // A unit that hides the setting. A port that nodegate-haproxy can bind without a privilege needs
+            // none.
             (rights(true, None), 80, false, false),
             (rights(true, None), 80, true, true),
             (rights(true, None), 8080, true, false),

@@ -1,4 +1,4 @@
-//! A conversation with HAProxy over one of its sockets: one connection, one line, one answer.
+//! Commands to HAProxy over one of its sockets: one connection, one line, one answer.
 
 use crate::haproxy::version::Version;
 use std::io;
@@ -7,38 +7,39 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// A HAProxy that does not answer for this long is frozen, or so busy that it might as well be.
+/// The timeout for an answer. A HAProxy that takes longer is frozen, or overloaded.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The longest answer: the states of 100,000 servers are 10 MB.
+/// The maximum length of an answer. The states of 100,000 servers are 10 MB.
 const MAX_ANSWER: usize = 32 << 20;
-/// The longest line of commands; HAProxy reads one into a buffer of 16 kB.
+/// The maximum length of a line of commands. HAProxy reads a line into a buffer of 16 kB.
 const MAX_LINE: usize = 8 << 10;
 
-/// So many commands with long answers, such as the states of 500 servers each, are answered within [`TIMEOUT`].
+/// The maximum number of commands with long answers on a connection. HAProxy answers this many within
+/// [`TIMEOUT`], even with the states of 500 servers each.
 const FEW: usize = 16;
 
-/// Where HAProxy's master or worker listens for commands.
+/// The socket on which HAProxy's master or worker takes commands.
 #[derive(Clone, Debug)]
 pub enum Runtime {
-    /// The worker's own `stats socket`, with `level admin`.
+    /// The `stats socket` of the worker itself, with `level admin`.
     Worker(PathBuf),
-    /// The master's (`-S`), which passes commands on to the current worker.
+    /// The socket of the master (`-S`), which passes commands on to the current worker.
     Master(PathBuf),
 }
 
-/// Why HAProxy could not be asked.
+/// The error of a command to HAProxy.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Nobody listens.
+    /// No process listens on the socket.
     #[error("HAProxy is not running: {0}: {1}")]
     Absent(PathBuf, io::Error),
-    /// Somebody may listen, and we can't get there.
+    /// A process may listen, but the socket can't be reached.
     #[error("HAProxy can't be reached at {0}: {1}")]
     Unreachable(PathBuf, io::Error),
-    /// Somebody listens and does not answer.
+    /// A process listens and does not answer.
     #[error("HAProxy does not answer at {0} within {secs} s", secs = .1.as_secs())]
     Frozen(PathBuf, Duration),
-    /// The conversation broke off.
+    /// The connection broke.
     #[error("HAProxy's answer at {0} can't be read: {1}")]
     Broken(PathBuf, io::Error),
 }
@@ -48,7 +49,7 @@ pub async fn ask(path: &Path, line: &str) -> Result<String, SocketError> {
     ask_patiently(path, line, TIMEOUT).await
 }
 
-/// The same for what takes its time.
+/// Sends one line like [`ask`], and waits up to `patience` for the end of the answer.
 pub async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<String, SocketError> {
     match tokio::time::timeout(patience, converse(path, line)).await {
         Ok(answer) => answer,
@@ -61,7 +62,7 @@ async fn converse(path: &Path, line: &str) -> Result<String, SocketError> {
     let mut stream = UnixStream::connect(path).await.map_err(|error| no_connection(path, error))?;
     stream.write_all(line.as_bytes()).await.map_err(broken)?;
     stream.write_all(b"\n").await.map_err(broken)?;
-    // The master keeps a connection open for more until it is told that there is no more.
+    // The master keeps the connection open for more commands until the client closes its side.
     stream.shutdown().await.map_err(broken)?;
     let mut answer = Vec::new();
     let mut limited = stream.take(MAX_ANSWER as u64 + 1);
@@ -76,7 +77,7 @@ fn no_connection(path: &Path, error: io::Error) -> SocketError {
     let path = path.to_owned();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => SocketError::Absent(path, error),
-        // A full backlog is a process that has stopped taking connections.
+        // A full backlog means that the process has stopped accepting connections.
         io::ErrorKind::WouldBlock => SocketError::Frozen(path, TIMEOUT),
         _ => SocketError::Unreachable(path, error),
     }
@@ -96,12 +97,12 @@ impl Runtime {
         }
     }
 
-    /// One command and its answer.
+    /// Sends one command and returns its answer.
     pub async fn ask(&self, command: &str) -> Result<String, SocketError> {
         ask(self.path(), &format!("{}{command}", self.prefix())).await
     }
 
-    /// Many commands, and all of their answers behind each other, a connection for each few.
+    /// Sends many commands, a few on each connection. Returns all of their answers, one after the other.
     pub async fn ask_each(&self, commands: &[String]) -> Result<String, SocketError> {
         let mut answers = String::new();
         for line in self.lines(commands, FEW) {
@@ -110,7 +111,7 @@ impl Runtime {
         Ok(answers)
     }
 
-    /// Many commands that answer nothing unless they fail; gives what was said.
+    /// Sends many commands that answer little or nothing. Returns the lines of the answers.
     pub async fn tell(&self, commands: &[String]) -> Result<Vec<String>, SocketError> {
         let mut said = Vec::new();
         for line in self.lines(commands, usize::MAX) {
@@ -119,7 +120,7 @@ impl Runtime {
         Ok(said)
     }
 
-    /// Lines that HAProxy can read, with so many commands at most.
+    /// Joins the commands into lines that HAProxy can read, with at most `most` commands each.
     fn lines(&self, commands: &[String], most: usize) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         let mut room = 0;
@@ -143,21 +144,22 @@ impl Runtime {
         ask(self.path(), line).await
     }
 
-    /// The process that serves traffic now.
+    /// Returns the ID of the process that serves traffic now.
     pub async fn worker_pid(&self) -> Result<Option<u32>, SocketError> {
         let info = self.ask("show info").await?;
         Ok(info.lines().find_map(|line| line.strip_prefix("Pid: ")).and_then(|pid| pid.trim().parse().ok()))
     }
 
-    /// The version of the process that serves traffic now.
+    /// Returns the version of the process that serves traffic now.
     pub async fn version(&self) -> Result<Option<Version>, SocketError> {
         let info = self.ask("show info").await?;
         Ok(info.lines().find_map(|line| line.strip_prefix("Version: ")).and_then(Version::parse))
     }
 }
 
-/// Takes a server out of maintenance that is down until a check finds it up. HAProxy takes it for one that is up, so on
-/// its way it is drained: between two words it would get traffic.
+/// Returns the commands that take a server out of maintenance and keep it down until a check succeeds.
+/// HAProxy assumes that a server out of maintenance is up. It would get traffic between two commands, so it
+/// is drained first.
 pub fn ready_but_down(server: &str) -> [String; 3] {
     ["state drain", "health down", "state ready"].map(|words| format!("set server {server} {words}"))
 }

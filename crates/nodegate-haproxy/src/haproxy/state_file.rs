@@ -1,5 +1,5 @@
-//! The file from which a new HAProxy process takes the states of its servers, so that a drained one does not come back
-//! for a moment.
+//! The file from which a new HAProxy process takes the states of its servers, so that a drained server does
+//! not come back for a moment.
 
 use crate::plan::desired::{Desired, PlannedNode, PlannedServer, PlannedState};
 use crate::plan::policy::HealthCheck;
@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-/// The version and the columns of HAProxy's format (management guide, "show servers state"). Those that it can do without
-/// are not written, so that they come from the configuration: whether there is TLS, and addresses and ports of checks.
+/// The version and the columns of HAProxy's format (management guide, "show servers state"). Optional columns
+/// are not written, so that TLS and the addresses and ports of checks come from the configuration.
 const HEADER: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight \
 srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
 bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord\n";
 
-/// An agent-check's states: one that is asked, and one that is not, which must not undo what we say.
+/// The state of an agent-check that HAProxy runs. `AGENT_NOT_ASKED` keeps an agent from overriding a set
+/// state.
 const AGENT_ASKED: &str = "22";
 const AGENT_NOT_ASKED: &str = "18";
 const FORCED_MAINT: u32 = 0x01;
@@ -23,17 +24,17 @@ const AGENT_ENABLED: u32 = 0x04;
 const ADMIN_COLUMN: usize = 6;
 const AGENT_COLUMN: usize = 14;
 const PORT_COLUMN: usize = 18;
-/// HAProxy reads no line that has fewer.
+/// The minimum number of columns in a line that HAProxy reads.
 const MIN_COLUMNS: usize = 20;
 
-/// A server's line.
+/// The line of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLine {
-    /// What an administrator said last.
+    /// The administrative state that was set last.
     pub state: PlannedState,
-    /// Whether its agent is asked.
+    /// True if HAProxy asks the server's agent.
     pub agent_check: bool,
-    /// Whether it has one.
+    /// True if the server has an agent-check.
     pub has_agent_check: bool,
     columns: Vec<String>,
 }
@@ -47,7 +48,7 @@ impl ServerLine {
 /// Servers by backend and name.
 pub type Servers = BTreeMap<(String, String), ServerLine>;
 
-/// Reads `show servers state`; lines that are not understood are left out.
+/// Parses the output of `show servers state`. Leaves out lines that it does not understand.
 pub fn parse(text: &str) -> Servers {
     text.lines().filter_map(parse_line).collect()
 }
@@ -58,7 +59,7 @@ fn parse_line(line: &str) -> Option<((String, String), ServerLine)> {
         return None;
     }
     let number = |at: usize| columns.get(at)?.parse::<u32>().ok();
-    // A line that begins with anything else, above all with a '#', is a comment in a state file.
+    // In a state file, a line that begins with anything else is a comment, above all one with a '#'.
     number(0)?;
     let admin = number(ADMIN_COLUMN)?;
     let state = match admin {
@@ -72,9 +73,9 @@ fn parse_line(line: &str) -> Option<((String, String), ServerLine)> {
     Some((key, ServerLine { state, agent_check, has_agent_check, columns }))
 }
 
-/// The file for these states: what HAProxy's checks and agents found last, with the state that we want each server to
-/// have. All that the configuration says, too, is the plan's, for HAProxy believes the file rather than the
-/// configuration.
+/// Returns the content of the state file: the last results of HAProxy's checks and agents, with the desired
+/// state of each server. Values that the configuration has, too, come from the plan, because HAProxy prefers
+/// the file to the configuration.
 pub fn compose(desired: &Desired, known: &Known<'_>, check: &HealthCheck) -> String {
     let mut text = HEADER.to_owned();
     let mut add = |server: &Planned<'_>| {
@@ -106,19 +107,19 @@ pub fn compose(desired: &Desired, known: &Known<'_>, check: &HealthCheck) -> Str
     text
 }
 
-/// What is known of HAProxy's servers as they are.
+/// The known states of HAProxy's servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// What HAProxy said last.
+    /// The states that HAProxy reported last.
     pub live: &'a Servers,
-    /// Whether the generated sections are ours. Of a template's servers that are not, the plan does not know the ports;
-    /// of those only the ones have a line whose port HAProxy says is the plan's.
+    /// True if the generated sections are the built-in ones. The plan does not know the ports in an
+    /// operator's template. Of its servers, only those get a line whose reported port is the planned one.
     pub ours: bool,
-    /// Whether HAProxy can be asked, so that a server of which nothing is known is a new one.
+    /// True if HAProxy can be asked. Then a server without a known state is a new one.
     pub asked: bool,
 }
 
-/// A server as the next configuration has it.
+/// A server of the next configuration.
 struct Planned<'a> {
     backend: &'a str,
     name: &'a str,
@@ -126,23 +127,25 @@ struct Planned<'a> {
     port: u16,
     weight: u16,
     state: PlannedState,
-    /// Whether it is down until its first check says otherwise: nobody else knows if there is an endpoint.
+    /// True if the server is down until its first check succeeds, because only that check knows about
+    /// endpoints.
     starts_down: bool,
 }
 
 impl Planned<'_> {
     fn line(&self, text: &mut String, known: Option<&ServerLine>) {
         let Self { backend, name, address, port, weight, state, starts_down } = self;
-        // One that was under maintenance is stopped in the dump for no other reason, so its dump says nothing.
+        // A server in maintenance is stopped for that reason alone, so its reported state says nothing about
+        // checks.
         let known = known.filter(|line| line.state != PlannedState::Maint || *state == PlannedState::Maint);
         let bits = match (state, known) {
-            // An agent's word for "ready" is not ours: what the agent drained stays drained.
+            // The agent drained this server, not nodegate-haproxy. It stays drained.
             (PlannedState::Ready, Some(line)) if line.state == PlannedState::Drain && line.agent_check => {
                 FORCED_DRAIN
             }
             (PlannedState::Ready, Some(_)) => 0,
             (PlannedState::Ready, None) if *starts_down => 0,
-            // It begins as any server does.
+            // The server starts like any other.
             (PlannedState::Ready, None) => return,
             (PlannedState::Drain, _) => FORCED_DRAIN,
             (PlannedState::Maint, _) => FORCED_MAINT,
@@ -150,7 +153,7 @@ impl Planned<'_> {
         let stopped = if *starts_down || *state == PlannedState::Maint { "0" } else { "2" };
         let column = |at: usize, unknown| known.map_or(unknown, |line| line.column(at));
         let (backend_id, id, operation) = (column(0, "1"), column(2, "1"), column(5, stopped));
-        // Since when, and what the check and the agent have come to.
+        // The time since the last change, and the results of the check and the agent.
         let (since, status, result, health) =
             (column(9, "0"), column(10, "1"), column(11, "0"), column(12, "1"));
         let (check, agent) = (column(13, "6"), self.agent(column(AGENT_COLUMN, AGENT_ASKED)));
@@ -161,7 +164,8 @@ impl Planned<'_> {
         );
     }
 
-    /// Whose drain it is, is told apart by its agent: it is asked only while our word is "ready".
+    /// Returns the state of the agent-check. HAProxy asks an agent only while the set state is "ready", which
+    /// shows whose drain it is.
     fn agent<'a>(&self, known: &'a str) -> &'a str {
         if self.state == PlannedState::Ready { known } else { AGENT_NOT_ASKED }
     }
@@ -214,13 +218,14 @@ mod tests {
         let desired = Desired { nodes, ..Desired::default() };
         let lines = [
             "3 nodegate_nodes 1 n1 127.0.0.9 2 0 1 1 46 15 3 4 6 18 0 0 - 25001 -",
-            // The check found it down; that survives, and the port that HAProxy was once told does not.
+            // The check found the server down, and that is kept. The port that HAProxy was once told is not
+            // kept.
             "3 nodegate_nodes 2 n2 127.0.0.9 0 8 1 1 54 15 3 0 6 18 0 0 - 25001 -",
             "1 nodegate_nodes 1 n3 127.0.0.9 0 1 1 1 0 1 0 1 6 18 0 0 - 25001 -",
             "1 nodegate_nodes 1 n5 127.0.0.9 2 8 1 1 0 1 0 1 6 18 0 0 - 25001 -",
         ];
         assert_eq!(written(&desired, DUMP, true), lines);
-        // What another's template says of the others is not known.
+        // The states of the other servers in an operator's template are unknown.
         assert_eq!(written(&desired, DUMP, false), lines[..1]);
     }
 

@@ -1,4 +1,4 @@
-//! Asks HAProxy itself whether it can read a configuration.
+//! Validates a configuration with HAProxy itself.
 
 use crate::haproxy::blame::Words;
 use std::io;
@@ -7,24 +7,24 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// HAProxy reads 100,000 servers in a few seconds.
+/// The timeout. HAProxy reads 100,000 servers in a few seconds.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Why a configuration was not taken.
+/// The error of a validation.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
-    /// HAProxy says no.
+    /// HAProxy refused the configuration.
     #[error("haproxy -c refuses the new configuration: {0}")]
     Refused(Words),
-    /// It can't be asked.
+    /// The program can't be run.
     #[error("can't run {0} -c: {1}")]
     Run(PathBuf, io::Error),
-    /// It takes too long.
+    /// The program takes too long.
     #[error("haproxy -c takes longer than {} s", TIMEOUT.as_secs())]
     Timeout,
 }
 
-/// Runs `haproxy -c` on a file, after those that HAProxy is started with before it.
+/// Runs `haproxy -c` on a file, after the files that HAProxy loads before it.
 pub async fn validate(haproxy: &Path, before: &[PathBuf], file: &Path) -> Result<(), ValidateError> {
     let mut command = Command::new(haproxy);
     command.arg("-c");
@@ -39,7 +39,7 @@ pub async fn validate(haproxy: &Path, before: &[PathBuf], file: &Path) -> Result
     if output.status.success() {
         return Ok(());
     }
-    // That it will not start for want of a listener is no alert.
+    // HAProxy does not report a missing listener as an alert.
     let said = if output.stderr.is_empty() { output.stdout } else { output.stderr };
     Err(ValidateError::Refused(Words::new(&said)))
 }

@@ -1,4 +1,4 @@
-//! Which HAProxy it is, and what the later ones can do.
+//! The version of HAProxy, and the features of later versions.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// A program that only says its version.
+/// The timeout for a program that only prints its version.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The major and the minor number.
@@ -14,12 +14,13 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Version(pub u32, pub u32);
 
 impl Version {
-    /// Before it, servers that are added at run time had no checks, and masters said too little of their reloads.
+    /// The oldest supported version. Before it, dynamic servers had no checks, and masters told too little
+    /// about reloads.
     pub const OLDEST: Self = Self(2, 6);
-    /// The first one with `init-state`.
+    /// The first version with `init-state`.
     pub const INIT_STATE: Self = Self(3, 1);
 
-    /// Finds it in what HAProxy says: `HAProxy version 3.2.26-1 2026/10/14`, or `Version: 2.6.12`.
+    /// Finds the version in HAProxy's output: `HAProxy version 3.2.26-1 2026/10/14`, or `Version: 2.6.12`.
     pub fn parse(text: &str) -> Option<Self> {
         let number = |word: &str| {
             let mut parts = word.split(['.', '-']).map(str::parse);
@@ -28,7 +29,7 @@ impl Version {
         text.split_whitespace().find_map(number)
     }
 
-    /// What a program on the disk says of itself; none if it can't be run, or says something else.
+    /// Returns the version that a program prints. Returns `None` if it can't be run or prints something else.
     pub async fn of(program: &Path) -> Option<Self> {
         let mut command = Command::new(program);
         command.arg("-v").stdin(Stdio::null()).kill_on_drop(true);

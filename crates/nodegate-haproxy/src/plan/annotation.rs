@@ -1,23 +1,24 @@
-//! The Service annotations `nodegate.io/haproxy-…`: written by whoever may edit a Service, so read with suspicion.
+//! The Service annotations `nodegate.io/haproxy-…`. Any user who may edit a Service writes them, so they are
+//! not trusted.
 
 use crate::plan::facts::PortFacts;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// What every annotation of ours begins with.
+/// The prefix of all annotations of nodegate-haproxy.
 pub const PREFIX: &str = "nodegate.io/haproxy-";
-/// The longest value that is read.
+/// The maximum length of a value.
 pub const MAX_VALUE: usize = 1024;
 
 /// The layer that a frontend works on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Bytes.
+    /// Forwards bytes.
     #[default]
     Tcp,
-    /// Requests.
+    /// Forwards requests.
     Http,
 }
 
@@ -39,22 +40,23 @@ impl FromStr for Mode {
     }
 }
 
-/// How servers are chosen. Only algorithms that can follow a change of state or weight at run time.
+/// The algorithm that chooses a server. Only algorithms that can follow a change of state or weight at run
+/// time are possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Balance {
-    /// In turns.
+    /// One server after the other.
     #[default]
     RoundRobin,
-    /// The one with the fewest connections.
+    /// The server with the fewest connections.
     LeastConn,
-    /// The first that has room.
+    /// The first server with free capacity.
     First,
-    /// Two at random, the less loaded of them.
+    /// The less loaded of two random servers.
     Random,
-    /// By the client's address, consistently.
+    /// A consistent hash of the client's address.
     Source,
-    /// By the request's URI, consistently.
+    /// A consistent hash of the request's URI.
     Uri,
 }
 
@@ -80,11 +82,11 @@ impl FromStr for Balance {
     }
 }
 
-/// Whether servers are told the client's address by the PROXY protocol.
+/// The version of the PROXY protocol that tells servers the client's address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SendProxy {
-    /// No.
+    /// No PROXY protocol.
     #[default]
     Off,
     /// Version 1, text.
@@ -106,7 +108,7 @@ impl FromStr for SendProxy {
     }
 }
 
-/// A port that can be listened on.
+/// A port that HAProxy can listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WantedPort(pub u16);
 
@@ -122,19 +124,19 @@ impl FromStr for WantedPort {
     }
 }
 
-/// A value that can't be read: enough of it to recognise it by, in one line.
+/// The error of a value that can't be parsed. It has enough of the value to recognize it, in one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnotationError {
-    /// It is not looked at.
+    /// The value is too long and was not read.
     #[error("is longer than {MAX_VALUE} bytes")]
     TooLong,
-    /// One of its entries is none of those that are taken.
+    /// An entry is none of the accepted values.
     #[error("{0:?} {1}")]
     Value(String, &'static str),
 }
 
-/// The value that an annotation has for one port: `VALUE` for all ports, or `PORT=VALUE,…` where `PORT` is a Service
-/// port's name or number and those not named keep the default (`None`).
+/// Returns the value that an annotation has for one port. `VALUE` is for all ports. In `PORT=VALUE,…`, `PORT`
+/// is a Service port's name or number, and ports that are not named keep the default (`None`).
 pub fn for_port<T>(text: &str, port: &PortFacts) -> Result<Option<T>, AnnotationError>
 where
     T: FromStr<Err = &'static str>,
@@ -160,7 +162,7 @@ fn names(which: &str, port: &PortFacts) -> bool {
     port.name.as_deref() == Some(which) || which.parse() == Ok(port.port)
 }
 
-/// Enough of a value to recognise it by.
+/// Returns enough of a value to recognize it.
 fn clip(value: &str) -> String {
     value.chars().take(40).collect()
 }

@@ -1,4 +1,4 @@
-//! What HAProxy is to do, and how two of these differ.
+//! The desired configuration of HAProxy, and the distance between two of them.
 
 use crate::plan::annotation::{Balance, Mode, SendProxy};
 use crate::plan::names::Names;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 pub enum PlannedState {
     /// New traffic, if the checks agree.
     Ready,
-    /// No new traffic; what is there may finish.
+    /// No new traffic; open connections may finish.
     Drain,
     /// No traffic and no checks.
     Maint,
 }
 
 impl PlannedState {
-    /// HAProxy's word.
+    /// Returns HAProxy's word for the state.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -33,11 +33,11 @@ impl PlannedState {
 /// A node, as a server of the backend that all others track.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PlannedNode {
-    /// The name of its servers.
+    /// The name of the node's servers.
     pub name: String,
-    /// Where it is checked.
+    /// The address of the node's check.
     pub address: IpAddr,
-    /// Its state now.
+    /// The current state.
     pub state: PlannedState,
     /// Its share of the traffic, 0 to 256.
     pub weight: u16,
@@ -47,7 +47,7 @@ pub struct PlannedNode {
 }
 
 impl PlannedNode {
-    /// Its roles, as `kubectl get nodes` shows them.
+    /// Returns the node's roles as `kubectl get nodes` shows them.
     pub fn roles(&self) -> impl Iterator<Item = &str> {
         self.labels.keys().filter_map(|key| key.strip_prefix("node-role.kubernetes.io/"))
     }
@@ -67,9 +67,9 @@ pub struct PlannedServer {
 /// The check of a Service whose traffic stays on the node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LocalHealth {
-    /// Who answers.
+    /// The port of the check.
     pub port: u16,
-    /// What is asked.
+    /// The path of the check.
     pub path: String,
 }
 
@@ -79,7 +79,7 @@ pub struct Frontend {
     /// The frontend's own name; `frontend` in templates.
     #[serde(rename = "frontend")]
     pub name: String,
-    /// The name of the backend that it leads to; no frontend has it, for HAProxy 3.3 and later refuse that.
+    /// The name of its backend. No frontend has the same name, because HAProxy 3.3 and later refuse that.
     pub backend: String,
     /// The Service's namespace.
     pub namespace: String,
@@ -91,83 +91,84 @@ pub struct Frontend {
     pub node_port: u16,
     /// The port that HAProxy listens on.
     pub port: u16,
-    /// Where HAProxy listens, as `bind` takes it.
+    /// The sockets, as `bind` takes them.
     pub binds: Vec<String>,
-    /// The addresses of these.
+    /// The addresses of these sockets.
     pub addresses: Vec<IpAddr>,
-    /// Whose connections are taken; none for everybody's.
+    /// The source ranges whose connections are accepted. `None` for all.
     pub sources: Option<Vec<String>>,
     /// TCP or HTTP.
     pub mode: Mode,
     /// The algorithm.
     pub balance: Balance,
-    /// Whether the algorithm hashes, and so needs `hash-type consistent` to follow changes.
+    /// True if the algorithm hashes. Then it needs `hash-type consistent` to follow changes.
     pub hashed: bool,
     /// The PROXY protocol.
     pub send_proxy: SendProxy,
-    /// A check of its own, if its traffic stays on the node.
+    /// The frontend's own check, if its traffic stays on the node.
     pub local: Option<LocalHealth>,
-    /// The backends that serve when no server of its own may, the first choice first.
+    /// The backends that serve when none of its own servers may, in order of preference.
     pub last_resort: Vec<String>,
-    /// Its servers, one a node; shared between frontends, and so put into templates apart.
+    /// The servers, one per node. Frontends share the list, so templates get it separately.
     #[serde(skip)]
     pub servers: Arc<Vec<PlannedServer>>,
 }
 
-/// Something that an operator should know of; reported when it appears, not each time it is seen.
+/// A problem that an operator should know of. It is reported when it appears, not each time it is seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// A word from a closed set; the value of a metric's label.
+    /// A word from a fixed set, and the value of a metric's label.
     pub kind: &'static str,
-    /// The Service or Node.
+    /// The Service or Node with the problem.
     pub about: String,
-    /// What is wrong.
+    /// The description of the problem.
     pub text: String,
 }
 
 /// A Service, or a port of it, that is not published.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unpublished {
-    /// `namespace/name`
+    /// The Service, as `namespace/name`.
     pub service: String,
-    /// Its port and protocol; none for all of its ports.
+    /// The port and its protocol. `None` for all ports.
     pub port: Option<(u16, String)>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// All that HAProxy is to do. Everything is sorted by name.
+/// The complete desired configuration. Everything is sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
-    /// How its sections are named.
+    /// The naming of the sections.
     pub names: Names,
     /// The nodes.
     pub nodes: Vec<PlannedNode>,
     /// The published ports.
     pub frontends: Vec<Frontend>,
-    /// Backends that serve when no server of a frontend's own may; made of the frontends, and so never compared.
+    /// The backends that serve when none of a frontend's own servers may. They follow from the frontends, so
+    /// they are never compared.
     pub last_resort: Vec<LastResortBackend>,
-    /// What is not published, and why; for people.
+    /// The Services and ports that are not published, with the reasons; for people.
     pub unpublished: Vec<Unpublished>,
-    /// What could not be done.
+    /// The problems.
     pub problems: Vec<Problem>,
 }
 
-/// How far apart two configurations are.
+/// The distance between two configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Distance {
-    /// States and weights at most: nothing to reload.
+    /// Only states and weights differ, so no reload is needed.
     States,
-    /// The frontends listen as they did, and their servers differ.
+    /// The frontends listen as before, and their servers differ.
     Servers {
         /// Names of new nodes.
         added: BTreeSet<String>,
-        /// Names of nodes that are gone.
+        /// Names of removed nodes.
         removed: BTreeSet<String>,
-        /// Whether the address or the port of a server that stays is another one.
+        /// True if the address or the port of a remaining server has changed.
         moved: bool,
     },
-    /// Anything else.
+    /// Any other difference.
     Structure,
 }
 
@@ -175,34 +176,35 @@ pub enum Distance {
 pub type ByService = BTreeMap<(String, String), BTreeSet<String>>;
 
 impl Desired {
-    /// Backends whose servers have checks of their own, and so do not follow the nodes' backend.
+    /// Returns the backends whose servers have their own checks, and so do not follow the nodes' backend.
     pub fn local_backends(&self) -> impl Iterator<Item = &Frontend> {
         self.frontends.iter().filter(|frontend| frontend.local.is_some())
     }
 
-    /// Last resorts of such backends, which are checked like these.
+    /// Returns the last-resort backends of these backends. Their servers have their own checks, too.
     pub fn local_last_resorts(&self) -> impl Iterator<Item = &LastResortBackend> {
         self.last_resort.iter().filter(|backend| backend.is_local())
     }
 
-    /// Returns what each node is asked once for all last resorts, if there are any that share their servers.
+    /// Returns the check that each node gets once for all last-resort backends. `None` if there are none that
+    /// share it.
     pub fn passing(&self) -> Option<&LocalHealth> {
         self.last_resort.iter().filter(|backend| !backend.is_local()).find_map(|b| b.check.as_ref())
     }
 
-    /// Every backend whose servers have states of their own to keep.
+    /// Returns every backend whose servers have their own states.
     pub fn stateful(&self) -> impl Iterator<Item = &str> {
         let local = self.local_backends().map(|frontend| frontend.backend.as_str());
         let last_resorts = self.local_last_resorts().map(|backend| backend.name.as_str());
         std::iter::once(self.names.nodes()).chain(local).chain(last_resorts)
     }
 
-    /// How many servers there are in all Services' backends.
+    /// Returns the number of servers in all Services' backends.
     pub fn server_count(&self) -> usize {
         self.frontends.iter().map(|frontend| frontend.servers.len()).sum()
     }
 
-    /// A node by name.
+    /// Returns a node by its name.
     pub fn node(&self, name: &str) -> Option<&PlannedNode> {
         self.nodes
             .binary_search_by(|node| node.name.as_str().cmp(name))
@@ -216,7 +218,7 @@ impl Desired {
         self.frontends.get(at)
     }
 
-    /// Whether the two make the same text by a template that writes no states.
+    /// Returns true if a template that writes no states makes the same text of both.
     pub fn same_text(&self, other: &Self) -> bool {
         let same = |(a, b): (&PlannedNode, &PlannedNode)| {
             (&a.name, a.address, a.weight, &a.labels) == (&b.name, b.address, b.weight, &b.labels)
@@ -226,12 +228,12 @@ impl Desired {
             && self.frontends == other.frontends
     }
 
-    /// Whether all nodes have the labels that they have there.
+    /// Returns true if all nodes have the same labels in both.
     pub fn same_labels(&self, other: &Self) -> bool {
         self.nodes.iter().map(|node| &node.labels).eq(other.nodes.iter().map(|node| &node.labels))
     }
 
-    /// What it takes to get from `live` to this.
+    /// Returns the distance from `live` to this configuration.
     pub fn distance(&self, live: &Self) -> Distance {
         if !self.changed(live).is_empty() {
             return Distance::Structure;
@@ -250,15 +252,16 @@ impl Desired {
         }
     }
 
-    /// Returns the backends that only a reload brings from `live` to this: those that come or go, those that are served
-    /// in another way, and those that other nodes serve, for another reason than that a node came or went.
+    /// Returns the backends that only a reload brings from `live` to this configuration. They are new or
+    /// removed, or are served in another way, or other nodes serve them although no node was added or
+    /// removed.
     pub fn changed(&self, live: &Self) -> ByService {
         let mut changed = ByService::new();
         let mut add = |frontend: &Frontend| {
             let service = (frontend.namespace.clone(), frontend.service.clone());
             changed.entry(service).or_default().insert(frontend.backend.clone());
         };
-        // Many frontends share their servers.
+        // Frontends share their servers, so each pair of lists is compared once.
         let mut compared: BTreeMap<(*const Vec<PlannedServer>, *const Vec<PlannedServer>), bool> =
             BTreeMap::new();
         for new in &self.frontends {
@@ -278,14 +281,14 @@ impl Desired {
         changed
     }
 
-    /// Returns the Services of which only the nodes' port is another one.
+    /// Returns the Services whose node port has changed.
     pub fn other_node_ports(&self, live: &Self) -> BTreeSet<(String, String)> {
         let moved =
             |new: &&Frontend| live.frontend(&new.backend).is_some_and(|old| old.node_port != new.node_port);
         self.frontends.iter().filter(moved).map(|f| (f.namespace.clone(), f.service.clone())).collect()
     }
 
-    /// Whether a server that stays has another address or port somewhere.
+    /// Returns true if the address or the port of a remaining server has changed.
     fn moved(&self, live: &Self) -> bool {
         let checked = self
             .nodes
@@ -305,89 +308,90 @@ impl Desired {
     }
 }
 
-/// The names of servers whose nodes are in both configurations.
+/// Returns the names of the servers whose nodes are in both configurations.
 fn members<'a>(new: &Desired, old: &Desired, servers: &'a [PlannedServer]) -> Vec<&'a str> {
     let stays = |name: &&str| new.node(name).is_some() && old.node(name).is_some();
     servers.iter().map(|server| server.name.as_str()).filter(stays).collect()
 }
 
 impl Frontend {
-    /// Whether a node has a server here.
+    /// Returns true if a node has a server in this frontend's backend.
     pub fn has(&self, node: &str) -> bool {
         self.server(node).is_some()
     }
 
-    /// The server of a node.
+    /// Returns the server of a node.
     pub fn server(&self, node: &str) -> Option<&PlannedServer> {
         let at = self.servers.binary_search_by(|server| server.name.as_str().cmp(node)).ok()?;
         self.servers.get(at)
     }
 
-    /// Returns true if the two differ in their servers at most.
+    /// Returns true if the two differ only in their servers.
     pub fn same_but_servers(&self, other: &Self) -> bool {
         self.bare() == other.bare()
     }
 
-    /// Returns true if clients see no difference: another port of the nodes at most, and other servers.
+    /// Returns true if clients see no difference: only the nodes' port and the servers may differ.
     fn listens_like(&self, other: &Self) -> bool {
         let here = Self { node_port: other.node_port, ..self.bare() };
         here == other.bare()
     }
 
-    /// Returns the same without servers.
+    /// Returns the frontend without its servers.
     #[must_use]
     pub fn bare(&self) -> Self {
         Self { servers: Arc::default(), ..self.clone() }
     }
 
-    /// Returns true if both can't be listened on.
+    /// Returns true if HAProxy can't listen on both.
     pub fn shares_a_socket(&self, other: &Self) -> bool {
         let meet = |one: &IpAddr| other.addresses.iter().any(|two| overlap(*one, *two));
         self.port == other.port && self.addresses.iter().any(meet)
     }
 
-    /// Returns true if this backend of last resort is its own, and made for it as it is.
+    /// Returns true if this last-resort backend is the frontend's own, with the frontend's current node port.
     pub(crate) fn leads_only_to(&self, backend: &LastResortBackend) -> bool {
         self.last_resort.contains(&backend.name) && Some(self.node_port) == backend.node_port
     }
 }
 
-/// Returns true if a socket on one address is in the way of one on the other. All addresses of `IPv6` are those of `IPv4`, too.
+/// Returns true if a socket on one address prevents one on the other. All `IPv6` addresses include all `IPv4`
+/// addresses.
 pub fn overlap(one: IpAddr, two: IpAddr) -> bool {
     let (one, two) = (one.to_canonical(), two.to_canonical());
     let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
     one == two || covers(one, two) || covers(two, one)
 }
 
-/// A backend that serves when no server of a frontend's own may. Nobody takes its servers out.
+/// A backend that serves when none of a frontend's own servers may. Its servers are never drained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LastResortBackend {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// TCP or HTTP.
     pub mode: Mode,
     /// The algorithm.
     pub balance: Balance,
-    /// Whether the algorithm hashes.
+    /// True if the algorithm hashes.
     pub hashed: bool,
     /// The PROXY protocol.
     pub send_proxy: SendProxy,
-    /// What its servers are checked by; none if any node is better than none.
+    /// The check of its servers. `None` if any node is better than none.
     pub check: Option<LocalHealth>,
-    /// The nodes' port, if it serves one Service alone; else the frontend sets it.
+    /// The nodes' port, if the backend serves one Service alone. Otherwise the frontend sets the port.
     pub node_port: Option<u16>,
-    /// Its servers, one a node.
+    /// The servers, one per node.
     #[serde(skip)]
     pub servers: Arc<Vec<PlannedServer>>,
 }
 
 impl LastResortBackend {
-    /// Whether it is of one Service whose traffic stays on the node.
+    /// Returns true if the backend serves one Service alone, whose traffic stays on the node.
     pub fn is_local(&self) -> bool {
         self.node_port.is_some()
     }
 
-    /// The server of a node.
+    /// Returns the server of a node.
     pub fn server(&self, node: &str) -> Option<&PlannedServer> {
         let at = self.servers.binary_search_by(|server| server.name.as_str().cmp(node)).ok()?;
         self.servers.get(at)

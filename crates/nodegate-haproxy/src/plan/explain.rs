@@ -1,10 +1,11 @@
-//! Who is published where, who is not and why, and which nodes serve: for people.
+//! Tables for people: the published Services, the unpublished ones with the reasons, and the nodes that
+//! serve.
 
 use crate::plan::desired::{Desired, Frontend, PlannedNode, PlannedState, Unpublished};
 use crate::plan::facts::Facts;
 use std::fmt::Write;
 
-/// Three tables: what is published, what is not, and the nodes.
+/// Returns the tables: the published ports, the unpublished ones, other problems, and the nodes.
 pub fn explain(desired: &Desired, facts: &Facts) -> String {
     let mut text =
         table(&["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES", "HOW"], published(desired));
@@ -26,7 +27,7 @@ pub fn explain(desired: &Desired, facts: &Facts) -> String {
     text + &table(&["NODE", "STATE", "WHY", "WEIGHT", "ADDRESS"], nodes(desired, facts))
 }
 
-/// Whether a problem is the reason for which something is not published.
+/// Returns true if the table of unpublished Services already has this text as a reason.
 fn is_told(desired: &Desired, text: &str) -> bool {
     desired.unpublished.iter().any(|unpublished| unpublished.why == text)
 }
@@ -78,7 +79,7 @@ fn nodes(desired: &Desired, facts: &Facts) -> Vec<Vec<String>> {
     desired.nodes.iter().map(row).collect()
 }
 
-/// Columns as wide as their longest word, but for the last one. What comes from the API is in one line.
+/// Formats a table. Columns are as wide as their longest cell. Control characters from the API become blanks.
 fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     let clean = |cell: String| cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
     let rows: Vec<Vec<String>> = std::iter::once(head.iter().map(|word| (*word).to_owned()).collect())

@@ -1,4 +1,4 @@
-//! What the watches told us, in our own words: plain data, no Kubernetes types.
+//! The facts that the watches reported, as plain data without Kubernetes types.
 
 use crate::plan::names::is_dns_name;
 use serde::{Deserialize, Serialize};
@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Whether a node may get new traffic.
+/// The state of a node, with regard to new traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeState {
-    /// It may.
+    /// The node may get new traffic.
     Ready,
-    /// It is healthy, and somebody is taking it out (`--drain-on`).
+    /// The node is healthy, and an operator or controller is taking it out (`--drain-on`).
     Draining,
-    /// Its kubelet is not ready, or has never said that it is.
+    /// The kubelet is not ready, or has never reported that it is.
     #[default]
     NotReady,
 }
@@ -28,34 +28,34 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
+    /// Returns the family of an address.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 }
 
-/// A Node, as far as HAProxy is concerned.
+/// The facts of a Node that matter for HAProxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedNode {
     /// Its name.
     pub name: String,
     /// Its UID, which no other Node of any cluster has.
     pub uid: String,
-    /// Whether it may get traffic.
+    /// The state that decides about new traffic.
     pub state: NodeState,
     /// The annotation `nodegate.io/haproxy-weight`, as written.
     pub weight: Option<String>,
-    /// Why it may not, in a word.
+    /// The reason why it gets no new traffic, in one word.
     pub reason: Option<String>,
-    /// Its labels, those whose keys and values are what the API server lets pass.
+    /// Its labels with keys and values that the API server accepts.
     pub labels: Arc<BTreeMap<String, String>>,
     /// Its addresses by type (`InternalIP`, `ExternalIP`), in the order of its status.
     pub addresses: Vec<(String, IpAddr)>,
 }
 
 impl ObservedNode {
-    /// Returns the address of the most wanted family and type. Without families any will do. A name that no Node can
-    /// have has none.
+    /// Returns the address of the most preferred family and type. Without families, any family will do.
+    /// Returns `None` if no Node can have this name.
     pub fn address(&self, types: &[String], families: &[Family]) -> Option<IpAddr> {
         if !is_dns_name(&self.name) {
             return None;
@@ -95,17 +95,18 @@ pub struct ObservedService {
     /// Its UID, which no other Service of any cluster has.
     #[serde(default)]
     pub uid: String,
-    /// When it was created, in seconds since 1970.
+    /// The time of its creation, in seconds since 1970.
     pub created: i64,
-    /// Whether it is of type `LoadBalancer`.
+    /// True if it is of type `LoadBalancer`.
     pub load_balancer: bool,
     /// Its `loadBalancerClass`, if it has one.
     pub class: Option<String>,
-    /// Whose connections it takes (`loadBalancerSourceRanges`), as written; none for everybody's.
+    /// The source ranges whose connections it accepts (`loadBalancerSourceRanges`), as written. Empty for
+    /// all.
     pub source_ranges: Vec<String>,
-    /// Whether a client is to stay with its node (`sessionAffinity: ClientIP`).
+    /// True if a client stays with its node (`sessionAffinity: ClientIP`).
     pub sticky: bool,
-    /// Whether only nodes with an endpoint of their own take its traffic (`externalTrafficPolicy: Local`).
+    /// True if only nodes with an endpoint of their own take its traffic (`externalTrafficPolicy: Local`).
     pub local: bool,
     /// `healthCheckNodePort`, if it has one.
     pub health_port: Option<u16>,
@@ -118,7 +119,7 @@ pub struct ObservedService {
 }
 
 impl ObservedService {
-    /// `namespace/name`
+    /// Returns `namespace/name`.
     pub fn key(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
@@ -129,15 +130,15 @@ impl ObservedService {
 pub struct HeldPort {
     /// The port.
     pub port: u16,
-    /// Where HAProxy listened.
+    /// The addresses on which HAProxy listened.
     pub addresses: Vec<IpAddr>,
-    /// Whose it was.
+    /// The namespace of its Service.
     pub namespace: String,
-    /// Whose it was.
+    /// The name of its Service.
     pub service: String,
 }
 
-/// Everything that the watches told us.
+/// All facts that the watches reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Nodes by name.

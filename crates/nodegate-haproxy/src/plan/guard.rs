@@ -1,4 +1,4 @@
-//! The removal limit: refuses to believe that most servers of a Service have gone at once.
+//! The removal limit: keeps servers if too many of a Service vanish at once.
 
 use crate::plan::facts::{Facts, ObservedNode};
 use crate::plan::policy::{MaxRemoval, PlanPolicy};
@@ -8,26 +8,26 @@ use std::sync::Arc;
 
 type Nodes = BTreeMap<String, Arc<ObservedNode>>;
 
-/// What was last accepted, and how much may go from it at once.
+/// The facts that were accepted last, and the limit on removals from them.
 #[derive(Debug)]
 pub struct Guard {
     accepted: Facts,
-    /// What was accepted is still what an earlier run knew.
+    /// True while the accepted facts are those of an earlier run.
     is_earlier: bool,
     max_removal: MaxRemoval,
     address_types: Vec<String>,
 }
 
-/// What is kept against the word of the API server.
+/// The objects that are kept although the API server no longer has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// Nodes that are gone, or have lost the labels or addresses by which Services choose them.
     pub nodes: BTreeSet<String>,
-    /// Nodes that are there without an address; they keep the last one.
+    /// Nodes that exist without an address; they keep the last one.
     pub addresses: BTreeSet<String>,
     /// Services, as `namespace/name`.
     pub services: BTreeSet<String>,
-    /// Nothing that an earlier run knew is there: everything is kept.
+    /// True if nothing that an earlier run knew exists any more. Everything is kept.
     pub another_cluster: bool,
 }
 
@@ -39,32 +39,35 @@ impl Held {
 }
 
 impl Guard {
-    /// Starts from what an earlier run accepted. From nothing, the first facts are taken as they are.
+    /// Starts from the facts that an earlier run accepted. Without these, the first facts are taken as they
+    /// are.
     pub fn new(policy: &PlanPolicy, accepted: Facts) -> Self {
         let (max_removal, address_types) = (policy.max_removal, policy.address_types.clone());
         Self { accepted, is_earlier: true, max_removal, address_types }
     }
 
-    /// Returns what was accepted last.
+    /// Returns the facts that were accepted last.
     pub fn accepted(&self) -> &Facts {
         &self.accepted
     }
 
-    /// Whether this Service is still among what was accepted.
+    /// Returns true if this Service is among the accepted facts.
     pub fn holds(&self, service: &(String, String)) -> bool {
         self.accepted.services.contains_key(service)
     }
 
-    /// Takes new facts, but for three things that stay as they were known last: a Node's addresses if it has none now;
-    /// the Services, if more of them are missing than may go at once; the nodes of each Service that would lose more of
-    /// its servers than may go at once. Everything else is taken: a cordon works while an empty list is being doubted.
+    /// Accepts new facts, with three exceptions that stay as they were last known. A Node that has no
+    /// addresses now keeps its last ones. Missing Services stay if more are missing than may vanish at once.
+    /// The nodes of a Service stay if it would lose more servers than may vanish at once. Everything else is
+    /// accepted, so a cordon works while an empty list is in doubt.
     ///
-    /// New nodes in place of old ones are a replacement, because numbers count; so are new Services. A Service that asks for
-    /// other nodes than before is no loss, because its old and its new servers are counted by what it asks for now. A
-    /// Service that was `deleted` is one whose end the watch reported by itself; that is no list that came back empty.
+    /// New nodes in place of old ones are a replacement, because the limit counts numbers. The same is true
+    /// of new Services. A Service that asks for other nodes than before is no loss: its old and its new
+    /// servers are both counted by its current request. A Service for which `deleted` is true is no loss
+    /// either: the watch reported its deletion as an event, so this is no list that came back empty.
     ///
-    /// If an earlier run knew Nodes and Services and now there are others, by UID, and none of those, this is another
-    /// cluster, or one that was made again. Everything stays as it was known.
+    /// The cluster is another one, or a recreated one, if an earlier run knew Nodes and Services, and now
+    /// there are others, by UID, and none of those. Everything stays as it was known.
     pub fn accept(&mut self, observed: &Facts, deleted: &dyn Fn(&(String, String)) -> bool) -> (Facts, Held) {
         if self.is_another_cluster(observed) {
             let nodes = self.accepted.nodes.keys().cloned().collect();
@@ -89,7 +92,8 @@ impl Guard {
             return false;
         }
         let (nodes, services) = (uids(&self.accepted.nodes, |node| &node.uid), service_uids(&self.accepted));
-        // A store that comes back empty is no other cluster: the limits below keep what is gone, and take what joins.
+        // A store that comes back empty is no other cluster. The limits below keep missing objects and accept
+        // new ones.
         let gone = |known: &BTreeSet<&str>, now: BTreeSet<&str>| {
             !known.is_empty() && !now.is_empty() && known.is_disjoint(&now)
         };
@@ -99,7 +103,7 @@ impl Guard {
     fn keep_addresses(&self, nodes: &mut Nodes) -> BTreeSet<String> {
         let has_none = |node: &ObservedNode| node.address(&self.address_types, &[]).is_none();
         let mut kept = BTreeSet::new();
-        // Somebody who lets everything go lets addresses go, too.
+        // Addresses may vanish if everything may.
         if self.max_removal.allows(1, 1) {
             return kept;
         }
@@ -171,7 +175,7 @@ impl Guard {
     }
 }
 
-/// The UIDs of objects; an earlier version of the program did not keep them.
+/// Returns the UIDs of objects. An earlier version of nodegate-haproxy did not save them.
 fn uids<'a, K, T>(objects: &'a BTreeMap<K, Arc<T>>, uid: impl Fn(&'a T) -> &'a String) -> BTreeSet<&'a str> {
     objects.values().map(|object| uid(object).as_str()).filter(|uid| !uid.is_empty()).collect()
 }
@@ -260,12 +264,12 @@ mod tests {
         let mut without = all.clone();
         let bare = ObservedNode { addresses: Vec::new(), state: NodeState::Draining, ..node("b", &[]) };
         without.nodes.insert("b".to_owned(), Arc::new(bare));
-        // One of four is less than the limit, and its address is kept all the same.
+        // One of four is less than the limit, and its address is kept anyway.
         let (facts, held) = guard.accept(&without, &|_| false);
         assert_eq!((names(&held.addresses), held.nodes.len()), (vec!["b"], 0));
         assert_eq!(facts.nodes["b"].addresses, all.nodes["b"].addresses);
         assert_eq!(facts.nodes["b"].state, NodeState::Draining);
-        // A name is no address.
+        // A host name is no address.
         let hostnames =
             all.nodes.keys().map(|name| ObservedNode { addresses: Vec::new(), ..node(name, &[]) });
         let (facts, held) = guard.accept(&super::tests::facts(hostnames), &|_| false);
@@ -280,22 +284,22 @@ mod tests {
         let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, &labels(name))));
         let all = with_service(with_service(all, "all", None), "few", Some("ingress"));
         guard.accept(&all, &|_| false);
-        // Two of six nodes are few, and all that one of the Services has.
+        // Two of six nodes are below the limit, but they are all that one of the Services has.
         let mut fewer = all.clone();
         fewer.nodes.retain(|name, _| name.as_str() > "b");
         let (kept, held) = guard.accept(&fewer, &|_| false);
         assert_eq!((kept.nodes.len(), names(&held.nodes)), (6, vec!["a", "b"]));
-        // The same with their labels alone.
+        // The same for nodes that only lost their labels.
         let mut unlabelled = all.clone();
         for name in ["a", "b"] {
             unlabelled.nodes.insert(name.to_owned(), Arc::new(node(name, &[])));
         }
         let (kept, held) = guard.accept(&unlabelled, &|_| false);
         assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
-        // The Service itself wants fewer.
+        // The Service itself asks for fewer nodes.
         let fewer = with_service(all.clone(), "all", Some("ingress"));
         assert_eq!(guard.accept(&fewer, &|_| false), (fewer, Held::default()));
-        // Others have come in their place.
+        // Other nodes have replaced them.
         let mut replaced = all.clone();
         for (old, new) in [("a", "x"), ("b", "y")] {
             replaced.nodes.remove(old);
@@ -321,7 +325,8 @@ mod tests {
         if word.is_empty() { String::new() } else { format!("{word}-{kind}") }
     }
 
-    /// A cluster of a Node and a Service, whose UIDs begin with a word; they have none without one.
+    /// Returns a cluster of one Node and one Service whose UIDs begin with a word. Without a word they have
+    /// none.
     fn cluster(word: &str) -> Facts {
         let node = ObservedNode { uid: uid(word, "n"), ..node("a", &[]) };
         let mut facts = with_service(facts([node]), "web", None);
@@ -344,11 +349,11 @@ mod tests {
             assert_eq!((facts, held.another_cluster), (known.clone(), true));
             assert_eq!((names(&held.nodes), names(&held.services)), (vec!["a"], vec!["shop/web"]));
         }
-        // The right one is back; from then on what is made again is made again.
+        // The right cluster is back. From now on, recreated objects are accepted.
         assert_eq!(guard.accept(&known, &|_| false), (known.clone(), Held::default()));
         assert_eq!(guard.accept(&other, &|_| false), (other.clone(), Held::default()));
         assert_eq!(with(100, &known).accept(&other, &|_| false), (other.clone(), Held::default()));
-        // A Node or a Service of the same UID is enough, and what has none says nothing.
+        // One Node or Service of the same UID is enough, and an object without a UID does not count.
         let mut rebuilt = other.clone();
         rebuilt.nodes = known.nodes.clone();
         assert!(!with(50, &known).accept(&rebuilt, &|_| false).1.another_cluster);

@@ -1,63 +1,63 @@
-//! Ports whose Services are gone, and which nobody else gets for a while: a Service that is deleted and made again finds its
-//! own port free.
+//! Ports that stay reserved for a while after their Services are gone. A Service that is deleted and
+//! recreated finds its own port free.
 
 use crate::plan::desired::Desired;
 use crate::plan::facts::{Facts, HeldPort};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How long a port stays reserved, in seconds.
+/// The time for which a port stays reserved, in seconds.
 pub const HOLD: i64 = 300;
-/// More ports than this are not held.
+/// The maximum number of ports that are tracked.
 const MAX_HELD: usize = 10_000;
 
-/// Whose ports they are, and whose they were until lately.
+/// The current owners of ports, and recent ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds(BTreeMap<HeldPort, Option<i64>>);
 
-/// One of them, for the next run of the program.
+/// A port and its owner, for the next run of nodegate-haproxy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     #[serde(flatten)]
     port: HeldPort,
-    /// Until when it is held, in seconds since 1970; none while its Service is there.
+    /// The end of the reservation, in seconds since 1970. `None` while the Service exists.
     until: Option<i64>,
 }
 
 impl Holds {
-    /// Takes up what an earlier run knew.
+    /// Starts from the ports that an earlier run knew.
     pub fn new(known: impl IntoIterator<Item = Hold>) -> Self {
         Self(known.into_iter().take(MAX_HELD).map(|hold| (hold.port, hold.until)).collect())
     }
 
-    /// Returns all of it for the next run.
+    /// Returns all ports for the next run.
     pub fn all(&self) -> Vec<Hold> {
         self.0.iter().map(|(port, until)| Hold { port: port.clone(), until: *until }).collect()
     }
 
-    /// Returns what is reserved for Services that are gone, by these facts for the first time or for longer.
+    /// Returns the ports of Services that are gone, including those that are gone only since these facts.
     pub fn reserved(&self, facts: &Facts) -> Vec<HeldPort> {
         let reserved = self.0.iter().filter(|(port, until)| until.is_some() || is_gone(port, facts));
         reserved.map(|(port, _)| port.clone()).collect()
     }
 
-    /// Releases what has been held for long enough; true if that is anything. A clock that was set back holds nothing for
-    /// longer.
+    /// Releases the ports whose reservation has ended. Returns true if there are any. Setting the clock back
+    /// prolongs no reservation.
     pub fn expire(&mut self, now: i64) -> bool {
         let before = self.0.len();
         self.0.retain(|_, until| until.is_none_or(|until| (now + 1..=now + HOLD).contains(&until)));
         self.0.len() != before
     }
 
-    /// Learns who has which port now, and from when on the ports of Services that are gone are held. A Service that is
-    /// there and listens elsewhere has given its port away.
+    /// Records the current owners of ports, and starts the reservation of ports whose Services are gone. A
+    /// Service that exists and listens elsewhere has given up its port.
     pub fn learn(&mut self, desired: &Desired, facts: &Facts, now: i64) {
         self.0.retain(|port, until| until.is_some() || is_gone(port, facts));
         for until in self.0.values_mut() {
             until.get_or_insert(now + HOLD);
         }
         for frontend in &desired.frontends {
-            // What the same namespace has taken is nobody else's to come back to.
+            // The same namespace has taken the port, so it is no longer reserved for the former Service.
             self.0.retain(|held, until| {
                 until.is_none()
                     || held.port != frontend.port

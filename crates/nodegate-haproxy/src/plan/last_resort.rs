@@ -1,23 +1,23 @@
-//! The backends that serve when no server of a Service's own backend may: a mass cordon must not be an outage.
+//! The backends that serve when none of a Service's own servers may. A mass cordon must not be an outage.
 //!
-//! HAProxy decides, connection by connection, by what it knows of the servers; so neither a reload nor a word of ours is
-//! needed when the last node is drained. A Service's own port is told to a shared backend by the frontend, so that there
-//! is one server a node for all Services, and not one for each.
+//! HAProxy decides for each connection, by the states of the servers that it knows. So draining the last node
+//! takes neither a reload nor a command. The frontend tells a shared backend the Service's own port, so that
+//! one server per node is enough for all Services.
 
 use crate::plan::annotation::SendProxy;
 use crate::plan::desired::{Desired, Frontend, LastResortBackend, LocalHealth};
 use crate::plan::facts::Family;
 use crate::plan::policy::{LastResort, PlanPolicy};
 
-/// Gives a frontend its last resort; backends that others have already are shared. `pool` tells its servers from others
-/// in a name.
+/// Gives a frontend its last-resort backends, and shares those that other frontends already have. `pool`
+/// distinguishes their servers in a name.
 pub(crate) fn give(desired: &mut Desired, frontend: &mut Frontend, pool: &str, policy: &PlanPolicy) {
     if policy.last_resort == LastResort::None {
         return;
     }
     let names = &policy.names;
     let backends = match &frontend.local {
-        // A node without an endpoint would drop what it gets, so that any node is no better than none.
+        // A node without an endpoint would drop the traffic, so any node is no better than none.
         Some(local) => vec![LastResortBackend {
             check: Some(LocalHealth { port: local.port, path: without_query(&local.path).to_owned() }),
             node_port: Some(frontend.node_port),
@@ -36,7 +36,7 @@ pub(crate) fn give(desired: &mut Desired, frontend: &mut Frontend, pool: &str, p
     }
 }
 
-/// What nodegate is asked without a word of draining: an endpoint is enough.
+/// Returns the path of a nodegate check without its query: drained nodes pass it, if they have an endpoint.
 fn without_query(path: &str) -> &str {
     path.split_once('?').map_or(path, |(path, _)| path)
 }
@@ -71,7 +71,7 @@ fn like(frontend: &Frontend, name: String) -> LastResortBackend {
     }
 }
 
-/// Families in a name.
+/// Returns the families as a part of a name.
 pub(crate) fn families(families: &[Family]) -> String {
     let word = |family: &Family| match family {
         Family::V4 => "v4",

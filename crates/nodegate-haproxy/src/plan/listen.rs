@@ -1,4 +1,4 @@
-//! Where a Service listens: on which addresses and which port, and whether it may.
+//! The addresses and the port on which a Service listens, and its permission to do so.
 
 use crate::plan::annotation::{WantedPort, for_port};
 use crate::plan::desired::overlap;
@@ -8,11 +8,11 @@ use crate::plan::publish::PublishRefusal;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Who listens where.
+/// The ports that are taken, with the addresses and the owner of each.
 #[derive(Debug, Default)]
 pub(crate) struct Taken(BTreeMap<u16, Vec<(Vec<IpAddr>, String)>>);
 
-/// Where one port of a Service is to be listened on.
+/// The port and the addresses of one Service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) port: u16,
@@ -20,7 +20,8 @@ pub(crate) struct Listen {
 }
 
 impl Listen {
-    /// Returns what a Service asks for. Another port or address than the one meant must not be opened.
+    /// Returns the sockets that a Service asks for, or an error. No other port or address must be opened
+    /// instead.
     pub(crate) fn of(
         service: &ObservedService,
         port: &PortFacts,
@@ -44,7 +45,7 @@ impl Listen {
         Ok(Self { port, addresses: addresses(service, policy)? })
     }
 
-    /// Returns these as `bind` takes them.
+    /// Returns the sockets as `bind` takes them.
     pub(crate) fn binds(&self) -> Vec<String> {
         let port = self.port;
         let one = |ip: &IpAddr| match ip {
@@ -80,7 +81,8 @@ fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAdd
 }
 
 impl Taken {
-    /// Gives a Service the sockets that it wants, unless somebody else has one of them, or had it until lately.
+    /// Gives a Service the sockets that it asks for, unless another Service has one of them or had it
+    /// recently.
     pub(crate) fn take(
         &mut self,
         listen: &Listen,

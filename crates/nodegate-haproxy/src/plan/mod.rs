@@ -1,4 +1,4 @@
-//! Facts and policy in, the desired configuration and its text out: no IO, no clock.
+//! Turns facts and policy into the desired configuration and its text, without IO or a clock.
 
 pub mod annotation;
 pub mod desired;

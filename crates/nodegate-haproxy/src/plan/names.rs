@@ -1,16 +1,17 @@
-//! Which names may go into a configuration file, and how ours are made.
+//! The names that may go into a configuration, and the names of the generated sections.
 
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 
-/// The prefix of whoever runs one.
+/// The default prefix, for an operator who runs one nodegate-haproxy.
 pub const DEFAULT_PREFIX: &str = "nodegate";
-/// The longest prefix; HAProxy's own lists stay readable.
+/// The maximum length of a prefix, so that HAProxy's own lists stay readable.
 const MAX_PREFIX: usize = 32;
 
-/// What all names of ours begin with (`--prefix`), so that two clusters can share one HAProxy.
+/// The prefix of all generated names (`--prefix`), so that two clusters can share one HAProxy.
 ///
-/// A prefix holds no underscore, and neither do namespaces and names of Services, so no two names are the same.
+/// A prefix contains no underscore, and neither do namespaces and names of Services. So no two names are
+/// equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     prefix: Arc<str>,
@@ -24,7 +25,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Makes names that begin with a prefix.
+    /// Creates names that begin with a prefix.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.into(), nodes: format!("{prefix}_nodes").into() }
     }
@@ -34,7 +35,8 @@ impl Names {
         &self.prefix
     }
 
-    /// Returns the first line of every configuration of ours: a file without it is somebody else's.
+    /// Returns the first line of every generated configuration. A file without it belongs to another program
+    /// or a person.
     pub fn marker(&self) -> String {
         format!("{} it replaces the whole file, so put nothing into it.", self.mark())
     }
@@ -43,18 +45,18 @@ impl Names {
         format!("# Managed by nodegate-haproxy --prefix {};", self.prefix)
     }
 
-    /// Returns true if a configuration begins with our marker, or if it holds nothing.
+    /// Returns true if a configuration begins with the marker or is empty.
     pub fn may_replace(&self, text: &[u8]) -> bool {
         text.trim_ascii().is_empty() || text.starts_with(self.mark().as_bytes())
     }
 
-    /// Returns the name of the backend whose servers are the nodes themselves; others track it.
+    /// Returns the name of the backend whose servers are the nodes themselves; other backends track it.
     pub fn nodes(&self) -> &str {
         &self.nodes
     }
 
-    /// Returns the name of the backend where each node is asked whether it passes its check, drained or not; the last
-    /// resorts track it.
+    /// Returns the name of the backend that checks each node, drained or not. The last-resort backends track
+    /// it.
     pub fn passing(&self) -> String {
         format!("{}_passing", self.prefix)
     }
@@ -80,13 +82,14 @@ impl Names {
     }
 }
 
-/// Returns true if names may begin with this: it can't be told from other words otherwise.
+/// Returns true if a text can be a prefix: a short DNS label. Other texts could not be told from the rest of
+/// a name.
 pub fn is_prefix(text: &str) -> bool {
     text.len() <= MAX_PREFIX && !text.contains('.') && is_dns_name(text)
 }
 
-/// Whether a name from the API is what the API server promises: a DNS subdomain (RFC 1123). Nothing else is ever written
-/// into a configuration, so no name can end a line or begin a keyword.
+/// Returns true if a name from the API is a DNS subdomain (RFC 1123), as the API server promises. No other
+/// name is written into a configuration, so no name can end a line or begin a keyword.
 pub fn is_dns_name(name: &str) -> bool {
     let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');
     let outer = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
@@ -94,14 +97,16 @@ pub fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && bytes.iter().all(|c| inner(*c)) && outer(bytes.first()) && outer(bytes.last())
 }
 
-/// Returns a digest of a text as a word: the first half of its SHA-256. Tenants choose such texts, so no two may meet.
+/// Returns a digest of a text as a word: the first half of its SHA-256. Tenants choose such texts, so no two
+/// texts may have the same digest.
 pub fn hash(text: impl AsRef<[u8]>) -> String {
     let mut digest = format!("{:x}", Sha256::digest(text.as_ref()));
     digest.truncate(32);
     digest
 }
 
-/// The name of the frontend that leads there. No port ends like this, so it is no backend's.
+/// Returns the name of the frontend that leads to a backend. No port ends like this, so no backend has this
+/// name.
 pub fn frontend(backend: &str) -> String {
     format!("{backend}_frontend")
 }
@@ -113,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_hash_is_the_published_one() {
-        // Of FIPS 180-2.
+        // From FIPS 180-2.
         assert_eq!(hash("abc"), "ba7816bf8f01cfea414140de5dae2223");
         assert_eq!(hash(""), "e3b0c44298fc1c149afbf4c8996fb924");
     }

@@ -1,4 +1,5 @@
-//! The core: facts and policy in, the desired configuration out. No IO, no clock; the same facts give the same plan.
+//! The core: turns facts and policy into the desired configuration. It does no IO and reads no clock; the
+//! same facts give the same plan.
 
 use crate::plan::annotation::{AnnotationError, Balance, Mode, for_port};
 use crate::plan::desired::{
@@ -14,24 +15,25 @@ use crate::plan::publish::{self, PublishRefusal};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// More Service ports than this are not published: a bound on what the API can make us hold.
+/// The maximum number of published Service ports. It bounds the memory that the API's content can make
+/// nodegate-haproxy use.
 pub const MAX_FRONTENDS: usize = 10_000;
-/// More nodes than this are not used; Kubernetes is tested up to 5,000.
+/// The maximum number of nodes. Kubernetes is tested up to 5,000.
 pub const MAX_NODES: usize = 20_000;
-/// More than this nobody reads; the metric's kinds have long been there.
+/// The maximum number of problems. No operator reads more, and by then the metric has all kinds.
 const MAX_PROBLEMS: usize = 1000;
 
-/// More than this is not explained.
+/// The maximum number of unpublished Services and ports that are explained.
 const MAX_UNPUBLISHED: usize = 10_000;
-/// The kind of problem that more ports than [`MAX_FRONTENDS`] are.
+/// The kind of the problem of having more ports than [`MAX_FRONTENDS`].
 const TOO_MANY: &str = "too-many";
 
-/// What HAProxy is to do.
+/// Returns the desired configuration.
 pub fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     let desired = Desired { names: policy.names.clone(), ..Desired::default() };
     let mut planner = Planner { policy, desired, taken: Taken::default(), pools: BTreeMap::new() };
     planner.nodes(facts);
-    // First come, first served; the name decides between two of one second.
+    // The oldest Service comes first. The name decides between two of the same second.
     let mut services: Vec<&ObservedService> = facts.services.values().map(Arc::as_ref).collect();
     services.sort_by_key(|service| (service.created, &service.namespace, &service.name));
     for service in services {
@@ -47,7 +49,7 @@ pub fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     planner.desired
 }
 
-/// The servers of a Service, and what tells them from others in a name.
+/// The servers of a Service, and the part of a name that distinguishes them.
 struct Served {
     name: String,
     servers: Arc<Vec<PlannedServer>>,
@@ -57,14 +59,14 @@ struct Planner<'a> {
     policy: &'a PlanPolicy,
     desired: Desired,
     taken: Taken,
-    /// The servers for each order of families and choice of nodes, made once.
+    /// The servers for each order of families and selector of nodes, computed once.
     pools: BTreeMap<(Vec<Family>, String), Arc<Vec<PlannedServer>>>,
 }
 
 impl Planner<'_> {
     fn nodes(&mut self, facts: &Facts) {
         let down = facts.nodes.values().filter(|node| node.state == NodeState::NotReady).count();
-        // When most nodes are said to be down, it is more likely the saying that is wrong; HAProxy's own checks know.
+        // A report that most nodes are not ready is probably wrong. HAProxy's own checks decide then.
         let believe = self.policy.max_removal.allows(down, facts.nodes.len());
         if !believe {
             let text = format!(
@@ -98,7 +100,7 @@ impl Planner<'_> {
         100
     }
 
-    /// The servers of a Service, which may be none.
+    /// Returns the servers of a Service, which may be none.
     fn servers(&mut self, facts: &Facts, pool: &Pool) -> Arc<Vec<PlannedServer>> {
         if let Some(servers) = self.pools.get(&pool.key()) {
             return servers.clone();
@@ -151,7 +153,7 @@ impl Planner<'_> {
             return Err(PublishRefusal::problem("protocol", text));
         }
         if port.node_port == 0 {
-            // Only of this type it can be left out.
+            // Only a Service of this type can leave it out.
             let why = if service.load_balancer { " (allocateLoadBalancerNodePorts: false)" } else { "" };
             let text = format!("port {} has no nodePort{why}, and nodes are reached by no other", port.port);
             return Err(PublishRefusal::problem("node-port", text));
@@ -188,8 +190,9 @@ impl Planner<'_> {
         Ok(frontend)
     }
 
-    /// A client stays with its node by a hash of its address. That holds for longer than any timeout of a Service's, over
-    /// reloads and on every balancer of a pair; and unlike an entry in a table it sends nobody to a drained node.
+    /// Returns the balancing algorithm. With session affinity, a hash of the client's address keeps a client
+    /// at its node. That lasts longer than any timeout of a Service, over reloads, and on every balancer of a
+    /// pair. Unlike an entry in a table, it sends no client to a drained node.
     fn balance(&mut self, service: &ObservedService, port: &PortFacts, mode: Mode) -> Balance {
         let default = if service.sticky { Balance::Source } else { self.policy.balance };
         let balance = self.setting::<Balance>(service, port, "balance").unwrap_or(default);
@@ -212,7 +215,7 @@ impl Planner<'_> {
     fn local_check(&self, service: &ObservedService) -> Option<LocalHealth> {
         let of_nodegate = || LocalHealth {
             port: self.policy.check.port,
-            // So that a drain reaches this check, too, and nodegate knows whom it has told.
+            // With this query, a drain reaches this check, too, and nodegate knows which probers it has told.
             path: format!("/services/{}/{}?drain=503", service.namespace, service.name),
         };
         let of_proxy = |port| LocalHealth { port, path: "/healthz".to_owned() };
@@ -222,7 +225,8 @@ impl Planner<'_> {
         })
     }
 
-    /// An annotation whose mistakes cost no more than the setting: the default is used.
+    /// Returns a setting from an annotation. If its value is wrong, reports a problem, and the default is
+    /// used.
     fn setting<T>(&mut self, service: &ObservedService, port: &PortFacts, name: &str) -> Option<T>
     where
         T: std::str::FromStr<Err = &'static str>,
@@ -237,7 +241,7 @@ impl Planner<'_> {
     fn refuse(&mut self, service: &ObservedService, port: Option<&PortFacts>, refusal: PublishRefusal) {
         let PublishRefusal { kind, text } = refusal;
         if let Some(kind) = kind {
-            // Of too many one is enough.
+            // One problem of this kind is enough.
             let about = if kind == TOO_MANY { String::new() } else { service.key() };
             self.problem(&about, kind, text.clone());
         }

@@ -1,4 +1,4 @@
-//! What the operator wants of every frontend, unless a Service says otherwise.
+//! The operator's settings for every frontend, unless a Service overrides them.
 
 use crate::plan::annotation::{Balance, Mode};
 use crate::plan::names::Names;
@@ -9,27 +9,27 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// How nodes are checked.
+/// The check of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealthCheck {
     /// nodegate's port.
     pub port: u16,
-    /// What is asked.
+    /// The path of the check.
     pub path: String,
-    /// Milliseconds between two checks.
+    /// The interval between two checks, in milliseconds.
     pub inter_ms: u64,
-    /// Successes in a row until a server is up.
+    /// The number of successes in a row that bring a server up.
     pub rise: u16,
-    /// Failures in a row until it is down.
+    /// The number of failures in a row that bring a server down.
     pub fall: u16,
-    /// nodegate's agent-check port; none if it is not asked.
+    /// nodegate's agent-check port. `None` without an agent-check.
     pub agent_port: Option<u16>,
-    /// Whether HAProxy can be told that a server is down until its first check (`init-state`).
+    /// True if HAProxy supports servers that are down until their first check (`init-state`).
     pub starts_down: bool,
 }
 
 impl HealthCheck {
-    /// What a check asks that a drained node is to pass, too.
+    /// Returns the path of a check that drained nodes pass, too.
     pub fn drained_path(&self) -> String {
         let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
         if !matches!(path, "/health" | "/nodecheck") {
@@ -40,11 +40,11 @@ impl HealthCheck {
     }
 }
 
-/// Who is asked whether a node has an endpoint of a Service with `externalTrafficPolicy: Local`.
+/// The check that tells if a node has an endpoint of a Service with `externalTrafficPolicy: Local`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalServiceCheck {
-    /// kube-proxy at the Service's healthCheckNodePort, or nodegate if it has none.
+    /// kube-proxy at the Service's healthCheckNodePort, or nodegate if there is none.
     #[default]
     Auto,
     /// nodegate's `/services/<namespace>/<name>`.
@@ -57,16 +57,16 @@ impl fmt::Display for LocalServiceCheck {
     }
 }
 
-/// Which nodes serve when none is Ready.
+/// The nodes that serve when none is Ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LastResort {
-    /// Those that pass their check, drained or not; when none does, any.
+    /// The nodes that pass their check, drained or not. If none does, any node.
     #[default]
     All,
-    /// Those that pass their check, drained or not.
+    /// The nodes that pass their check, drained or not.
     Drained,
-    /// None: connections are refused.
+    /// No node: connections are refused.
     None,
 }
 
@@ -76,17 +76,17 @@ impl fmt::Display for LastResort {
     }
 }
 
-/// Which Services are published.
+/// The Services that are published.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Publish {
-    /// Those of type `LoadBalancer`, and those that ask for it.
+    /// Services of type `LoadBalancer`, and Services that ask for it.
     #[default]
     #[serde(rename = "load-balancers")]
     LoadBalancers,
-    /// All that have ports on nodes.
+    /// All Services that have ports on nodes.
     All,
-    /// Those that ask for it.
+    /// Services that ask for it.
     Annotated,
 }
 
@@ -96,7 +96,7 @@ impl fmt::Display for Publish {
     }
 }
 
-/// How much may vanish at once.
+/// The percentage of servers or Services that may vanish at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxRemoval(pub u8);
 
@@ -107,7 +107,7 @@ impl fmt::Display for MaxRemoval {
 }
 
 impl MaxRemoval {
-    /// Whether so many of all may go.
+    /// Returns true if `gone` of `all` objects may vanish at once.
     pub fn allows(self, gone: usize, all: usize) -> bool {
         gone * 100 <= all * usize::from(self.0)
     }
@@ -116,11 +116,11 @@ impl MaxRemoval {
 /// The rules of planning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanPolicy {
-    /// How sections are named.
+    /// The naming of the sections.
     pub names: Names,
-    /// Which Services are published.
+    /// The Services that are published.
     pub publish: Publish,
-    /// The `loadBalancerClass` that is ours.
+    /// The `loadBalancerClass` to serve.
     pub class: Option<String>,
     /// The mode of a Service without the annotation.
     pub mode: Mode,
@@ -128,14 +128,16 @@ pub struct PlanPolicy {
     pub balance: Balance,
     /// Types of node addresses, the preferred one first.
     pub address_types: Vec<String>,
-    /// Where frontends listen that name no address; empty for all addresses of both families, or for the first of those
-    /// with a name.
+    /// The addresses of frontends that name none. If empty, these are all addresses of both families, or the
+    /// first of the named addresses if there are any.
     pub bind: Vec<IpAddr>,
-    /// Addresses that a Service can pick by their name.
+    /// Addresses that a Service can choose by name.
     pub named: Vec<(String, Vec<IpAddr>)>,
-    /// Who may pick which of these: namespace and name, `*` for all; empty for everybody.
+    /// The permissions to choose these: namespace and name, `*` for all. If empty, every namespace may choose
+    /// all.
     pub bind_allow: Vec<(String, String)>,
-    /// Who may open which ports: by namespace, `*` for all; empty for everybody.
+    /// The permissions to open ports: namespace and ports, `*` for all. If empty, every namespace may open
+    /// all.
     pub ports: Vec<(String, RangeInclusive<u16>)>,
     /// Ports that no Service gets.
     pub reserved: BTreeSet<u16>,
@@ -143,9 +145,9 @@ pub struct PlanPolicy {
     pub check: HealthCheck,
     /// The check of `externalTrafficPolicy: Local`.
     pub local_check: LocalServiceCheck,
-    /// How much of what HAProxy has may vanish at once by what the API server says.
+    /// The removal limit: the percentage of servers or Services that may vanish at once.
     pub max_removal: MaxRemoval,
-    /// Which nodes serve when none is Ready.
+    /// The nodes that serve when none is Ready.
     pub last_resort: LastResort,
 }
 
@@ -162,7 +164,7 @@ impl Default for PlanPolicy {
             named: Vec::new(),
             bind_allow: Vec::new(),
             ports: Vec::new(),
-            // SSH, by which somebody comes to look after the balancer.
+            // SSH, through which an operator reaches the balancer.
             reserved: BTreeSet::from([22]),
             check: HealthCheck {
                 port: HTTP_PORT,
@@ -197,7 +199,7 @@ impl PlanPolicy {
         self.bind_allow.is_empty() || self.bind_allow.iter().any(grants)
     }
 
-    /// Returns every address that somebody may listen on.
+    /// Returns every address on which a Service may listen.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.bind.iter().chain(self.named.iter().flat_map(|(_, addresses)| addresses)).copied()
     }

@@ -1,35 +1,35 @@
-//! Whose Services they are: which are published, and to whom.
+//! The Services that are published, and the clients whose connections they accept.
 
 use crate::plan::facts::ObservedService;
 use crate::plan::policy::{PlanPolicy, Publish};
 use std::net::IpAddr;
 
-/// More source ranges of one Service are not read; each client is compared with all of them.
+/// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
 const MAX_RANGES: usize = 1000;
 
-/// Why a Service, or a port of it, is not published.
+/// The reason why a Service, or a port of it, is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishRefusal {
-    /// The kind of problem that it is; none if it is as it should be.
+    /// The kind of the problem. `None` if the Service is intentionally not published.
     pub(crate) kind: Option<&'static str>,
     pub(crate) text: String,
 }
 
 impl PublishRefusal {
-    /// As it should be.
+    /// Creates a refusal that is intentional.
     pub(crate) fn meant(text: impl Into<String>) -> Self {
         Self { kind: None, text: text.into() }
     }
 
-    /// Somebody should know.
+    /// Creates a refusal that the operator should know of.
     pub(crate) fn problem(kind: &'static str, text: impl Into<String>) -> Self {
         Self { kind: Some(kind), text: text.into() }
     }
 }
 
-/// Whether a Service is ours to publish.
+/// Checks that a Service is to be published. The error is the reason against it.
 pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<(), PublishRefusal> {
-    // Whoever wrote something else wanted less, not more.
+    // A value other than true or false prevents publishing, because its author wanted less, not more.
     if flag(service, "ignore")? == Some(true) {
         return Err(PublishRefusal::meant("nodegate.io/haproxy-ignore: true"));
     }
@@ -72,13 +72,13 @@ fn flag(service: &ObservedService, name: &str) -> Result<Option<bool>, PublishRe
     }
 }
 
-/// Somebody else's word, in one line.
+/// Returns text from the API in one line.
 fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
-/// Whose connections are taken, as HAProxy writes it; none for everybody's. What is no range allows nobody: with the error
-/// comes how many of those there are.
+/// Returns the source ranges whose connections are accepted, as HAProxy writes them, or `None` for all. Also
+/// returns the number of ranges that can't be parsed or exceed the limit; these allow no client.
 pub(crate) fn sources(service: &ObservedService) -> (Option<Vec<String>>, usize) {
     if service.source_ranges.is_empty() {
         return (None, 0);
@@ -164,7 +164,7 @@ mod tests {
                 "{annotations:?}"
             );
         }
-        // The class is a request for us by name.
+        // The class names nodegate-haproxy, which counts as a request.
         let ours = PlanPolicy { class: Some("a/b".to_owned()), ..annotated };
         assert_eq!(is_ours(&service(&[], Some("a/b")), &ours), Ok(()));
     }

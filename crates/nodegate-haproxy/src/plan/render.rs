@@ -1,4 +1,4 @@
-//! Turns the desired configuration into HAProxy's language, by the operator's template.
+//! Renders the desired configuration in HAProxy's language, with the operator's template.
 
 use crate::plan::desired::{Desired, PlannedNode, PlannedServer};
 use crate::plan::policy::HealthCheck;
@@ -7,30 +7,30 @@ use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value, context};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The head that is used when all of the configuration is ours and the operator has none.
+/// The default head, for a configuration that is generated as a whole without an operator's template.
 pub const DEFAULT_HEAD: &str = include_str!("../../templates/head.cfg");
-/// The generated sections; a template of the operator's may include them as `sections`.
+/// The generated sections. An operator's template may include them as `sections`.
 pub const SECTIONS: &str = include_str!("../../templates/sections.cfg.j2");
 
-/// What a template may cost: enough for a million servers, and an end to a loop that has none.
+/// The limit on a template's computation: enough for a million servers, and an end for an endless loop.
 const FUEL: u64 = 200_000_000;
-/// More servers than this are not rendered at all.
+/// The maximum number of servers.
 const MAX_SERVERS: usize = 2_000_000;
-/// The longest configuration; HAProxy needs a minute for one of this size.
+/// The maximum length of a configuration. HAProxy needs a minute for one of this size.
 const MAX_BYTES: usize = 256 << 20;
 
-/// What the generated sections are put into.
+/// The template around the generated sections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Template {
-    /// A hand-written head, kept as it is to the byte; the sections are appended.
+    /// A hand-written head, kept byte for byte. The sections are appended.
     Head(String),
     /// A minijinja template that places everything itself.
     Jinja(String),
 }
 
 impl Template {
-    /// The habit: a file is a head, unless its name ends in `.j2` or `.jinja`. A head may hold anything that HAProxy
-    /// reads, so nothing in it is taken for a template's syntax.
+    /// Chooses the kind by convention: a file is a head, unless its name ends in `.j2` or `.jinja`. A head
+    /// may contain anything that HAProxy reads, so nothing in it counts as template syntax.
     pub fn of_file(name: &str, text: String) -> Self {
         if [".j2", ".jinja"].iter().any(|end| name.ends_with(end)) {
             Self::Jinja(text)
@@ -39,14 +39,15 @@ impl Template {
         }
     }
 
-    /// What the operator wrote.
+    /// Returns the operator's text.
     pub fn text(&self) -> &str {
         match self {
             Self::Head(text) | Self::Jinja(text) => text,
         }
     }
 
-    /// Whether the generated sections are ours to the letter, so that we know what a server's line says.
+    /// Returns true if the generated sections are exactly the built-in ones, so that their server lines are
+    /// known.
     pub fn has_our_sections(&self) -> bool {
         match self {
             Self::Head(_) => true,
@@ -55,21 +56,21 @@ impl Template {
     }
 }
 
-/// A template that does not work.
+/// The error of a template.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// It can't be read or run.
+    /// The template can't be parsed or run.
     #[error("the template is broken: {0}")]
     Template(String),
     /// The cluster is larger than HAProxy can serve.
     #[error("{0} servers are more than {MAX_SERVERS}: narrow --namespaces or the selectors")]
     TooMany(usize),
-    /// It makes too much.
+    /// The configuration is too long.
     #[error("the rendered configuration is longer than {MAX_BYTES} bytes")]
     TooLong,
 }
 
-/// Renders, below the line that marks the file as ours; the same input gives the same bytes.
+/// Renders the configuration, below the marker line. The same input gives the same bytes.
 pub fn render(
     template: &Template,
     desired: &Desired,
@@ -91,15 +92,16 @@ pub fn render(
         Template::Jinja(text) => jinja(environment, text, data)?,
     };
     let mut text = format!("{}\n{text}", desired.names.marker());
-    // HAProxy takes a last line without its end for one that was cut.
+    // HAProxy takes a last line without a newline for a truncated one.
     if !text.ends_with('\n') {
         text.push('\n');
     }
     if text.len() > MAX_BYTES { Err(RenderError::TooLong) } else { Ok(text) }
 }
 
-/// What a template makes around the generated sections, which can change with the nodes and their labels as they can, and
-/// can't be changed at run time; none if there is nothing of the kind. It has been rendered whole before.
+/// Returns the text that a template makes around the generated sections, or `None` if there is none. Like
+/// the sections, this text can depend on the nodes and their labels. Unlike them, it can't be changed at run
+/// time. The caller has rendered the whole template before.
 pub fn own_part(template: &Template, desired: &Desired, check: &HealthCheck) -> Option<String> {
     match template {
         Template::Jinja(text) if template.has_our_sections() => {
@@ -145,7 +147,7 @@ fn data(desired: &Desired, check: &HealthCheck, state_file: Option<&str>) -> Val
     }
 }
 
-/// Nodes with their labels and roles.
+/// Returns the nodes with their labels and roles.
 fn nodes(desired: &Desired) -> Vec<Value> {
     let node = |node: &PlannedNode| {
         let roles: Value = node.roles().collect();
@@ -155,7 +157,8 @@ fn nodes(desired: &Desired) -> Vec<Value> {
     desired.nodes.iter().map(node).collect()
 }
 
-/// A hundred thousand servers are a few lists of nodes, each in many backends: each becomes a value once.
+/// The lists of servers as template values. A hundred thousand servers are a few lists of nodes, each in many
+/// backends. Each list is converted once.
 #[derive(Default)]
 struct Pools(Vec<(*const Vec<PlannedServer>, Value)>);
 
@@ -172,7 +175,8 @@ impl Pools {
     }
 }
 
-/// The filter `address | host`: an address without a port, which is the one that the client or the frontend chose.
+/// The filter `address | host`: an address without a port, because the client or the frontend chooses the
+/// port.
 #[expect(clippy::needless_pass_by_value, reason = "minijinja's filters take their arguments by value")]
 fn host(address: String) -> Result<String, minijinja::Error> {
     match address.parse() {

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
-/// The longest selector that is read.
+/// The maximum length of a selector.
 const MAX_BYTES: usize = 1024;
-/// What is wrong with one that can't be read.
+/// The error text for a selector that can't be parsed.
 const TAKES: &str = "takes a label selector, e.g. role=ingress,zone!=b,tier in (web,edge)";
 
-/// Demands, all of which must be met.
+/// Requirements, all of which must be met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Selector(Vec<Demand>);
 
@@ -17,12 +17,12 @@ enum Demand {
     Exists(String),
     Absent(String),
     In(String, BTreeSet<String>),
-    /// Also met without the label, as Kubernetes has it.
+    /// Also met without the label, as in Kubernetes.
     NotIn(String, BTreeSet<String>),
 }
 
 impl Selector {
-    /// Whether somebody with these labels is meant.
+    /// Returns true if the selector matches these labels.
     pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|demand| match demand {
             Demand::Exists(key) => labels.contains_key(key),
@@ -42,7 +42,7 @@ impl FromStr for Selector {
     }
 }
 
-/// At the commas outside of parentheses.
+/// Splits a selector at the commas outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut open = false;
     let at_a_comma = |c| {

@@ -1,11 +1,12 @@
-//! Puts what HAProxy runs in place of newer versions of frontends that have to wait.
+//! Keeps the running version of frontends whose newer version has to wait.
 
 use crate::plan::desired::{Desired, Frontend, LastResortBackend, PlannedServer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Returns what is desired, but for the frontends of these backends, which stay as they are in `live`, with today's nodes.
-/// One that is not there stays away; one whose port somebody else is to have goes.
+/// Returns the desired configuration, but with the frontends of these backends as they are in `live`, on the
+/// current nodes. A frontend that `live` lacks is left out. One whose socket another frontend is to have is
+/// removed.
 pub fn keeping(desired: &Desired, live: &Desired, backends: &BTreeSet<String>) -> Desired {
     let mut kept = desired.clone();
     kept.frontends.retain(|frontend| !backends.contains(&frontend.backend));
@@ -22,7 +23,7 @@ pub fn keeping(desired: &Desired, live: &Desired, backends: &BTreeSet<String>) -
     kept
 }
 
-/// The backends of last resort that these frontends lead to, and no others.
+/// Returns the last-resort backends that these frontends lead to, and no others.
 fn last_resorts(frontends: &[Frontend], pools: &mut Pools<'_>) -> Vec<LastResortBackend> {
     let names: BTreeSet<&String> = frontends.iter().flat_map(|frontend| &frontend.last_resort).collect();
     let (desired, live) = (pools.desired, pools.live);
@@ -32,7 +33,7 @@ fn last_resorts(frontends: &[Frontend], pools: &mut Pools<'_>) -> Vec<LastResort
         let new = find(&desired.last_resort, name).and_then(|at| desired.last_resort.get(at));
         let old = find(&live.last_resort, name).and_then(|at| live.last_resort.get(at));
         match (new, old) {
-            // It belongs to one frontend alone, which may be the old one.
+            // Such a backend belongs to one frontend alone, which may be the old version.
             (Some(new), Some(old)) if old.is_local() && frontends.iter().any(|f| f.leads_only_to(old)) => {
                 let servers = pools.today(&old.servers, Some(&new.servers));
                 backends.push(LastResortBackend { servers, ..old.clone() });
@@ -48,19 +49,20 @@ fn last_resorts(frontends: &[Frontend], pools: &mut Pools<'_>) -> Vec<LastResort
     backends
 }
 
-/// Old servers with today's nodes. Many frontends share their servers, and each list is made once.
+/// Old servers with the current nodes. Many frontends share their servers, and each list is made once.
 struct Pools<'a> {
     desired: &'a Desired,
     live: &'a Desired,
     made: BTreeMap<(Shared, Shared), Arc<Vec<PlannedServer>>>,
 }
 
-/// Tells lists of servers apart that frontends share.
+/// The identity of a list of servers that frontends share.
 type Shared = *const Vec<PlannedServer>;
 
 impl Pools<'_> {
-    /// Servers of nodes that are gone go; those of nodes that are new come, if the new version has them; the others get the
-    /// address of the new version, if it has them.
+    /// Returns the servers of `old` with the current nodes. Servers of removed nodes are left out. Servers of
+    /// new nodes are added if the new version has them. The others get the address of the new version, if it
+    /// has them.
     fn today(
         &mut self,
         old: &Arc<Vec<PlannedServer>>,

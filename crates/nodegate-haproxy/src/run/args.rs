@@ -15,9 +15,10 @@ use std::time::Duration;
 
 /// The range of `--reload-timeout`.
 const RELOAD_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(2);
-/// A shorter interval would load the nodes; a longer one would no longer test their current state.
+/// The range of `--check-interval`. A shorter interval would load the nodes; a longer one would test outdated
+/// states.
 const CHECK_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(5);
-/// Each namespace has a watch of its own.
+/// The maximum number of namespaces. Each has its own watch.
 const MAX_NAMESPACES: usize = 32;
 
 #[derive(Debug, Parser)]

@@ -1,26 +1,26 @@
-//! Settings of who may listen where: addresses with names, and who may use them and which ports.
+//! Settings about listening: named addresses, and the namespaces that may use them and open ports.
 
 use crate::plan::names::is_dns_name;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// An address to listen on, with a name or without.
+/// An address to listen on, with or without a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bind {
     name: Option<String>,
     address: IpAddr,
 }
 
-/// Who may listen on the addresses with a name.
+/// The permission of a namespace to listen on the addresses with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BindGrant(pub(crate) String, pub(crate) String);
 
-/// Who may open which ports.
+/// The permission of a namespace to open ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortGrant(pub(crate) String, pub(crate) RangeInclusive<u16>);
 
-/// A word that names something; `*` names everything where that is allowed.
+/// Parses the name of a namespace or an address.
 fn name(text: &str) -> Result<String, ()> {
     if is_dns_name(text) && text.len() <= 63 { Ok(text.to_owned()) } else { Err(()) }
 }
@@ -62,10 +62,10 @@ impl FromStr for PortGrant {
     }
 }
 
-/// Addresses that have a name, by that name.
+/// Addresses, by their name.
 pub(crate) type Named = Vec<(String, Vec<IpAddr>)>;
 
-/// Takes apart those without a name and those with one, in their order.
+/// Separates the addresses without a name from those with one, in their order.
 pub(crate) fn by_name(binds: &[Bind]) -> (Vec<IpAddr>, Named) {
     let (mut plain, mut named) = (Vec::new(), Named::new());
     for Bind { name, address } in binds {

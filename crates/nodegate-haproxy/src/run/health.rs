@@ -1,10 +1,10 @@
-//! The program's own health: what `/livez` and `/readyz` answer.
+//! The health of nodegate-haproxy itself: the answers of `/livez` and `/readyz`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest that any step may take: a validation of a minute, and a reload, each with time to spare.
+/// The longest time for any step: a validation of a minute and a reload, each with time to spare.
 const STUCK: Duration = Duration::from_mins(5);
 
 /// Signs of life of the program's loops.
@@ -24,7 +24,7 @@ pub(crate) enum Loop {
 }
 
 impl LoopHealth {
-    /// Everything has just begun.
+    /// Creates the health of loops that have just started.
     pub fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -50,7 +50,7 @@ impl LoopHealth {
         self.applied.store(true, Ordering::Relaxed);
     }
 
-    /// Whether no loop is stuck.
+    /// Returns true if no loop is stuck.
     pub fn is_alive(&self) -> bool {
         let now = self.seconds();
         [&self.applier, &self.mover]
@@ -58,7 +58,8 @@ impl LoopHealth {
             .all(|beat| now.saturating_sub(beat.load(Ordering::Relaxed)) < STUCK.as_secs())
     }
 
-    /// Whether a configuration made here has been in effect once. An API outage does not change that.
+    /// Returns true if a configuration of this run has been in effect once. An API outage does not change
+    /// that.
     pub fn is_ready(&self) -> bool {
         self.applied.load(Ordering::Relaxed)
     }

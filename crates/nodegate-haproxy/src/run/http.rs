@@ -16,12 +16,13 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// A scraper and a kubelet need one each; whoever comes above that waits in the kernel.
+/// The maximum number of connections. A scraper and a kubelet need one each; further clients wait in the
+/// kernel.
 const CONNECTIONS: usize = 32;
-/// No client is waited for longer than this, in whatever it does.
+/// The longest time for a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is served.
+/// The data behind the pages.
 #[derive(Debug)]
 pub struct Pages {
     /// The program's health.
@@ -36,7 +37,7 @@ pub async fn serve(listener: TcpListener, pages: Arc<Pages>) {
     loop {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // No descriptors, most likely; that passes.
+            // Most likely the process has no free file descriptors; that passes.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };

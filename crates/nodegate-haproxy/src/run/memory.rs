@@ -1,4 +1,4 @@
-//! What was last accepted of the cluster, in a file: the next run of the program measures by it what has vanished.
+//! The file with the facts that were accepted last. The next run compares the API server's facts with them.
 
 use crate::apply::config_file::ConfigFile;
 use crate::plan::facts::{Facts, NodeState, ObservedNode, ObservedService};
@@ -11,25 +11,26 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How its name in the state directory ends.
+/// The ending of the file's name in the state directory.
 pub(crate) const FILE: &str = "cluster.json";
 
-/// The file, which is written when there is news.
+/// The file. It is written when its content changes.
 #[derive(Debug)]
 pub(crate) struct MemoryFile {
     file: ConfigFile,
     settings: String,
-    /// What it holds, as far as is known.
+    /// The content of the file, as far as it is known.
     written: Option<Vec<u8>>,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     error: Option<String>,
 }
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Known {
-    /// A digest of the settings that choose Nodes and Services. What is missing with others is missing by intent.
+    /// A digest of the settings that choose Nodes and Services. With other settings, missing objects are
+    /// intended.
     settings: String,
     nodes: Vec<KnownNode>,
     services: Vec<ObservedService>,
@@ -47,7 +48,7 @@ struct KnownNode {
 }
 
 impl MemoryFile {
-    /// Knows which file.
+    /// Creates a handle for the file of this setup.
     pub(crate) fn new(setup: &Setup) -> Self {
         let file = ConfigFile::new(setup.tools.notes.path(FILE));
         let scope = &setup.scope;
@@ -63,8 +64,8 @@ impl MemoryFile {
         Self { file, settings: names::hash(settings), written: None, error: None }
     }
 
-    /// Returns what an earlier run accepted; nothing if its settings chose other Nodes or Services, or if the file can't
-    /// be read.
+    /// Returns the facts and ports that an earlier run accepted. There are no facts if its settings chose
+    /// other Nodes or Services. Both are empty if the file can't be read.
     pub(crate) fn load(&mut self) -> (Facts, Holds) {
         let file = &self.file;
         let known: Known = match file.read() {
@@ -88,8 +89,8 @@ impl MemoryFile {
         known.into_facts()
     }
 
-    /// Writes what has been accepted, if that is news; returns true if it is kept. A failure is reported once and counted,
-    /// and keeps nothing else from being done.
+    /// Writes the accepted facts and ports if they have changed. Returns true if they are saved. A failure is
+    /// logged once and counted, and does not stop anything else.
     pub(crate) async fn save(&mut self, accepted: &Facts, holds: &Holds, metrics: &HaproxyMetrics) -> bool {
         let error = self.write(accepted, holds).await.err();
         if let Some(error) = &error {
@@ -138,7 +139,7 @@ impl Known {
 
     fn into_facts(self) -> (Facts, Holds) {
         let node = |KnownNode { name, uid, weight, labels, addresses }| {
-            // Whether it may get traffic now HAProxy's own checks know.
+            // HAProxy's own checks know if the node may get traffic now.
             let (state, labels) = (NodeState::Ready, Arc::new(labels));
             let facts = ObservedNode { name, uid, state, weight, reason: None, labels, addresses };
             (facts.name.clone(), Arc::new(facts))

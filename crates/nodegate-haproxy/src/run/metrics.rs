@@ -1,4 +1,4 @@
-//! What is counted. Label values are closed sets.
+//! The metrics. Label values come from fixed sets.
 
 use crate::apply::applier::Applied;
 use crate::plan::desired::{Desired, PlannedState, Problem};
@@ -21,7 +21,7 @@ struct Kind {
     kind: &'static str,
 }
 
-/// A node without new traffic; there are as many of these series as such nodes.
+/// A node without new traffic. There are as many of these series as such nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NodeOut {
     node: String,
@@ -44,7 +44,7 @@ pub struct HaproxyMetrics {
     frontends: Gauge,
     servers: Gauge,
     problems: Family<Kind, Gauge>,
-    /// The kinds of what the plan could not serve, and of what was left out of it when it was applied.
+    /// The kinds of problems in the plan, and the kinds of problems that the applier found.
     causes: Mutex<[Vec<&'static str>; 2]>,
     held: Family<Kind, Gauge>,
     pending: Gauge,
@@ -55,7 +55,7 @@ pub struct HaproxyMetrics {
 }
 
 impl HaproxyMetrics {
-    /// The registry with everything in it.
+    /// Returns a registry with all metrics.
     pub fn registry(self: &Arc<Self>, watched: &Counts, life: Arc<Life>) -> Registry {
         let mut registry = Registry::with_prefix("nodegate_haproxy");
         let all = &mut registry;
@@ -119,7 +119,7 @@ impl HaproxyMetrics {
         self.paused.set(paused.into());
     }
 
-    /// A configuration is in effect, and so often another program has changed its file.
+    /// Sets the hash of the configuration in effect.
     pub(crate) fn loaded(&self, hash: Option<&str>) {
         self.loaded.clear();
         if let Some(hash) = hash {
@@ -153,7 +153,7 @@ impl HaproxyMetrics {
         self.caused(|[planned, _]| *planned = kinds(&desired.problems));
     }
 
-    /// What the applier could not put into the configuration, besides what the plan had given up.
+    /// Sets the problems that the applier found, besides those of the plan.
     pub(crate) fn left_out(&self, problems: &[Problem]) {
         self.caused(|[_, left_out]| *left_out = kinds(problems));
     }
@@ -172,7 +172,7 @@ fn kinds(problems: &[Problem]) -> Vec<&'static str> {
     problems.iter().map(|problem| problem.kind).collect()
 }
 
-/// Computed when asked, so that it can't drift.
+/// Metrics that are computed on request, so that they can't be outdated.
 #[derive(Debug)]
 struct Freshness(Arc<Life>);
 

@@ -29,31 +29,31 @@ use std::process::ExitCode;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What is done with a setup.
+/// The work to do with a setup.
 enum Work {
     Show(Show),
     Once,
     Run { listen: Option<SocketAddr> },
 }
 
-/// What is only shown.
+/// The outputs that change nothing.
 enum Show {
     Configuration,
     Difference,
     Explanation,
 }
 
-/// The parser of the command line, for man pages and documents.
+/// Returns the parser of the command line, for man pages and documents.
 pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
-/// All of it; gives the exit code.
+/// Runs the program. Returns its exit code.
 pub fn main() -> ExitCode {
     start().err().unwrap_or(ExitCode::SUCCESS)
 }
 
-/// Does what was asked for; the error is what it ends with.
+/// Does the requested work. The error is the exit code.
 fn start() -> Result<(), ExitCode> {
     let (args, mut wrong) = read::<Args>(BAD_SETTING)?;
     let work = match &args {
@@ -70,7 +70,7 @@ fn start() -> Result<(), ExitCode> {
     run(work, setup).map_err(failed)
 }
 
-/// Why the program could not begin, or not end well.
+/// The error of a program that can't start, or that ends badly.
 #[derive(Debug, thiserror::Error)]
 enum ProgramError {
     #[error("HAProxy {0} is too old ({1} -v): it takes {oldest} or later", oldest = Version::OLDEST)]
@@ -89,7 +89,8 @@ enum ProgramError {
     Run(#[from] RunError),
 }
 
-/// Two threads: a large configuration is rendered and written on one of them while the other moves servers.
+/// Runs the work on two threads. One can render and write a large configuration while the other sets server
+/// states.
 fn run(work: Work, setup: Setup) -> Result<(), ProgramError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -103,7 +104,8 @@ fn run(work: Work, setup: Setup) -> Result<(), ProgramError> {
 
 async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
     let haproxy = &setup.tools.haproxy;
-    // One that can't be run is told of when it is asked to read a configuration; it may be installed by then.
+    // A program that can't be run is reported when it has to read a configuration; it may be installed by
+    // then.
     if let Some(version) = Version::of(haproxy).await
         && version < Version::OLDEST
     {

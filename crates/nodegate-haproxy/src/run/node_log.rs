@@ -4,7 +4,7 @@ use crate::plan::desired::{Desired, PlannedNode, PlannedState};
 use crate::plan::facts::Facts;
 use std::collections::BTreeMap;
 
-/// What was told last of each node.
+/// The last logged state of each node.
 #[derive(Default)]
 pub(crate) struct NodeLog {
     told: BTreeMap<String, Told>,
@@ -18,7 +18,7 @@ struct Told {
 }
 
 impl NodeLog {
-    /// Tells what has changed. Of the first plan only the nodes that are out.
+    /// Logs the changes. Of the first plan, logs only the nodes that are out.
     pub(crate) fn tell(&mut self, desired: &Desired, facts: &Facts) {
         let now: BTreeMap<String, Told> =
             desired.nodes.iter().map(|node| (node.name.clone(), told(node, facts))).collect();

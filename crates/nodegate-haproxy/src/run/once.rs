@@ -1,4 +1,4 @@
-//! `--once` and `--print`: what there is now, and no more.
+//! `--once`, `--print`, `--diff` and `--explain`: they read the current state of the cluster, and exit.
 
 use crate::apply::applier::{Applier, ApplyError, Reload};
 use crate::apply::layout::Layout;
@@ -23,26 +23,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::channel;
 
-/// How long the API server is waited for.
+/// The timeout for reading from the API server.
 const ONCE: Duration = Duration::from_mins(1);
-/// How long the shortest difference is looked for.
+/// The longest time for finding the shortest difference.
 const DIFF: Duration = Duration::from_secs(5);
 
-/// Why the program could not do its work.
+/// The error of such a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The API server did not answer.
     #[error("no complete list of Nodes and Services within {} s; the lines above say why", ONCE.as_secs())]
     NoFacts,
-    /// The configuration was not taken.
+    /// The configuration was not applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// The servers could not be moved.
+    /// The server states could not be set.
     #[error(transparent)]
     Move(#[from] crate::apply::mover::MoveError),
 }
 
-/// The plan for what there is now, and what has vanished and is kept.
+/// Returns the plan for the current state of the cluster, with the accepted facts and the ports. Facts that
+/// have vanished may be kept.
 async fn plan_once(setup: &Setup, memory: &mut MemoryFile) -> Result<(Desired, Facts, Holds), RunError> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
@@ -70,7 +71,7 @@ fn report(problems: &[Problem], held: &Held) {
     Reported::default().report(problems, held);
 }
 
-/// Applies what there is now, and ends.
+/// Applies the current state of the cluster once.
 pub async fn once(setup: &Setup) -> Result<(), RunError> {
     if setup.pause.is_on() {
         tracing::warn!("paused (--pause-file); changing nothing");
@@ -95,7 +96,7 @@ pub async fn once(setup: &Setup) -> Result<(), RunError> {
     Ok(())
 }
 
-/// What would be written now, and what is there.
+/// The current content of the file, and the content that would be written.
 struct Wanted {
     old: String,
     new: String,
@@ -114,21 +115,21 @@ async fn wanted(setup: &Setup) -> Result<Wanted, RunError> {
     Ok(Wanted { old, new })
 }
 
-/// Renders what would be written now.
+/// Returns the configuration that would be written now.
 pub async fn print(setup: &Setup) -> Result<String, RunError> {
     Ok(wanted(setup).await?.new)
 }
 
-/// What would change in the file; empty if nothing would.
+/// Returns the pending changes of the file. Empty if there are none.
 pub async fn diff(setup: &Setup) -> Result<String, RunError> {
     let Wanted { old, new } = wanted(setup).await?;
     let name = setup.tools.file.path().display().to_string();
-    // What takes longer is shown as fewer and larger changes.
+    // A search that takes longer ends with fewer and larger changes.
     let diff = TextDiff::configure().timeout(DIFF).diff_lines(&old, &new);
     Ok(diff.unified_diff().header(&name, &format!("{name} (new)")).to_string())
 }
 
-/// Who is published where, who is not and why, and the nodes.
+/// Returns the tables of published Services, of unpublished ones with the reasons, and of nodes.
 pub async fn explain(setup: &Setup) -> Result<String, RunError> {
     let (mut desired, facts, _) = plan_once(setup, &mut MemoryFile::new(setup)).await?;
     let tools = &setup.tools;

@@ -1,11 +1,11 @@
-//! `--pause-file`: while it exists, nothing is changed.
+//! `--pause-file`: while the file exists, nothing is changed.
 
 use crate::run::metrics::HaproxyMetrics;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often the file is looked for.
+/// The interval between looks for the file.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The file that pauses everything.
@@ -15,18 +15,19 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// Knows which file.
+    /// Creates a handle for the file.
     pub fn new(file: PathBuf) -> Self {
         Self { file }
     }
 
-    /// Returns true if the file exists, or if nobody can tell: whoever made it wanted to be safe.
+    /// Returns true if the file exists, or if that can't be determined: the operator who made it wanted to be
+    /// safe.
     pub fn is_on(&self) -> bool {
         std::fs::symlink_metadata(&self.file)
             .map_or_else(|error| error.kind() != ErrorKind::NotFound, |_| true)
     }
 
-    /// Waits until the file is gone; `beat` says meanwhile that nothing is stuck.
+    /// Waits until the file is gone. Meanwhile calls `beat`, which reports that the loop is not stuck.
     pub(crate) async fn is_over(&self, beat: impl Fn()) {
         while self.is_on() {
             beat();
@@ -35,7 +36,7 @@ impl Pause {
     }
 }
 
-/// Tells when a pause begins and ends.
+/// Logs the start and the end of a pause.
 #[derive(Default)]
 pub(crate) struct PauseLog {
     on: bool,
@@ -69,7 +70,7 @@ mod tests {
         assert!(!pause.is_on());
         std::fs::write(&path, "").unwrap();
         assert!(pause.is_on());
-        // A file is no directory.
+        // The parent of this path is a file, so the existence of the pause file can't be determined.
         assert!(Pause::new(path.join("pause")).is_on());
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/nowhere", &path).unwrap();

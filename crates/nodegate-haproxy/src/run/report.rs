@@ -1,4 +1,4 @@
-//! Log lines about what lasts: once when it begins, once when it ends.
+//! Log lines about lasting conditions: one when a condition begins, and one when it ends.
 
 use crate::apply::applier::Applied;
 use crate::plan::desired::Problem;
@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An outage of the API server is told after this time, and every minute.
+/// The time after which an outage of the API server is logged. Then it is logged every minute.
 const OUTAGE: Duration = Duration::from_secs(15);
 
-/// More than this a line does not name.
+/// The maximum number of names in a log line.
 const NAMED: usize = 8;
 
-/// Says what became of a configuration. What was only written has not been applied.
+/// Logs the result of applying a configuration. A configuration that was only written does not count as
+/// applied.
 pub(crate) fn tell_applied(applied: Applied, frontends: Option<usize>) {
     match applied {
         Applied::Written => tracing::info!(
@@ -26,7 +27,7 @@ pub(crate) fn tell_applied(applied: Applied, frontends: Option<usize>) {
     }
 }
 
-/// Names the first of these, and says how many there are.
+/// Returns the first of these names, and the number of the others.
 fn some(names: &BTreeSet<String>) -> Option<String> {
     let first: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
     let more = names.len().checked_sub(NAMED).filter(|more| *more > 0);
@@ -34,7 +35,7 @@ fn some(names: &BTreeSet<String>) -> Option<String> {
     (!first.is_empty()).then(|| format!("{}{more}", first.join(" ")))
 }
 
-/// Says what is wrong when it begins, and when it ends.
+/// Logs problems when they begin and when they end.
 #[derive(Default)]
 pub(crate) struct Reported {
     problems: BTreeSet<Problem>,
@@ -73,7 +74,7 @@ impl Reported {
     }
 }
 
-/// Tells of API outages.
+/// Logs API outages.
 #[derive(Default)]
 pub(crate) struct Outage {
     told: Option<Instant>,

@@ -1,4 +1,4 @@
-//! Settings that depend on each other, and what the parts of nodegate-haproxy are told.
+//! Settings that depend on each other, and the setup that they make.
 
 use crate::apply::config_file::ConfigFile;
 use crate::apply::notes::Notes;
@@ -19,17 +19,17 @@ use socket2::{Domain, Socket, Type};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-/// Where HAProxy's configuration is.
+/// The directory of HAProxy's configuration.
 const DIRECTORY: &str = "/etc/haproxy";
 
-/// Gives the arguments meaning, and notes what is wrong with them beside others.
+/// Makes a setup of the arguments. Records the mistakes that a single argument does not show.
 pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
     let names = Names::new(&args.prefix);
     let config = args.config.clone().unwrap_or_else(|| format!("{DIRECTORY}/{}.cfg", args.prefix).into());
     let before = before(&args, &config, wrong);
     let state_dir = std::path::absolute(&args.state_dir).unwrap_or_else(|_| args.state_dir.clone());
     let notes = Notes::new(state_dir, &args.prefix);
-    // Nothing is written by those that only show.
+    // The options that only show something write nothing.
     if !(args.print || args.diff || args.explain) {
         wrong.sound("config", config.display(), in_a_directory(&config));
         let made = notes.make_directory().map_err(|error| format!("can't be made: {error}"));
@@ -102,7 +102,8 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
     Setup { scope, tools, pause: Pause::new(args.pause_file) }
 }
 
-/// All addresses: those of both families where there are two.
+/// Returns the default addresses to listen on. On a host with both families the list is empty, for all of
+/// both.
 fn everywhere() -> Vec<IpAddr> {
     let has_ipv6 = Socket::new(Domain::IPV6, Type::STREAM, None).is_ok();
     if has_ipv6 { Vec::new() } else { vec![Ipv4Addr::UNSPECIFIED.into()] }
@@ -128,7 +129,8 @@ fn runtime(args: &Args) -> Option<Runtime> {
     worker.or_else(|| args.master_socket.clone().map(Runtime::Master))
 }
 
-/// The files that HAProxy loads before ours, none of which we may write.
+/// Returns the files that HAProxy loads before the generated one. nodegate-haproxy must not write any of
+/// them.
 fn before(args: &Args, config: &Path, wrong: &mut Mistakes) -> Vec<PathBuf> {
     if args.before.as_slice() == [Path::new("none")] {
         return Vec::new();
@@ -146,7 +148,7 @@ fn before(args: &Args, config: &Path, wrong: &mut Mistakes) -> Vec<PathBuf> {
     args.before.clone()
 }
 
-/// A file that is to be written must be in a directory that is there.
+/// Checks that a file that is to be written is in a directory that exists.
 fn in_a_directory(path: &Path) -> Result<(), &'static str> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if path.file_name().is_some() && parent.is_none_or(Path::is_dir) {
@@ -156,7 +158,7 @@ fn in_a_directory(path: &Path) -> Result<(), &'static str> {
     }
 }
 
-/// Its name stands in the configuration, so it must be one that HAProxy reads as one word.
+/// Checks that HAProxy reads a path as one word, because the path is in the configuration.
 fn plain_path(path: &str) -> Result<(), &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
     if path.starts_with('/') && path.chars().all(plain) {

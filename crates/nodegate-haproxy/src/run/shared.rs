@@ -1,4 +1,4 @@
-//! What the program's tasks share.
+//! The data that the tasks of nodegate-haproxy share.
 
 use crate::apply::layout::Layout;
 use crate::apply::tools::Tools;
@@ -12,31 +12,31 @@ use std::time::Duration;
 use tokio::sync::watch::Sender;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// How often HAProxy is looked at.
+/// The interval between looks at HAProxy.
 pub(crate) const AUDIT: Duration = Duration::from_secs(5);
-/// The wait after a first failure.
+/// The delay after a first failure.
 pub(crate) const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// Everything that was asked for.
+/// The complete setup.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What is watched.
+    /// The objects to watch.
     pub scope: WatchScope,
-    /// What it is applied with.
+    /// The files, sockets and programs for applying.
     pub tools: Tools,
-    /// What keeps all of it from being changed.
+    /// The file that pauses all changes.
     pub pause: Pause,
 }
 
-/// What the tasks share.
+/// The data that the tasks share.
 pub(crate) struct Shared {
     pub(crate) setup: Setup,
     pub(crate) metrics: Arc<HaproxyMetrics>,
     pub(crate) health: Arc<LoopHealth>,
     pub(crate) desired: Sender<Option<Arc<Desired>>>,
     pub(crate) layout: Sender<Option<Arc<Layout>>>,
-    /// HAProxy lacks what it should have.
+    /// Requests a reload, because HAProxy lacks servers or backends.
     pub(crate) reload: Notify,
-    /// Asks the mover to save the states, and waits until it has.
+    /// Requests that the states are saved. The sender in the request gets a message afterwards.
     pub(crate) save: mpsc::Sender<oneshot::Sender<()>>,
 }

@@ -1,4 +1,4 @@
-//! The loop that moves servers.
+//! The loop that sets server states.
 
 use crate::apply::config_file::ConfigFile;
 use crate::apply::layout::Layout;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
-/// Runs forever; answers each of `saves` when the states are in their file.
+/// Runs forever. Answers each request of `saves` when the states are in their file.
 pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::Sender<()>>) {
     let mut task = StatesTask {
         mover: new_mover(&shared.setup.tools),
@@ -39,7 +39,8 @@ pub(crate) async fn run(shared: Arc<Shared>, mut saves: mpsc::Receiver<oneshot::
         let Some(now) = desired.borrow_and_update().clone() else { continue };
         let layout = layouts.borrow_and_update().clone();
         let Some(layout) = layout else {
-            // Nothing is known to run yet; if an earlier run of ours does, it has the same backends.
+            // The running structure is unknown. If HAProxy runs that of an earlier run, it has the same
+            // backends.
             let guess = Layout::guess(now.clone(), shared.setup.tools.have_our_sections());
             save(&mut task.mover, &shared.metrics, &now, &guess, asker.is_some()).await;
             continue;
@@ -58,13 +59,13 @@ struct StatesTask {
     lack: Lack,
 }
 
-/// HAProxy lacks what it should have. A reload that changes nothing of that (the file is another one, or its command ends
-/// before the new process is there) must not lead to the next.
+/// True while HAProxy lacks servers or backends. If a reload changes nothing about that, it must not lead to
+/// the next reload. The file may be another one, or the command may end before the new process is there.
 #[derive(Debug, Default)]
 struct Lack(bool);
 
 impl Lack {
-    /// Whether what was learned of a process is news that calls for a reload: once, until one lacks nothing.
+    /// Returns true if missing servers or backends call for a reload: once, until a process lacks none.
     fn is_news(&mut self, missing: Option<usize>) -> bool {
         let known = self.0;
         self.0 = missing.map_or(known, |missing| missing > 0);
@@ -94,7 +95,7 @@ impl StatesTask {
                 }
             }
             Err(error) => {
-                // So that it is asked before it counts as one that can be told again, also when there is nothing to say.
+                // Thereby the next round asks HAProxy first, even if there is nothing to set.
                 self.mover.forget();
                 self.shared.metrics.failed("runtime");
                 if !std::mem::replace(&mut self.failing, true) {
@@ -113,7 +114,7 @@ impl StatesTask {
     }
 }
 
-/// Writes the states for the next process. A failure is told and counted, and keeps nothing else from being done.
+/// Writes the states for the next process. A failure is logged and counted, and does not stop anything else.
 pub(crate) async fn save(
     mover: &mut Mover,
     metrics: &HaproxyMetrics,
@@ -127,7 +128,7 @@ pub(crate) async fn save(
     }
 }
 
-/// A mover that knows nothing of HAProxy yet.
+/// Creates a [`Mover`] that knows nothing of HAProxy yet.
 pub(crate) fn new_mover(tools: &Tools) -> Mover {
     let state_file = tools.state_file.clone().map(ConfigFile::new);
     Mover::new(tools.runtime.clone(), state_file, tools.policy.check.clone())

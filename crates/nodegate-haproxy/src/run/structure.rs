@@ -1,4 +1,4 @@
-//! The loop that brings the configuration file and HAProxy's structure to what is desired.
+//! The loop that applies the desired configuration to the configuration file and to HAProxy's structure.
 
 use crate::apply::applier::{Applied, Applier, ApplyError, Reload};
 use crate::apply::pace::ReloadPace;
@@ -13,16 +13,17 @@ use tokio::sync::oneshot;
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
-/// A burst of changes is over after so much quiet.
+/// The time without changes that ends a burst.
 const QUIET: Duration = Duration::from_millis(100);
-/// A burst is not waited for longer than this.
+/// The longest wait for the end of a burst.
 const BURST: Duration = Duration::from_secs(1);
-/// How often the template is looked at; deleting what could not be deleted is tried again that often at least.
+/// The interval between looks at the template. The deletion of remaining servers is retried at least this
+/// often.
 const IDLE: Duration = Duration::from_secs(30);
-/// The longest wait between attempts that fail.
+/// The longest delay between failing attempts.
 const LAST_RETRY: Duration = Duration::from_mins(1);
 
-/// When to try again after a failure.
+/// The time of the next attempt after a failure.
 struct Retry {
     at: Option<Instant>,
     wait: Duration,
@@ -42,8 +43,9 @@ impl Retry {
         self.wait = (self.wait * 2).min(LAST_RETRY);
     }
 
-    /// What is not running may be started soon, and a port that somebody has may be given back: an outgoing connection
-    /// is enough to take one for a while.
+    /// Records a success. Another attempt follows soon if HAProxy is not running, because it may be started,
+    /// or if another program has a port, because it may release it. An outgoing connection is enough to take
+    /// a port for a while.
     fn succeeded(&mut self, applied: Applied, left_out: bool) {
         let at = (applied == Applied::NotRunning || left_out).then(|| Instant::now() + AUDIT);
         *self = Self { at, ..Self::default() };
@@ -61,11 +63,11 @@ struct StructureTask {
     applier: Applier,
     retry: Retry,
     pace: ReloadPace,
-    /// HAProxy lacks what it should have: so until a reload has worked.
+    /// True if HAProxy lacks servers or backends, until a reload has worked.
     force: bool,
     last: Option<Applied>,
     left_out: Reported,
-    /// How long it is until deleting is tried again: sessions that were under way end soon, and some take hours.
+    /// The delay until the next deletion of servers. Some open connections end soon, and some take hours.
     tidy: Duration,
 }
 
@@ -115,10 +117,10 @@ impl StructureTask {
     async fn apply(&mut self, now: &Desired) {
         let metrics = self.shared.metrics.clone();
         metrics.pending(true);
-        // Where nobody reloads, no process is left behind by it.
+        // Without a way to reload, no reload leaves a process behind.
         let allowed = self.pace.is_open(Instant::now()) || !self.shared.setup.tools.reloader.is_somebody();
         let outcome = self.applier.apply(now, Reload { wanted: self.force, allowed }).await;
-        // Before it is called applied: who waits for that may look at them next.
+        // These are set before the result, because a reader who waits for the result may look at them next.
         metrics.foreign_changes(self.applier.foreign_changes());
         metrics.left_out(self.applier.problems());
         match outcome {
@@ -191,7 +193,8 @@ async fn end_of_burst(desired: &mut Receiver<Option<Arc<Desired>>>) {
     }
 }
 
-/// The next process must find the states; a HAProxy that does not answer must not keep us from writing its file.
+/// Saves the states for the next process. Waits at most [`AUDIT`], so that a HAProxy that does not answer
+/// does not keep the configuration from being written.
 async fn save_states(shared: &Shared) {
     let (done, saved) = oneshot::channel();
     if shared.save.try_send(done).is_ok() {

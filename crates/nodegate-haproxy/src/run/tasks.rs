@@ -1,4 +1,4 @@
-//! The program as a whole: watch, plan, apply, move.
+//! The program as a whole: it watches, plans, applies and sets server states.
 
 use crate::plan::guard::Guard;
 use crate::plan::planner::plan;
@@ -52,13 +52,13 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, counts));
     tokio::select! {
         () = shutdown => tracing::info!("shutting down; HAProxy keeps its last configuration"),
-        // None of them ends by itself.
+        // No task ends by itself.
         ended = tasks.join_next() => tracing::error!(?ended, "a task has ended"),
     }
     tasks.shutdown().await;
 }
 
-/// Turns what is observed into what is desired.
+/// Plans again after each change of the observed facts.
 async fn plan_each_change(
     shared: Arc<Shared>,
     (observer, mut observed): (Sender<Observed>, Receiver<Observed>),
@@ -95,7 +95,7 @@ async fn plan_each_change(
         }
         unsaved = true;
         let (mut facts, held) = guard.accept(&now.facts, &|key| now.deleted.contains(key));
-        // That is no news for anybody.
+        // Receivers need not know of this change.
         observer.send_if_modified(|observed| {
             observed.keep_deleted(|key| guard.holds(key));
             false
@@ -111,7 +111,7 @@ async fn plan_each_change(
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(crate) fn seconds() -> i64 {
     let since = nodegate_clock::wall().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

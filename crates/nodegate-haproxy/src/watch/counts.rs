@@ -1,4 +1,4 @@
-//! What is counted of the traffic with the API server.
+//! Counters of the traffic with the API server.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -25,7 +25,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Shows them.
+    /// Registers the counters.
     pub fn register(&self, all: &mut Registry) {
         all.register(
             "api_requests",

@@ -1,4 +1,4 @@
-//! When each watch was last heard of.
+//! The time at which each watch last received anything.
 
 use crate::watch::counts::Counts;
 use http::request::Parts;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The lives of all watches, by the name of their list.
+/// The states of all watches, by the name of their list.
 #[derive(Debug, Default)]
 pub struct Life {
     watches: Mutex<BTreeMap<String, Watch>>,
@@ -21,7 +21,7 @@ struct Watch {
 }
 
 impl Life {
-    /// Knows these lists, none of which has been heard of.
+    /// Creates the states for these lists, none of which has received anything.
     pub fn new(lists: &[String]) -> Arc<Self> {
         let now = Watch { open: false, heard: Instant::now() };
         Arc::new(Self { watches: Mutex::new(lists.iter().map(|list| (list.clone(), now)).collect()) })
@@ -31,7 +31,7 @@ impl Life {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).get_mut(list).map(change)
     }
 
-    /// Who keeps books of what a list's client hears.
+    /// Returns an observer for the client of a list, which records what the client receives.
     pub(super) fn observer(self: &Arc<Self>, list: &str, counts: Arc<Counts>) -> impl WatchObserver + use<> {
         ListObserver { life: self.clone(), list: list.into(), counts }
     }
@@ -40,18 +40,19 @@ impl Life {
         self.with(list, |watch| watch.open = false);
     }
 
-    /// How long the quietest watch has been silent; an open one is allowed a bookmark's interval.
+    /// Returns how long the quietest watch has been silent. An open watch may be silent between two
+    /// bookmarks.
     pub fn age(&self) -> Duration {
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.values().map(|watch| watch.heard.elapsed()).max().unwrap_or_default()
     }
 
-    /// Whether every watch is open now.
+    /// Returns true if every watch is open now.
     pub fn all_open(&self) -> bool {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).values().all(|watch| watch.open)
     }
 
-    /// Waits until a watch has been silent for so long; before `since` it need not have been heard.
+    /// Waits until a watch has been silent for `limit`. The time before `since` does not count.
     pub(crate) async fn silent(&self, list: &str, since: Instant, limit: Duration) {
         loop {
             let heard = self.with(list, |watch| watch.heard).unwrap_or(since).max(since);
@@ -63,7 +64,7 @@ impl Life {
     }
 }
 
-/// Of a client that serves one list and its watch.
+/// The observer of a client that serves one list and its watch.
 #[derive(Clone)]
 struct ListObserver {
     life: Arc<Life>,

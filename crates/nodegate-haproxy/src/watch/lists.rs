@@ -1,4 +1,4 @@
-//! The lists that are watched: which objects, and what becomes of them.
+//! The lists that are watched, and the treatment of their objects.
 
 use crate::plan::facts::{ObservedNode, ObservedService};
 use crate::watch::objects::{ServiceObject, node_facts};
@@ -11,14 +11,15 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Seconds that one watch lives.
+/// The lifetime of one watch, in seconds.
 const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 240..=290;
-/// Objects in one page of a list: 50 Nodes of 50 kB are 2.5 MB, and pages of more than 8 MiB are refused.
+/// The number of objects in one page of a list. 50 Nodes of 50 kB are 2.5 MB, and pages of more than 8 MiB
+/// are refused.
 const PAGE: u32 = 50;
-/// Whatever else is of no use to us is left out by the API server.
+/// The field selector with which the API server leaves out Services that are of no use here.
 const WITH_NODE_PORTS: &str = "spec.type!=ClusterIP,spec.type!=ExternalName";
 
-/// One kind of list and what becomes of its objects.
+/// One kind of list, and the treatment of its objects.
 pub(super) trait Lists {
     type Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static;
     type Listed: Default;
@@ -100,7 +101,7 @@ impl Lists for ServiceLists {
     fn set(&self, observed: &mut Observed, object: &ServiceObject) -> bool {
         match object.facts() {
             Some(facts) => observed.set_service(facts),
-            // It has lost its ports on nodes.
+            // The Service has lost its ports on nodes.
             None => self.remove(observed, object),
         }
     }

@@ -1,4 +1,4 @@
-//! Watches Nodes and Services, each begun anew after every fault with fresh credentials, connection and list.
+//! Watches Nodes and Services. After every failure, reconnects with fresh credentials and relists.
 
 pub mod counts;
 pub mod life;
@@ -18,19 +18,19 @@ use std::time::Duration;
 use tokio::sync::watch::Sender;
 use tokio::time::Instant;
 
-/// A list that takes longer is given up.
+/// The timeout for a list.
 const LIST_WITHIN: Duration = Duration::from_secs(30);
-/// A session that lived this long was a success.
+/// The time after which a session counts as a success.
 const LASTING: Duration = Duration::from_secs(30);
-/// The API server sends a bookmark every 60 s; a watch silent for longer is deaf.
+/// The time after which a silent watch counts as unresponsive. The API server sends a bookmark every 60 s.
 const SILENCE: Duration = Duration::from_secs(75);
-/// A list is made anew so often, in case a watch is deaf and its bookmarks still come.
+/// The interval of relists, in case a watch misses events although its bookmarks arrive.
 const RELIST: Duration = Duration::from_mins(30);
 
-/// The longest error that is logged.
+/// The maximum length of a logged error.
 const MAX_DETAIL: usize = 500;
 
-/// What is watched.
+/// The objects to watch.
 #[derive(Clone, Debug)]
 pub struct WatchScope {
     /// A label selector for Nodes.
@@ -39,9 +39,9 @@ pub struct WatchScope {
     pub service_selector: String,
     /// Namespaces; empty for all.
     pub namespaces: Vec<String>,
-    /// By which rules a Node is ready, draining or neither.
+    /// The rules by which a Node is ready, draining or neither.
     pub rules: nodegate_readiness::Policy,
-    /// A watch that was silent for so long is deaf.
+    /// The time after which a silent watch counts as unresponsive.
     pub silence: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Default for WatchScope {
 }
 
 impl WatchScope {
-    /// The names of all lists that must be complete.
+    /// Returns the names of all lists that must be complete.
     pub fn lists(&self) -> Vec<String> {
         let services = self.service_lists().into_iter().map(|namespace| list_name(namespace.as_deref()));
         std::iter::once("nodes".to_owned()).chain(services).collect()
@@ -150,7 +150,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Lists and watches until something goes wrong.
+    /// Lists and watches until an error occurs or a relist is due.
     async fn session<L: Lists>(
         &self,
         lists: &L,

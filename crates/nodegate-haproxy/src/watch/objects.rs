@@ -1,4 +1,4 @@
-//! The objects that are watched, cut down to what is needed here.
+//! The watched objects, reduced to the data that is needed.
 
 use crate::plan::annotation::{MAX_VALUE, PREFIX};
 use crate::plan::facts::{Family, NodeState, ObservedNode, ObservedService, PortFacts};
@@ -9,13 +9,12 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Whose connections a Service takes, before there was a field for it.
+/// The annotation for the source ranges of a Service, from before there was a field for them.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const WEIGHT: &str = "nodegate.io/haproxy-weight";
-/// No Node or Service has more of anything than this.
+/// The maximum number of ports, addresses, labels and the like of one object.
 const MAX_PARTS: usize = 1000;
 
-/// A Service.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ServiceObject {
     #[serde(default)]
@@ -57,8 +56,9 @@ struct Port {
     protocol: Option<String>,
 }
 
-/// What is needed of a Node. Its state is what the agent would say of it: both go by the same rules. Whether a kubelet is
-/// alive that the control plane does not hear (Ready=Unknown) only the agent there can tell, and `HAProxy`'s checks ask it.
+/// Returns the facts of a Node. Its state is the one that the agent would report, because both use the same
+/// rules. If the control plane does not hear a kubelet (Ready=Unknown), only the agent on that node can tell
+/// if it is alive, and HAProxy's checks ask the agent.
 pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     let meta = &node.metadata;
     let facts = node.facts();
@@ -85,7 +85,7 @@ pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     }
 }
 
-/// Those that are what the API server lets pass: templates write them into a configuration.
+/// Returns the labels that the API server accepts, because templates write them into a configuration.
 fn labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let key =
@@ -96,7 +96,7 @@ fn labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
 }
 
 impl ServiceObject {
-    /// None if it has no ports on nodes.
+    /// Returns the facts of a Service. `None` if it has no ports on nodes.
     pub(crate) fn facts(&self) -> Option<ObservedService> {
         let spec = self.spec.as_ref()?;
         if !matches!(spec.kind.as_deref(), Some("NodePort" | "LoadBalancer")) {
@@ -105,7 +105,7 @@ impl ServiceObject {
         let meta = &self.metadata;
         let annotations = meta.annotations.iter().flatten().filter_map(|(key, value)| {
             let name = key.strip_prefix(PREFIX)?;
-            // One byte more than is read, so that it can be seen to be too long.
+            // One character more than allowed, so that a value that is too long is noticed.
             Some((clip(name), value.chars().take(MAX_VALUE + 1).collect()))
         });
         let family = |word: &String| match word.as_str() {
@@ -132,13 +132,14 @@ impl ServiceObject {
 }
 
 impl ServiceSpec {
-    /// The annotation is the field's predecessor, which kube-proxy still reads where the field is empty.
+    /// Returns the source ranges. The annotation is the field's predecessor; kube-proxy still reads it if the
+    /// field is empty.
     fn source_ranges(&self, meta: &ObjectMeta) -> Vec<String> {
         let fields = self.load_balancer_source_ranges.iter().flatten().map(String::as_str);
         let all: Vec<&str> = fields.collect();
         let older = || meta.annotations.as_ref()?.get(SOURCE_RANGES);
         let all = if all.is_empty() { older().map_or(all, |text| text.split(',').collect()) } else { all };
-        // One too many is seen to be too many.
+        // One more than allowed, so that too many are noticed.
         all.into_iter().map(clip).filter(|text| !text.trim().is_empty()).take(MAX_PARTS + 1).collect()
     }
 }

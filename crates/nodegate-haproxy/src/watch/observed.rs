@@ -1,4 +1,4 @@
-//! What the watches hold between them.
+//! The objects that all watches have reported.
 
 use crate::plan::facts::{Facts, ObservedNode, ObservedService};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,22 +7,22 @@ use std::sync::Arc;
 /// A Service's namespace and name.
 pub type ServiceKey = (String, String);
 
-/// Everything observed, and whether it is complete.
+/// All observed facts, and the lists that are complete.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// What there is.
+    /// The observed facts.
     pub facts: Facts,
-    /// Services whose deletion the watch told by itself, since they were last seen.
+    /// Services whose deletion the watch reported as an event, since they were last seen.
     pub deleted: BTreeSet<ServiceKey>,
-    /// Which lists have been complete once.
+    /// The lists that have been complete once.
     pub synced: BTreeSet<String>,
 }
 
-/// More deletions at once than this need not be remembered.
+/// The maximum number of deletions that are remembered.
 const MAX_DELETED: usize = 10_000;
 
 impl Observed {
-    /// A Node was seen; true if that is news.
+    /// Records a Node. Returns true if it is new or has changed.
     pub fn set_node(&mut self, node: ObservedNode) -> bool {
         if self.facts.nodes.get(&node.name).is_some_and(|old| **old == node) {
             return false;
@@ -31,17 +31,17 @@ impl Observed {
         true
     }
 
-    /// All Nodes were listed.
+    /// Replaces all Nodes by those of a list.
     pub fn set_nodes(&mut self, nodes: BTreeMap<String, Arc<ObservedNode>>) {
         self.facts.nodes = nodes;
     }
 
-    /// A Node is gone.
+    /// Removes a Node. Returns true if it was known.
     pub fn remove_node(&mut self, name: &str) -> bool {
         self.facts.nodes.remove(name).is_some()
     }
 
-    /// A Service was seen; true if that is news.
+    /// Records a Service. Returns true if it is new or has changed.
     pub fn set_service(&mut self, service: ObservedService) -> bool {
         let key = (service.namespace.clone(), service.name.clone());
         self.deleted.remove(&key);
@@ -52,7 +52,7 @@ impl Observed {
         true
     }
 
-    /// All Services of a namespace (none: of all namespaces) were listed.
+    /// Replaces all Services of a namespace (`None`: of all namespaces) by those of a list.
     pub fn set_services(
         &mut self,
         namespace: Option<&str>,
@@ -63,12 +63,12 @@ impl Observed {
         self.facts.services.extend(services);
     }
 
-    /// Of which Services it still matters that they were deleted.
+    /// Keeps the deletions that still matter, and forgets the others.
     pub fn keep_deleted(&mut self, matters: impl Fn(&ServiceKey) -> bool) {
         self.deleted.retain(matters);
     }
 
-    /// A Service is gone.
+    /// Removes a Service and remembers its deletion. Returns true if it was known.
     pub fn remove_service(&mut self, key: ServiceKey) -> bool {
         let known = self.facts.services.remove(&key).is_some();
         if known && self.deleted.len() < MAX_DELETED {

@@ -1,4 +1,4 @@
-//! What counts as applied: what HAProxy has loaded, and nothing that was only written. No HAProxy is needed for that.
+//! The applier counts only a configuration that HAProxy has loaded as applied. No HAProxy is needed for that.
 
 use nodegate_haproxy::apply::applier::{Applied, Applier, ApplyError, Reload};
 use nodegate_haproxy::apply::config_file::ConfigFile;
@@ -21,7 +21,7 @@ impl Bench {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// What is remembered, in a directory of its own.
+    /// Returns the files that are kept from one run to the next, in a directory of their own.
     fn notes(&self) -> Notes {
         let notes = Notes::new(self.0.path().join("state"), "nodegate");
         notes.make_directory().unwrap();
@@ -36,14 +36,14 @@ impl Bench {
         std::fs::read_to_string(self.config()).unwrap()
     }
 
-    /// A program that was just started.
+    /// Returns the applier of a program that was just started.
     fn applier(&self, reloader: Reloader) -> Applier {
         Applier::new(Tools {
             file: ConfigFile::new(self.config()),
             notes: self.notes(),
             template: None,
             state_file: None,
-            // It finds nothing wrong with any configuration.
+            // This program finds no fault with any configuration.
             haproxy: PathBuf::from("true"),
             before: Vec::new(),
             reloader,
@@ -84,7 +84,7 @@ async fn what_nobody_has_loaded_is_not_in_effect_however_often_one_looks() {
         assert_eq!(settle(&mut applier, &desired("a")).await, Applied::NotRunning);
         assert!(applier.layout().is_none());
     }
-    // Another run of the program knows it, too.
+    // Another run of the program knows this, too.
     let mut applier = bench.applier(bench.master("nobody.sock"));
     assert_eq!(settle(&mut applier, &desired("a")).await, Applied::NotRunning);
     let mut applier = bench.applier(command(&["true"]));
@@ -135,7 +135,7 @@ async fn a_socket_that_cannot_be_reached_is_not_one_where_nobody_listens() {
     let bench = Bench::new();
     settle(&mut bench.applier(command(&["true"])), &desired("a")).await;
     let before = bench.read();
-    // A file is no directory.
+    // The parent of this path is a file, so the socket can't be reached.
     let mut applier = bench.applier(bench.master("haproxy.cfg/master.sock"));
     let error = applier.apply(&desired("b"), Reload::IF_NEEDED).await.unwrap_err();
     assert!(matches!(error, ApplyError::Reload(_)), "{error}");
@@ -149,7 +149,7 @@ async fn what_takes_a_reload_waits_until_one_is_allowed_and_changes_no_file() {
     let mut applier = bench.applier(command(&["true"]));
     settle(&mut applier, &desired("a")).await;
     let before = bench.read();
-    // What takes none does not wait.
+    // A change that needs no reload does not wait.
     let mut weighed = desired("a");
     weighed.nodes.iter_mut().for_each(|node| node.weight = 7);
     let later = |wanted| Reload { wanted, allowed: false };
@@ -179,7 +179,7 @@ async fn what_somebody_else_wrote_is_refused_and_stays_to_the_byte() {
     }
     assert_eq!(bench.read(), theirs);
     assert!(!bench.notes().original().exists() && !bench.notes().is_unloaded());
-    // So is a file that becomes theirs while the program runs.
+    // A file that another program takes over while this one runs is refused, too.
     std::fs::remove_file(bench.config()).unwrap();
     let mut applier = bench.applier(command(&["true"]));
     settle(&mut applier, &desired("a")).await;
@@ -194,7 +194,7 @@ async fn a_copy_is_kept_of_what_is_replaced_first_and_never_of_our_own() {
     let original = bench.notes().original();
     std::fs::write(bench.config(), "").unwrap();
     settle(&mut bench.applier(command(&["true"])), &desired("a")).await;
-    // Another run of the program knows what it wrote, and so does one whose predecessor found no HAProxy.
+    // Another run of the program knows the content that it wrote, even if its predecessor found no HAProxy.
     settle(&mut bench.applier(bench.master("nobody.sock")), &desired("b")).await;
     settle(&mut bench.applier(command(&["true"])), &desired("c")).await;
     assert!(!original.exists());

@@ -1,4 +1,4 @@
-//! What a server does before anything has been heard of it: from the first request that HAProxy could give it.
+//! The states of a server before its first check, from the first request that HAProxy could give it.
 
 use crate::Row;
 use crate::lab::{Lab, get, node_address, node_name, service};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Asks for so long; gives how many requests were answered.
+/// Sends requests for a time. Returns how many were answered.
 async fn ask_for(port: u16, long: Duration) -> usize {
     let (began, mut answered) = (Instant::now(), 0);
     while began.elapsed() < long {
@@ -33,7 +33,7 @@ pub(crate) async fn stubborn_agent_at_first_load() -> Row {
     lab.once(&[]).await;
     lab.start_haproxy().await;
     lab.until("the port answers", async || get(port).is_ok()).await;
-    // Three of the agent's intervals, while nobody says anything to HAProxy.
+    // Three of the agent's intervals, without any command to HAProxy.
     let answered = ask_for(port, Duration::from_millis(1600)).await;
     assert_eq!(count(&lab.served, 0), 0, "of {answered} requests\n{}", lab.log());
     lab.start_program(&[]);
@@ -45,7 +45,7 @@ pub(crate) async fn stubborn_agent_at_first_load() -> Row {
     Row { what: "agent says ready, cordoned at the first load", result }
 }
 
-/// Whether a node has an endpoint of the Services below.
+/// Returns true if a node has an endpoint of the Services below.
 fn has_endpoint(at: IpAddr) -> bool {
     at == node_address(0) || at == node_address(1)
 }
@@ -97,7 +97,7 @@ async fn forty_local_services_are_all_looked_after() {
     many_local_services().await;
 }
 
-/// More than were ever read back.
+/// More Services than the program ever read back.
 const MANY: u16 = 40;
 
 pub(crate) async fn many_local_services() -> Row {
@@ -129,8 +129,9 @@ pub(crate) async fn many_local_services() -> Row {
         get(last).unwrap();
     }
     assert_eq!(count(&served, 0), before, "{}", lab.log());
-    // What the checks found of the last one survives a reload, too: only node 1 has an endpoint and no cordon. (Before
-    // HAProxy 3.1 the very first process has node 2 up until its checks have failed: nobody could be asked yet.)
+    // The results of the last Service's checks survive a reload, too: only node 1 has an endpoint and no
+    // cordon. Before HAProxy 3.1, the very first process has node 2 up until its checks have failed, because
+    // no process could be asked for states yet.
     let astray = count(&served, 2);
     let reloads = lab.processes_now().await.reloads;
     let traffic = Traffic::start(last);

@@ -1,4 +1,5 @@
-//! Drains that HAProxy hears of by its own checks, which agents answer with 404: nobody has to tell it of its servers.
+//! Drains that HAProxy notices by its own checks, which agents answer with 404. They need no command to
+//! HAProxy.
 
 use crate::Row;
 use crate::lab::{Lab, node_address, node_name};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex};
 /// Nodes whose agent answers that they drain.
 type Draining = Arc<Mutex<BTreeSet<IpAddr>>>;
 
-/// Three nodes.
+/// Starts a lab with three nodes.
 async fn lab() -> (Lab, Draining) {
     let (mut lab, draining) = (Lab::new(3).await, Draining::default());
     let seen = draining.clone();
@@ -35,7 +36,7 @@ pub(crate) async fn without_the_program() -> Row {
     let (mut lab, draining) = lab().await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
-    // It tracks no other server, so it has a check of its own.
+    // The new server tracks no other server, so it has its own check.
     lab.add_node(3);
     reaches(&lab, port, &lab.served, 3).await;
     lab.program.take().unwrap().kill().await.unwrap();
@@ -61,7 +62,8 @@ async fn a_node_whose_kubelet_is_silent_is_left_to_its_agent() {
     silent_kubelet().await;
 }
 
-/// Ready=Unknown: the agent there knows whether the kubelet is alive (`--on-unknown`), and the check asks it.
+/// Checks Ready=Unknown: the agent of the node knows if the kubelet is alive (`--on-unknown`), and HAProxy's
+/// check asks it.
 pub(crate) async fn silent_kubelet() -> Row {
     let (mut lab, out) = lab().await;
     let port = lab.publish().await;
@@ -70,14 +72,14 @@ pub(crate) async fn silent_kubelet() -> Row {
     for index in 0..3 {
         assert!(lab.sim.set_ready(&node_name(index), "Unknown", "NodeStatusUnknown"));
     }
-    // What comes after it in the same watch has arrived.
+    // This change arrives after the others in the same watch.
     assert!(lab.sim.cordon(&node_name(2)));
     lab.until("the cordon arrives", async || lab.is_draining(&backend, &node_name(2)).await).await;
     for index in 0..2 {
         assert!(lab.is_admin_ready(&backend, &node_name(index)).await, "{}", lab.log());
         lab.until_asked(index).await;
     }
-    // The kubelet of one is dead, too, as its agent says.
+    // The kubelet of one node is dead, as its agent says.
     out.lock().unwrap().insert(node_address(0));
     until_out(&lab, &backend, 0).await;
     lab.until_spared(0).await;
@@ -100,7 +102,7 @@ pub(crate) async fn over_a_reload() -> Row {
     let (mut lab, draining) = lab().await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
-    // Node 0 is cordoned by the API's word, too; of node 1 only its agent knows.
+    // Node 0 is cordoned in the API, too. Only the agent of node 1 knows about the drain of node 1.
     assert!(lab.sim.cordon(&node_name(0)));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
     draining.lock().unwrap().extend([0, 1].map(node_address));
@@ -118,7 +120,7 @@ pub(crate) async fn over_a_reload() -> Row {
         }
     }
     assert_eq!([0, 1].map(|index| count(&lab.served, index)), before, "over the reload\n{}", lab.log());
-    // The API's word alone brings nothing back.
+    // The end of the cordon in the API alone brings no server back.
     assert!(lab.sim.uncordon(&node_name(0)));
     lab.until("it is called ready", async || lab.is_admin_ready(&backend, &node_name(0)).await).await;
     spares(&lab, port, 0);

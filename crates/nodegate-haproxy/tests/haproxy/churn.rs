@@ -1,4 +1,4 @@
-//! A Service that changes all the time keeps nobody else waiting, and servers move without a reload.
+//! A Service that changes constantly delays no other Service, and servers move without a reload.
 
 use crate::Row;
 use crate::lab::{Lab, local, node, node_address, node_name, serve};
@@ -24,7 +24,7 @@ fn to_node_port(mut service: Value, node_port: u16) -> Value {
     service
 }
 
-/// Deletes and makes a Service every second for as long as the work takes.
+/// Deletes and creates a Service every second until the work is done.
 async fn while_one_flaps<T>(lab: &Lab, flapping: &Value, work: impl Future<Output = T>) -> (T, usize) {
     let mut flaps = 0;
     let flap = async {
@@ -43,7 +43,7 @@ async fn while_one_flaps<T>(lab: &Lab, flapping: &Value, work: impl Future<Outpu
     }
 }
 
-/// A Service that changes every second has to wait for its next reload.
+/// Waits until a Service that changes every second has to wait for its next reload.
 async fn until_it_waits(lab: &Lab) {
     let first = lab.processes_now().await.reloads;
     let seen = Cell::new((first, Instant::now()));
@@ -75,7 +75,7 @@ pub(crate) async fn other_node_port() -> Row {
     let to =
         |node_port| lab.sim.apply(to_node_port(lab.service("web", port, &json!({})), node_port)).unwrap();
     let moves = async {
-        // A reload for the one that flaps may carry the new port by chance, and not time after time.
+        // A reload for the flapping Service may carry the new port by chance, but not time after time.
         for _ in 0..5 {
             until_it_waits(&lab).await;
             let (dynamic, before) = (lab.metric(DYNAMIC), total(&served));
@@ -95,7 +95,7 @@ pub(crate) async fn other_node_port() -> Row {
         panic!("a reload was waited for each time\n{}", lab.log());
     };
     let (took, _) = while_one_flaps(&lab, &flapping, moves).await;
-    // The rules for the last resort have the port, too: by the next reload.
+    // The next reload brings the port to the rules for the last resort, too.
     let backend = format!("nodegate_default_web_{port}");
     lab.until("the frontend is loaded", async || lab.metric("nodegate_haproxy_pending") == Some(0.0)).await;
     for index in 0..2 {
@@ -149,7 +149,7 @@ async fn each_node_is_asked_each_question_once_an_interval() {
     checks().await;
 }
 
-/// Whatever nodes Services choose, and however they are balanced.
+/// Checks that the number of health checks does not depend on the nodes and algorithms of Services.
 pub(crate) async fn checks() -> Row {
     let mut lab = Lab::new(4).await;
     let asked = Asked::default();
@@ -187,7 +187,7 @@ pub(crate) async fn checks() -> Row {
     };
     lab.until("each has been asked ten times", async || paths.iter().all(|path| rounds(path) >= 10)).await;
     let (after, elapsed) = (counts(), began.elapsed());
-    // The lab's interval is half a second; one check may be under way at either end.
+    // The lab's interval is half a second. One check may be under way at either end.
     let most = u64::try_from(elapsed.as_millis() / 500).unwrap() + 2;
     for ((at, path), count) in &after {
         let more = count - before.get(&(*at, path.clone())).copied().unwrap_or(0);
@@ -215,9 +215,9 @@ async fn a_node_joins_a_large_cluster_while_a_service_changes_every_second() {
     println!("{}: {}", row.what, row.result);
 }
 
-/// So many nodes and Services, one more Service that flaps every second, and a node that joins. One Service chooses one
-/// node and the one that joins, so that a request in two shows whether that is served; with 500 nodes in turns a client
-/// would have to ask 500 times.
+/// Lets a node join while a Service flaps every second, with a number of other nodes and Services. One
+/// Service selects one node and the one that joins, so that every second request shows if the new one serves.
+/// Otherwise, with 500 nodes, a client would have to send 500 requests.
 pub(crate) async fn node_joins(nodes: usize, services: usize) -> Row {
     const INTERVAL: Duration = Duration::from_secs(2);
     let mut lab = Lab::new(nodes).await;
@@ -259,14 +259,14 @@ pub(crate) async fn node_joins(nodes: usize, services: usize) -> Row {
     let (took, flaps) = while_one_flaps(&lab, &flapping, joins).await;
     let (checks, elapsed) = (checks(), began.elapsed());
     let reloads = lab.processes_now().await.reloads - before;
-    // The node that joined is checked by each Service until the next reload.
+    // The checks of the node that joined are left out: until the next reload, each Service checks it.
     let others = checks.iter().filter(|((at, _), _)| *at != node_address(nodes));
     let more = others.map(|(key, count)| count - counted.get(key).copied().unwrap_or(0));
     let most = more.max().unwrap_or(0);
     let intervals = elapsed.as_secs_f64() / INTERVAL.as_secs_f64();
     let questions: BTreeSet<&str> = checks.keys().map(|(_, question)| question.as_str()).collect();
     assert_eq!(questions.len(), 3, "{questions:?}");
-    // A process that is new begins with one of each, and one may be under way at either end.
+    // A new process begins with one check of each kind, and one may be under way at either end.
     let bound = f64::from(u32::try_from(reloads).unwrap() + 2) + intervals;
     assert!(f64::from(u32::try_from(most).unwrap()) <= bound, "{most} in {intervals:.1} intervals");
     assert!(http::get(local(first), "/").is_ok());

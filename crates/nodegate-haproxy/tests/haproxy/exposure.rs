@@ -1,4 +1,4 @@
-//! What is opened to the world, by whom and where.
+//! The addresses and ports that Services may open, and the permission for them.
 
 use crate::Row;
 use crate::lab::{Lab, get, get_from, serve};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A Service of another namespace, with a node port of its own.
+/// Returns a Service of another namespace, with its own node port.
 async fn of(lab: &Lab, namespace: &str, name: &str, port: u16, annotations: &Value) -> Value {
     let mut service = lab.service(name, port, annotations);
     service["metadata"]["namespace"] = json!(namespace);
@@ -124,7 +124,7 @@ pub(crate) async fn held_port() -> Row {
     lab.sim.delete("services", "default", "web");
     lab.until("the port is held", async || problems(&lab, "held") == Some(1.0)).await;
     lab.until("nobody has it", async || get(port).is_err()).await;
-    // Also over a restart.
+    // The reservation survives a restart, too.
     let known = lab.state("cluster.json");
     lab.until("it is remembered", async || {
         std::fs::read_to_string(&known).is_ok_and(|text| text.contains("\"until\":1"))

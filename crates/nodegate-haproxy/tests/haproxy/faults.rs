@@ -1,4 +1,4 @@
-//! Whatever breaks, the old configuration goes on.
+//! After any failure, the old configuration stays in effect.
 
 use crate::Row;
 use crate::lab::{Lab, get, node_name};
@@ -14,7 +14,7 @@ pub(crate) async fn failed(lab: &Lab, kind: &str) -> bool {
     lab.metric(&format!("{FAILED}{{kind=\"{kind}\"}}")).is_some()
 }
 
-/// Nobody may have noticed anything.
+/// Checks that traffic and the file are unharmed.
 async fn unharmed(lab: &Lab, traffic: Traffic, old: &[u8]) -> usize {
     assert_eq!(std::fs::read(&lab.config).unwrap(), old, "the old file stays\n{}", lab.log());
     let before = traffic.answered();
@@ -24,7 +24,7 @@ async fn unharmed(lab: &Lab, traffic: Traffic, old: &[u8]) -> usize {
     good
 }
 
-/// A lab with one published port that serves, and its file.
+/// Starts a lab with one published port that serves. Returns its port and its file.
 async fn serving(mut lab: Lab) -> (Lab, u16, Vec<u8>) {
     let port = lab.publish().await;
     let old = std::fs::read(&lab.config).unwrap();
@@ -122,7 +122,7 @@ pub(crate) async fn refused_reload() -> Row {
     std::fs::write(&template, head).unwrap();
     lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
     let (lab, port, old) = serving(lab).await;
-    // haproxy -c does not bind anything, so it finds nothing wrong with this.
+    // `haproxy -c` binds no sockets, so it finds nothing wrong with this.
     let bad = format!("global\n  stats socket /nowhere/at/all.sock\n{head}");
     std::fs::write(&template, bad).unwrap();
     let traffic = Traffic::start(port);
@@ -131,12 +131,12 @@ pub(crate) async fn refused_reload() -> Row {
     let next = ports::free();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     lab.until("the reload is refused", async || failed(&lab, "reload").await).await;
-    // HAProxy 3.1 and later list it among the old ones.
+    // HAProxy 3.1 and later list this worker among the old ones.
     assert!(before.is_some() && serving().await == before, "{}", lab.log());
     let good = unharmed(&lab, traffic, &old).await;
     std::fs::write(&template, head).unwrap();
     lab.until("the retry succeeds", async || get(next).is_ok()).await;
-    // A port that another program has is left out before HAProxy can stumble over it.
+    // A port that another program has is left out before HAProxy fails on it.
     let taken = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     lab.sim.apply(lab.service("busy", taken.local_addr().unwrap().port(), &json!({}))).unwrap();
     lab.until("it is named", async || lab.whole_log().contains("another program listens")).await;

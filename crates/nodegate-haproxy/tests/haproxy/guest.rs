@@ -1,4 +1,4 @@
-//! A HAProxy that is in use, and the program as a guest in it.
+//! nodegate-haproxy on a host whose HAProxy is already in use.
 
 use crate::Row;
 use crate::host::Host;
@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex};
 
 const OWN: &str = "/etc/haproxy/haproxy.cfg";
 
-/// Debian's own beginning, and what a person added to it: an application, and a bind with quotes.
+/// Returns Debian's default configuration with additions by a person: an application, and a `bind` with
+/// quotes.
 fn hand_written(at: Ipv4Addr, port: u16, application: u16) -> String {
     format!(
         "global\n\tlog /dev/log\tlocal0\n\tchroot /var/lib/haproxy\n\t\
@@ -28,7 +29,7 @@ fn hand_written(at: Ipv4Addr, port: u16, application: u16) -> String {
     )
 }
 
-/// What the program is told on these hosts besides its unit's settings: the lab's ports.
+/// Returns the program's settings on these hosts besides those of its unit: the lab's ports.
 fn settings(lab: &Lab, host: &Host) -> String {
     let metrics = SocketAddr::from((host.address, lab.metrics_port));
     format!(
@@ -43,7 +44,7 @@ fn of_type_load_balancer(mut service: Value) -> Value {
     service
 }
 
-/// What haproxy.cfg is by its content and by its inode.
+/// Returns the identity of haproxy.cfg: its content, inode, mode and time of change.
 fn identity(host: &Host) -> (String, u64, u32, i64) {
     let meta = std::fs::metadata(host.path(OWN)).unwrap();
     (host.read(OWN), meta.ino(), meta.mode(), meta.mtime_nsec())
@@ -57,14 +58,14 @@ fn files(host: &Host) -> Vec<String> {
     names
 }
 
-/// Runs a command of the documents' on a host.
+/// Runs a command of the documentation on a host. Returns its output.
 async fn shown(host: &Host, word: &str) -> String {
     let output = host.program(&[word]).stdout(std::process::Stdio::piped()).output().await.unwrap();
     assert!(output.status.success(), "{word}\n{}", host.said());
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Clients' address of the pair, and the host that has it.
+/// The clients' address of the pair, and the host that has it.
 struct Shared {
     now: Arc<Mutex<IpAddr>>,
     own: Traffic,
@@ -77,7 +78,7 @@ impl Shared {
         Self { now, own: Traffic::by(move || get_from(SocketAddr::new(*follow.lock().unwrap(), port))) }
     }
 
-    /// Gives the address to a host; what was begun at the other one has ended when this returns.
+    /// Moves the address to a host. When this returns, requests to the other host have ended.
     async fn moves_to(&self, lab: &Lab, host: &Host) {
         *self.now.lock().unwrap() = host.address.into();
         let seen = self.own.answered();
@@ -85,7 +86,8 @@ impl Shared {
     }
 }
 
-/// The kubeconfig of the documents' first step. Its token may do what the account's `ClusterRole` says.
+/// Returns the kubeconfig of the documentation's first step. Its token has the rights of the account's
+/// `ClusterRole`.
 fn account(lab: &Lab) -> String {
     let admin = lab.dir.path().join("kubeconfig");
     let mut script = nodegate_testbed::programs::system(concat!(
@@ -121,7 +123,7 @@ pub(crate) async fn five_steps() -> Row {
     let (own, web, next) = (ports::free(), ports::free(), ports::free());
     let application = serve(Counts::default(), |_| true).await;
     lab.sim.apply(of_type_load_balancer(lab.service("web", web, &json!({})))).unwrap();
-    // It wants the port that the other team has.
+    // This Service wants the port of the other team.
     lab.sim.apply(of_type_load_balancer(lab.service("thief", own, &json!({})))).unwrap();
     let start = async |index| Host::new(index, &lab, |at| hand_written(at, own, application)).await;
     let mut hosts = [start(0).await, start(1).await];
@@ -148,13 +150,13 @@ pub(crate) async fn five_steps() -> Row {
         host.start_program();
         let at = SocketAddr::from((host.address, web));
         lab.until("the Service answers", async || get_from(at).is_ok()).await;
-        // While the master starts again for the reload, no worker is known.
+        // While the master restarts for the reload, no worker is known.
         let status = async || std::fs::read_to_string(format!("/proc/{}/status", host.worker().await?)).ok();
         let status = lab.got("a worker", status).await;
         let user = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
         assert!(user.split_whitespace().all(|id| id != "0"), "HAProxy's worker is root\n{status}");
     }
-    // Both run now: a reload for a new Service is nothing to the other team.
+    // Both run now. A reload for a new Service does not affect the other team.
     let published = Traffic::to(SocketAddr::from((hosts[1].address, web)));
     lab.sim.apply(of_type_load_balancer(lab.service("next", next, &json!({})))).unwrap();
     for host in &hosts {
@@ -201,7 +203,7 @@ pub(crate) async fn paused() -> Row {
     let out = "nodegate_haproxy_nodes{kind=\"drain\"}";
     lab.until("the cordon is known", async || lab.metric(out) == Some(1.0)).await;
     lab.until("it waits", async || lab.metric("nodegate_haproxy_pending") == Some(1.0)).await;
-    // Longer than the loops look after HAProxy.
+    // Longer than the interval of the loops.
     tokio::time::sleep(std::time::Duration::from_secs(6)).await;
     assert_eq!(std::fs::read(&lab.config).unwrap(), old, "{}", lab.log());
     assert_eq!(lab.processes_now().await, before, "{}", lab.log());
@@ -235,7 +237,7 @@ pub(crate) async fn two_clusters() -> Row {
     let (port, other) = (ports::free(), ports::free());
     west.sim.apply(west.service("web", port, &json!({}))).unwrap();
     east.sim.apply(east.service("web", other, &json!({}))).unwrap();
-    // The same namespace and name in both, and a port that the other one has.
+    // Both clusters have this namespace and name, and the port is one that the other cluster has.
     east.sim.apply(east.service("late", port, &json!({}))).unwrap();
     let path = |path: &std::path::Path| path.to_string_lossy().into_owned();
     let (first, second) = (west.config.clone(), west.config.with_file_name("east.cfg"));
@@ -253,7 +255,7 @@ pub(crate) async fn two_clusters() -> Row {
         lab.until("the port answers", async || get(port).is_ok() && lab.is_ready()).await;
     }
     let traffic = [port, other].map(Traffic::start);
-    // Each drains its own, and each reloads what both have.
+    // Each program drains its own servers, and each reloads both configurations.
     west.sim.cordon(&node_name(0));
     east.sim.cordon(&node_name(1));
     let backends = [format!("nodegate_default_web_{port}"), format!("east_default_web_{other}")];
@@ -292,7 +294,7 @@ pub(crate) async fn refused() -> Row {
     let mut lab = Lab::new(2).await;
     let (own, web) = (ports::free(), ports::free());
     let application = serve(Counts::default(), |_| true).await;
-    // Nothing needs root here.
+    // This HAProxy runs without root.
     let theirs = hand_written(Ipv4Addr::LOCALHOST, own, application).replace("\tdaemon\n", "");
     let theirs =
         theirs.replace("/run/haproxy/admin.sock", &lab.dir.path().join("admin.sock").to_string_lossy());
@@ -311,7 +313,7 @@ pub(crate) async fn refused() -> Row {
     let line = line.split(" retry_ms=").next().unwrap().trim_end_matches('"').to_owned();
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{log}");
-    // What the log says is what to do, and the file as it was is kept.
+    // The log tells the line to add, and a copy of the former file is kept.
     let handed_over = format!("{line}\n{theirs}");
     std::fs::write(&lab.config, &handed_over).unwrap();
     lab.until("the Service answers", async || get(web).is_ok()).await;
@@ -322,7 +324,7 @@ pub(crate) async fn refused() -> Row {
     Row { what: "--config names a hand-written file", result }
 }
 
-/// A certificate that only its owner may read, who is not root.
+/// Creates a certificate that only its owner may read, who is not root.
 fn private_certificate(dir: &std::path::Path) -> std::path::PathBuf {
     let (key, certificate, both) = (dir.join("key.pem"), dir.join("certificate.pem"), dir.join("both.pem"));
     let mut openssl = nodegate_testbed::programs::system("openssl");

@@ -1,4 +1,5 @@
-//! A Debian host with a HAProxy that is in use: the very paths of its packages, in a namespace of mounts.
+//! A Debian host whose HAProxy is in use, with the paths of Debian's packages in a mount namespace of its
+//! own.
 
 use crate::lab::Lab;
 use nodegate_haproxy::haproxy::socket::Runtime;
@@ -10,18 +11,18 @@ use std::process::Stdio;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// What Debian's package installs.
+/// The unit that Debian's package installs.
 const HAPROXY_UNIT: &str = "/lib/systemd/system/haproxy.service";
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd");
 
-/// Copies of /etc and empty /run and /var/lib, which only this host sees.
+/// Mounts a copy of /etc, and an empty /run and /var/lib, which only this host sees.
 const MOUNTS: &str = "set -e\nmount --make-rprivate /\nmkdir $1/etc\nmount -t tmpfs tmpfs $1/etc\ncp -a /etc/. $1/etc/\n\
     mount --bind $1/etc /etc\nmount -t tmpfs tmpfs /run\nmount -t tmpfs tmpfs /var/lib\n\
     rm -rf /etc/haproxy /etc/default/haproxy /etc/systemd/system/haproxy.service.d\n\
     mkdir -p /etc/haproxy /run/haproxy /var/lib/haproxy /etc/nodegate-haproxy\ntouch $1/ready\nexec sleep infinity\n";
 
 pub(crate) struct Host {
-    /// Where its HAProxy listens: the hosts share one loopback interface.
+    /// The address on which its HAProxy listens, because the hosts share one loopback interface.
     pub(crate) address: Ipv4Addr,
     dir: TempDir,
     anchor: Child,
@@ -29,7 +30,7 @@ pub(crate) struct Host {
     program: Option<Child>,
 }
 
-/// The settings of a unit and its drop-ins as systemd has them, and what it starts.
+/// The settings of a unit and its drop-ins as systemd reads them, and the commands that it starts.
 #[derive(Default)]
 struct Unit {
     environment: BTreeMap<String, String>,
@@ -38,7 +39,7 @@ struct Unit {
 }
 
 impl Unit {
-    /// A file of settings counts more than the unit's own.
+    /// Parses units. A settings file overrides the unit's own settings.
     fn read(texts: &[String], files: impl Fn(&str) -> String) -> Self {
         let mut unit = Self::default();
         let mut from_files = BTreeMap::new();
@@ -59,7 +60,7 @@ impl Unit {
         unit
     }
 
-    /// The words of a command, with variables in their places.
+    /// Returns the words of a command, with variables replaced.
     fn words(&self, command: &str) -> Vec<String> {
         let value = |name: &str| self.environment.get(name).cloned().unwrap_or_default();
         let expand = |word: &str| word.strip_prefix('$').map_or_else(|| word.to_owned(), value);
@@ -68,7 +69,7 @@ impl Unit {
     }
 }
 
-/// The settings of a unit's line: `A=b "C=d e"`.
+/// Parses the settings in a unit's line: `A=b "C=d e"`.
 fn assignments(text: &str) -> Vec<(String, String)> {
     let (mut words, mut quoted) = (vec![String::new()], false);
     for letter in text.chars() {
@@ -81,14 +82,14 @@ fn assignments(text: &str) -> Vec<(String, String)> {
     words.iter().filter_map(|word| assignment(word)).collect()
 }
 
-/// One setting, as a file of settings has it on a line.
+/// Parses a line of a settings file.
 fn assignment(line: &str) -> Option<(String, String)> {
     let (name, value) = line.split_once('=')?;
     Some((name.to_owned(), value.trim_matches('"').to_owned()))
 }
 
 impl Host {
-    /// A host with this configuration, in use.
+    /// Starts a host with this configuration, whose HAProxy is in use.
     pub(crate) async fn new(index: u8, lab: &Lab, own: impl Fn(Ipv4Addr) -> String) -> Self {
         needs_root("mounts of its own");
         let dir = tempfile::tempdir().unwrap();
@@ -103,7 +104,7 @@ impl Host {
         host
     }
 
-    /// Where a file of this host is for others.
+    /// Returns the path of a file of this host, as seen from outside.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.anchor.id().unwrap()))
     }
@@ -112,7 +113,7 @@ impl Host {
         std::fs::read_to_string(self.path(path)).unwrap_or_default()
     }
 
-    /// A command on this host, whose words go to its log.
+    /// Returns a command on this host, whose output goes to its log.
     pub(crate) fn command(&self, words: &[String]) -> Command {
         let log = self.dir.path().join("log");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
@@ -139,11 +140,11 @@ impl Host {
         Unit::read(&texts, |path| self.read(path))
     }
 
-    /// As systemd starts haproxy.service.
+    /// Starts HAProxy as systemd starts haproxy.service.
     async fn start_haproxy(&mut self, lab: &Lab) {
         let unit = self.unit(HAPROXY_UNIT, "/etc/systemd/system/haproxy.service.d");
         for command in &unit.before {
-            // Of a check that the unit makes, too.
+            // A check that the unit makes runs this program, too.
             let words = unit.words(&command.replace("/usr/sbin/haproxy", "haproxy"));
             let status = self.command(&words).status().await.unwrap();
             assert!(status.success(), "{command}\n{}", self.said());
@@ -153,7 +154,7 @@ impl Host {
         lab.until("HAProxy runs", async || self.worker().await.is_some()).await;
     }
 
-    /// As `systemctl restart haproxy` does.
+    /// Restarts HAProxy as `systemctl restart haproxy` does.
     pub(crate) async fn restart_haproxy(&mut self, lab: &Lab) {
         let mut old = self.haproxy.take().unwrap();
         nodegate_testbed::process::signal(old.id().unwrap(), "TERM");
@@ -169,7 +170,7 @@ impl Host {
             .unwrap();
     }
 
-    /// The program with its unit's settings and these words.
+    /// Returns the program with its unit's settings and these arguments.
     pub(crate) fn program(&self, more: &[&str]) -> Command {
         let unit = self.unit(&format!("{PACKAGING}/nodegate-haproxy.service"), "/nowhere");
         assert_eq!(unit.start, "/usr/bin/nodegate-haproxy");
@@ -180,12 +181,12 @@ impl Host {
         command
     }
 
-    /// As `systemctl start nodegate-haproxy` does.
+    /// Starts the program as `systemctl start nodegate-haproxy` does.
     pub(crate) fn start_program(&mut self) {
         self.program = Some(self.program(&[]).spawn().unwrap());
     }
 
-    /// HAProxy's worker now.
+    /// Returns the ID of HAProxy's current worker.
     pub(crate) async fn worker(&self) -> Option<u32> {
         Runtime::Master(self.path("/run/haproxy-master.sock")).worker_pid().await.ok().flatten()
     }
@@ -194,7 +195,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         for child in [&self.program, &self.haproxy].into_iter().flatten() {
-            // The master passes it on to its workers; one that has ended needs nothing.
+            // The master passes the signal on to its workers. A program that has ended needs no signal.
             let pid = child.id().map(|pid| pid.to_string()).unwrap_or_default();
             let _ = std::process::Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status();
         }

@@ -1,4 +1,4 @@
-//! What the operator's head says of all servers holds for those, too, that are added at run time.
+//! Servers that are added at run time get the `default-server` settings of the operator's head, too.
 
 use crate::Row;
 use crate::lab::{Lab, get, service};
@@ -8,10 +8,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-/// What the PROXY protocol's second version begins with.
+/// The first bytes of version 2 of the PROXY protocol.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// An application that counts apart the connections with and without the PROXY protocol.
+/// Starts an application that counts connections with and without the PROXY protocol separately.
 async fn behind_proxy(with: Counts, without: Counts) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -58,7 +58,7 @@ pub(crate) async fn default_server() -> Row {
     lab.until("the new node serves", reached).await;
     assert_eq!(count(&without, 2), 0, "without the PROXY protocol\n{}", lab.log());
     assert_eq!(lab.processes_now().await, before, "no reload\n{}", lab.log());
-    // What no server that is added at run time can have takes a reload.
+    // A setting that a server can't get at run time needs a reload.
     std::fs::write(&template, format!("{head}  default-server init-addr libc\n")).unwrap();
     let reloads = async || lab.processes().await.map_or(0, |now| now.reloads);
     lab.sim.apply(lab.service("more", ports::free(), &json!({}))).unwrap();

@@ -1,4 +1,4 @@
-//! The program is killed in the middle of a reload, or can't keep its state.
+//! The program is killed during a reload, or can't save its state.
 
 use crate::Row;
 use crate::faults::failed;
@@ -19,8 +19,8 @@ async fn a_kill_in_the_middle_of_a_reload_is_made_good_by_the_next_start() {
     killed_in_a_reload().await;
 }
 
-/// The master stands still, so that the reload has begun and can't end. Whether the master reads the command afterwards or not,
-/// the next run of the program can't know what HAProxy has loaded.
+/// Stops the master, so that the reload has begun and can't end. The master may or may not read the command
+/// later, so the next run of the program can't know what HAProxy has loaded.
 pub(crate) async fn killed_in_a_reload() -> Row {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
@@ -58,7 +58,7 @@ async fn a_state_directory_that_cannot_be_written_is_named_and_servers_still_dra
     unwritable_state().await;
 }
 
-/// Root may write everywhere but to a filesystem that is read-only; only the program sees this one.
+/// Uses a read-only filesystem that only the program sees, because root may write everywhere else.
 pub(crate) async fn unwritable_state() -> Row {
     needs_root("a mount of its own");
     let mut lab = Lab::new(2).await;

@@ -1,4 +1,5 @@
-//! A real HAProxy, a simulated cluster whose nodes are addresses of the loopback interface, and the program between them.
+//! A real HAProxy, a simulated cluster whose nodes are addresses of the loopback interface, and
+//! nodegate-haproxy.
 
 pub(crate) use crate::servers::serve;
 use crate::servers::{Counts, count};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-/// What a test waits for at most. 500 nodes on a machine that is busy with other things take their time.
+/// The longest wait for one condition. 500 nodes need this long on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) struct Lab {
@@ -26,34 +27,34 @@ pub(crate) struct Lab {
     pub(crate) sim: Sim,
     pub(crate) config: PathBuf,
     pub(crate) state_dir: PathBuf,
-    /// HAProxy's master socket, and what HAProxy loads besides.
+    /// HAProxy's master socket. `after` holds the files that HAProxy loads after `config`.
     pub(crate) master: PathBuf,
     pub(crate) after: Vec<PathBuf>,
     pub(crate) check_port: u16,
     pub(crate) node_port: u16,
-    /// Agents that say "up ready" whatever happens; 0 for none.
+    /// The port of agents that always answer "up ready". 0 for none.
     pub(crate) agent_port: u16,
     pub(crate) metrics_port: u16,
     pub(crate) check_interval: &'static str,
-    /// Requests to the application, and health checks, by the node that they reached.
+    /// Requests to the application, by the node that they reached. `checked` counts health checks likewise.
     pub(crate) served: Counts,
     pub(crate) checked: Counts,
     pub(crate) program: Option<Child>,
     pub(crate) haproxy: Option<Child>,
     pub(crate) arguments: Vec<String>,
-    /// The words before HAProxy's own that start it, and those before the program's.
+    /// The words that precede HAProxy's command. `program_by` holds those that precede the program's.
     pub(crate) haproxy_by: Vec<String>,
     pub(crate) program_by: Vec<String>,
 }
 
 impl Lab {
-    /// A cluster with so many nodes and nothing else; neither program runs yet.
+    /// Starts a cluster with this number of nodes and nothing else. Neither program runs yet.
     pub(crate) async fn new(nodes: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self::in_dir(nodes, dir.path().to_owned(), dir).await
     }
 
-    /// The same with the configuration elsewhere.
+    /// Starts the same cluster, with the configuration in another directory.
     pub(crate) async fn in_dir(nodes: usize, config_dir: PathBuf, dir: TempDir) -> Self {
         let sim = Sim::builder().tls(true).start().await.unwrap();
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
@@ -90,12 +91,12 @@ impl Lab {
         self.sim.apply(node(index)).unwrap();
     }
 
-    /// A Service whose every port is forwarded to the nodes' one application.
+    /// Returns a Service whose ports all lead to the nodes' one application.
     pub(crate) fn service(&self, name: &str, port: u16, annotations: &Value) -> Value {
         service(name, port, self.node_port, annotations)
     }
 
-    /// Both programs run, and these ports answer.
+    /// Starts both programs, and waits until these ports answer.
     pub(crate) async fn start(&mut self, ports: &[u16]) {
         self.once(&[]).await;
         self.start_haproxy().await;
@@ -106,14 +107,14 @@ impl Lab {
         self.until("the program is ready", async || self.is_ready()).await;
     }
 
-    /// The program applies what there is, and ends.
+    /// Applies the cluster's state once with the program.
     pub(crate) async fn once(&mut self, more: &[&str]) {
         self.start_program(&[&["--once"], more].concat());
         let status = self.program.take().unwrap().wait().await.unwrap();
         assert!(status.success(), "{}", self.log());
     }
 
-    /// The same with one Service, on the port that this gives.
+    /// Starts both programs with one Service. Returns its port.
     pub(crate) async fn publish(&mut self) -> u16 {
         let port = ports::free();
         self.sim.apply(self.service("web", port, &json!({}))).unwrap();
@@ -127,10 +128,10 @@ impl Lab {
         command.arg("-W").arg("-S").arg(self.master_socket()).arg("-f").arg(&self.config);
         command.args(self.after.iter().flat_map(|file| [Path::new("-f"), file]));
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
-        // A group of its own: one signal reaches it and its workers.
+        // HAProxy gets its own process group, so that one signal reaches it and its workers.
         self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install-tools)"));
         self.until("HAProxy runs", async || {
-            // From 3.1 on a worker is listed before it serves.
+            // From 3.1 on, the master lists a worker before it serves.
             self.runtime().worker_pid().await.is_ok_and(|pid| pid.is_some())
         })
         .await;
@@ -156,7 +157,7 @@ impl Lab {
             .stdin(Stdio::null())
             .stderr(log)
             .kill_on_drop(true);
-        // Before HAProxy runs for the first time there is nobody to reload.
+        // Before HAProxy runs for the first time, the program has no HAProxy to reload.
         let another_way = self.arguments.iter().any(|word| word == "--reload-command");
         if !more.contains(&"--once") && !another_way {
             command.arg("--master-socket").arg(self.master_socket());
@@ -164,7 +165,7 @@ impl Lab {
         self.program = Some(command.spawn().unwrap());
     }
 
-    /// Makes an object as a user does.
+    /// Creates an object as a user does.
     pub(crate) fn kubectl_create(&self, object: &Value) {
         let file = self.dir.path().join("object.json");
         std::fs::write(&file, object.to_string()).unwrap();
@@ -180,13 +181,12 @@ impl Lab {
         self.dir.path().join("program.log")
     }
 
-    /// What both programs said.
-    /// All that the program has said.
+    /// Returns the whole log of the program.
     pub(crate) fn whole_log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// The end of what both have said.
+    /// Returns the end of the logs of both programs.
     pub(crate) fn log(&self) -> String {
         let read = |name: &Path| std::fs::read_to_string(name).unwrap_or_default();
         let haproxy = read(&self.dir.path().join("haproxy.log"));
@@ -205,7 +205,7 @@ impl Lab {
         self.master().processes().await.ok()
     }
 
-    /// The same, once the master answers: while it starts anew, nobody does.
+    /// Returns the processes once the master answers. A master that restarts does not answer.
     pub(crate) async fn processes_now(&self) -> Processes {
         let began = Instant::now();
         loop {
@@ -221,19 +221,19 @@ impl Lab {
         Runtime::Master(self.master_socket())
     }
 
-    /// A number from `show servers state`.
+    /// Returns a number from `show servers state`.
     async fn column(&self, backend: &str, server: &str, at: usize) -> Option<u32> {
         let text = self.runtime().ask(&format!("show servers state {backend}")).await.ok()?;
         let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server))?;
         line.split(' ').nth(at)?.parse().ok()
     }
 
-    /// The administrative state of a server, with what it inherits from the one that it tracks.
+    /// Returns the administrative state of a server, including the state that it inherits from a tracked one.
     pub(crate) async fn admin_state(&self, backend: &str, server: &str) -> Option<u32> {
         self.column(backend, server, 6).await
     }
 
-    /// The word for a server on HAProxy's status page.
+    /// Returns the word for a server on HAProxy's status page.
     pub(crate) async fn status(&self, backend: &str, server: &str) -> String {
         let text = self.runtime().ask("show stat -1 4 -1").await.unwrap_or_default();
         let start = format!("{backend},{server},");
@@ -277,8 +277,8 @@ impl Lab {
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
-    /// Waits until something holds, and gives the time that it took, to the millisecond: tables show it. A test that waits in
-    /// vain tells what was said.
+    /// Waits until a condition holds. Returns the time that it took, to the millisecond, because tables show
+    /// it. If the condition does not hold in time, panics with the logs.
     pub(crate) async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) -> Duration {
         let began = Instant::now();
         while !holds().await {
@@ -288,18 +288,18 @@ impl Lab {
         began.elapsed()
     }
 
-    /// Waits until the program's log has this text: a metric may be there a moment earlier.
+    /// Waits until the program's log has this text. A metric may change a moment earlier.
     pub(crate) async fn until_logged(&self, text: &str) {
         self.until(&format!("the log says {text:?}"), async || self.whole_log().contains(text)).await;
     }
 
-    /// Waits until a series has this value: a log line may be there a moment earlier.
+    /// Waits until a series has this value. A log line may appear a moment earlier.
     pub(crate) async fn until_metric(&self, series: &str, value: f64) {
         let holds = async || self.metric(series) == Some(value);
         self.until(&format!("{series} is {value}\n{}", self.metrics()), holds).await;
     }
 
-    /// Waits until there is something, and gives it.
+    /// Waits until `look` returns a value. Returns the value.
     pub(crate) async fn got<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
         let began = Instant::now();
         loop {
@@ -311,7 +311,7 @@ impl Lab {
         }
     }
 
-    /// Waits until something has not changed for so long, and gives it.
+    /// Waits until a value has not changed for this time. Returns the value.
     pub(crate) async fn at_rest<T: PartialEq>(
         &self,
         what: &str,
@@ -331,7 +331,7 @@ impl Lab {
         now
     }
 
-    /// Waits until no request reaches a node any more, while others are asked all the time.
+    /// Waits until requests reach only other nodes.
     pub(crate) async fn until_spared(&self, index: usize) {
         let all = || self.served.lock().unwrap().values().sum::<u64>();
         self.until(&format!("node {index} is spared"), async || {
@@ -348,7 +348,7 @@ impl Lab {
         self.until(&format!("node {index} is asked"), async || count(&self.served, index) > before).await;
     }
 
-    /// Memory of the program in KiB: resident now, and the most there was.
+    /// Returns the memory of the program in KiB: the current resident size, and its maximum.
     pub(crate) fn memory(&self) -> (u64, u64) {
         let pid = self.program.as_ref().and_then(Child::id).unwrap_or_default();
         let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -366,13 +366,13 @@ impl Drop for Lab {
     }
 }
 
-/// The program that cargo built, or the one that `NODEGATE_HAPROXY` names, such as a release.
+/// Returns the program that cargo built, or the one that `NODEGATE_HAPROXY` names, such as a release.
 fn program() -> PathBuf {
     let built = || PathBuf::from(env!("CARGO_BIN_EXE_nodegate-haproxy"));
     std::env::var_os("NODEGATE_HAPROXY").map_or_else(built, PathBuf::from)
 }
 
-/// A program behind these words.
+/// Returns a command that starts a program behind these words.
 fn started_by(words: &[String], program: std::process::Command) -> Command {
     let Some((by, words)) = words.split_first() else { return Command::from(program) };
     let mut command = Command::new(by);
@@ -408,7 +408,7 @@ pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value
     })
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a connection of its own.
 pub(crate) fn get(port: u16) -> Result<(), String> {
     get_from(local(port))
 }

@@ -1,5 +1,5 @@
-//! No node is Ready, and requests are served all the same: by nodes that are drained, and by any node when none of those
-//! passes its check either. Judged by the requests that arrive, and on which node.
+//! No node is Ready, and requests are still served: by drained nodes, and by any node if no drained node
+//! passes its check. The tests look at the requests that arrive, and at the nodes that they reach.
 
 use crate::Row;
 use crate::lab::{Lab, get, node_address, node_name};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 /// Nodes whose health check fails.
 type Sick = Arc<Mutex<BTreeSet<IpAddr>>>;
 
-/// A lab whose nodes' health can be chosen.
+/// Starts a lab whose nodes can be made sick.
 async fn lab(nodes: usize) -> (Lab, Sick) {
     let (mut lab, sick) = (Lab::new(nodes).await, Sick::default());
     let seen = sick.clone();
@@ -22,7 +22,7 @@ async fn lab(nodes: usize) -> (Lab, Sick) {
     (lab, sick)
 }
 
-/// The nodes that many requests to a port reach.
+/// Returns the nodes that many requests to a port reach.
 fn reached(lab: &Lab, port: u16) -> BTreeSet<IpAddr> {
     let before = lab.served.lock().unwrap().clone();
     for _ in 0..30 {

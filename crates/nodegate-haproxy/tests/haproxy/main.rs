@@ -1,4 +1,4 @@
-//! nodegate-haproxy: what it plans, what it tells HAProxy, and its promises against a real one, which
+//! Tests of nodegate-haproxy: its plan, its commands to HAProxy, and its promises with a real HAProxy, which
 //! `make haproxy-test` prints as a table.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
@@ -143,7 +143,7 @@ fn line(what: &str, result: &str) {
 
 #[derive(Default)]
 struct Table {
-    /// Stories without a result.
+    /// The number of scenarios without a result.
     failed: usize,
 }
 
@@ -152,7 +152,7 @@ impl Table {
         self.rows(async { vec![story.await] }).await;
     }
 
-    /// A story that fails says why, and the others are told all the same.
+    /// Prints the rows of scenarios. If one fails, says so and continues with the others.
     async fn rows(&mut self, stories: impl Future<Output = Vec<Row>>) {
         if let Ok(rows) = AssertUnwindSafe(stories).catch_unwind().await {
             for row in rows {

@@ -1,4 +1,4 @@
-//! What servers are told, by a process that plays HAProxy's worker.
+//! The commands that servers get, received by a process that plays HAProxy's worker.
 
 use nodegate_haproxy::apply::layout::Layout;
 use nodegate_haproxy::apply::mover::Mover;
@@ -12,13 +12,14 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixListener;
 
-/// What the worker holds, and what it heard.
+/// The states that the worker holds, and the commands that it received.
 #[derive(Default)]
 struct Worker {
-    /// Its only server's administrative state and the state of its agent, as HAProxy shows them.
+    /// The administrative state of its only server. `agent` is the state of its agent. Both are as HAProxy
+    /// shows them.
     admin: u8,
     agent: u8,
-    /// It hears every word, and answers that it does not understand.
+    /// True if the worker receives each command and answers that it does not understand it.
     refuses: bool,
     heard: Vec<String>,
 }
@@ -69,7 +70,7 @@ impl Stage {
         Self { _dir: dir, worker, mover }
     }
 
-    /// What is said in one round; none if it fails.
+    /// Returns the commands of one round. `None` if the round fails.
     async fn said(&mut self, desired: &Desired, layout: &Layout) -> Option<Vec<String>> {
         let result = self.mover.round(desired, layout).await;
         let heard = std::mem::take(&mut self.worker.lock().unwrap().heard);
@@ -81,7 +82,7 @@ impl Stage {
     }
 }
 
-/// One node, or none, and one Service.
+/// Returns a plan with one node, or none, and one Service.
 fn desired(node: Option<(NodeState, u16)>) -> Desired {
     let mut facts = Facts::default();
     if let Some((state, weight)) = node {
@@ -108,7 +109,7 @@ fn desired(node: Option<(NodeState, u16)>) -> Desired {
     plan(&facts, &PlanPolicy::default())
 }
 
-/// HAProxy has loaded a file with this in it.
+/// Returns the structure of a HAProxy that has loaded a file with this plan.
 fn loaded(desired: &Desired) -> Layout {
     let weights = desired.nodes.iter().map(|node| (node.name.clone(), node.weight)).collect();
     Layout {
@@ -122,7 +123,8 @@ fn loaded(desired: &Desired) -> Layout {
 
 const READY: NodeState = NodeState::Ready;
 const DRAINING: NodeState = NodeState::Draining;
-/// HAProxy's bits: drained by an administrator, or by an agent that is asked; an agent that is asked, one that is not.
+/// HAProxy's bits: a server that was drained by an administrator, or by an agent that is asked. `ASKED` and
+/// `NOT_ASKED` are the states of the agent.
 const DRAINED: u8 = 8;
 const ASKED: u8 = 22;
 const NOT_ASKED: u8 = 18;
@@ -133,7 +135,7 @@ async fn what_an_agent_drained_is_not_told_to_be_ready() {
     let ready = desired(Some((READY, 100)));
     let layout = loaded(&ready);
     assert_eq!(stage.said(&ready, &layout).await.unwrap(), Vec::<String>::new());
-    // A drain of the cluster's is one of ours, and outlives the agent's.
+    // A drain that the cluster asks for is set by the program, and outlives the agent's drain.
     let said = stage.said(&desired(Some((DRAINING, 100))), &layout).await.unwrap();
     assert_eq!(said, ["disable agent nodegate_nodes/n1", "set server nodegate_nodes/n1 state drain"]);
     let said = stage.said(&ready, &layout).await.unwrap();
@@ -159,7 +161,7 @@ async fn a_weight_that_may_have_been_heard_is_said_again() {
     stage.refuses(true);
     assert_eq!(stage.said(&desired(Some((READY, 7))), &layout).await, None);
     stage.refuses(false);
-    // The file that the process has loaded has this weight, and the process may have another.
+    // The file that the process has loaded has this weight, and the process may have another one.
     let said = stage.said(&as_loaded, &layout).await.unwrap();
     let weighed = |backend| format!("set server {backend}/n1 weight 100");
     let last_resorts =
@@ -195,7 +197,7 @@ async fn a_process_without_our_servers_is_found_out_once() {
     more.frontends = renamed.collect();
     layout.desired = Arc::new(more.clone());
     layout.generation += 1;
-    // That it lacks some must be told although it can't hear all that is said to it.
+    // The missing server must be reported although the process does not take all commands.
     stage.refuses(true);
     more.nodes.iter_mut().for_each(|node| node.weight = 7);
     assert_eq!(stage.mover.round(&more, &layout).await.unwrap().missing, Some(1));

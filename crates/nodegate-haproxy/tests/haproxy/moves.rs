@@ -79,7 +79,7 @@ pub(crate) async fn states_survive_a_reload() -> Row {
         })
         .await;
     }
-    // A process that HAProxy's operator starts has the states too, even while we are not there to say them.
+    // A process that HAProxy's operator starts has the states, too, even if the program does not run then.
     lab.program.take().unwrap().kill().await.unwrap();
     lab.master().reload().await.unwrap();
     assert!(lab.is_draining(&backend, &node_name(0)).await, "{}", lab.log());
@@ -96,11 +96,11 @@ pub(crate) async fn states_survive_a_reload() -> Row {
     Row { what: "drain over reloads", result }
 }
 
-/// Looks for three of the agent's intervals, a reload among them.
+/// Looks at a server for three of the agent's intervals, with a reload among them.
 async fn drained_in_each_look(lab: &Lab, backend: &str, node: &str) -> u32 {
     let (began, mut looks) = (Instant::now(), 0);
     while began.elapsed() < Duration::from_millis(1600) {
-        // While the master starts anew nobody answers.
+        // A master that restarts does not answer.
         if let Some(state) = lab.admin_state(backend, node).await {
             assert!(state & 0x18 != 0, "{}", lab.log());
             looks += 1;
@@ -201,7 +201,7 @@ pub(crate) async fn local_traffic() -> Row {
     let traffic = Traffic::start(port);
     lab.sim.cordon(&node_name(0));
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(0)).await).await;
-    // What the checks found survives the reload, too.
+    // The results of the checks survive the reload, too.
     lab.sim.apply(lab.service("next", ports::free(), &json!({}))).unwrap();
     lab.until("it is reloaded", async || {
         lab.metric("nodegate_haproxy_applies_total{kind=\"reloaded\"}") == Some(1.0)
@@ -235,7 +235,7 @@ async fn weights_mass_failures_and_a_restarted_haproxy() {
     .await;
     assert_eq!(lab.processes_now().await, before, "no reload\n{}", lab.log());
 
-    // Two of four may be put under maintenance; when a third one follows, it is more likely the API that is wrong.
+    // Two of four nodes may be put into maintenance. If a third one follows, the API is probably wrong.
     let maint = async |node: usize| {
         lab.admin_state(&backend, &node_name(node)).await.is_some_and(|state| state & 0x23 != 0)
     };
@@ -260,7 +260,7 @@ async fn weights_mass_failures_and_a_restarted_haproxy() {
     })
     .await;
 
-    // Its operator restarts HAProxy; the program is told nothing.
+    // The operator restarts HAProxy without telling the program.
     lab.stop_haproxy();
     lab.start_haproxy().await;
     assert!(lab.is_draining(&backend, &node_name(2)).await, "{}", lab.log());

@@ -1,4 +1,5 @@
-//! What operators see: log lines, pending changes with reasons, and a file that another program has changed.
+//! The program's output for operators: log lines, pending changes with reasons, and a file that another
+//! program has changed.
 
 use crate::Row;
 use crate::lab::{Lab, get, node_name};
@@ -6,7 +7,7 @@ use crate::servers::agents;
 use nodegate_testbed::network::ports;
 use serde_json::json;
 
-/// What the program prints, and ends.
+/// Runs the program with an option that only shows something. Returns its output.
 async fn shows(lab: &Lab, what: &str) -> String {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
     command.arg(what).args(lab.places()).env("KUBECONFIG", lab.dir.path().join("kubeconfig"));
@@ -23,7 +24,7 @@ async fn shows(lab: &Lab, what: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits for a line of the log that has all these parts.
+/// Waits for a line of the log with all these parts.
 async fn says(lab: &Lab, line: &str) {
     lab.until(line, async || {
         let log = lab.whole_log();
@@ -114,13 +115,13 @@ pub(crate) async fn foreign_change() -> Row {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
     let ours = std::fs::read_to_string(&lab.config).unwrap();
-    // As a tool for configurations does: it writes its own version and has it loaded.
+    // A configuration tool does this: it writes its own version and has HAProxy load it.
     let other = ports::free();
     let theirs = ours.replace(&format!(":::{port} "), &format!(":::{other} "));
     std::fs::write(&lab.config, theirs).unwrap();
     lab.master().reload().await.unwrap();
     assert!(get(port).is_err() && get(other).is_ok());
-    // It is looked at every 30 s, and whenever something changes.
+    // The program looks at the file every 30 s, and at each change.
     lab.sim.apply(lab.service("more", ports::free(), &json!({}))).unwrap();
     let took = lab.until("the port answers again", async || get(port).is_ok()).await;
     lab.until("the other one does not", async || get(other).is_err()).await;

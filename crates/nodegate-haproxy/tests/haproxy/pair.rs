@@ -1,6 +1,6 @@
-//! Two balancers, each with its own program, and an address that keepalived keeps on one of them: a rolling upgrade of all
-//! nodes behind them, and then the loss of one. Each is a network namespace; clients, the API server and the nodes are in
-//! another. Judged by what clients get.
+//! Two balancers, each with its own program, and an address that keepalived keeps on one of them. The test
+//! does a rolling upgrade of all nodes, and then stops one balancer. Each balancer is a network namespace;
+//! clients, the API server and the nodes are in another. The test looks at the clients' results.
 
 use crate::Row;
 use crate::lab::service;
@@ -31,7 +31,7 @@ const CHECK_PORT: u16 = 25_001;
 const NODE_PORT: u16 = 30_080;
 const SHARED: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 10)), 80);
 
-/// Nothing is tried twice, so that each request that goes astray is lost.
+/// Without retries, each request that goes astray is lost.
 const HEAD: &str = "defaults\n  timeout connect 1s\n  timeout client 20s\n  timeout server 20s\n  retries 0\n\
     frontend alive\n  mode http\n  bind 127.0.0.1:8404\n  monitor-uri /\n";
 
@@ -49,11 +49,11 @@ fn name(index: usize) -> String {
     format!("node-{index}")
 }
 
-/// A node that can be shut down: what answers health checks, and an application.
+/// A node that can be shut down, with health checks and an application.
 struct Machine {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// Requests that it is answering now.
+    /// The number of requests that it is answering now.
     busy: Arc<AtomicUsize>,
 }
 
@@ -73,7 +73,7 @@ impl Machine {
         Self { stop, threads, busy }
     }
 
-    /// From now on connections are refused.
+    /// Shuts the node down; from now on it refuses connections.
     fn shut_down(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -152,7 +152,7 @@ impl Balancer {
         balancer
     }
 
-    /// A program here, whose words go to the log.
+    /// Returns a command on this host, whose output goes to the log.
     fn command(&self, program: &str) -> Command {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(&self.log).unwrap();
         let mut command = self.namespace.command(program);
@@ -190,7 +190,7 @@ impl Balancer {
 impl Drop for Balancer {
     fn drop(&mut self) {
         for child in self.children.iter_mut().rev() {
-            // Asked, each ends its children, too.
+            // On this signal, each program ends its children, too.
             signal(child.id(), "TERM");
             let _ = child.wait();
         }
@@ -239,7 +239,7 @@ impl Site {
         format!("{}\n---\n{}", self.pair[0].said(), self.pair[1].said())
     }
 
-    /// Which one holds the address, once exactly one does.
+    /// Returns the balancer that holds the address, once exactly one does.
     fn holder(&self) -> usize {
         until("one with the address", || match [0, 1].map(|index| self.pair[index].holds_the_address()) {
             [true, false] => Some(0),
@@ -262,7 +262,7 @@ impl Site {
         until("the node to serve", || (count_of(&self.served, address(index)) > before).then_some(()));
     }
 
-    /// Cordon, wait, upgrade, uncordon.
+    /// Upgrades a node: cordons it, waits, restarts it and uncordons it.
     fn upgrade(&mut self, index: usize) {
         assert!(self.sim.cordon(&name(index)));
         self.until_both_have(index, PlannedState::Drain);
@@ -304,7 +304,8 @@ pub(crate) fn upgraded() -> Vec<Row> {
     vec![upgrade, taken_over(&site, first)]
 }
 
-/// The one with the address is killed. The other one knows of a drain all the same, and loses nothing once it has the address.
+/// Kills the HAProxy of the balancer with the address. The other balancer knows about a drain anyway, and
+/// loses nothing once it has the address.
 fn taken_over(site: &Site, first: usize) -> Row {
     assert!(site.sim.cordon(&name(0)));
     site.until_both_have(0, PlannedState::Drain);
@@ -322,7 +323,7 @@ fn taken_over(site: &Site, first: usize) -> Row {
     assert_eq!(traffic.lost_since(answered), 0, "lost after the other one answered\n{}", site.said());
     let (_, lost) = traffic.end();
     assert_eq!(count_of(&site.served, address(0)), before, "the drained node was asked\n{}", site.said());
-    // Nobody else can answer what is sent to an address whose holder is dead, and keepalived asks once a second.
+    // Only the holder of the address can answer requests to it, and keepalived checks HAProxy once a second.
     let result = format!(
         "{} lost in {back:.1?} until keepalived moves the address, 0 lost after that; 0 to the drained node",
         lost.len()

@@ -1,10 +1,11 @@
-//! Where the program has its files.
+//! The locations of the program's files.
 
 use crate::lab::Lab;
 use std::path::{Path, PathBuf};
 
 impl Lab {
-    /// Where the program's files are. All of the configuration is the program's, unless a story says otherwise.
+    /// Returns the options for the locations of files. All of the configuration is generated, unless a test
+    /// says otherwise.
     pub(crate) fn places(&self) -> Vec<String> {
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let mut places = vec!["--config".to_owned(), path(&self.config)];
@@ -24,7 +25,7 @@ impl Lab {
         self.dir.path().join("pause")
     }
 
-    /// A file of the program's state.
+    /// Returns the path of a file in the state directory.
     pub(crate) fn state(&self, ending: &str) -> PathBuf {
         self.state_dir.join(format!("nodegate.{ending}"))
     }

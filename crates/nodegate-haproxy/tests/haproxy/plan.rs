@@ -1,5 +1,5 @@
-//! The core under random facts: the same plan for the same cluster, nobody's port taken from them, and no word from the
-//! API ever becomes HAProxy's.
+//! The core with random facts: the same cluster gives the same plan, no Service loses its port, and no word
+//! from the API becomes a directive of HAProxy.
 
 use crate::plan_lines::is_a_line_of_ours;
 use nodegate_haproxy::haproxy::state_file::{Known, Servers, compose};
@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Names and values as an honest user writes them, and as a hostile one does.
+/// Generates names and values, both honest and hostile ones.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z0-9]{1,8}",
@@ -64,7 +64,8 @@ fn node() -> impl Strategy<Value = ObservedNode> {
     )
 }
 
-/// The API server refuses a Service that has a port of a protocol twice (`ValidateService`).
+/// Removes repeated ports, because the API server refuses a Service that has a port of a protocol twice
+/// (`ValidateService`).
 fn each_port_once(ports: Vec<PortFacts>) -> Vec<PortFacts> {
     let mut seen = BTreeSet::new();
     ports.into_iter().filter(|port| seen.insert((port.protocol.clone(), port.port))).collect()
@@ -133,7 +134,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// A few tenants who want the same few ports.
+    /// Generates a few tenants who want the same few ports.
     fn tenants()(
         wants in proptest::collection::btree_map(("[abc]", "[xy]"), (1_u16..4, 0_i64..5), 0..5),
     ) -> Facts {
@@ -168,7 +169,7 @@ proptest! {
         let ports: BTreeSet<u16> = desired.frontends.iter().map(|frontend| frontend.port).collect();
         prop_assert_eq!(ports.len(), desired.frontends.len());
         prop_assert!(!ports.contains(&22) && !ports.contains(&0));
-        // HAProxy 3.3 and later refuse a frontend and a backend of one name.
+        // HAProxy 3.3 and later refuse a frontend and a backend of the same name.
         let names = desired.frontends.iter().flat_map(|frontend| [&frontend.name, &frontend.backend]);
         let names: BTreeSet<&str> = names.map(String::as_str).chain([desired.names.nodes()]).collect();
         prop_assert_eq!(names.len(), 2 * desired.frontends.len() + 1);
@@ -210,7 +211,7 @@ proptest! {
     ) {
         let policy = PlanPolicy { publish: Publish::All, ..PlanPolicy::default() };
         let (mut holds, mut now) = (Holds::default(), 1_000_000);
-        // Which namespace's Service had a port last, and when that was seen to be gone.
+        // For each port: the last Service that had it, and the time when that Service was seen to be gone.
         let mut last: BTreeMap<u16, (HeldPort, Option<i64>)> = BTreeMap::new();
         for (mut facts, wait) in changes {
             now += wait;
@@ -224,7 +225,7 @@ proptest! {
                     (frontend.port, &frontend.namespace, &frontend.service)
                         == (*port, &owner.namespace, &owner.service)
                 });
-                // A Service that is there and listens elsewhere has given its port away.
+                // A Service that exists and listens elsewhere has given up its port.
                 gone.get_or_insert(match (there, listens) {
                     (true, true) => continue,
                     (true, false) => now - HOLD,
@@ -252,7 +253,7 @@ proptest! {
         before in facts(), after in facts(), choice in any::<u64>(),
     ) {
         let policy = PlanPolicy { publish: Publish::All, ..PlanPolicy::default() };
-        // The same Services in another state are the common case.
+        // The common case: the same Services in another state.
         let mut next = before.clone();
         next.nodes.extend(after.nodes.clone());
         for (index, (key, service)) in before.services.iter().enumerate() {
@@ -275,13 +276,13 @@ proptest! {
         prop_assert_eq!(changed.is_empty(), desired.distance(&live) != Distance::Structure);
         let waiting: BTreeSet<String> = changed.values().flatten().cloned().collect();
         let kept = keeping(&desired, &live, &waiting);
-        // All that has to wait stays, so nothing is left that takes a reload.
+        // All changes that have to wait are held back, so none is left that needs a reload.
         prop_assert!(kept.distance(&live) != Distance::Structure, "{:?}", kept.changed(&live));
         prop_assert_eq!(&kept.nodes, &desired.nodes);
         let names = |desired: &Desired| desired.last_resort.iter().map(|b| b.name.clone()).collect::<BTreeSet<_>>();
         let needed: BTreeSet<String> = kept.frontends.iter().flat_map(|f| f.last_resort.clone()).collect();
         prop_assert_eq!(names(&kept), needed);
-        // With only some of it, nobody shares a socket either.
+        // Also if only some changes wait, no two frontends share a socket.
         let some: BTreeSet<String> = waiting.iter().step_by(2).cloned().collect();
         let kept = keeping(&desired, &live, &some);
         for (at, one) in kept.frontends.iter().enumerate() {
@@ -403,7 +404,7 @@ fn the_distance_tells_what_it_takes() {
     let moved =
         ObservedNode { addresses: vec![("InternalIP".to_owned(), [9, 9, 9, 9].into())], ..(*a).clone() };
     facts.nodes.insert("a".to_owned(), Arc::new(moved));
-    // Its address of the other family is gone, so a Service has lost a server of a node that stays.
+    // The address of the other family is gone, so a Service has lost a server of a remaining node.
     assert_eq!(plan(&facts, &PlanPolicy::default()).distance(&before), servers(&[], &[], true));
     let mut ports = story();
     let web = ports.services.get_mut(&("shop".to_owned(), "web".to_owned())).unwrap();
@@ -440,7 +441,7 @@ fn a_template_places_the_sections_and_a_broken_one_says_where() {
     }
 }
 
-/// What `haproxy -c` says of this configuration.
+/// Returns the output of `haproxy -c` for this configuration.
 fn haproxy_says(file: &Path, text: &str) -> String {
     std::fs::write(file, text).unwrap();
     let haproxy = std::process::Command::new("haproxy").arg("-c").arg("-f").arg(file).output();
@@ -467,7 +468,7 @@ fn haproxy_can_read_the_example_for_a_control_plane() {
     assert!(!said.contains("WARN"), "{said}");
 }
 
-/// What HAProxy's next version refuses it warns of.
+/// HAProxy warns of everything that its next version refuses.
 #[test]
 fn haproxy_warns_of_nothing_and_takes_the_states() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Every line that the core can write, to the letter but for names, numbers and addresses.
+//! Every line that the core can write, exact but for names, numbers and addresses.
 
 use nodegate_haproxy::plan::names::is_dns_name;
 use std::net::{IpAddr, SocketAddr};
@@ -21,7 +21,7 @@ const COMMENTS: [&str; 6] = [
     "# HAProxy does not start without any frontend.",
 ];
 
-/// Whether it is one of these.
+/// Returns true if a line is one of these.
 pub(crate) fn is_a_line_of_ours(line: &str) -> bool {
     let words: Vec<&str> = line.split(' ').collect();
     match words.as_slice() {
@@ -49,7 +49,7 @@ pub(crate) fn is_a_line_of_ours(line: &str) -> bool {
     }
 }
 
-/// The rules that lead to a last resort.
+/// Returns true for a rule that leads to a last resort.
 fn is_a_last_resort_rule(line: &str) -> bool {
     let between = |start: &str, end: &str| line.strip_prefix(start)?.strip_suffix(end);
     let chosen = " if { var(txn.nodegate_last_resort) -m bool }";
@@ -64,7 +64,7 @@ fn is_a_last_resort_rule(line: &str) -> bool {
     is_backend(name) && (rest.is_empty() || rest == format!(" {{ nbsrv({name}) gt 0 }}"))
 }
 
-/// A comment that says whose port a frontend has.
+/// Returns true for a comment that names the Service of a port.
 fn names_a_port(words: &[&str]) -> bool {
     let [_, key, "port", number] = words else { return false };
     key.split_once('/').is_some_and(|(namespace, name)| is_dns_name(namespace) && is_dns_name(name))
@@ -81,7 +81,7 @@ fn is_last_resort(name: &str) -> bool {
     kind.is_some_and(|kind| names_a_service_port(kind) || kind.bytes().all(plain))
 }
 
-/// `nodegate_<namespace>_<name>_<port>`.
+/// Returns true for `nodegate_<namespace>_<name>_<port>`.
 fn is_of_service(name: &str) -> bool {
     name.strip_prefix("nodegate_").is_some_and(names_a_service_port)
 }

@@ -1,4 +1,4 @@
-//! A frontend that HAProxy refuses keeps nobody else from anything.
+//! A frontend that HAProxy refuses affects no other.
 
 use crate::Row;
 use crate::lab::{Lab, get, get_from, node_name};
@@ -10,12 +10,12 @@ use std::time::Instant;
 
 const PROBLEMS: &str = "nodegate_haproxy_problems";
 
-/// How often HAProxy has refused a frontend.
+/// Returns how often HAProxy has refused a frontend.
 fn refusals(lab: &Lab) -> u64 {
     lab.whole_log().matches("HAProxy rejects a frontend").count() as u64
 }
 
-/// Another Service, a node that joins and one that moves, while one Service is refused.
+/// Adds a Service and a node while HAProxy refuses another Service, and checks that both are served.
 async fn others_go_on(lab: &Lab, port: u16) {
     let other = ports::free();
     lab.sim.apply(lab.service("other", other, &json!({}))).unwrap();
@@ -59,7 +59,7 @@ pub(crate) async fn unreadable() -> Row {
         lab.metric(&format!("{PROBLEMS}{{kind=\"refused\"}}")).is_none()
     })
     .await;
-    // What runs stays as it is when a new version of it is refused.
+    // The running version stays in effect if HAProxy refuses a newer one.
     std::fs::remove_file(&list).unwrap();
     let mut worse = lab.service("web", port, &json!({"nodegate.io/haproxy-balance": "leastconn"}));
     worse["metadata"]["name"] = json!("web");
@@ -100,7 +100,7 @@ async fn a_port_that_haproxy_may_not_bind_is_left_out_without_a_reload() {
     forbidden_port().await;
 }
 
-/// The program may bind low ports and HAProxy may not.
+/// Returns a lab in which the program may bind low ports and HAProxy may not, with such a port.
 async fn unprivileged() -> (Lab, u16) {
     let mut lab = Lab::new(2).await;
     lab.haproxy_by = ["setpriv", "--bounding-set=-net_bind_service"].map(str::to_owned).to_vec();
@@ -108,7 +108,7 @@ async fn unprivileged() -> (Lab, u16) {
     (lab, low)
 }
 
-/// The kernel says what HAProxy's master may do, so that no reload has to fail.
+/// The kernel tells the rights of HAProxy's master, so that no reload has to fail.
 pub(crate) async fn forbidden_port() -> Row {
     let (mut lab, low) = unprivileged().await;
     let port = lab.publish().await;
@@ -133,8 +133,9 @@ async fn a_port_that_only_haproxy_knows_to_fail_is_set_aside_by_its_own_words() 
     refused_port().await;
 }
 
-/// The program sees no process of HAProxy's, so only HAProxy can tell. It pauses its listeners while it tries, for up to two
-/// seconds: what is lost then is HAProxy's, and shown. Nothing is lost before or after.
+/// The program sees no process of HAProxy, so only HAProxy knows its rights. HAProxy pauses its listeners for
+/// up to two seconds while it tries. Requests that are lost then are counted apart. None are lost before or
+/// after.
 pub(crate) async fn refused_port() -> Row {
     let (mut lab, low) = unprivileged().await;
     lab.program_by = ["unshare", "--pid", "--fork", "--kill-child"].map(str::to_owned).to_vec();
@@ -155,7 +156,7 @@ pub(crate) async fn refused_port() -> Row {
     assert!(get_from(SocketAddr::from(([127, 0, 0, 1], low))).is_err());
     let (good, lost_later) = traffic.end();
     assert_eq!(lost_later, Vec::<String>::new(), "{}", lab.log());
-    // Tried again after 10 s, and then less and less often.
+    // The program retries after 10 s, and then at growing intervals.
     let attempts = 1..=1 + began.elapsed().as_secs() / 10;
     assert!(attempts.contains(&refusals(&lab)), "no other attempt at once\n{}", lab.log());
     let (lost, says) = (lost.len(), if lab.log().contains("does not say why") { "deduced" } else { "named" });

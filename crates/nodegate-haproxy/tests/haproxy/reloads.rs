@@ -1,4 +1,4 @@
-//! When HAProxy does not run what the program believes.
+//! HAProxy does not run the configuration that the program expects.
 
 use crate::Row;
 use crate::faults::failed;
@@ -20,7 +20,7 @@ pub(crate) async fn other_configuration() -> Row {
     let mut lab = Lab::new(2).await;
     lab.publish().await;
     lab.program.take().unwrap().kill().await.unwrap();
-    // HAProxy goes on with its own file whatever is written to this one.
+    // HAProxy keeps its own file, and does not load this one.
     lab.config = lab.dir.path().join("other.cfg");
     lab.sim.apply(lab.service("more", ports::free(), &json!({}))).unwrap();
     lab.start_program(&[]);
@@ -45,7 +45,7 @@ pub(crate) async fn failing_at_first() -> Row {
     std::fs::write(&template, head).unwrap();
     lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
     let port = lab.publish().await;
-    // HAProxy is started with another version of its file, and there is a reason why it can't be reloaded at first.
+    // HAProxy is started with another version of its file, and at first it can't be reloaded.
     let ours = std::fs::read(&lab.config).unwrap();
     lab.stop_haproxy();
     std::fs::remove_file(&template).unwrap();
@@ -90,7 +90,7 @@ async fn a_haproxy_that_is_down_is_told_of_once() {
 pub(crate) async fn stopped_haproxy() -> Row {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
-    // The program has talked to it, and has nothing more to say.
+    // The program has set states in HAProxy, and has nothing more to set.
     let (backend, node) = (format!("nodegate_default_web_{port}"), node_name(1));
     assert!(lab.sim.cordon(&node));
     lab.until("it drains", async || lab.is_draining(&backend, &node).await).await;
@@ -100,7 +100,8 @@ pub(crate) async fn stopped_haproxy() -> Row {
     lab.until("it is noticed", async || failed(&lab, "runtime").await).await;
     let quiet = lab.whole_log().lines().count();
     let looks = "nodegate_haproxy_applies_total{kind=\"not-running\"}";
-    // Everything goes on meanwhile: first what there is nothing to say of to any server, then nodes and states.
+    // All work continues meanwhile: first a change that sets no server state, then changes of nodes and
+    // states.
     lab.sim.apply(lab.service("next", ports::free(), &json!({}))).unwrap();
     lab.until("it has looked", async || lab.metric(looks) >= Some(1.0)).await;
     lab.add_node(3);
@@ -109,7 +110,7 @@ pub(crate) async fn stopped_haproxy() -> Row {
     assert!(lab.sim.uncordon(&node_name(0)));
     lab.until("once more", async || lab.metric(looks) >= Some(4.0)).await;
     let log = lab.whole_log();
-    // What becomes of the nodes is told whether HAProxy runs or not.
+    // Changes of nodes are logged even if HAProxy does not run.
     let of_nodes = |line: &&str| line.contains("node=\"");
     let since: Vec<&str> = log.lines().skip(quiet).filter(|line| !of_nodes(line)).collect();
     let of = |text: &str| log.matches(text).count();
@@ -138,7 +139,7 @@ pub(crate) async fn timed_out() -> Row {
     lab.arguments = ["--reload-timeout", "1s", "--reload-command", &script].map(str::to_owned).to_vec();
     lab.start_program(&[]);
     let (began, mut services) = (Instant::now(), 0);
-    // A new Service four times a second, and none of it is ever loaded.
+    // A new Service four times a second, none of which HAProxy ever loads.
     while began.elapsed() < Duration::from_secs(16) {
         services += 1;
         lab.sim.apply(lab.service(&format!("web-{services}"), ports::free(), &json!({}))).unwrap();

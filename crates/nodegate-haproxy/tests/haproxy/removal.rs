@@ -1,4 +1,4 @@
-//! What may vanish at once: servers are counted, and what only looks like a loss goes through.
+//! The removal limit counts servers, and lets changes pass that only look like a loss.
 
 use crate::Row;
 use crate::lab::{Lab, get, node, node_name};
@@ -38,7 +38,7 @@ pub(crate) async fn addresses_vanish() -> Row {
         lab.sim.apply(bare).unwrap();
     }
     lab.until("the addresses are kept", async || held(&lab, "addresses") == Some(3.0)).await;
-    // The same after a restart.
+    // The same is true after a restart.
     lab.until("they are in a file", async || std::fs::read_to_string(lab.state("cluster.json")).is_ok())
         .await;
     restart(&mut lab, &[]).await;
@@ -102,7 +102,7 @@ pub(crate) async fn changed_setting() -> Row {
     lab.sim.apply(labelled).unwrap();
     let port = lab.publish().await;
     let traffic = Traffic::start(port);
-    // With the same settings three of four nodes are too many.
+    // With the same settings, three of four missing nodes are too many.
     lab.program.take().unwrap().kill().await.unwrap();
     for index in 1..4 {
         lab.sim.delete_node(&node_name(index));
@@ -133,7 +133,7 @@ async fn the_kubeconfig_of_another_cluster_changes_nothing_until_it_is_meant() {
     another_cluster().await;
 }
 
-/// The other cluster has Nodes and a Service of the same names.
+/// Starts another cluster with Nodes and a Service of the same names.
 pub(crate) async fn another_cluster() -> Row {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;

@@ -1,5 +1,5 @@
-//! Nodes that were out when HAProxy loaded its configuration get traffic again. Judged by the requests that reach them:
-//! HAProxy's word for a server can be "ready" while its checks go nowhere.
+//! Nodes that were out when HAProxy loaded its configuration get traffic again. The tests look at the
+//! requests that reach them, because HAProxy can report a server as ready while its checks go nowhere.
 
 use crate::Row;
 use crate::lab::{Lab, get, node, node_address, node_name, service};
@@ -8,11 +8,11 @@ use nodegate_kube_sim::Sim;
 use nodegate_testbed::network::ports;
 use serde_json::json;
 
-/// More health checks in a row than it takes to bring a server down or up.
+/// More health checks in a row than bring a server down or up.
 const CHECKS: u64 = 3;
 
-/// Asks a port until a request has reached a node. A server that is checked in vain is up until its checks have failed;
-/// so some rounds of checks are waited for first.
+/// Asks a port until a request has reached a node. First waits for some rounds of checks, because a server
+/// whose checks get no answer is up until they have failed.
 pub(crate) async fn reaches(lab: &Lab, port: u16, counts: &Counts, index: usize) {
     let before = lab.checked.lock().unwrap().clone();
     lab.until("nodes have been checked again", async || {
@@ -28,7 +28,7 @@ pub(crate) async fn reaches(lab: &Lab, port: u16, counts: &Counts, index: usize)
     .await;
 }
 
-/// Asks a port many times; a node gets none of it.
+/// Checks that many requests to a port do not reach a node.
 pub(crate) fn spares(lab: &Lab, port: u16, index: usize) {
     let before = count(&lab.served, index);
     for _ in 0..30 {
@@ -37,7 +37,7 @@ pub(crate) fn spares(lab: &Lab, port: u16, index: usize) {
     assert_eq!(count(&lab.served, index), before, "it gets traffic\n{}", lab.log());
 }
 
-/// One more Service, and HAProxy is reloaded for it.
+/// Adds a Service, for which HAProxy is reloaded. Returns its port.
 pub(crate) async fn reload(lab: &Lab) -> u16 {
     let before = lab.processes_now().await.reloads;
     let port = ports::free();
@@ -79,7 +79,7 @@ async fn first_load(what: &'static str, out: fn(&Sim, &str) -> bool, back: fn(&S
     spares(&lab, port, 0);
     assert!(back(&lab.sim, &node_name(0)));
     reaches(&lab, port, &lab.served, 0).await;
-    // What the next process is told of it is no worse.
+    // The next process gets a state that is just as good.
     let other = reload(&lab).await;
     reaches(&lab, port, &lab.served, 0).await;
     reaches(&lab, other, &lab.served, 0).await;
@@ -186,7 +186,7 @@ async fn a_service_that_is_made_again_is_reached_at_its_new_node_port() {
 pub(crate) async fn made_again() -> Row {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
-    // What its servers are now is in the state that the next process is told.
+    // The current states of its servers are in the state file for the next process.
     assert!(lab.sim.cordon(&node_name(2)));
     let backend = format!("nodegate_default_web_{port}");
     lab.until("it drains", async || lab.is_draining(&backend, &node_name(2)).await).await;
@@ -211,12 +211,13 @@ async fn states_without_ports_are_healed_by_the_next_reload() {
 
 pub(crate) async fn states_without_ports() -> Row {
     let mut lab = Lab::new(2).await;
-    // Else nodes that are down in vain serve all the same.
+    // Without this option, nodes that are wrongly down would serve anyway.
     lab.arguments = vec!["--last-resort".to_owned(), "none".to_owned()];
     let port = ports::free();
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
     lab.once(&[]).await;
-    // As an earlier version wrote them: HAProxy has run with these ever since, and says so when it is asked.
+    // An earlier version wrote the lines like this. HAProxy still runs with these states, and reports them
+    // when asked.
     let line = |index| {
         let (name, address) = (node_name(index), node_address(index));
         format!("1 nodegate_nodes 1 {name} {address} 2 0 1 1 0 1 0 1 6 22 0 0 - 0 - 0 0 - - 0\n")

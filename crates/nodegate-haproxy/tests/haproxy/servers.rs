@@ -1,4 +1,4 @@
-//! What runs on the nodes: applications, who answers health checks, and agents.
+//! The servers on the nodes: applications, health checks and agents.
 
 use crate::lab::node_address;
 use std::collections::BTreeMap;
@@ -18,12 +18,13 @@ pub(crate) fn count_of(counts: &Counts, node: IpAddr) -> u64 {
     counts.lock().unwrap().get(&node).copied().unwrap_or(0)
 }
 
-/// An HTTP server on all addresses that counts by the address it was reached at.
+/// Starts an HTTP server on all addresses, which counts requests by the address that they reached. Returns
+/// its port.
 pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static) -> u16 {
     serve_status(counts, move |at| if healthy(at) { "200 OK" } else { "503 Service Unavailable" }).await
 }
 
-/// The same with statuses of its own.
+/// Starts the same server with other statuses.
 pub(crate) async fn serve_status(
     counts: Counts,
     status: impl Fn(IpAddr) -> &'static str + Clone + Send + 'static,
@@ -51,10 +52,11 @@ pub(crate) async fn serve_status(
     port
 }
 
-/// Requests by the node and by what was asked.
+/// Requests by the node that they reached, and by their path.
 pub(crate) type Asked = Arc<Mutex<BTreeMap<(IpAddr, String), u64>>>;
 
-/// An HTTP server on all addresses that counts by the address it was reached at and by the path; each answer is 200.
+/// Starts an HTTP server on all addresses, which counts requests by the address that they reached and by the
+/// path. Each answer is 200.
 pub(crate) async fn serve_paths(asked: Asked) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -80,12 +82,12 @@ pub(crate) async fn serve_paths(asked: Asked) -> u16 {
     port
 }
 
-/// Agents of HAProxy's agent-check, each of which always says the same.
+/// Starts agents for HAProxy's agent-check, each of which always gives the same answer.
 pub(crate) async fn agents(word: fn(IpAddr) -> &'static [u8]) -> u16 {
     counted_agents(Counts::default(), word).await
 }
 
-/// The same, with a count of how often each was asked.
+/// Starts the same agents, and counts how often each is asked.
 pub(crate) async fn counted_agents(counts: Counts, word: fn(IpAddr) -> &'static [u8]) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

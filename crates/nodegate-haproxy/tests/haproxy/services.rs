@@ -1,4 +1,5 @@
-//! What a Service says is heeded: whose it is, whose connections it takes, which nodes serve it. Judged by connections.
+//! The settings of a Service take effect: its class, its source ranges and its nodes. The tests look at
+//! connections.
 
 use crate::Row;
 use crate::lab::{Lab, get, node_address, node_name};
@@ -10,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// One request on a connection from this address of ours; whether it was answered.
+/// Returns true if a request from this local address is answered.
 fn asks(client: [u8; 4], port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
@@ -26,7 +27,7 @@ fn asks(client: [u8; 4], port: u16) -> bool {
     ask().unwrap_or(false)
 }
 
-/// The nodes that this client's requests reach.
+/// Returns the nodes that this client's requests reach.
 fn reached_by(lab: &Lab, client: [u8; 4], port: u16) -> BTreeSet<IpAddr> {
     let before = lab.served.lock().unwrap().clone();
     for _ in 0..6 {
@@ -36,7 +37,7 @@ fn reached_by(lab: &Lab, client: [u8; 4], port: u16) -> BTreeSet<IpAddr> {
     now.iter().filter(|(at, count)| before.get(at) != Some(*count)).map(|(at, _)| *at).collect()
 }
 
-/// A Service of type `LoadBalancer` with more in its spec.
+/// Returns a Service of type `LoadBalancer` with more fields in its spec.
 fn load_balancer(lab: &Lab, name: &str, port: u16, spec: &Value) -> Value {
     let mut service = lab.service(name, port, &json!({}));
     service["spec"]["type"] = json!("LoadBalancer");
@@ -99,7 +100,7 @@ pub(crate) async fn class() -> Row {
     Row { what: "loadBalancerClass", result: "ours is published, another controller's never".to_owned() }
 }
 
-/// The API server gives a node port to one Service only.
+/// Gives a Service its own node port, because the API server gives each port to one Service only.
 async fn distinct(lab: &Lab, mut service: Value) -> Value {
     service["spec"]["ports"][0]["nodePort"] = json!(crate::lab::serve(lab.served.clone(), |_| true).await);
     service
@@ -176,7 +177,7 @@ pub(crate) async fn nodes_by_label() -> Row {
     assert_eq!(reached_by(&lab, client, all), nodes(&[0, 1, 2]));
     lab.sim.label(&node_name(2), "role", Some("edge"));
     lab.until("the labelled one serves", async || reached_by(&lab, client, port) == nodes(&[0, 2])).await;
-    // They alone are its last resort, too.
+    // Only these nodes are the Service's last resort, too.
     for index in [0, 2] {
         assert!(lab.sim.cordon(&node_name(index)));
         let backend = format!("nodegate_default_web_{port}");
@@ -200,7 +201,7 @@ async fn a_service_without_node_ports_is_named() {
     lab.until_logged("allocateLoadBalancerNodePorts: false").await;
 }
 
-/// The example with other ports, and without TLS on its checks.
+/// Returns the example with other ports, and without TLS on its checks.
 fn control_plane(port: u16, node_port: u16) -> String {
     let example = include_str!("../../../../examples/haproxy/control-plane.cfg.j2");
     let changed = example
@@ -236,7 +237,7 @@ pub(crate) async fn control_plane_frontend() -> Row {
     assert_eq!(reached_by(&lab, client, apiserver), nodes(&[0]), "{}", lab.log());
     assert_eq!(reached_by(&lab, client, web), nodes(&[0, 1, 2]));
     let before = lab.processes_now().await;
-    // A label that the template does not look at is nothing to reload for.
+    // A label that the template does not use causes no reload.
     lab.sim.label(&node_name(1), "colour", Some("blue"));
     lab.sim.cordon(&node_name(2));
     lab.until("it drains", async || {

@@ -1,4 +1,4 @@
-//! Wrong settings: all named in one go, one line each, exit code 2.
+//! Wrong settings: the program reports all at once, one per line, and exits with code 2.
 
 use std::process::Command;
 
@@ -59,7 +59,7 @@ fn help_teaches_and_what_contradicts_itself_is_refused() {
     }
     let (code, _, stderr) = run(&["--print", "--once"]);
     assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
-    // What is the operator's own is not written, by whatever name it goes.
+    // The operator's own file is not written, under any name.
     let dir = tempfile::tempdir().unwrap();
     let own = dir.path().join("haproxy.cfg");
     std::fs::write(&own, "listen web\n").unwrap();

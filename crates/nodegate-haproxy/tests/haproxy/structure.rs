@@ -1,4 +1,4 @@
-//! Frontends and servers appear and vanish.
+//! Frontends and servers appear and disappear.
 
 use crate::Row;
 use crate::lab::{Lab, get, node, node_name, service};
@@ -51,7 +51,7 @@ pub(crate) async fn nodes_come_and_go() -> Row {
     let backend = format!("nodegate_default_web_{port}");
     lab.sim.cordon(&node_name(3));
     lab.until("the new node drains", async || lab.is_draining(&backend, &node_name(3)).await).await;
-    // Enough for each node to have one of these.
+    // Enough connections for each node to have some.
     let mut held = Vec::new();
     for _ in 0..60 {
         held.push(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap());
@@ -129,7 +129,8 @@ pub(crate) async fn the_guard_holds() -> Row {
         ["nodes", "services"].map(|kind| lab.metric(&format!("nodegate_haproxy_held{{kind=\"{kind}\"}}")))
     };
     lab.until("all is held", async || held(&lab) == [Some(3.0), Some(1.0)]).await;
-    // The same after a restart, by what was remembered; and a node that joins does not wait for a person.
+    // The program keeps the same after a restart, from its file. A node that joins serves without an
+    // operator's action.
     lab.program.take().unwrap().kill().await.unwrap();
     lab.start_program(&[]);
     lab.until("all is held again", async || held(&lab) == [Some(3.0), Some(1.0)]).await;
@@ -173,7 +174,7 @@ async fn a_port_of_the_template_is_not_given_away_and_print_shows_what_would_be_
     assert!(second.starts_with("# The head that nodegate-haproxy uses"), "{printed}");
 }
 
-/// What `--print` says, the program started by another.
+/// Returns the output of `--print`. `by` holds the words that precede the program.
 async fn print(lab: &Lab, by: &[&str], arguments: &[&str]) -> String {
     let places = lab.places();
     let places: Vec<&str> = places.iter().map(String::as_str).collect();
@@ -209,7 +210,7 @@ async fn on_a_host_without_ipv6_frontends_listen_on_ipv4() {
     let lab = Lab::new(1).await;
     let port = ports::free();
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    // The first socket that the program opens is one that asks for that.
+    // The first socket that the program opens is a test for `IPv6`.
     let refuse = "inject=socket:error=EAFNOSUPPORT:when=1";
     let printed = print(&lab, &["strace", "-f", "-o", "/dev/null", "-e", refuse], &[]).await;
     assert!(printed.contains(&format!("bind 0.0.0.0:{port}")), "{printed}");
@@ -217,7 +218,7 @@ async fn on_a_host_without_ipv6_frontends_listen_on_ipv4() {
     assert!(printed.contains(&format!("bind :::{port} v4v6")), "{printed}");
 }
 
-/// Prometheus's own tool finds nothing to complain of.
+/// Checks that Prometheus's own tool has no complaints.
 async fn check_metrics(text: &str) {
     let mut promtool = tokio::process::Command::new("promtool")
         .args(["check", "metrics"])

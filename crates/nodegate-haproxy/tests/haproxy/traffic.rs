@@ -1,4 +1,4 @@
-//! Clients that never stop asking, and count what they get.
+//! Clients that send requests without a pause, and count the results.
 
 use crate::lab::{get_from, local};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const CLIENTS: u32 = 4;
-/// More than they can send where requests take a millisecond.
+/// More requests than the clients can send if each takes a millisecond.
 const REQUESTS_A_SECOND: u32 = 1_000;
 
 pub(crate) struct Traffic(Prober);
 
 impl Traffic {
-    /// Some clients, each with a new connection for each request.
+    /// Starts some clients, each with a new connection for each request.
     pub(crate) fn start(port: u16) -> Self {
         Self::to(local(port))
     }
@@ -21,18 +21,18 @@ impl Traffic {
         Self::by(move || get_from(address))
     }
 
-    /// The same by another way to ask.
+    /// Starts the same clients with another kind of request.
     pub(crate) fn by(ask: impl Fn() -> Result<(), String> + Clone + Send + 'static) -> Self {
         let ask = move |_| ask().map_or_else(Saw::Failed, |()| Saw::Answer(200, String::new()));
         Self(Prober::start(local(0), ask, REQUESTS_A_SECOND, CLIENTS))
     }
 
-    /// How many requests failed that were sent after that.
+    /// Returns how many requests failed that were sent after this time.
     pub(crate) fn lost_since(&self, then: Instant) -> usize {
         self.0.failed().iter().filter(|probe| probe.sent > then).count()
     }
 
-    /// How long after that the last request failed.
+    /// Returns the time from then to the last failed request.
     pub(crate) fn back_after(&self, then: Instant) -> Duration {
         let probes = self.0.answered_since(then);
         let failed = |probe: &&Probe| matches!(probe.saw, Saw::Failed(_));
@@ -44,7 +44,7 @@ impl Traffic {
         self.0.probes().len() - self.0.failed().len()
     }
 
-    /// Ends it; gives how many requests were answered, and what became of the others.
+    /// Stops the clients. Returns how many requests were answered, and the errors of the others.
     pub(crate) fn end(mut self) -> (usize, Vec<String>) {
         self.0.stop();
         (self.answered(), self.0.failed().iter().map(Probe::told).collect())

@@ -1,16 +1,16 @@
-//! Which HAProxy it works with.
+//! The versions of HAProxy that are supported.
 
 use nodegate_testbed::programs::system;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
-/// The program, started with a HAProxy that says that it is of some version.
+/// Runs the program with a HAProxy that prints this version.
 fn started_with(says: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let haproxy = dir.path().join("haproxy");
     std::fs::write(&haproxy, format!("#!/bin/sh\necho '{says}'\n")).unwrap();
     std::fs::set_permissions(&haproxy, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // There is no cluster, so that it ends in any case.
+    // There is no cluster, so the program ends in any case.
     let kubeconfig = dir.path().join("kubeconfig");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-haproxy"));
     command.args(["--once", "--haproxy"]).arg(haproxy).arg("--config").arg(dir.path().join("haproxy.cfg"));
@@ -31,7 +31,7 @@ fn one_that_is_too_old_is_refused_in_one_line() {
     }
 }
 
-/// The version of the HAProxy under test, in its own words.
+/// Returns the version that the tested HAProxy prints.
 pub(crate) fn version() -> String {
     let output = system("haproxy").arg("-v").output().expect("haproxy runs (hack/install-tools)");
     String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()

@@ -1,6 +1,7 @@
-//! A watch whose server holds the connection and says nothing is begun anew, and hears what it has missed.
+//! A watch is restarted if its server holds the connection and sends nothing. It then gets the missed
+//! changes.
 //!
-//! The watching half is a process of its own, so that its KUBECONFIG is, too.
+//! The watching half is a process of its own, because it needs its own KUBECONFIG.
 
 use nodegate_exposition::Format;
 use nodegate_haproxy::plan::facts::NodeState;
@@ -17,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{ChildStdout, Command};
 use tokio::sync::watch::channel;
 
-/// Twenty times the simulated server's interval of bookmarks, so that nothing but silence is taken for it.
+/// Twenty times the simulated server's interval of bookmarks, so that only real silence counts.
 const SILENCE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 

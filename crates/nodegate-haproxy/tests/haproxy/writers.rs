@@ -1,4 +1,4 @@
-//! Who may write the configuration, and on which hosts it can be loaded.
+//! The lock on the configuration, and the hosts on which HAProxy can load it.
 
 use crate::Row;
 use crate::lab::{Lab, get};
@@ -26,7 +26,7 @@ pub(crate) async fn second_writer() -> Row {
     let next = ports::free();
     lab.sim.apply(lab.service("next", next, &json!({}))).unwrap();
     lab.until("the first one goes on", async || get(next).is_ok() && get(port).is_ok()).await;
-    // Whoever was killed is in nobody's way, and what it left is cleared away.
+    // A killed program blocks no other, and its remaining files are removed.
     lab.program.take().unwrap().kill().await.unwrap();
     let left = lab.config.with_file_name(".haproxy.cfg.nodegate-new-1");
     std::fs::write(&left, "half of a").unwrap();
@@ -50,7 +50,7 @@ pub(crate) async fn standby() -> Row {
     let old = std::fs::read(&lab.config).unwrap();
     let running = lab.processes_now().await;
     let traffic = Traffic::start(port);
-    // Of the addresses for documents: nobody has it.
+    // An address for documentation, which no host has.
     lab.arguments = vec!["--bind".to_owned(), "127.0.0.1,192.0.2.1".to_owned()];
     lab.start_program(&[]);
     lab.until("it is told", async || lab.log().contains("net.ipv4.ip_nonlocal_bind")).await;

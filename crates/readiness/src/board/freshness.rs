@@ -4,17 +4,18 @@ use super::Board;
 use crate::moment::Moment;
 use std::time::Duration;
 
-/// Whether the cache follows the API server.
+/// The freshness of the cache: its age, and the judgement on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freshness {
-    /// Time since the last proof, or that of the facts that were taken over at the start; `None` if there was none.
+    /// The time since the last proof, or the age of the facts taken over at the start; `None` if there is
+    /// neither.
     pub age: Option<Duration>,
-    /// Whether the cache must not be trusted.
+    /// True if the cache must not be trusted.
     pub stale: bool,
 }
 
 impl Board {
-    /// How fresh the cache is.
+    /// Returns the freshness of the cache.
     pub fn freshness(&self, now: Moment) -> Freshness {
         let Some(proof) = self.proof.get() else {
             return Freshness { age: self.taken_over.get().map(|taken| taken.age(now)), stale: true };
@@ -23,12 +24,12 @@ impl Board {
         Freshness { age: Some(age), stale: age > self.policy.stale_after }
     }
 
-    /// When there last was proof that the cache follows the API server.
+    /// Returns the time of the last proof that the cache follows the API server.
     pub fn last_proof(&self) -> Option<Moment> {
         self.proof.get()
     }
 
-    /// There is proof that the cache followed the API server at `now`.
+    /// Records proof that the cache followed the API server at `now`.
     pub fn prove(&self, now: Moment) {
         self.proof.advance(now);
     }

@@ -1,17 +1,18 @@
-//! The part of the board for a Node whose own kubelet decides, and for verdicts that change with time alone.
+//! The part of the board for a Node whose own kubelet decides, and for verdicts that change by time alone.
 
 use super::Board;
 use crate::check::{CheckId, NODE_READY};
 use crate::moment::Moment;
 
 impl Board {
-    /// Returns the local check whose result decides the verdict just now, whoever asks for it; `None` mostly.
+    /// Returns the local check whose result decides the verdict now, even if no request names it; `None`
+    /// mostly.
     pub fn needed(&self) -> Option<CheckId> {
         self.published.load().state.needed(&self.catalog)
     }
 
-    /// Calls `on_need` whenever a local check becomes [needed](Board::needed), outside of any lock. Only the first call
-    /// of this function counts.
+    /// Calls `on_need` whenever a local check becomes [needed](Board::needed), outside of any lock. Only the
+    /// first call of this function counts.
     pub fn when_needed(&self, on_need: impl Fn(CheckId) + Send + Sync + 'static) {
         let _ = self.on_need.set(Box::new(on_need));
     }
@@ -22,13 +23,15 @@ impl Board {
         node_ready.is_some_and(|id| self.report(id, now).unconfirmed)
     }
 
-    /// When the node leaves the pool though its kubelet answers; `None` unless that is in sight.
+    /// Returns the time at which the node leaves the pool although its kubelet answers; `None` if no such
+    /// time is known.
     pub fn leaves_at(&self, now: Moment) -> Option<Moment> {
         let unconfirmed = self.published.load().state.ready.unconfirmed.filter(|_| self.unconfirmed(now));
         unconfirmed.and_then(|unconfirmed| unconfirmed.leaves_at())
     }
 
-    /// When the verdict may change by time alone, apart from staleness; `None` if it can't.
+    /// Returns the time at which the verdict may change by time alone, apart from staleness; `None` if it
+    /// can't.
     pub fn expires(&self, now: Moment) -> Option<Moment> {
         let reports = self.reports(&self.published.load().state, &self.default_checks, false, now);
         reports.iter().filter_map(|report| report.expires).min()

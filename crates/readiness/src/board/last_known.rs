@@ -1,4 +1,4 @@
-//! The verdict of the last known facts while the cache is stale, so that people see what the guess replaces.
+//! The verdict of the last known facts while the cache is stale. It shows people what the guess replaces.
 
 use super::{Board, why};
 use crate::check::{CheckId, Source, Verdict};
@@ -8,25 +8,26 @@ use crate::query::CheckRef;
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 
-/// What would be said of the node if its last known facts were still true.
+/// The verdict on the node if its last known facts were still true.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastKnown {
     /// The verdict of those default checks that answer from memory.
     pub verdict: Verdict,
-    /// Why, unless it is ready.
+    /// The reason, unless the verdict is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
 }
 
 impl LastKnown {
-    /// Returns true if an answer with this verdict is one that only staleness allows.
+    /// Returns true if only staleness allows an answer with this verdict.
     pub fn is_overruled_by(&self, verdict: Verdict) -> bool {
         verdict < self.verdict
     }
 }
 
 impl Board {
-    /// What the last known facts say; `None` while the cache is fresh, and if nothing was ever known.
+    /// Returns the verdict of the last known facts; `None` while the cache is fresh, and if the Node was
+    /// never seen.
     pub fn last_known(&self, now: Moment) -> Option<LastKnown> {
         if !self.freshness(now).stale {
             return None;

@@ -7,13 +7,13 @@ use crate::state::State;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// How many queries have their answers rendered ahead. Load balancers use a handful; everything above is rendered when
-/// asked, so that a client that invents queries can't make us keep them.
+/// The maximum number of queries with answers rendered ahead. Load balancers use a handful. The answers to
+/// further queries are rendered on request, so that a client that invents queries can't fill the memory.
 const MAX_RENDERED: usize = 64;
 
-/// Immutable: a change of state makes another one, whole.
+/// A state and its rendered answers. It is immutable: each change of state creates a new one.
 pub struct Published {
-    /// Everything known.
+    /// The facts and the check results.
     pub state: State,
     /// The answer to a request without a query.
     pub(super) default: Rendered,
@@ -25,12 +25,12 @@ pub struct Published {
 pub(super) struct Rendered {
     pub(super) query: Arc<Query>,
     pub(super) answer: Answer,
-    /// When it was last asked for; the only part that changes.
+    /// The time of the last request with this query; the only part that changes.
     pub(super) asked: Arc<AtomicMoment>,
 }
 
 impl Published {
-    /// A state whose answers are still to be rendered.
+    /// Returns a state with placeholders instead of rendered answers.
     pub(super) fn new(state: State) -> Self {
         let reply = Reply::error(503, "not rendered yet");
         let answer = Answer { fresh: reply.clone(), stale: reply, expires: None };
@@ -43,7 +43,7 @@ impl Published {
         if raw.is_empty() { Some(&self.default) } else { self.others.get(raw) }
     }
 
-    /// The same answers rendered from another state.
+    /// Returns the same queries with answers rendered from another state.
     pub(super) fn with_state(&self, state: State, render: impl Fn(&State, &Query) -> Answer) -> Self {
         let mut next = Self { state, default: self.default.clone(), others: self.others.clone() };
         for rendered in next.others.values_mut().chain([&mut next.default]) {
@@ -52,7 +52,7 @@ impl Published {
         next
     }
 
-    /// The same with one more query; `None` if there is no room for it.
+    /// Returns a copy with one more query; `None` if there is no room for it.
     pub(super) fn with_query(&self, raw: &str, rendered: Rendered) -> Option<Self> {
         if self.others.len() >= MAX_RENDERED {
             return None;
@@ -63,7 +63,7 @@ impl Published {
         Some(Self { state: self.state.clone(), default: self.default.clone(), others })
     }
 
-    /// The same without the queries of which this is true; `None` if it is true of none.
+    /// Returns a copy without the queries that `forgotten` matches; `None` if it matches none.
     pub(super) fn without(&self, forgotten: impl Fn(&Rendered) -> bool) -> Option<Self> {
         if !self.others.values().any(&forgotten) {
             return None;
@@ -75,7 +75,7 @@ impl Published {
 }
 
 impl Rendered {
-    /// Asked `now`, so that it isn't forgotten at once.
+    /// Returns a rendered query whose last request was at `now`, so that the board does not drop it at once.
     pub(super) fn new(query: Query, answer: Answer, now: Moment) -> Self {
         let asked = Arc::new(AtomicMoment::default());
         asked.advance(now);

@@ -9,7 +9,7 @@ use crate::state::State;
 use std::time::{Duration, SystemTime};
 
 impl Board {
-    /// Records the endpoints of the Service with this index, as its watch told them.
+    /// Records the endpoints of the Service with this index, as its watch reported them.
     pub fn set_service(&self, index: usize, facts: &ServiceFacts, now: Moment, wall: SystemTime) {
         self.change_service(index, now, wall, |service| service.facts = Some(facts.clone()));
     }
@@ -19,7 +19,8 @@ impl Board {
         self.change_service(index, now, wall, |service| service.watch = ServiceWatch::Open);
     }
 
-    /// Records that they are not any more: they were last proved at `at`.
+    /// Records that the facts of the Service with this index were last proved at `at`, and are no longer as
+    /// fresh as the Node.
     pub fn lose_service(&self, index: usize, at: Moment, now: Moment, wall: SystemTime) {
         self.change_service(index, now, wall, |service| {
             if service.watch == ServiceWatch::Open {
@@ -43,13 +44,13 @@ impl Board {
         });
     }
 
-    /// How many ready endpoints a watched Service has on this node, as a balancer is to be told; `None` if it is not
-    /// watched.
+    /// Returns the number of ready endpoints of a watched Service on this node, as a balancer gets it; `None`
+    /// if the Service is not watched.
     pub fn local_endpoints(&self, namespace: &str, name: &str, now: Moment) -> Option<usize> {
         let mut services = self.catalog.services();
         let index =
             services.position(|service| service.namespace() == namespace && service.name() == name)?;
-        // Before the state: what is proved has been published before.
+        // Freshness is read before the state, because a state is published before its proof is recorded.
         let stale = self.freshness(now).stale;
         let published = self.published.load();
         let service = published.state.services.get(index)?;

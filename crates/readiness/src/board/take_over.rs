@@ -1,4 +1,5 @@
-//! The last known facts from before the start: the predecessor's, or the agent's own from before a crash.
+//! The last known facts from before the start: from the previous agent, or the agent's own from before a
+//! crash.
 
 use super::Board;
 use crate::facts::Node;
@@ -6,7 +7,8 @@ use crate::memory::{LastFacts, Memory, ServiceStatus};
 use crate::moment::Moment;
 use std::time::{Duration, SystemTime};
 
-/// How old the facts were that were taken over, and when that was. Nothing that they say is fresh: this agent has no proof.
+/// The age of the facts that were taken over, and the time at which that happened. These facts are never
+/// fresh: this agent has no proof of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TakenOver {
     age: Duration,
@@ -20,7 +22,7 @@ impl TakenOver {
 }
 
 impl Board {
-    /// Takes over what was last known, if nothing is known yet; says whether it did.
+    /// Takes over the last known facts if the board has none yet; returns true if it did.
     pub fn take_over(&self, last: LastFacts, now: Moment, wall: SystemTime) -> bool {
         let mut taken = false;
         self.change(now, wall, |state| {
@@ -41,18 +43,18 @@ impl Board {
         taken
     }
 
-    /// Returns true if all that is known is what was taken over.
+    /// Returns true if the board has only facts that were taken over.
     pub fn has_only_taken_over(&self) -> bool {
         self.last_proof().is_none() && self.taken_over.get().is_some()
     }
 
-    /// What is known now, to be handed on.
+    /// Returns the current facts, for the next agent.
     pub fn memory(&self, now: Moment) -> Memory {
         let age = self.freshness(now).age;
         Memory::new(self.node_name(), &self.published.load().state.node, age, self.services_known())
     }
 
-    /// What is known of the watched Services.
+    /// Returns the known facts of the watched Services.
     pub fn services_known(&self) -> Vec<ServiceStatus> {
         let published = self.published.load();
         let services = self.catalog.services().zip(&published.state.services);

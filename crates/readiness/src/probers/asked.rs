@@ -7,26 +7,28 @@ use crate::moment::Moment;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The weight of the last interval in the running mean is one of these: soon right after a change of pace, and not thrown
-/// by one late question.
+/// The divisor of the last interval's weight in the running mean: the mean follows a change of pace soon, and
+/// one late probe does not distort it.
 const MEAN_OF: u64 = 4;
 
-/// How many intervals without a question make a prober silent, and what it has beyond that.
+/// The number of intervals without a probe after which a prober is silent, and the time added to them.
 const SILENT_AFTER: (u32, Duration) = (3, Duration::from_secs(1));
-/// How many make it one that is gone.
+/// The number of intervals and the added time after which it is gone.
 const GONE_AFTER: (u32, Duration) = (10, Duration::from_secs(30));
 
-/// Whether somebody goes on asking.
+/// The regularity of a prober.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Standing {
-    /// It goes on asking.
+    /// It sends probes regularly.
     Regular,
-    /// It went on asking, and now has said nothing for some intervals: it may be dead, or slow. It is waited for.
+    /// It was regular, and has not sent a probe for some intervals: it may be dead, or slow. The agent still
+    /// waits for it.
     Silent,
-    /// It has said nothing for so long that it is not waited for any more.
+    /// It has not sent a probe for so long that the agent no longer waits for it.
     Gone,
-    /// It has asked too rarely, or too few times, to say that it goes on asking: a person, or a balancer that begins.
+    /// It has sent too few probes, or too rarely, to count as regular: a person, or a balancer that has just
+    /// started.
     Occasional,
 }
 
@@ -42,67 +44,70 @@ impl Standing {
     }
 }
 
-/// An answer that was given.
+/// An answer to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// What it said.
+    /// The verdict in the answer.
     pub verdict: Verdict,
-    /// Its HTTP status; `None` for an agent-check.
+    /// The HTTP status of the answer; `None` for an agent-check.
     pub code: Option<u16>,
 }
 
-/// Returns true if an answer takes the node out, whatever its status is: who asks with `?drain=200` reads the
-/// body.
+/// Returns true if an answer takes the node out, whatever its HTTP status is: a prober with `?drain=200`
+/// reads the body.
 pub(super) fn takes_out(verdict: Verdict) -> bool {
     verdict != Verdict::Ready
 }
 
-/// Whether a prober has shown that it goes on asking.
+/// The evidence that a prober is regular.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
-    /// Not yet.
+    /// It has not shown yet that it is regular.
     New {
-        /// The first of its latest questions that came at intervals of no more than [`MOST_BETWEEN`].
+        /// The time of the first of its latest probes that came at intervals of no more than
+        /// [`MOST_BETWEEN`].
         since: Moment,
-        /// The number of these.
+        /// The number of these probes.
         times: u32,
     },
-    /// It has; a prober that comes back after a pause is the one that it was.
+    /// It is regular. A prober that comes back after a pause stays regular.
     Regular {
-        /// The time at which it had.
+        /// The time at which it became regular.
         since: Moment,
     },
 }
 
-/// What one prober has asked and was told.
+/// The record of one prober: its probes and the answers to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// When it first asked.
+    /// The time of its first probe.
     pub first: Moment,
-    /// When it last asked.
+    /// The time of its latest probe.
     pub last: Moment,
-    /// The running mean of the time between; `None` until it has asked twice.
+    /// The running mean of the time between its probes; `None` until the second probe.
     pub interval: Option<Duration>,
-    /// How often it has asked.
+    /// The number of its probes.
     pub times: u32,
-    /// Whether it goes on asking.
+    /// The evidence that it is regular.
     pub habit: Habit,
-    /// What it was last told.
+    /// The latest answer to it.
     pub given: Given,
-    /// How many answers in a row have said the same, in or out, since the node last turned.
+    /// The length of the current row: the number of consecutive answers that agree, in or out, since the last
+    /// pool change.
     pub in_a_row: u32,
-    /// When the first of these was given.
+    /// The time of the first answer of the row.
     pub in_a_row_since: Moment,
     /// The time from which the row is measured.
     pub row_from: Moment,
-    /// Its interval when the row began, which no flood can shorten any more; `None` if it was not known then.
+    /// Its interval when the row began, which a flood can't shorten any more; `None` if it was not known
+    /// then.
     pub row_interval: Option<Duration>,
-    /// How slow it has been.
+    /// The pace of its probes.
     pub pace: ProbePace,
 }
 
 impl Asked {
-    /// Asked for the first time.
+    /// Creates the record of a prober from its first probe.
     pub fn first(given: Given, now: Moment) -> Self {
         Self {
             first: now,
@@ -119,8 +124,9 @@ impl Asked {
         }
     }
 
-    /// Asked again. `turned` is when the node last went out of the pool or came back into it: what was told before says
-    /// nothing of the present verdict. Nor does what was told to one that has been gone: it may have restarted.
+    /// Returns the record after another probe. `turned` is the time of the last pool change: an answer from
+    /// before it does not announce the present verdict, so the row starts over. The row also starts over for
+    /// a prober that was gone, because it may have restarted.
     #[must_use]
     pub fn again(self, given: Given, turned: Moment, now: Moment) -> Self {
         let gap = now.since(self.last);
@@ -152,9 +158,10 @@ impl Asked {
         asked
     }
 
-    /// Returns the time from which a row is measured that begins with the present question: the question before it, from which
-    /// the whole row has the rhythm of the prober. If that one was overdue when the node turned, it says nothing of when the
-    /// next one comes, and the row is measured from the turn.
+    /// Returns the time from which to measure a row that begins with the present probe: the time of the
+    /// previous probe, so that the whole row has the rhythm of the prober. If the present probe was already
+    /// overdue at the pool change, the previous one does not tell when to expect it, and the row is measured
+    /// from the pool change.
     fn row_from(&self, interval: Duration, turned: Moment) -> Moment {
         if turned.since(self.last) <= interval + interval / 4 { self.last } else { turned }
     }
@@ -174,18 +181,19 @@ impl Asked {
     fn mean_with(&self, gap: Duration) -> Duration {
         let begins = matches!(self.habit, Habit::New { times: ..=1, .. });
         let Some(mean) = self.interval.filter(|_| !begins) else { return gap };
-        // In nanoseconds, which are enough for centuries: a Duration is divided by way of its seconds.
+        // Nanoseconds are enough for centuries. Dividing a Duration would take the detour by seconds.
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(nanos(mean) / MEAN_OF * (MEAN_OF - 1) + nanos(gap) / MEAN_OF)
     }
 
-    /// Returns the interval that counts for told: the longest mean of a minute within the last hour; `None` until it has asked
-    /// twice.
+    /// Returns the interval that counts for told: the longest mean of a minute within the last hour; `None`
+    /// until the second probe.
     pub fn longest_interval(&self, now: Moment) -> Option<Duration> {
         self.pace.longest(self.last, now).or(self.interval)
     }
 
-    /// Whether it goes on asking, as of `now`. No flood of another client at its address makes it silent or gone any sooner.
+    /// Returns the regularity of the prober as of `now`. A flood from another client at its address makes it
+    /// neither silent nor gone any sooner.
     pub fn standing(&self, now: Moment) -> Standing {
         let (Some(interval), Habit::Regular { .. }) = (self.interval, self.habit) else {
             return Standing::Occasional;
@@ -205,12 +213,12 @@ impl Asked {
         }
     }
 
-    /// Returns true if it may yet become one that goes on asking, as of `now`.
+    /// Returns true if it may still become regular, as of `now`.
     pub fn may_become_regular(&self, now: Moment) -> bool {
         matches!(self.habit, Habit::New { .. }) && now.since(self.last) <= MOST_BETWEEN
     }
 
-    /// Since when it has been one that goes on asking, if it is one.
+    /// Returns the time at which it became regular, if it is regular.
     pub fn regular_since(&self) -> Option<Moment> {
         match self.habit {
             Habit::Regular { since } => Some(since),

@@ -8,38 +8,39 @@ use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// A count of connections that is older says nothing: whoever counts is stuck.
+/// The maximum age of a count of connections. An older one means that the counting thread is stuck.
 const COUNTED_WITHIN_MS: u64 = 10_000;
 
-/// How far a drain has come, by the agent's own settings. `null` is for what is not known. Ages are in milliseconds.
+/// The progress of a drain, by the agent's own settings. `null` means not known. Ages are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainStatus {
-    /// Whether every regular prober has been told that the node is out.
+    /// True if every regular prober has been told that the node is out.
     pub told: Option<bool>,
-    /// Whether, besides, no session is left.
+    /// True if, besides, no session is left.
     pub released: Option<bool>,
-    /// The way back: whether every regular prober has been told that the node is ready.
+    /// True if every regular prober has been told that the node is ready again.
     pub told_ready: Option<bool>,
-    /// When the node last went out of the pool or came back into it, or when the agent began to listen.
+    /// The time since the last pool change, or since the agent began to listen.
     pub since_ms: u64,
-    /// Who has not yet had the present verdict often enough.
+    /// The probers that have not received the present verdict often enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_for: Vec<WaitingFor>,
-    /// Why `told`, or on the way back `told_ready`, is not known.
+    /// The reason why `told` is not known, or `told_ready` on the way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known: Option<String>,
-    /// Why `released` is not known, though `told` is.
+    /// The reason why `released` is not known although `told` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_not_known: Option<String>,
-    /// The settings that this was judged by.
+    /// The settings behind these conclusions.
     #[serde(default)]
     pub settings: ToldSettings,
-    /// Whose questions count, by `--balancers`; absent for everybody's.
+    /// The values of `--balancers`, whose probes count; absent if all probes count.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub balancers: Vec<String>,
-    /// For how long all questions have been seen: since the agent began to listen, or since more asked than it can remember.
+    /// The time during which the agent has seen all probes: since it began to listen, or since more probers
+    /// asked than it can remember.
     pub listening_ms: u64,
-    /// How many times somebody asked who could not be remembered.
+    /// The number of probes from probers that the agent had no place to remember.
     #[serde(default)]
     pub overflows: u64,
     /// The connections to `--traffic-port`; absent without it.
@@ -47,24 +48,24 @@ pub struct DrainStatus {
     pub traffic: Option<Traffic>,
 }
 
-/// Connections of clients to this host's own sockets.
+/// The connections of clients to this host's own sockets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// The ports that are looked at.
+    /// The ports of these sockets.
     pub ports: Vec<u16>,
-    /// How many established connections they have; absent if that could not be counted.
+    /// The number of established connections; absent if they could not be counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub established: Option<u64>,
-    /// When they were counted; absent if that never worked.
+    /// The age of the count; absent if counting never worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
-    /// Why they could not be counted.
+    /// The error of the last count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
 impl Traffic {
-    /// How many connections there are now, or why that is not known.
+    /// Returns the current number of connections, or the reason why it is not known.
     pub fn sessions(&self) -> Result<u64, String> {
         let ports = self.ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
         match (self.established, self.age_ms, &self.error) {
@@ -76,7 +77,7 @@ impl Traffic {
 }
 
 impl DrainStatus {
-    /// What is seen before it is judged.
+    /// Creates a status of the observations alone, without conclusions.
     pub fn unjudged(
         since: Duration,
         listening: Duration,
@@ -95,7 +96,7 @@ impl DrainStatus {
     }
 }
 
-/// Whether no session is left, or why that is not known.
+/// Returns true if no session is left, or the reason why that is not known.
 pub(super) fn is_free(status: &Status) -> Result<bool, String> {
     match status.drain.as_ref().and_then(|drain| drain.traffic.as_ref()) {
         Some(traffic) => traffic.sessions().map(|sessions| sessions == 0),
@@ -106,7 +107,7 @@ pub(super) fn is_free(status: &Status) -> Result<bool, String> {
 }
 
 impl Status {
-    /// The same with what follows from its probers.
+    /// Returns a copy with the conclusions from its probers.
     #[must_use]
     pub fn judged(mut self) -> Self {
         self.note_switched_off();
@@ -137,8 +138,8 @@ impl Status {
         self
     }
 
-    /// An agent-check that falls silent while its balancer goes on asking otherwise has been switched off, as nodegate-haproxy
-    /// does with that of a node that it drains: it is gone at once.
+    /// Marks an agent-check as gone at once if it is silent while the other probes of its balancer go on: it
+    /// has been switched off. nodegate-haproxy does so with the agent-check of a node that it drains.
     fn note_switched_off(&mut self) {
         let is_agent_check = |prober: &ProberRecord| prober.question.starts_with(AGENT_CHECK);
         let asking: Vec<_> = self
@@ -159,8 +160,8 @@ impl Status {
         }
     }
 
-    /// Returns the sessions that are left, as far as somebody counts them: this host's own sockets, else what
-    /// each HAProxy says of its server.
+    /// Returns the number of sessions left, if it is counted: those of this host's own sockets, else those
+    /// that each HAProxy reports for its server.
     pub fn sessions(&self) -> Option<u64> {
         let traffic = self.drain.as_ref().and_then(|drain| drain.traffic.as_ref());
         if let Some(traffic) = traffic {
@@ -170,7 +171,8 @@ impl Status {
         said.filter_map(|prober| prober.haproxy.as_ref()?.sessions).reduce(u64::saturating_add)
     }
 
-    /// How many of the probers that are waited for have been told the present verdict, and how many they are.
+    /// Returns the number of awaited probers that have been told the present verdict, and the number of all
+    /// awaited probers.
     pub fn told_of(&self) -> (usize, usize) {
         let waited_for = self.probers.iter().filter(|prober| prober.is_waited_for());
         let told = waited_for.clone().filter(|prober| prober.told == Some(true));

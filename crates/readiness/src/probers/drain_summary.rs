@@ -5,51 +5,51 @@ use crate::check::Verdict;
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 
-/// The most that it may take, in bytes.
+/// The maximum size of the JSON, in bytes.
 pub const DRAIN_SUMMARY_BYTES: usize = 2048;
 
-/// How many of those that are waited for are named.
+/// The maximum number of awaited probers that are named.
 const NAMED: usize = 8;
-/// How much is said of each, and of what is not known, in bytes.
+/// The maximum length of a prober's name or a UID, in bytes; [`REASON`] is that of a reason.
 const LENGTH: usize = 120;
 const REASON: usize = 240;
 
-/// How far a drain has come. `null` is for what is not known.
+/// The progress of a drain. `null` means not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainSummary {
     /// The Node's name.
     pub node: Option<String>,
     /// The Node's UID.
     pub uid: Option<String>,
-    /// What tells this process from the agents before and after it.
+    /// The identifier of this process, which differs from those of earlier and later agents.
     pub start_id: Option<String>,
     /// The verdict of the default checks.
     pub verdict: Option<Verdict>,
-    /// When the node last went out of the pool or came back into it, or when the agent began to listen, in milliseconds ago.
+    /// The time since the last pool change, or since the agent began to listen, in milliseconds.
     pub since_ms: u64,
-    /// Whether the verdict may be a guess.
+    /// True if the verdict may be a guess.
     pub stale: bool,
-    /// Whether every regular prober has been told that the node is out.
+    /// True if every regular prober has been told that the node is out.
     pub told: Option<bool>,
-    /// Whether every regular prober has been told that the node is ready.
+    /// True if every regular prober has been told that the node is ready.
     pub told_ready: Option<bool>,
-    /// Whether, besides, no session is left.
+    /// True if every regular prober has been told that the node is out, and no session is left.
     pub released: Option<bool>,
-    /// How many of the probers that are waited for have been told the present verdict.
+    /// The number of awaited probers that have been told the present verdict.
     pub told_probers: usize,
-    /// How many they are.
+    /// The number of all awaited probers.
     pub probers: usize,
-    /// The first of those that have not, with what they ask.
+    /// The first awaited probers that have not been told, with their probe requests.
     pub waiting_for: Vec<String>,
-    /// Why `told`, or on the way back `told_ready`, is not known.
+    /// The reason why `told` is not known, or `told_ready` on the way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known: Option<String>,
-    /// The settings that this was judged by.
+    /// The settings behind these conclusions.
     pub settings: ToldSettings,
 }
 
 impl DrainSummary {
-    /// Returns it as JSON, in less than [`DRAIN_SUMMARY_BYTES`].
+    /// Returns the summary as JSON, in less than [`DRAIN_SUMMARY_BYTES`].
     pub fn to_json(mut self) -> Vec<u8> {
         loop {
             let mut json = serde_json::to_vec(&self).unwrap_or_default();
@@ -62,7 +62,7 @@ impl DrainSummary {
 }
 
 impl Status {
-    /// Returns what it says of a drain, in short.
+    /// Returns a summary of the drain.
     pub fn drain_summary(&self) -> DrainSummary {
         let drain = self.drain.clone().unwrap_or_default();
         let (told_probers, probers) = self.told_of();
@@ -88,8 +88,8 @@ impl Status {
     }
 }
 
-/// Cuts what is too long. Nothing is escaped in JSON, so that what it takes there is known: other characters than those of
-/// names and sentences come from nobody who means well.
+/// Cuts a text to `most` characters. Every character that JSON would escape becomes `?`, so that the size of
+/// the JSON is known. Names and sentences contain no such characters.
 fn cut(text: &str, most: usize) -> String {
     let harmless = |c: char| if matches!(c, ' '..='~') && !matches!(c, '"' | '\\') { c } else { '?' };
     let mut short: String = text.chars().take(most).map(harmless).collect();

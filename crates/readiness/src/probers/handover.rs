@@ -9,29 +9,29 @@ use crate::reason::clean;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// An agent remembers fewer.
+/// The maximum number of probers. An agent remembers fewer.
 const MOST: usize = 512;
 
-/// The probers of the agent before this one.
+/// The probers of the previous agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handover {
-    /// Those that go on asking.
+    /// The regular probers.
     pub probers: Vec<ProberRecord>,
-    /// For how long it has known all who ask; `None` if it had not listened for long enough to know them.
+    /// The time during which it knew all its probers; `None` if it had not listened for long enough.
     pub listened: Option<Duration>,
-    /// Whose questions counted for it; empty for everybody's.
+    /// The values of its `--balancers`, whose probes counted; empty if all probes did.
     pub balancers: Vec<String>,
 }
 
-/// Why nothing is taken over.
+/// The error for an answer whose probers can't be taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoHandover {
     /// No JSON, or other JSON.
     #[error("it is not what an agent writes (line {line}, column {column})")]
     Foreign {
-        /// Where that was noticed.
+        /// The line of the error.
         line: usize,
-        /// And in which column.
+        /// The column of the error.
         column: usize,
     },
     /// The agent of another node.
@@ -46,7 +46,7 @@ pub enum NoHandover {
 }
 
 impl Handover {
-    /// Reads the answer of an agent; `None` if it is of a version that says nothing of probers.
+    /// Parses the answer of an agent; `None` if its version does not report probers.
     pub fn parse(json: &[u8], node: &str) -> Result<Option<Self>, NoHandover> {
         #[derive(Deserialize)]
         struct Form {
@@ -75,19 +75,19 @@ impl Handover {
         }
         let Some(Listened { listening_ms, balancers }) = drain else { return Ok(None) };
         let regular = |prober: &ProberRecord| matches!(prober.standing, Standing::Regular | Standing::Silent);
-        // Of older agents nothing is known that would count.
+        // An older agent lacks these fields, without which a prober does not count.
         let known =
             |prober: &ProberRecord| prober.regular_ms.is_some() && prober.longest_interval_ms.is_some();
         let probers: Vec<_> = probers.into_iter().filter(regular).collect();
         let all_known = probers.iter().all(known);
-        // In the minutes before that, some may not have shown yet whether they go on asking.
+        // In its first minutes an agent may not know yet whether a prober is regular.
         let listened = Duration::from_millis(listening_ms);
         let listened = Some(listened).filter(|listened| all_known && *listened >= LISTENS_AT_MOST);
         Ok(Some(Self { probers: probers.into_iter().filter(known).collect(), listened, balancers }))
     }
 }
 
-/// Returns true if the numbers of a prober fit together. All are ages, so that none can lie in the future.
+/// Returns true if the numbers of a prober are consistent. All are ages, so none can lie in the future.
 fn is_possible(prober: &ProberRecord) -> bool {
     let longest = [prober.longest_interval_ms, prober.interval_ms].into_iter().flatten();
     prober.last_ms <= prober.first_ms
@@ -98,8 +98,8 @@ fn is_possible(prober: &ProberRecord) -> bool {
 }
 
 impl Asked {
-    /// Takes over what the agent before this one knew; `None` of a prober that does not go on asking. What it was told counts
-    /// anew, from its next question.
+    /// Takes over a prober from the previous agent; `None` if the prober is not regular. Its row starts over
+    /// with its next probe.
     pub fn taken_over(prober: &ProberRecord, now: Moment) -> Option<Self> {
         let at = |age_ms| now.before(Duration::from_millis(age_ms)).unwrap_or_default();
         let longest = Duration::from_millis(prober.longest_interval_ms?);
@@ -111,7 +111,7 @@ impl Asked {
             habit: Habit::Regular { since: at(prober.regular_ms?) },
             given: Given { verdict: prober.verdict, code: prober.code },
             in_a_row: 0,
-            // Before any turn.
+            // Before any pool change.
             in_a_row_since: Moment::default(),
             row_from: at(prober.last_ms),
             row_interval: Some(longest),

@@ -1,4 +1,4 @@
-//! The probers, and whether all of them are told.
+//! The probers, and the conclusion whether all of them are told.
 //!
 //! A *prober* is a client that asks for the verdict, identified by its address, its probe request, and the
 //! name that it gives itself. It is *told* when it has got the present verdict so often that it must have
@@ -28,23 +28,25 @@ pub use waiting::{Goal, Progress, WaitEnd, Waiting};
 
 use std::time::Duration;
 
-/// Who asks at longer intervals is no balancer: Envoy asks once a minute while it is idle.
+/// The longest interval of a balancer's probes: Envoy asks once a minute while it is idle.
 pub const MOST_BETWEEN: Duration = Duration::from_secs(90);
 
-/// How often somebody must have asked, at intervals of no more than [`MOST_BETWEEN`], to count as one that goes on asking.
+/// The number of probes, at intervals of no more than [`MOST_BETWEEN`], that make a prober regular.
 pub const REGULAR_AFTER: u32 = 3;
-/// The least time between the first and the last of these questions: three requests of a script within a second are no habit.
+/// The least time between the first and the last of these probes: three requests of a script within a second
+/// don't make it regular.
 pub const REGULAR_WITHIN: Duration = Duration::from_secs(10);
 
-/// For how long an agent has to listen until it can know its probers.
+/// The time that an agent must listen before it can know its probers.
 pub const LISTENS_FOR: Duration = MOST_BETWEEN;
-/// And at most, if some of them have not yet shown whether they go on asking.
+/// The longest time that it listens, if some of them have not shown yet whether they are regular.
 pub const LISTENS_AT_MOST: Duration = Duration::from_mins(3);
 
-/// What an agent-check asks, which has no path; behind it may stand what its `agent-send` says.
+/// The probe request of an agent-check, which has no path. The text of its `agent-send` may follow.
 pub const AGENT_CHECK: &str = "agent-check";
 
-/// How many failed checks take a server out, as HAProxy, Envoy, keepalived and most others have it by default.
+/// The number of failed checks that take a server out: the default of HAProxy, Envoy, keepalived and most
+/// others.
 pub const FALL: u32 = 3;
-/// How many good ones bring it back.
+/// The number of passed checks that bring it back.
 pub const RISE: u32 = 2;

@@ -1,4 +1,4 @@
-//! The pace of a prober: the mean interval of each minute, of which the longest of the last hour counts.
+//! The pace of a prober: the mean interval of each minute. The longest of the last hour counts.
 //!
 //! Another client at a prober's address can make it look faster, and never slower. So the slowest minute
 //! counts: to shorten it, the other client would have to probe for a whole hour.
@@ -7,10 +7,10 @@ use super::MOST_BETWEEN;
 use crate::moment::Moment;
 use std::time::Duration;
 
-/// The least time over which a mean is taken.
+/// The shortest time over which a mean is taken.
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// The means are kept as the longest of each span of five minutes.
+/// The time for which one value is kept: the longest mean in it.
 const SPAN: Duration = Duration::from_mins(5);
 /// The number of spans: those of the last hour, and the one that has begun.
 const SPANS: usize = 13;
@@ -18,9 +18,9 @@ const SPANS: usize = 13;
 /// The pace of one prober.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbePace {
-    /// The start of the minute that is being measured: a question.
+    /// The start of the minute that is being measured: the time of a probe.
     from: Moment,
-    /// The number of questions after that one.
+    /// The number of probes after that one.
     questions: u32,
     /// The longest mean of each span in microseconds; zero for a span without one.
     longest: [u32; SPANS],
@@ -29,19 +29,19 @@ pub struct ProbePace {
 }
 
 impl ProbePace {
-    /// Returns the pace of a prober that asks for the first time.
+    /// Returns the pace of a prober that sends its first probe.
     pub(super) fn new(now: Moment) -> Self {
         Self { from: now, questions: 0, longest: [0; SPANS], span: 0 }
     }
 
-    /// Takes over the longest mean of the last hour from the agent before this one.
+    /// Takes over the longest mean of the last hour from the previous agent.
     pub(super) fn taken_over(longest: Duration, now: Moment) -> Self {
         let mut pace = Self::new(now);
         pace.keep(longest, now);
         pace
     }
 
-    /// Notes a question, `gap` after the one before it. A pause of more than [`MOST_BETWEEN`] is no interval.
+    /// Records a probe, `gap` after the previous one. A pause of more than [`MOST_BETWEEN`] is no interval.
     pub(super) fn ask(&mut self, gap: Duration, now: Moment) {
         if gap > MOST_BETWEEN {
             return self.pause(now);
@@ -54,14 +54,14 @@ impl ProbePace {
         }
     }
 
-    /// Starts a new minute with a question at `now`, and drops the one that is being measured.
+    /// Starts a new minute with a probe at `now`, and drops the one that is being measured.
     pub(super) fn pause(&mut self, now: Moment) {
         self.from = now;
         self.questions = 0;
     }
 
-    /// Returns the longest mean of the last hour, or until there is one, the mean up to the latest question at `last`; `None`
-    /// before the second question.
+    /// Returns the longest mean of the last hour, or until there is one, the mean up to the latest probe at
+    /// `last`; `None` before the second probe.
     pub(super) fn longest(&self, last: Moment, now: Moment) -> Option<Duration> {
         let oldest = span_of(now).saturating_sub(SPANS as u64 - 1);
         let kept = (0..SPANS as u64).filter_map(|back| self.span.checked_sub(back));
@@ -108,7 +108,7 @@ mod tests {
         Moment::from_start(Duration::from_millis(ms))
     }
 
-    /// Asks every so many milliseconds until then; returns when it last asked.
+    /// Sends a probe every `every` milliseconds until `until`; returns the time of the last one.
     fn asks(pace: &mut ProbePace, mut last: u64, every: u64, until: u64) -> u64 {
         while last + every <= until {
             last += every;

@@ -8,58 +8,62 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Who asks what, and what it was told. Ages and intervals are in milliseconds. All text in it is of harmless characters:
-/// `A-Z a-z 0-9` and `- _ . ~ / : , = & ? % *` and the space.
+/// A prober, its probe request, and the answers to it. Ages and intervals are in milliseconds. All text in it
+/// consists of harmless characters: `A-Z a-z 0-9` and `- _ . ~ / : , = & ? % *` and the space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProberRecord {
-    /// Its address; an IPv4 one as such.
+    /// Its address; an IPv4-mapped IPv6 address is shown as IPv4.
     pub address: IpAddr,
-    /// What it asks: path and query, `OPTIONS /`, or `agent-check` with what its `agent-send` says.
+    /// Its probe request: path and query, `OPTIONS /`, or `agent-check` with the text of its `agent-send`.
     pub question: String,
-    /// What a HAProxy with `http-check send-state` says of itself.
+    /// The report of a HAProxy with `http-check send-state` on itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub haproxy: Option<HaproxyReport>,
-    /// Whether it goes on asking.
+    /// Its regularity.
     pub standing: Standing,
-    /// Whether a drain changes its answer. If not it is not waited for: `?check=kubelet`, `/services/…` without `drain=`.
+    /// True if a drain changes its answer. Otherwise the agent does not wait for it: `?check=kubelet`,
+    /// `/services/…` without `drain=`.
     pub drainable: bool,
-    /// How often it has asked.
+    /// The number of its probes.
     pub asked: u32,
-    /// When it first asked.
+    /// The age of its first probe.
     pub first_ms: u64,
-    /// When it last asked.
+    /// The age of its latest probe.
     pub last_ms: u64,
-    /// The running mean of the time between its questions; absent until it has asked twice.
+    /// The running mean of the time between its probes; absent until the second probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Option<u64>,
-    /// The interval that counts for told: the longest mean of a minute within the last hour; absent until it has asked twice.
+    /// The interval that counts for told: the longest mean of a minute within the last hour; absent until the
+    /// second probe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_interval_ms: Option<u64>,
-    /// Since when it has been one that goes on asking; absent if it is none.
+    /// The time since it became regular; absent if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub regular_ms: Option<u64>,
-    /// The HTTP status that it last got; absent for an agent-check.
+    /// The HTTP status of the last answer to it; absent for an agent-check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<u16>,
-    /// What that answer said.
+    /// The verdict in that answer.
     pub verdict: Verdict,
-    /// How many answers in a row have said the same as the last one, in or out, since the node last turned.
+    /// The length of the current row: the number of consecutive answers that agree with the last one, in or
+    /// out, since the last pool change.
     pub in_a_row: u32,
-    /// When the first of these was given.
+    /// The age of the first answer of the row.
     pub in_a_row_ms: u64,
-    /// The time from which these are measured: the question before them. Absent from agents that count answers alone.
+    /// The time from which the row is measured: that of the probe before it. Absent from agents that count
+    /// answers alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_ms: Option<u64>,
-    /// The interval that counts for them: that of when they began; absent if it was not known then.
+    /// The interval that counts for the row: that of when it began; absent if it was not known then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_interval_ms: Option<u64>,
-    /// Whether it has had the present verdict so often, by the agent's own numbers, that it must have acted on it; absent for
-    /// one that is not waited for.
+    /// True if, by the agent's own settings, it has received the present verdict so often that it must have
+    /// acted on it; absent if the agent does not wait for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<bool>,
 }
 
-/// What `X-Haproxy-Server-State` said with the last question.
+/// The content of `X-Haproxy-Server-State` in the latest probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HaproxyReport {
     /// The HAProxy's own name: `node` of its `global` section, or its host's name.
@@ -69,13 +73,13 @@ pub struct HaproxyReport {
     /// Its state there, as HAProxy has it: `UP 2/3`, `DOWN`, `NOLB`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Its sessions there; absent if HAProxy did not say.
+    /// Its sessions there; absent if the header has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u64>,
 }
 
 impl ProberRecord {
-    /// What is remembered of it, as of `now`.
+    /// Creates the record of a prober, as of `now`.
     pub fn new(address: IpAddr, question: String, drainable: bool, asked: &Asked, now: Moment) -> Self {
         Self {
             address: address.to_canonical(),
@@ -99,7 +103,7 @@ impl ProberRecord {
         }
     }
 
-    /// Who it is: its address, and the name that it gives itself.
+    /// Returns its address and the name that it gives itself.
     pub fn who(&self) -> String {
         match &self.haproxy {
             Some(haproxy) => format!("{} {} {}", self.address, haproxy.node, haproxy.server),
@@ -107,14 +111,14 @@ impl ProberRecord {
         }
     }
 
-    /// Returns true if it is waited for: it goes on asking, and a drain changes its answer.
+    /// Returns true if the agent waits for it: it is regular, and a drain changes its answer.
     pub fn is_waited_for(&self) -> bool {
         self.drainable && matches!(self.standing, Standing::Regular | Standing::Silent)
     }
 
-    /// Returns true if it has been told of a turn of the node that was `since_ms` ago: it has had that
-    /// verdict so many times in a row since then, has asked once more, and all of that has taken as long as
-    /// it takes at its pace.
+    /// Returns true if it has been told of a pool change `since_ms` ago. It must have received the new
+    /// verdict the required number of times in a row since then, and have sent one more probe. All of this
+    /// must have taken as long as it takes at the prober's pace.
     pub(super) fn has_been_told(&self, turn: PoolChange, since_ms: u64, settings: &ToldSettings) -> bool {
         takes_out(self.verdict) == (turn == PoolChange::Out)
             && self.in_a_row_ms <= since_ms
@@ -122,18 +126,19 @@ impl ProberRecord {
             && self.row().is_none_or(|row| row >= self.row_needs(turn, settings))
     }
 
-    /// Returns how long the row of equal answers is, in milliseconds.
+    /// Returns the duration of the row of equal answers, in milliseconds.
     pub(super) fn row(&self) -> Option<u64> {
         Some(self.row_ms?.saturating_sub(self.last_ms))
     }
 
-    /// Returns how long it must be, in milliseconds.
+    /// Returns the duration that the row must have, in milliseconds.
     ///
-    /// By itself a prober asks for the (n + 1)-th time n + 1 intervals after the question before the row. Half an interval
-    /// less is enough: its own interval may vary by a tenth without costing it another question, and the n-th answer, with which
-    /// it acts, has been given n intervals after that question, half an interval earlier, whoever else has asked meanwhile.
+    /// By itself, a prober sends its (n + 1)-th probe n + 1 intervals after the probe before the row. Half an
+    /// interval less is enough: its interval may vary by a tenth without costing it another probe. The n-th
+    /// answer, on which it acts, was given n intervals after that probe. That is half an interval earlier,
+    /// even if other clients sent probes in between.
     ///
-    /// A row with nothing before it has one interval less.
+    /// A row without a probe before it needs one interval less.
     pub(super) fn row_needs(&self, turn: PoolChange, settings: &ToldSettings) -> u64 {
         let seen = self.row_interval_ms.or(self.longest_interval_ms).or(self.interval_ms);
         let interval = settings.interval_ms.or(seen).unwrap_or_default();
@@ -142,8 +147,8 @@ impl ProberRecord {
         interval.saturating_mul(halves) / 2
     }
 
-    /// Returns true if it asked for the first time while nobody could tell a balancer from a stranger, and
-    /// may yet turn out to be one.
+    /// Returns true if its first probe came while the agent could not tell a balancer from a stranger, and it
+    /// may still turn out to be a balancer.
     pub(super) fn is_undecided(&self, listening_ms: u64) -> bool {
         let listened_for = listening_ms.saturating_sub(self.first_ms);
         self.standing == Standing::Occasional
@@ -154,7 +159,7 @@ impl ProberRecord {
     }
 }
 
-/// Returns a time span as the JSON has it.
+/// Returns a time span in milliseconds, as in the JSON.
 pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -3,15 +3,15 @@
 
 use std::fmt;
 
-/// Longer names are none: a host's name has at most 64 bytes, and nobody names a server like that.
+/// The maximum length of a name: a host's name has at most 64 bytes, and a longer server name is implausible.
 const MOST_OF_A_NAME: usize = 128;
 
-/// The header, read.
+/// The parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerState<'a> {
     /// The HAProxy's own name.
     pub node: &'a str,
-    /// The backend and the server that stands for this node.
+    /// The backend and the server of this node.
     pub server: &'a str,
     /// Its state there.
     pub state: Option<CheckState>,
@@ -19,11 +19,11 @@ pub struct ServerState<'a> {
     pub sessions: Option<u32>,
 }
 
-/// How far HAProxy's checks of a server have come.
+/// The state of HAProxy's checks of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckState {
     word: Word,
-    /// How many of how many checks it takes to change.
+    /// The number of checks towards a change, and the number that it takes.
     progress: Option<(u16, u16)>,
 }
 
@@ -45,8 +45,8 @@ impl Word {
 }
 
 impl<'a> ServerState<'a> {
-    /// Reads the header's value; `None` if it does not name who sends it. Fields that are unknown or can't be read are passed
-    /// over: HAProxy has added some over time.
+    /// Parses the header's value; `None` if it does not name its sender. Fields that are unknown or malformed
+    /// are skipped, because HAProxy has added fields over time.
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         let mut parts = std::str::from_utf8(value).ok()?.split(';').map(str::trim);
         let state = parts.next().and_then(CheckState::parse);
@@ -55,7 +55,7 @@ impl<'a> ServerState<'a> {
             match key {
                 "node" => node = name(value),
                 "name" => server = name(value),
-                // Of the server, and of its backend.
+                // The sessions of the server, then those of its backend.
                 "scur" => sessions = value.split('/').next().and_then(|own| own.parse().ok()),
                 _ => {}
             }
@@ -63,13 +63,13 @@ impl<'a> ServerState<'a> {
         Some(Self { node: node?, server: server?, state, sessions })
     }
 
-    /// Returns one with these names alone; `None` if HAProxy would allow no such names.
+    /// Returns a state with these names alone; `None` if HAProxy would not allow them.
     pub fn named(node: &'a str, server: &'a str) -> Option<Self> {
         Some(Self { node: name(node)?, server: name(server)?, state: None, sessions: None })
     }
 }
 
-/// What HAProxy allows in names.
+/// Returns the text if HAProxy allows it as a name.
 fn name(text: &str) -> Option<&str> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte);
     (1..=MOST_OF_A_NAME).contains(&text.len()).then_some(text).filter(|text| text.bytes().all(allowed))
@@ -88,14 +88,14 @@ impl CheckState {
         Some(Self { word, progress })
     }
 
-    /// As one number that is not zero, from which [`CheckState::from_number`] makes the same again.
+    /// Returns the state as a number that is not zero; [`CheckState::from_number`] reverses it.
     pub fn to_number(self) -> u64 {
         let (done, of) = self.progress.unwrap_or_default();
         let flag = u64::from(self.progress.is_some());
         (u64::from(done) << 32) | (u64::from(of) << 16) | (flag << 8) | (self.word as u64 + 1)
     }
 
-    /// Returns the state of a number; `None` for one that stands for none.
+    /// Returns the state of a number; `None` if the number is invalid.
     pub fn from_number(number: u64) -> Option<Self> {
         let [_, _, done_high, done_low, of_high, of_low, flag, word] = number.to_be_bytes();
         let (word, _) = *Word::ALL.get(usize::from(word).checked_sub(1)?)?;
@@ -123,7 +123,7 @@ mod tests {
         let state = ServerState::parse(sent).unwrap();
         assert_eq!((state.node, state.server, state.sessions), ("lb1", "bck/srv", Some(13)));
         assert_eq!(state.state.unwrap().to_string(), "UP 2/3");
-        // As 2.6 sends it.
+        // The format of HAProxy 2.6.
         let sent =
             b"DOWN; address=10.0.0.11; port=25001; name=app/worker-1; node=lb1; weight=1/1; scur=0/0; qcur=0";
         let state = ServerState::parse(sent).unwrap();

@@ -10,35 +10,35 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// A change that balancers are to be told of.
+/// A pool change, of which the agent must tell the balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolChange {
     /// The node went out of the pool: it is draining or not ready.
     Out,
-    /// It came back.
+    /// The node came back: it is ready.
     Ready,
 }
 
 impl PoolChange {
-    /// Returns the one that brought this verdict.
+    /// Returns the pool change that leads to this verdict.
     pub fn of(verdict: Option<Verdict>) -> Self {
         if verdict.is_some_and(takes_out) { Self::Out } else { Self::Ready }
     }
 }
 
-/// What must have happened for a prober to count as told, by the agent's settings `--told-fall`, `--told-rise`,
+/// The conditions for a prober to count as told, by the agent's settings `--told-fall`, `--told-rise`,
 /// `--told-interval` and `--told-probers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToldSettings {
-    /// How many answers in a row take a node out.
+    /// The number of answers in a row that take a node out.
     pub fall: u32,
-    /// How many bring it back.
+    /// The number of answers in a row that bring it back.
     pub rise: u32,
-    /// The interval at which each balancer asks; `null` if that is what the agent sees. Several behind one address look like
-    /// one that asks more often.
+    /// The interval at which each balancer asks; `null` if the observed interval counts. Several balancers
+    /// behind one address look like one that asks more often.
     #[serde(default)]
     pub interval_ms: Option<u64>,
-    /// How many regular probers there must be; `null` if one is enough.
+    /// The least number of regular probers; `null` if one is enough.
     #[serde(default)]
     pub probers: Option<usize>,
 }
@@ -50,7 +50,7 @@ impl Default for ToldSettings {
 }
 
 impl ToldSettings {
-    /// How many answers in a row count as heard.
+    /// Returns the number of answers in a row for this pool change.
     pub fn times(&self, turn: PoolChange) -> u32 {
         match turn {
             PoolChange::Out => self.fall,
@@ -59,21 +59,21 @@ impl ToldSettings {
     }
 }
 
-/// What is demanded otherwise than by the agent's own settings.
+/// The settings of the waiting client, which override the agent's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demands {
-    /// Instead of `--told-fall`.
+    /// Replaces `--told-fall`.
     pub fall: Option<u32>,
-    /// Instead of `--told-rise`.
+    /// Replaces `--told-rise`.
     pub rise: Option<u32>,
-    /// Instead of `--told-probers`.
+    /// Replaces `--told-probers`.
     pub probers: Option<usize>,
-    /// Instead of `--told-interval`.
+    /// Replaces `--told-interval`.
     pub interval: Option<Duration>,
 }
 
 impl Demands {
-    /// Returns the settings that count, where the agent has these.
+    /// Returns the effective settings, given those of the agent.
     #[must_use]
     pub fn over(&self, agents: ToldSettings) -> ToldSettings {
         ToldSettings {
@@ -85,51 +85,51 @@ impl Demands {
     }
 }
 
-/// Whether all who go on asking have been told of a turn.
+/// The conclusion whether all regular probers have been told of a pool change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// All of them.
+    /// All of them have been told.
     Yes {
-        /// How many they are.
+        /// The number of these probers.
         probers: usize,
     },
-    /// Not all, or the node has not turned.
+    /// Some of them have not been told, or there was no such pool change.
     NotYet {
-        /// Why, if it is not for a prober.
+        /// The reason, if it is not a prober.
         why: Option<String>,
-        /// Who has not been told.
+        /// The probers that have not been told.
         waiting_for: Vec<WaitingFor>,
     },
-    /// That can't be said.
+    /// The agent can't know.
     Unknown(Unknown),
 }
 
-/// Why it can't be said whether all have been told.
+/// The reason why it is not known whether all probers have been told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unknown {
-    /// The agent says nothing of probers.
+    /// The agent is too old to report probers.
     OlderAgent,
-    /// It has no verdict.
+    /// The agent has no verdict.
     Misconfigured,
-    /// Its verdict may be a guess.
+    /// The agent's verdict may be a guess.
     Stale,
-    /// It has not listened for long enough to know who asks.
+    /// The agent has not listened for long enough to know its probers.
     Listening {
-        /// For how long it has.
+        /// The time that it has listened.
         for_ms: u64,
-        /// Whether it began again because more asked than it can remember.
+        /// True if it started over because there were more probers than it can remember.
         overflown: bool,
     },
     /// These may be balancers or strangers.
     Undecided(Vec<String>),
-    /// There are fewer that go on asking than there must be.
+    /// There are fewer regular probers than required.
     TooFew {
-        /// How many there are.
+        /// The number of regular probers.
         probers: usize,
-        /// How many there must be.
+        /// The required number.
         wanted: usize,
     },
-    /// Nobody goes on asking.
+    /// There is no regular prober.
     Nobody,
 }
 
@@ -180,7 +180,7 @@ impl fmt::Display for Unknown {
 }
 
 impl Told {
-    /// Yes, no, or not known.
+    /// Returns true for [`Told::Yes`], false for [`Told::NotYet`], `None` for [`Told::Unknown`].
     pub fn is_yes(&self) -> Option<bool> {
         match self {
             Self::Yes { .. } => Some(true),
@@ -190,7 +190,8 @@ impl Told {
     }
 }
 
-/// Whether all who go on asking have been told of a turn, as of when the status was read. It is never said of nobody.
+/// Returns whether all regular probers have been told of a pool change, as of the time of the status. Without
+/// a regular prober the result is never [`Told::Yes`].
 pub fn told(status: &Status, turn: PoolChange, demands: &Demands) -> Told {
     if let Some(unknown) = verdict_not_known(status) {
         return Told::Unknown(unknown);
@@ -231,7 +232,7 @@ fn verdict_not_known(status: &Status) -> Option<Unknown> {
     }
 }
 
-/// Whether it can't be known who asks.
+/// Returns the reason why the probers are not known, or `None` if they are.
 fn probers_not_known(status: &Status, settings: &ToldSettings) -> Option<Unknown> {
     let drain = status.drain.as_ref()?;
     if drain.listening_ms < millis(LISTENS_FOR) {
@@ -264,11 +265,11 @@ fn not_turned(status: &Status) -> String {
 /// A prober that has not been told yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingFor {
-    /// Who.
+    /// The name of the prober.
     pub prober: String,
-    /// What it asks.
+    /// Its probe request.
     pub question: String,
-    /// What it still lacks, in words.
+    /// The condition that it does not meet yet, in words.
     pub why: String,
 }
 

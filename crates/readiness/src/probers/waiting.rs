@@ -1,5 +1,5 @@
-//! Waits until all probers are told: the lines on the way, and the result. It has no clock and no network:
-//! the caller passes each status with the time since the start, and prints the result.
+//! Waits until all probers are told: prints progress lines and the result. This module has no clock and no
+//! network: the caller passes each status with the time since the start, and prints the lines.
 
 use super::asked::Standing;
 use super::drain_status::is_free;
@@ -11,18 +11,18 @@ use std::collections::BTreeMap;
 use std::mem::discriminant;
 use std::time::Duration;
 
-/// The shortest default of the timeout.
+/// The lower bound of the default timeout.
 const AT_LEAST: Duration = Duration::from_mins(2);
 
-/// For how long an agent that has never answered is tried.
+/// The time within which the agent must answer for the first time.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// What is waited for.
+/// The goal of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// Every balancer has been told that the node is out.
     Told,
-    /// And no session is left.
+    /// Every balancer has been told that the node is out, and no session is left.
     Released,
     /// Every balancer has been told that the node is ready.
     Ready,
@@ -46,19 +46,19 @@ impl Goal {
     }
 }
 
-/// How the waiting ended.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitEnd {
-    /// What was waited for has come.
+    /// The goal was reached.
     Reached,
-    /// It has not come in time.
+    /// The goal was not reached in time.
     TimedOut,
-    /// Nobody can say whether it has come.
+    /// It is not known whether the goal was reached.
     NotKnown,
 }
 
 impl WaitEnd {
-    /// Returns the exit code that says so.
+    /// Returns the exit code for this result.
     pub fn exit_code(self) -> u8 {
         match self {
             Self::Reached => 0,
@@ -68,26 +68,26 @@ impl WaitEnd {
     }
 }
 
-/// What one look at the agent has brought.
+/// The result of one look at the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// What is new, each worth a line of a log.
+    /// The news, one log line each.
     pub lines: Vec<String>,
-    /// How things stand, in one line that may be written over the last one.
+    /// The current progress in one line, which may overwrite the previous one.
     pub now: String,
-    /// Whether there is nothing more to wait for; the last line says why.
+    /// The result, if the wait has ended; the last line gives the reason.
     pub ended: Option<WaitEnd>,
 }
 
-/// Waits for one node.
+/// The wait for one node.
 #[derive(Debug)]
 pub struct Waiting {
     goal: Goal,
     demands: Demands,
-    /// The agent's settings, as far as nothing else is demanded.
+    /// The agent's settings, with those of the client applied.
     settings: ToldSettings,
     timeout: Option<Duration>,
-    /// The longest interval at which somebody who is waited for has asked.
+    /// The longest interval of a prober that is waited for.
     longest: Duration,
     heard: bool,
     probers: BTreeMap<(String, String), Reported>,
@@ -96,7 +96,7 @@ pub struct Waiting {
     all_told: bool,
 }
 
-/// What was last reported of a prober.
+/// The state of a prober that was last reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reported {
     WaitedFor,
@@ -106,7 +106,7 @@ enum Reported {
     NotDrainable,
 }
 
-/// How things stand as a whole.
+/// The progress as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stands {
     Unreachable(String),
@@ -119,7 +119,7 @@ enum Stands {
 }
 
 impl Stands {
-    /// Returns true if this is news after that: numbers that only grow are none.
+    /// Returns true if this is news compared to `before`. A number that only grows is no news.
     fn is_new_after(&self, before: Option<&Self>) -> bool {
         match (self, before) {
             (Self::Unknown(now), Some(Self::Unknown(before))) => discriminant(now) != discriminant(before),
@@ -137,7 +137,7 @@ impl Stands {
 }
 
 impl Waiting {
-    /// Begins to wait. Without a timeout it is two minutes, or as long as the slowest prober needs.
+    /// Creates a wait. Without a timeout it takes two minutes, or as long as the slowest prober needs.
     pub fn new(goal: Goal, demands: Demands, timeout: Option<Duration>) -> Self {
         Self {
             goal,
@@ -153,14 +153,14 @@ impl Waiting {
         }
     }
 
-    /// How long it waits.
+    /// Returns the timeout.
     pub fn timeout(&self) -> Duration {
         let longest = self.longest.max(Duration::from_millis(self.settings.interval_ms.unwrap_or_default()));
         let needed = longest.saturating_mul(self.settings.times(self.goal.turn()).saturating_add(2));
         self.timeout.unwrap_or(needed.max(AT_LEAST))
     }
 
-    /// The agent has said this, or why it has not, so long after the waiting began.
+    /// Takes a status of the agent, or the error, `elapsed` after the start of the wait.
     pub fn step(&mut self, said: Result<&Status, &str>, elapsed: Duration) -> Progress {
         let mut lines = Vec::new();
         let stands = match said {
@@ -206,7 +206,7 @@ impl Waiting {
             Told::Yes { probers } => match is_free(status) {
                 Ok(true) => Stands::Reached { probers },
                 Ok(false) => Stands::SessionsLeft(self.sessions.unwrap_or_default()),
-                // A count that is late may come.
+                // A late count may still arrive.
                 Err(_) if status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some()) => {
                     Stands::Told { probers }
                 }
@@ -215,7 +215,7 @@ impl Waiting {
         }
     }
 
-    /// A line for each prober of which there is something to say.
+    /// Adds a line for each prober with news.
     fn report_probers(&mut self, status: &Status, stands: &Stands, lines: &mut Vec<String>) {
         let since_ms = status.drain.as_ref().map_or(0, |drain| drain.since_ms);
         if matches!(stands, Stands::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale)) {
@@ -281,7 +281,7 @@ impl Waiting {
     }
 }
 
-/// What is new of a prober.
+/// Returns the line with the news of a prober.
 fn line(prober: &ProberRecord, now: Reported) -> String {
     let who = format!("{} {}", prober.who(), prober.question);
     let every = prober.interval_ms.map_or(String::new(), |ms| format!(", asks every {}", Age(ms.into())));
@@ -298,7 +298,7 @@ fn line(prober: &ProberRecord, now: Reported) -> String {
     }
 }
 
-/// How things stand, if it is worth a line that is not the last.
+/// Returns the progress if it is worth a line before the last one.
 fn news(stands: &Stands) -> Option<String> {
     match stands {
         Stands::Unreachable(error) => Some(format!("no answer of the agent: {error}")),

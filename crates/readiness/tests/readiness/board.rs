@@ -1,4 +1,4 @@
-//! The board, told as stories. Time is a number here; nothing waits.
+//! Tests of the board. Time is a number here; nothing waits.
 
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;
@@ -51,7 +51,7 @@ impl Story {
         Self { board: Board::new(Some("n1".to_owned()), policy, catalog, &ids, on_flip), flips }
     }
 
-    /// A synced and serving board at second 0.
+    /// Returns a synced and serving board at second 0.
     pub(crate) fn ready() -> Self {
         let story = Self::begin(Policy::default(), &["node_ready"]);
         story.board.set_node(node(false), at(0), WALL);
@@ -265,7 +265,7 @@ fn the_last_fifty_flips_and_the_last_reason_are_kept() {
 }
 
 proptest! {
-    /// What was rendered ahead is what a fresh rendering would say, whatever happened before.
+    /// An answer that was rendered ahead equals a fresh rendering, whatever happened before.
     #[test]
     fn rendered_ahead_equals_rendered_now(steps in prop::collection::vec((0..5u8, 0..8u64), 1..40)) {
         let story = Story::begin(Policy::default(), &["node_ready"]);

@@ -1,4 +1,4 @@
-//! The core from the outside: rules as a table, and the board as stories.
+//! Tests of the public interface: the rules as a table, and the board in scenarios.
 
 #[cfg(test)]
 mod board;

@@ -1,4 +1,4 @@
-//! What an agent takes over from the one before it.
+//! Tests of the facts that an agent takes over from the previous one.
 
 use crate::board::{Story, at, node};
 use nodegate_readiness::memory::{FACTS_FORMAT, Unusable};
@@ -15,7 +15,7 @@ fn wall(seconds: u64) -> SystemTime {
     WALL + Duration::from_hours(24) + Duration::from_secs(seconds)
 }
 
-/// An agent that has heard of a cordoned node at second 1, and nothing since.
+/// Returns an agent that saw a cordoned node at second 1, and has had no news since.
 fn predecessor() -> Story {
     let story = Story::ready();
     story.board.set_node(node(true), at(1), WALL);
@@ -23,7 +23,7 @@ fn predecessor() -> Story {
     story
 }
 
-/// What its successor reads in `/status.json`.
+/// Returns the facts that the next agent reads in `/status.json`.
 fn told(story: &Story, second: u64) -> Memory {
     let status = Status::read(&story.board, "1.2.3", at(second));
     Memory::parse(&serde_json::to_vec(&status).unwrap()).unwrap()
@@ -56,7 +56,7 @@ fn what_was_known_is_stale_and_means_what_the_setting_says() {
     }
 }
 
-/// A chain of agents that are replaced in an outage.
+/// A chain of agents is replaced in an outage.
 #[test]
 fn what_was_taken_over_is_handed_on_with_its_date() {
     let first = told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
@@ -77,7 +77,7 @@ fn what_is_heard_beats_what_was_taken_over() {
     assert_eq!((status.cache.age_ms, status.cache.taken_over), (Some(1000), false));
     assert!(!story.board.take_over(last(), at(3), WALL), "something is known");
     assert_eq!(story.ask("", 3).status, 200);
-    // Heard of in the moment in which it was to be taken over.
+    // The Node is reported at the moment of the takeover.
     let heard = Story::begin(Policy::default(), &["node_ready"]);
     heard.board.set_node(Node::Absent, at(1), WALL);
     assert!(!heard.board.take_over(last(), at(1), WALL));
@@ -99,7 +99,7 @@ fn who_knows_nothing_hands_nothing_on() {
     );
 }
 
-/// As it is written to a file.
+/// Returns the JSON as written to a file.
 fn written() -> Value {
     serde_json::to_value(predecessor().board.memory(at(61)).written_at(wall(0))).unwrap()
 }
@@ -147,7 +147,8 @@ fn what_can_not_be_meant_is_refused() {
     }
 }
 
-/// If this fails, another agent could misread what this one hands on, or cannot read it: then `FACTS_FORMAT` is to grow.
+/// A failure means that another agent could misread the facts of this one, or cannot read them. Then
+/// `FACTS_FORMAT` must grow.
 #[test]
 fn the_form_is_the_one_that_its_number_names() {
     let expected = json!({
@@ -182,7 +183,7 @@ fn the_form_is_the_one_that_its_number_names() {
 }
 
 proptest! {
-    /// Whatever a disk has made of a file: it is read or refused.
+    /// A file that a disk has corrupted is either parsed or refused.
     #[test]
     fn nothing_that_was_garbled_does_harm(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
         let mut bytes = serde_json::to_vec(&written()).unwrap();

@@ -1,4 +1,4 @@
-//! Watched Services on the board, told as stories. Time is a number here; nothing waits.
+//! Tests of watched Services on the board. Time is a number here; nothing waits.
 
 use nodegate_readiness::{
     Board, Catalog, Condition, ConditionStatus, Lookup, Moment, Node, NodeFacts, OnStale, Policy, Reply,
@@ -17,7 +17,7 @@ fn at(seconds: u64) -> Moment {
 struct Story(Board);
 
 impl Story {
-    /// A board that has known its Node since second 0, and of the Service nothing.
+    /// Returns a board that has known its Node since second 0, and has no facts of the Service.
     fn begin(on_stale: OnStale) -> Self {
         let catalog = Catalog::default().with_services(vec!["ingress/web".parse().unwrap()]);
         let default = [catalog.find("node_ready").unwrap()];
@@ -98,7 +98,7 @@ fn a_lost_slice_watch_makes_only_the_service_stale() {
     assert!(!says_stale(&story.ask("", 21)));
     let both = story.ask("check=node_ready,service:ingress/web", 21);
     assert_eq!(String::from_utf8_lossy(&both.body).matches(r#""stale":true"#).count(), 1);
-    // It counts on: traffic still goes where it went.
+    // The count stays: kube-proxy still forwards to the same endpoints.
     assert_eq!(story.count(21), 0);
     story.told(0, 22);
     let fresh = story.ask(CHECK, 22);
@@ -113,7 +113,7 @@ fn what_proves_the_node_proves_its_services() {
     story.0.prove(at(14));
     assert!(story.is_hit(CHECK, 29) && !says_stale(&story.ask(CHECK, 29)), "nothing is rendered for it");
     assert!(says_stale(&story.ask(CHECK, 30)));
-    // What an earlier agent knew is followed by no watch.
+    // No watch follows the facts of an earlier agent.
     let story = Story::begin(OnStale::Ready);
     story.lost(1);
     assert!(says_stale(&story.ask(CHECK, 2)), "nothing was listed");
@@ -151,7 +151,7 @@ enum Step {
 }
 
 proptest! {
-    /// Whatever is asked in between, an answer is the one that follows from what is known now and how old that is.
+    /// Whatever was asked in between, an answer follows from the current facts and their age.
     #[test]
     fn an_answer_never_outlives_its_proof(
         steps in prop::collection::vec((0u64..8, prop_oneof![

@@ -1,4 +1,4 @@
-//! `Ready=Unknown`: when the node's own kubelet has a say, and for how long.
+//! Tests of `Ready=Unknown`: the conditions under which the node's own kubelet decides, and for how long.
 
 use crate::board::{Story, at};
 use nodegate_readiness::status::Status;
@@ -15,7 +15,7 @@ const BROKEN: (ConditionStatus, &str) = (ConditionStatus::False, "KubeletNotRead
 const SILENT: (ConditionStatus, &str) = (ConditionStatus::Unknown, "NodeStatusUnknown");
 const NEVER: (ConditionStatus, &str) = (ConditionStatus::Unknown, "NodeStatusNeverUpdated");
 
-/// The wall clock at a second.
+/// Returns the wall clock at a second.
 fn wall(second: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_800_000_000 + second)
 }
@@ -25,13 +25,13 @@ fn facts((status, reason): (ConditionStatus, &str)) -> NodeFacts {
     NodeFacts { conditions: vec![ready], ..NodeFacts::default() }
 }
 
-/// Silent, and tainted at this second.
+/// Returns a Node with a silent kubelet, tainted at this second.
 fn tainted(second: Option<u64>) -> NodeFacts {
     let added_unix_ms = second.map(|second| (1_800_000_000 + second) * 1000);
     NodeFacts { unreachable: Some(UnreachableTaint { added_unix_ms }), ..facts(SILENT) }
 }
 
-/// A fresh board with a check `kubelet`.
+/// Returns a fresh board with a check `kubelet`.
 fn story(policy: Policy) -> Story {
     let policy = Policy { stale_after: Duration::from_hours(1), ..policy };
     let story = Story::with_checks(policy, &["kubelet"], Begins::OnDemand, &["node_ready"]);
@@ -44,7 +44,7 @@ fn set(story: &Story, facts: NodeFacts, second: u64) {
     story.board.set_node(Node::Present(facts), at(second), wall(second));
 }
 
-/// The kubelet's answer at this second, which is good for ten.
+/// Records the kubelet's answer at this second, which is valid for ten seconds.
 fn kubelet(story: &Story, outcome: Outcome, second: u64) {
     let result =
         LocalResult { outcome, duration: Duration::ZERO, at: at(second), good_until: at(second + 10) };
@@ -52,7 +52,7 @@ fn kubelet(story: &Story, outcome: Outcome, second: u64) {
     story.board.set_local(id, Some(result), at(second), wall(second));
 }
 
-/// What is answered at a second, and whether that is unconfirmed.
+/// Returns the status of the answer at a second, and true if it is unconfirmed.
 fn says(story: &Story, second: u64) -> (u16, bool) {
     let reply = story.ask("", second);
     let unconfirmed = String::from_utf8(reply.body.to_vec()).unwrap().contains("\"unconfirmed\":true");
@@ -77,7 +77,7 @@ fn a_kubelet_that_answers_keeps_the_node_in_the_pool() {
         r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"unconfirmed":true,"duration_ms":0}],"total_duration_ms":0}"#
     );
     assert!(story.verdicts().is_empty(), "no flip");
-    // A check that hangs is no answer, and no timer has to say so.
+    // A check that hangs gives no answer, and the result expires without a timer.
     assert_eq!(says(&story, 21), OUT);
     kubelet(&story, Outcome::Pass, 22);
     assert_eq!(says(&story, 22), IN);
@@ -94,7 +94,7 @@ fn without_a_first_result_the_verdict_holds_for_two_seconds() {
     let story = story(Policy::default());
     set(&story, facts(READY), 0);
     set(&story, facts(SILENT), 10);
-    // Other news of the Node puts nothing off.
+    // Other changes of the Node do not delay this.
     set(&story, NodeFacts { labels: [("a".to_owned(), String::new())].into(), ..facts(SILENT) }, 11);
     assert_eq!((says(&story, 11), says(&story, 12)), (IN, OUT));
     story.board.tick(at(12), wall(12));
@@ -132,19 +132,19 @@ fn when_the_kubelet_has_no_say() {
         kubelet(&story, Outcome::Pass, 1);
         assert_eq!(says(&story, 1), OUT, "{before:?} {now:?}");
     }
-    // Nothing is known from before: it has.
+    // Without earlier facts, the kubelet decides.
     let fresh = story(Policy::default());
     set(&fresh, facts(SILENT), 1);
     kubelet(&fresh, Outcome::Pass, 1);
     assert_eq!(says(&fresh, 1), IN);
-    // Another Node of this name has another past.
+    // The past of another Node with this name does not count.
     set(&fresh, facts(BROKEN), 2);
     fresh.board.set_node(Node::Absent, at(3), wall(3));
     set(&fresh, facts(SILENT), 4);
     assert_eq!(says(&fresh, 4), IN);
 }
 
-/// By the taint's own date, without a timer.
+/// The taint's own date decides, without a timer.
 #[test]
 fn a_lone_node_leaves_when_its_pods_are_replaced() {
     let leaves = |added: Option<u64>, unknown_after: u64| {
@@ -165,15 +165,15 @@ fn a_lone_node_leaves_when_its_pods_are_replaced() {
     assert_eq!(leaves(None, 300).0, Some(400), "without a date: just now");
     let (_, story) = leaves(Some(100), 300);
     assert_eq!(story.board.leaves_at(at(2000)), None);
-    // All are silent: the controller takes the taint away.
+    // The controller removes the taint when all kubelets are silent.
     kubelet(&story, Outcome::Pass, 2000);
     set(&story, facts(SILENT), 2000);
     assert_eq!(says(&story, 2001), IN);
-    // And it begins anew with a new one.
+    // A new taint starts the time over.
     set(&story, tainted(Some(2000)), 2002);
     assert_eq!(story.board.leaves_at(at(2002)), Some(at(2300)));
     assert_eq!(Status::read(&story.board, "1", at(2002)).leaves_in_ms, Some(298_000));
-    // The date counts from when it was first seen, whatever the wall clock does then.
+    // The date counts as it was first seen, even if the wall clock changes later.
     story.board.set_node(
         Node::Present(NodeFacts { unschedulable: true, ..tainted(Some(2000)) }),
         at(2003),
@@ -182,7 +182,7 @@ fn a_lone_node_leaves_when_its_pods_are_replaced() {
     assert_eq!(story.board.leaves_at(at(2003)), Some(at(2300)));
 }
 
-/// Rendered ahead and kept: the request path alone notices.
+/// The answer was rendered ahead and kept; only the request path notices the time.
 #[test]
 fn the_instant_at_which_it_leaves_is_in_the_answer() {
     let story = story(Policy { unknown_after: Duration::from_secs(5), ..Policy::default() });
@@ -230,7 +230,7 @@ fn the_check_is_started_when_it_is_needed() {
     assert_eq!(asked.load(Ordering::Relaxed), 2);
 }
 
-/// A request may not start it, and is not told of it; the verdict may.
+/// A request may neither start the check nor read its result; the verdict may.
 #[test]
 fn a_check_that_no_request_may_start_decides_all_the_same() {
     let policy = Policy { stale_after: Duration::from_hours(1), ..Policy::default() };
@@ -262,7 +262,7 @@ fn people_are_told() {
     assert!(json.get("unconfirmed").is_none() && json.get("leaves_in_ms").is_none(), "{json}");
 }
 
-/// What an agent takes over is stale; the taint's date comes along all the same.
+/// An agent takes over stale facts, including the taint's date.
 #[test]
 fn the_taint_is_handed_on() {
     let story = story(Policy::default());

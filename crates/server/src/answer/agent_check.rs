@@ -6,21 +6,22 @@ use nodegate_readiness::board::why;
 use nodegate_readiness::{Moment, Query, Verdict};
 use std::net::IpAddr;
 
-/// The longest reason that is told: a line that `HAProxy` shows in one row of its status page.
+/// The longest reason in an answer, in characters. HAProxy shows the line in one row of its status page.
 const MAX_REASON: usize = 100;
 
 /// The answer to an agent-check.
 pub(crate) struct AgentCheckAnswer {
     pub(crate) line: String,
-    /// `None` from an agent that can't say.
+    /// `None` if the agent does not know its node.
     verdict: Option<Verdict>,
-    /// As of when it was true.
+    /// The moment for which the answer is true.
     at: Moment,
 }
 
 impl App {
-    /// Both the operational and the administrative state are named each time: words keep what they do not name, so
-    /// `down` after `drain` would stay in drain, and a lone `drain` would leave an earlier `down` (tried on 2.6).
+    /// Returns the answer for this moment. Each line names both the operational and the administrative state,
+    /// because HAProxy keeps the state that a line does not name: `down` after `drain` would stay in drain,
+    /// and a lone `drain` would leave an earlier `down` (tried on 2.6).
     pub(crate) async fn agent_check(&self) -> AgentCheckAnswer {
         if self.board.node_name().is_none() {
             let line = "down #NODE_NAME is not set\n".to_owned();
@@ -41,21 +42,22 @@ impl App {
         AgentCheckAnswer { line, verdict: Some(verdict), at: now }
     }
 
-    /// Answers an agent-check of a client at this address without a socket, and records the client as a prober.
+    /// Answers an agent-check from this address without a socket, and records the client as a prober.
     pub async fn respond_to_agent_check(&self, peer: IpAddr, sent: &[u8]) -> String {
         let answer = self.agent_check().await;
         self.note_agent_check(peer, sent, &answer);
         answer.line
     }
 
-    /// An agent-check was answered; `sent` is what its `agent-send` said.
+    /// Logs an answered agent-check and records its client; `sent` is its `agent-send` string.
     pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
         tracing::debug!(client = %peer.to_canonical(), line = answer.line.trim_end(), "answered an agent-check");
         self.note(Some(peer), None, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
     }
 }
 
-/// A reason is the API's or a program's text: it must not end the line early.
+/// Replaces control characters and cuts the reason, so that it can't end the line early. Its text comes from
+/// the API server or from a program.
 fn one_line(reason: &str) -> String {
     reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON).collect()
 }

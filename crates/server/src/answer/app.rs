@@ -1,4 +1,4 @@
-//! The parts that the server answers from.
+//! The state, settings and counters that the server answers from.
 
 use super::drain_json::DrainJson;
 use super::shared::SharedAnswers;
@@ -17,19 +17,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// How many requests may wait for the first result of their checks; others are answered with what is known. One that
-/// waits is busy and its connection can't be evicted, so without a bound those who name a check that hangs would take all
-/// connections. A quarter of the default `--max-connections`; where those are fewer, see [`App::limit_waiting`].
+/// The number of requests that may wait for the first result of their checks. Further requests are answered
+/// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
+/// the clients that name a hanging check would take all connections. A quarter of the default
+/// `--max-connections`; for fewer connections see [`App::limit_waiting`].
 pub(super) const MAX_WAITING: usize = 256;
 
 /// Starts local checks on the first request that names them.
 pub trait Activate: Send + Sync {
-    /// Starts these checks, even if what is given back is dropped; done when each has its first result. The server waits no
-    /// longer than the checks' own timeouts allow.
+    /// Starts these checks, even if the returned future is dropped. The future resolves when each check has
+    /// its first result. The server waits no longer than the checks' own timeouts allow.
     fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
-/// For a program without local checks.
+/// The activator of a program without local checks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoLocalChecks;
 
@@ -39,21 +40,21 @@ impl Activate for NoLocalChecks {
     }
 }
 
-/// What an [`App`] is made of.
+/// The parts of an [`App`].
 pub struct AppParts {
-    /// The state and the answers.
+    /// The state store: facts, check results and rendered answers.
     pub board: Arc<Board>,
-    /// Turns the clock into moments; the same as everywhere else.
+    /// Converts clock readings into moments; must be the same timeline as everywhere else.
     pub timeline: Timeline,
-    /// For `/livez`.
+    /// The state that `/livez` reports.
     pub liveness: Arc<Liveness>,
-    /// Starts local checks.
+    /// The code that starts local checks.
     pub activator: Arc<dyn Activate>,
-    /// Counts; also the one that the board's flips are told to.
+    /// The counters; the board must report its flips to the same ones.
     pub metrics: Arc<Metrics>,
-    /// nodegate's version.
+    /// The version of nodegate.
     pub version: &'static str,
-    /// The commit it was built from.
+    /// The commit that nodegate was built from.
     pub revision: Option<&'static str>,
 }
 
@@ -75,7 +76,7 @@ pub struct App {
 }
 
 impl App {
-    /// An app that is ready to be served.
+    /// Creates an app that is ready to be served.
     pub fn new(parts: AppParts) -> Self {
         let AppParts { board, timeline, liveness, activator, metrics, version, revision } = parts;
         let probers = Arc::<Probers>::default();
@@ -94,7 +95,8 @@ impl App {
             activator,
             metrics,
             version,
-            // Keyed by the operating system's randomness; unlike a seeded generator, two processes never share it.
+            // The operating system's randomness is the key. Two processes never share it, unlike the seed of
+            // a generator.
             start_id: format!("{:016x}", RandomState::new().hash_one(())),
             registries,
             shared: SharedAnswers::default(),
@@ -105,13 +107,14 @@ impl App {
         }
     }
 
-    /// Where other crates register their metric families; the prefix `nodegate_` is put before their names.
+    /// Returns the registry for the metric families of other crates. It puts the prefix `nodegate_` before
+    /// their names.
     pub fn registry_mut(&mut self) -> &mut Registry {
         self.registries.own_mut()
     }
 
-    /// Says whose questions count, and who counts connections. Called before anything is served; without it everybody's do,
-    /// and nobody does.
+    /// Sets which clients count as probers, and the counter of their connections. Without this call all
+    /// clients count, and connections are not counted. Must be called before the app is served.
     pub fn set_probers(&mut self, settings: ProberSettings) {
         self.probers.set(settings);
     }
@@ -121,30 +124,32 @@ impl App {
         &self.start_id
     }
 
-    /// Takes over the probers of the agent before this one; says how many they are. Called before anything is served.
+    /// Takes over the probers of the previous agent and returns their number. Must be called before the app
+    /// is served.
     pub fn take_over_probers(&self, handover: &Handover) -> usize {
         self.probers.take_over(handover, &self.board, self.now())
     }
 
-    /// Sets how old the answers that tell everything may be: a second if this is not called. Called before anything is
-    /// served.
+    /// Sets the maximum age of the big answers (`/metrics`, `/status.json`, the page); a second without this
+    /// call. Must be called before the app is served.
     pub fn render_every(&mut self, interval: Duration) {
         self.shared.set_interval(interval);
     }
 
-    /// The moment now.
+    /// Returns the current moment.
     pub fn now(&self) -> Moment {
         self.timeline.at(nodegate_clock::now())
     }
 
-    /// Lets requests of a quarter of a listener's connections wait, if that is less. Called before anything is served.
+    /// Lowers the number of waiting requests to a quarter of a listener's connections, if that is less than
+    /// the present limit. Must be called before the app is served.
     pub(crate) fn limit_waiting(&self, max_connections: usize) {
         let most = (max_connections / 4).clamp(1, MAX_WAITING);
         self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
         debug_assert!(self.waiting.available_permits() <= most);
     }
 
-    /// From now on `/readyz` says no, and every answer ends its connection.
+    /// Starts the shutdown: `/readyz` fails, and every answer closes its connection.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
     }
@@ -156,7 +161,7 @@ impl App {
 
 #[cfg(test)]
 impl App {
-    /// One that is made of a board alone.
+    /// Creates an app from a board alone.
     pub(crate) fn of(board: Board) -> Arc<Self> {
         Arc::new(Self::new(AppParts {
             board: Arc::new(board),

@@ -4,10 +4,10 @@ use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use std::net::IpAddr;
 
-/// What a HAProxy with `http-check send-state` says of itself.
+/// The header in which HAProxy describes its server (`http-check send-state`).
 static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-state");
 
-/// Who asks.
+/// The client of a request.
 #[derive(Default)]
 pub(super) struct Asker {
     /// `None` for a request that came over no connection.
@@ -16,7 +16,7 @@ pub(super) struct Asker {
 }
 
 impl Asker {
-    /// Whoever is at the other end, by what it says of itself.
+    /// Takes the server state out of the headers.
     pub(super) fn new(peer: Option<IpAddr>, headers: &mut HeaderMap) -> Self {
         Self { peer, server_state: headers.remove(&SERVER_STATE) }
     }

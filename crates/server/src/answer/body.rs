@@ -7,20 +7,20 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The most bytes handed to hyper at a time. hyper copies what it sends, so a client that does not read costs this much
-/// and not a whole answer.
+/// The most bytes handed to hyper at a time. hyper copies the bytes that it sends, so a client that does not
+/// read costs this much and not a whole answer.
 const SLICE: usize = 8 * 1024;
 
 /// The body of an answer.
 #[derive(Debug, Default)]
 pub struct AnswerBody {
     left: Bytes,
-    /// Held until the last slice has been handed on.
+    /// The place of this answer, released when hyper has taken the last slice.
     place: Option<Place>,
 }
 
 impl AnswerBody {
-    /// A body that holds this place while it is being sent.
+    /// Creates a body that holds this place until it has been sent.
     pub(super) fn limited(bytes: Bytes, place: Option<Place>) -> Self {
         Self { left: bytes, place }
     }

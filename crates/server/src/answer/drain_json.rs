@@ -1,4 +1,4 @@
-//! `/drain.json`: small, and rendered at most ten times a second, so that many clients may poll it.
+//! `/drain.json`: small, and rendered at most ten times a second, so that many clients can poll it.
 
 use super::app::App;
 use super::body::AnswerBody;
@@ -9,7 +9,7 @@ use nodegate_readiness::Moment;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// For how long one rendering serves all who ask.
+/// The time for which all requests share one rendering.
 const SHARED_FOR: Duration = Duration::from_millis(100);
 
 /// The latest rendering.
@@ -17,7 +17,7 @@ const SHARED_FOR: Duration = Duration::from_millis(100);
 pub(super) struct DrainJson(Mutex<Option<(Moment, Bytes)>>);
 
 impl App {
-    /// Answers what it says, which nobody's names or numbers can make longer than 2 KiB.
+    /// Answers `/drain.json`. No name or number from a client can make the answer longer than 2 KiB.
     pub(super) fn drain_json(&self, head: ResponseHead, now: Moment) -> Response<AnswerBody> {
         let mut latest = self.drain_json.0.lock().unwrap_or_else(PoisonError::into_inner);
         let body = match &*latest {

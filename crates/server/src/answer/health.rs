@@ -1,4 +1,5 @@
-//! `/health` and `/nodecheck`: the verdict. It is answered at once, unless its checks must run first.
+//! `/health` and `/nodecheck`: the verdict. The agent answers at once, unless the checks of the request must
+//! run first.
 
 use super::app::{App, MAX_WAITING};
 use super::asker::Asker;
@@ -13,12 +14,14 @@ use nodegate_readiness::{Lookup, Moment, Query, Reply, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a check's start may take beyond the timeout of its first run. As much as nodegate-local-checks waits for the result,
-/// which a node that is short of CPU may have some hundred milliseconds late.
+/// The time that the start of a check may take beyond the timeout of its first run. nodegate-local-checks
+/// waits for the result as long, because a node that is short of CPU may deliver it some hundred milliseconds
+/// late.
 const ACTIVATION_SLACK: Duration = Duration::from_secs(1);
 
 impl App {
-    /// The hot path.
+    /// Answers from the rendered answers if possible (the hot path), else after the first results of the
+    /// checks.
     pub(super) fn health(
         self: &Arc<Self>,
         mut head: ResponseHead,
@@ -60,13 +63,13 @@ impl App {
         }
     }
 
-    /// Starts the checks of a query that have no valid result, and waits for their first ones.
+    /// Starts the checks of a query that have no valid result, and waits for their first results.
     pub(super) async fn wait_for_results(&self, query: &Query, now: Moment) {
         let pending = self.board.pending(query, now);
         let timeouts = pending.iter().filter_map(|id| self.board.catalog().local(*id));
         let Some(longest) = timeouts.map(|check| check.timeout).max() else { return };
-        // The checks run beside each other and fail by their own timeouts. If even that hangs, the answer is that there is
-        // no recent result.
+        // The checks run in parallel and fail by their own timeouts. If even that hangs, the answer says that
+        // there is no recent result.
         let first_results = self.activator.activate(pending);
         if let Ok(_waits) = self.waiting.try_acquire() {
             debug_assert!(self.waiting.available_permits() < MAX_WAITING);

@@ -1,4 +1,4 @@
-//! From a route to the response.
+//! Answers requests: from a route to the response.
 
 mod agent_check;
 mod app;

@@ -5,29 +5,30 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most big answers that are being sent at a time.
+/// The maximum number of big answers that are sent at a time.
 pub(super) const MOST: usize = 8;
 
-/// The most of them to one client, or to one IPv6 /64: a client that reads slowly leaves places to others.
+/// The maximum for one client or one IPv6 /64: a client that reads slowly leaves places to others.
 const MOST_OF_ONE: usize = 4;
 
-/// How long one may take. A client that reads a few bytes every few seconds is cut off then.
+/// The time that one answer may take. After it, the agent cuts off a client that reads a few bytes every few
+/// seconds.
 const SENT_WITHIN: Duration = Duration::from_secs(30);
 
 /// The places of big answers.
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<Vec<Holder>>);
 
-/// Who holds a place.
+/// The holder of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
-    /// A client on this node's loopback. It has one place more, so that an agent that starts can always ask the agent it
-    /// replaces.
+    /// A client on this node's loopback. It has one extra place, so that a starting agent can always ask the
+    /// agent that it replaces.
     Loopback,
     Client(IpAddr),
 }
 
-/// A place; free again when dropped.
+/// A place, released when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,

@@ -1,4 +1,4 @@
-//! From request to response.
+//! Answers requests: from a request to its response.
 
 use super::app::App;
 use super::asker::Asker;
@@ -27,23 +27,25 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// A response that is there, or one that must be waited for. Only the latter is boxed.
+/// A response that is ready, or one that must be waited for. Only the latter is boxed.
 pub type ResponseFuture = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
 
 type Answered = Result<Response<AnswerBody>, Infallible>;
 
 const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json or /\n";
-/// The same on a port whose [`Route::tells_everything`] routes are elsewhere.
+/// The text of a 404 on a port whose [`Route::tells_everything`] routes are elsewhere.
 const NOT_FOUND_HERE: &str =
     "not found; try /health, /nodecheck, /nodename, /livez, /readyz or /drain.json\n";
 
 impl App {
-    /// Answers a request as of `now`. Its body is not read; a connection with a body left ends with the response.
+    /// Answers a request as of `now`. The body of the request is not read; a connection with unread body
+    /// bytes ends with the response.
     pub fn respond<B: Body>(self: &Arc<Self>, request: Request<B>, now: Moment) -> ResponseFuture {
         self.respond_on(request, now, None, None).0
     }
 
-    /// The same for somebody at this address, which is noted.
+    /// Answers a request from this address like [`respond`](Self::respond), and records the client as a
+    /// prober.
     pub fn respond_to<B: Body>(
         self: &Arc<Self>,
         request: Request<B>,
@@ -53,8 +55,9 @@ impl App {
         self.respond_on(request, now, Some(peer), None).0
     }
 
-    /// The same on a listener of which `metrics_moved_to` has taken over what is for people and for Prometheus. Besides,
-    /// what was told, if that can be told again.
+    /// Answers a request on a listener like [`respond_to`](Self::respond_to). If `metrics_moved_to` is set,
+    /// the [`Route::tells_everything`] routes answer 404 and name that address. Also returns the served
+    /// answer if it can be sent again.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,
         mut request: Request<B>,
@@ -126,7 +129,7 @@ impl App {
         (self.told(route, None, response), None)
     }
 
-    /// The same of a response that tells a verdict.
+    /// Counts the response and returns it as a future.
     pub(super) fn told(
         &self,
         route: Route,
@@ -161,7 +164,7 @@ impl App {
         }
     }
 
-    /// Everything known.
+    /// Returns the whole status: node, checks, flips, probers and drain.
     pub fn status(&self, now: Moment) -> Status {
         let (probers, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
         Status::read(&self.board, self.version, now).started_as(self.start_id()).with_probers(probers, drain)
@@ -205,7 +208,7 @@ impl App {
                 Ok(json)
             }
             Representation::Page { refreshes } => {
-                // A clock before 1970 makes flips look young; nothing depends on it.
+                // With a wall clock before 1970, flips look young. Nothing depends on that.
                 let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
                 Ok(page::render(&self.status(now), wall, refreshes).into_bytes())
             }
@@ -213,14 +216,14 @@ impl App {
     }
 }
 
-/// The answer to a client for whose big answer there is no place.
+/// Returns the 503 for a client that gets no place for its big answer.
 fn too_many(mut head: ResponseHead) -> Response<AnswerBody> {
     head.header(RETRY_AFTER, HeaderValue::from_static("1"));
     let busy = format!("up to {MOST} answers of this kind are sent at a time; try again in a second\n");
     head.text(StatusCode::SERVICE_UNAVAILABLE, busy)
 }
 
-/// Returns true if a query asks for JSON that people can read.
+/// Returns true if a query asks for indented JSON.
 fn is_pretty(query: &str) -> bool {
     query.split('&').any(|pair| pair == "pretty" || pair.starts_with("pretty="))
 }

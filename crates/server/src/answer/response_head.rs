@@ -1,4 +1,4 @@
-//! The head of a response. It reuses the header map of its request: hyper passes the same map to the next
+//! The head of a response. It reuses the header map of its request. hyper passes the same map to the next
 //! request of the connection, so a kept connection allocates none.
 
 use super::body::AnswerBody;
@@ -13,7 +13,7 @@ static JSON: HeaderValue = HeaderValue::from_static("application/json");
 static TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
-/// What a body is written in.
+/// The format of a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BodyFormat {
     Json,
@@ -34,18 +34,18 @@ impl BodyFormat {
     }
 }
 
-/// The headers so far; a status and a body make a response of them.
+/// The response headers collected so far; a status and a body complete the response.
 pub(super) struct ResponseHead(HeaderMap);
 
 impl ResponseHead {
-    /// Takes over the headers of a request.
+    /// Takes over the header map of a request.
     pub(super) fn new(mut headers: HeaderMap) -> Self {
         headers.clear();
         headers.insert(CACHE_CONTROL, NO_STORE.clone());
         Self(headers)
     }
 
-    /// Names the methods that exist.
+    /// Adds the `Allow` header.
     pub(super) fn allow(&mut self) {
         self.0.insert(ALLOW, ALLOWED.clone());
     }
@@ -55,7 +55,6 @@ impl ResponseHead {
         self.0.insert(CONNECTION, CLOSE.clone());
     }
 
-    /// Sets a further header.
     pub(super) fn header(&mut self, name: HeaderName, value: HeaderValue) {
         self.0.insert(name, value);
     }

@@ -12,13 +12,14 @@ use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};
 use nodegate_readiness::{Moment, Query, Reply, Verdict};
 use serde_json::json;
 
-/// The endpoints of a Service behind this node, for load balancers that weigh nodes by it.
+/// The header with the number of a Service's endpoints on this node, for load balancers that weigh nodes by
+/// it.
 static WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 
 impl App {
-    /// Upstream's answer (`pkg/proxy/healthcheck/service_health.go`), byte for byte. With `?drain=<code>` a draining node
-    /// answers that, and weighs nothing: kube-proxy knows no cordon. Beside it what it means, if it says something of the
-    /// node.
+    /// Returns the answer of kube-proxy (`pkg/proxy/healthcheck/service_health.go`), byte for byte, and its
+    /// verdict if it says anything about the node. With `?drain=<code>` a draining node answers that code
+    /// with weight 0, because kube-proxy does not know cordons.
     pub(super) fn service_health(
         &self,
         mut head: ResponseHead,
@@ -64,14 +65,15 @@ impl App {
         (head.finish(status, BodyFormat::Json, Bytes::from(body)), Some(verdict))
     }
 
-    /// Whether the Node is being taken out, whatever the default checks are.
+    /// Returns true if the node is draining, whether or not `node_ready` is a default check.
     fn is_draining(&self, now: Moment) -> bool {
         let node_ready = self.board.catalog().find(NODE_READY);
         node_ready.is_some_and(|id| self.board.report(id, now).outcome.verdict() == Verdict::Draining)
     }
 
-    /// A kube-proxy that does not run, or of which nothing is known, is replaced by something that we can't ask. One that
-    /// says its node is not eligible is healthy: upstream keeps the two apart.
+    /// Returns true unless kube-proxy is known to be unhealthy. If kube-proxy does not run or its state is
+    /// unknown, something that the agent can't ask replaces it. A kube-proxy that reports its node as not
+    /// eligible is healthy: upstream keeps the two apart.
     fn is_proxy_healthy(&self, now: Moment) -> bool {
         let Some(id) = self.board.catalog().find(KUBE_PROXY) else { return true };
         let known = self.board.published().state.local_result(self.board.catalog(), id).is_some();

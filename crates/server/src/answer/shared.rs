@@ -9,10 +9,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How old a shared answer may be.
+/// The default maximum age of a shared answer.
 const RENDER_EVERY: Duration = Duration::from_secs(1);
 
-/// What is rendered.
+/// One form of a big answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Representation {
     Status { pretty: bool },
@@ -53,17 +53,18 @@ impl Default for SharedAnswers {
 }
 
 impl SharedAnswers {
-    /// Sets how old a shared answer may be.
+    /// Sets the maximum age of a shared answer.
     pub(super) fn set_interval(&mut self, every: Duration) {
         self.every = every;
     }
 
-    /// Takes a place for an answer to this client; `None` if it must ask again later.
+    /// Takes a place for an answer to this client; `None` if the client must try again later.
     pub(super) fn place(&self, client: IpAddr) -> Option<Place> {
         self.places.take(client)
     }
 
-    /// Returns the latest rendering, or renders if that is too old. Others who ask meanwhile wait for that one rendering.
+    /// Returns the latest rendering, or renders again if it is too old. Concurrent requests wait for the same
+    /// rendering.
     pub(super) fn get<E>(
         &self,
         which: Representation,
@@ -77,7 +78,7 @@ impl SharedAnswers {
         {
             return Ok(bytes.clone());
         }
-        // The buffer lives as long as somebody is sent it; what it has to spare would, too.
+        // Drops spare capacity: the buffer lives until the last client has received it.
         let bytes = Bytes::from(render()?.into_boxed_slice());
         *rendered = Some(Rendered { at: now, bytes: bytes.clone() });
         Ok(bytes)
@@ -119,7 +120,7 @@ mod tests {
             rendered.unwrap()[0]
         };
         assert_eq!([at(5000), at(5001), at(5999), at(6000), at(6999), at(7000)], [1, 1, 1, 2, 2, 3]);
-        // A caller that read the clock earlier than the one that rendered.
+        // This caller read the clock earlier than the caller that rendered.
         assert_eq!(at(6999), 3);
     }
 

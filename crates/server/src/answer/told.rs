@@ -1,4 +1,4 @@
-//! An answer with a verdict: recorded, counted, and sent again for as long as it is true.
+//! Answers with a verdict: recorded, counted, and sent again as long as they are true.
 
 use super::app::App;
 use crate::probers::{Asks, ProbeRequest};
@@ -9,21 +9,22 @@ use nodegate_readiness::probers::Given;
 use nodegate_readiness::{Lookup, Moment, Reply, Verdict};
 use std::net::IpAddr;
 
-/// Longer states are not read: their names are remembered, and shown to all who ask for everything.
+/// The longest server state that is read, in bytes. The agent keeps the names in it, and shows them in the
+/// status.
 const MOST_OF_STATE: usize = 512;
 
-/// What was asked, and what was told.
+/// A request for the verdict and the answer to it.
 pub(crate) struct ServedAnswer {
     pub(super) route: Route,
     pub(super) uri: Uri,
-    /// What `HAProxy` said of its server.
+    /// The server state that HAProxy sent.
     pub(super) server_state: Option<HeaderValue>,
     pub(super) status: StatusCode,
     pub(super) reply: Reply,
 }
 
 impl ServedAnswer {
-    /// The same without a part of the buffer that it was received into.
+    /// Returns a copy that does not share the buffer the request was received into.
     pub(crate) fn detached(&self) -> Option<Self> {
         let uri = self.uri.to_string().parse().ok()?;
         let copied = |value: &HeaderValue| HeaderValue::from_bytes(value.as_bytes());
@@ -38,7 +39,7 @@ impl ServedAnswer {
 }
 
 impl App {
-    /// Returns true if what was told is still the answer to the same question.
+    /// Returns true if this is still the answer to the same request.
     pub(crate) fn is_still_true(&self, told: &ServedAnswer, now: Moment) -> bool {
         match self.board.lookup(told.uri.query().unwrap_or_default(), now) {
             Lookup::Hit(reply) => reply == told.reply && !self.is_closing(),
@@ -46,7 +47,8 @@ impl App {
         }
     }
 
-    /// Notes and counts an answer to a peer whose head has this `server_state`, or the same as the first time.
+    /// Records and counts an answer to a peer. `server_state` is the server state of this request; `None`
+    /// means that it is the one of the first request.
     pub(crate) fn note_told(
         &self,
         told: &ServedAnswer,
@@ -64,7 +66,8 @@ impl App {
         log_answer(peer, &told.uri, status);
     }
 
-    /// Notes who was told what. An answer without a verdict says nothing of the node.
+    /// Records the verdict that a client got. An answer without a verdict says nothing about the node and is
+    /// not recorded.
     pub(super) fn note(
         &self,
         peer: Option<IpAddr>,
@@ -85,12 +88,12 @@ impl App {
     }
 }
 
-/// What a request for the verdict asks.
+/// Returns the probe request in a URI.
 pub(super) fn asks(uri: &Uri) -> Asks<'_> {
     Asks::Http { path: uri.path(), query: uri.query().unwrap_or_default() }
 }
 
-/// Logs an answer to a client, at a level that is off unless somebody looks for something.
+/// Logs an answer to a client at debug level.
 pub(crate) fn log_answer(client: Option<IpAddr>, uri: &Uri, status: StatusCode) {
     tracing::debug!(
         client = client.map(|client| tracing::field::display(client.to_canonical())),
@@ -102,7 +105,7 @@ pub(crate) fn log_answer(client: Option<IpAddr>, uri: &Uri, status: StatusCode) 
 
 #[cfg(test)]
 impl ServedAnswer {
-    /// One that no answer is compared with.
+    /// Creates an answer for tests that compare no answers.
     pub(crate) fn of_nothing() -> Self {
         let (uri, status, reply) = (Uri::default(), StatusCode::OK, Reply::error(500, ""));
         Self { route: Route::Health, uri, server_state: None, status, reply }

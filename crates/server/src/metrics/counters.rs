@@ -10,18 +10,18 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How many different reasons become label values. Their names come from the API server and from programs on the node, so
-/// their number has no bound of its own.
+/// The maximum number of reasons that become label values. Reasons come from the API server and from programs
+/// on the node, so their number is otherwise unbounded.
 const MAX_REASONS: usize = 64;
 /// The label value of all further reasons.
 const OTHER_REASON: &str = "Other";
-/// Longer reasons are cut.
+/// The maximum length of a reason in a label; longer reasons are cut.
 pub(super) const MAX_REASON_CHARS: usize = 128;
 
 /// The counters. On the request path they are plain atomics, found by index.
 #[derive(Default)]
 pub struct Metrics {
-    /// By what the answer said, too, so that one addition counts for two families.
+    /// Counts by route, code and verdict, so that one addition serves two metric families.
     requests: [[ByVerdict; StatusLabel::ALL.len()]; Route::ALL.len()],
     agent_checks: ByVerdict,
     pub(super) fail_open: AtomicU64,
@@ -33,7 +33,7 @@ pub struct Metrics {
     flips: Mutex<FlipCounts>,
 }
 
-/// Counts of answers: those without a verdict, and those with each.
+/// Counts of answers: without a verdict, and with each verdict.
 type ByVerdict = [AtomicU64; 1 + Verdict::ALL.len()];
 
 fn add(counts: &ByVerdict, verdict: Option<Verdict>) {
@@ -56,8 +56,8 @@ pub(super) struct FlipCounts {
 }
 
 impl Default for FlipCounts {
-    /// The ways back to ready are counted from zero: an alert counts them with `increase()`, which does not see the flip
-    /// that brings a series into being.
+    /// Creates the series of flips to Ready with the value 0. An alert counts these flips with `increase()`,
+    /// which does not see a flip that creates its series.
     fn default() -> Self {
         let back = |from| ((from, Verdict::Ready, RECOVERED.to_owned()), 0);
         Self {
@@ -68,7 +68,7 @@ impl Default for FlipCounts {
 }
 
 impl Metrics {
-    /// Counts a flip: give this to the board.
+    /// Counts a flip; the board must call this.
     pub fn flip(&self, flip: &Flip) {
         let mut flips = self.flips();
         let cut: String = flip.reason.label().chars().take(MAX_REASON_CHARS).collect();
@@ -98,18 +98,18 @@ impl Metrics {
         self.requests.get(route as usize).map_or(&[], |codes| &codes[..])
     }
 
-    /// The requests for this route that were answered with this code.
+    /// Returns the number of requests for this route that were answered with this code.
     pub(super) fn requests(&self, route: Route, code: StatusLabel) -> u64 {
         let counts = self.codes(route).get(code as usize);
         counts.map_or(0, |counts| counts.iter().map(|count| count.load(Ordering::Relaxed)).sum())
     }
 
-    /// The answers with this verdict that were given on this route.
+    /// Returns the number of answers with this verdict on this route.
     pub(super) fn answers(&self, route: Route, verdict: Verdict) -> u64 {
         self.codes(route).iter().map(|counts| count(counts, verdict)).sum()
     }
 
-    /// The answers with this verdict to `HAProxy`'s agent-checks.
+    /// Returns the number of agent-checks that were answered with this verdict.
     pub(super) fn agent_check_answers(&self, verdict: Verdict) -> u64 {
         count(&self.agent_checks, verdict)
     }
@@ -170,7 +170,7 @@ mod tests {
         metrics.flip(&flip(Reason::new("x".repeat(5000))));
         let flips = metrics.flips();
         assert_eq!(flips.reasons.len(), MAX_REASONS);
-        // Those and the other reasons', and the two that are there from the start.
+        // Includes `Other` and the two series that exist from the start.
         assert_eq!(flips.counts.len(), MAX_REASONS - 1 + 1 + 2);
         let count = |reason: &str| flips.counts[&(Verdict::Ready, Verdict::NotReady, reason.to_owned())];
         assert_eq!(count("Reason0"), 2);

@@ -1,4 +1,4 @@
-//! The metric families of the regular probers, and of told.
+//! The metric families of the regular probers and of their acknowledgement.
 
 use super::state::{Encoded, StateCollector, counter, gauge, seconds};
 use nodegate_readiness::Moment;
@@ -8,12 +8,13 @@ use prometheus_client::encoding::DescriptorEncoder;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// How many probers have series if nobody says who the balancers are.
+/// The maximum number of probers with series if `--balancers` names no clients.
 const STRANGERS: usize = 32;
 
 impl StateCollector {
-    /// Of `--balancers` that go on asking, or did within the hour. If nobody is named, of those that have gone on asking for
-    /// longest, while they do: strangers must not fill the metrics' database.
+    /// Encodes the families of the probers. With `--balancers`, these are the named clients that are regular,
+    /// or were within the hour. Without it, these are the probers that have been regular for longest, while
+    /// they are: strangers must not fill Prometheus's database.
     pub(super) fn probers(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let (records, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
         let overflows = drain.overflows;

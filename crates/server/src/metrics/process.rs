@@ -1,4 +1,5 @@
-//! The `process_` families, read from procfs at scrape time. One that can't be read is left out; the others stay.
+//! The `process_` families, read from procfs at scrape time. A value that can't be read is left out; the
+//! others stay.
 
 use procfs::process::{LimitValue, Process as Proc, Stat};
 use prometheus_client::collector::Collector;
@@ -64,7 +65,7 @@ fn stat_families(stat: &Stat, encoder: &mut DescriptorEncoder<'_>) -> Result<(),
     Ok(())
 }
 
-/// The unit ends the name.
+/// Encodes a gauge whose name ends with its unit.
 fn gauge(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -76,7 +77,7 @@ fn gauge(
     gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)
 }
 
-/// Exact up to 2^53: eight petabytes, or 285 million years of ticks.
+/// Converts exactly up to 2^53: eight petabytes, or 285 million years of ticks.
 #[allow(clippy::cast_precision_loss)]
 fn as_f64(value: u64) -> f64 {
     value as f64

@@ -9,7 +9,7 @@ use std::fmt;
 /// All metric families.
 pub(crate) struct Registries {
     own: Registry,
-    /// The `process_` families carry no prefix of ours: every dashboard knows them by these names.
+    /// The `process_` families. They have no prefix, because every dashboard expects these names.
     process: Registry,
 }
 

@@ -55,7 +55,7 @@ impl StateCollector {
         Ok(())
     }
 
-    /// At most one: of the check that decides.
+    /// Encodes at most one series: the one of the check that decides.
     fn out(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let help =
             "1 while the node is out, by the reason of the check that decides; absent while it is ready.";
@@ -91,7 +91,7 @@ impl StateCollector {
         counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
     }
 
-    /// Checks that have no result are left out: they do not run.
+    /// Encodes the checks that have a result; the others do not run.
     fn checks(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let board = &self.board;
         let published = board.published();
@@ -144,7 +144,8 @@ impl StateCollector {
         Ok(())
     }
 
-    /// Only what has been asked: ten paths times ten codes would be a hundred series of zeros.
+    /// Encodes only the combinations that were requested: ten paths times ten codes would be a hundred series
+    /// of zeros.
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let mut family = counters(encoder, "http_requests", "HTTP requests answered.")?;
         for route in Route::ALL {
@@ -158,7 +159,7 @@ impl StateCollector {
         Ok(())
     }
 
-    /// What load balancers were told, whatever status they have chosen for a draining node.
+    /// Encodes the verdicts given to load balancers, whatever status they chose for a draining node.
     fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let help = "Answers to load balancers by verdict, agent-checks included.";
         let mut family = counters(encoder, "answers", help)?;
@@ -220,7 +221,7 @@ pub(super) fn gauge<'e>(
     encoder.encode_descriptor(name, help, None, MetricType::Gauge)
 }
 
-/// A gauge of seconds, whose unit ends its name.
+/// Creates a gauge in seconds, whose name ends with its unit.
 pub(super) fn seconds<'e>(
     encoder: &'e mut DescriptorEncoder<'_>,
     name: &'e str,

@@ -2,7 +2,8 @@
 
 use http::StatusCode;
 
-/// A status as counted: those that we give by ourselves, and the class of what a caller chose with `?drain=`.
+/// A status as counted: one that the agent chooses itself, or the class of one that a client chose with
+/// `?drain=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(super) enum StatusLabel {
@@ -49,7 +50,7 @@ impl StatusLabel {
         }
     }
 
-    /// The value of the label `code`.
+    /// Returns the value of the label `code`.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Ok => "200",

@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Display, Write};
 
-/// Shows text as text, in an element and in a quoted attribute.
+/// Text escaped for an element and for a quoted attribute.
 pub(super) struct Escaped<T>(pub(super) T);
 
-/// The same in an element, and where there is no room for a long name it is broken between its parts.
+/// Text escaped for an element, in which a long name may wrap between its parts.
 pub(super) struct Breakable<T>(pub(super) T);
 
 impl<T: AsRef<str>> Display for Escaped<T> {
@@ -37,7 +37,7 @@ fn write_escaped(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
         '>' => f.write_str("&gt;"),
         '"' => f.write_str("&quot;"),
         '\'' => f.write_str("&#39;"),
-        // Marks that turn the direction of writing could make a reason read as another one.
+        // Marks that change the writing direction could make one reason read as another.
         c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => {
             f.write_char(char::REPLACEMENT_CHARACTER)
         }

@@ -13,17 +13,19 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 use verdict_style::{VerdictStyle, is_guess};
 
-/// Nothing is allowed but the one style sheet inside of the page, by its hash, and the icon, which is inside, too.
+/// The content security policy. It allows only the style sheet inside the page, by its hash, and the inline
+/// icon.
 pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-fSd+x6OXj2R3bRde/nEXtLy4wrD91AfsqPfIybscgrY='; \
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const STYLE: &str = include_str!("page.css");
 
-/// What is missing when the agent does not know its node.
+/// The hint for an agent that does not know its node.
 const NODE_NAME_ENV: &str =
     "env:\n- name: NODE_NAME\n  valueFrom:\n    fieldRef:\n      fieldPath: spec.nodeName";
 
-/// The page for one status at `wall`, the time since the epoch. It loads itself again every few seconds if it `refreshes`.
+/// Renders the page for a status at `wall`, the time since the epoch. With `refreshes` the page reloads
+/// itself every few seconds.
 pub(crate) fn render(status: &Status, wall: Duration, refreshes: bool) -> String {
     let mut page = String::with_capacity(16 * 1024);
     let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
@@ -34,14 +36,14 @@ pub(crate) fn render(status: &Status, wall: Duration, refreshes: bool) -> String
 
 fn write_page(page: &mut String, status: &Status, wall: u64, refreshes: bool) -> fmt::Result {
     write_head(page, status, refreshes)?;
-    // On a desk two columns; on a phone the one after the other.
+    // Two columns on a wide screen, one on a phone.
     page.push_str("<body><main><div>");
     write_verdict(page, status, wall)?;
     write_facts(page, status)?;
     timeline::write(page, status, wall)?;
     probers::write(page, status)?;
     page.push_str("</div><div>");
-    // A misconfigured agent answers 500 whatever they say.
+    // A misconfigured agent answers 500, whatever its checks say.
     if status.verdict.is_some() {
         tables::write_checks(page, &status.checks)?;
     }
@@ -150,7 +152,7 @@ mod tests {
     use std::borrow::Cow;
     use std::process::Command;
 
-    /// A node that is ready, by an agent that has just been started.
+    /// Returns the status of a ready node from an agent that has just started.
     pub(super) fn status() -> Status {
         Status {
             node: Some("n1".to_owned()),
@@ -211,7 +213,7 @@ mod tests {
             !page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),
             "{page}"
         );
-        // A reason has lost its control characters already.
+        // Reasons arrive without control characters.
         let shown = |end| page.matches(&format!("&lt;script&gt;&quot;&#39;&amp;{end}")).count();
         assert_eq!((shown("\u{fffd}\u{fffd}"), shown(" \u{fffd}")), (4, 4), "{page}");
     }

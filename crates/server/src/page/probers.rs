@@ -1,4 +1,4 @@
-//! The probers, whether each is told, and the progress of a drain.
+//! The probers, their acknowledgement, and the progress of a drain.
 
 #[cfg(test)]
 mod tests;
@@ -10,19 +10,19 @@ use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Verdict};
 use std::fmt::{self, Write};
 
-/// More rows nobody reads; `/status.json` has them all.
+/// The maximum number of rows; `/status.json` has all probers.
 const ROWS: usize = 40;
-/// More names of those who are not waited for.
+/// The maximum number of names in the list of other probers.
 const NAMES: usize = 10;
 
-/// The probers that go on asking as a table, the others by name.
+/// Writes the regular and silent probers as a table, the others by name.
 pub(super) fn write(page: &mut String, status: &Status) -> fmt::Result {
     let (Some(drain), Some(verdict)) = (&status.drain, status.verdict) else { return Ok(()) };
     page.push_str("<section class=\"asks\"><h2>Who asks</h2>");
     write_steps(page, status, drain, verdict)?;
     write_doubts(page, drain)?;
     let (mut rows, others): (Vec<_>, Vec<_>) = status.probers.iter().partition(|prober| is_in_table(prober));
-    // Those that a person waits for come first.
+    // Probers that the operator still waits for come first.
     rows.sort_by_key(|prober| (prober.told == Some(true), !prober.drainable, prober.standing));
     write_table(page, &rows, drain)?;
     write_others(page, &others)?;
@@ -30,12 +30,12 @@ pub(super) fn write(page: &mut String, status: &Status) -> fmt::Result {
     Ok(())
 }
 
-/// Whether it goes on asking, or did and is waited for.
+/// Returns true if the prober is regular, or was and is still waited for.
 fn is_in_table(prober: &ProberRecord) -> bool {
     matches!(prober.standing, Standing::Regular | Standing::Silent)
 }
 
-/// How far one step of a drain, or of the way back, has come.
+/// The progress of one step of a drain, or of the way back.
 struct Step {
     class: &'static str,
     sign: char,
@@ -70,7 +70,7 @@ fn write_steps(page: &mut String, status: &Status, drain: &DrainStatus, verdict:
 fn turned(status: &Status, drain: &DrainStatus, verdict: Verdict) -> Step {
     let (title, pool) = if verdict == Verdict::Ready { ("In", "the pool") } else { ("Out", "of the pool") };
     let sure = (!status.cache.stale).then_some(true);
-    // Its number and its unit stay together.
+    // Keeps the number and its unit on one line.
     let since = Age(drain.since_ms.into()).to_string().replace(' ', "\u{a0}");
     Step::new(sure, title, format!("{pool} for {since}"))
 }
@@ -101,7 +101,7 @@ fn released(status: &Status, drain: &DrainStatus, verdict: Verdict) -> Step {
     Step::new(drain.released, "Released", more)
 }
 
-/// What is not known, and why.
+/// Writes the facts that are not known, and why.
 fn write_doubts(page: &mut String, drain: &DrainStatus) -> fmt::Result {
     for (what, why) in [("Told", &drain.not_known), ("Released", &drain.released_not_known)] {
         if let Some(why) = why {
@@ -139,7 +139,7 @@ fn write_table(page: &mut String, rows: &[&ProberRecord], drain: &DrainStatus) -
     Ok(())
 }
 
-/// Who asks what, and how often.
+/// Writes the prober, its probe request and the interval of its probes.
 fn write_asker(page: &mut String, prober: &ProberRecord) -> fmt::Result {
     let (address, question) = (prober.address, Breakable(&prober.question));
     page.push_str("<tr><th scope=\"row\">");
@@ -158,7 +158,7 @@ fn write_asker(page: &mut String, prober: &ProberRecord) -> fmt::Result {
     prober.haproxy.iter().try_for_each(|haproxy| write_report(page, haproxy))
 }
 
-/// What a HAProxy says of the server that this node is to it.
+/// Writes HAProxy's report about the server that stands for this node.
 fn write_report(page: &mut String, haproxy: &HaproxyReport) -> fmt::Result {
     write!(page, "<span class=\"more\">{}", Breakable(&haproxy.server))?;
     if let Some(state) = &haproxy.state {
@@ -173,7 +173,7 @@ fn write_report(page: &mut String, haproxy: &HaproxyReport) -> fmt::Result {
     Ok(())
 }
 
-/// Whether it has been told, and what it last heard.
+/// Writes whether the prober has acknowledged the verdict, and the last answer that it got.
 fn write_told(page: &mut String, prober: &ProberRecord, drain: &DrainStatus) -> fmt::Result {
     let (class, sign, word) = match (prober.drainable, prober.told) {
         (false, _) => ("not-ready", '✕', "never"),
@@ -202,7 +202,7 @@ fn write_told(page: &mut String, prober: &ProberRecord, drain: &DrainStatus) -> 
     Ok(())
 }
 
-/// Who asked and is not waited for.
+/// Writes the probers that are not waited for.
 fn write_others(page: &mut String, others: &[&ProberRecord]) -> fmt::Result {
     if others.is_empty() {
         return Ok(());

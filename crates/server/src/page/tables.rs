@@ -1,4 +1,4 @@
-//! The tables of checks and of flips.
+//! The tables of checks and flips.
 
 use super::escape::{Breakable, Escaped};
 use super::verdict_style::VerdictStyle;
@@ -7,7 +7,7 @@ use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Flip, Stamp, Verdict};
 use std::fmt::{self, Write};
 
-/// Each check that runs with its result, and the names of the others.
+/// Writes each running check with its result, and the names of the others.
 pub(super) fn write_checks(page: &mut String, checks: &[CheckStatus]) -> fmt::Result {
     page.push_str(
         "<section><h2>Checks</h2><table class=\"checks\"><thead><tr><th scope=\"col\">Check<th scope=\"col\">Result<th scope=\"col\" \
@@ -44,7 +44,7 @@ fn write_check(page: &mut String, check: &CheckStatus) -> fmt::Result {
         Some(age) => write!(page, "{} ago", Age(age))?,
         None => page.push('–'),
     }
-    // On a line of its own: it may be long, and a phone is narrow.
+    // The reason gets its own line: it may be long, and a phone is narrow.
     let (class, before, reason) = match (&check.reason, &check.last_reason) {
         (Some(reason), _) => ("reason", "", reason),
         (None, Some(last)) => ("last", "last: ", last),
@@ -57,7 +57,7 @@ fn write_check(page: &mut String, check: &CheckStatus) -> fmt::Result {
     )
 }
 
-/// The flips that are remembered, the newest first.
+/// Writes the remembered flips, newest first.
 pub(super) fn write_flips(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
     page.push_str("<section><h2>Flips</h2>");
     if status.flips.is_empty() {

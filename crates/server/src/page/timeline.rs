@@ -1,4 +1,4 @@
-//! The verdict over time, as a picture: a lane for each verdict, so that the position shows it without
+//! The verdict over time, as a drawing with a lane for each verdict. The lane shows the verdict without
 //! colour.
 
 use super::escape::Escaped;
@@ -11,7 +11,7 @@ use std::fmt::{self, Write};
 
 /// The width of the drawing, in its own units.
 const WIDTH: u64 = 10_000;
-/// The least width of a segment: flips that follow each other at once are still seen.
+/// The minimum width of a segment, so that flips in quick succession remain visible.
 const LEAST: u64 = 40;
 /// The height of a lane, and of the bar in it.
 const LANE: usize = 10;
@@ -22,13 +22,13 @@ const BAR: usize = 7;
 struct Segment {
     verdict: Verdict,
     reason: String,
-    /// Whether the cache could not be trusted.
+    /// True if the cache could not be trusted.
     guess: bool,
     from: u64,
     to: u64,
 }
 
-/// Draws it. `wall` is now.
+/// Writes the drawing. `wall` is now.
 pub(super) fn write(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
     let segments = segments(status, wall);
     let (Some(first), false) = (segments.first(), status.verdict.is_none()) else { return Ok(()) };
@@ -90,8 +90,8 @@ fn write_segment(page: &mut String, segment: &Segment, start: u64, span: u64) ->
     )
 }
 
-/// The spans of all verdicts that are remembered, the oldest first. A wall clock that was set moves them, but never out
-/// of order.
+/// Returns the spans of all remembered verdicts, oldest first. A change of the wall clock moves them, but
+/// never out of order.
 fn segments(status: &Status, wall: u64) -> Vec<Segment> {
     let Some(verdict) = status.verdict else { return Vec::new() };
     let started = wall.saturating_sub(u64::try_from(status.uptime_ms).unwrap_or(u64::MAX));
@@ -105,7 +105,7 @@ fn segments(status: &Status, wall: u64) -> Vec<Segment> {
         to: wall,
     };
     if let (Some(flip), true) = (oldest, status.flips.len() >= REMEMBERED) {
-        // What was before has been forgotten.
+        // The memory of flips is full: earlier verdicts are unknown.
         open.from = flip.at_unix_ms.min(wall);
     }
     for flip in status.flips.iter().rev() {
@@ -120,7 +120,7 @@ fn segments(status: &Status, wall: u64) -> Vec<Segment> {
         segments.push(Segment { to: at, ..std::mem::replace(&mut open, next) });
     }
     segments.push(open);
-    // The first one has no width if the memory begins with a flip.
+    // The first segment has no width if the memory begins with a flip.
     segments.retain(|segment| segment.from < segment.to || segment.to == wall);
     if status.cache.stale {
         let age = status.cache.age_ms.map_or(u64::MAX, |age| u64::try_from(age).unwrap_or(u64::MAX));
@@ -129,7 +129,7 @@ fn segments(status: &Status, wall: u64) -> Vec<Segment> {
     segments
 }
 
-/// Marks all after `since` as a guess, and cuts the segment that it lies in.
+/// Marks the time after `since` as a guess, and splits the segment that contains `since`.
 fn doubt(segments: &mut Vec<Segment>, since: u64) {
     let Some(cut) = segments.iter().position(|segment| segment.to > since) else { return };
     if let Some(segment) = segments.get_mut(cut).filter(|segment| segment.from < since && !segment.guess) {
@@ -152,7 +152,7 @@ mod tests {
         Flip { at_unix_ms: NOW - ago, from, to, reason: Reason::parse(reason) }
     }
 
-    /// Each span as its verdict, from and to how long ago, and whether it is a guess.
+    /// Returns each span as its verdict, how long ago it began and ended, and if it is a guess.
     fn spans(status: &Status) -> Vec<(Verdict, u64, u64, bool)> {
         let span = |s: &Segment| (s.verdict, NOW - s.from, NOW - s.to, s.guess);
         segments(status, NOW).iter().map(span).collect()

@@ -1,4 +1,4 @@
-//! The style of a verdict: a word, the name of a colour, and a symbol with a shape of its own.
+//! The style of a verdict: a word, the name of a colour, and a symbol with its own shape.
 
 use nodegate_readiness::Verdict;
 use nodegate_readiness::status::Status;
@@ -6,15 +6,15 @@ use nodegate_readiness::status::Status;
 /// The look of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct VerdictStyle {
-    /// The word.
+    /// The word for the verdict.
     pub(super) word: &'static str,
     /// The class in the style sheet.
     pub(super) class: &'static str,
-    /// The outline of the symbol, in a square of 24.
+    /// The outline of the symbol, as a path in a square of 24 units.
     pub(super) outline: &'static str,
-    /// The mark inside of it.
+    /// The mark inside the outline, as a path.
     pub(super) mark: &'static str,
-    /// The colour of the icon in the browser's tab, which may be light or dark.
+    /// The colour of the icon in the browser's tab; it must work on a light and on a dark tab.
     pub(super) icon: &'static str,
 }
 
@@ -50,11 +50,11 @@ const MISCONFIGURED: VerdictStyle = VerdictStyle {
     icon: "d63a32",
 };
 
-/// Takes the place of any mark while the answer is a guess.
+/// The mark that replaces any other while the answer is a guess.
 const QUESTION: &str = "M8.6 9.4a3.5 3.5 0 1 1 5.2 3c-1.3.8-1.8 1.4-1.8 2.6M12 17.6v1.2";
 
 impl VerdictStyle {
-    /// The look of a verdict that is sure.
+    /// Returns the style of a verdict that is certain.
     pub(super) fn of(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Ready => READY,
@@ -63,14 +63,14 @@ impl VerdictStyle {
         }
     }
 
-    /// The look of what is known.
+    /// Returns the style of the present verdict.
     pub(super) fn now(status: &Status) -> Self {
         let sure = status.verdict.map_or(MISCONFIGURED, Self::of);
         if is_guess(status) { Self { mark: QUESTION, ..sure } } else { sure }
     }
 }
 
-/// Whether the verdict is given without a cache that can be trusted, or without the control plane's word.
+/// Returns true if the verdict comes from a stale cache, or without confirmation by the control plane.
 pub(super) fn is_guess(status: &Status) -> bool {
     (status.cache.stale || status.unconfirmed) && status.verdict.is_some()
 }

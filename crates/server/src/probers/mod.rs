@@ -1,8 +1,8 @@
 //! The probers: each answer with a verdict is recorded.
 //!
 //! A known prober is found in a table of fixed size, by a hash of its identity and its probe request. That
-//! and a few stores behind a lock of its own are the whole cost of an answer. Only a new prober takes the
-//! lock of all ([`names::ProberNames`]), and only then is its request parsed.
+//! and a few stores behind the slot's own lock are the whole cost of an answer. Only a new prober takes the
+//! table's lock ([`names::ProberNames`]), and only then is its request parsed.
 
 mod names;
 mod places;
@@ -29,47 +29,47 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// As many probers are remembered whose answer a drain changes. A handful is usual.
+/// The number of slots for probers whose answer a drain changes. A handful is usual.
 const PLACES: usize = 256;
-/// And as many whose answer none changes, who are only shown.
+/// The number of slots for probers whose answer no drain changes. They are only shown.
 const ASIDE: usize = 64;
 
-/// For how long one that went on asking is shown after its last question: whoever looks for a balancer that has gone may
-/// look an hour later.
+/// The time for which a prober that was regular is shown after its last request. An operator may look for a
+/// missing balancer an hour later.
 const REMEMBERED: Duration = Duration::from_hours(1);
-/// And one that did not.
+/// The time for which any other prober is shown.
 const STRANGERS_REMEMBERED: Duration = Duration::from_mins(10);
 
-/// What happened before the start of this agent is dated, too: the agent before it saw it. So all dates here are by a clock that
-/// was set a day ahead.
+/// The offset of this module's dates. Dates before the start of this agent must be representable, because the
+/// previous agent hands them over. So all dates here come from a clock that is a day ahead.
 const HEAD_START: Duration = Duration::from_hours(24);
 
-/// Who asks what.
+/// The table of probers and their probe requests.
 pub(crate) struct Probers {
     slots: [Slot; PLACES + ASIDE],
     hasher: RandomState,
     names: Mutex<ProberNames>,
     overflows: AtomicU64,
     overflown: AtomicMoment,
-    /// Since when the agent before this one has listened, if its probers have been taken over.
+    /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
     settings: OnceLock<ProberSettings>,
 }
 
-/// What can be set of it.
+/// The settings of the probers.
 #[derive(Default)]
 pub struct ProberSettings {
-    /// Whose questions count.
+    /// The clients that count as probers.
     pub balancers: Networks,
-    /// Counts the connections of clients, if anybody does.
+    /// The counter of client connections, if the agent counts them.
     pub traffic: Option<Arc<dyn CountTraffic>>,
-    /// What must have happened for a prober to count as told.
+    /// The conditions for an acknowledgement.
     pub told: ToldSettings,
 }
 
-/// Knows how many connections clients have to this host's own sockets.
+/// Counts the connections of clients to this host's own sockets.
 pub trait CountTraffic: Send + Sync {
-    /// What it has counted lately; it counts nothing now, and takes no time.
+    /// Returns the latest counts. Does not count now, and does not block.
     fn counted(&self) -> Traffic;
 }
 
@@ -88,12 +88,12 @@ impl Default for Probers {
 }
 
 impl Probers {
-    /// Sets what can be set, once.
+    /// Sets the settings; only the first call has an effect.
     pub(crate) fn set(&self, settings: ProberSettings) {
         let _ = self.settings.set(settings);
     }
 
-    /// Somebody has asked, and was given this answer.
+    /// Records that a client sent this probe request and got this answer.
     pub(crate) fn note(&self, question: &ProbeRequest<'_>, given: Given, board: &Board, now: Moment) {
         if self.settings.get().is_some_and(|settings| !settings.balancers.contains(question.peer)) {
             return;
@@ -106,31 +106,33 @@ impl Probers {
         if !self.find(key).is_some_and(note)
             && let Some(slot) = self.enter(key, question, state, board, now)
         {
-            // Should the place be taken again already, it was an overflow, which has been counted.
+            // If another prober has taken the slot by now, the table overflowed, and the overflow is counted.
             note(slot);
         }
     }
 
-    /// Never zero, which is nobody's; nor even.
+    /// Returns the key of a probe request: never zero, which means a free slot, and always odd.
     fn key(&self, question: &ProbeRequest<'_>, state: Option<ServerState<'_>>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         question.write_to(&mut hasher);
         if let Some(state) = state {
             hasher.write(state.node.as_bytes());
-            // In no name.
+            // A separator that no name contains.
             hasher.write_u8(b' ');
             hasher.write(state.server.as_bytes());
         }
         hasher.finish() | 1
     }
 
-    /// Most are where their key says. One that took over the place of another is anywhere.
+    /// Finds the slot with this key. Most are where the key points; one that replaced another prober can be
+    /// anywhere.
     fn find(&self, key: u64) -> Option<&Slot> {
         let (before, from) = self.slots.split_at(home(key, &(0..PLACES)));
         from.iter().chain(before).find(|slot| slot.key() == key)
     }
 
-    /// Finds a place for somebody new; or for somebody who asks the same in other words, and keeps his.
+    /// Finds a slot for a new prober. A prober that sends the same probe request in other words keeps its
+    /// slot.
     #[cold]
     fn enter(
         &self,
@@ -152,7 +154,7 @@ impl Probers {
         Some(slot)
     }
 
-    /// Finds a place, and puts the name there. Who is only shown takes none of those who count.
+    /// Finds a slot, and writes the name there. A prober that is only shown takes no slot of one that counts.
     fn place(&self, names: &mut ProberNames, name: Name, key: u64, now: Moment) -> Option<&Slot> {
         let among = if name.drainable { 0..PLACES } else { PLACES..PLACES + ASIDE };
         let home = home(key, &among);
@@ -170,7 +172,7 @@ impl Probers {
         if self.balancers_are_named() { Rules::BALANCERS } else { Rules::STRANGERS }
     }
 
-    /// Whether `--balancers` says whose questions count.
+    /// Returns true if `--balancers` names the clients that count.
     pub(crate) fn balancers_are_named(&self) -> bool {
         self.settings.get().is_some_and(|settings| !settings.balancers.is_everybody())
     }
@@ -184,7 +186,7 @@ impl Probers {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All that are remembered, by address and question.
+    /// Returns all remembered probers, sorted by address and probe request.
     pub(crate) fn records(&self, now: Moment) -> Vec<ProberRecord> {
         let now = date(now);
         let names = self.names();
@@ -209,7 +211,7 @@ impl Probers {
         records
     }
 
-    /// What is seen of a drain, to be judged.
+    /// Returns the observed facts of a drain, without a judgement.
     pub(crate) fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
         let opened = date(board.opened().unwrap_or(now));
         let since = self.listening_since.get().copied().unwrap_or(opened);
@@ -224,7 +226,7 @@ impl Probers {
         DrainStatus { balancers, ..DrainStatus::unjudged(turned, listened, overflows, traffic, told) }
     }
 
-    /// Whether somebody who goes on asking names this check.
+    /// Returns true if a regular or silent prober names this check.
     pub(crate) fn name(&self, check: CheckId, now: Moment) -> bool {
         let now = date(now);
         let names = self.names();
@@ -237,12 +239,12 @@ impl Probers {
     }
 }
 
-/// The same moment by the clock of this module.
+/// Converts a moment to the clock of this module.
 fn date(moment: Moment) -> Moment {
     moment.plus(HEAD_START)
 }
 
-/// Where a key is looked for first.
+/// Returns the index at which the search for a key starts.
 fn home(key: u64, among: &Range<usize>) -> usize {
     among.start + usize::try_from(key >> 32).unwrap_or_default() % among.len().max(1)
 }

@@ -7,13 +7,13 @@ use nodegate_readiness::{CheckId, Moment};
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// Who a prober is, and what it asks.
+/// The identity of a prober and its probe request.
 pub(super) struct Name {
     pub(super) address: IpAddr,
     pub(super) text: String,
     pub(super) drainable: bool,
     pub(super) checks: Vec<CheckId>,
-    /// A HAProxy's name and that of its server.
+    /// The name of the HAProxy and the name of its server.
     pub(super) haproxy: Option<(String, String)>,
 }
 
@@ -28,7 +28,7 @@ impl Name {
     }
 }
 
-/// The names of all places.
+/// The names of all slots.
 pub(super) struct ProberNames(Vec<Option<Name>>);
 
 impl ProberNames {
@@ -50,7 +50,8 @@ impl ProberNames {
         }
     }
 
-    /// Returns a place for somebody new among these; `None` if all that it could have are taken by those who go on asking.
+    /// Returns a slot in this range for a new prober; `None` if regular probers hold all slots that it may
+    /// have.
     pub(super) fn place_for(
         &self,
         name: &Name,

@@ -1,4 +1,4 @@
-//! Chooses the prober to drop when all slots are taken, or all that one address may have.
+//! Chooses the prober to drop when all slots are taken, or when one address has all slots it may have.
 
 use super::is_forgotten;
 use super::names::Name;
@@ -9,38 +9,39 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Range;
 
-/// How many places one client may have.
+/// The numbers of slots that one client may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
-    /// As many different questions: more is nobody's habit, and one client must not take the places of all.
+    /// The maximum number of different probe requests. No balancer sends more, and one client must not take
+    /// all slots.
     questions: usize,
-    /// And as many backends of one HAProxy that names them.
+    /// The maximum number of slots, e.g. for the backends of one HAProxy that sends their names.
     places: usize,
-    /// How many a client keeps in any case, of probers that go on asking.
+    /// The number of regular probers that a client always keeps.
     keeps: usize,
 }
 
 impl Rules {
-    /// For everybody, if nobody is named.
+    /// The rules for all clients if `--balancers` names none.
     pub(super) const STRANGERS: Self = Self { questions: 8, places: 128, keeps: 32 };
-    /// For `--balancers`.
+    /// The rules for the clients in `--balancers`.
     pub(super) const BALANCERS: Self = Self { questions: 64, places: usize::MAX, keeps: usize::MAX };
 }
 
-/// As many probers keep their places in any case: those that have gone on asking for longest.
+/// The number of probers that always keep their slots: those that have been regular for longest.
 const SENIORS: usize = 128;
 
-/// A place for somebody new.
+/// A slot for a new prober.
 pub(super) struct Place {
     pub(super) index: usize,
-    /// Whoever had it goes on asking, or may be about to.
+    /// True if the prober in the slot is regular, or may be about to become regular.
     pub(super) pushes_out_who_may_be_a_balancer: bool,
 }
 
-/// A place that is taken.
+/// A slot that is taken.
 type Taken<'a> = (usize, &'a Name, Asked);
 
-/// Returns the best place: near `home` if it is free, else that of whoever is missed least.
+/// Returns the best slot: a free one near `home`, else the one of the least important prober.
 pub(super) fn find(
     name: &Name,
     taken: Vec<Taken<'_>>,
@@ -69,7 +70,7 @@ pub(super) fn find(
     })
 }
 
-/// Returns the place of the one that is missed least, unless all go on asking.
+/// Returns the slot of the least important prober, unless all are regular.
 fn least_missed<'a>(taken: impl Iterator<Item = &'a Taken<'a>>, now: Moment) -> Option<Place> {
     let missed = taken.map(|(index, _, asked)| (Missed::of(asked, now), *index));
     let (missed, index) = missed.min_by_key(|(missed, _)| *missed)?;
@@ -80,8 +81,8 @@ fn least_missed<'a>(taken: impl Iterator<Item = &'a Taken<'a>>, now: Moment) -> 
     }
 }
 
-/// Returns the place of a prober that goes on asking, but not for long, at an address that has more than its share: the latest
-/// of the address that has most.
+/// Returns the slot of a prober that has become regular lately, at an address that has more than its share.
+/// It is the latest one of the address that has most.
 fn one_too_many(taken: &[Taken<'_>], rules: Rules) -> Option<usize> {
     let mut by_age: Vec<_> = taken.iter().collect();
     by_age.sort_by_key(|(_, _, asked)| asked.regular_since());
@@ -99,14 +100,14 @@ fn one_too_many(taken: &[Taken<'_>], rules: Rules) -> Option<usize> {
     juniors.into_iter().max_by_key(most).map(|(_, _, index)| index)
 }
 
-/// How much somebody would be missed.
+/// The importance of a prober, from least to most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Missed {
-    /// One who is gone, or asks now and then; those first who have not asked for longest.
+    /// A prober that is gone or asks now and then. Of these, the one with the oldest last request goes first.
     Little(Moment),
-    /// One who has asked too few times yet to say; those first who have asked least.
+    /// A prober with too few requests to tell. Of these, the one with the fewest requests goes first.
     Perhaps(u32, Moment),
-    /// One who goes on asking.
+    /// A regular prober.
     Much,
 }
 

@@ -1,4 +1,4 @@
-//! A probe request, in one form for all ways to send it.
+//! Probe requests, normalized so that all spellings of a request are equal.
 
 use crate::route::{Route, SERVICES_PREFIX};
 use http::Method;
@@ -10,7 +10,8 @@ use std::hash::Hasher;
 use std::io::Write;
 use std::net::IpAddr;
 
-/// What stays as it is. It is shown on a page, on terminals and as a label, and comes from strangers.
+/// The characters that stay unescaped. The text comes from strangers, and appears on a page, on terminals and
+/// in a label.
 const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -20,55 +21,56 @@ const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':')
     .remove(b',');
 
-/// Longer questions are cut: there are hundreds, which take memory and are shown.
+/// The maximum length of a shown probe request, in bytes; longer ones are cut. Hundreds of them take memory
+/// and are shown.
 const MOST_SHOWN: usize = 120;
 
-/// How the default check of HAProxy is shown.
+/// The text for HAProxy's default check.
 const OPTIONS: &str = "OPTIONS /";
 
-/// As much of an `agent-send` string is read.
+/// The number of bytes that are read of an `agent-send` string.
 pub(crate) const MOST_OF_AGENT_SEND: usize = 64;
 
-/// A question as it came.
+/// A probe request as received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeRequest<'a> {
-    /// Who asks.
+    /// The address of the client.
     pub(crate) peer: IpAddr,
-    /// What.
+    /// The request itself.
     pub(crate) asks: Asks<'a>,
     /// The value of `X-Haproxy-Server-State`.
     pub(crate) server_state: Option<&'a [u8]>,
 }
 
-/// What can be asked.
+/// The kinds of probe requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asks<'a> {
     /// A path with its query; a plain `OPTIONS` has the path of its root.
     Http { path: &'a str, query: &'a str },
-    /// `HAProxy`'s agent-check, with what its `agent-send` says.
+    /// HAProxy's agent-check, with its `agent-send` string.
     AgentCheck { sent: &'a [u8] },
 }
 
-/// A question, understood.
+/// A parsed probe request.
 pub(super) struct Understood {
-    /// The same text for all ways to ask the same.
+    /// The normalized text, equal for all spellings.
     pub(super) text: String,
-    /// Whether a drain changes the answer.
+    /// True if a drain changes the answer.
     pub(super) drainable: bool,
-    /// The checks that it names.
+    /// The checks that the request names.
     pub(super) checks: Vec<CheckId>,
 }
 
 impl ProbeRequest<'_> {
-    /// Who asks, and what, as it came: all at once if it is not long, since each part that is hashed by itself costs as much as
-    /// a whole question.
+    /// Hashes the client and its unparsed request. Hashes a short request in one piece, since each separately
+    /// hashed part costs as much as a whole request.
     pub(super) fn write_to(&self, hasher: &mut impl Hasher) {
         let peer = match self.peer {
             IpAddr::V4(peer) => peer.to_ipv6_mapped(),
             IpAddr::V6(peer) => peer,
         };
         let peer = peer.octets();
-        // Neither is the end of a path, nor of a query, nor a path.
+        // Neither mark can end a path or a query, or be a path.
         let (what, mark, query) = match self.asks {
             Asks::Http { path, query } => (path.as_bytes(), b"?", query.as_bytes()),
             Asks::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
@@ -80,7 +82,7 @@ impl ProbeRequest<'_> {
             return parts.iter().for_each(|part| hasher.write(part));
         }
         for part in parts {
-            // There is room for all.
+            // The parts fit.
             let _ = room.write_all(part);
         }
         let left = room.len();
@@ -89,7 +91,8 @@ impl ProbeRequest<'_> {
 }
 
 impl Asks<'_> {
-    /// Only what the answer depends on counts: other parameters are ignored, as they are for the answer.
+    /// Parses the request. Only the parameters that change the answer count; others are ignored, as they are
+    /// for the answer.
     pub(super) fn understand(&self, board: &Board) -> Understood {
         let (path, query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
@@ -116,7 +119,8 @@ impl Asks<'_> {
     }
 }
 
-/// Understands a question as it is shown; `None` if it would be shown otherwise, or is none for the verdict.
+/// Parses a probe request in its shown form. Returns `None` if this agent would show it otherwise, or if it
+/// does not ask for the verdict.
 pub(super) fn understand_shown(text: &str, board: &Board) -> Option<Understood> {
     let sent;
     let asks = if let Some(said) = text.strip_prefix(AGENT_CHECK) {
@@ -141,25 +145,25 @@ fn agent_check(sent: &[u8], board: &Board) -> Understood {
     Understood { text, drainable: depends_on_node(board, board.default_checks()), checks: Vec::new() }
 }
 
-/// Whether one of the checks is the one that knows of drains.
+/// Returns true if one of the checks is `node_ready`, the only check that drains change.
 fn depends_on_node(board: &Board, mut checks: impl Iterator<Item = CheckId>) -> bool {
     let node_ready = board.catalog().find(NODE_READY);
     checks.any(|id| Some(id) == node_ready)
 }
 
-/// Text from elsewhere in harmless characters.
+/// Escapes foreign text into harmless characters.
 fn shown(text: &str) -> String {
     let decoded = percent_decode(text.as_bytes()).decode_utf8_lossy();
     utf8_percent_encode(&decoded, SHOWN).to_string()
 }
 
-/// What is cut off still tells one from another.
+/// Cuts long text. A hash of the whole text at the end keeps different texts apart.
 fn cut(text: String) -> String {
     let Some(kept) = text.get(..MOST_SHOWN).filter(|_| text.len() > MOST_SHOWN) else { return text };
     format!("{kept}*{:x}", fold(&text))
 }
 
-/// The same number for the same text, for as long as the text is.
+/// Returns a hash of the text that is the same in every process.
 fn fold(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

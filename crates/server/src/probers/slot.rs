@@ -1,20 +1,20 @@
-//! The slot of one prober: its record, behind a lock of its own that is held for a few stores.
+//! The slot of one prober: its record, behind its own lock that is held for a few stores.
 //!
-//! The accept thread records new connections' probes, the kept thread those of kept connections, and an
-//! answer that shows probers reads: each sees a whole record.
+//! The accept thread records probes on new connections, the kept thread records probes on kept connections,
+//! and answers that show probers read the records. Each of them sees a whole record.
 
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, CheckState, Given};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Nobody's key.
+/// The key of a free slot.
 const NOBODY: u64 = 0;
 
-/// What is kept of a prober where the answers are given.
+/// The record of a prober on the request path.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// By which it is found; the one inside is the one that counts.
+    /// The key for the search. The key in `kept` is authoritative.
     key: AtomicU64,
     kept: Mutex<Kept>,
 }
@@ -26,7 +26,7 @@ struct Kept {
     report: ServerReport,
 }
 
-/// What a HAProxy said of its server.
+/// HAProxy's report about its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerReport {
     pub(super) state: Option<CheckState>,
@@ -38,30 +38,30 @@ impl Slot {
         self.key.load(Ordering::Relaxed)
     }
 
-    /// Returns what is remembered; `None` while nobody has this place.
+    /// Returns the record; `None` while the slot is free.
     pub(super) fn asked(&self) -> Option<Asked> {
         self.kept().asked
     }
 
-    /// Returns the same with what a HAProxy said.
+    /// Returns the record with HAProxy's report.
     pub(super) fn reported(&self) -> Option<(Asked, ServerReport)> {
         let kept = *self.kept();
         Some((kept.asked?, kept.report))
     }
 
-    /// Gives the place to somebody else, of whom this is known.
+    /// Gives the slot to another prober, with its record so far.
     pub(super) fn give(&self, key: u64, asked: Option<Asked>) {
         *self.kept() = Kept { key, asked, report: ServerReport::default() };
         self.key.store(key, Ordering::Relaxed);
     }
 
-    /// Changes the key of the one who has the place.
+    /// Changes the key of the prober in this slot.
     pub(super) fn rename(&self, key: u64) {
         self.kept().key = key;
         self.key.store(key, Ordering::Relaxed);
     }
 
-    /// Notes an answer; says whether the place is still that of this key.
+    /// Records an answer. Returns false if the slot no longer belongs to this key.
     pub(super) fn note(
         &self,
         key: u64,
@@ -83,7 +83,7 @@ impl Slot {
         true
     }
 
-    /// Nothing panics while it is held.
+    /// Locks the record. No code panics while holding the lock.
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -121,14 +121,15 @@ mod tests {
         assert_eq!(slot.asked().unwrap().times, 2);
     }
 
-    /// While a node turns and turns again, a reader never sees the count of one row with the beginning of another.
+    /// While the verdict flips again and again, a reader never combines the count of one row with the start
+    /// of another.
     #[test]
     fn a_record_is_read_as_a_whole() {
         let (slot, stop) = (Slot::default(), AtomicBool::new(false));
         slot.give(1, None);
         std::thread::scope(|threads| {
             threads.spawn(|| {
-                // Each row has ten answers, a second apart.
+                // Each row has ten answers, one per second.
                 for now in 1..200_000 {
                     note(&slot, 1, now - now % 10, now);
                 }

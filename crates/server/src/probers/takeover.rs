@@ -6,12 +6,13 @@ use super::{Probers, date};
 use nodegate_readiness::probers::{Asked, Handover, ProberRecord, ServerState};
 use nodegate_readiness::{Board, Moment};
 
-/// The key of one who has not asked this agent yet; the keys of questions are odd.
+/// The key of a prober that has not asked this agent yet. Keys of probe requests are odd.
 const NOT_YET_ASKED: u64 = 2;
 
 impl Probers {
-    /// Takes over who goes on asking, each with its dates, before anybody is answered; says how many they are. Those that
-    /// this agent would not show in the same words are passed over, and so are those that do not count for it.
+    /// Takes over the predecessor's regular probers with their dates, and returns their number. Must run
+    /// before the first answer. Skips probers that this agent would show in other words, and those that do
+    /// not count for it.
     pub(crate) fn take_over(&self, handover: &Handover, board: &Board, now: Moment) -> usize {
         let now = date(now);
         let balancers = self.settings.get().map(|settings| settings.balancers.clone()).unwrap_or_default();
@@ -31,7 +32,8 @@ impl Probers {
             }
         }
         drop(names);
-        // It has known all who count for this agent, unless others counted for it, or one was lost.
+        // The predecessor knew all probers that count for this agent, unless its `--balancers` named other
+        // clients or a prober was lost.
         let knew_all = handover.balancers.is_empty() || handover.balancers == balancers.parts();
         if let Some(listened) = handover.listened.filter(|_| knew_all && lost == 0) {
             let _ = self.listening_since.set(now.before(listened).unwrap_or_default());
@@ -40,7 +42,7 @@ impl Probers {
     }
 }
 
-/// Returns the prober as this agent would have noted it; `None` if it would not have.
+/// Returns the prober as this agent would have recorded it; `None` if it would not have.
 fn understand(prober: &ProberRecord, board: &Board, now: Moment) -> Option<(Name, Asked)> {
     let asks = understand_shown(&prober.question, board)?;
     let state = match &prober.haproxy {

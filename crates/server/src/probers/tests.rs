@@ -1,4 +1,4 @@
-//! Who has a place, and who is noted as whom. Time is a number.
+//! Assignment of slots and identity of probers. Time is a number.
 
 mod strangers;
 
@@ -60,7 +60,6 @@ impl Desk {
         self.probers.drain(&self.board, at(ms)).overflows
     }
 
-    /// Asks three times within ten seconds.
     fn becomes_regular(&self, number: u32, path: &str, query: &str, ms: u64) {
         (0..3).for_each(|n| self.asks(number, path, query, ms + n * 5000));
     }
@@ -209,7 +208,7 @@ fn ten_thousand_strangers_push_no_balancer_out() {
     assert!(desk.overflows(13_000) > 0, "one of them may have been a balancer");
     let drain = desk.probers.drain(&desk.board, at(13_000));
     assert!(drain.listening_ms < 1000);
-    // A balancer that begins after them finds a place.
+    // A balancer that starts later finds a slot.
     desk.becomes_regular(500, "/health", "", 20_000);
     assert!(
         desk.records(22_000)
@@ -228,7 +227,7 @@ fn strangers_who_come_slowly_are_no_overflow() {
     assert_eq!((desk.overflows(1_000_000), desk.records(1_000_000).len()), (0, PLACES));
 }
 
-/// Questions that a drain can change.
+/// Returns probe requests whose answer a drain changes.
 fn questions(of: usize) -> Vec<String> {
     (0..of).map(|n| format!("check=node_ready,name{n}")).collect()
 }
@@ -253,7 +252,7 @@ fn one_address_has_eight_questions() {
     assert_eq!(desk.overflows(10_000), 1, "another address has questions of its own");
 }
 
-/// A host has a whole /64 to itself.
+/// One host has a whole /64.
 #[test]
 fn a_network_of_64_bits_is_one_client() {
     let desk = Desk::new();
@@ -266,7 +265,7 @@ fn a_network_of_64_bits_is_one_client() {
     assert_eq!(desk.records(0).len(), 9);
 }
 
-/// nodegate-haproxy with three Services of `externalTrafficPolicy: Local`, and more.
+/// As nodegate-haproxy does with three Services of `externalTrafficPolicy: Local`, and more.
 #[test]
 fn what_no_drain_can_change_takes_no_place_and_is_shown() {
     let desk = Desk::new();
@@ -295,7 +294,8 @@ fn named_balancers_may_ask_more() {
     assert_eq!((desk.records(10_000).len(), desk.overflows(10_000)), (40, 0));
 }
 
-/// What was found: two addresses, each a HAProxy with 128 names, have all places, and a new balancer is never listed.
+/// A regression: two addresses, each a HAProxy with 128 names, held all slots, and a new balancer was never
+/// listed.
 #[test]
 fn a_crowd_at_few_addresses_leaves_a_place_to_a_new_balancer() {
     let desk = Desk::new();
@@ -326,7 +326,8 @@ fn a_crowd_at_few_addresses_leaves_a_place_to_a_new_balancer() {
     assert!(regular.contains(&address(500)) && regular.contains(&address(1)), "{regular:?}");
     assert_eq!(regular.len(), PLACES);
     assert_eq!(desk.overflows(50_000), overflows + 1, "the one that had to go may have been a balancer");
-    // It is the latest of an address that has many; those that have asked for longest stay, and so do 32 of each.
+    // The replaced prober is the latest of an address that has many. The probers that have been regular for
+    // longest stay, and so do 32 of each address.
     for client in [7, 8] {
         assert!(regular.iter().filter(|one| **one == address(client)).count() >= 126);
     }
@@ -369,13 +370,14 @@ fn a_successor_takes_over_who_goes_on_asking() {
     }
     assert_eq!(records.len(), old.len());
     assert!(after.probers.drain(&after.board, at(2)).listening_ms >= 400_000);
-    // It is found again when it asks, and keeps what it had.
+    // The prober is found again when it asks, and keeps its record.
     after.asks(1, "/health", "drain=503", 600);
     let record = after.records(600).remove(0);
     assert_eq!((record.asked, record.standing, record.in_a_row), (401, Standing::Regular, 1));
     assert!((1000..1100).contains(&record.interval_ms.unwrap()), "{record:?}");
     assert_eq!(after.probers.take_over(&handover(400_500), &after.board, at(700)), 0, "all are there");
-    // Its listening is not that of an agent for which others count, or which does not understand one of them.
+    // The successor does not take over the listening time of an agent for which other clients count, or whose
+    // probers it can't parse.
     let listened = |balancers: &str, handover: Handover| {
         let other = Desk::new();
         let balancers = balancers.parse().unwrap();
@@ -401,7 +403,7 @@ fn when_all_who_are_remembered_go_on_asking_nobody_else_is() {
     let records = desk.records(3000);
     assert!(records.len() == PLACES && records.iter().all(|record| record.standing == Standing::Regular));
     assert_eq!(desk.overflows(3000), 44 * 3);
-    // They have gone by now, and make room.
+    // They are gone by now, and leave their slots.
     desk.asks(400, "/health", "", 600_000);
     assert_eq!(desk.overflows(600_000), 44 * 3);
     assert!(desk.records(600_000).iter().any(|record| record.address == address(400)));

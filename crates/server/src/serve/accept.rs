@@ -22,17 +22,17 @@ use std::thread;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// A turn of the runtime, in which the task of a closed connection goes.
+/// The time that the runtime needs to drop the task of a closed connection.
 const TASK_END: Duration = Duration::from_millis(1);
 
-/// What is spoken on a listener.
+/// The protocol of a listener.
 pub(crate) enum Protocol {
     Http(Arc<Http>),
-    /// `HAProxy`'s.
+    /// HAProxy's agent-check.
     AgentCheck,
 }
 
-/// One listener's connections.
+/// The server of one listener's connections.
 pub(crate) struct Server {
     pub(super) app: Arc<App>,
     pub(crate) limits: Limits,
@@ -41,16 +41,17 @@ pub(crate) struct Server {
     acceptor: Acceptor,
 }
 
-/// The thread that accepts, until this is dropped.
+/// The thread that accepts connections, until this is dropped.
 ///
-/// A probe that wakes it costs less than one that wakes the runtime, and is not kept waiting by what the runtime does.
+/// A probe that wakes this thread costs less than one that wakes the runtime, and does not wait for other
+/// work of the runtime.
 pub(super) struct AcceptThread {
     pub(super) listener: Arc<TcpListener>,
     pub(super) worker: Worker,
 }
 
 impl AcceptThread {
-    /// Starts it. What it leaves goes to the runtime that this is called from.
+    /// Starts the thread. Connections that it does not answer itself go to the current runtime.
     pub(super) fn start(listener: TcpListener, server: Arc<Server>) -> io::Result<Self> {
         let listener = Arc::new(listener);
         let accepting = Arc::clone(&listener);
@@ -58,14 +59,13 @@ impl AcceptThread {
         Ok(Self { listener, worker })
     }
 
-    /// Waits for the end of the thread.
     pub(super) async fn ended(&mut self) {
         self.worker.ended().await;
     }
 
-    /// Makes `accept4` fail. What the kernel has accepted for it is reset.
+    /// Makes `accept4` fail. The kernel resets the connections in its queue.
     pub(super) fn shut_down(&self) {
-        // It is a listener until now.
+        // Can't fail: the socket is listening until now.
         let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
     }
 }
@@ -94,11 +94,11 @@ impl Server {
         loop {
             match self.acceptor.accept(listener) {
                 Ok(Admission::Admitted(socket, peer)) => {
-                    // As in a task a panic is on stderr by now, and costs the one connection.
+                    // As in a task, the panic is already on stderr, and costs only this connection.
                     let _ = catch_unwind(AssertUnwindSafe(|| self.start(socket, peer)));
                 }
                 Ok(Admission::Denied(client)) => self.acceptor.count_denied(client, self.app.now()),
-                // As it is to a socket that does not listen.
+                // `accept4` fails so on a socket that does not listen.
                 Err(Errno::INVAL) => return,
                 Err(errno) => {
                     thread::sleep(self.pause(&errno.into(), listener, &mut backoff));
@@ -111,12 +111,12 @@ impl Server {
         }
     }
 
-    /// How long to leave the listener alone after a failure.
+    /// Returns the time to wait after a failure of `accept4`.
     fn pause(&self, error: &io::Error, listener: &TcpListener, backoff: &mut AcceptBackoff) -> Duration {
         if concerns_one_connection(error) {
             return Duration::ZERO;
         }
-        // The kernel looks for a descriptor before it looks into the queue.
+        // The kernel takes a descriptor before it looks into the queue.
         if lacks_descriptors(error) && !has_queued_connection(listener) {
             wait_for_connection(listener);
             return Duration::ZERO;
@@ -125,13 +125,13 @@ impl Server {
         if first {
             tracing::warn!(%error, "can't accept connections; retrying");
         }
-        // The descriptor of a connection that is closed is free when its task has gone. To wait for longer would leave a
-        // load balancer's probe in the queue behind those who took all descriptors.
+        // The descriptor of a closed connection is free once its task has been dropped. A longer wait would
+        // leave a load balancer's probe in the queue behind the clients that took all descriptors.
         let freed = lacks_descriptors(error) && self.connections.evict_one();
         if freed { TASK_END } else { delay }
     }
 
-    /// Begins to answer on a connection.
+    /// Starts to answer on a connection.
     pub(crate) fn start(&self, socket: TcpStream, peer: IpAddr) {
         match &self.protocol {
             Protocol::Http(http) => http.start(socket, peer),
@@ -139,13 +139,12 @@ impl Server {
         }
     }
 
-    /// Waits until no connection is open.
     #[cfg(feature = "fuzzing")]
     pub(crate) async fn emptied(&self) {
         self.connections.emptied().await;
     }
 
-    /// Closes the connections whose clients are too late, for as long as there are connections to look at.
+    /// Closes late connections, as long as there are any connections.
     pub(super) async fn sweep(&self) -> Infallible {
         let every = self.limits.sweep_every();
         loop {
@@ -156,13 +155,13 @@ impl Server {
     }
 }
 
-/// Whether the accept queue holds a connection.
+/// Returns true if the accept queue holds a connection.
 pub(super) fn has_queued_connection(listener: &TcpListener) -> bool {
     poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// Waits until the accept queue holds one, or the listener is shut down.
+/// Waits until the accept queue holds a connection, or the listener is shut down.
 fn wait_for_connection(listener: &TcpListener) {
-    // Whoever is interrupted looks again.
+    // The caller checks again after an interruption.
     let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
-/// How often a line is logged while clients are turned away: a flood of them must not become a flood of lines.
+/// The interval of log lines about denied clients: a flood of clients must not become a flood of lines.
 const LOG_EVERY: Duration = Duration::from_mins(1);
 
 /// Accepts the connections of one listener.
@@ -21,18 +21,18 @@ pub(super) struct Acceptor {
     denials: Mutex<Denials>,
 }
 
-/// How many were turned away since that was last logged.
+/// The number of clients denied since the last log line.
 #[derive(Default)]
 struct Denials {
     logged: Option<Moment>,
     count: u64,
 }
 
-/// What becomes of a connection.
+/// The decision about a connection.
 pub(super) enum Admission {
-    /// It is answered.
+    /// The client is answered.
     Admitted(TcpStream, IpAddr),
-    /// Its client is not to be answered: it was closed at once, before a byte of it was read.
+    /// The client is not allowed: the connection was closed before a byte was read.
     Denied(IpAddr),
 }
 
@@ -41,17 +41,17 @@ impl Acceptor {
         Self { allow_from, metrics, denials: Mutex::default() }
     }
 
-    /// Takes the next connection.
+    /// Accepts the next connection.
     pub(super) fn accept(&self, listener: &TcpListener) -> Result<Admission, Errno> {
         let (socket, peer) = acceptfrom_with(listener, FLAGS)?;
         let socket = TcpStream::from(socket);
-        // A client that has reset its connection already may have no address.
+        // A client that has already reset its connection may have no address.
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).ok_or(Errno::CONNABORTED)?.ip();
         let admitted = self.allow_from.contains(peer) || is_on_this_node(peer, &socket);
         Ok(if admitted { Admission::Admitted(socket, peer) } else { Admission::Denied(peer) })
     }
 
-    /// Counts one that was turned away, and logs the first, and after that one line a minute at most.
+    /// Counts a denied client. Logs the first one, then at most one line a minute.
     pub(super) fn count_denied(&self, client: IpAddr, now: Moment) {
         self.metrics.denied();
         if let Some(count) = self.denials.lock().unwrap_or_else(PoisonError::into_inner).add(now) {
@@ -62,7 +62,7 @@ impl Acceptor {
 }
 
 impl Denials {
-    /// How many to log, if it is time for that.
+    /// Returns the number to log, if a line is due.
     fn add(&mut self, now: Moment) -> Option<u64> {
         self.count += 1;
         if self.logged.is_some_and(|logged| now.since(logged) < LOG_EVERY) {
@@ -73,9 +73,9 @@ impl Denials {
     }
 }
 
-/// Whether the client is on this node: its address is a loopback one or the very one that it connected to, as that of
-/// the kubelet's probes of a pod on the host's network. Nobody else gets through a handshake with it: what is sent to an
-/// own address never leaves the node.
+/// Returns true if the client is on this node: its address is a loopback address or the address that it
+/// connected to. The latter is true for the kubelet's probes of a pod on the host network. No other host
+/// completes a handshake from such an address, because packets to a node's own address never leave the node.
 fn is_on_this_node(peer: IpAddr, socket: &TcpStream) -> bool {
     let local = || SocketAddr::try_from(getsockname(socket).ok()?).ok().map(|local| local.ip());
     peer.to_canonical().is_loopback() || local() == Some(peer)

@@ -3,33 +3,35 @@
 use nodegate_readiness::{AtomicMoment, Moment};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Phase {
-    /// Accepted, and no request has been answered yet. The client owes us one.
+    /// Accepted; no request has been answered yet. The client owes a request.
     New,
-    /// There was an answer; now the client owes us the rest of a request, or has sent something that was not answered.
+    /// At least one request was answered. Now the client owes the rest of a request, or has sent unanswered
+    /// bytes.
     Reading,
     /// A request is being answered.
     Busy,
-    /// Everything received was answered.
+    /// All received requests are answered.
     Idle,
 }
 
-/// Written by the thread or the task that has the connection, without a lock or a clock of its own; read by the sweep.
+/// The state of a connection. The thread or task that owns the connection writes it without a lock or clock
+/// of its own; the sweep reads it.
 #[derive(Debug)]
 pub(super) struct Activity {
     phase: AtomicU8,
     since: AtomicMoment,
     last: AtomicBool,
     blocked: AtomicBool,
-    /// How often something could be sent.
+    /// The number of successful sends.
     progress: AtomicU32,
 }
 
 impl Activity {
-    /// A connection accepted `now`.
+    /// Creates the state of a connection accepted `now`.
     pub(super) fn new(now: Moment) -> Self {
         let since = AtomicMoment::default();
         since.advance(now);
@@ -51,29 +53,29 @@ impl Activity {
         }
     }
 
-    /// Whether the client owes us a request, or the rest of one.
+    /// Returns true if the client owes a request, or the rest of one.
     pub(super) fn awaits_request(&self) -> bool {
         matches!(self.phase(), Phase::New | Phase::Reading)
     }
 
-    /// When the last request was answered, or the connection accepted.
+    /// Returns the moment of the last answer, or of the accept.
     pub(super) fn since(&self) -> Moment {
         self.since.get().unwrap_or_default()
     }
 
-    /// Whether no request has been answered yet.
+    /// Returns true if no request has been answered yet.
     pub(super) fn is_new(&self) -> bool {
         self.phase() == Phase::New
     }
 
-    /// These bytes have come in. Empty lines between two requests begin none (RFC 9112, 2.2).
+    /// Notes received bytes. Empty lines between two requests do not start one (RFC 9112, 2.2).
     pub(super) fn received(&self, bytes: &[u8]) {
         if self.phase() == Phase::Idle && !bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
             self.set(Phase::Reading);
         }
     }
 
-    /// The connection ends with the answer that comes next.
+    /// Marks the connection to end with the next answer.
     pub(super) fn end_after_answer(&self) {
         self.last.store(true, Ordering::Relaxed);
     }
@@ -82,28 +84,28 @@ impl Activity {
         self.last.load(Ordering::Relaxed)
     }
 
-    /// The client leaves no room for an answer to be sent.
+    /// Notes that the client leaves no room for an answer.
     pub(super) fn block(&self) {
         self.blocked.store(true, Ordering::Relaxed);
     }
 
-    /// There is room again.
+    /// Notes that there is room again.
     pub(super) fn unblock(&self) {
         self.blocked.store(false, Ordering::Relaxed);
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often something could be sent so far, if nothing can be sent now.
+    /// Returns the number of successful sends so far if sending is blocked now, else `None`.
     pub(super) fn blocked(&self) -> Option<u32> {
         self.blocked.load(Ordering::Relaxed).then(|| self.progress.load(Ordering::Relaxed))
     }
 
-    /// A request is complete and its answer must be waited for.
+    /// Notes a complete request that waits for its answer.
     pub(super) fn begin(&self) {
         self.set(Phase::Busy);
     }
 
-    /// The answer is there. With a body left unread the client still owes us bytes.
+    /// Notes the answer. If part of the body is unread, the client still owes bytes.
     pub(super) fn end(&self, now: Moment, body_left: bool) {
         self.since.advance(now);
         self.set(if body_left { Phase::Reading } else { Phase::Idle });

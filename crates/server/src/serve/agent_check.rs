@@ -8,7 +8,7 @@ use crate::probers::MOST_OF_AGENT_SEND;
 use std::net::{IpAddr, TcpStream};
 use std::sync::Arc;
 
-/// Begins to answer on a new connection.
+/// Starts to answer on a new connection.
 pub(super) fn start(app: &Arc<App>, connections: &Arc<Connections>, socket: TcpStream, peer: IpAddr) {
     let opened = connections.open();
     let app = Arc::clone(app);
@@ -20,10 +20,10 @@ pub(super) fn start(app: &Arc<App>, connections: &Arc<Connections>, socket: TcpS
     }
 }
 
-/// It counts as owing a request throughout, so the sweep bounds it.
+/// Answers one agent-check. The connection counts as owing a request throughout, so the sweep bounds it.
 async fn answer(app: Arc<App>, mut stream: SocketStream, peer: IpAddr, slot: ConnectionSlot) {
     let answer = app.agent_check().await;
-    // A client that is gone needs no answer.
+    // A client that has gone needs no answer.
     if stream.send_all(answer.line.as_bytes()).await.is_ok() {
         let may_be_closed = stream.finish();
         let sent = stream.hear(MOST_OF_AGENT_SEND).await;

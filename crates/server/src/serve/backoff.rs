@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const FIRST_DELAY: Duration = Duration::from_millis(5);
-/// Long enough to cost nothing, short enough that a load balancer's next probe finds us again.
+/// The longest delay: costs almost no CPU, and a load balancer's next probe still finds the agent.
 const MAX_DELAY: Duration = Duration::from_millis(500);
 
-/// How long accepting must work before an episode is over. Where one descriptor is free at a time every other accept
-/// fails, and each must not be news.
+/// The time that accepting must work before an episode of failures is over. With one free descriptor every
+/// other accept fails, and not each failure deserves a log line.
 const RECOVERED_AFTER: Duration = Duration::from_secs(10);
 
 /// The state of an episode of failing accepts.
@@ -25,7 +25,7 @@ impl AcceptBackoff {
         Self { delay: FIRST_DELAY, last_failure: None }
     }
 
-    /// How long to wait after a failure, and whether it is the first of its episode, and so worth a log line.
+    /// Returns the delay after a failure, and true if it is the first of its episode and so worth a log line.
     pub(super) fn failed(&mut self, now: Instant) -> (Duration, bool) {
         let first = self.last_failure.replace(now).is_none();
         let next = (self.delay * 2).min(MAX_DELAY);
@@ -33,14 +33,15 @@ impl AcceptBackoff {
         (std::mem::replace(&mut self.delay, next), first)
     }
 
-    /// Accepting works; true if that ends an episode. Looks at the clock in an episode only.
+    /// Notes a successful accept; returns true if that ends an episode. Reads the clock only in an episode.
     pub(super) fn succeeded(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.delay = FIRST_DELAY;
         self.last_failure.take_if(|last| now().duration_since(*last) >= RECOVERED_AFTER).is_some()
     }
 }
 
-/// Whether an error concerns only the one connection that would have been accepted (accept(2)); the next may be fine.
+/// Returns true if the error concerns only the one connection that would have been accepted (accept(2)); the
+/// next may succeed.
 pub(super) fn concerns_one_connection(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(
@@ -58,7 +59,7 @@ pub(super) fn concerns_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Whether closing a connection would help.
+/// Returns true if closing a connection would help.
 pub(super) fn lacks_descriptors(error: &io::Error) -> bool {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// All connections of one listener.
+/// The connections of one listener.
 pub(super) struct Connections {
     limits: Limits,
     metrics: Arc<Metrics>,
-    /// How many were begun to be answered so far.
+    /// The number of connections that were started so far.
     entered: AtomicU64,
     table: Mutex<Table>,
     filled: Notify,
@@ -31,9 +31,9 @@ struct Table {
     next_key: u64,
     entries: BTreeMap<u64, Entry>,
     holders: Holders,
-    /// What the last look for idle connections found, the next one last.
+    /// The idle connections found by the last search; the next one to close is last.
     to_evict: Vec<Idle>,
-    /// Whether nobody gets a slot any more.
+    /// True if no connection gets a slot any more.
     closed: bool,
 }
 
@@ -41,18 +41,18 @@ struct Entry {
     client: IpAddr,
     activity: Arc<Activity>,
     place: Place,
-    /// Since when the connection has been seen to owe a request, and after which activity.
+    /// The last activity after which the client owed a request, and the moment at which the sweep noticed it.
     reading: Option<(Moment, Moment)>,
-    /// Since when it has been seen to have no room for its answer, and after which progress.
+    /// The progress after which sending was blocked, and the moment at which the sweep noticed it.
     blocked: Option<(u32, Moment)>,
 }
 
-/// Where a connection is.
+/// The owner of a connection.
 enum Place {
-    /// In the hands of a thread.
+    /// A thread that answers it.
     AtWork,
     Task(AbortHandle),
-    /// Here, until there is a request.
+    /// The table, until the next request.
     Waiting(Arc<WaitingConnection>),
 }
 
@@ -63,11 +63,11 @@ pub(super) struct WaitingConnection {
     pub(super) activity: Arc<Activity>,
 }
 
-/// A connection that was accepted, and counts as open until this is dropped or has a slot.
+/// An accepted connection. It counts as open until this is dropped or gets a slot.
 pub(super) struct Opened<'a>(&'a Arc<Connections>);
 
-/// A slot in the table, given back when dropped, as by a task that ended, was aborted, or never ran; unless the connection is
-/// kept in it.
+/// A slot in the table. It is released when dropped, as by a task that ended, was aborted, or never ran,
+/// unless the connection is kept in it.
 pub(super) struct ConnectionSlot {
     key: u64,
     connections: Arc<Connections>,
@@ -80,7 +80,7 @@ impl Connections {
         Self { limits, metrics, entered, table, filled, emptied }
     }
 
-    /// Counts a connection that begins.
+    /// Counts a new connection.
     pub(super) fn open(self: &Arc<Self>) -> Opened<'_> {
         self.entered.fetch_add(1, Ordering::Relaxed);
         self.metrics.opened();
@@ -95,7 +95,8 @@ impl Connections {
         }
     }
 
-    /// Takes a connection that waits out of its slot, unless it has been closed. The caller must have the only other share.
+    /// Takes a waiting connection out of its slot, unless it has been closed. The caller must hold the only
+    /// other share.
     pub(super) fn take(
         self: &Arc<Self>,
         key: u64,
@@ -109,17 +110,17 @@ impl Connections {
 
     /// Closes the connection in this slot.
     pub(super) fn close(&self, key: u64) {
-        // The socket is closed when the lock is free again.
+        // Closes the socket after the lock is released.
         let entry = self.leave(&mut self.table(), key);
         drop(entry);
     }
 
-    /// How many connections have begun so far.
+    /// Returns the number of connections started so far.
     pub(super) fn entered(&self) -> u64 {
         self.entered.load(Ordering::Relaxed)
     }
 
-    /// Closes one idle connection, to get its file descriptor; false if there is none.
+    /// Closes one idle connection to free its file descriptor. Returns false if there is none.
     pub(super) fn evict_one(&self) -> bool {
         self.evict(&mut self.table())
     }
@@ -131,17 +132,17 @@ impl Connections {
         true
     }
 
-    /// Closes the connections whose clients are too late.
+    /// Closes the connections whose clients exceed a timeout.
     pub(super) fn sweep(&self, now: Moment) {
         self.close_where(|entry| entry.is_late(now, &self.limits));
     }
 
-    /// Closes the kept connections on which nothing is going on.
+    /// Closes the kept connections without activity.
     pub(super) fn close_idle(&self) {
         self.close_where(|entry| entry.activity.phase() == Phase::Idle);
     }
 
-    /// Closes everything that is left, and whatever comes after it; gives its number.
+    /// Closes all connections, also future ones, and returns the number of open ones.
     pub(super) fn close_all(&self) -> usize {
         self.table().closed = true;
         self.close_where(|_| true)
@@ -167,10 +168,9 @@ impl Connections {
         Some(entry)
     }
 
-    /// Closes a connection.
     fn remove(&self, table: &mut Table, key: u64) {
         if let Some(Entry { place: Place::Task(task), .. }) = self.leave(table, key) {
-            // This drops the task later, from the runtime, never inside of this call.
+            // The runtime drops the task later, never inside this call.
             task.abort();
         }
     }
@@ -179,21 +179,19 @@ impl Connections {
         self.table().entries.is_empty()
     }
 
-    /// Waits until a connection is open.
     pub(super) async fn filled(&self) {
         while self.is_empty() {
             self.filled.notified().await;
         }
     }
 
-    /// Waits until no connection is open.
     pub(super) async fn emptied(&self) {
         while !self.is_empty() {
             self.emptied.notified().await;
         }
     }
 
-    /// Held only for the few lines above and never across an await.
+    /// Locks the table. The lock is held only for the few lines above and never across an await.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,7 +222,8 @@ impl Entry {
 }
 
 impl Table {
-    /// The first that is idle still of those found last, or of those that are found now; `None` if all are busy.
+    /// Returns the next connection to close: the first of the last search that is still idle, else of a new
+    /// search. `None` if all are busy.
     fn next_to_evict(&mut self) -> Option<u64> {
         self.pop_idle().or_else(|| {
             self.to_evict = self.find_idle();
@@ -239,7 +238,7 @@ impl Table {
                 self.to_evict.clear();
                 return None;
             }
-            // Of one that was busy in between the time is another.
+            // A different time means that the connection was busy in between.
             if entry.activity.phase() != Phase::Busy && entry.activity.since() == since {
                 return Some(key);
             }
@@ -247,8 +246,8 @@ impl Table {
         None
     }
 
-    /// Looks at the connections of the client that holds most; at those of the next one if all of these are busy; and at
-    /// all connections if nobody holds more than a few.
+    /// Searches the connections of the client that holds most, then those of the next client if all are busy.
+    /// Searches all connections if no client holds more than a few.
     fn find_idle(&self) -> Vec<Idle> {
         let many = self.holders.largest_first().take_while(|(count, _)| *count > FAIR);
         for (_, keys) in many {
@@ -275,7 +274,8 @@ impl Table {
 }
 
 impl Opened<'_> {
-    /// Takes a slot, at the cost of an idle connection if there is none left; `None` if all are busy, or after the end.
+    /// Takes a slot, and evicts an idle connection if none is free. Returns `None` if all are busy, or after
+    /// the end.
     pub(super) fn enter(self, client: IpAddr, activity: Arc<Activity>) -> Option<ConnectionSlot> {
         let connections = self.0;
         let now = activity.since();
@@ -296,7 +296,7 @@ impl Opened<'_> {
         let reading = Some((now, now));
         table.entries.insert(key, Entry { client, activity, place: Place::AtWork, reading, blocked: None });
         debug_assert!(table.entries.len() <= connections.limits.connections);
-        // From now on the table counts it.
+        // The table counts the connection from now on.
         mem::forget(self);
         Some(ConnectionSlot { key, connections: Arc::clone(connections), kept: false })
     }
@@ -309,14 +309,15 @@ impl Drop for Opened<'_> {
 }
 
 impl ConnectionSlot {
-    /// Lets the connection wait here for its next request.
+    /// Keeps the connection in the table until its next request.
     pub(super) fn wait(mut self, waiting: WaitingConnection, poller: &Poller) {
         let mut table = self.connections.table();
         let Some(entry) = table.entries.get_mut(&self.key) else {
             drop(table);
             return;
         };
-        // What has come before this is reported, too, and whoever takes the connection then waits for the table.
+        // Earlier bytes are reported, too, and the thread that takes the connection then waits for the
+        // table's lock.
         match poller.add(&waiting.socket, self.key) {
             Ok(()) => entry.place = Place::Waiting(Arc::new(waiting)),
             Err(error) => {
@@ -329,7 +330,7 @@ impl ConnectionSlot {
         self.kept = true;
     }
 
-    /// Gives the connection a task, unless it has been closed.
+    /// Spawns a task for the connection, unless it has been closed.
     pub(super) fn spawn<F>(self, life: impl FnOnce(Self) -> F)
     where
         F: Future<Output = ()> + Send + 'static,

@@ -5,15 +5,15 @@ use nodegate_readiness::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// One look at a client's connections finds a sixteenth of them: to look anew for each one would make whoever fills the
-/// table pay nothing, and the agent a thousand entries for every connection.
+/// One search of a client's connections returns one in this many. A new search for each eviction would cost
+/// the client that fills the table nothing, but the agent a thousand entries for every connection.
 const SHARE: usize = 16;
 
-/// A client that holds no more connections than this is not singled out, even if all others hold fewer: a balancer has a
-/// kept connection for each of its backends, and a flood may come from a thousand addresses.
+/// The number of connections up to which a client is not singled out, even if all others hold fewer. A
+/// balancer has a kept connection for each of its backends, and a flood may come from a thousand addresses.
 pub(super) const FAIR: usize = 8;
 
-/// How many connections each client holds. All addresses of an IPv6 /64 are one client.
+/// The connections of each client. All addresses of an IPv6 /64 are one client.
 #[derive(Default)]
 pub(super) struct Holders {
     keys: BTreeMap<IpAddr, BTreeSet<u64>>,
@@ -43,39 +43,40 @@ impl Holders {
         }
     }
 
-    /// The number of connections that each client holds, and which, the largest number first.
+    /// Returns the number and the keys of each client's connections, the largest number first.
     pub(super) fn largest_first(&self) -> impl Iterator<Item = (usize, &BTreeSet<u64>)> {
         self.counts.iter().rev().filter_map(|(count, client)| Some((*count, self.keys.get(client)?)))
     }
 
-    /// Returns true if this client holds at least half as many as the one that holds most, or if nobody holds many.
+    /// Returns true if this client holds at least half as many as the client that holds most, or if no client
+    /// holds many.
     pub(super) fn is_among_the_largest(&self, client: IpAddr) -> bool {
         let largest = self.counts.last().map_or(0, |(count, _)| *count);
         largest <= FAIR || self.keys.get(&client).is_some_and(|keys| keys.len() * 2 >= largest)
     }
 }
 
-/// A connection on which nothing goes on.
+/// A connection without activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Idle {
-    /// Since when.
+    /// The moment of its last activity.
     pub(super) since: Moment,
     pub(super) key: u64,
 }
 
-/// All connections on which nothing goes on.
+/// All connections without activity.
 #[derive(Default)]
 pub(super) struct AllIdle {
-    /// Those that never had an answer.
+    /// Connections that never had an answer.
     pub(super) new: Vec<Idle>,
-    /// Those that had one.
+    /// Connections that had an answer.
     pub(super) kept: Vec<Idle>,
 }
 
 impl AllIdle {
-    /// Those to be closed, the first one last: the ones that have been idle for the longest time. But if three quarters
-    /// never had an answer, it is these, and the same for those that had one: a flood of either kind can't push out the
-    /// other, so that balancers with new connections and with kept ones both stay.
+    /// Returns the connections to close: those idle for longest, the first to close last. If three quarters
+    /// never had an answer, only these are closed, and likewise for those that had one. So a flood of either
+    /// kind can't push out the other, and balancers with new connections and with kept ones both stay.
     pub(super) fn oldest(self) -> Vec<Idle> {
         let Self { new, kept } = self;
         let all = new.len() + kept.len();

@@ -41,18 +41,18 @@ enum Step {
 /// The unfinished work of a connection that goes to the runtime.
 #[derive(Default)]
 pub(super) struct Rest {
-    /// What has come of the next request.
+    /// The bytes received of the next request.
     pub(super) received: Vec<u8>,
-    /// Whether a PROXY header may begin in that.
+    /// True if a PROXY header may begin in `received`.
     pub(super) may_be_proxied: bool,
-    /// What there was no room to send of a known answer.
+    /// The part of a known answer that did not fit into the send buffer.
     pub(super) unsent: Vec<u8>,
-    /// Whether the connection ends with that answer.
+    /// True if the connection ends with that answer.
     pub(super) ends: bool,
 }
 
 impl Http {
-    /// Begins to answer on a new connection; most probes end in here.
+    /// Starts to answer on a new connection; most probes end in here.
     pub(super) fn start(self: &Arc<Self>, socket: TcpStream, peer: IpAddr) {
         let opened = self.connections.open();
         let step = self.answer(&socket, peer, true);
@@ -83,7 +83,8 @@ impl Http {
             match self.answer(socket, *peer, activity.is_new()) {
                 Step::Answered(at) => {
                     activity.end(at, false);
-                    // The reported end of the connection came after this request, and is not reported again.
+                    // The kernel reported the client's end together with this request, and does not report it
+                    // again.
                     if hung_up {
                         continue;
                     }
@@ -141,7 +142,7 @@ impl Http {
         let Some(known) = known else { return Step::Unknown(Rest::of(head)) };
         self.app.note_told(known.told, Some(peer), known.server_state, now);
         let (answer, ends) = (known.copy_to(&mut room), known.ends);
-        // Held for as long as it takes to find an answer, and never across a system call.
+        // The lock is held while an answer is looked up, and never across a system call.
         drop(known_heads);
         let Ok(sent) = send(socket, answer, ends) else { return Step::Gone };
         match answer.get(sent..) {
@@ -168,8 +169,8 @@ fn end(socket: &TcpStream) {
     let _ = shutdown(socket, Shutdown::Write);
 }
 
-/// Returns the bytes that have arrived, as far as there is room: empty at the end, `None` if none have
-/// arrived yet.
+/// Returns the bytes that have arrived, as far as there is room. The result is empty after the client's end,
+/// and `None` if no bytes have arrived yet.
 pub(super) fn receive(socket: impl AsFd, room: &mut [MaybeUninit<u8>]) -> Result<Option<&[u8]>, Errno> {
     match recv(socket, room, RecvFlags::empty()) {
         Ok(((received, _), _)) => Ok(Some(received)),
@@ -181,9 +182,9 @@ pub(super) fn receive(socket: impl AsFd, room: &mut [MaybeUninit<u8>]) -> Result
 
 /// Sends as much as there is room for.
 ///
-/// An answer that is the last one waits in the kernel for the end of the connection, to leave with it: one
-/// packet instead of two, and the client is woken once. That is a sixth of all that a probe costs. If no end
-/// comes, the kernel waits 200 ms.
+/// The kernel holds back the last answer of a connection until the connection ends, and sends both in one
+/// packet instead of two. The client wakes once. This saves a sixth of the cost of a probe. If no end comes,
+/// the kernel waits 200 ms.
 pub(super) fn send(socket: impl AsFd, bytes: &[u8], ends: bool) -> Result<usize, Errno> {
     let more = if ends { SendFlags::MORE } else { SendFlags::empty() };
     match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | more) {

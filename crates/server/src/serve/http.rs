@@ -1,4 +1,4 @@
-//! HTTP by hyper, on the runtime: it parses all unknown heads, and keeps their connections.
+//! HTTP with hyper, on the runtime: hyper parses all unknown heads, and keeps their connections.
 
 use super::activity::Activity;
 use super::connections::{ConnectionSlot, Connections};
@@ -22,15 +22,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// More than any load balancer or proxy sends in front of a probe. It is also hyper's smallest buffer.
+/// The longest head in bytes, more than any load balancer or proxy sends in a probe. It is also hyper's
+/// smallest buffer.
 const MAX_HEAD_BYTES: usize = 8192;
 
-/// What all connections of one listener share.
+/// The state shared by all connections of one listener.
 pub(crate) struct Http {
     pub(super) app: Arc<App>,
     pub(super) connections: Arc<Connections>,
     known_heads: Mutex<KnownHeads>,
-    /// Where the connections wait whose next request may be known.
+    /// The set of connections that wait for their next request.
     pub(super) poller: Poller,
     /// See [`ServeOptions::accept_proxy`](crate::ServeOptions::accept_proxy).
     pub(super) accept_proxy: bool,
@@ -54,7 +55,7 @@ impl Http {
         self.known_heads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a connection to hyper, for good.
+    /// Hands a connection over to hyper until its end.
     pub(super) fn parse(
         self: &Arc<Self>,
         slot: ConnectionSlot,
@@ -73,8 +74,8 @@ impl Http {
 
 fn builder() -> http1::Builder {
     let mut http = http1::Builder::new();
-    // hyper's own timer would cost each request an allocation and would cut a kept connection like a slow one; the
-    // sweep tells them apart. Half-closed clients (`nc -N`) still get their answer.
+    // hyper's own timer would cost each request an allocation, and would close a kept connection like a slow
+    // one; the sweep tells them apart. Half-closed clients (`nc -N`) still get their answer.
     http.header_read_timeout(None)
         .half_close(true)
         .max_header_size(MAX_HEAD_BYTES)
@@ -82,7 +83,7 @@ fn builder() -> http1::Builder {
     http
 }
 
-/// A connection, from its first request that is not known to its end.
+/// Serves a connection from its first unknown request to its end.
 async fn converse(
     http: Arc<Http>,
     mut stream: SocketStream,
@@ -119,7 +120,7 @@ async fn converse(
     stream.close().await;
 }
 
-/// Reads on until it is clear where a PROXY header ends that may begin in `received`, and takes it away.
+/// Reads until the end of a possible PROXY header in `received` is clear, and removes the header.
 async fn skip_proxy_header(stream: &mut SocketStream, received: &mut Vec<u8>) -> io::Result<()> {
     loop {
         match proxy_header::find(received) {
@@ -160,7 +161,7 @@ impl Service<Request<Incoming>> for RequestHandler {
         if body_left || self.app.is_closing() || asks_to_close(&request) {
             self.activity.end_after_answer();
         }
-        // What tells a verdict is logged where that is noted.
+        // Answers with a verdict are logged where they are recorded.
         let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
         let (response, told) = self.app.respond_on(request, now, Some(self.peer), self.metrics_moved_to);
         let uri = uri.filter(|_| told.is_none());
@@ -187,7 +188,8 @@ impl Service<Request<Incoming>> for RequestHandler {
     }
 }
 
-/// Whether hyper ends the connection after this request. It knows more ways to say so; those cost a packet more.
+/// Returns true if hyper ends the connection after this request. hyper knows more ways to ask for that; those
+/// cost one packet more.
 fn asks_to_close(request: &Request<Incoming>) -> bool {
     let mut values = request.headers().get_all(CONNECTION).iter();
     match (values.next(), values.next()) {
@@ -197,7 +199,7 @@ fn asks_to_close(request: &Request<Incoming>) -> bool {
     }
 }
 
-/// What a head has had at the least when it was sent.
+/// Returns the least number of bytes that the head can have had when sent.
 fn head_bytes(request: &Request<Incoming>) -> usize {
     let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
     target + request.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()

@@ -1,4 +1,4 @@
-//! The thread that waits for the next request of every kept connection.
+//! The thread that waits for the next request on every kept connection.
 
 use super::http::Http;
 use super::worker::Worker;
@@ -11,29 +11,30 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// How many connections are reported at a time.
+/// The maximum number of connections reported at a time.
 const MOST_EVENTS: usize = 64;
 
-/// What is reported of [`Poller::end`]. No connection's key comes as far.
+/// The key that reports [`Poller::end`]. Keys of connections do not get this high.
 const END: u64 = u64::MAX;
 
-/// The thread, until this is dropped.
+/// The thread, which runs until this is dropped.
 ///
-/// A request that wakes it costs less than one that wakes the runtime, and is not kept waiting by what the runtime does.
+/// A request that wakes this thread costs less than one that wakes the runtime, and does not wait for other
+/// work of the runtime.
 pub(crate) struct KeptThread {
     http: Arc<Http>,
     worker: Worker,
 }
 
 impl KeptThread {
-    /// Starts it. What it leaves goes to the runtime that this is called from.
+    /// Starts the thread. Connections that it can't answer itself go to the current runtime.
     pub(super) fn start(http: Arc<Http>) -> io::Result<Self> {
         let answering = Arc::clone(&http);
         let worker = Worker::start("kept", move || {
             let ended = answering.poller.run(|Ready { key, hung_up }| {
                 let answered = catch_unwind(AssertUnwindSafe(|| answering.go_on(key, hung_up)));
                 if answered.is_err() {
-                    // As in a task a panic is on stderr by now, and costs the one connection.
+                    // As in a task, the panic is already on stderr, and costs only this connection.
                     answering.connections.close(key);
                 }
             });
@@ -44,7 +45,6 @@ impl KeptThread {
         Ok(Self { http, worker })
     }
 
-    /// Waits for the end of the thread.
     pub(super) async fn ended(&mut self) {
         self.worker.ended().await;
     }
@@ -56,18 +56,19 @@ impl Drop for KeptThread {
     }
 }
 
-/// The connections that wait, as the kernel sees them: an epoll set of their own.
+/// The waiting connections, as an epoll set.
 ///
-/// Edge-triggered: a connection is reported when something comes, also if that was before it was added, and once.
+/// The set is edge-triggered: it reports a connection once when bytes arrive, even if they arrived before the
+/// connection was added.
 pub(super) struct Poller {
     epoll: OwnedFd,
     end: OwnedFd,
 }
 
-/// A connection on which something has come.
+/// A connection on which bytes have arrived.
 struct Ready {
     key: u64,
-    /// Whether that is, or is followed by, the client's end.
+    /// True if the client has ended the connection, with or without bytes before the end.
     hung_up: bool,
 }
 
@@ -85,13 +86,13 @@ impl Poller {
         epoll::add(&self.epoll, socket, EventData::new_u64(key), flags)
     }
 
-    /// No longer. A socket that is closed goes by itself.
+    /// Stops reporting `socket`. A closed socket leaves the set by itself.
     pub(super) fn remove(&self, socket: impl AsFd) {
-        // It has been added.
+        // Can't fail: the socket is in the set.
         let _ = epoll::delete(&self.epoll, socket);
     }
 
-    /// Waits, and calls for each that is ready, until [`end`](Self::end) is called.
+    /// Waits, and calls `call` for each ready connection, until [`end`](Self::end) is called.
     fn run(&self, mut call: impl FnMut(Ready)) -> io::Result<()> {
         let mut events: Vec<Event> = Vec::with_capacity(MOST_EVENTS);
         let mut ended = false;
@@ -113,7 +114,7 @@ impl Poller {
 
     /// Ends [`run`](Self::run).
     fn end(&self) {
-        // It has room for more ends than there can be.
+        // Can't fail: the counter has room for more ends than can happen.
         let _ = write(&self.end, &1u64.to_ne_bytes());
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A load balancer sends the same bytes again and again. hyper parses new ones, and writes every answer that
 //! differs from the last one. For the same bytes and the same [`ServedAnswer`] the agent sends the same
-//! answer again. Only two things change: the date of the answer, and in the head the server state of
-//! `HAProxy` (`http-check send-state`).
+//! answer again. Only two things change: the date of the answer, and the server state of HAProxy in the head
+//! (`http-check send-state`).
 
 use crate::answer::ServedAnswer;
 use httpdate::HttpDate;
@@ -12,24 +12,26 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// More than the balancers of a node have different checks. Who asks for more makes the others' be parsed anew.
+/// The maximum number of heads, more than the different checks of a node's balancers. A client that needs
+/// more makes hyper parse the others' heads again.
 const MOST_HEADS: usize = 32;
-/// As many are learned from one client, so that no one makes all others' be parsed anew.
+/// The maximum number of heads learned from one client, so that no client alone makes hyper parse all others'
+/// heads again.
 const MOST_OF_ONE: usize = 16;
-/// Longer than a balancer's head, and than the answer to it, is.
+/// The longest head and the longest answer, in bytes; a balancer's are shorter.
 pub(super) const MOST_BYTES: usize = 1024;
 
-/// What `HAProxy` writes in front of its server's state, which is another with every session.
+/// The bytes before the server state in a head from HAProxy. The state changes with every session.
 const SERVER_STATE: &[u8] = b"\r\nX-Haproxy-Server-State: ";
 const DATE: &[u8] = b"\r\ndate: ";
-/// As in `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// The length of a date such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 const DATE_LEN: usize = 29;
 
-/// The heads that are known to one listener.
+/// The known heads of one listener.
 #[derive(Default)]
 pub(super) struct KnownHeads {
     heads: Vec<KnownHead>,
-    /// How many were learned so far.
+    /// The number of heads learned so far.
     learned: u64,
     clock: Clock,
 }
@@ -37,21 +39,21 @@ pub(super) struct KnownHeads {
 /// One head, and the answer to it.
 struct KnownHead {
     head: Head,
-    /// The client that asked it first.
+    /// The first client that sent it.
     teacher: IpAddr,
     learned: u64,
-    /// When it was asked last, if it was asked again.
+    /// The last use, if it was used again.
     used: Option<Moment>,
-    /// What the answer says.
+    /// The meaning of the answer.
     told: ServedAnswer,
-    /// Whether the connection ends with it.
+    /// True if the connection ends with the answer.
     ends: bool,
     answer: Vec<u8>,
     date_at: usize,
     dated: Option<u64>,
 }
 
-/// What was sent and received with one request that hyper has answered.
+/// The bytes of one request that hyper has answered, and of the answer.
 pub(super) struct Exchange<'a> {
     pub(super) head: &'a [u8],
     pub(super) answer: &'a [u8],
@@ -59,43 +61,44 @@ pub(super) struct Exchange<'a> {
     pub(super) ends: bool,
 }
 
-/// A head as it is compared.
+/// A head in the form in which it is compared.
 struct Head {
-    /// All of it, or what is in front of the server's state.
+    /// The whole head, or the part before the server state.
     start: Vec<u8>,
-    /// What comes after the server's state, if it has one.
+    /// The part after the server state, if there is one.
     end: Option<Vec<u8>>,
 }
 
-/// A second, and how answers write it.
+/// A second, and its date as text.
 #[derive(Default)]
 struct Clock {
     second: Option<u64>,
     text: [u8; DATE_LEN],
 }
 
-/// Room for an answer.
+/// A buffer for an answer.
 pub(super) type Room = [MaybeUninit<u8>; MOST_BYTES];
 
-/// What to send, and what is to be noted of it.
+/// A known answer to send, with the facts to record.
 pub(super) struct KnownAnswer<'a> {
     bytes: &'a [u8],
-    /// Whether the connection ends with it.
+    /// True if the connection ends with the answer.
     pub(super) ends: bool,
-    /// What it tells.
+    /// The meaning of the answer.
     pub(super) told: &'a ServedAnswer,
-    /// What is in the head where its first one had what `HAProxy` said of its server.
+    /// The server state in this head, if the known head has one.
     pub(super) server_state: Option<&'a [u8]>,
 }
 
-/// Bytes that are a head.
+/// A match between bytes and a known head.
 struct Match<'a> {
-    /// What is in them where that head has what changes.
+    /// The server state in these bytes.
     server_state: Option<&'a [u8]>,
 }
 
 impl KnownHeads {
-    /// Returns what was sent in answer to this head, with the date of `wall`, if what that tells `is_true` still.
+    /// Returns the answer that was sent to this head, with the date of `wall`, if `is_true` confirms that it
+    /// is still true.
     pub(super) fn answer<'a>(
         &'a mut self,
         head: &'a [u8],
@@ -114,10 +117,10 @@ impl KnownHeads {
         Some(KnownAnswer { bytes: answer, ends: *ends, told, server_state })
     }
 
-    /// Remembers an exchange with a client, if it is one that can be repeated.
+    /// Remembers an exchange with a client, if the answer can be sent again.
     pub(super) fn remember(&mut self, exchange: Exchange<'_>, teacher: IpAddr) {
         let Exchange { head, answer, told, ends } = exchange;
-        // What ends otherwise is not one whole head.
+        // Other ends mean that this is not exactly one head.
         if !head.ends_with(b"\r\n\r\n") || head.len().max(answer.len()) > MOST_BYTES {
             return;
         }
@@ -139,8 +142,8 @@ impl KnownHeads {
         debug_assert!(self.heads.len() <= MOST_HEADS);
     }
 
-    /// The one that gives way to another of this teacher: of its own if it has many, else of all, the one that was not
-    /// asked again for the longest time. `None` if there is room.
+    /// Returns the place of the head that a new one of this teacher replaces: of its own heads if it has
+    /// many, else of all, the one that was not used for the longest time. `None` if there is room.
     fn place_for(&self, teacher: IpAddr) -> Option<usize> {
         let own = self.heads.iter().filter(|known| known.teacher == teacher).count();
         if own < MOST_OF_ONE && self.heads.len() < MOST_HEADS {
@@ -153,9 +156,9 @@ impl KnownHeads {
 }
 
 impl KnownAnswer<'_> {
-    /// Copies the answer, so that it is sent when nobody else has to wait for the heads.
+    /// Copies the answer, so that the lock on the heads is free while it is sent.
     pub(super) fn copy_to<'room>(&self, room: &'room mut Room) -> &'room [u8] {
-        // What is longer than the room is not remembered.
+        // Longer answers are not remembered.
         room.get_mut(..self.bytes.len()).map_or(&[], |room| room.write_copy_of_slice(self.bytes))
     }
 }
@@ -179,19 +182,20 @@ impl Head {
             let (start, rest) = head.split_at_checked(at)?;
             let (_, end) = rest.split_at_checked(find(rest, b"\r\n")?)?;
             let split = Self { start: start.to_vec(), end: Some(end.to_vec()) };
-            // A second one would be read, and noted, in a way of its own.
+            // A second server state would be parsed and recorded differently.
             (find(end, SERVER_STATE).is_none() && split.matches(head).is_some()).then_some(split)
         });
         split.unwrap_or_else(|| Self { start: head.to_vec(), end: None })
     }
 
-    /// Whether these bytes are this head.
+    /// Returns the match if these bytes are this head.
     fn matches<'a>(&self, bytes: &'a [u8]) -> Option<Match<'a>> {
         let Some(end) = &self.end else {
             return (bytes == self.start).then_some(Match { server_state: None });
         };
         let state = bytes.strip_prefix(self.start.as_slice())?.strip_suffix(end.as_slice())?;
-        // Spaces at its ends are no part of a header's value, and what can't be seen may be more than a value.
+        // Leading and trailing spaces are no part of a header's value, and invisible bytes may be more than a
+        // value.
         let is_plain = state.iter().all(|byte| matches!(byte, b' '..=b'~'));
         let is_trimmed = !matches!((state.first(), state.last()), (None | Some(b' '), _) | (_, Some(b' ')));
         (is_plain && is_trimmed).then_some(Match { server_state: Some(state) })
@@ -199,7 +203,7 @@ impl Head {
 }
 
 impl Clock {
-    /// The same at a later time.
+    /// Moves the clock to `now`.
     fn at(&mut self, now: SystemTime) -> &Self {
         let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         if self.second != Some(second)
@@ -241,7 +245,7 @@ mod tests {
         );
     }
 
-    /// What is sent at that second after 1970, and the server's state that was seen.
+    /// Returns the answer at that second after 1970, and the server state that was found.
     fn ask(known: &mut KnownHeads, head: &str, second: u64) -> Option<(String, Option<String>)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let since_start = Duration::from_secs(second);
@@ -357,7 +361,7 @@ mod tests {
     }
 
     proptest! {
-        /// Bytes that pass for a head differ from it in nothing but the server's state.
+        /// Bytes that match a head differ from it only in the server state.
         #[test]
         fn any_other_head_is_another(
             head in "(GET|OPTIONS) /[a-z]{0,3} HTTP/1.[01]\r\n(X-Haproxy-Server-State: [A-Z]{0,2}\r\n|[a-c]: [a-c]\r\n){0,2}\r\n",

@@ -8,7 +8,7 @@ use crate::networks::holder_of;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What the stream and the handler of one connection write down together.
+/// The record that the stream and the handler of one connection write together.
 pub(super) struct Lesson {
     http: Arc<Http>,
     teacher: IpAddr,
@@ -20,19 +20,19 @@ struct Notes {
     head: Vec<u8>,
     told: Option<ServedAnswer>,
     answer: Vec<u8>,
-    /// Whether all of the answer has been sent.
+    /// True if the whole answer has been sent.
     flushed: bool,
-    /// Whether there is nothing to be learned, or not any more.
+    /// True if nothing can be learned, or not any more.
     over: bool,
 }
 
 impl Lesson {
-    /// Begins with the first bytes of a connection.
+    /// Starts a record at the first bytes of a connection.
     pub(super) fn new(http: Arc<Http>, teacher: IpAddr) -> Arc<Self> {
         Arc::new(Self { http, teacher: holder_of(teacher), notes: Mutex::default() })
     }
 
-    /// These bytes have come.
+    /// Notes received bytes.
     pub(super) fn received(&self, bytes: &[u8]) {
         let mut notes = self.notes();
         // A body, or another request.
@@ -40,14 +40,14 @@ impl Lesson {
         notes.append(|notes| &mut notes.head, bytes);
     }
 
-    /// hyper has parsed a request, and this is what its answer tells, if that may be told again.
+    /// Notes that hyper has parsed a request; `told` is the answer if it can be sent again.
     pub(super) fn parsed(&self, told: Option<ServedAnswer>) {
         let mut notes = self.notes();
         notes.over |= notes.told.is_some() || told.is_none();
         notes.told = told;
     }
 
-    /// These bytes have been sent.
+    /// Notes sent bytes.
     pub(super) fn sent(&self, bytes: &[u8]) {
         let mut notes = self.notes();
         // A second answer.
@@ -55,13 +55,14 @@ impl Lesson {
         notes.append(|notes| &mut notes.answer, bytes);
     }
 
-    /// hyper has nothing left to send.
+    /// Notes that hyper has nothing left to send.
     pub(super) fn flushed(&self) {
         let mut notes = self.notes();
         notes.flushed |= !notes.answer.is_empty();
     }
 
-    /// hyper wants to read. Returns true if the exchange is complete, and the connection goes on after it.
+    /// Called when hyper wants to read. Returns true if the exchange is complete and the connection continues
+    /// after it.
     pub(super) fn goes_on(&self) -> bool {
         let flushed = self.notes().flushed;
         if flushed {
@@ -70,7 +71,7 @@ impl Lesson {
         flushed
     }
 
-    /// hyper has ended the connection in order.
+    /// Called when hyper has ended the connection in order.
     pub(super) fn ended(&self) {
         self.learn(true);
     }

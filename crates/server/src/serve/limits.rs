@@ -1,4 +1,4 @@
-//! The resources that one client may use.
+//! Limits on the resources of one client.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
@@ -6,17 +6,19 @@ use std::time::Duration;
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most connections at a time; one more evicts an idle one of the client that holds most.
+    /// The maximum number of connections; one more evicts an idle connection of the client that holds most.
     pub connections: usize,
-    /// How long a client may take to send the head of a request, from its first byte, or from the connection's start.
-    /// Lateness is looked for about once a second, so a connection lives up to two seconds longer.
+    /// The time that a client may take to send the head of a request, from its first byte or from the start
+    /// of the connection. The sweep looks for late clients about once a second, so a connection lives up to
+    /// two seconds longer.
     pub header_timeout: Duration,
-    /// How long a client may leave no room for its answer. Lateness is looked for about once a second.
+    /// The time that a client may leave no room for its answer. The sweep looks for late clients about once a
+    /// second.
     pub write_timeout: Duration,
-    /// How long a connection is kept without a request.
+    /// The time that a connection is kept without a request.
     pub idle_timeout: Duration,
-    /// How long a shutdown waits for connections. Kept ones without a request get half of it: time for a load
-    /// balancer's next probe, whose answer tells it to close.
+    /// The time that a shutdown waits for connections. Kept connections without a request get half of it, so
+    /// that a load balancer's next probe gets an answer that tells it to close.
     pub drain_timeout: Duration,
 }
 
@@ -26,28 +28,28 @@ impl Default for Limits {
             connections: 1024,
             header_timeout: Duration::from_secs(5),
             write_timeout: Duration::from_secs(5),
-            // nginx's default; longer than the probe interval of any load balancer.
+            // The default of nginx, longer than the probe interval of any load balancer.
             idle_timeout: Duration::from_secs(75),
             drain_timeout: Duration::from_secs(5),
         }
     }
 }
 
-/// Descriptors that are kept from clients: watches, local checks and files need some, a dozen when idle and one or two for
-/// each check that runs. Half of all where there are few.
+/// Descriptors that are reserved for watches, local checks and files: a dozen when idle, and one or two for
+/// each running check. If there are few descriptors, half of them are reserved.
 const RESERVED: u64 = 128;
-/// HTTP, agent checks and the metrics' own address, each with a table of connections of its own.
+/// The listeners for HTTP, agent-checks and metrics. Each has its own table of connections.
 const LISTENERS: u64 = 3;
 
 impl Limits {
-    /// Takes all descriptors that the process may have, and lowers the number of connections to what they allow: idle
-    /// clients must not keep the agent from its API server.
+    /// Raises the descriptor limit to the maximum for the process, and lowers the number of connections to
+    /// fit: idle clients must not keep the agent from its API server.
     #[must_use]
     pub fn within_descriptors(self) -> Self {
         let limit = getrlimit(Resource::Nofile);
         let raised = Rlimit { current: limit.maximum, ..limit };
         let allowed = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
-        // None is no limit.
+        // No limit.
         let Some(allowed) = allowed else { return self };
         let share = allowed.saturating_sub(RESERVED.min(allowed / 2)) / LISTENERS;
         let connections = usize::try_from(share).unwrap_or(usize::MAX).clamp(1, self.connections.max(1));
@@ -62,8 +64,8 @@ impl Limits {
         Self { connections, ..self }
     }
 
-    /// How often to look for clients that are too late: precise enough for the shortest timeout, and at most once a
-    /// second so that a kept connection does not wake the node for it.
+    /// Returns the interval of the sweep: precise enough for the shortest timeout, and at most once a second,
+    /// so that a kept connection does not wake the node for it.
     pub(super) fn sweep_every(&self) -> Duration {
         let shortest = self.header_timeout.min(self.write_timeout).min(self.idle_timeout);
         (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))

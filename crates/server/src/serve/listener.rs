@@ -1,16 +1,17 @@
-//! Binding: a port that can't be bound is a start-up error.
+//! Binds listeners; a port that can't be bound is a start-up error.
 
 use super::reuseport::{ReuseportSlot, steer};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
-/// Connections that the kernel may hold ready for us; it lowers this to `net.core.somaxconn`.
+/// The length of the accept queue; the kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
 
-/// What the kernel holds for one connection in each direction, in bytes; it takes twice as much to keep its books. A head
-/// is 8 KiB at most, and longer answers go in pieces. Left to itself Linux grows a buffer to 4 MiB: a client that asks a
-/// lot and reads nothing has had half a MiB on each of its connections within seconds, and the pod is charged for it.
+/// The kernel's buffer for one connection in each direction, in bytes; the kernel doubles it for its
+/// bookkeeping. A head has 8 KiB at most, and longer answers are sent in pieces. By default Linux grows a
+/// buffer to 4 MiB. A client that asks a lot and reads nothing then uses half a MiB on each connection within
+/// seconds, and the pod is charged for it.
 const BUFFER: usize = 8 * 1024;
 
 /// A bound, listening socket.
@@ -21,15 +22,15 @@ pub struct Listener(TcpListener);
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {address}: {error}")]
 pub struct BindError {
-    /// The address.
+    /// The address that was refused.
     pub address: SocketAddr,
-    /// Why.
+    /// The cause.
     #[source]
     pub error: io::Error,
 }
 
-/// Listens on `address`, or on all addresses of both families; on a host without IPv6, on all of IPv4. Port 0 takes
-/// any free one.
+/// Listens on `address`, or on all addresses of both families if it is `None` (only IPv4 on a host without
+/// IPv6). Port 0 takes any free port.
 pub fn bind(address: Option<IpAddr>, port: u16) -> Result<Listener, BindError> {
     let listen_on = |ip: IpAddr| {
         let address = SocketAddr::new(ip, port);
@@ -44,7 +45,8 @@ pub fn bind(address: Option<IpAddr>, port: u16) -> Result<Listener, BindError> {
     }
 }
 
-/// `ipv6.disable=1` has no such address family; the sysctl `disable_ipv6` has the family but no address.
+/// Returns true if the host lacks IPv6. With `ipv6.disable=1` there is no such address family; with the
+/// sysctl `disable_ipv6` there is the family but no address.
 fn lacks_ipv6(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
@@ -59,22 +61,23 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     // The new pod of a surge upgrade binds while the old one still answers.
     socket.set_reuse_port(true)?;
-    // Linux hands this option on to accepted sockets: one system call here instead of one a connection.
+    // Linux copies this option to accepted sockets: one system call here instead of one for each connection.
     socket.set_tcp_nodelay(true)?;
-    // Handed on as well; the window that is offered to clients depends on it, so it comes before `listen`.
+    // Linux copies these, too. The window offered to clients depends on them, so they are set before
+    // `listen`.
     socket.set_recv_buffer_size(BUFFER)?;
     socket.set_send_buffer_size(BUFFER)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     let listener = socket.into();
-    // The predecessor may not know of this: long before it goes, no handshake with it is in flight any more. And it is
-    // the new pod that answers the kubelet's questions about the new pod.
+    // The predecessor may be a version that does not steer. By the time it ends, no handshake with it is in
+    // flight any more. And the new pod must answer the kubelet's probes of the new pod.
     steer(&listener, ReuseportSlot::Second);
     Ok(listener)
 }
 
 impl Listener {
-    /// The address bound, with the port that was taken for port 0.
+    /// Returns the bound address, with the chosen port instead of port 0.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
@@ -100,7 +103,7 @@ mod tests {
         bind(None, port).unwrap();
     }
 
-    /// Who of them gets a new connection; the client is at `ip`.
+    /// Returns the number of connections that each listener gets from clients at `ip`.
     fn answers(listeners: &[&Listener], ip: IpAddr) -> Vec<usize> {
         let port = listeners[0].local_addr().unwrap().port();
         let clients: Vec<_> = (0..32).map(|_| TcpStream::connect((ip, port)).unwrap()).collect();
@@ -133,7 +136,7 @@ mod tests {
         }
     }
 
-    /// A rollout that is undone ends the newer of two.
+    /// An undone rollout ends the newer of two listeners.
     #[test]
     fn a_newer_listener_gives_the_connections_back() {
         let old = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();

@@ -1,4 +1,4 @@
-//! A connection from accept to close. [`answer`](crate::answer) decides what is sent on it; this module uses
+//! Serves a connection from accept to close. [`answer`](crate::answer) decides what to send; this module uses
 //! only its [`App`].
 
 mod accept;
@@ -41,28 +41,34 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// How a listener is served.
+/// The options of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ServeOptions {
-    /// Which clients are answered. Those on this node always are.
+    /// The clients that are answered. Clients on this node always are.
     pub allow_from: Networks,
-    /// Where `/metrics`, `/status.json` and the page are answered instead of here; `None` if here.
+    /// The address that serves `/metrics`, `/status.json` and the page instead of this listener; `None` if
+    /// this listener serves them.
     pub metrics_moved_to: Option<SocketAddr>,
-    /// Whether a connection may begin with a PROXY header, which is skipped. Nothing that it says is believed.
+    /// True if a connection may begin with a PROXY header. The agent skips the header and trusts nothing in
+    /// it.
     pub accept_proxy: bool,
-    /// What one client may cost the others.
+    /// The limits on one client's use of resources.
     pub limits: Limits,
 }
 
-/// Why serving could not start.
+/// The error when serving can't start.
 #[derive(Debug, thiserror::Error)]
 #[error("can't wait for connections: {0}")]
 pub struct ServeError(#[from] io::Error);
 
-/// Answers requests until `shutdown` resolves, then drains: new connections go to another process that listens on the same
-/// port, if there is one; those on their way to this one are still taken, requests in flight finish, kept connections are
-/// told to close with their next answer; what is left after the drain timeout is cut. Needs a runtime with timers and IO, and
-/// starts two threads: one accepts, one waits for the requests of kept connections.
+/// Answers requests until `shutdown` resolves, then drains.
+///
+/// During the drain, new connections go to another process that listens on the same port, if there is one.
+/// Connections already on their way are still accepted, requests in flight finish, and kept connections close
+/// with their next answer. Connections that remain after the drain timeout are cut.
+///
+/// Needs a runtime with timers and IO, and starts two threads: one accepts, one waits for requests on kept
+/// connections.
 pub async fn serve(
     listener: Listener,
     app: Arc<App>,
@@ -76,7 +82,7 @@ pub async fn serve(
     }
 }
 
-/// What speaks HTTP, and the thread that goes on with what it keeps.
+/// Creates the server for HTTP, and the thread for its kept connections.
 pub(crate) fn http_server(app: Arc<App>, options: ServeOptions) -> io::Result<(Server, KeptThread)> {
     let ServeOptions { allow_from, metrics_moved_to, accept_proxy, limits } = options;
     let connections = Arc::new(Connections::new(limits, Arc::clone(&app.metrics)));
@@ -86,7 +92,8 @@ pub(crate) fn http_server(app: Arc<App>, options: ServeOptions) -> io::Result<(S
     Ok((Server::new(app, allow_from, limits, connections, Protocol::Http(http)), kept))
 }
 
-/// Like [`serve`], for `HAProxy`'s agent-checks: one line, then close. What `agent-send` sends is ignored.
+/// Like [`serve`], for HAProxy's agent-checks: one line, then close. The string of `agent-send` does not
+/// change the answer.
 pub async fn serve_agent_check(
     listener: Listener,
     app: Arc<App>,
@@ -96,7 +103,7 @@ pub async fn serve_agent_check(
     run(listener, agent_check_server(app, options), shutdown).await
 }
 
-/// What speaks agent-check.
+/// Creates the server for agent-checks.
 pub(crate) fn agent_check_server(app: Arc<App>, options: ServeOptions) -> Server {
     let ServeOptions { allow_from, limits, .. } = options;
     let connections = Arc::new(Connections::new(limits, Arc::clone(&app.metrics)));

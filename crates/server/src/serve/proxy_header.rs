@@ -1,26 +1,26 @@
-//! The header of the PROXY protocol, versions 1 and 2, which some balancers send in front of a health check,
-//! too. The agent skips it and trusts nothing in it, because any client can write one.
+//! The header of the PROXY protocol, versions 1 and 2. Some balancers also send it in front of a health
+//! check. The agent skips it and trusts nothing in it, because any client can write one.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What version 1 begins with, and the most that it takes with its line end.
+/// The start of a version 1 header, and its longest length with the line end.
 const V1: &[u8] = b"PROXY ";
 const MOST_OF_V1: usize = 107;
 
-/// What version 2 begins with, and how long that is with the fields of fixed length.
+/// The start of a version 2 header, and the length of its fixed part.
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED: usize = 16;
 
-/// The most that a header of either version takes. The protocol allows for 64 KiB of extensions; balancers send some
-/// dozens of bytes.
+/// The longest header of either version that is accepted. The protocol allows 64 KiB of extensions; balancers
+/// send some dozens of bytes.
 pub(super) const MOST: usize = 1024;
 
-/// What begins as a header and is none.
+/// The error for bytes that begin like a header and are not one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Returns the length of the header that a connection's first bytes begin with, 0 if there is none, and `None` if more
-/// bytes must tell.
+/// Returns the length of the header at the start of a connection, 0 if there is none, and `None` if more
+/// bytes are needed.
 pub(crate) fn find(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     if bytes.starts_with(V1) {
         return v1(bytes);
@@ -32,7 +32,7 @@ pub(crate) fn find(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     Ok((!may_begin).then_some(0))
 }
 
-/// `PROXY TCP4 192.0.2.1 192.0.2.2 1024 80`, and a line end.
+/// Parses a line such as `PROXY TCP4 192.0.2.1 192.0.2.2 1024 80`.
 fn v1(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let within = bytes.get(..MOST_OF_V1).unwrap_or(bytes);
     let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
@@ -42,7 +42,7 @@ fn v1(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let mut words = line.split(' ').skip(1);
     let (family, mut next) = (words.next(), || words.next().ok_or(Malformed));
     let is_address: fn(&str) -> bool = match family {
-        // Whatever follows is to be ignored.
+        // The rest of the line must be ignored.
         Some("UNKNOWN") => return Ok(Some(end + 2)),
         Some("TCP4") => |word| word.parse::<Ipv4Addr>().is_ok(),
         Some("TCP6") => |word| word.parse::<Ipv6Addr>().is_ok() || word.parse::<IpAddr>().is_ok(),
@@ -54,7 +54,7 @@ fn v1(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     if well_formed { Ok(Some(end + 2)) } else { Err(Malformed) }
 }
 
-/// The signature, version and command, family and transport, and the length of all that follows.
+/// Parses the signature, version and command, family and transport, and the length of the rest.
 fn v2(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some((fixed, _)) = bytes.split_at_checked(V2_FIXED) else { return Ok(None) };
     let Some(&[version_and_command, family, high, low]) = fixed.get(V2.len()..) else {
@@ -69,7 +69,7 @@ fn v2(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         _ => return Err(Malformed),
     };
     let is_known = match version_and_command {
-        // LOCAL: the balancer's own connection, whose addresses are to be ignored.
+        // LOCAL: the balancer's own connection; its addresses must be ignored.
         0x20 => true,
         0x21 => length >= addresses,
         _ => false,
@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// More bytes never take back what was said, and no more than the bound is waited for.
+        /// More bytes never change a result, and the parser waits for no more than the bound.
         #[test]
         fn what_was_said_holds(
             start in prop_oneof![Just(V1.to_vec()), Just(V2.to_vec()), Just(Vec::new())],

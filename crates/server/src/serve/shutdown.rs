@@ -1,5 +1,5 @@
-//! The bounded end of a listener: it still answers clients that are about to send a request, and no client
-//! can delay it.
+//! The bounded end of a listener. It still answers clients that are about to send a request, and no client
+//! can delay the end.
 
 use super::accept::{AcceptThread, Server, has_queued_connection};
 use super::reuseport::{ReuseportSlot, steer};
@@ -7,35 +7,36 @@ use std::net::TcpListener;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// How long a handshake may take from its first packet to its last: a round trip between load balancer and node, and more
-/// than one within a continent.
+/// The longest time of a handshake: a round trip between load balancer and node, longer than one within a
+/// continent.
 const HANDSHAKE: Duration = Duration::from_millis(100);
 
-/// How often is looked whether the kernel holds a connection.
+/// The interval of checks of the accept queue.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl AcceptThread {
-    /// Lets it take what the kernel has accepted already, and no more. Somebody who connects all the time must not hold up
-    /// the shutdown.
+    /// Ends the thread once the accept queue is empty, at the latest by the deadline. A client that connects
+    /// all the time must not hold up the shutdown.
     pub(super) async fn end(mut self, deadline: Instant) {
         while has_queued_connection(&self.listener) && Instant::now() < deadline {
             sleep(LOOK_EVERY).await;
         }
         self.shut_down();
-        // It may be about to try again after a failure.
+        // The thread may be about to retry after a failure.
         let _ = timeout_at(deadline, self.ended()).await;
     }
 }
 
 impl Server {
-    /// From now on every answer ends its connection. Gives how long they have.
+    /// Starts the shutdown: every answer closes its connection. Returns the time for that.
     pub(super) fn close(&self) -> Duration {
         self.app.close();
         self.limits.drain_timeout
     }
 
-    /// Stays until no handshake with this listener is in flight: the kernel would reset it. Connections that keep coming
-    /// mean that the newer of two is the one to go (a rollout is undone), or that there is no other.
+    /// Waits until no handshake with this listener is in flight, because the kernel would reset it. If
+    /// connections keep coming, then either the newer of two listeners is the one to end (an undone rollout),
+    /// or there is no other.
     pub(super) async fn hand_over(&self, listener: &TcpListener) {
         let handshake = HANDSHAKE.min(self.limits.drain_timeout / 10);
         for successor in [None, Some(ReuseportSlot::First), Some(ReuseportSlot::Second)] {
@@ -51,7 +52,6 @@ impl Server {
         }
     }
 
-    /// Ends all connections by the deadline.
     pub(crate) async fn drain(&self, deadline: Instant) {
         if timeout_at(deadline - self.limits.drain_timeout / 2, self.connections.emptied()).await.is_err() {
             self.connections.close_idle();
@@ -76,7 +76,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpStream};
     use std::sync::{Arc, mpsc};
 
-    /// A listener that so many clients have connected to.
+    /// Returns a listener and the connections of this many clients to it.
     fn asked(clients: usize) -> (TcpListener, Vec<TcpStream>) {
         let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
         let address = listener.local_addr().unwrap();
@@ -97,10 +97,10 @@ mod tests {
     #[tokio::test]
     async fn a_queue_that_never_ends_is_left_at_the_deadline() {
         let (listener, clients) = asked(1);
-        // Nobody takes it.
+        // No thread accepts it.
         let (_accepting, until) = mpsc::channel::<()>();
         let worker = Worker::start("accept", move || {
-            // An error, at the end of this test.
+            // Fails at the end of this test.
             let _ = until.recv();
         })
         .unwrap();

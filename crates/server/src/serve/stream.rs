@@ -17,28 +17,28 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How much of what a client sent in vain is read before its connection is closed. A socket closed with unread data
-/// resets the connection, and the reset can overtake the answer; so the answer is given time to arrive.
+/// The number of unread bytes that are read before a connection is closed. Closing a socket with unread data
+/// resets the connection, and the reset can overtake the answer; so the answer gets time to arrive.
 const LINGER_BYTES: usize = 256 * 1024;
 
 pub(super) struct SocketStream {
     socket: Socket,
     activity: Arc<Activity>,
     ended: bool,
-    /// What was received before hyper had the connection, and how much of it hyper has read.
+    /// Bytes that were received before hyper got the connection, and the number that hyper has read.
     received: Vec<u8>,
     read: usize,
     lesson: Option<Arc<Lesson>>,
 }
 
 impl SocketStream {
-    /// `socket` must be non-blocking.
+    /// Creates a stream; `socket` must be non-blocking.
     pub(super) fn new(socket: net::TcpStream, activity: Arc<Activity>) -> Self {
         let (received, lesson) = Default::default();
         Self { socket: Socket::Unregistered(socket), activity, ended: false, received, read: 0, lesson }
     }
 
-    /// Lets hyper read first what was received already; the lesson is told of all.
+    /// Lets hyper read the received bytes first; the lesson records all bytes.
     pub(super) fn attend(&mut self, lesson: Arc<Lesson>, received: Vec<u8>) {
         self.activity.received(&received);
         lesson.received(&received);
@@ -62,30 +62,33 @@ impl SocketStream {
         Ok(())
     }
 
-    /// Closes; after an answer to something that was not read to its end, in the way that lets the answer arrive.
+    /// Closes the connection. If the client's request was not read to its end, closes in a way that lets the
+    /// answer arrive.
     pub(super) async fn close(&mut self) {
         if !self.finish() {
             self.linger().await;
         }
     }
 
-    /// Sends the end; whether the connection may be closed now, or [`linger`](Self::linger)s.
+    /// Sends the end. Returns true if the connection can be closed now, or false if it must
+    /// [`linger`](Self::linger).
     pub(super) fn finish(&mut self) -> bool {
-        // Also where closing alone would do: with data unread it would discard an answer that waits for its end.
+        // Shuts down even where closing alone seems enough: closing with unread data would discard an answer
+        // that waits for its end.
         self.ended || self.socket.shutdown().is_err() || !self.activity.awaits_request()
     }
 
-    /// What has been sent without being read, its first `most` bytes; nothing if the end comes instead. A client that has
-    /// reset the connection by now is heard, too: the kernel gives what came before.
+    /// Returns up to `most` received bytes, or none after the client's end. If the client has already reset
+    /// the connection, the kernel still delivers the bytes from before.
     pub(super) async fn hear(&mut self, most: usize) -> Vec<u8> {
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
         let mut heard = ReadBuf::uninit(chunk.get_mut(..CHUNK.min(most)).unwrap_or_default());
-        // An error is nothing heard.
+        // An error means no bytes.
         let _ = poll_fn(|cx| self.socket.poll_recv(cx, &mut heard)).await;
         heard.filled().to_vec()
     }
 
-    /// Lets the answer arrive. How long that may take is bounded by the sweep.
+    /// Waits until the answer has arrived. The sweep bounds the time.
     pub(super) async fn linger(&mut self) {
         let mut discarded = 0;
         let mut chunk = [MaybeUninit::uninit(); CHUNK];
@@ -145,7 +148,7 @@ impl Write for SocketStream {
         Poll::Ready(Ok(sent))
     }
 
-    /// hyper calls this when it has written all that it has.
+    /// Called by hyper when it has written everything.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(lesson) = &self.lesson {
             lesson.flushed();
@@ -153,17 +156,17 @@ impl Write for SocketStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Nothing: [`SocketStream::close`] knows whether closing alone is enough.
+    /// Does nothing: [`SocketStream::close`] knows if closing alone is enough.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 }
 
-/// A socket, which joins the runtime's reactor only when it must wait.
+/// A socket that joins the runtime's reactor only when it must wait.
 enum Socket {
     Unregistered(net::TcpStream),
     Registered(TcpStream),
-    /// Registering failed.
+    /// The socket could not be registered.
     Lost,
 }
 
@@ -180,8 +183,9 @@ impl Socket {
         Pin::new(self.registered()?).poll_read(cx, room)
     }
 
-    /// Tries before it asks the reactor, even if registered: there is nearly always room, and hyper gives up what it
-    /// could not write at once if it has stopped reading, as it does after a body or a head that it refuses.
+    /// Tries to send before it asks the reactor, even if registered: there is nearly always room. After a
+    /// body or a head that hyper refuses, hyper stops reading and drops the bytes that it can't write at
+    /// once.
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8], ends: bool) -> Poll<io::Result<usize>> {
         match send(self.descriptor()?, bytes, ends)? {
             0 => Pin::new(self.registered()?).poll_write(cx, bytes),

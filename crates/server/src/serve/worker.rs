@@ -1,4 +1,4 @@
-//! A thread of a listener's own, beside the runtime.
+//! Threads of a listener that run outside the runtime.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,12 +11,12 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Starts one. What it spawns goes to the runtime that this is called from.
+    /// Starts a thread. Its tasks are spawned on the current runtime.
     pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (working, ended) = oneshot::channel();
         let runtime = Handle::current();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
-            // Goes with the thread, also if that panics.
+            // Dropped with the thread, even if the thread panics.
             let _working = working;
             let _runtime = runtime.enter();
             work();
@@ -26,7 +26,7 @@ impl Worker {
 
     /// Waits for the end of the thread.
     pub(super) async fn ended(&mut self) {
-        // Nothing is ever sent.
+        // The channel carries no message; it only closes.
         let _ = (&mut self.ended).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The agent-check responder, as `HAProxy` sees it.
+//! The agent-check responder, seen from HAProxy.
 
 use crate::scenario::{Scenario, cordoned, facts, ready};
 use nodegate_readiness::ConditionStatus;

@@ -10,7 +10,7 @@ use std::mem;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// Answers one request in the header map of the one before, as hyper does on a kept connection.
+/// Answers one request in the header map of the previous one, as hyper does on a kept connection.
 fn answer(app: &Arc<App>, target: &'static str, headers: &mut HeaderMap) -> u16 {
     let mut request = Request::new(Empty::<bytes::Bytes>::new());
     *request.uri_mut() = http::Uri::from_static(target);
@@ -19,7 +19,7 @@ fn answer(app: &Arc<App>, target: &'static str, headers: &mut HeaderMap) -> u16 
     headers.insert(header::USER_AGENT, HeaderValue::from_static("test"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
     *request.headers_mut() = mem::take(headers);
-    // Building the request is hyper's part.
+    // hyper builds the request; its allocations do not count.
     let mut response = None;
     let info = allocation_counter::measure(|| {
         let now = app.now();
@@ -45,7 +45,7 @@ fn a_known_query_is_answered_without_allocating() {
     }
     let mut headers = HeaderMap::new();
     for _ in 0..3 {
-        // arc-swap sets up its slots for this thread with the first load; and who asks is new.
+        // The first load makes arc-swap set up its slots for this thread, and the prober is new.
         answer(&app, "/health", &mut headers);
         answer(&app, "/health?check=node_ready&drain=404", &mut headers);
         answer(&app, "/nodecheck", &mut headers);

@@ -1,4 +1,4 @@
-//! The answers that tell everything, of which a stranger must not have as many as it likes.
+//! The big answers; a stranger must not get as many as it likes.
 
 use crate::scenario::{Client, Running, Scenario, cordoned};
 use nodegate_server::Limits;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const BIG: [&str; 3] = ["/status.json", "/metrics", "/"];
 
-/// A client at an address of its own that has no room for a whole answer.
+/// Returns a client at its own address with no room for a whole answer.
 fn client(server: &Running, address: [u8; 4]) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
@@ -28,7 +28,7 @@ fn ask(server: &Running, address: [u8; 4], path: &str) -> Client {
     client
 }
 
-/// Makes the answers longer than what the kernel takes: so many probers with names of some length.
+/// Makes the answers longer than the kernel's buffers: many probers with long names.
 fn make_big(server: &Running) {
     for address in 1..=2 {
         for number in 0..100 {
@@ -53,7 +53,7 @@ fn one_rendering_serves_all_for_a_second() {
     for (path, before) in BIG.iter().zip(before) {
         assert_eq!(server.get(path).body, before, "{path}");
     }
-    // Another representation has not been rendered yet.
+    // This representation has not been rendered yet.
     assert!(server.get("/status.json?pretty").body.contains("Unschedulable"));
     let server = Scenario { render_every: Duration::from_secs(1), ..Scenario::default() }.serve();
     let first = server.get("/status.json").body;
@@ -68,7 +68,7 @@ fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
         .flat_map(|n| [1, 2].map(|host| (n, host)))
         .map(|(n, host)| ask(&server, [127, 7, n, host], "/status.json"))
         .collect();
-    // They are strangers: addresses of loopback, of which one place more is kept for one.
+    // Both are strangers: for one loopback client the agent keeps an extra place.
     deaf.push(ask(&server, [127, 7, 9, 1], "/status.json"));
     let refused = until("all places to be taken", || {
         let mut client = ask(&server, [127, 7, 9, 2], "/status.json");
@@ -77,10 +77,10 @@ fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
     });
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert!(refused.body.contains("try again"), "{refused:?}");
-    // Small answers are not concerned.
+    // Small answers are not limited.
     assert_eq!(server.get("/health").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
-    // Who reads gets all of it, and gives the place back.
+    // A client that reads gets the whole answer, and frees its place.
     let whole = deaf[0].last_response();
     assert_eq!(whole.header("content-length").unwrap(), whole.body.len().to_string());
     serde_json::from_str::<serde_json::Value>(&whole.body).unwrap();
@@ -100,7 +100,7 @@ fn who_does_not_read_is_cut_off_and_gives_the_place_back() {
 
 #[test]
 fn heads_without_end_delay_nobody() {
-    // As it is outside of tests: to render for each of them would take minutes.
+    // The production value: rendering for each request would take minutes.
     let server = Scenario { render_every: Duration::from_secs(1), ..Scenario::default() }.serve();
     make_big(&server);
     let mut heads = server.connect().0;
@@ -108,7 +108,7 @@ fn heads_without_end_delay_nobody() {
     let requests = b"HEAD /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(200);
     let mut kept = server.connect();
     for _ in 0..50 {
-        // Whatever fits; its answers are not read.
+        // Sends as much as fits; the answers are not read.
         let _ = heads.write(&requests);
         assert_eq!(server.get("/health").status, 200);
         assert_eq!(kept.ask("/health").status, 200);

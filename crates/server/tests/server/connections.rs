@@ -1,4 +1,4 @@
-//! What one client may do without costing another anything.
+//! One client must not cost another anything.
 
 use crate::scenario::{Client, Scenario};
 use nodegate_readiness::CheckId;
@@ -94,7 +94,7 @@ fn a_body_that_never_comes_is_not_waited_for() {
     let mut client = server.connect();
     client.send("POST /health HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
     assert_eq!(client.response().status, 405);
-    // It neither ends nor sends: without a bound the server would wait for it.
+    // The client neither ends nor sends: without a bound the server would wait for it.
     assert!(client.is_closed());
 }
 
@@ -161,7 +161,7 @@ fn slow_heads_are_cut_and_kept_connections_are_not() {
     let mut second = server.connect();
     assert_eq!(second.ask("/nodecheck").body, "OK");
     second.send("GET /health HTTP/1.1\r\nHost");
-    // Their ends show that much more than the header timeout has passed for the kept one too.
+    // These connections end, so much more than the header timeout has passed for the kept one too.
     for late in [&mut silent, &mut started, &mut second] {
         assert!(late.is_closed());
     }
@@ -177,7 +177,7 @@ fn idle_connections_are_closed_after_the_idle_timeout() {
     assert!(kept.is_closed());
 }
 
-/// Holds checks until the test lets them go.
+/// A check that hangs until the test releases it.
 struct Gate(Semaphore);
 
 impl Activate for Gate {
@@ -278,7 +278,7 @@ fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
     drop(idle);
 }
 
-/// Never in the way of a test on a slow machine.
+/// Limits that no test on a slow machine reaches.
 const PATIENT: Limits = Limits {
     connections: 1024,
     header_timeout: PATIENCE,
@@ -354,7 +354,7 @@ fn empty_lines_between_requests_are_ignored() {
     let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
     let server = Scenario::default().serve_within(limits);
     let request = "GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n";
-    // The first is parsed, and goes on so; the others are known.
+    // hyper parses the first request and serves its connection from then on; the others are known.
     let mut clients: Vec<Client> = (0..3).map(|_| server.connect()).collect();
     for client in &mut clients {
         client.send(format!("\r\n{request}"));
@@ -368,7 +368,7 @@ fn empty_lines_between_requests_are_ignored() {
     begun.send(request);
     assert_eq!(begun.response().body, "OK");
     begun.send("\r\nGET");
-    // Their ends show that the header timeout has passed for all.
+    // These connections end, so the header timeout has passed for all.
     assert!(silent.is_closed() && begun.is_closed());
     for client in &mut clients {
         client.send(format!("\r\n{request}\r\n"));

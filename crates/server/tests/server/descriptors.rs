@@ -1,4 +1,4 @@
-//! Out of file descriptors. The limit is the process's, so that this has a process of its own.
+//! Exhausted file descriptors. The limit is per process, so this test has its own process.
 
 use crate::scenario::{Client, HangingChecks, Scenario};
 use nodegate_testbed::until;
@@ -39,7 +39,7 @@ fn in_a_process_of_its_own() {
     assert_eq!(waits.ask("/nodecheck").body, "OK");
     assert!(idle.is_closed());
 
-    // Now there is no idle connection left to close, only a descriptor to wait for.
+    // No idle connection is left to close; the server can only wait for a descriptor.
     hang(&mut waits, &hangs);
     drop(idle);
     let mut late = server.connect();
@@ -51,7 +51,7 @@ fn in_a_process_of_its_own() {
     }
 }
 
-/// Sends a request that is not answered for a while.
+/// Sends a request whose answer takes a while.
 fn hang(client: &mut Client, hangs: &HangingChecks) {
     client.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
     until("the request to be read: before that its connection is an idle one", || {

@@ -1,9 +1,9 @@
-//! A request that is known already is answered as one that is parsed.
+//! A known request gets the same answer as a parsed one.
 
 use crate::scenario::{Running, Scenario, cordoned, ready};
 use rustix::net::{SendFlags, send};
 
-/// As balancers send them; `{}` is for what changes from probe to probe.
+/// Heads that balancers send; `{}` stands for the part that changes from probe to probe.
 const HEADS: [&str; 6] = [
     "GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     "GET /nodecheck HTTP/1.0\r\n\r\n",
@@ -13,7 +13,7 @@ const HEADS: [&str; 6] = [
     "GET /health HTTP/1.1\r\nConnection: close\r\nX-Haproxy-Server-State: UP {}; name=app/b; node=lb1\r\n\r\n",
 ];
 
-/// All of the answer but its date.
+/// Returns the whole answer except its date.
 fn ask(server: &Running, head: &str) -> String {
     let mut client = server.connect();
     client.send(head);
@@ -90,7 +90,7 @@ fn a_kept_connection_goes_on_whatever_comes() {
     client.send(known);
     client.finish_sending();
     assert_eq!(client.last_response().body, "Down");
-    // In one packet with its end, which then is not reported by itself.
+    // The request arrives in one packet with the client's end, which is not reported separately.
     for _ in 0..5 {
         let mut last = server.connect();
         last.send(known);
@@ -99,7 +99,7 @@ fn a_kept_connection_goes_on_whatever_comes() {
         last.finish_sending();
         assert_eq!(last.last_response().body, "Down");
     }
-    // The end that came with it was not the request's own.
+    // That end was not part of the request.
     let mut other = server.connect();
     for _ in 0..2 {
         other.send(known);

@@ -1,4 +1,4 @@
-//! The server from the outside: a board in a chosen state, and clients that speak bytes.
+//! Tests of the server from outside: a board in a chosen state, and clients that speak bytes.
 
 #[cfg(test)]
 mod agent_check;

@@ -1,4 +1,4 @@
-//! All of /metrics against a golden file, and against promtool.
+//! Compares all of /metrics with a golden file, and checks it with promtool.
 
 use crate::scenario::{Running, Scenario, cordoned, local_result, ready};
 use nodegate_readiness::Outcome;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/golden/metrics.txt");
 
-/// Values that differ from run to run.
+/// Families whose values differ from run to run.
 const VOLATILE: [&str; 4] =
     ["process_", "nodegate_cache_age_seconds", "nodegate_check_age_seconds", "nodegate_prober_age_seconds"];
 
@@ -38,9 +38,10 @@ fn masked(text: &str) -> String {
 #[test]
 fn the_whole_output() {
     let server = scenario();
-    // One goes on asking, has been told and has asked once more; the others may be strangers.
+    // One prober is regular, has acknowledged the verdict and has asked once more; the others may be
+    // strangers.
     for n in 0..4 {
-        // Three times within ten seconds, at the least.
+        // At least three times within ten seconds.
         std::thread::sleep(Duration::from_millis(3400) * u32::from(n > 0));
         server.get("/health");
     }
@@ -77,7 +78,7 @@ fn promtool_finds_nothing() {
 fn open_metrics_when_asked() {
     let server = scenario();
     let mut client = server.connect();
-    // What Prometheus 2.53 sends.
+    // The header of Prometheus 2.53.
     client.send(
         "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.5,\
          application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2\r\n\r\n",
@@ -130,7 +131,7 @@ fn the_format_is_the_one_that_the_scraper_reads() {
     }
 }
 
-/// Whatever is asked, from whoever may reach the port: the series of the requests are among those of the closed sets.
+/// Requests from any client create no series beyond the closed sets.
 #[test]
 fn hostile_requests_make_no_series() {
     let server = scenario();
@@ -150,7 +151,7 @@ fn hostile_requests_make_no_series() {
     let counted = ["nodegate_http_requests_total{path=", "nodegate_answers_total{question="];
     assert!(new.iter().all(|name| counted.iter().any(|ours| name.starts_with(ours))), "{new:#?}");
     assert!(!new.iter().any(|name| name.contains("bogus") || name.contains("evil")), "{new:#?}");
-    // One for each kind of answer that was given, and far below the hundred of the closed sets.
+    // One series for each kind of answer, far below the hundred of the closed sets.
     assert!((5..=20).contains(&new.len()), "{new:#?}");
 }
 

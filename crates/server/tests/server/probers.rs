@@ -1,4 +1,4 @@
-//! Who asks, as it comes over sockets.
+//! Probers, as seen over sockets.
 
 use crate::scenario::{Client, Running, Scenario, cordoned};
 use serde_json::Value;
@@ -68,7 +68,7 @@ fn each_answer_is_noted_with_what_it_said() {
     assert!(drain["not_known"].as_str().unwrap().starts_with("the agent has listened for"), "{drain}");
 }
 
-/// Eight addresses with the longest names that are taken, and questions that are as long.
+/// Eight addresses with the longest names and probe requests that are accepted.
 #[test]
 fn drain_json_is_short_whoever_asks() {
     let server = Scenario::default().serve();
@@ -106,7 +106,7 @@ fn a_haproxy_may_say_who_it_is() {
         "X-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb1; weight=1/2; scur=13/22; qcur=0\r\n";
     asked(&server, "/health", header);
     asked(&server, "/health", "X-Haproxy-Server-State: <script>\r\n");
-    // A name that long is nobody's; it would be shown to all who ask for everything.
+    // No HAProxy has such a long name; the status would show it to every client.
     asked(
         &server,
         "/health",
@@ -125,7 +125,7 @@ fn agent_checks_are_probers_by_what_they_send() {
         let mut client = Client(nodegate_testbed::http::connect(agent).unwrap());
         client.send(send);
         assert_eq!(client.read_to_close(), "up ready\n");
-        // As HAProxy ends it.
+        // HAProxy ends its connections like this.
         socket2::SockRef::from(&client.0).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     };
     let questions = || -> Vec<_> {
@@ -137,7 +137,7 @@ fn agent_checks_are_probers_by_what_they_send() {
     }
     nodegate_testbed::waiting::until("all to be noted", || (questions().len() == 3).then_some(()));
     assert_eq!(questions(), ["agent-check", "agent-check lb1", "agent-check lb2%20%3Cb%3E"]);
-    // One that is gone before the answer.
+    // A client that is gone before the answer.
     let mut gone = Client(nodegate_testbed::http::connect(agent).unwrap());
     gone.0.write_all(b"lb1\n").unwrap();
     drop(gone);

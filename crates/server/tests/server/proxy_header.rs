@@ -1,4 +1,4 @@
-//! A balancer that sends a PROXY header in front of its checks.
+//! Balancers that send a PROXY header in front of their checks.
 
 use crate::scenario::{Client, Running, Scenario};
 use nodegate_server::ServeOptions;
@@ -17,7 +17,7 @@ fn connect(server: &Running, parts: &[&[u8]]) -> Client {
     let mut client = server.connect();
     for part in parts {
         client.send(part);
-        // So that they come one by one, most of the time.
+        // Makes the bytes arrive one by one, most of the time.
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     client
@@ -26,7 +26,7 @@ fn connect(server: &Running, parts: &[&[u8]]) -> Client {
 #[test]
 fn a_header_is_skipped_and_not_believed() {
     let server = accepting();
-    // Each time what is parsed, then what is known.
+    // Each round sends a request that is parsed, then one that is known.
     for _ in 0..3 {
         for header in [V1, V2] {
             let whole = [header, REQUEST].concat();
@@ -59,7 +59,7 @@ fn what_only_looks_like_a_header_ends_the_connection() {
         let answer = nodegate_testbed::http::read_all(&mut client.0);
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "{answer}");
     }
-    // A header is the first thing on a connection, or it is none.
+    // Only the first bytes of a connection can be a header.
     let mut kept = connect(&server, &[KEEPING]);
     assert_eq!(kept.response().body, "OK");
     kept.send([V1, KEEPING].concat());

@@ -1,4 +1,4 @@
-//! Every route, as a load balancer, a kubelet, a Prometheus and a person see it.
+//! Every route, as a load balancer, a kubelet, Prometheus and a person use it.
 
 use crate::scenario::{HangingChecks, PAST, Running, Scenario, cordoned, facts, local_result, ready};
 use nodegate_readiness::check::KUBE_PROXY;
@@ -121,7 +121,7 @@ fn methods() {
         assert_eq!((head.status, head.body.as_str()), (get.status, ""), "{target}");
         assert_eq!(head.header("content-type"), get.header("content-type"), "{target}");
         if !matches!(target, "/status.json" | "/") {
-            // Those two hold ages, which may grow by a digit.
+            // These two contain ages, which may grow by a digit.
             assert_eq!(head.header("content-length"), get.header("content-length"), "{target}");
         }
         assert!(head.header("content-length").is_some(), "{target}");
@@ -176,7 +176,7 @@ fn unknown_paths() {
     assert_eq!(server.get("http://a/health").status, 200, "absolute form, as a proxy sends it");
 }
 
-/// A server on a node with two watched Services, and a kube-proxy of which nothing is known yet.
+/// Starts a server for a node with two watched Services, and a kube-proxy of unknown state.
 fn watched() -> Running {
     let services = vec![("ingress/web", 2), ("ingress/empty", 0)];
     Scenario { services, local: vec![KUBE_PROXY], ..Scenario::default() }.serve()
@@ -252,7 +252,7 @@ fn status_json_and_the_page_show_the_same() {
     );
 }
 
-/// Runs each check once, at the first request.
+/// An activator that runs each check once, at the first request.
 #[derive(Default)]
 struct RunsOnce {
     board: OnceLock<Arc<nodegate_readiness::Board>>,

@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// How old the timeline is when a test begins.
+/// The age of the timeline when a test begins.
 pub(crate) const PAST: Duration = Duration::from_hours(1);
 
 pub(crate) fn facts(ready: ConditionStatus, reason: &str) -> NodeFacts {
@@ -35,20 +35,20 @@ pub(crate) fn cordoned() -> NodeFacts {
     NodeFacts { unschedulable: true, ..ready() }
 }
 
-/// What a test starts from.
+/// The start state of a test.
 pub(crate) struct Scenario {
     pub(crate) node_name: Option<&'static str>,
     pub(crate) node: Node,
-    /// How long ago there last was proof of the cache.
+    /// The time since the last freshness proof.
     pub(crate) proof: Option<Duration>,
-    /// How long ago the loops last said that they are alive.
+    /// The time since the loops last reported that they are alive.
     pub(crate) loops: Duration,
     pub(crate) local: Vec<&'static str>,
     pub(crate) default: Vec<&'static str>,
     pub(crate) activator: Arc<dyn Activate>,
     /// The watched Services with their local endpoints.
     pub(crate) services: Vec<(&'static str, usize)>,
-    /// How old the answers that tell everything may be: as new as the question, so that tests need not wait for them.
+    /// The maximum age of the big answers: zero, so that tests need not wait for them.
     pub(crate) render_every: Duration,
 }
 
@@ -143,7 +143,7 @@ impl Scenario {
         })
     }
 
-    /// HTTP, and agent-checks at the address beside it.
+    /// Serves HTTP, and agent-checks on a second address.
     pub(crate) fn serve_both(self) -> (Running, SocketAddr) {
         let World { board, timeline, app } = self.build();
         let [http, agent] = [(); 2].map(|()| bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap());
@@ -211,7 +211,7 @@ impl Running {
         Client(http::connect(self.address).unwrap())
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     pub(crate) fn get(&self, target: &str) -> ProbeReply {
         self.request("GET", target)
     }
@@ -227,14 +227,14 @@ impl Running {
         drop(self.stop.take());
     }
 
-    /// Waits until the server has ended; whether in order.
+    /// Waits until the server has ended. Returns true if it ended in order.
     pub(crate) fn ended(&mut self) -> bool {
         until("the server to end", || self.thread.as_ref().is_none_or(JoinHandle::is_finished).then_some(()));
         self.thread.take().is_none_or(|thread| thread.join().is_ok())
     }
 }
 
-/// Checks whose start never comes back.
+/// Checks that never finish starting.
 #[derive(Default)]
 pub(crate) struct HangingChecks {
     pub(crate) started: AtomicBool,
@@ -247,7 +247,7 @@ impl Activate for HangingChecks {
     }
 }
 
-/// A local result that holds for a minute.
+/// Returns a local result that is valid for a minute.
 pub(crate) fn local_result(outcome: Outcome, now: Moment) -> LocalResult {
     LocalResult {
         outcome,
@@ -268,20 +268,20 @@ impl Client {
         self.0.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Everything until the server closes. A reset or a timeout fails the test.
+    /// Reads until the server closes. A reset or a timeout fails the test.
     pub(crate) fn read_to_close(&mut self) -> String {
         let mut text = String::new();
         self.0.read_to_string(&mut text).expect("the server closes cleanly");
         text
     }
 
-    /// The last answer, after which the server closes.
+    /// Reads the last answer, after which the server closes.
     pub(crate) fn last_response(&mut self) -> ProbeReply {
         let text = self.read_to_close();
         ProbeReply::parse(&text).unwrap_or_else(|| panic!("no answer: {text:?}"))
     }
 
-    /// Whether the server closes, cleanly or not, without a further byte.
+    /// Returns true if the server closes, cleanly or not, without another byte.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.0.read(&mut [0]) {
             Ok(bytes) => bytes == 0,
@@ -289,7 +289,7 @@ impl Client {
         }
     }
 
-    /// One answer on a kept connection.
+    /// Reads one answer on a kept connection.
     pub(crate) fn response(&mut self) -> ProbeReply {
         http::read_answer(&mut self.0).unwrap().expect("an answer")
     }

@@ -1,4 +1,4 @@
-//! How a simulator is set up.
+//! The setup of a simulator.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,13 +20,13 @@ use crate::sim::{Inner, Sim};
 use crate::store::Store;
 use crate::wire::release::Release;
 
-/// The simulator could not be started.
+/// An error that keeps the simulator from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The port could not be bound.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, #[source] io::Error),
-    /// No certificate.
+    /// The certificate could not be made.
     #[error(transparent)]
     Tls(#[from] CertificateError),
 }
@@ -70,28 +70,28 @@ impl Default for Builder {
 }
 
 impl Sim {
-    /// Begins to set one up.
+    /// Returns a builder with the default settings.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
 impl Builder {
-    /// Where the API listens; port 0 takes a free one, which is kept over kill and restart.
+    /// Sets the address of the API. Port 0 takes a free port, which stays the same after kill and restart.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// How many API servers there are on the same etcd (1). The others take free ports.
+    /// Sets the number of API servers on the same etcd (default 1). The other servers take free ports.
     #[must_use]
     pub fn servers(mut self, count: usize) -> Self {
         self.servers = count;
         self
     }
 
-    /// Serves HTTPS (HTTP/2 and HTTP/1.1) with a CA of its own rather than plain HTTP.
+    /// Serves HTTPS (HTTP/2 and HTTP/1.1) with its own CA rather than plain HTTP.
     #[must_use]
     pub fn tls(mut self, on: bool) -> Self {
         self.tls = on;
@@ -112,73 +112,76 @@ impl Builder {
         self
     }
 
-    /// Roughly how many bytes a node's JSON has (4,000; a node with many images has 20,000).
+    /// Sets the approximate size of a node's JSON in bytes (default 4,000; a node with many images has
+    /// 20,000).
     #[must_use]
     pub fn node_bytes(mut self, bytes: usize) -> Self {
         self.shape.bytes = bytes;
         self
     }
 
-    /// Gives every node a simulated kubelet: Lease renewals, heartbeats, and Unknown when it stops.
+    /// Gives every node a simulated kubelet: it renews the Lease and posts heartbeats. When it stops, the
+    /// node becomes Unknown.
     #[must_use]
     pub fn kubelets(mut self, on: bool) -> Self {
         self.kubelets = on;
         self
     }
 
-    /// How often Leases are renewed (10 s).
+    /// Sets the interval of Lease renewals (default 10 s).
     #[must_use]
     pub fn lease_interval(mut self, interval: Duration) -> Self {
         self.timing.lease = interval;
         self
     }
 
-    /// How often a kubelet posts its status when nothing changed (5 min).
+    /// Sets the interval of a kubelet's status posts without changes (default 5 min).
     #[must_use]
     pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
         self.timing.heartbeat = interval;
         self
     }
 
-    /// How long after its last Lease renewal a node is Unknown (as in the release that is played).
+    /// Sets the time from the last Lease renewal until a node is Unknown (default: that of the simulated
+    /// release).
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    /// How often watches get bookmarks (60 s).
+    /// Sets the interval of bookmarks (default 60 s).
     #[must_use]
     pub fn bookmark_interval(mut self, interval: Duration) -> Self {
         self.bookmark_interval = interval;
         self
     }
 
-    /// Whether taints follow cordons and conditions (on).
+    /// Sets whether taints follow cordons and conditions (default on).
     #[must_use]
     pub fn lifecycle(mut self, on: bool) -> Self {
         self.lifecycle = on;
         self
     }
 
-    /// Gives pods a life: `ReplicaSets` have pods made, a scheduler binds them, what is given here runs in them, EndpointSlices say
-    /// where they are, and one that is deleted has its grace period to end. Unless this is called, a pod that names its node runs
-    /// at once, and is gone at once.
+    /// Simulates the life of pods: `ReplicaSets` create pods, a scheduler binds them, `program` runs in them,
+    /// EndpointSlices list their addresses, and a deleted pod has its grace period to end. Without this call,
+    /// a pod that names its node runs at once, and a deleted pod is gone at once.
     #[must_use]
     pub fn pods(mut self, program: PodProgram) -> Self {
         self.pods = Some(program);
         self
     }
 
-    /// Whether a request without a token is `system:anonymous` (403) rather than the administrator's. Unless this is
-    /// called, it is so over TLS; over plain HTTP kubectl sends no token.
+    /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
+    /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
     #[must_use]
     pub fn anonymous(mut self, on: bool) -> Self {
         self.anonymous = Some(on);
         self
     }
 
-    /// Which release of Kubernetes it plays (the newest that is known).
+    /// Sets the simulated release of Kubernetes (default: the newest known one).
     #[must_use]
     pub fn release(mut self, release: Release) -> Self {
         self.release = release;
@@ -199,14 +202,14 @@ impl Builder {
         Ok(self.assemble(servers))
     }
 
-    /// Starts it on the current tokio runtime, whose time may be paused, without a socket: [`ApiServer::service`] is asked. What
-    /// concerns connections is then for whoever stands between.
+    /// Starts the simulator on the current tokio runtime without sockets; the runtime's time may be paused.
+    /// Clients call [`ApiServer::service`]. Connection faults are then the caller's task.
     pub fn without_sockets(self) -> Sim {
         let api = self.api();
         let net = Net::without_sockets(api.clone(), self.listen);
         let servers = ApiServers::new(ApiServer { api, net });
         for _ in 1..self.servers {
-            // There is no port that could be taken.
+            // Without sockets no port can be taken, so this cannot fail.
             let _ = servers.add();
         }
         self.assemble(servers)
@@ -249,7 +252,7 @@ impl Builder {
             }),
         };
         for object in base::objects() {
-            // They are well-formed and the store is empty.
+            // The objects are well-formed and the store is empty, so this cannot fail.
             let _ = sim.apply(object);
         }
         for node in &self.nodes {

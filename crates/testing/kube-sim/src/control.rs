@@ -1,4 +1,4 @@
-//! What a test cannot call in another process, as plain HTTP on a port of its own. It has no authentication.
+//! The control port, for tests that run the simulator as another process: plain HTTP without authentication.
 
 use std::convert::Infallible;
 use std::io;
@@ -16,17 +16,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nodegate_kube_sim::{ApiServer, Backup, Effect, Sim};
 use tokio::net::TcpListener;
 
-/// Whoever asks is beside us: a request that takes longer was given up.
+/// The time limit for request headers. Clients are local, so a slower client has given up.
 const SLOW_CLIENT: Duration = Duration::from_mins(1);
 
-/// What can be asked.
+/// The state of the control port.
 struct Control {
     sim: Sim,
-    /// The last copy of etcd that was asked for.
+    /// The last requested copy of etcd.
     backup: Mutex<Option<Backup>>,
 }
 
-/// Binds a port of the loopback interface, and serves until the runtime ends.
+/// Binds a loopback port and serves until the runtime ends.
 pub(crate) async fn open(sim: Sim) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
@@ -34,7 +34,7 @@ pub(crate) async fn open(sim: Sim) -> io::Result<SocketAddr> {
     tokio::spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                // Out of descriptors, most likely.
+                // The process is most likely out of descriptors.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -48,7 +48,7 @@ pub(crate) async fn open(sim: Sim) -> io::Result<SocketAddr> {
                 });
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(SLOW_CLIENT);
-                // What a client does to its connection is its own affair.
+                // Errors of a client's connection are of no interest.
                 let _ = http.serve_connection(TokioIo::new(stream), service).await;
             });
         }
@@ -69,7 +69,7 @@ impl Control {
         response
     }
 
-    /// Does what a path says; `None` if it says nothing that can be done.
+    /// Does the action of a path. Returns `None` if the path is unknown or the action fails.
     async fn act(&self, path: &[&str]) -> Option<()> {
         let sim = &self.sim;
         match path {

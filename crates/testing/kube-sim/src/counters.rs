@@ -1,4 +1,4 @@
-//! What was asked, by whom, and how it ended.
+//! Counters of requests by client and outcome, of connections, watches and bytes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,43 +6,43 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// Different kinds of request that are told apart; a client that makes up User-Agents fills no memory.
+/// The largest number of distinct kinds of requests. It bounds the memory if a client makes up User-Agents.
 const MAX_KINDS: usize = 10_000;
 
-/// One kind of request and how often it came.
+/// One kind of request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestKind {
-    /// RBAC verb, or the HTTP method in lower case for other paths.
+    /// The RBAC verb, or the HTTP method in lower case for other paths.
     pub verb: String,
-    /// Plural resource (`nodes`, `nodes/status`), or the path.
+    /// The plural resource (`nodes`, `nodes/status`), or the path.
     pub resource: String,
-    /// HTTP status code; 0 if the request was cut off before an answer.
+    /// The HTTP status code; 0 if the request was cut off before an answer.
     pub code: u16,
-    /// First word of the `User-Agent`.
+    /// The first word of the `User-Agent`.
     pub user_agent: String,
-    /// User name; empty if it was never found out.
+    /// The user name; empty if the request was not authenticated.
     pub user: String,
 }
 
-/// A reading of all counters.
+/// A snapshot of all counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// Requests by kind.
+    /// The number of requests by kind.
     pub requests: Vec<(RequestKind, u64)>,
-    /// Connections open now.
+    /// The number of open connections.
     pub connections: u64,
-    /// Most connections open at once since the last reset.
+    /// The most connections open at once since the last reset.
     pub connections_max: u64,
-    /// Connections accepted since the last reset.
+    /// The number of accepted connections since the last reset.
     pub connections_accepted: u64,
-    /// Watches open now.
+    /// The number of open watches.
     pub watches: u64,
-    /// Bytes written to clients, TLS and headers included.
+    /// The bytes written to clients, TLS and headers included.
     pub bytes_sent: u64,
 }
 
 impl Reading {
-    /// Requests that match; an empty word matches all.
+    /// Returns the number of matching requests. An empty string or a code of 0 matches all.
     pub fn count(&self, verb: &str, resource: &str, code: u16) -> u64 {
         let fits = |kind: &RequestKind| {
             (verb.is_empty() || kind.verb == verb)
@@ -52,13 +52,13 @@ impl Reading {
         self.requests.iter().filter(|(kind, _)| fits(kind)).map(|(_, n)| n).sum()
     }
 
-    /// Returns all requests.
+    /// Returns the number of all requests.
     pub fn total(&self) -> u64 {
         self.count("", "", 0)
     }
 }
 
-/// The counters.
+/// The counters of a simulator.
 #[derive(Debug, Default)]
 pub struct Counters {
     requests: Mutex<BTreeMap<RequestKind, u64>>,
@@ -74,7 +74,8 @@ impl Counters {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request when the guard goes: without an answer, unless it is told of one.
+    /// Counts a request when the returned guard is dropped. The request counts as unanswered unless the guard
+    /// has got a code.
     pub(crate) fn request(self: &Arc<Self>, kind: RequestKind) -> RequestGuard {
         RequestGuard { counters: self.clone(), kind }
     }
@@ -90,18 +91,18 @@ impl Counters {
         }
     }
 
-    /// Counts bytes written.
+    /// Counts written bytes.
     pub(crate) fn sent(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts a watch until the guard goes.
+    /// Counts a watch as open until the returned value is dropped.
     pub(crate) fn watch(self: &Arc<Self>) -> Open {
         self.watches.fetch_add(1, Ordering::Relaxed);
         Open { counters: self.clone(), gauge: |counters| &counters.watches }
     }
 
-    /// Counts a connection until the guard goes.
+    /// Counts a connection as open until the returned value is dropped.
     pub(crate) fn connection(self: &Arc<Self>) -> Open {
         let now = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         self.connections_max.fetch_max(now, Ordering::Relaxed);
@@ -109,7 +110,7 @@ impl Counters {
         Open { counters: self.clone(), gauge: |counters| &counters.connections }
     }
 
-    /// Returns all counters now.
+    /// Returns a snapshot of all counters.
     pub fn read(&self) -> Reading {
         Reading {
             requests: self.lock().iter().map(|(kind, n)| (kind.clone(), *n)).collect(),
@@ -121,7 +122,7 @@ impl Counters {
         }
     }
 
-    /// Starts again from zero; what is open stays counted.
+    /// Resets the counters to zero. Open connections and watches stay counted.
     pub fn reset(&self) {
         self.lock().clear();
         self.bytes.store(0, Ordering::Relaxed);
@@ -130,7 +131,7 @@ impl Counters {
     }
 }
 
-/// A request that is being answered.
+/// A request in progress.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     counters: Arc<Counters>,
@@ -138,7 +139,7 @@ pub(crate) struct RequestGuard {
 }
 
 impl RequestGuard {
-    /// It got an answer with this code.
+    /// Records the status code of the answer.
     pub(crate) fn answered(mut self, code: u16) {
         self.kind.code = code;
     }

@@ -1,4 +1,4 @@
-//! What a simulator's one etcd and its several API servers can be made to do.
+//! Operations on a simulator's etcd and its API servers.
 
 use crate::faults::etcd::Lost;
 use crate::server::ApiServer;
@@ -7,16 +7,17 @@ use crate::store::Backup;
 use std::io;
 
 impl Sim {
-    /// Returns a copy of what etcd holds now.
+    /// Returns a copy of etcd's current content.
     pub fn back_up_etcd(&self) -> Backup {
         self.store().back_up()
     }
 
-    /// etcd is restored from a copy: what was written since never was, and versions go on from the copy's.
+    /// Restores etcd from a copy. Later writes are lost, and versions continue from the copy's version.
     ///
-    /// API servers that run meanwhile go on with what their caches hold, and wait for changes behind a version that does not
-    /// exist yet, while consistent reads are answered from the copy. A restart ends that ([`ApiServer::restart`], after
-    /// [`ApiServer::kill`]); then a watch from a version that does not exist yet is taken, and silent.
+    /// API servers that run meanwhile continue with the content of their caches. They wait for changes after
+    /// a version that does not exist yet, while etcd answers consistent reads from the copy. A restart ends
+    /// that ([`ApiServer::restart`], after [`ApiServer::kill`]). After it, the API server accepts a watch
+    /// from a version that does not exist yet, and the watch stays silent.
     pub fn restore_etcd(&self, backup: &Backup) {
         for server in self.servers() {
             server.api.etcd.lose(Lost::History, self.store(), &[]);
@@ -34,12 +35,12 @@ impl Sim {
         self.inner.servers.add()
     }
 
-    /// [`ApiServer::cut_off_from_etcd`] of the first.
+    /// Calls [`ApiServer::cut_off_from_etcd`] of the first server.
     pub fn cut_off_from_etcd(&self, plurals: &[&str]) {
         self.first().cut_off_from_etcd(plurals);
     }
 
-    /// [`ApiServer::mend_etcd`] of the first.
+    /// Calls [`ApiServer::mend_etcd`] of the first server.
     pub fn mend_etcd(&self) {
         self.first().mend_etcd();
     }

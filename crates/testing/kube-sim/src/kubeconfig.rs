@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// Returns a kubeconfig for one server and user, with the CA inside. JSON is YAML.
+/// Returns a kubeconfig for one server and user, with the CA inside. It is JSON, which is valid YAML.
 pub(crate) fn render(url: &str, ca_pem: Option<&str>, user: &Value) -> String {
     let ca = ca_pem
         .map(|pem| format!("\n    certificate-authority-data: {}", STANDARD.encode(pem)))

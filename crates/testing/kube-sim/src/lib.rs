@@ -1,16 +1,17 @@
 //! A simulated Kubernetes API with switchable faults, for tests and for the demo.
 //!
-//! kubectl and client libraries cannot tell it from a real API server in what they use; what they
-//! get when things go wrong is switched on and off at run time. Never part of the image.
+//! kubectl and client libraries cannot tell it from a real API server in the parts that they use. Tests
+//! switch faults on and off at run time. It is never part of the image.
 //!
 //! ```no_run
-//! # async fn story() -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use nodegate_kube_sim::{Effect, FaultScope, Sim};
 //!
 //! let sim = Sim::builder().tls(true).node("worker-1").kubelets(true).start().await?;
 //! std::fs::write("kubeconfig", sim.kubeconfig())?;
 //! sim.cordon("worker-1");
-//! let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(FaultScope::all().resources(&["nodes"])));
+//! let nodes = FaultScope::all().resources(&["nodes"]);
+//! let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(nodes));
 //! sim.faults().remove(deaf);
 //! sim.kill().await;
 //! sim.restart(true).await?;
@@ -18,7 +19,8 @@
 //! # }
 //! ```
 //!
-//! It can also be had without sockets ([`Builder::without_sockets`]): then it is a [`tower::Service`], and runs under paused time.
+//! The simulator also works without sockets ([`Builder::without_sockets`]): then it is a [`tower::Service`]
+//! and runs under paused time.
 
 mod api;
 mod builder;

@@ -54,8 +54,8 @@ struct Arguments {
     #[arg(long)]
     kubelets: bool,
 
-    /// Give pods a life, with a scheduler, replicas, endpoints and grace periods. Nothing runs in them, and ending takes so
-    /// long.
+    /// Give pods a life, with a scheduler, replicas, endpoints and grace periods. Nothing runs in them, and
+    /// ending takes so long.
     #[arg(long, value_name = "DURATION")]
     pods_end_in: Option<SignedDuration>,
 

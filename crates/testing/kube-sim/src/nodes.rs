@@ -1,4 +1,4 @@
-//! Scenes with nodes: what operators, kubelets and controllers do to them, as calls.
+//! The actions of operators, kubelets and controllers on nodes, as calls.
 
 use std::sync::atomic::Ordering;
 
@@ -23,13 +23,14 @@ impl Sim {
         }
     }
 
-    /// Deletes a node and its Lease.
+    /// Deletes a node and its Lease. Returns false if the node does not exist.
     pub fn delete_node(&self, name: &str) -> bool {
         self.delete("leases", "kube-node-lease", name);
         self.delete("nodes", "", name)
     }
 
-    /// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
+    /// Changes a node as `manager`. Nothing is written if the node stays the same. Returns false if the node
+    /// does not exist.
     pub fn edit_node(&self, name: &str, manager: &str, edit: impl FnOnce(&mut Value)) -> bool {
         node::edit(self.store(), name, (manager, ""), edit)
     }
@@ -41,7 +42,7 @@ impl Sim {
         })
     }
 
-    /// Takes it away again.
+    /// Removes `spec.unschedulable`, as `kubectl uncordon` does.
     pub fn uncordon(&self, name: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {
             child_mut(node, "spec").remove("unschedulable");
@@ -60,7 +61,7 @@ impl Sim {
         })
     }
 
-    /// Takes a condition away.
+    /// Removes a condition.
     pub fn remove_condition(&self, name: &str, kind: &str) -> bool {
         self.edit_node(name, "kubelet", |node| {
             if let Some(Value::Array(all)) = node.pointer_mut("/status/conditions") {
@@ -82,7 +83,7 @@ impl Sim {
         })
     }
 
-    /// Takes all taints with a key away.
+    /// Removes all taints with a key.
     pub fn untaint(&self, name: &str, key: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {
             let spec = child_mut(node, "spec");
@@ -95,7 +96,7 @@ impl Sim {
         })
     }
 
-    /// Sets a label, or takes it away with `None`.
+    /// Sets a label, or removes it if the value is `None`.
     pub fn label(&self, name: &str, key: &str, value: Option<&str>) -> bool {
         self.edit_node(name, "kubectl", |node| {
             let labels = meta_mut(node).entry("labels").or_insert_with(|| json!({}));

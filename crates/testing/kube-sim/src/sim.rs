@@ -1,4 +1,4 @@
-//! The simulator as tests hold it.
+//! The simulator's interface for tests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,10 +29,10 @@ use crate::store::{Edit, Store};
 pub(crate) struct Inner {
     pub(crate) servers: Arc<ApiServers>,
     pub(crate) kubelets: Arc<Kubelets>,
-    /// What the nodes look like that it makes.
+    /// The shape of generated nodes.
     pub(crate) shape: NodeShape,
     pub(crate) with_kubelets: bool,
-    /// Nodes made so far, for addresses of their own.
+    /// The number of nodes so far, which makes their addresses unique.
     pub(crate) made: AtomicUsize,
     pub(crate) tasks: Vec<AbortHandle>,
 }
@@ -44,8 +44,8 @@ impl Drop for Inner {
     }
 }
 
-/// A running simulated Kubernetes API. Clones are the same simulator; it goes on until
-/// [`Sim::shutdown`], or until the last clone is dropped.
+/// A running simulated Kubernetes API. Clones are the same simulator. It runs until [`Sim::shutdown`], or
+/// until the last clone is dropped.
 #[derive(Clone)]
 pub struct Sim {
     pub(crate) inner: Arc<Inner>,
@@ -56,24 +56,24 @@ impl Sim {
         &self.inner.servers.first
     }
 
-    // --- where it is ---
+    // --- addresses and credentials ---
 
-    /// `http://127.0.0.1:port` or `https://…`.
+    /// Returns `http://127.0.0.1:port` or `https://…`.
     pub fn url(&self) -> String {
         self.first().url()
     }
 
-    /// Where the API listens.
+    /// Returns the address of the API.
     pub fn address(&self) -> SocketAddr {
         self.first().address()
     }
 
-    /// Returns the CA certificate that clients must trust now; none for plain HTTP.
+    /// Returns the CA certificate that clients must trust now, or `None` for plain HTTP.
     pub fn ca_pem(&self) -> Option<String> {
         self.first().net.tls.as_ref().map(|tls| tls.ca_pem())
     }
 
-    /// Returns the administrator's kubeconfig. Ask again after a CA rotation.
+    /// Returns the administrator's kubeconfig. It changes with a CA rotation.
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig_for(ADMIN_TOKEN)
     }
@@ -83,13 +83,13 @@ impl Sim {
         self.kubeconfig_as(&json!({ "token": token }))
     }
 
-    /// Returns a kubeconfig with a user of any kind, as a kubeconfig has it: `json!({"exec": …})`.
+    /// Returns a kubeconfig with any user in kubeconfig form, such as `json!({"exec": …})`.
     pub fn kubeconfig_as(&self, user: &Value) -> String {
         kubeconfig::render(&self.url(), self.ca_pem().as_deref(), user)
     }
 
-    /// Returns the administrator's client certificate, as the user of a kubeconfig; `Null` for plain HTTP.
-    /// Ask again after a CA rotation.
+    /// Returns the administrator's client certificate as the user of a kubeconfig, or `Null` for plain HTTP.
+    /// It changes with a CA rotation.
     pub fn client_certificate(&self) -> Result<Value, CertificateError> {
         let Some(tls) = &self.first().net.tls else { return Ok(Value::Null) };
         let (certificate, key) = tls.administrator()?;
@@ -102,12 +102,12 @@ impl Sim {
         std::fs::write(path, self.kubeconfig())
     }
 
-    /// Returns the API server as a service, which is asked without a socket.
+    /// Returns the API server as a service, which needs no socket.
     pub fn service(&self) -> ApiService {
         self.first().service()
     }
 
-    // --- its parts ---
+    // --- parts ---
 
     /// Returns the current resourceVersion.
     pub fn version(&self) -> u64 {
@@ -118,32 +118,33 @@ impl Sim {
         &self.first().api.store
     }
 
-    /// Fault switches for requests.
+    /// Returns the fault switches for requests.
     pub fn faults(&self) -> &Faults {
         &self.first().api.faults
     }
 
-    /// Counters.
+    /// Returns the counters.
     pub fn counters(&self) -> &Counters {
         &self.first().api.counters
     }
 
     // --- tokens ---
 
-    /// Lets a `ServiceAccount` in with a token and rules.
+    /// Adds a `ServiceAccount` with a token and rules.
     pub fn service_account(&self, token: &str, namespace: &str, name: &str, rules: Vec<Rule>) {
         self.first().api.tokens.set(token, User::service_account(namespace, name, rules));
     }
 
-    /// The old token is refused, the new one is the same user. False if the old one was unknown.
+    /// Refuses the old token from now on and assigns its user to the new one. Returns false if the old token
+    /// is unknown.
     pub fn rotate_token(&self, old: &str, new: &str) -> bool {
         self.first().api.tokens.rename(old, new)
     }
 
     // --- objects ---
 
-    /// Stores an object as it is, status and all, created or replaced. For setting scenes: no
-    /// validation, no defaults, but watchers see it like any write.
+    /// Stores an object with its status, created or replaced, to set up a test. There is no validation and
+    /// there are no defaults, but watchers see it like any write.
     pub fn apply(&self, mut object: Value) -> Result<Value, ApiStatus> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let resource = find_kind(&text("apiVersion"), &text("kind")).ok_or_else(ApiStatus::no_resource)?;
@@ -184,7 +185,7 @@ impl Sim {
         all.iter().map(|object| object.value.clone()).collect()
     }
 
-    /// Deletes an object without ceremony. False if it was not there.
+    /// Deletes an object at once, without finalizers or grace period. Returns false if it does not exist.
     pub fn delete(&self, plural: &str, namespace: &str, name: &str) -> bool {
         let resource = by_plural(plural);
         self.store()
@@ -194,24 +195,24 @@ impl Sim {
 
     // --- kubelets ---
 
-    /// Starts (or starts again) a node's simulated kubelet.
+    /// Starts or restarts a node's simulated kubelet.
     pub fn start_kubelet(&self, node: &str) {
         self.inner.kubelets.start(node);
     }
 
-    /// Stops a node's kubelet: its Lease is no longer renewed, after the grace period it is Unknown.
+    /// Stops a node's kubelet. It no longer renews its Lease, and the node is Unknown after the grace period.
     pub fn stop_kubelet(&self, node: &str) {
         self.inner.kubelets.stop(node);
     }
 
     // --- faults of the first API server's connections ---
 
-    /// The API server is killed: port closed, connections reset. State is kept.
+    /// Kills the API server: its port is closed and its connections are reset. State is kept.
     pub async fn kill(&self) {
         self.first().kill().await;
     }
 
-    /// It is started again on the same port. With `compact`, older versions are gone (410).
+    /// Starts the API server again on the same port. With `compact`, older versions are gone (410).
     pub async fn restart(&self, compact: bool) -> io::Result<()> {
         if compact {
             self.store().compact(true);
@@ -219,7 +220,7 @@ impl Sim {
         self.first().restart().await
     }
 
-    /// As SIGSTOP: everything stays open, nothing answers.
+    /// Freezes the API server as SIGSTOP does: connections stay open and get no answer.
     pub fn freeze(&self) {
         self.first().freeze();
     }
@@ -229,17 +230,17 @@ impl Sim {
         self.first().heal();
     }
 
-    /// Every packet of the connections open now is dropped, both ways; new connections work.
+    /// Drops every packet of the open connections, both ways. New connections work.
     pub fn half_open(&self) {
         self.first().half_open();
     }
 
-    /// Packets of new connections are dropped: connecting times out.
+    /// Drops the packets of new connections, so that connecting times out.
     pub fn blackhole_new(&self) -> io::Result<()> {
         self.first().blackhole_new()
     }
 
-    /// New connections are accepted by the kernel and never served.
+    /// Stops serving new connections, which the kernel still accepts.
     pub fn ignore_new(&self) {
         self.first().ignore_new();
     }
@@ -249,22 +250,23 @@ impl Sim {
         self.first().reset_connections();
     }
 
-    /// Returns true if requests can be answered at all (neither killed nor frozen).
+    /// Returns true if the API server can answer requests (neither killed nor frozen).
     pub fn is_up(&self) -> bool {
         self.first().is_up()
     }
 
-    /// Forgets old versions: watches from them get 410. With `cut`, running watches do too.
+    /// Compacts the history, so that watches from old versions get 410. With `cut`, running watches get it,
+    /// too.
     pub fn compact(&self, cut: bool) {
         self.store().compact(cut);
     }
 
-    /// Ends running watches of a resource (`None`: of all) without a word.
+    /// Ends the running watches of a resource (`None`: of all) without an error event.
     pub fn close_watches(&self, plural: Option<&str>) {
         self.store().close_watches(plural);
     }
 
-    /// Makes a new server certificate, by a new CA if `ca`. Connections go on unless `reset`.
+    /// Makes a new server certificate, signed by a new CA if `ca`. Connections continue unless `reset`.
     pub fn rotate_certificate(&self, ca: bool, reset: bool) -> Result<(), CertificateError> {
         if let Some(tls) = &self.first().net.tls {
             tls.rotate(ca)?;
@@ -275,7 +277,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Ends everything.
+    /// Stops all tasks and API servers.
     pub async fn shutdown(&self) {
         self.inner.tasks.iter().for_each(AbortHandle::abort);
         for server in self.servers() {

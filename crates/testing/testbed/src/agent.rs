@@ -1,4 +1,4 @@
-//! The agent as a child process, asked over its socket.
+//! The agent as a child process, with its HTTP server.
 
 use crate::http::{self, ProbeReply};
 use crate::waiting::{until, until_or};
@@ -13,19 +13,19 @@ use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What an agent is told unless its command says something else.
+/// The settings of an agent whose command does not set them.
 const USUAL: [(&str, &str); 3] =
     [("LISTEN_PORT", "0"), ("NODEGATE_AGENT_CHECK_PORT", "0"), ("NODEGATE_LISTEN_ADDRESS", "127.0.0.1")];
 
-/// How old the answers that tell everything may be.
+/// The largest age of the answers that the agent renders once a second.
 const RENDERED_EVERY: Duration = Duration::from_secs(1);
 
-/// A running agent; killed when dropped.
+/// A running agent. Drop kills it.
 pub struct Agent {
     child: Child,
     address: SocketAddr,
     log: Arc<Mutex<Vec<String>>>,
-    /// When the answers that are rendered once a second were seen last.
+    /// The times at which this agent's periodically rendered answers were last read, by path.
     seen: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -44,13 +44,14 @@ impl Agent {
         Self::launch_alone(command)
     }
 
-    /// The same with a command that is an agent.
+    /// Starts a command that runs an agent without a cluster.
     pub fn launch_alone(mut command: Command) -> Self {
         command.env_remove("KUBECONFIG").env("NODE_NAME", "n1");
         Self::launch(command)
     }
 
-    /// Starts a command that is an agent, with logs that this can follow, and with no settings but the command's own.
+    /// Starts a command that runs an agent. Its logs are readable through this type, and it has no settings
+    /// but the command's own.
     pub fn launch(mut command: Command) -> Self {
         let set: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
         let is_set = |name: &OsStr| set.iter().any(|set| set == name);
@@ -82,25 +83,25 @@ impl Agent {
         Self { child, address, log, seen: Mutex::default() }
     }
 
-    /// Where it is asked over HTTP.
+    /// Returns the agent's HTTP address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it says that it answers metrics.
+    /// Returns the address at which the agent serves metrics, from its log.
     pub fn metrics_address(&self) -> SocketAddr {
         let log = self.log_text();
         let named = log.split("metrics_addr=").nth(1).expect("an agent with --metrics-addr");
         named.split([' ', '\n']).next().unwrap().parse().unwrap()
     }
 
-    /// Returns its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Asks on a connection of its own. What the agent renders once a second is asked for when it will be rendered anew, so
-    /// that the answer is not older than the question.
+    /// Sends a GET on a new connection. For a path that the agent renders once a second, it first waits for
+    /// the next rendering, so that the answer is not older than the request.
     pub fn get(&self, path: &str) -> ProbeReply {
         if !matches!(path.split('?').next(), Some("/" | "/metrics" | "/status.json")) {
             return self.get_at_once(path);
@@ -117,7 +118,7 @@ impl Agent {
         reply
     }
 
-    /// Waits until what others than this ask for, such as a browser, is rendered anew.
+    /// Waits for the next rendering, for a client other than this one, such as a browser.
     pub fn next_rendering(&self) {
         sleep(RENDERED_EVERY);
     }
@@ -126,17 +127,17 @@ impl Agent {
         http::get(self.address, path).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.log_text()))
     }
 
-    /// Asks for the default checks.
+    /// Returns the answer with the default checks.
     pub fn health(&self) -> ProbeReply {
         self.get("/health")
     }
 
-    /// Waits until `/health` is as described.
+    /// Waits until `wanted` returns true for the answer to `/health`.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
         self.wait_until("/health", what, wanted)
     }
 
-    /// Waits until the answer to this path is as described.
+    /// Waits until `wanted` returns true for the answer to this path.
     fn wait_until(&self, path: &str, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
         let last = std::cell::RefCell::new(None);
         let attempt = || {
@@ -165,14 +166,14 @@ impl Agent {
         self.wait_check(check, "pass", |reply| reply.status == 200 && reply.reason().is_none())
     }
 
-    /// Waits until this check fails for just this reason.
+    /// Waits until this check fails for exactly this reason.
     pub fn wait_fails(&self, check: &str, reason: &str) -> ProbeReply {
         self.wait_check(check, reason, |reply| {
             reply.status == 503 && reply.reason().is_some_and(|found| found == reason)
         })
     }
 
-    /// Waits until this check fails for a reason that has this in it.
+    /// Waits until this check fails for a reason that contains `part`.
     pub fn wait_fails_with(&self, check: &str, part: &str) -> ProbeReply {
         self.wait_check(check, part, |reply| {
             reply.status == 503 && reply.reason().is_some_and(|found| found.contains(part))
@@ -185,7 +186,7 @@ impl Agent {
         reply
     }
 
-    /// Waits for so many more runs of this check.
+    /// Waits for `count` more runs of this check.
     pub fn wait_runs(&self, check: &str, count: usize) {
         let age = format!("nodegate_check_age_seconds{{check=\"{check}\"}}");
         for _ in 0..count {
@@ -194,18 +195,18 @@ impl Agent {
         }
     }
 
-    /// Returns all that it has logged.
+    /// Returns the whole log.
     pub fn log_text(&self) -> String {
         self.log.lock().unwrap().join("\n")
     }
 
-    /// How many log lines contain `needle`.
+    /// Returns the number of log lines that contain `needle`.
     pub fn logged(&self, needle: &str) -> usize {
         self.log.lock().unwrap().iter().filter(|line| line.contains(needle)).count()
     }
 
-    /// Waits for the log line that contains `needle`, which comes through a pipe and so after an answer may be seen, and sees
-    /// that it is said once.
+    /// Waits for the log line that contains `needle`, and checks that it occurs once. The log comes through a
+    /// pipe, so a line may arrive after an answer.
     pub fn logs_once(&self, needle: &str) {
         until(needle, || (self.logged(needle) > 0).then_some(()));
         assert_eq!(self.logged(needle), 1, "{}", self.log_text());
@@ -217,39 +218,39 @@ impl Agent {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// Returns the values of all of a metric's series together.
+    /// Returns the sum of all of a metric's series.
     pub fn metric_sum(&self, name: &str) -> f64 {
         let text = self.get("/metrics").body;
         let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
         values.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// Sends a signal, by its name.
+    /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         process::signal(self.pid(), name);
     }
 
-    /// Asks it to end, and waits for that.
+    /// Asks the agent to end, and waits until it has ended.
     pub fn terminate(mut self) -> (ExitStatus, String) {
         self.signal("TERM");
         let status = self.wait_end();
         (status, self.log_text())
     }
 
-    /// Waits until it has ended by itself, or by a signal that it was sent.
+    /// Waits until the agent has ended, by itself or by an earlier signal.
     pub fn wait_end(&mut self) -> ExitStatus {
         until("the agent to end", || self.child.try_wait().unwrap())
     }
 }
 
-/// Runs the program with this environment and no other; one that should not end runs for a minute at most.
+/// Runs the agent's program with this environment only. If it does not end, it is killed after a minute.
 pub fn run(args: &[&str], env: &[(&str, &str)]) -> Output {
     let mut command = Command::new("/usr/bin/timeout");
     command.arg("60").arg(programs::agent()).args(args).env_clear().envs(env.iter().copied());
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// An agent that listens on all addresses is asked on loopback.
+/// Returns the loopback address if the agent listens on all addresses.
 fn reachable(bound: SocketAddr) -> SocketAddr {
     let ip = match bound.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

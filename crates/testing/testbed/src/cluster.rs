@@ -1,4 +1,4 @@
-//! A simulated cluster with one node, `n1`, and an agent's credentials that may do only what the manifests allow.
+//! A simulated cluster with one node, `n1`. The agent's credentials allow only what the manifests allow.
 
 use crate::agent::Agent;
 use crate::kubectl::Kubectl;
@@ -8,20 +8,20 @@ use std::process::Command;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// The node that every cluster has.
+/// The name of the node in every cluster.
 pub const NODE: &str = "n1";
 const TOKEN: &str = "agent-token";
 
-/// The cluster; gone when dropped.
+/// The cluster. Drop removes it.
 pub struct Cluster {
-    /// The API server and what it simulates around itself.
+    /// The simulated API server with its cluster.
     pub sim: Sim,
-    /// Room for files of the story.
+    /// A directory for the test's files.
     pub dir: TempDir,
     runtime: Runtime,
 }
 
-/// What manifests/base allows; `tests/documents/manifests` holds the manifests to the same.
+/// Returns the permissions of manifests/base. `tests/documents/manifests` compares the manifests with them.
 pub fn agent_rules() -> Vec<Rule> {
     vec![
         Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
@@ -35,7 +35,7 @@ impl Cluster {
         Self::with(|builder| builder.kubelets(true))
     }
 
-    /// Returns a cluster over TLS, built as told.
+    /// Returns a cluster over TLS with further settings.
     pub fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -47,14 +47,14 @@ impl Cluster {
         cluster
     }
 
-    /// Allows the agent what `manifests/components/services` does.
+    /// Gives the agent the permissions of `manifests/components/services`.
     pub fn allow_services(&self) {
         let slices = Rule::allow(&["list", "watch"], "discovery.k8s.io", &["endpointslices"]);
         let rules = agent_rules().into_iter().chain([slices]).collect();
         self.sim.service_account(TOKEN, "nodegate", "nodegate", rules);
     }
 
-    /// kubectl as the administrator.
+    /// Returns kubectl as the administrator.
     pub fn admin(&self) -> Kubectl {
         let kubeconfig = self.dir.path().join("admin.kubeconfig");
         if !kubeconfig.exists() {
@@ -63,7 +63,7 @@ impl Cluster {
         Kubectl::new(&kubeconfig, self.dir.path())
     }
 
-    /// Runs kubectl as the administrator; it must succeed.
+    /// Runs kubectl as the administrator. Panics if it fails.
     #[track_caller]
     pub fn kubectl(&self, args: &[&str]) {
         self.admin().must(args);
@@ -74,25 +74,25 @@ impl Cluster {
         Agent::start(NODE, &self.kubeconfig(), args)
     }
 
-    /// Starts a command that is an agent for the node.
+    /// Starts a command that runs an agent for the node.
     pub fn launch(&self, mut command: Command) -> Agent {
         command.env("NODE_NAME", NODE).env("KUBECONFIG", self.kubeconfig());
         Agent::launch(command)
     }
 
-    /// Starts an agent for the node, and waits until it says that the node is ready.
+    /// Starts an agent for the node, and waits until it reports the node as ready.
     pub fn ready_agent(&self, args: &[&str]) -> Agent {
         let agent = self.agent(args);
         agent.wait_ready();
         agent
     }
 
-    /// Writes the agent's kubeconfig, again after a CA rotation.
+    /// Writes the agent's kubeconfig. It must be written again after a CA rotation.
     pub fn write_kubeconfig(&self) {
         std::fs::write(self.kubeconfig(), self.sim.kubeconfig_for(TOKEN)).unwrap();
     }
 
-    /// Returns the agent's credentials.
+    /// Returns the path of the agent's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("kubeconfig")
     }
@@ -103,7 +103,7 @@ impl Cluster {
         TOKEN
     }
 
-    /// Waits for something that the simulator does.
+    /// Waits for a future of the simulator.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }

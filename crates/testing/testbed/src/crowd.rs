@@ -1,7 +1,8 @@
-//! Agents in great number: one server that says what each of a thousand would, by the address at which it is asked.
+//! A large number of simulated agents. One server answers for each of a thousand agents, by the address of
+//! the connection.
 //!
-//! A thousand processes would be a load of their own. Each agent has an address of this machine's loopback, 127.0.0.0/8; all
-//! are asked at one port, and one listener takes the connections of all.
+//! A thousand processes would be a load of their own. Each agent has an address of this machine's loopback,
+//! 127.0.0.0/8. All have the same port, and one listener accepts the connections of all.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,44 +14,44 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// So many agents have addresses.
+/// The largest number of agents that have addresses.
 const MOST: usize = 250 * 250;
-/// Whoever asks is waited for no longer.
+/// The time limit for a client's request.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How an agent answers `/status.json`.
+/// An agent's answer to `/status.json`.
 #[derive(Clone)]
 pub enum Manner {
-    /// With what this gives each time.
+    /// The result of this function, each time.
     Says(Arc<dyn Fn() -> String + Send + Sync>),
-    /// With these bytes, whatever they are.
+    /// These bytes, valid or not.
     Bytes(Arc<Vec<u8>>),
-    /// It takes the connection, and never answers.
+    /// No answer on an accepted connection.
     Hangs,
-    /// It takes the connection, and closes it.
+    /// No answer: the agent closes the accepted connection.
     Closes,
-    /// With a body that never ends.
+    /// A body that never ends.
     Endless,
 }
 
 impl Manner {
-    /// Always the same.
+    /// Returns an agent that always sends this JSON.
     pub fn saying(json: String) -> Self {
         Self::Says(Arc::new(move || json.clone()))
     }
 
-    /// What it makes up each time.
+    /// Returns an agent that sends the result of `make`.
     pub fn making(make: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self::Says(Arc::new(make))
     }
 
-    /// Bytes that are no answer, perhaps.
+    /// Returns an agent that sends these bytes, which may be an invalid answer.
     pub fn bytes(bytes: impl Into<Vec<u8>>) -> Self {
         Self::Bytes(Arc::new(bytes.into()))
     }
 }
 
-/// The agents; gone when dropped.
+/// The agents. Drop removes them.
 pub struct Crowd {
     port: u16,
     nodes: Vec<(String, IpAddr)>,
@@ -62,7 +63,7 @@ pub struct Crowd {
 type Manners = Arc<Mutex<HashMap<IpAddr, Manner>>>;
 
 impl Crowd {
-    /// Agents of these nodes.
+    /// Starts agents for these nodes.
     pub fn start(agents: impl IntoIterator<Item = (String, Manner)>) -> Self {
         let mut manners = HashMap::new();
         let mut nodes = Vec::new();
@@ -81,23 +82,23 @@ impl Crowd {
         Self { port, nodes, asked, manners, runtime: Some(runtime) }
     }
 
-    /// Where all of them are asked.
+    /// Returns the port of all agents.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns their nodes and addresses.
+    /// Returns the nodes with their addresses.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, IpAddr)> {
         self.nodes.iter().map(|(node, address)| (node.as_str(), *address))
     }
 
-    /// From now on the agent of this node does this.
+    /// Changes the answer of this node's agent from now on.
     pub fn now(&self, node: &str, manner: Manner) {
         let address = self.nodes().find(|(name, _)| *name == node).unwrap().1;
         self.manners.lock().unwrap().insert(address, manner);
     }
 
-    /// How often any of them was asked.
+    /// Returns the number of requests to all agents.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -105,14 +106,14 @@ impl Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        // Some of them never answer, and are not waited for.
+        // Some of the tasks never end, so this does not wait for them.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Returns the address of an agent; never in 127.0, where all else runs.
+/// Returns the address of an agent. It is never in 127.0, which everything else uses.
 fn address(number: usize) -> IpAddr {
     assert!(number < MOST, "there are no more addresses");
     let byte = |number: usize| u8::try_from(number % 250 + 1).unwrap();
@@ -121,7 +122,7 @@ fn address(number: usize) -> IpAddr {
 
 async fn accept(listener: TcpListener, manners: Manners, asked: Arc<AtomicUsize>) {
     loop {
-        // Out of descriptors, most likely: who asks gets none, and says so.
+        // The process is most likely out of descriptors. The client gets no connection, and reports that.
         let Ok((stream, _)) = listener.accept().await else { continue };
         let to = stream.local_addr().map(|address| address.ip());
         let manner = to.ok().and_then(|to| manners.lock().unwrap().get(&to).cloned());

@@ -1,4 +1,4 @@
-//! A real `HAProxy`, and what its stats socket says.
+//! A real `HAProxy` and its stats socket.
 
 use crate::http::PATIENCE;
 use crate::process;
@@ -10,10 +10,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What the documented state file is made with.
+/// The script that makes the documented state file.
 const STATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/load-balancers/haproxy-states.awk");
 
-/// It, with a backend `nodes`; ended when dropped.
+/// A running HAProxy with a backend `nodes`. Drop ends it.
 pub struct Haproxy {
     program: PathBuf,
     child: Child,
@@ -22,41 +22,42 @@ pub struct Haproxy {
     state_file: PathBuf,
 }
 
-/// One server, by `show servers state` and `show stat`.
+/// One server in `show servers state` and `show stat`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveServer {
-    /// 0 stopped, 1 starting, 2 running, 3 stopping.
+    /// The operational state: 0 stopped, 1 starting, 2 running, 3 stopping.
     pub operational: u32,
-    /// Bits: 0x01 forced maintenance, 0x08 forced drain, and others.
+    /// The administrative state as bits: 0x01 forced maintenance, 0x08 forced drain, and others.
     pub administrative: u32,
-    /// The word on the status page.
+    /// The status word on the status page.
     pub status: String,
 }
 
 impl LiveServer {
-    /// Running, and nobody has said otherwise.
+    /// Returns true if the server is running without an administrative state.
     pub fn is_ready(&self) -> bool {
         self.operational == 2 && self.administrative == 0 && self.status == "UP"
     }
 
-    /// Running, and takes nothing new.
+    /// Returns true if the server is running but takes no new connections.
     pub fn is_draining(&self) -> bool {
         self.operational == 2 && self.administrative == 0x08 && self.status == "DRAIN (agent)"
     }
 
-    /// Stopped by what the agent said, and by nothing else.
+    /// Returns true if the agent's answer has stopped the server, and nothing else has.
     pub fn is_down(&self) -> bool {
         self.operational == 0 && self.status.starts_with("DOWN")
     }
 }
 
 impl Haproxy {
-    /// Starts it with a configuration that has its socket and its state file beside it, named as the documentation does.
+    /// Starts the system's HAProxy with this configuration. Its socket and its state file are in the same
+    /// directory, with the documented names.
     pub fn start(configuration: &Path) -> Self {
         Self::start_as(Path::new("haproxy"), configuration)
     }
 
-    /// The same with another program than the system's.
+    /// Starts another HAProxy than the system's.
     pub fn start_as(program: &Path, configuration: &Path) -> Self {
         let haproxy = Self {
             program: program.to_owned(),
@@ -69,12 +70,12 @@ impl Haproxy {
         haproxy
     }
 
-    /// Returns its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Freezes it, or lets it go on.
+    /// Sends a signal by its name, such as STOP or CONT.
     pub fn signal(&self, signal: &str) {
         process::signal(self.pid(), signal);
     }
@@ -83,7 +84,7 @@ impl Haproxy {
         until("HAProxy to answer", || self.command("show info").filter(|text| text.contains("Uptime")));
     }
 
-    /// Says something to the stats socket.
+    /// Sends a command to the stats socket. Returns `None` without an answer.
     pub fn command(&self, command: &str) -> Option<String> {
         let mut stream = UnixStream::connect(&self.socket).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -93,7 +94,7 @@ impl Haproxy {
         Some(text)
     }
 
-    /// Ends it and starts it again; what it knew is gone.
+    /// Restarts HAProxy, which loses its state.
     pub fn restart(&mut self) {
         self.stop();
         let _ = fs::remove_file(&self.state_file);
@@ -101,14 +102,15 @@ impl Haproxy {
         self.wait();
     }
 
-    /// Changes what the next process reads.
+    /// Edits the configuration for the next process.
     pub fn edit(&self, from: &str, to: &str) {
         let text = fs::read_to_string(&self.configuration).unwrap();
         assert!(text.contains(from), "{text}");
         fs::write(&self.configuration, text.replace(from, to)).unwrap();
     }
 
-    /// As `systemctl reload haproxy` with the documented state file: a new process takes over from the old one.
+    /// Reloads as `systemctl reload haproxy` does, with the documented state file. A new process takes over
+    /// from the old one.
     pub fn reload(&mut self) {
         let dump = self.state_file.with_extension("dump");
         fs::write(&dump, self.command("show servers state").unwrap()).unwrap();
@@ -122,11 +124,11 @@ impl Haproxy {
         let mut old_child = std::mem::replace(&mut self.child, successor);
         let own = format!("Pid: {}", self.child.id());
         until("the new HAProxy to answer", || self.command("show info").filter(|text| text.contains(&own)));
-        // It lives on for the connections that it has.
+        // The old process lives on for its open connections.
         std::thread::spawn(move || old_child.wait());
     }
 
-    /// What it makes of a server.
+    /// Returns HAProxy's view of a server.
     pub fn server(&self, name: &str) -> Option<LiveServer> {
         let states = self.command("show servers state nodes")?;
         let fields: Vec<&str> = states
@@ -145,7 +147,7 @@ impl Haproxy {
         })
     }
 
-    /// Waits until a server is as described.
+    /// Waits until `wanted` returns true for a server.
     pub fn wait_server(&self, name: &str, what: &str, wanted: impl Fn(&LiveServer) -> bool) {
         until_or(
             || self.server(name).filter(&wanted),
@@ -177,7 +179,7 @@ fn spawn(program: &Path, configuration: &Path, args: &[&str]) -> Child {
     command.spawn().expect("haproxy is needed: hack/install-tools installs it")
 }
 
-/// What a syntax check of a configuration says.
+/// Runs HAProxy's syntax check on a configuration, and returns its messages as the error.
 pub fn check(configuration: &Path) -> Result<(), String> {
     let output = command(Path::new("haproxy"), &["-c"], configuration).output();
     let output = output.expect("haproxy is needed: hack/install-tools installs it");

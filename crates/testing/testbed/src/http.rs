@@ -1,32 +1,32 @@
-//! One exchange on a connection of its own, as most load balancers do it.
+//! One HTTP exchange on a new connection, as most load balancers do it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than any answer takes, on the slowest machine.
+/// A timeout longer than any answer takes, even on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct ProbeReply {
-    /// The code of the status line.
+    /// The status code.
     pub status: u16,
-    /// Status line and headers.
+    /// The status line and headers.
     pub head: String,
-    /// What follows the empty line.
+    /// The part after the empty line.
     pub body: String,
 }
 
 impl ProbeReply {
-    /// Reads an answer that is all there.
+    /// Parses a complete answer.
     pub fn parse(text: &str) -> Option<Self> {
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
         let status = head.split(' ').nth(1)?.parse().ok()?;
         Some(Self { status, head: head.to_owned(), body: body.to_owned() })
     }
 
-    /// Returns the protocol's version, as the status line has it.
+    /// Returns the protocol version in the status line.
     pub fn version(&self) -> &str {
         self.head.split(' ').next().unwrap()
     }
@@ -47,13 +47,13 @@ impl ProbeReply {
         self.json()["checks"][0]["reason"].as_str().map(str::to_owned)
     }
 
-    /// Returns true if the first check calls itself stale.
+    /// Returns true if the first check is marked as stale.
     pub fn is_stale(&self) -> bool {
         self.json()["checks"][0]["stale"] == true
     }
 }
 
-/// Returns a connection that waits for nobody longer than for [`PATIENCE`].
+/// Opens a connection with [`PATIENCE`] as its timeout.
 pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     connect_within(to, PATIENCE)
 }
@@ -65,7 +65,7 @@ fn connect_within(to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends this and reads to the end.
+/// Sends a request, and reads to the end of the connection.
 pub fn exchange(to: SocketAddr, request: &str, patience: Duration) -> io::Result<String> {
     let mut stream = connect_within(to, patience)?;
     stream.write_all(request.as_bytes())?;
@@ -74,25 +74,26 @@ pub fn exchange(to: SocketAddr, request: &str, patience: Duration) -> io::Result
     Ok(answer)
 }
 
-/// Asks for a path.
+/// Sends a GET.
 pub fn get(to: SocketAddr, path: &str) -> io::Result<ProbeReply> {
     let answer = exchange(to, &format!("GET {path} HTTP/1.0\r\n\r\n"), PATIENCE)?;
     ProbeReply::parse(&answer).ok_or_else(|| io::Error::other(format!("no answer in HTTP: {answer:?}")))
 }
 
-/// Sends this, and nothing more, to somebody who need not take it, nor end the connection in order; gives what was answered.
+/// Sends these bytes and nothing more, and returns the answer. The server may refuse them, and may close the
+/// connection in any way.
 pub fn ask(to: SocketAddr, request: impl AsRef<[u8]>) -> String {
     ask_on(connect(to).expect("the kernel accepts"), request)
 }
 
-/// The same on a connection that there is.
+/// Sends these bytes on an open connection, and returns the answer.
 pub fn ask_on(mut stream: TcpStream, request: impl AsRef<[u8]>) -> String {
     let _ = stream.write_all(request.as_ref());
     let _ = stream.shutdown(Shutdown::Write);
     read_all(&mut stream)
 }
 
-/// What is sent until the connection ends, by a farewell or a reset.
+/// Reads until the connection ends, by a close or a reset.
 pub fn read_all(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
@@ -103,7 +104,8 @@ pub fn read_all(stream: &mut TcpStream) -> String {
     }
 }
 
-/// One answer on a connection that stays, and not a byte more; none if that ended before the first one.
+/// Reads exactly one answer from a connection that stays open. Returns `None` if the connection ended before
+/// the first byte.
 pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<ProbeReply>> {
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while !answer.ends_with(b"\r\n\r\n") {
@@ -122,8 +124,8 @@ pub fn read_answer(stream: &mut TcpStream) -> io::Result<Option<ProbeReply>> {
     Ok(Some(reply))
 }
 
-/// Returns true if the other side has closed or reset the connection; never waits, and throws away what was
-/// sent.
+/// Returns true if the other side has closed or reset the connection. Never waits, and discards received
+/// bytes.
 pub fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     loop {

@@ -1,10 +1,10 @@
-//! The real kubectl, as a person runs it.
+//! The real kubectl, as an operator runs it.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// It with somebody's credentials.
+/// kubectl with a kubeconfig.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     kubeconfig: PathBuf,
@@ -12,21 +12,22 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// With these credentials; what it has discovered is kept in the directory and not in the caller's home.
+    /// Returns kubectl with this kubeconfig. The directory holds its discovery cache, instead of the caller's
+    /// home.
     pub fn new(kubeconfig: &Path, directory: &Path) -> Self {
         Self { kubeconfig: kubeconfig.to_owned(), cache: directory.join("kubectl-cache") }
     }
 
-    /// Returns the credentials' file.
+    /// Returns the path of the kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Runs it; gives what it says, good or bad.
+    /// Runs kubectl. Returns its output in case of success, and its error otherwise.
     pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<String, String> {
         let mut command = Command::new("kubectl");
         command.args(args).env("KUBECONFIG", &self.kubeconfig).env("KUBECACHEDIR", &self.cache);
-        // A pod's own credentials are not asked for here.
+        // kubectl must not use a pod's own credentials here.
         let output = command.env_remove("KUBERNETES_SERVICE_HOST").output();
         let output = output.expect("kubectl is needed: hack/install-tools installs it");
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -37,7 +38,7 @@ impl Kubectl {
         }
     }
 
-    /// Runs it, and it must succeed.
+    /// Runs kubectl. Panics if it fails.
     #[track_caller]
     pub fn must<S: AsRef<OsStr> + std::fmt::Debug>(&self, args: &[S]) -> String {
         self.run(args).unwrap_or_else(|error| panic!("kubectl {args:?}: {error}"))

@@ -1,8 +1,8 @@
-//! What the tests, the benchmarks and the demo share: the real agent as a child process, simulated clusters, the machines
-//! around them, and who asks.
+//! The shared library of the tests, the benchmarks and the demo: the real agent as a child process, simulated
+//! clusters, their surroundings, and probers.
 //!
-//! What does not work here ends the test with a panic. The demo therefore starts its programs in its own way: a person gets
-//! a line that says what to do, and an exit code.
+//! Any failure in it ends the test with a panic. The demo therefore starts its programs in its own way: a
+//! person needs a line with advice, and an exit code.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ pub mod turns;
 pub mod waiting;
 pub mod watching;
 
-// What nearly every story begins with.
+// Nearly every test starts with these.
 pub use agent::Agent;
 pub use cluster::{Cluster, NODE};
 pub use http::ProbeReply;

@@ -1,4 +1,5 @@
-//! A load balancer's prober: a new connection for each probe, at a steady pace, and every answer kept with its time.
+//! A load balancer's prober. It opens a connection for each probe, keeps a steady pace, and records every
+//! answer with its time.
 
 use crate::http::{self, ProbeReply};
 use crate::waiting::until;
@@ -11,15 +12,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What balancers wait for at most, by and large; beyond it a probe has failed.
+/// The probe timeout, as long as that of most balancers. A longer probe has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a load balancer makes of a probe.
+/// A load balancer's result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Saw {
-    /// An answer: its status, and `fresh`, `stale` or the reason.
+    /// An answer: the status code, and `fresh`, `stale` or the reason.
     Answer(u16, String),
-    /// No answer, or none that can be read.
+    /// No answer, or an unreadable one.
     Failed(String),
 }
 
@@ -35,27 +36,27 @@ impl fmt::Display for Saw {
 /// One probe.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// When it should have been sent. What passes until its answer is the machine's lag.
+    /// The time at which the probe was due. The time from here to the answer is the machine's lag.
     pub due: Instant,
-    /// When it was sent.
+    /// The time at which the probe was sent.
     pub sent: Instant,
-    /// When the whole answer was there, or none.
+    /// The time at which the whole answer had arrived, or the probe had failed.
     pub answered: Instant,
-    /// What came of it.
+    /// The result.
     pub saw: Saw,
 }
 
 impl Probe {
-    /// What it saw, in two words.
+    /// Returns the result in two words.
     pub fn told(&self) -> String {
         self.saw.to_string()
     }
 }
 
-/// A way of asking that remembers nothing.
+/// A function that sends one probe and keeps no state.
 pub type Ask = fn(SocketAddr) -> Saw;
 
-/// The prober; it stops when dropped.
+/// A running prober. Drop stops it.
 pub struct Prober {
     stop: Arc<AtomicBool>,
     seen: Arc<Mutex<Vec<Probe>>>,
@@ -63,7 +64,7 @@ pub struct Prober {
 }
 
 impl Prober {
-    /// Probes by `ask`, so often a second.
+    /// Sends probes by `ask`, at this rate per second.
     pub fn start(
         address: SocketAddr,
         ask: impl FnMut(SocketAddr) -> Saw + Clone + Send + 'static,
@@ -83,7 +84,7 @@ impl Prober {
                     let saw = ask(address);
                     let answered = Instant::now();
                     seen.lock().unwrap().push(Probe { due, sent, answered, saw });
-                    // What could not be sent in time is not made up for.
+                    // Probes that could not be sent in time are skipped.
                     due = (due + every).max(answered);
                 }
             })
@@ -92,14 +93,14 @@ impl Prober {
         Self { stop, seen, workers }
     }
 
-    /// Returns all probes so far, in the order in which they were sent.
+    /// Returns all probes so far, in the order of sending.
     pub fn probes(&self) -> Vec<Probe> {
         let mut probes = self.seen.lock().unwrap().clone();
         probes.sort_by_key(|probe| probe.sent);
         probes
     }
 
-    /// Waits until `count` probes sent from now on are answered.
+    /// Waits until `count` probes that are sent from now on have an answer.
     pub fn wait(&self, count: usize) {
         let from = Instant::now();
         until("probes to be answered", || {
@@ -113,12 +114,12 @@ impl Prober {
         self.probes().into_iter().filter(|probe| matches!(probe.saw, Saw::Failed(_))).collect()
     }
 
-    /// The probes whose answers have come, or have failed to, since then.
+    /// Returns the probes that were answered, or failed, after this time.
     pub fn answered_since(&self, then: Instant) -> Vec<Probe> {
         self.probes().into_iter().filter(|probe| probe.answered >= then).collect()
     }
 
-    /// How often each thing was seen.
+    /// Returns the number of probes by result.
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for probe in self.probes() {
@@ -127,7 +128,7 @@ impl Prober {
         counts
     }
 
-    /// Lets the probes under way end.
+    /// Stops the prober and lets the current probes end.
     pub fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for worker in self.workers.drain(..) {
@@ -142,14 +143,14 @@ impl Drop for Prober {
     }
 }
 
-/// What was seen one after the other, each thing once.
+/// Returns the results in order, without repetitions in a row.
 pub fn trail(probes: &[Probe]) -> Vec<String> {
     let mut trail: Vec<String> = probes.iter().map(Probe::told).collect();
     trail.dedup();
     trail
 }
 
-/// Asks `/health`.
+/// Sends a GET of `/health`.
 pub fn health(address: SocketAddr) -> Saw {
     exchange(address, "GET /health HTTP/1.0\r\n\r\n", PATIENCE, |text| {
         let reply = ProbeReply::parse(text)?;
@@ -162,14 +163,14 @@ pub fn health(address: SocketAddr) -> Saw {
     })
 }
 
-/// Asks as HAProxy's agent-check does.
+/// Sends a probe as HAProxy's agent-check does.
 pub fn agent_check(address: SocketAddr) -> Saw {
     exchange(address, "", PATIENCE, |line| {
         line.ends_with('\n').then(|| Saw::Answer(200, line.trim_end().to_owned()))
     })
 }
 
-/// Sends on a connection of its own, and makes something of what comes until its end.
+/// Sends a request on a new connection, and interprets the bytes up to its end.
 pub fn exchange(
     address: SocketAddr,
     request: &str,

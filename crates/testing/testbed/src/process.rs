@@ -1,4 +1,4 @@
-//! Another process, as the kernel sees it.
+//! Other processes, as the kernel reports them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Sends a signal, by its name.
+/// Sends a signal by its name.
 pub fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "no SIG{name} for {pid}");
 }
 
-/// Lets a stopped process go on when dropped: a test that fails must not wait for whoever waits for it.
+/// A stopped process. Drop lets it continue, so that a failing test does not wait forever for a process that
+/// needs it.
 #[derive(Debug)]
 pub struct StoppedProcess(u32);
 
@@ -35,23 +36,23 @@ impl Drop for StoppedProcess {
     }
 }
 
-/// A program whose words nobody reads. When dropped it is asked to end, and waited for: HAProxy's master and keepalived pass
-/// it on to their own.
+/// A program whose output no test reads. Drop asks it to end and waits: HAProxy's master and keepalived pass
+/// the signal on to their child processes.
 pub struct Program(Child);
 
 impl Program {
-    /// Starts it.
+    /// Starts the program.
     pub fn start(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Starts one of which some words are read later, in this file.
+    /// Starts a program with its output in this file, for tests that read some of it later.
     pub fn start_into(command: &mut Command, file: &Path) -> Self {
         let file = File::create(file).unwrap();
         Self(command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Returns its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -64,14 +65,14 @@ impl Drop for Program {
     }
 }
 
-/// A process that gets to run now and then only; as before when dropped.
+/// A process that runs only from time to time. Drop restores its normal speed.
 pub struct Slowed {
     pid: u32,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Stops it for so long again and again, and lets it run for a moment between.
+/// Slows a process down: stops it for `stopped` again and again, with a short run in between.
 pub fn slow_down(pid: u32, stopped: Duration) -> Slowed {
     let ended = Arc::new(AtomicBool::new(false));
     let until = ended.clone();
@@ -97,25 +98,25 @@ impl Drop for Slowed {
     }
 }
 
-/// Returns the directories of its threads, in /proc.
+/// Returns the directories of the process's threads, in /proc.
 pub fn threads(pid: u32) -> Vec<PathBuf> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     tasks.flatten().map(|task| task.path()).collect()
 }
 
-/// Returns the directories, in /proc, of its threads with this name.
+/// Returns the directories of the process's threads with this name, in /proc.
 pub fn threads_named(pid: u32, name: &str) -> BTreeSet<PathBuf> {
     let named =
         |thread: &PathBuf| fs::read_to_string(thread.join("comm")).is_ok_and(|found| found.trim() == name);
     threads(pid).into_iter().filter(named).collect()
 }
 
-/// How many descriptors it has open.
+/// Returns the number of open descriptors.
 pub fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// Processor time of all threads that are alive, to the nanosecond; others count in ticks of 10 ms.
+/// Returns the CPU time of all live threads in nanoseconds. Other sources count in ticks of 10 ms.
 pub fn cpu(pid: u32) -> Duration {
     let of_thread = |thread: PathBuf| {
         let text = fs::read_to_string(thread.join("schedstat")).unwrap_or_default();
@@ -124,7 +125,7 @@ pub fn cpu(pid: u32) -> Duration {
     Duration::from_nanos(threads(pid).into_iter().map(of_thread).sum())
 }
 
-/// How often any thread has gone to sleep, which is as often as it was woken.
+/// Returns the number of times that any thread has gone to sleep. The number of wakeups is the same.
 pub fn sleeps(pid: u32) -> u64 {
     let of_thread = |thread: PathBuf| {
         let status = fs::read_to_string(thread.join("status")).unwrap_or_default();
@@ -133,22 +134,22 @@ pub fn sleeps(pid: u32) -> u64 {
     threads(pid).into_iter().map(of_thread).sum()
 }
 
-/// Memory in KiB.
+/// The memory of a process in KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct MemoryUsage {
-    /// In use, of any kind.
+    /// The resident memory of any kind.
     pub resident: u64,
-    /// Of that, what is in no file.
+    /// The part of the resident memory that no file backs.
     pub anonymous: u64,
 }
 
 impl MemoryUsage {
-    /// In use, in MiB.
+    /// Returns the resident memory in MiB.
     pub fn resident_mib(self) -> f64 {
         mib(self.resident)
     }
 
-    /// What is in no file, in MiB.
+    /// Returns the memory without a file behind it, in MiB.
     pub fn anonymous_mib(self) -> f64 {
         mib(self.anonymous)
     }
@@ -160,25 +161,26 @@ fn mib(kib: u64) -> f64 {
     kib / 1024.0
 }
 
-/// What a process uses; the sum over its mappings is exact, which the counters in `status` are not.
+/// Returns the memory of a process. The sum over its mappings is exact, unlike the counters in `status`.
 pub fn memory(pid: u32) -> MemoryUsage {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     MemoryUsage { resident: field(&text, "Rss:"), anonymous: field(&text, "Anonymous:") }
 }
 
-/// Returns the number behind a name at the beginning of a line; 0 if there is none.
+/// Returns the number after a name at the start of a line; 0 if there is none.
 fn field(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name));
     value.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
 }
 
-/// Lets this process, and those that it starts, have so many descriptors if it may; says how many it has.
+/// Raises the limit of descriptors for this process and its later child processes, as far as it is permitted.
+/// Returns the resulting limit.
 pub fn allow_descriptors(wanted: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let enough = |had: Option<u64>| had.is_none_or(|had| had >= wanted);
     if !enough(limit.current) {
         let both = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|most| most.max(wanted)) };
-        // Only root may raise the upper limit.
+        // Only root may raise the hard limit.
         let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
         setrlimit(Resource::Nofile, both).or_else(|_| setrlimit(Resource::Nofile, most)).unwrap();
     }

@@ -1,12 +1,12 @@
-//! The programs under test, as cargo has built them beside the test that runs, and those of the system.
+//! The programs under test, which cargo has built beside the running test, and those of the system.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the agent; `NODEGATE_AGENT=<program>` puts another one in its place, such as one that an emulator
-/// runs.
+/// Returns the agent. `NODEGATE_AGENT=<program>` replaces it by another program, such as one that runs in an
+/// emulator.
 pub fn agent() -> PathBuf {
     let other = std::env::var_os("NODEGATE_AGENT").map(PathBuf::from);
     other.unwrap_or_else(|| built("nodegate", "--bin nodegate"))
@@ -17,22 +17,22 @@ pub fn kube_sim() -> PathBuf {
     built("kube-sim", "-p nodegate-kube-sim --bin kube-sim")
 }
 
-/// HAProxy's companion.
+/// Returns `nodegate-haproxy`.
 pub fn nodegate_haproxy() -> PathBuf {
     built("nodegate-haproxy", "-p nodegate-haproxy")
 }
 
-/// kubectl's plugin.
+/// Returns the kubectl plugin.
 pub fn kubectl_nodegate() -> PathBuf {
     built("kubectl-nodegate", "-p nodegate-kubectl --bin kubectl-nodegate")
 }
 
-/// What `make demo` runs.
+/// Returns the program of `make demo`.
 pub fn demo() -> PathBuf {
     built("examples/demo", "--example demo")
 }
 
-/// Returns the agent in a directory where another user finds it.
+/// Copies the agent to a directory in which another user can run it, and returns its path.
 pub fn agent_in(directory: &Path) -> PathBuf {
     let (copy, built) = (directory.join("nodegate"), agent());
     if !copy.exists() && fs::hard_link(&built, &copy).is_err() {
@@ -41,7 +41,8 @@ pub fn agent_in(directory: &Path) -> PathBuf {
     copy
 }
 
-/// A test is in `target/<profile>/deps`, an example beside that, and a program in `target/<profile>` itself.
+/// Returns the path of a built program. A test is in `target/<profile>/deps`, an example in a directory
+/// beside that, and a program in `target/<profile>` itself.
 fn built(name: &str, how: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let mut places = own.ancestors().skip(1).take(2).map(|place| place.join(name));
@@ -49,21 +50,22 @@ fn built(name: &str, how: &str) -> PathBuf {
     places.find(|program| program.is_file()).unwrap_or_else(missing)
 }
 
-/// Returns a load balancer that `hack/install-wheels` has fetched, if it has.
+/// Returns a load balancer that `hack/install-wheels` has fetched, or `None` if it has not.
 pub fn fetched(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
     let mut places = own.ancestors().skip(1).map(|place| place.join("balancers").join(name));
     places.find(|program| program.is_file())
 }
 
-/// Returns a program of the system; Debian keeps many of them where a user's path does not look.
+/// Returns a program of the system. Debian keeps many of them outside of a user's PATH.
 pub fn system(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
     command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default()));
     command
 }
 
-/// Runs a program of the system that must do what it is told, and gives what it says; words are separated by single spaces.
+/// Runs a program of the system and returns its output. Panics if it fails. Words are separated by single
+/// spaces.
 pub fn run(command: &str) -> String {
     let mut words = command.split(' ');
     let output = system(words.next().unwrap()).args(words).output();
@@ -72,7 +74,7 @@ pub fn run(command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Ends a test that needs more rights than it has.
+/// Ends the test with a panic unless it runs as root.
 pub fn needs_root(what: &str) {
     assert!(
         rustix::process::geteuid().is_root(),

@@ -1,4 +1,4 @@
-//! A surge rollout on one node: the new agent begins to listen, then the old one is asked to end.
+//! A surge rollout on one node: the new agent starts to listen, then the old one is asked to end.
 
 use crate::agent::Agent;
 use crate::cluster::{Cluster, NODE};
@@ -18,21 +18,21 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// Starts `program` on the node, which listens there.
+    /// Starts `program` on the node. It listens at `listen`.
     pub fn start(listen: IpAddr, program: &Path) -> Self {
-        // Each successor must get the same.
+        // Each successor must get the same ports.
         let (port, agent_port) = (ports::free(), ports::free());
         let mut rollout = Self { cluster: Cluster::start(), listen, port, agent_port, agent: None };
         rollout.agent = Some(rollout.launch(program));
         rollout
     }
 
-    /// Where the agents answer HTTP.
+    /// Returns the agents' HTTP address.
     pub fn http(&self, ip: IpAddr) -> SocketAddr {
         (ip, self.port).into()
     }
 
-    /// Where they answer agent checks.
+    /// Returns the agents' address for agent checks.
     pub fn agent_check(&self, ip: IpAddr) -> SocketAddr {
         (ip, self.agent_port).into()
     }
@@ -50,26 +50,27 @@ impl Rollout {
         Agent::launch(command)
     }
 
-    /// The new agent listens beside the old one, which is at once asked to end.
+    /// Starts the new agent beside the old one, and asks the old one to end at once.
     pub fn replace(&mut self, program: &Path) {
         self.replace_when(program, || {});
     }
 
-    /// The old one is asked to end when this is done; in a cluster that is `minReadySeconds` later.
+    /// Starts the new agent, calls `ready`, then asks the old one to end. In a cluster, the old one ends
+    /// `minReadySeconds` later.
     pub fn replace_when(&mut self, program: &Path, ready: impl FnOnce()) {
         let new = self.launch(program);
         ready();
         self.end(Some(new));
     }
 
-    /// A rollout that is undone: the new agent goes and the old one stays.
+    /// Undoes a rollout: the new agent ends and the old one stays.
     pub fn undo(&mut self, program: &Path) {
         let old = self.agent.take();
         self.agent = Some(self.launch(program));
         self.end(old);
     }
 
-    /// The agent goes, without a successor.
+    /// Ends the agent. `successor` takes its place, if there is one.
     pub fn end(&mut self, successor: Option<Agent>) {
         let agent = self.agent.take().unwrap();
         let (status, log) = agent.terminate();

@@ -1,4 +1,4 @@
-//! Something on this node that a check asks, and that does as it is told.
+//! A server for a check on this node, with answers that the test chooses.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// A server that does something with each connection once it has been asked, on threads of their own.
+/// A server that calls a function for each connection after the request, on its own threads.
 pub struct StubServer {
     address: SocketAddr,
     asked: Arc<AtomicUsize>,
@@ -15,12 +15,12 @@ pub struct StubServer {
 }
 
 impl StubServer {
-    /// Listens on a port of its own.
+    /// Listens on a free port.
     pub fn start(answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), answer)
     }
 
-    /// Listens at an address that nobody has.
+    /// Listens at an address that the caller has reserved.
     pub fn start_at(address: SocketAddr, answer: impl Fn(&mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let server = Self {
@@ -43,24 +43,24 @@ impl StubServer {
         server
     }
 
-    /// One that says these bytes and closes.
+    /// Returns a server that sends these bytes and closes the connection.
     pub fn saying(bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
-        // Who asked may have given up.
+        // The client may have given up.
         Self::start(move |stream| drop(stream.write_all(&bytes)))
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the address of a path on it.
+    /// Returns the URL of a path on it.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// How many connections it took.
+    /// Returns the number of accepted connections.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
@@ -79,40 +79,40 @@ fn read_request(stream: &mut TcpStream) -> String {
     String::from_utf8(request).unwrap()
 }
 
-/// Says nothing until the other side has gone.
+/// Sends nothing until the other side has closed the connection.
 pub fn hang(stream: &mut TcpStream) {
     let _ = stream.read(&mut [0]);
 }
 
-/// What a stub does with a request.
+/// A stub's reaction to a request.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Sends this and closes.
+    /// Sends this and closes the connection.
     Say(String),
-    /// The same, after a while.
+    /// Sends this after a delay and closes the connection.
     SayLate(Duration, String),
-    /// Accepts, and says nothing for as long as the other side waits.
+    /// Accepts, and sends nothing for as long as the other side waits.
     Hang,
 }
 
-/// Returns an answer with this status and body.
+/// Returns an HTTP answer with this status and body.
 pub fn answer(status: &str, body: &str) -> Act {
     Act::Say(format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
 }
 
-/// A server whose manners can be changed.
+/// A server whose reaction the test can change.
 pub struct Stub {
     server: StubServer,
     act: Arc<Mutex<Act>>,
 }
 
 impl Stub {
-    /// Listens on a port of its own and does this with each connection.
+    /// Listens on a free port, with this reaction to each connection.
     pub fn start(act: Act) -> Self {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), act)
     }
 
-    /// The same at an address that nobody has.
+    /// Listens at an address that the caller has reserved, with this reaction to each connection.
     pub fn start_at(address: SocketAddr, act: Act) -> Self {
         let act = Arc::new(Mutex::new(act));
         let told = act.clone();
@@ -131,17 +131,17 @@ impl Stub {
         Self { server, act }
     }
 
-    /// Returns the address of a path on it.
+    /// Returns the URL of a path on it.
     pub fn url(&self, path: &str) -> String {
         self.server.url(path)
     }
 
-    /// Does this from now on.
+    /// Changes the reaction from now on.
     pub fn now(&self, act: Act) {
         *self.act.lock().unwrap() = act;
     }
 
-    /// How many connections it took.
+    /// Returns the number of accepted connections.
     pub fn asked(&self) -> usize {
         self.server.asked()
     }

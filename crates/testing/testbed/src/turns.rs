@@ -1,24 +1,25 @@
-//! How many stories are told at once, of those that are heavy or tell of times: libtest begins one for each processor.
+//! A limit on concurrent tests, for tests that are heavy or depend on times: libtest starts one test for each
+//! processor.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// So many may be told at once.
+/// The slots for concurrent tests.
 pub struct TestSlots {
     most: usize,
     taken: Mutex<usize>,
     given_back: Condvar,
 }
 
-/// The right to tell a story; given back when dropped.
+/// The permission to run a test. Drop returns it.
 pub struct TestSlot(&'static TestSlots);
 
 impl TestSlots {
-    /// For a `static`.
+    /// Returns `most` slots, for a `static`.
     pub const fn new(most: usize) -> Self {
         Self { most, taken: Mutex::new(0), given_back: Condvar::new() }
     }
 
-    /// Waits for one.
+    /// Waits for a free slot.
     pub fn take(&'static self) -> TestSlot {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.given_back.wait_while(taken, |taken| *taken >= self.most);

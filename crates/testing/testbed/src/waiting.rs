@@ -2,25 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-/// Far more than anything should take, on the slowest machine.
+/// A timeout that is far longer than anything should take, even on the slowest machine.
 pub const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Between two attempts: nobody notices, and it leaves the machine to those who are waited for.
+/// The pause between two attempts. It is too short to matter, and leaves the machine to the other processes.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Tries until it gives something; panics with `what` when the deadline has passed.
+/// Tries until the attempt returns a value. Panics with `what` after the deadline.
 #[track_caller]
 pub fn until<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     until_or(attempt, || format!("waited {DEADLINE:?} for {what}"))
 }
 
-/// The same, and panics with what is told then.
+/// Tries until the attempt returns a value. Panics with the result of `told` after the deadline.
 #[track_caller]
 pub fn until_or<T>(attempt: impl FnMut() -> Option<T>, told: impl FnOnce() -> String) -> T {
     until_within(DEADLINE, attempt, told)
 }
 
-/// The same, for what takes longer.
+/// Does the same as [`until_or`] with another deadline.
 #[track_caller]
 pub fn until_within<T>(
     deadline: Duration,

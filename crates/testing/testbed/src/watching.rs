@@ -1,21 +1,21 @@
-//! Watches what the agent answers, with the times.
+//! Observation of the agent's answers, with times.
 
 use crate::{Agent, ProbeReply, until_or};
 use std::time::{Duration, Instant};
 
-/// An answer that was waited for.
+/// An answer that a test has waited for.
 #[derive(Debug)]
 pub struct Seen {
     /// The answer.
     pub reply: ProbeReply,
-    /// When the first answer as wanted had come.
+    /// The time at which the first wanted answer arrived.
     pub at: Instant,
-    /// When the last probe was sent whose answer was not yet as wanted.
+    /// The time at which the last probe with another answer was sent.
     pub last_other: Option<Instant>,
 }
 
 impl Seen {
-    /// Time from then to the answer, for people.
+    /// Returns the time from `since` to the answer, as text for people.
     pub fn after(&self, since: Instant) -> String {
         let elapsed = self.at.saturating_duration_since(since);
         match elapsed.as_millis() {
@@ -24,8 +24,8 @@ impl Seen {
         }
     }
 
-    /// Nobody who asked later than `limit` after `since` got another answer. What a busy machine adds to the time until
-    /// the next question does not count.
+    /// Panics if a probe sent later than `limit` after `since` got another answer. The delay that a busy
+    /// machine adds before the next probe does not count.
     pub fn assert_within(&self, since: Instant, limit: Duration, agent: &Agent) {
         let late = self.last_other.map(|asked| asked.saturating_duration_since(since));
         assert!(
@@ -37,21 +37,21 @@ impl Seen {
     }
 }
 
-/// What tests wait for.
+/// The conditions that tests wait for.
 pub trait Watching {
     /// Asks `/health` until the answer is as wanted.
     fn until(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> Seen;
 
-    /// Asks until a 503 with this reason comes that is not stale.
+    /// Asks until the answer is a 503 with this reason that is not stale.
     fn until_reason(&self, reason: &str) -> Seen;
 
-    /// Asks until a 200 comes that is not stale.
+    /// Asks until the answer is a 200 that is not stale.
     fn until_ready(&self) -> Seen;
 
-    /// Waits until something is true of the agent.
+    /// Waits until a condition of the agent is true.
     fn until_so(&self, what: &str, so: impl Fn(&Agent) -> bool);
 
-    /// What an operator would want to see when something did not come.
+    /// Returns the details that an operator needs when an expected event has not come.
     fn all_it_says(&self, missing: &str) -> String;
 }
 
@@ -93,7 +93,7 @@ impl Watching for Agent {
     }
 }
 
-/// Prints what was seen of a rule.
+/// Prints the observation for a rule.
 pub fn seen(rule: &str, what: &str) {
     println!("{rule:<36} {what}");
 }

@@ -1,4 +1,4 @@
-//! Ports and networks that nobody else has, neither in this process nor in another.
+//! A test that reserved ports and networks are unique, in this process and across processes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may end where a story breaks off")]
 
 use nodegate_testbed::network::ports::{Loopback, free, free_row};
@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// They begin 31 places apart, if nobody else starts a process between them.
+/// The number of processes. Their counters start 31 places apart, unless another process starts between them.
 const PROCESSES: usize = 4;
-/// Each takes so many ports and so many networks, and some rows: all together less than half of what there is.
+/// The number of ports and the number of networks that each process reserves. With the rows, that is less
+/// than half of all.
 const EACH: usize = 300;
 const ROWS: usize = 10;
-/// Before what was taken.
+/// The prefix of a line with a reservation.
 const TOOK: &str = "took: ";
 
 #[test]

@@ -1,5 +1,5 @@
-//! kubectl.exe for the tests under Wine: lets the test that listens at `KUBECTL_AT` run the real kubectl with the same words, and
-//! prints and returns what that does.
+//! kubectl.exe for the tests under Wine. It asks the test that listens at `KUBECTL_AT` to run the real
+//! kubectl with the same arguments, then prints its output and returns its exit code.
 
 use std::io::{Read, Write, stderr, stdout};
 use std::net::{Shutdown, TcpStream};
@@ -9,7 +9,7 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     test.write_all(words.join("\n").as_bytes()).unwrap();
     test.shutdown(Shutdown::Write).unwrap();
-    // The exit code, stdout and stderr, with a zero between them.
+    // The exit code, stdout and stderr, separated by zero bytes.
     let mut reply = String::new();
     test.read_to_string(&mut reply).unwrap();
     let mut parts = reply.split('\0');

@@ -8,10 +8,10 @@ use crate::two_clusters::{is_untouched, production, stranger};
 use nodegate_kube_sim::ADMIN_TOKEN;
 use wine::{Wine, windows};
 
-/// Runs it with the lab's kubeconfig, and prints what it says.
+/// Runs the plugin with the lab's kubeconfig, and prints its output.
 fn run(wine: &Wine, lab: &Lab, args: &[&str]) -> Said {
     let mut command = wine.plugin(lab, args);
-    // As kubectl has it: a file that is not there is left out.
+    // As in kubectl, a missing file is skipped.
     command.env("KUBECONFIG", format!("C:\\absent;{}", windows(&lab.kubeconfig())));
     shown(args, wine.run(lab, command))
 }
@@ -69,7 +69,7 @@ fn with_other_credentials(wine: &Wine) {
     );
     assert!(!rehearsed.out.contains(ADMIN_TOKEN), "{rehearsed:#?}");
 
-    // Where kubectl looks: a home without a kubeconfig is passed by.
+    // As in kubectl, a home directory without a kubeconfig is skipped.
     let alone = || {
         let mut command = wine.plugin(&lab, &["worker-1"]);
         command.env("HOME", windows(lab.dir.path()));

@@ -1,4 +1,4 @@
-//! The plugin for Windows, run by Wine.
+//! Runs the plugin for Windows under Wine.
 
 use crate::lab::{Lab, Said};
 use nodegate_testbed::programs::run;
@@ -11,10 +11,10 @@ const WINE: &str = "/usr/lib/wine/wine64";
 const WINESERVER: &str = "/usr/lib/wine/wineserver64";
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/windows");
 
-/// A Windows of its own, with the plugin and a kubectl.exe behind which the real kubectl runs.
+/// A separate Wine installation, with the plugin and a kubectl.exe that runs the real kubectl.
 pub(super) struct Wine {
     plugin: PathBuf,
-    /// Where Wine keeps its drive C, and the programs.
+    /// The directory with Wine's drive C and the programs.
     dir: tempfile::TempDir,
     kubectl: TcpListener,
 }
@@ -54,14 +54,14 @@ impl Wine {
         command
     }
 
-    /// The plugin in this lab, with the lab's agents and without a kubeconfig.
+    /// Returns the plugin in this lab, with the lab's agents and without a kubeconfig.
     pub(super) fn plugin(&self, lab: &Lab, args: &[&str]) -> Command {
         let mut command = self.command(&self.plugin);
         command.args(args).arg(format!("--port={}", lab.crowd.port())).arg("--agent-timeout=20s");
         command
     }
 
-    /// Where `USERPROFILE` is.
+    /// Returns the directory of `USERPROFILE`.
     pub(super) fn user_profile(&self) -> PathBuf {
         let users = std::fs::read_dir(self.dir.path().join("prefix/drive_c/users")).unwrap();
         let mut own = users.map(|user| user.unwrap().path()).filter(|user| !user.ends_with("Public"));
@@ -88,7 +88,7 @@ impl Wine {
         Said::of(&child.wait_with_output().unwrap())
     }
 
-    /// Files are named as on Windows.
+    /// Runs the real kubectl; the arguments name files as on Windows.
     fn real_kubectl<'a>(&self, lab: &Lab, words: impl Iterator<Item = &'a str>) -> Said {
         let drive_c = self.dir.path().join("prefix/drive_c").display().to_string();
         let word = |word: &str| match word.split_once("=C:\\") {
@@ -110,7 +110,7 @@ impl Drop for Wine {
     }
 }
 
-/// A path as Windows has it: Wine shows the whole machine as drive Z.
+/// Returns a path in Windows form: Wine shows the whole machine as drive Z.
 pub(super) fn windows(path: &Path) -> String {
     format!("Z:{}", path.display().to_string().replace('/', "\\"))
 }

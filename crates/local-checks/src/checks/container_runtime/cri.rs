@@ -3,7 +3,7 @@
 //!
 //! gRPC is HTTP/2 with five bytes in front of each message and the outcome in the trailers. The call itself
 //! drives the connection, without a task of its own, so that an abandoned call leaves nothing behind. No gRPC
-//! library does that.
+//! library works that way.
 
 use crate::http::status_reason;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -15,21 +15,21 @@ use prost::Message;
 use std::io;
 use tokio::net::UnixStream;
 
-/// Any authority will do for a socket; gRPC's own clients send this one.
+/// The URL of the call. A socket accepts any authority; gRPC's own clients send this one.
 const URL: &str = "http://localhost/runtime.v1.RuntimeService/Status";
 
 const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
 
-/// The most that is read of an answer. containerd's is below 200 bytes.
+/// The maximum length of an answer, in bytes. containerd's is below 200 bytes.
 const MAX_ANSWER: usize = 64 * 1024;
 
-/// The most that is read of headers and of trailers, each.
+/// The maximum length of the headers, and of the trailers, in bytes.
 const MAX_HEADERS: u32 = 16 * 1024;
 
-/// A flag, and the length of the message.
+/// The length of the head of a frame: a flag, and the length of the message.
 const FRAME_HEAD: usize = 5;
 
-/// A status of gRPC as far as it means something to the check: <https://grpc.io/docs/guides/status-codes/>.
+/// The gRPC status codes that matter to the check: <https://grpc.io/docs/guides/status-codes/>.
 const OK: u16 = 0;
 const UNIMPLEMENTED: u16 = 12;
 const CODES: [&str; 17] = [
@@ -52,7 +52,8 @@ const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-// The messages of k8s.io/cri-api/pkg/apis/runtime/v1/api.proto, without the fields that are not asked for.
+// The messages of k8s.io/cri-api/pkg/apis/runtime/v1/api.proto, without the fields that the check does not
+// use.
 
 #[derive(Clone, PartialEq, Eq, Message)]
 struct StatusRequest {
@@ -66,14 +67,14 @@ pub(super) struct StatusResponse {
     pub(super) status: Option<RuntimeStatus>,
 }
 
-/// What the runtime says of itself.
+/// The runtime's status of itself.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct RuntimeStatus {
     #[prost(message, repeated, tag = "1")]
     pub(super) conditions: Vec<RuntimeCondition>,
 }
 
-/// One thing that it says.
+/// One condition of that status.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct RuntimeCondition {
     /// `RuntimeReady`, `NetworkReady`, or one of the runtime's own.
@@ -89,7 +90,7 @@ pub(super) struct RuntimeCondition {
     pub(super) message: String,
 }
 
-/// Why there was no answer.
+/// The error of a call.
 #[derive(Debug)]
 pub(super) enum CallError {
     /// A gRPC server without this service.
@@ -98,19 +99,19 @@ pub(super) enum CallError {
     Refused(&'static str, String),
     /// An HTTP/2 server, but no gRPC.
     Http(StatusCode),
-    /// What came is not HTTP/2, not gRPC or not the message that was asked for.
+    /// The answer is not HTTP/2, not gRPC or not the requested message.
     Malformed,
-    /// More than is read.
+    /// The answer is longer than the maximum.
     TooLarge,
-    /// The other side broke the connection off.
+    /// The server reset the connection.
     Reset,
-    /// The other side closed the connection before its answer was complete.
+    /// The server closed the connection before its answer was complete.
     Closed,
-    /// Anything else that the kernel said.
+    /// Any other error from the kernel.
     Io(io::Error),
 }
 
-/// Asks what is on the other side of this connection. It has no timeout of its own.
+/// Requests the status from the server of this connection. It has no timeout of its own.
 pub(super) async fn status(stream: UnixStream) -> Result<RuntimeStatus, CallError> {
     let (sender, connection) = Builder::new()
         .enable_push(false)
@@ -121,7 +122,7 @@ pub(super) async fn status(stream: UnixStream) -> Result<RuntimeStatus, CallErro
         Either::Left((answer, _)) => answer,
         Either::Right((driven, exchange)) => {
             let answer = exchange.await;
-            // What ended the connection says more than that the call was cancelled by its end.
+            // The connection's own error says more than the cancelled call.
             match (answer, driven) {
                 (Err(CallError::Closed), Err(error)) => Err(error.into()),
                 (answer, _) => answer,
@@ -136,7 +137,7 @@ async fn exchange(sender: SendRequest<Bytes>) -> Result<RuntimeStatus, CallError
         .header(header::CONTENT_TYPE, "application/grpc")
         .header(header::USER_AGENT, USER_AGENT)
         .body(())
-        // Unreachable: all of it is constant.
+        // Unreachable: all parts are constant.
         .map_err(|_| CallError::Malformed)?;
     let (response, mut body) = sender.ready().await?.send_request(request, false)?;
     body.send_data(framed(&StatusRequest { verbose: false }), true)?;
@@ -144,13 +145,13 @@ async fn exchange(sender: SendRequest<Bytes>) -> Result<RuntimeStatus, CallError
     Ok(unframed(&message)?.status.unwrap_or_default())
 }
 
-/// Returns the frames of a successful answer.
+/// Reads the frames of a successful answer.
 async fn read(response: ResponseFuture) -> Result<Bytes, CallError> {
     let (head, mut body) = response.await?.into_parts();
     if head.status != StatusCode::OK {
         return Err(CallError::Http(head.status));
     }
-    // A call that fails at once has the outcome in its headers, and nothing after them.
+    // A call that fails at once has the outcome in its headers, and no body.
     if let Some(outcome) = outcome(&head.headers) {
         outcome?;
     }
@@ -169,7 +170,7 @@ async fn read(response: ResponseFuture) -> Result<Bytes, CallError> {
     Ok(read.freeze())
 }
 
-/// What gRPC says of the call, if it says so here.
+/// Returns the gRPC outcome of the call, if these headers have it.
 fn outcome(headers: &HeaderMap) -> Option<Result<(), CallError>> {
     let code = headers.get("grpc-status")?.to_str().ok().and_then(|code| code.parse().ok());
     Some(match code {
@@ -194,7 +195,7 @@ fn framed(message: &StatusRequest) -> Bytes {
     frame.freeze()
 }
 
-/// Returns the message in a frame that is alone and not compressed, which nobody was told we could read.
+/// Returns the message of a single frame that is not compressed. The request offers no compression.
 pub(super) fn unframed(mut frame: &[u8]) -> Result<StatusResponse, CallError> {
     let flag = frame.try_get_u8().map_err(|_| CallError::Malformed)?;
     let length = frame.try_get_u32().map_err(|_| CallError::Malformed)?;
@@ -229,7 +230,7 @@ impl From<h2::Error> for CallError {
                 None => Self::Closed,
             };
         }
-        // A stream or connection that ends in good order, but too early.
+        // A stream or connection that ends in an orderly way, but too early.
         if error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR) {
             return Self::Closed;
         }
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What containerd 1.6 sends when it has no CNI configuration.
+    /// Returns the answer of containerd 1.6 without a CNI configuration.
     fn answer() -> StatusResponse {
         let condition = |kind: &str, status, reason: &str| RuntimeCondition {
             r#type: kind.to_owned(),

@@ -4,7 +4,7 @@ use super::{cri, judge};
 use nodegate_readiness::Outcome;
 use tokio::net::UnixStream;
 
-/// What one frame means.
+/// Returns the outcome of one frame.
 pub fn frame(bytes: &[u8]) -> Outcome {
     match cri::unframed(bytes) {
         Ok(response) => judge(&response.status.unwrap_or_default()),
@@ -12,7 +12,7 @@ pub fn frame(bytes: &[u8]) -> Outcome {
     }
 }
 
-/// What somebody on the other side of a socket means.
+/// Returns the outcome of a call to the peer of a socket.
 pub async fn socket(stream: UnixStream) -> Outcome {
     match cri::status(stream).await {
         Ok(status) => judge(&status),

@@ -19,8 +19,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use tokio::net::UnixStream;
 
-/// Where the runtimes listen by default. What only a kubelet would use comes first: a containerd at the usual place may be
-/// Docker's, beside the one that k3s brings along or below cri-dockerd.
+/// The default sockets of the runtimes. The sockets that only a kubelet uses come first: a containerd at the
+/// usual path may be Docker's, beside the one that k3s ships or below cri-dockerd.
 const USUAL: [&str; 6] = [
     "/run/crio/crio.sock",
     "/run/cri-dockerd.sock",
@@ -30,8 +30,8 @@ const USUAL: [&str; 6] = [
     "/run/containerd/containerd.sock",
 ];
 
-/// What the kubelet, too, wants to be true before it calls the node Ready. Runtimes may have more conditions; containerd 2
-/// has one that is false when somebody uses a deprecated feature.
+/// The conditions that the kubelet, too, requires before it reports the node as Ready. Runtimes may have more
+/// conditions; containerd 2 has one that is false when a deprecated feature is in use.
 const REQUIRED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
 const SOCKET: OptionKey = OptionKey::new::<Socket>("socket");
@@ -49,7 +49,7 @@ pub(crate) const DEFINITION: Definition = Definition {
     },
 };
 
-/// The path of a socket as an operator sets it.
+/// The path of a socket in the operator's setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Socket(PathBuf);
 
@@ -57,7 +57,7 @@ impl FromStr for Socket {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // As crictl and the kubelet write it.
+        // crictl and the kubelet write the scheme.
         let path = Path::new(text.strip_prefix("unix://").unwrap_or(text));
         let fits = path.is_absolute();
         fits.then(|| Self(path.to_owned())).ok_or("takes a path of the host, e.g. /run/crio/crio.sock")
@@ -66,13 +66,13 @@ impl FromStr for Socket {
 
 struct ContainerRuntime {
     host: HostRoot,
-    /// Where a socket is looked for, in this order.
+    /// The paths of possible sockets, in the order of preference.
     paths: Vec<PathBuf>,
-    /// A socket may be set that is on a dead filesystem.
+    /// Accesses the sockets, since a configured one may be on a dead filesystem.
     thread: DedicatedThread,
 }
 
-/// Why the runtime could not be asked, or did not answer.
+/// The error of a call to the runtime.
 #[derive(Debug)]
 enum AskError {
     NoAnswer(NoAnswer),
@@ -96,8 +96,8 @@ impl Check for ContainerRuntime {
 }
 
 impl ContainerRuntime {
-    /// Asks the first runtime there is. A socket behind which something speaks gRPC but no CRI is none, such as that of
-    /// Docker's containerd, which has it turned off; unless there is nothing else.
+    /// Calls the first runtime that exists. It skips a socket whose server speaks gRPC but not CRI, such as
+    /// Docker's containerd with CRI disabled, unless there is no other.
     async fn ask(&self) -> Result<RuntimeStatus, AskError> {
         let mut last = None;
         for (path, file) in self.sockets().await? {
@@ -109,7 +109,7 @@ impl ContainerRuntime {
         Err(last.unwrap_or_else(|| self.none()))
     }
 
-    /// Returns the sockets that exist, or can't be looked at.
+    /// Returns the sockets that exist, and those that can't be accessed.
     async fn sockets(&self) -> Result<Vec<(PathBuf, Result<OwnedFd, AskError>)>, NoAnswer> {
         let (host, paths) = (self.host.clone(), self.paths.clone());
         let look = move || {
@@ -127,7 +127,8 @@ impl ContainerRuntime {
     }
 
     async fn status(path: &Path, file: OwnedFd) -> Result<RuntimeStatus, AskError> {
-        // By descriptor: the path may be longer than the 107 bytes that an address takes, and its links are the host's.
+        // It connects by descriptor: the path may exceed the 107 bytes of a socket address, and its links are
+        // those of the host.
         let stream = UnixStream::connect(by_descriptor(&file)).await;
         let stream = stream.map_err(|error| AskError::of(path.to_owned(), error))?;
         cri::status(stream).await.map_err(|error| AskError::Call(path.to_owned(), error))
@@ -139,7 +140,8 @@ impl ContainerRuntime {
     }
 }
 
-/// `/var/run` is a link to `/run` on most hosts, and a directory of its own on some.
+/// Opens a path; if one below `/run` is missing, tries `/var/run`, which is a link to `/run` on most hosts,
+/// and a directory of its own on some.
 fn locate(host: &HostRoot, path: &Path) -> io::Result<OwnedFd> {
     match (host.locate(path), path.strip_prefix("/run")) {
         (Err(error), Ok(below)) if is_absence(&error) => host.locate(Path::new("/var/run").join(below)),
@@ -152,14 +154,14 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 impl AskError {
-    /// What the kernel says about a socket.
+    /// Converts the kernel's error about a socket.
     fn of(path: PathBuf, error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Denied(path),
             io::ErrorKind::ConnectionRefused => Self::Refused(path),
-            // It was there a moment ago.
+            // It existed a moment ago.
             io::ErrorKind::NotFound => Self::NoSocket(path.display().to_string()),
-            // The queue of a listener that has taken no connection for long: one that hangs.
+            // The queue of the listener is full, because it hangs and accepts no connections.
             io::ErrorKind::WouldBlock => Self::NotAccepting(path),
             _ => Self::Io(path, error),
         }
@@ -189,7 +191,7 @@ impl From<AskError> for Reason {
     }
 }
 
-/// Returns the runtime's verdict on itself.
+/// Returns the outcome of the runtime's own status.
 fn judge(status: &RuntimeStatus) -> Outcome {
     let failing = REQUIRED.iter().filter_map(|required| {
         match status.conditions.iter().find(|condition| condition.r#type == *required) {

@@ -22,10 +22,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Where the kubelet writes, and everybody who has no disk of their own.
+/// The paths of the kubelet, and of all programs without a disk of their own.
 const OF_NODE: [&str; 2] = ["/", "/var/lib/kubelet"];
 
-/// Where containerd, CRI-O, Docker, k3s and RKE2, k0s and `MicroK8s` have their images. No deeper than anybody may look.
+/// The image directories of containerd, CRI-O, Docker, k3s and RKE2, k0s and `MicroK8s`. Deeper directories
+/// are not readable for every user.
 const OF_IMAGES: [&str; 6] = [
     "/var/lib/containerd",
     "/var/lib/containers",
@@ -48,29 +49,31 @@ struct DiskPressure {
     host: HostRoot,
     table: DedicatedThread,
     places: Vec<Place>,
-    /// They are the usual ones of a host. Others may have been mounted one by one, wherever the host's root is.
+    /// True if the places are the default ones of a host. Configured paths may be mounted one by one,
+    /// wherever the host's root is.
     usual: bool,
-    /// How long the filesystems have to answer: less than the whole run has, so that it can say which one did not.
+    /// The time within which the filesystems must answer. It is shorter than the timeout of a run, so that
+    /// the reason can name the one that did not.
     patience: Duration,
 }
 
-/// A path that is looked at.
+/// A measured path.
 struct Place {
     path: PathBuf,
     limits: MinimumFree,
-    /// Of its own, so that one that hangs keeps no other from being looked at.
+    /// The thread of this path alone, so that a filesystem that hangs does not block the others.
     thread: DedicatedThread,
-    /// Where links led to last time: a link to a filesystem that hangs can't be followed any more.
+    /// The target of its links in the last run: links to a filesystem that hangs can't be resolved any more.
     real: Arc<Mutex<PathBuf>>,
 }
 
-/// What a look at one place gave.
+/// The result for one place.
 enum Seen<'a> {
     Room(&'a Place, FreeSpace),
     Trouble(&'a Place, String),
 }
 
-/// A shortage and where it is.
+/// A shortage and its place.
 struct Finding<'a> {
     path: &'a Path,
     device: Option<Device>,
@@ -117,7 +120,7 @@ impl DiskPressure {
         let mut seen: Vec<Seen<'_>> = seen.await.into_iter().flatten().collect();
         seen.retain(|seen| !is_overlay(&table, seen));
         if seen.is_empty() {
-            // Such as an overlay alone: a pass would be a lie.
+            // For example, only an overlay was found. A pass would be wrong.
             return Outcome::Fail(Reason::new("NothingToMeasure").detail(format_args!(
                 "none of the paths is on a disk; is --host-root={} the host's /?",
                 self.host.as_path().display()
@@ -126,8 +129,8 @@ impl DiskPressure {
         verdict(&table, &seen)
     }
 
-    /// Returns the places in groups, each on a filesystem of its own. A link that was never followed yet
-    /// counts with the filesystem that it is in.
+    /// Returns the places grouped by filesystem. A link that has never been resolved counts with the
+    /// filesystem that contains it.
     fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&Place>> {
         let mut groups: Vec<(Option<Device>, Vec<&Place>)> = Vec::new();
         for place in &self.places {
@@ -140,8 +143,8 @@ impl DiskPressure {
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// Asks one after the other, and no more after one that did not answer: the next would hang as well. One that
-    /// hangs since an earlier run comes first for the same reason.
+    /// Measures one place after the other, and stops after one without an answer, because the next would hang
+    /// as well. For the same reason, a place that hangs since an earlier run comes first.
     async fn ask<'a>(&'a self, mut places: Vec<&'a Place>, deadline: Instant) -> Vec<Seen<'a>> {
         places.sort_by_key(|place| !place.thread.is_busy());
         let mut seen = Vec::new();
@@ -168,8 +171,8 @@ impl DiskPressure {
     }
 }
 
-/// The paths with what each of them needs: those that are set or the usual ones, and those that have a limit of their
-/// own.
+/// Returns the paths with their minimum free space: the configured or default paths, and those that have a
+/// limit of their own.
 fn places(
     set: Option<Vec<PathBuf>>,
     limits: &[(PathBuf, MinimumFree)],
@@ -191,7 +194,7 @@ fn places(
     })
 }
 
-/// Looks at one path; nothing if it does not exist.
+/// Measures one path; `None` if it does not exist.
 fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Option<FreeSpace>> {
     let file = match host.locate(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -204,8 +207,8 @@ fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Op
     Ok(Some(fstatvfs(&file)?.into()))
 }
 
-/// The room of an overlay is that of some directory elsewhere. It is a container's own root, or that of a live image; the
-/// host's disks are mounted below it.
+/// Returns true if the place is on an overlay, whose space is that of another directory. It is a container's
+/// own root, or that of a live image; the host's disks are mounted below it.
 fn is_overlay(table: &MountTable, seen: &Seen<'_>) -> bool {
     let Seen::Room(place, _) = seen else { return false };
     table.holder(&place.real()).is_some_and(|mount| mount.kind == b"overlay")
@@ -235,14 +238,14 @@ fn verdict(table: &MountTable, seen: &[Seen<'_>]) -> Outcome {
     reason.into()
 }
 
-/// An image of an operating system is full on the day when it is built, and stays so. What `statvfs` says of it would
-/// be of the agent's own mount, through which a container has everything read-only; and a read-only mount of a
-/// filesystem that others write to can still fill up.
+/// Returns true if the filesystem takes no writes. An operating system image is full from its creation on,
+/// and stays so. `statvfs` would report the flags of the agent's own mount, and a container mounts everything
+/// read-only. A read-only mount of a filesystem that takes writes elsewhere can still fill up.
 fn takes_no_writes(mount: &Mount<'_>) -> bool {
     mount.is_read_only_by_nature() || mount.is_filesystem_read_only()
 }
 
-/// Of several paths on one filesystem the one that needs most is told.
+/// Adds a finding. Of several paths on one filesystem, the one with the highest minimum is reported.
 fn add<'a>(findings: &mut Vec<Finding<'a>>, new: Finding<'a>) {
     let same = |known: &&mut Finding<'_>| {
         let (a, b) = (known.shortage, new.shortage);
@@ -281,7 +284,7 @@ mod tests {
 4 1 0:30 / /os ro - overlay composefs ro
 ";
 
-    /// Each path with what it has free of a hundred, bytes and inodes.
+    /// Returns the reasons for these paths, each with its free bytes and inodes out of a hundred.
     fn reasons(seen: &[(&str, u64, u64)]) -> Option<String> {
         let paths = seen.iter().map(|(path, ..)| PathBuf::from(path)).collect();
         let places: Vec<Place> =
@@ -359,7 +362,7 @@ mod tests {
     async fn a_place_that_hangs_is_named_and_those_on_its_filesystem_are_not_asked() {
         let directory = tempfile::tempdir().unwrap();
         for (number, path) in ["/", "/b"].into_iter().enumerate() {
-            // No disk has so much room: who asks finds a shortage.
+            // No disk has so much space: each measurement finds a shortage.
             let check = check(directory.path(), &[(PATHS, "/:/b"), (LIMITS, "/=100%/0%")]);
             let (release, stuck) = std::sync::mpsc::channel::<()>();
             let (enter, mut entered) = tokio::sync::mpsc::channel(1);

@@ -4,60 +4,60 @@ use rustix::fs::StatVfs;
 use std::fmt;
 use std::str::FromStr;
 
-/// A whole share of a hundred.
+/// A whole percentage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Percent(pub(super) u8);
 
-/// What must be free.
+/// The required minimum of free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MinimumFree {
     pub(super) bytes: Percent,
     pub(super) inodes: Percent,
 }
 
-/// The kubelet's hard eviction thresholds as they are by default, `nodefs.available` and `nodefs.inodesFree`, from
+/// The default hard eviction thresholds of the kubelet, `nodefs.available` and `nodefs.inodesFree`, from
 /// `pkg/kubelet/eviction/defaults_linux.go`.
 pub(super) const NODE: MinimumFree = MinimumFree { bytes: Percent(10), inodes: Percent(5) };
 
-/// From the same place, `imagefs.available` and `imagefs.inodesFree`.
+/// The thresholds `imagefs.available` and `imagefs.inodesFree`, from the same file.
 pub(super) const IMAGES: MinimumFree = MinimumFree { bytes: Percent(15), inodes: Percent(5) };
 
-/// What a filesystem has, in whatever it counts.
+/// The free and total units of a filesystem, in blocks or inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) free: u64,
     pub(super) total: u64,
 }
 
-/// What a filesystem has of both.
+/// The free space of a filesystem, in bytes and in inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeSpace {
     pub(super) bytes: Share,
     pub(super) inodes: Share,
 }
 
-/// What may run out.
+/// A resource that may run out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bytes,
     Inodes,
 }
 
-/// Too little of something.
+/// A resource below its minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
     pub(super) kind: Kind,
-    /// What is free, rounded down.
+    /// The free share, rounded down.
     pub(super) free: Percent,
     pub(super) needs: Percent,
-    /// What there is altogether, which tells two quotas of one filesystem apart.
+    /// The total, which distinguishes two quotas of one filesystem.
     pub(super) total: u64,
 }
 
 // === impl Room ===
 
 impl FreeSpace {
-    /// Everything that there is too little of.
+    /// Returns all shortages.
     pub(super) fn shortages(self, limits: MinimumFree) -> impl Iterator<Item = Shortage> {
         let bytes = self.bytes.shortage(Kind::Bytes, limits.bytes);
         let inodes = self.inodes.shortage(Kind::Inodes, limits.inodes);
@@ -68,7 +68,8 @@ impl FreeSpace {
 impl From<StatVfs> for FreeSpace {
     fn from(stat: StatVfs) -> Self {
         Self {
-            // What others than root may still use, as the kubelet counts; ext4 keeps 5 % for root.
+            // The blocks that users other than root may still use, as the kubelet counts; ext4 reserves 5 %
+            // for root.
             bytes: Share { free: stat.f_bavail, total: stat.f_blocks },
             inodes: Share { free: stat.f_ffree, total: stat.f_files },
         }
@@ -76,15 +77,15 @@ impl From<StatVfs> for FreeSpace {
 }
 
 impl Share {
-    /// Like the kubelet's threshold: exactly as much as is needed is enough. A filesystem that counts none, such as
-    /// Btrfs with its inodes, can't run out of them.
+    /// Returns the shortage, if the free share is below `needs`. As with the kubelet's threshold, exactly as
+    /// much is enough. A filesystem without a count, such as Btrfs for inodes, can't run out.
     fn shortage(self, kind: Kind, needs: Percent) -> Option<Shortage> {
         let Self { free, total } = self;
         let hundredfold = u128::from(free) * 100;
         if total == 0 || hundredfold >= u128::from(needs.0) * u128::from(total) {
             return None;
         }
-        // Less than what is needed by the line above, so it fits.
+        // It is less than `needs` by the line above, so it fits.
         let free = Percent(u8::try_from(hundredfold / u128::from(total)).unwrap_or(u8::MAX));
         Some(Shortage { kind, free, needs, total })
     }

@@ -5,7 +5,8 @@ use crate::paths::Paths;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// `/var/lib/kubelet=5%/2%:/data=20%`: bytes, and inodes if not as usual.
+/// The limits in a setting such as `/var/lib/kubelet=5%/2%:/data=20%`: bytes, then inodes unless the default
+/// applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LimitSettings(pub(super) Vec<(PathBuf, MinimumFree)>);
 
@@ -25,7 +26,7 @@ impl FromStr for LimitSettings {
 }
 
 fn one(text: &str) -> Option<(PathBuf, MinimumFree)> {
-    // The last one: a path may hold others.
+    // The last `=` separates: a path may contain others.
     let (path, limits) = text.rsplit_once('=')?;
     let (bytes, inodes) = match limits.split_once('/') {
         Some((bytes, inodes)) => (bytes, inodes.parse().ok()?),

@@ -14,7 +14,8 @@ use std::path::Path;
 
 const SILENT: Range<(u32, u32)> = (6, 12)..(6, 15);
 
-/// Each of these files has a line or two; `/proc/stat` has one for each CPU, and one with a number for each interrupt.
+/// The maximum length of a file. Each has a line or two, but `/proc/stat` has one line for each CPU, and one
+/// with a number for each interrupt.
 const MAX_FILE: u64 = 1024 * 1024;
 
 /// Returns true if a filesystem has stopped at an error on a kernel that does not show it.
@@ -26,7 +27,7 @@ fn stopped_silently(host: &HostRoot, mount: &Mount<'_>) -> Option<bool> {
     if !SILENT.contains(&kernel(&read(&host.join("/proc/sys/kernel/osrelease"))?)?) {
         return Some(false);
     }
-    // The kernel's own name of the device, such as dm-0 where the table has /dev/mapper/vg-var.
+    // The link has the kernel's own name of the device, such as dm-0 for /dev/mapper/vg-var in the table.
     let link = host.join(format!("/sys/dev/block/{}:{}", mount.device.major, mount.device.minor));
     let link = fs::read_link(link).ok()?;
     let name = Path::new(link.file_name()?);
@@ -35,7 +36,7 @@ fn stopped_silently(host: &HostRoot, mount: &Mount<'_>) -> Option<bool> {
     if number("errors_count")? == 0 || number("last_error_time")? < boot(&read(&host.join("/proc/stat"))?)? {
         return Some(false);
     }
-    // The mount table leaves the option out when it is the filesystem's own default (tune2fs -e).
+    // The mount table omits the option if it is the filesystem's own default (tune2fs -e).
     let options = read(&host.join(Path::new("/proc/fs/ext4").join(name).join("options")))?;
     Some(options.lines().any(|option| option == "errors=remount-ro"))
 }
@@ -46,13 +47,13 @@ fn read(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// `6.12.9-amd64`
+/// Parses major and minor version of a release such as `6.12.9-amd64`.
 fn kernel(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.trim().split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// When the kernel started, in seconds since 1970.
+/// Returns the time of the boot, in seconds since 1970.
 fn boot(stat: &str) -> Option<u64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
@@ -64,7 +65,8 @@ mod tests {
     use proptest::prelude::*;
     use std::os::unix::fs::symlink;
 
-    /// Tests a host with one ext4 filesystem, as these kernels show it.
+    /// Returns true if the filesystem has stopped, on a host with one ext4 filesystem, as these kernels show
+    /// it.
     fn stopped(release: &str, errors: &str, last_error: &str, options: &str) -> bool {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();

@@ -19,29 +19,29 @@
 use crate::mounts::{Mount, MountTable};
 use nodegate_readiness::Reason;
 
-/// What is wrong with a filesystem.
+/// A fault of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilesystemFault {
-    /// It stopped at an error that it found in itself.
+    /// It stopped at an error in its own data.
     Error,
-    /// It was shut down, by the kernel or by somebody with the right to.
+    /// The kernel or a privileged user shut it down.
     ShutDown,
-    /// The kernel turned it read-only.
+    /// The kernel made it read-only.
     TurnedReadOnly,
-    /// Somebody turned it read-only, after it had been writable.
+    /// A user remounted it read-only, after it had been writable.
     RemountedReadOnly,
-    /// It can't even be looked at.
+    /// `stat` on it fails with an I/O error.
     Io,
 }
 
-/// A fault and where it is.
+/// A fault and its mount.
 pub(super) struct Finding<'a> {
     pub(super) fault: FilesystemFault,
     pub(super) mount: Mount<'a>,
 }
 
 impl FilesystemFault {
-    /// What the mount table tells.
+    /// Returns the fault that the mount table shows.
     pub(super) fn shown_by(mount: &Mount<'_>, table: &MountTable, was_writable: bool) -> Option<Self> {
         if mount.is_read_only_by_nature() {
             return None;
@@ -55,7 +55,8 @@ impl FilesystemFault {
         if !mount.is_filesystem_read_only() {
             return None;
         }
-        // Whoever mounts a filesystem read-only marks the mount so as well, and every mount made from that one.
+        // A read-only mount of a filesystem sets the flag of that mount, too, and of every mount made from
+        // it.
         let of_same = |other: &Mount<'_>| other.device == mount.device;
         if table.mounts().filter(of_same).any(|other| !other.is_read_only()) {
             return Some(Self::TurnedReadOnly);

@@ -18,9 +18,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the kubelet, the container runtimes and the usual distributions of Kubernetes write to. Those on one filesystem
-/// count once, and those that do not exist are on that of their parent. Volumes of pods are not among them: a pod whose
-/// volume broke is no reason to take the node's other pods out of the pool.
+/// The paths that the kubelet, the container runtimes and the usual distributions of Kubernetes write to.
+/// Paths on one filesystem count once, and a path that does not exist counts with its parent. Volumes of pods
+/// are not included: a pod with a broken volume is no reason to take the node's other pods out of the pool.
 const WATCHED: [&str; 13] = [
     "/",
     "/etc",
@@ -68,14 +68,15 @@ impl Check for FilesystemRo {
     }
 }
 
-/// The watched filesystems, and what is remembered of them.
+/// The watched filesystems and their history.
 struct Watch {
     host: HostRoot,
     paths: Vec<PathBuf>,
-    /// They are the usual ones of a host. Others may have been mounted one by one, wherever the host's root is.
+    /// True if the paths are the default ones of a host. Configured paths may be mounted one by one, wherever
+    /// the host's root is.
     usual: bool,
-    /// Whether each filesystem took writes when it was first seen at this mount: one that did and does not any more has
-    /// been turned read-only, one that never did is read-only by design.
+    /// For each mount of a filesystem: true if it took writes when it was first seen. A filesystem that no
+    /// longer does has been made read-only; one that never did is read-only by design.
     writable: Mutex<HashMap<(u32, Device), bool>>,
 }
 
@@ -90,7 +91,7 @@ impl Watch {
         }
         let mounts = self.watched(&table);
         if mounts.is_empty() {
-            // A pass would be a lie.
+            // A pass would be wrong.
             return Outcome::Fail(Reason::new("NothingToWatch").detail(format_args!(
                 "no disk under the watched paths; is --host-root={} the host's /?",
                 self.host.as_path().display()
@@ -99,7 +100,7 @@ impl Watch {
         Reason::join(self.findings(&table, &mounts).iter().map(Finding::reason), "; ").into()
     }
 
-    /// Returns the filesystems with blocks below them that the watched paths are on, each once.
+    /// Returns the block-backed filesystems of the watched paths, each once.
     fn watched<'a>(&self, table: &'a MountTable) -> Vec<Mount<'a>> {
         let mut mounts: Vec<Mount<'a>> = Vec::new();
         for path in &self.paths {
@@ -113,7 +114,7 @@ impl Watch {
 
     fn findings<'a>(&self, table: &MountTable, mounts: &[Mount<'a>]) -> Vec<Finding<'a>> {
         let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is not watched any more, because something else was mounted there, is forgotten.
+        // A filesystem that is no longer watched, because another one was mounted over it, is dropped.
         writable
             .retain(|(id, device), _| mounts.iter().any(|mount| (mount.id, mount.device) == (*id, *device)));
         let mut findings = Vec::new();
@@ -128,8 +129,9 @@ impl Watch {
         findings
     }
 
-    /// XFS tells nobody that it has shut down, but answers every question with an I/O error. The same goes for a
-    /// filesystem whose disk is gone, as far as it has to read from it.
+    /// Returns a fault if `stat` fails with an I/O error. XFS does not show a shutdown in the mount table,
+    /// but answers every request with that error. So does a filesystem whose disk is gone, as far as it has
+    /// to read from it.
     fn io_fault(&self, point: &Path) -> Option<FilesystemFault> {
         let looked = self.host.locate(point).and_then(|file| Ok(fstat(&file)?));
         let broken = |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How old `lastUpdated` may be in an answer that is fine otherwise.
+/// The maximum age of `lastUpdated` in an answer that is otherwise healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MaxAge(Duration);
 
 impl Default for MaxAge {
-    /// kube-proxy gives itself twice its `syncPeriod`, 60 s by default. This is to catch what it doesn't see itself, so it
-    /// must not be stricter; twice as much.
+    /// Returns twice the time that kube-proxy allows itself, which is twice its `syncPeriod`, 60 s by
+    /// default. This limit catches faults that kube-proxy itself does not see, so it must not be stricter.
     fn default() -> Self {
         Self(Duration::from_mins(2))
     }
@@ -38,7 +38,7 @@ impl FromStr for MaxAge {
     }
 }
 
-/// The keys that some release has; each may be missing.
+/// The keys of all releases; each may be missing.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer {
@@ -86,7 +86,8 @@ pub(super) fn judge(status: StatusCode, body: &[u8], max_age: MaxAge) -> Outcome
 }
 
 impl Answer {
-    /// What the releases that know say of the rules themselves, whatever becomes of the node.
+    /// Returns the reason if the rules themselves are unhealthy, whatever happens to the node; newer releases
+    /// report this.
     fn unhealthy(&self) -> Option<Reason> {
         let stuck = self.status.iter().filter(|(_, family)| family.healthy == Some(false));
         let stuck: Vec<String> = stuck
@@ -100,7 +101,8 @@ impl Answer {
         }
         match self.healthy {
             Some(false) => Some(Reason::new("NotSynced")),
-            // It calls itself healthy while it starts; a family has a status once its rules have been written.
+            // kube-proxy reports itself healthy while it starts; a family has a status once its rules have
+            // been written.
             Some(true) if self.status.is_empty() => {
                 Some(Reason::new("NotSynced").detail("no rules written yet"))
             }
@@ -108,8 +110,9 @@ impl Answer {
         }
     }
 
-    /// How long before the answer `updated` was, by kube-proxy's own clock; `None` if it never was, or can't be read: the
-    /// format has changed once, and kube-proxy's own verdict counts for more.
+    /// Returns the time from `updated` to the answer, by kube-proxy's own clock. It is `None` if there is no
+    /// such time, or it can't be parsed: the format has changed once, and kube-proxy's own verdict counts for
+    /// more.
     fn age(&self, updated: Option<&str>) -> Option<Duration> {
         let updated: KubeProxyStamp = updated?.parse().ok()?;
         let now: KubeProxyStamp = self.current_time.as_deref()?.parse().ok()?;
@@ -148,10 +151,10 @@ mod tests {
             (200, "2019-06-12 16:29:42.9 +0200 CEST", Outcome::Pass),
             (200, "2019-06-12 16:29:41 +0200 CEST", fail("Stale: last updated 121s ago")),
             (503, "2019-06-12 16:30:29 +0200 CEST", fail("NotSynced for 73s")),
-            // Not yet in sync for the first time: healthy by kube-proxy's own rule.
+            // Not yet synced for the first time: healthy by kube-proxy's own rule.
             (200, "0001-01-01 00:00:00 +0000 UTC", Outcome::Pass),
             (503, "0001-01-01 00:00:00 +0000 UTC", fail("HTTP 503")),
-            // From the future, or in no known format.
+            // A time in the future, or in no known format.
             (200, "2019-06-12 16:31:44 +0200 CEST", Outcome::Pass),
             (200, "yesterday", Outcome::Pass),
             (503, "yesterday", fail("HTTP 503")),
@@ -168,7 +171,7 @@ mod tests {
                 r#"{{"lastUpdated": "2024-01-01 00:00:00 +0000 UTC","currentTime": "2024-01-01 00:30:00 +0000 UTC", "nodeEligible": {eligible}}}"#
             )
         };
-        // Its last update may be long ago: these releases say so only of a 200 that nothing is to be done.
+        // Its last update may be long ago: only in a 200 do these releases show that nothing is to be done.
         assert_eq!(at(503, &answer(false)), draining());
         assert_eq!(at(503, &answer(true)), fail("NotSynced for 1800s"));
         assert_eq!(at(200, r#"{"nodeEligible":false}"#), draining());

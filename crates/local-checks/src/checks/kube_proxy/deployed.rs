@@ -3,33 +3,34 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A kube-proxy that is to come has come by then: a node that boots starts it minutes after the kubelet, with an image that
-/// it may have to pull first.
+/// The time after boot by which kube-proxy has started, if it is deployed. A node starts it minutes after the
+/// kubelet, with an image that it may have to pull first.
 pub(super) const COMES_WITHIN: Duration = Duration::from_mins(5);
 
-/// What is said of the node: has it a kube-proxy?
+/// The setting that tells whether the node has a kube-proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Deployed {
-    /// Found out: by what ever listened on the port, and by how long the node has been up.
+    /// The agent finds out: from an earlier listener on the port, and from the node's uptime.
     #[default]
     Auto,
-    /// It has one.
+    /// The node has a kube-proxy.
     Yes,
 }
 
-/// Why nothing listens on the port.
+/// The reason why nothing listens on the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Absence {
-    /// It should be there, and is not.
+    /// kube-proxy is missing.
     Missing,
-    /// The node boots: it may still come.
+    /// The node boots: kube-proxy may still start.
     NotStarted,
-    /// Cilium, OVN-Kubernetes and others do its work in their own way: a node without it is no broken node.
+    /// Another program replaces kube-proxy, such as Cilium or OVN-Kubernetes: a node without it is not
+    /// broken.
     NotDeployed,
 }
 
 impl Deployed {
-    /// What it means that nothing listens, on a node that has been up for so long.
+    /// Returns the reason why nothing listens, on a node that has been up for `node_up`.
     pub(super) fn absence(self, was_there: bool, node_up: Duration) -> Absence {
         match self {
             Self::Yes => Absence::Missing,
@@ -40,7 +41,7 @@ impl Deployed {
     }
 }
 
-/// Why a word is no such setting.
+/// The error for a word that is no such setting.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("takes auto or yes")]
 pub(super) struct BadDeployed;

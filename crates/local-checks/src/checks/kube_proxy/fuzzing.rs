@@ -7,12 +7,12 @@ use http::StatusCode;
 use nodegate_readiness::Outcome;
 use tokio::net::UnixStream;
 
-/// What an answer with this status and body means; `None` if there is no such status.
+/// Returns the outcome of an answer with this status and body; `None` if the status is invalid.
 pub fn answer(status: u16, body: &[u8]) -> Option<Outcome> {
     Some(judge(StatusCode::from_u16(status).ok()?, body, MaxAge::default()))
 }
 
-/// What somebody on the other side of a connection means.
+/// Returns the outcome of a request to the peer of a connection.
 pub async fn connection(stream: UnixStream) -> Outcome {
     let healthz = HttpGet::new(HttpUrl::local(10256, "/healthz"));
     match healthz.over(stream, MAX_BODY).await {

@@ -23,7 +23,7 @@ use std::time::Duration;
 const MAX_AGE: OptionKey = OptionKey::new::<MaxAge>("max_age");
 const DEPLOYED: OptionKey = OptionKey::new::<Deployed>("deployed");
 
-/// kube-proxy's `healthzBindAddress` as it is by default: 0.0.0.0:10256.
+/// The definition of the check, with kube-proxy's default `healthzBindAddress`, 0.0.0.0:10256.
 pub(crate) const DEFINITION: Definition = Definition {
     name: "kube_proxy",
     options: &[HttpUrl::OPTION, MAX_AGE, DEPLOYED],
@@ -42,7 +42,7 @@ struct KubeProxy {
     healthz: HttpGet,
     max_age: MaxAge,
     deployed: Deployed,
-    /// Whether anything ever listened on the port.
+    /// True if anything ever listened on the port.
     was_open: AtomicBool,
     said_not_deployed: AtomicBool,
 }
@@ -94,12 +94,13 @@ impl KubeProxy {
     }
 }
 
-/// Since the boot, by the kernel: a container has no other one.
+/// Returns the time since the boot of the kernel; a container has no other one.
 fn node_up() -> Duration {
     Duration::from_secs(u64::try_from(sysinfo().uptime).unwrap_or(0))
 }
 
-/// Notes that something listens, also when the run is given up: a server that accepts and never answers is one.
+/// Records that something listens, even if the run is given up: a server that accepts and never answers does
+/// listen.
 struct Contact<'a> {
     was_open: &'a AtomicBool,
     made: bool,

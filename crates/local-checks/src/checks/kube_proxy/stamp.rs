@@ -6,15 +6,15 @@ use std::time::Duration;
 
 /// A reading of kube-proxy's clock.
 ///
-/// Newer releases write RFC 3339, older ones what Go's `Time.String` gives: `2019-06-12 16:31:42.9 +0200 CEST m=+99.5`,
-/// where `m` is the monotonic clock, which does not jump when somebody sets the other one.
+/// Newer releases write RFC 3339. Older ones write the format of Go's `Time.String`: `2019-06-12 16:31:42.9
+/// +0200 CEST m=+99.5`. There `m` is the monotonic clock, which does not jump when the wall clock is set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct KubeProxyStamp {
     wall: Timestamp,
     monotonic: Option<f64>,
 }
 
-/// A time in neither format.
+/// The error for a time in neither format.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NoStamp;
 

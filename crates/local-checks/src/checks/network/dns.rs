@@ -11,36 +11,37 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout_at};
 
-/// When a datagram is sent again: one that is lost on the way is no dead nameserver.
+/// The time after which a datagram is sent again: a lost datagram does not mean a dead nameserver.
 const RESEND: Duration = Duration::from_secs(1);
-/// The most that comes over UDP to a question without EDNS; a little more room, so that a longer one is seen as such.
+/// The size of the buffer for a datagram. It exceeds the limit of a UDP answer without EDNS, so that a longer
+/// answer is recognised.
 const MAX_DATAGRAM: usize = 4096;
 
-/// What nameservers are asked.
+/// The question to the nameservers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DnsQuery {
     name: Name,
     kind: RecordType,
 }
 
-/// Why a nameserver counts as silent or broken; the text goes into the reason.
+/// The error of a silent or broken nameserver; its text goes into the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DnsError {
-    /// Nothing came.
+    /// No answer arrived.
     NoAnswer,
-    /// The kernel of the other side says that nothing listens, or ours that there is no way.
+    /// The peer's kernel reports that nothing listens, or the node's own that there is no route.
     Io(io::ErrorKind),
-    /// It answered that it could not or would not: SERVFAIL, REFUSED, …
+    /// The nameserver answered with an error: SERVFAIL, REFUSED, …
     Code(ResponseCode),
-    /// What came is no answer to the question.
+    /// The message does not answer the question.
     Malformed,
-    /// Over UDP the answer was cut, and over TCP, where the whole one is, there was none.
+    /// The answer over UDP was truncated, and there was no full answer over TCP.
     Tcp(Box<DnsError>),
 }
 
 impl Default for DnsQuery {
-    /// Returns the nameservers of the root: every resolver knows them and keeps them for days, so that this
-    /// asks for the resolver itself and not for the way to somebody else's.
+    /// Returns the question for the nameservers of the root. Every resolver keeps them for days, so this
+    /// tests the resolver itself and not the way to other nameservers.
     fn default() -> Self {
         Self { name: Name::root(), kind: RecordType::NS }
     }
@@ -57,7 +58,7 @@ impl FromStr for DnsQuery {
     }
 }
 
-/// Asks, over UDP and, if the answer was cut, over TCP. That a name does not exist, or has no address, is an answer.
+/// Asks over UDP, and over TCP if the answer was truncated. A missing name or address is a valid answer.
 pub(super) async fn ask(server: SocketAddr, question: &DnsQuery, until: Instant) -> Result<(), DnsError> {
     let query = Message::from(question);
     let bytes = query.to_vec().map_err(|_| DnsError::Malformed)?;
@@ -75,14 +76,15 @@ async fn over_udp(server: SocketAddr, query: &Message, bytes: &[u8]) -> Result<M
         IpAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
     };
     let socket = UdpSocket::bind((local, 0)).await?;
-    // The kernel drops what others send, and tells at once that nothing listens there.
+    // On a connected socket the kernel drops datagrams from other peers, and reports at once if nothing
+    // listens.
     socket.connect(server).await?;
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
         socket.send(bytes).await?;
         let again = Instant::now() + RESEND;
         while let Ok(length) = timeout_at(again, socket.recv(&mut buffer)).await {
-            // A late answer to somebody else's question is not worth an error.
+            // A late answer to another question is no error.
             let message = buffer.get(..length?).and_then(|bytes| Message::from_vec(bytes).ok());
             if let Some(message) = message.filter(|message| answers(message, query)) {
                 return judge(message);
@@ -102,7 +104,7 @@ async fn over_tcp(server: SocketAddr, query: &Message, bytes: &[u8]) -> Result<M
     if answers(&message, query) { judge(message) } else { Err(DnsError::Malformed) }
 }
 
-/// Some servers leave the question out when they refuse.
+/// Returns true if the message answers the query. Some servers omit the question when they refuse.
 pub(super) fn answers(message: &Message, query: &Message) -> bool {
     let (theirs, ours) = (&message.metadata, &query.metadata);
     theirs.id == ours.id
@@ -155,10 +157,10 @@ mod tests {
     use std::sync::Arc;
     use tokio::net::TcpListener;
 
-    /// What a nameserver says to a query.
+    /// The answers of a nameserver to a query.
     type Reply = Arc<dyn Fn(&Message) -> Vec<Vec<u8>> + Send + Sync>;
 
-    /// Returns a nameserver for UDP and TCP that says these things.
+    /// Starts a nameserver for UDP and TCP with these replies.
     async fn nameserver(udp: Reply, tcp: Reply) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

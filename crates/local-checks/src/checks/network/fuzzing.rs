@@ -6,7 +6,7 @@ use hickory_proto::op::Message;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// Returns the nameservers of a `resolv.conf`, as shown, and where they are asked if no interface is known.
+/// Returns the nameservers of a `resolv.conf` as printed, and their addresses if no interface is known.
 pub fn nameservers(file: &[u8]) -> Vec<(String, io::Result<SocketAddr>)> {
     let found = resolv_conf::parse(file);
     let address = |server: &resolv_conf::Nameserver| server.address(|_| Err(io::ErrorKind::NotFound.into()));
@@ -31,11 +31,12 @@ pub fn netlink(datagram: &[u8]) -> (Vec<(usize, Option<Vec<u8>>)>, io::Result<bo
     (bodies, complete)
 }
 
-/// What a nameserver's bytes mean: nothing that concerns us, an answer, or why not.
+/// Returns the result of a nameserver's message: `None` if it is no answer to the query, else success or the
+/// error.
 pub fn dns_answer(bytes: &[u8]) -> Option<Result<(), String>> {
     let mut query = Message::from(&dns::DnsQuery::default());
     let message = Message::from_vec(bytes).ok()?;
-    // The number of a question is made up anew each time.
+    // Each query has another number.
     query.metadata.id = message.metadata.id;
     dns::answers(&message, &query).then(|| dns::judge(message).map(drop).map_err(|error| error.to_string()))
 }

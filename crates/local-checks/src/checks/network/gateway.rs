@@ -1,8 +1,8 @@
-//! Tests whether the next hop of a default route is there, by its link and its link-layer address.
+//! Tests whether the next hop of a default route exists, by its link and its link-layer address.
 //!
 //! No packet leaves the node without that address, so every router has one, even if it answers nothing else.
-//! A datagram makes the kernel ask for it (ARP, NDP), and its neighbour table shows whether an answer came.
-//! Neither needs a privilege.
+//! A datagram makes the kernel request the address (ARP, NDP), and its neighbour table shows whether an
+//! answer came. Neither needs a privilege.
 //!
 //! All calls block: the kernel looks at links under a lock (RTNL) that a failing driver may hold forever.
 
@@ -13,23 +13,23 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
-/// Where traceroute begins, because nothing listens there.
+/// The first port of traceroute, on which nothing listens.
 const CLOSED_PORT: u16 = 33434;
 
-/// Why a next hop counts as gone; the text goes into the reason.
+/// The reason why a next hop counts as gone; its text goes into the reason of the check.
 #[derive(Debug)]
 pub(super) enum Silent {
-    /// The interface is not there.
+    /// The interface does not exist.
     NoInterface,
-    /// The interface is down, or nothing is at the other end of the cable.
+    /// The interface is down, or has no carrier.
     NoLink,
-    /// Nobody answers for its address, or not yet.
+    /// There is no answer for its link-layer address, or not yet.
     NoNeighbour(IpAddr),
-    /// The kernel would not say.
+    /// The kernel returned an error.
     Io(io::Error),
 }
 
-/// Looks at the next hop of a route, and makes the kernel ask for it.
+/// Checks the next hop of a route, and makes the kernel request its link-layer address.
 pub(super) fn look(route: &DefaultRoute) -> Result<(), Silent> {
     let netlink = Netlink::open()?;
     let index = netlink.index(&route.interface).map_err(|_| Silent::NoInterface)?;
@@ -42,11 +42,13 @@ pub(super) fn look(route: &DefaultRoute) -> Result<(), Silent> {
     if netlink.knows_neighbour(next_hop, index)? { Ok(()) } else { Err(Silent::NoNeighbour(next_hop)) }
 }
 
-/// Sends it a datagram. Whether that arrives is not asked: what counts is whether the kernel finds somebody to send it to.
+/// Sends a datagram to the next hop. Its arrival does not matter, only whether the kernel finds the
+/// link-layer address.
 fn address(next_hop: IpAddr, interface: &str, index: u32) -> io::Result<()> {
     let domain = if next_hop.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-    // With two default routes the kernel would choose; before 5.7 it keeps this to the privileged.
+    // With two default routes the kernel would choose the interface. Before 5.7 binding to a device needs a
+    // privilege.
     let _ = socket.bind_device(Some(interface.as_bytes()));
     socket.set_nonblocking(true)?;
     socket.connect(&socket_address(next_hop, index).into())?;
@@ -54,7 +56,7 @@ fn address(next_hop: IpAddr, interface: &str, index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A link-local address is one only together with its interface.
+/// Returns the socket address, with the interface if the address is link-local.
 fn socket_address(ip: IpAddr, index: u32) -> SocketAddr {
     match ip {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => SocketAddrV6::new(ip, CLOSED_PORT, 0, index).into(),

@@ -33,12 +33,12 @@ const NAMESERVERS: OptionKey = OptionKey::new::<Nameservers>("nameservers");
 const GATEWAYS: OptionKey = OptionKey::new::<Gateways>("gateways");
 const FAMILIES: OptionKey = OptionKey::new::<Families>("families");
 
-/// How long all of them have to answer, side by side. Longer than the second after which a datagram is sent again, and
-/// less than the usual timeout, so that the reason can still say who was silent.
+/// The time within which all of them must answer, in parallel. It is longer than the second after which a
+/// datagram is sent again, and shorter than the default timeout, so that the reason can name the silent ones.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How many routers of one family are asked.
+/// The maximum number of routers of one family.
 const MAX_NEXT_HOPS: usize = 4;
-/// When the kernel's neighbour table is looked at again for an answer that has not come.
+/// The interval at which the kernel's neighbour table is read again for a pending answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) const DEFINITION: Definition = Definition {
@@ -56,27 +56,27 @@ struct Network {
     patience: Duration,
     files: DedicatedThread,
     families: [Family; 2],
-    /// The nameservers that were complained about, so that the log says it once.
+    /// The nameservers in the last warning, so that each warning is logged once.
     complaint: Mutex<Vec<Nameserver>>,
 }
 
-/// What is remembered of the default routes of IPv4, or of IPv6.
+/// The state of the default routes of IPv4, or of IPv6.
 struct Family {
     name: &'static str,
     had_route: AtomicBool,
-    /// The kernel may take for ever to tell of a link.
+    /// Reads links from the kernel, which may block forever.
     thread: DedicatedThread,
 }
 
-/// What became of a family's way out.
+/// The result for the default routes of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Some nodes have none, by design.
+    /// There is no default route; some nodes have none by design.
     None,
     Works,
 }
 
-/// What the host's files say.
+/// The content of the host's files.
 struct Files {
     nameservers: io::Result<Vec<Nameserver>>,
     routes: [io::Result<Vec<DefaultRoute>>; 2],
@@ -120,8 +120,9 @@ impl Network {
         }
     }
 
-    /// Those of a family that does not count are asked, too: one that answers resolves names, whatever the Node's addresses
-    /// are. One that does not is held against nobody, unless there is no other.
+    /// Asks all nameservers, also those of a family that does not count: if one answers, it resolves names,
+    /// whatever the Node's addresses are. A silent one of such a family does not fail the check, unless there
+    /// is no other.
     async fn ask_nameservers(
         &self,
         found: io::Result<Vec<Nameserver>>,
@@ -160,8 +161,8 @@ impl Network {
         dns::ask(address, &self.question, until).await.map_err(|error| error.to_string())
     }
 
-    /// One that is dead costs every lookup seconds, but the node works: it is for the log, once for as long as it lasts,
-    /// though its reason may change from run to run.
+    /// Logs silent nameservers. A dead one costs every lookup seconds, but the node works. The warning is
+    /// logged once for as long as they are silent, although their reasons may change from run to run.
     fn complain(&self, silent: Vec<Nameserver>, reasons: &str) {
         let mut said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != silent && !silent.is_empty() {
@@ -174,7 +175,8 @@ impl Network {
         *said = silent;
     }
 
-    /// While nobody knows which families count, one that works is enough: the other's route may be left over.
+    /// Checks the default routes. While the families that count are not known, one working family is enough:
+    /// the other's route may be left over.
     async fn ask_gateways(
         &self,
         routes: [io::Result<Vec<DefaultRoute>>; 2],
@@ -199,11 +201,11 @@ impl Network {
 }
 
 impl Family {
-    /// Passes when one of the routers in use is there: where there are several of the same rank, the kernel or a routing
-    /// daemon leaves a dead one.
+    /// Passes if one of the routers in use exists. With several of the same metric, the kernel or a routing
+    /// daemon avoids a dead one.
     async fn ask(&self, routes: Vec<DefaultRoute>, until: Instant) -> Result<Way, String> {
         if routes.is_empty() {
-            // A node that had one and lost it is cut off.
+            // A node that had a default route and lost it is cut off.
             let had_route = self.had_route.load(Ordering::Relaxed);
             return if had_route {
                 Err(format!("{} default route is gone", self.name))
@@ -234,9 +236,9 @@ impl Family {
 
 impl Files {
     fn read(host: &HostRoot) -> Self {
-        // The agent has the host's network, so its own view of it is the host's.
+        // The agent runs in the host's network, so its own view is the host's.
         let ipv6 = match File::open("/proc/net/ipv6_route") {
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             file => file.and_then(routes::ipv6),
         };

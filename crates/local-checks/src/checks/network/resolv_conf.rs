@@ -8,13 +8,13 @@ use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 const PATH: &str = "/etc/resolv.conf";
-/// Far above what any C library reads of it.
+/// The maximum length of the file, far above that of any C library.
 const MAX_FILE: u64 = 64 * 1024;
-/// Three are asked by every C library, by Go, and by the kubelet's own reckoning; the others are never used.
+/// The number of nameservers in use: every C library, Go, and the kubelet ignore all after the third.
 const MAX_NAMESERVERS: usize = 3;
 const DNS_PORT: u16 = 53;
 
-/// A server that the host asks for names.
+/// A nameserver of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Nameserver {
     ip: IpAddr,
@@ -22,8 +22,9 @@ pub(super) struct Nameserver {
     scope: Option<String>,
 }
 
-/// Reads the file as the host would, whatever it links to: on hosts with systemd-resolved that is a file in `/run`. If it
-/// is not among what was mounted of the host, the agent's own counts, which the kubelet made from the host's.
+/// Reads the file as the host would, with its links: on hosts with systemd-resolved it is a link to a file in
+/// `/run`. If it is not among the host's mounted files, the agent reads its own, which the kubelet made from
+/// the host's.
 pub(super) fn read(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
     match read_below(host) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => read_below(&HostRoot::default()),
@@ -42,7 +43,7 @@ fn read_below(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
     Ok(parse(&bytes))
 }
 
-/// The lines that can't be read are left out, as the C libraries do.
+/// Parses the nameservers. Malformed lines are skipped, as the C libraries do.
 pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
     let mut found: Vec<Nameserver> = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {
@@ -63,12 +64,12 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
 }
 
 impl Nameserver {
-    /// Returns true if a node with addresses of these families has a way to it.
+    /// Returns true if a node with addresses of these families has a route to it.
     pub(super) fn is_within_reach(&self, of: AddressFamilies) -> bool {
         of.is_empty() || of.contains(self.ip) || self.ip.is_loopback()
     }
 
-    /// Where to ask; `index` finds the number of an interface.
+    /// Returns its socket address; `index` returns the number of an interface.
     pub(super) fn address(&self, index: impl FnOnce(&str) -> io::Result<u32>) -> io::Result<SocketAddr> {
         match (self.ip, &self.scope) {
             (IpAddr::V6(ip), Some(scope)) => {
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(read(&host).ok(), read_below(&HostRoot::default()).ok(), "the agent's own");
         fs::create_dir_all(root.join("run/systemd/resolve")).unwrap();
         fs::write(root.join("run/systemd/resolve/stub-resolv.conf"), "nameserver 127.0.0.53\n").unwrap();
-        // With a `/` in front it leads out of the container, for whoever follows it without thinking.
+        // An absolute link leads out of the host's root, unless it is resolved below that root.
         std::os::unix::fs::symlink("/run/systemd/resolve/stub-resolv.conf", root.join("etc/resolv.conf"))
             .unwrap();
         assert_eq!(read(&host).unwrap().len(), 1);

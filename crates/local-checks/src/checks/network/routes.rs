@@ -9,20 +9,21 @@ use std::fmt;
 use std::io::{self, BufRead, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What is read of a table. A node with a route for every node and pod block of a huge cluster has some ten thousand.
+/// The maximum number of lines of a table. A node with a route for every node and pod block of a huge cluster
+/// has some ten thousand.
 const MAX_LINES: usize = 200_000;
-/// The longest line; IPv6's have 150 bytes.
+/// The maximum length of a line; those of IPv6 have 150 bytes.
 const MAX_LINE: u64 = 1024;
 
-/// `linux/route.h` and `linux/ipv6_route.h`
+/// Flags from `linux/route.h` and `linux/ipv6_route.h`.
 const RTF_UP: u32 = 0x0001;
 const RTF_REJECT: u32 = 0x0200;
 const RTF_CACHE: u32 = 0x0100_0000;
 
-/// A way to everywhere.
+/// A default route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DefaultRoute {
-    /// The router; `None` if everything is on the link itself, as on a point-to-point one.
+    /// The router; `None` if all addresses are on the link itself, as on a point-to-point link.
     pub(super) next_hop: Option<IpAddr>,
     pub(super) interface: String,
     pub(super) metric: u32,
@@ -37,12 +38,12 @@ impl fmt::Display for DefaultRoute {
     }
 }
 
-/// Returns the default routes of IPv4 that have the lowest metric, which are those in use.
+/// Returns the default routes of IPv4 with the lowest metric, which are those in use.
 pub(super) fn ipv4(table: impl Read) -> io::Result<Vec<DefaultRoute>> {
     best(table, ipv4_line)
 }
 
-/// Returns the default routes of IPv6 that have the lowest metric.
+/// Returns the default routes of IPv6 with the lowest metric.
 pub(super) fn ipv6(table: impl Read) -> io::Result<Vec<DefaultRoute>> {
     best(table, ipv6_line)
 }
@@ -68,7 +69,8 @@ fn best(table: impl Read, parse: fn(&str) -> Option<DefaultRoute>) -> io::Result
     Ok(best)
 }
 
-/// `Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT`, addresses as the machine stores them.
+/// Parses `Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT`, with addresses in the
+/// machine's byte order.
 fn ipv4_line(line: &str) -> Option<DefaultRoute> {
     let mut fields = line.split_ascii_whitespace();
     let interface = fields.next()?;
@@ -83,7 +85,7 @@ fn ipv4_line(line: &str) -> Option<DefaultRoute> {
     route(next_hop, interface, metric, flags)
 }
 
-/// `destination length source length gateway metric references use flags interface`, all hexadecimal.
+/// Parses `destination length source length gateway metric references use flags interface`, all hexadecimal.
 fn ipv6_line(line: &str) -> Option<DefaultRoute> {
     let mut fields = line.split_ascii_whitespace();
     let destination = u128::from_str_radix(fields.next()?, 16).ok()?;
@@ -99,7 +101,7 @@ fn ipv6_line(line: &str) -> Option<DefaultRoute> {
     route(next_hop, interface, metric, flags)
 }
 
-/// Leaves out what leads nowhere: every kernel has an `unreachable default` of IPv6 on `lo`.
+/// Returns the route unless it is unusable: every kernel has an `unreachable default` of IPv6 on `lo`.
 fn route(next_hop: Option<IpAddr>, interface: &str, metric: u32, flags: u32) -> Option<DefaultRoute> {
     let leads = flags & RTF_UP != 0 && flags & (RTF_REJECT | RTF_CACHE) == 0 && interface != "lo";
     leads.then(|| DefaultRoute { next_hop, interface: interface.to_owned(), metric })

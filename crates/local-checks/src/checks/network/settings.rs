@@ -3,33 +3,33 @@
 use nodegate_readiness::AddressFamilies;
 use std::str::FromStr;
 
-/// Which nameservers have to answer.
+/// The nameservers that must answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Nameservers {
-    /// One of them. All nodes ask the same ones, so a check that failed with the first dead one would empty the pool for a
-    /// fault that costs seconds.
+    /// One of them. All nodes use the same nameservers, so a check that failed with the first dead one would
+    /// empty the pool for a fault that costs seconds.
     #[default]
     Any,
-    /// Every one.
+    /// All of them.
     All,
-    /// They are not asked.
+    /// The check does not ask them.
     Off,
 }
 
-/// What a gateway has to do.
+/// The condition for a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Gateways {
-    /// Have a link-layer address. Whether it answers by IP is its own policy, and the same for all nodes.
+    /// It has a link-layer address. Whether it answers by IP is its own policy, and the same for all nodes.
     #[default]
     Neighbour,
-    /// They are not asked.
+    /// The check does not test them.
     Off,
 }
 
 /// The families that count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Families {
-    /// Those of the Node's addresses: by others nobody sends it anything.
+    /// The families of the Node's addresses; no client uses the others to reach it.
     #[default]
     Auto,
     Both,
@@ -38,7 +38,7 @@ pub(super) enum Families {
 }
 
 impl Families {
-    /// Those that count on a node with addresses of these families; none if that is not known.
+    /// Returns the families that count on a node with addresses of `node`; none if that is not known.
     pub(super) fn counted(self, node: AddressFamilies) -> AddressFamilies {
         match self {
             Self::Auto => node,

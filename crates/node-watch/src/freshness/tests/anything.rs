@@ -1,5 +1,5 @@
-//! Whatever happens, in whatever order: nothing is proved that nobody said, and the machine neither sleeps in nor spins.
-//! `PROPTEST_CASES=20000` tries more.
+//! Tests of arbitrary events in any order: the state machine proves nothing without evidence, and neither
+//! oversleeps nor spins. `PROPTEST_CASES=20000` tries more.
 
 use super::story::{STALE_AFTER, elsewhere, here, node};
 use crate::freshness::{Action, FreshnessMonitor, Input, Refusal};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// What happens, as far as it is drawn; and how many milliseconds later.
+/// A random event, and the milliseconds before it.
 #[derive(Clone, Debug)]
 struct Happens {
     what: u8,
@@ -49,13 +49,13 @@ impl Happens {
                 let refusal = Refusal::Answered { retry_after: self.here.then_some(ago) };
                 Input::Unanswered { question, refusal }
             }
-            // The clock on the wall is anywhere.
+            // The wall clock shows any time.
             _ => Input::Woke { wall: wall + ago * u32::from(self.here) },
         }
     }
 }
 
-/// What there was to be proved by, told apart by nothing but its date.
+/// The evidence for proof, identified by its date alone.
 #[derive(Default)]
 struct Witnesses {
     dates: Vec<Moment>,
@@ -67,7 +67,7 @@ impl Witnesses {
         match input {
             Input::Listed { asked_at, .. } => self.dates.push(*asked_at),
             Input::Changed { .. } => self.dates.push(now),
-            // An answer that is not ours yet may become it while it waits.
+            // An answer that does not match the cache yet may match while it waits.
             Input::Answered { question, .. } => {
                 let asked = self.asked.iter().filter(|(number, _)| number == question);
                 self.dates.extend(asked.map(|(_, at)| *at));
@@ -89,7 +89,7 @@ proptest! {
         let (mut witnesses, mut watched) = (Witnesses::default(), false);
         for happens in story {
             let next = now.plus(Duration::from_millis(happens.later));
-            // It is woken when it wants to be, a bit late.
+            // The state machine is woken at its wake-up time.
             while let Some(wakes) = machine.wake_at().filter(|at| *at <= next) {
                 prop_assert!(wakes > now, "woken again at once");
                 now = wakes;

@@ -1,4 +1,5 @@
-//! The question is asked in time: with the last renewal that counts, so that refusals and delays don't make the cache stale.
+//! Tests of the time of the check: it comes with the last renewal that counts, so that refusals and delays
+//! don't make the cache stale.
 
 use super::story::{SERVICE, STALE_AFTER, Story, elsewhere, here, node};
 use crate::freshness::{Action, Input, Refusal, Transition, Why};
@@ -9,7 +10,7 @@ fn throttled(seconds: u64) -> Refusal {
     Refusal::Throttled { retry_after: (seconds > 0).then(|| Duration::from_secs(seconds)) }
 }
 
-/// Leases come until the question is asked: which one, and on a new connection?
+/// Sends renewals until a check is sent; returns its number, and true if it is on a new connection.
 fn asked_with_a_renewal(story: &mut Story) -> (u64, bool) {
     for _ in 0..10 {
         story.seconds(10).step(Input::Bytes(Stream::Node)).step(Input::Bytes(Stream::Lease));
@@ -53,7 +54,7 @@ fn refusals_and_delays_do_not_make_the_cache_stale() {
         assert_eq!(story.taken(Transition::WentStale), 0, "{refusals:?}");
         assert!(story.age().is_zero());
     }
-    // Etcd stands still.
+    // etcd does not respond.
     let mut story = Story::watching();
     let (mut question, _) = asked_with_a_renewal(&mut story);
     let since = story.now;
@@ -73,7 +74,7 @@ fn another_server_is_tried_once_if_waiting_would_end_stale() {
     story.step(Input::Unanswered { question, refusal: throttled(10) });
     let (question, anew) = story.asked().expect("at once");
     assert!(anew);
-    // It has as much to do; then both are left alone, by the longer of what they want.
+    // The other server is as busy. Then both are left alone, for the longer `Retry-After`.
     story.step(Input::Unanswered { question, refusal: throttled(2) });
     let (question, anew) = story.asks();
     assert!(!anew && story.now.since(refused_at) >= Duration::from_secs(10));
@@ -81,13 +82,13 @@ fn another_server_is_tried_once_if_waiting_would_end_stale() {
     story.step(Input::Unanswered { question, refusal: throttled(1) });
     assert!(!story.asks().1, "stale it is already");
 
-    // With time to wait nobody else is bothered.
+    // With time to wait, no other server is tried.
     let mut story = Story::watching();
     let (question, _) = asked_with_a_renewal(&mut story);
     story.step(Input::Unanswered { question, refusal: throttled(3) });
     let (question, anew) = story.asks();
     assert!(!anew);
-    // An answer there ends what was asked for here.
+    // An answer ends the `Retry-After`.
     story.answers(question, node(1), here());
     story.asks();
     assert_eq!(story.taken(Transition::WentStale), 0);
@@ -110,12 +111,12 @@ fn an_event_of_an_older_state_is_not_believed() {
     let (question, _) = story.asked().expect("something is wrong");
     story.answers(question, node(9), here());
     assert!(story.age().is_zero(), "what is held is what etcd holds");
-    // A server that replays its history is not asked each time.
+    // A server that replays its history does not cause a check each time.
     for version in 1..9 {
         story.event(version);
     }
     assert_eq!((story.asked(), story.taken(Transition::NodeEventFromThePast)), (None, 9));
-    // A list is believed: etcd may have been restored.
+    // A list counts: etcd may have been restored.
     story.lists(Stream::Node, 3);
     story.event(4);
     assert_eq!(story.taken(Transition::NodeEventFromThePast), 9);
@@ -133,14 +134,14 @@ fn a_lease_says_nothing_on_a_server_on_which_the_node_was_not_proved() {
     let (question, _) = story.asks();
     story.answers(question, node(1), elsewhere()).seconds(5).renewal(Duration::ZERO);
     assert!(story.age().is_zero());
-    // A list on a new session is followed by the watch on its connection.
+    // After a list in a new session, the watch is on the list's connection.
     story.lists(Stream::Node, 1);
     story.step(Input::Accepted(Stream::Node, here())).step(Input::Accepted(Stream::Lease, here()));
     story.seconds(5).renewal(Duration::ZERO);
     assert!(story.age().is_zero());
 }
 
-/// Its client would stay connected beside the watches, unused, until the next move.
+/// Otherwise its client would stay connected beside the watches, unused, until the next move.
 #[test]
 fn a_connection_to_which_no_watch_moves_is_dropped() {
     let mut story = Story::watching();
@@ -151,7 +152,7 @@ fn a_connection_to_which_no_watch_moves_is_dropped() {
     assert!(story.said.contains(&Action::DropTheAnswer) && !story.said.contains(&Action::MoveToTheAnswer));
 }
 
-/// `nodeLeaseDurationSeconds: 60`.
+/// This is a kubelet with `nodeLeaseDurationSeconds: 60`.
 #[test]
 fn a_lease_that_is_renewed_rarely_is_no_silent_one() {
     for (every, replaced) in [(Some(Duration::from_secs(15)), false), (None, true)] {

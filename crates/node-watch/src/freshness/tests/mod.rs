@@ -1,4 +1,4 @@
-//! The rules, one by one; then hours of the machine in a world that is judged by an oracle.
+//! Tests of the rules, one by one; then a simulation of hours, judged by an oracle.
 
 mod anything;
 mod in_time;

@@ -1,4 +1,4 @@
-//! The rules, one by one.
+//! Tests of the rules, one by one.
 
 use super::story::{SERVICE, STALE_AFTER, Story, elsewhere, here, node};
 use crate::freshness::{Action, Input, NodeVersion, Refusal, Transition, Why};
@@ -41,7 +41,8 @@ fn bytes_bookmarks_and_watches_prove_nothing() {
     assert_eq!(story.age(), Duration::from_secs(5));
 }
 
-/// What was held back comes all at once when a server is in touch with etcd again, and the watch may break in the middle of it.
+/// A server that is in touch with etcd again sends all delayed events at once, and the watch may break in the
+/// middle of them.
 #[test]
 fn an_event_of_the_node_is_news_and_no_proof() {
     let mut story = Story::watching();
@@ -53,7 +54,7 @@ fn an_event_of_the_node_is_news_and_no_proof() {
     assert_eq!(story.age(), Duration::ZERO, "it is what etcd holds");
 }
 
-/// What proves the Node says nothing of a watch on another server.
+/// Proof of the Node is no proof of a watch on another server.
 #[test]
 fn watches_on_other_connections_than_the_nodes_are_moved_there() {
     for by_a_renewal in [true, false] {
@@ -78,7 +79,7 @@ fn watches_on_other_connections_than_the_nodes_are_moved_there() {
     }
 }
 
-/// A list of the Node is no proof of what a Service's watch says, which may come from a server that is cut off.
+/// A list of the Node is no proof of a Service's watch, whose server may be cut off.
 #[test]
 fn a_service_is_as_fresh_as_the_node_while_both_are_proved_together() {
     let mut story = Story::watching();
@@ -87,12 +88,12 @@ fn a_service_is_as_fresh_as_the_node_while_both_are_proved_together() {
     story.lists(Stream::Node, 1);
     let proved = began.plus(Duration::from_secs(5));
     assert!(story.said.contains(&Action::LoseService(0, proved)), "{:?}", story.said);
-    // It is asked for at once, and the answer proves both.
+    // The check comes at once, and its answer proves both.
     story.step(Input::Accepted(Stream::Node, here()));
     let (question, _) = story.asked().expect("a consistency check");
     story.answers(question, node(1), here());
     assert!(story.said.contains(&Action::FollowService(0)) && story.taken(Transition::ServiceLost) == 1);
-    // A renewal revives no Service that is stale.
+    // A renewal does not revive a stale Service.
     story.step(Input::Closed(SERVICE)).seconds(10).renewal(Duration::ZERO).seconds(10).said.clear();
     story.step(Input::Bytes(Stream::Node)).step(Input::Accepted(SERVICE, here())).renewal(Duration::ZERO);
     assert!(!story.said.contains(&Action::FollowService(0)), "{:?}", story.said);
@@ -106,7 +107,7 @@ fn a_lease_is_dated_by_its_renewal() {
     let mut story = Story::watching();
     story.seconds(10).renewal(Duration::from_secs(3));
     assert_eq!(story.age(), Duration::from_secs(3));
-    // What was held back says what it is.
+    // A delayed renewal shows its age.
     story.seconds(10).renewal(Duration::from_secs(16)).renewal(Duration::from_secs(9));
     assert_eq!(story.age(), Duration::from_secs(9));
     let wall = story.wall();
@@ -129,7 +130,7 @@ fn a_lease_speaks_for_a_node_that_is_watched_beside_it_and_not_for_ever() {
     assert!(!silenced(None));
     assert!(silenced(Some(Input::Closed(Stream::Node))));
     assert!(silenced(Some(Input::Accepted(Stream::Lease, elsewhere()))));
-    // Renewals alone keep it fresh until the Node itself is due.
+    // Renewals alone keep the cache fresh until the Node itself is due.
     let mut story = Story::watching();
     let mut kept = 0;
     while story.taken(Transition::LeaseSpokeTooLong) == 0 {
@@ -160,14 +161,14 @@ fn a_clock_that_is_set_makes_no_lease_count_for_more() {
     for taken in [Transition::ClockSetBack, Transition::LeaseFromBeforeTheClockWasSetBack] {
         assert_eq!(story.taken(taken), 1, "{taken:?}");
     }
-    // Once it has passed the dates that it has shown before, it counts again.
+    // Once the clock has passed the dates that it has shown before, renewals count again.
     for _ in 0..6 {
         let (question, _) = story.asks();
         story.step(Input::Bytes(Stream::Lease)).answers(question, node(1), here());
     }
     story.renewal(Duration::from_secs(1));
     assert!(story.age() <= Duration::from_secs(1));
-    // Set forward, it makes older what was written before, and counts at once for what is written after.
+    // After a step forward, earlier renewals look older, and new ones count at once.
     story.seconds(4).clock_is_set(3600).renewal(Duration::from_hours(1));
     assert!(story.age() >= Duration::from_secs(4));
     story.renewal(Duration::ZERO);
@@ -187,13 +188,13 @@ fn a_first_failure_is_followed_at_once_by_a_new_connection_and_later_ones_are_no
     let (_, anew) = story.asks();
     assert!(!anew);
     assert!(story.now.since(second) >= Duration::from_millis(1600), "after a wait");
-    // What comes too late is no answer.
+    // A late answer does not count.
     story.answers(1, node(1), here());
     assert_eq!(story.taken(Transition::AnsweredTooLate), 1);
     assert!(story.age() > STALE_AFTER.mul_f64(0.8));
 }
 
-/// Each is a handshake, and a thousand agents may be trying.
+/// Each new connection is a handshake, and a thousand agents may be trying.
 #[test]
 fn new_connections_are_tried_ever_more_rarely() {
     let mut story = Story::watching();
@@ -241,7 +242,7 @@ fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
     assert_eq!(refused(3600), 30);
 }
 
-/// Else the cache would be stale again before anybody asks, beside a server that answers.
+/// Otherwise the cache would be stale again before the next check, although a server answers.
 #[test]
 fn a_list_that_was_answered_ends_what_retry_after_asked_for() {
     let mut story = Story::watching();
@@ -269,7 +270,7 @@ fn an_answer_that_the_watch_has_not_given_replaces_it_unless_it_does_in_time() {
     story.answers(question, node(2), here()).passes(Duration::from_millis(400));
     assert_eq!(story.replaced(Why::Deaf), [Stream::Node, Stream::Lease, SERVICE]);
     assert_eq!((story.proved, story.taken(Transition::FoundBehind)), (proved, 1));
-    // What a condemned watch says counts for nothing.
+    // Events of a watch that will be replaced do not count.
     story.event(2).renewal(Duration::ZERO);
     assert_eq!(story.proved, proved);
 }
@@ -283,7 +284,7 @@ fn history_that_went_back_leaves_no_mark() {
         story.answers(question, answer.clone(), here()).passes(Duration::from_millis(400));
         assert_eq!(story.taken(Transition::FoundRewound), 1, "{answer:?}");
         assert_eq!(story.replaced(Why::Deaf), [Stream::Node, Stream::Lease, SERVICE]);
-        // The list made anew is all that counts.
+        // Only the new list counts.
         let proved = story.proved;
         story.event(1).renewal(Duration::ZERO);
         assert_eq!(story.proved, proved);
@@ -292,7 +293,8 @@ fn history_that_went_back_leaves_no_mark() {
     }
 }
 
-/// A watch that ends just then is no open one to be replaced. Resumed, it is a watch of the history that is no more.
+/// A watch that ends at that moment is not open, so it is not replaced. When it is resumed, it is a watch of
+/// the old history.
 #[test]
 fn history_that_went_back_leaves_no_mark_to_a_watch_that_is_resumed() {
     let mut story = Story::watching();
@@ -305,7 +307,7 @@ fn history_that_went_back_leaves_no_mark_to_a_watch_that_is_resumed() {
     story.step(Input::Accepted(Stream::Node, here())).lists(Stream::Lease, 1);
     story.step(Input::Accepted(Stream::Lease, here())).renewal(Duration::ZERO);
     assert_eq!(story.proved, proved, "the Lease speaks for no Node of another history");
-    // By other changes that has come to the same version since.
+    // Other changes have led to the same version since.
     let (question, _) = story.asks();
     story.answers(question, node(1), here()).passes(Duration::from_millis(400));
     assert_eq!(story.proved, proved, "what was held is no mark");
@@ -314,7 +316,7 @@ fn history_that_went_back_leaves_no_mark_to_a_watch_that_is_resumed() {
 
 #[test]
 fn the_watches_move_to_the_connection_that_answers() {
-    // On a new client, whose watch the Node's follower opens, and the others follow.
+    // The answer came on a new client. The Node's follower opens its watch there, and the others follow.
     let mut story = Story::watching();
     story.asks();
     let (question, anew) = story.asks();
@@ -323,7 +325,7 @@ fn the_watches_move_to_the_connection_that_answers() {
     assert!(story.said.contains(&Action::MoveToTheAnswer));
     assert_eq!(story.replaced(Why::Moved), [Stream::Node]);
     assert!(story.age().is_zero(), "what was answered is the truth");
-    // On the same client, whose old connection is on its way out.
+    // The answer came on the same client, whose old connection is being closed.
     let mut story = Story::watching();
     let (question, _) = story.asks();
     story.answers(question, node(1), elsewhere());
@@ -361,7 +363,7 @@ fn a_services_watch_without_a_bookmark_is_replaced_alone() {
     assert_eq!(story.taken(Transition::ServiceDeaf), 1);
 }
 
-/// A watch that is resumed just as the loop looks has its question in time all the same.
+/// A watch that is resumed just at the deadline gets its check in time.
 #[test]
 fn a_resumed_watch_is_asked_about_in_time() {
     let mut story = Story::watching();

@@ -1,4 +1,4 @@
-//! A machine that is told what happens, with a clock of its own.
+//! A state machine with a clock of its own, for scripted scenarios.
 
 use crate::freshness::{Action, FreshnessMonitor, Input, NodeVersion, Transition, Transitions, Why};
 use crate::stream::Stream;
@@ -10,16 +10,16 @@ use std::time::{Duration, SystemTime};
 pub(super) const STALE_AFTER: Duration = Duration::from_secs(15);
 pub(super) const SERVICE: Stream = Stream::Service(0);
 
-/// The machine, with its own clock and what it has said.
+/// The state machine, with its own clock and its actions.
 pub(super) struct Story {
     pub(super) machine: FreshnessMonitor,
     pub(super) transitions: Arc<Transitions>,
     pub(super) now: Moment,
     pub(super) proved: Option<Moment>,
     pub(super) said: Vec<Action>,
-    /// By how much the clock on the wall has been set, in seconds.
+    /// The total step of the wall clock, in seconds.
     pub(super) set_by: i64,
-    /// How often the Lease says that it is renewed.
+    /// The interval of renewals in the Lease.
     pub(super) every: Option<Duration>,
 }
 
@@ -36,7 +36,8 @@ pub(super) fn node(version: u32) -> NodeVersion {
 }
 
 impl Story {
-    /// A Node of version 1 is listed and watched, and its Lease and a Service's slices, too.
+    /// Returns a state machine with a Node of version 1 that is listed and watched, like its Lease and a
+    /// Service's slices.
     pub(super) fn watching() -> Self {
         let transitions = Arc::new(Transitions::default());
         let machine = FreshnessMonitor::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
@@ -69,7 +70,7 @@ impl Story {
         }
     }
 
-    /// Nothing happens for so long but what the clock brings; nobody answers anything.
+    /// Lets time pass with clock events alone, and without answers.
     pub(super) fn passes(&mut self, time: Duration) -> &mut Self {
         let end = self.now.plus(time);
         while let Some(wakes) = self.machine.wake_at().filter(|at| *at <= end) {
@@ -89,7 +90,7 @@ impl Story {
         set + self.now.since(Moment::default())
     }
 
-    /// The clock on the wall is set.
+    /// Sets the wall clock.
     pub(super) fn clock_is_set(&mut self, by: i64) -> &mut Self {
         self.set_by += by;
         let wall = self.wall();
@@ -104,13 +105,13 @@ impl Story {
         self.step(Input::Changed(node(version)))
     }
 
-    /// The kubelet has renewed its Lease so long ago.
+    /// Delivers a renewal of the Lease from `ago`.
     pub(super) fn renewal(&mut self, ago: Duration) -> &mut Self {
         let wall = self.wall();
         self.step(Input::Renewed { at: Some(wall - ago), every: self.every, wall })
     }
 
-    /// Time passes until the machine asks; which question it is, and whether on a new connection.
+    /// Lets time pass until the next check; returns its number, and true if it is on a new connection.
     pub(super) fn asks(&mut self) -> (u64, bool) {
         loop {
             if let Some(asked) = self.asked() {
@@ -121,7 +122,7 @@ impl Story {
         }
     }
 
-    /// The last thing asked since this was last looked at.
+    /// Returns the last check since the last call.
     pub(super) fn asked(&mut self) -> Option<(u64, bool)> {
         let said = std::mem::take(&mut self.said);
         said.into_iter().rev().find_map(|action| match action {
@@ -135,7 +136,7 @@ impl Story {
         self.step(Input::Answered { question, node, connection })
     }
 
-    /// How old the proof of the Node is.
+    /// Returns the age of the Node's proof.
     pub(super) fn age(&self) -> Duration {
         self.now.since(self.proved.unwrap())
     }

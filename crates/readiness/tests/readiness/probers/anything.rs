@@ -1,4 +1,4 @@
-//! Told is never said too early, whatever happens.
+//! The agent never reports told too early, whatever happens.
 
 use super::world::{World, balancer};
 use nodegate_readiness::Verdict;
@@ -27,7 +27,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What each was told, written down in full.
+/// Checks the conclusion against the full history of all answers.
 fn is_truly_told(world: &World, history: &[Vec<(u64, bool)>]) -> Result<(), String> {
     let mut waited_for = 0;
     for (n, answers) in history.iter().enumerate() {
@@ -57,7 +57,8 @@ proptest! {
         for event in events {
             match event {
                 Event::Pass(ms) => {
-                    // As long as nothing else happens each is told the same; so a look now and then is as good as all.
+                    // Between two events each prober always gets the same verdict, so a sample of its answers
+                    // is enough.
                     let end = world.now_ms + ms;
                     while world.now_ms < end {
                         world.pass((end - world.now_ms).min(100));

@@ -1,4 +1,4 @@
-//! What a successor takes over of the probers of the agent before it, and what it does not.
+//! Tests of the probers that an agent takes over from the previous one.
 
 use super::world::{World, balancer};
 use nodegate_readiness::Moment;
@@ -6,7 +6,7 @@ use nodegate_readiness::probers::{Asked, Handover, NoHandover, Standing};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What an agent says that has listened for so long.
+/// Returns the status of an agent that has listened for `seconds`.
 fn said(seconds: u64) -> Value {
     let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
     world.pass_seconds(seconds);
@@ -27,7 +27,7 @@ fn those_that_go_on_asking_are_taken_over_with_their_dates() {
     assert_eq!(slow.standing(now), Standing::Regular);
     assert_eq!(slow.longest_interval(now), Some(Duration::from_mins(1)));
     assert!(now.since(slow.first) > Duration::from_secs(590));
-    // From before the beginning of time.
+    // Its times lie before the origin.
     let early = Asked::taken_over(&handover.probers[1], Moment::default()).unwrap();
     assert_eq!(early.first, Moment::default());
 }
@@ -69,7 +69,7 @@ fn what_can_not_be_is_refused() {
     let mut older = good.clone();
     older.as_object_mut().unwrap().remove("drain");
     assert_eq!(parse(&older), Ok(None));
-    // One that says less of each takes nobody along.
+    // An agent that reports fewer fields hands over no prober.
     for prober in older["probers"].as_array_mut().unwrap() {
         prober.as_object_mut().unwrap().remove("regular_ms");
     }

@@ -1,4 +1,4 @@
-//! Who has been told, told as stories: minutes pass as fast as they are counted.
+//! Tests of the probers. Time is a number here; nothing waits.
 
 mod anything;
 mod handover;

@@ -1,5 +1,6 @@
-//! Whoever shares the address of a balancer, and asks what it asks: told is never said before the balancer itself has had its
-//! answers. And what that costs a balancer that is alone.
+//! Tests of strangers that share a balancer's address and send its probe request. The agent never reports
+//! told before the balancer itself has had its answers. A balancer that is alone pays no extra probe for
+//! this.
 
 use super::world::{Prober, World, balancer};
 use nodegate_readiness::probers::{FALL, Standing, ToldSettings};
@@ -8,17 +9,17 @@ use proptest::prelude::*;
 const MINUTE: u64 = 60_000;
 const HOUR: u64 = 60 * MINUTE;
 
-/// When a stranger asks along.
+/// The times of a stranger's probes.
 #[derive(Clone, Copy, Debug)]
 enum Stranger {
-    /// So often at once, every so many milliseconds.
+    /// `of` probes at once, every `every` milliseconds.
     Bursts { of: u32, every: u64 },
-    /// Right after each question of the balancer's, so often.
+    /// `times` probes right after each probe of the balancer.
     Echo { times: u32 },
 }
 
 impl Stranger {
-    /// Lets time pass, in which it asks along; calls `look` after each question.
+    /// Lets time pass while the stranger sends probes, too; calls `look` after each probe.
     fn asks_along(self, world: &mut World, ms: u64, mut look: impl FnMut(&World)) {
         let end = world.now_ms + ms;
         while world.now_ms < end {
@@ -49,7 +50,7 @@ fn alone(every_ms: u64, spread: u64) -> World {
     World::new([Prober { spread, ..balancer(1, every_ms) }])
 }
 
-/// It is not said before the balancer has had the answer with which it acts.
+/// Checks that the agent does not report told before the balancer has had the answer on which it acts.
 fn is_true(world: &World) {
     if world.told() == Some(true) {
         let heard = world.probers[0].heard;
@@ -98,7 +99,7 @@ proptest! {
         prop_assert_eq!(world.told(), Some(true), "it comes");
     }
 
-    /// Four questions, which it is told anyway: neither the jitter nor the phase costs it a fifth.
+    /// It takes the four probes that it takes anyway: neither the jitter nor the phase costs a fifth.
     #[test]
     fn a_balancer_whose_interval_varies_needs_no_answer_more(
         every in prop_oneof![Just(200_u64), Just(2000), Just(10_000), Just(60_000)],
@@ -117,7 +118,7 @@ proptest! {
     }
 }
 
-/// What was found: four requests within 40 ms of the cordon.
+/// A regression: four requests within 40 ms of the cordon.
 #[test]
 fn four_questions_right_after_the_cordon_are_no_proof() {
     let mut world = alone(2000, 0);
@@ -132,7 +133,8 @@ fn four_questions_right_after_the_cordon_are_no_proof() {
     assert!(why.contains(" times within ") && why.contains("which takes it 7 s by itself"), "{why}");
 }
 
-/// After the whole hour the agent knows nothing but what the stranger has made of it: only an interval that is set helps.
+/// After a whole hour the agent knows only the pace that the stranger has caused. Only a configured interval
+/// helps.
 #[test]
 fn a_stranger_of_the_whole_hour_is_believed() {
     let mut world = alone(10_000, 0);
@@ -148,7 +150,8 @@ fn a_stranger_of_the_whole_hour_is_believed() {
     assert_eq!(world.told(), Some(false));
 }
 
-/// A flood makes a slow balancer look like a fast one, and its pause like its end. It is waited for all the same.
+/// A flood makes a slow balancer look like a fast one, and its pause like its end. The agent waits for it all
+/// the same.
 #[test]
 fn no_flood_makes_a_balancer_gone() {
     let mut world = World::new([balancer(1, 60_000), balancer(2, 1000)]);
@@ -163,7 +166,7 @@ fn no_flood_makes_a_balancer_gone() {
     assert_eq!((world.told(), world.standing(0)), (Some(false), Standing::Regular));
 }
 
-/// What was found: three requests within a millisecond made a prober that is waited for.
+/// A regression: three requests within a millisecond made a prober that the agent waited for.
 #[test]
 fn three_questions_at_once_make_nobody_regular() {
     let mut world = World::new([balancer(1, 2000), Prober { next_ms: u64::MAX, ..balancer(9, 1000) }]);
@@ -173,7 +176,7 @@ fn three_questions_at_once_make_nobody_regular() {
         world.ask_as(1);
     }
     assert_eq!(world.standing(1), Standing::Occasional);
-    // Nor do those that come after a long pause.
+    // Three probes after a long pause don't either.
     world.pass(5 * MINUTE);
     for _ in 0..3 {
         world.ask_as(1);
@@ -189,7 +192,7 @@ fn three_questions_at_once_make_nobody_regular() {
 
 #[test]
 fn after_three_minutes_it_is_known_who_asks() {
-    // It asks for the first time in the last second of the 90, then at the longest pauses of a balancer.
+    // Its first probe comes in the last of the 90 seconds, the next ones at the longest pauses of a balancer.
     let mut world = World::new([balancer(1, 2000), Prober { next_ms: 89_000, ..balancer(2, 89_500) }]);
     world.cordon(true);
     world.pass(179_000);
@@ -216,7 +219,7 @@ fn the_agents_settings_count() {
     world.settings.probers = None;
     world.cordon(false);
     world.cordon(true);
-    // Six questions at two seconds.
+    // Six probes at an interval of two seconds.
     assert_eq!(world.until_told(60_000), Some(12_000));
     world.cordon(false);
     world.pass(9_900);
@@ -225,7 +228,7 @@ fn the_agents_settings_count() {
     assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
 }
 
-/// A balancer that pauses while the node turns says nothing of when it asks next.
+/// The last probe of a balancer that pauses during the pool change does not tell when the next one comes.
 #[test]
 fn a_pause_before_the_cordon_does_not_count_as_time_to_be_told() {
     let mut world = alone(2000, 0);

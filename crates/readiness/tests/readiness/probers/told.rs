@@ -1,4 +1,4 @@
-//! Whether all have been told.
+//! Tests of the conclusion whether all probers have been told.
 
 use super::world::{World, balancer};
 use nodegate_readiness::Verdict;
@@ -7,7 +7,7 @@ use nodegate_readiness::probers::{
 };
 use std::time::Duration;
 
-/// Two balancers, of which one has a server in another state.
+/// Returns a world of two balancers, one of which has a server in another state.
 fn two() -> World {
     let mut world = World::new([balancer(1, 2000), balancer(2, 1000)]);
     world.pass_seconds(100);
@@ -29,7 +29,7 @@ fn all_are_told_when_each_has_asked_once_more_than_it_takes() {
         assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
         world.cordon(true);
         let took = world.until_told(600_000).unwrap();
-        // Four questions: within three intervals and what was left of the first.
+        // Four probes: within three intervals and the rest of the first.
         assert!(took > 3 * every_ms - 50 && took <= 4 * every_ms + 1000, "{every_ms}: {took}");
         let drain = world.status().drain.unwrap();
         assert_eq!((drain.released, drain.waiting_for.len()), (None, 0));
@@ -52,7 +52,7 @@ fn nothing_is_told_to_nobody() {
     assert_eq!(not_known(&world), "no balancer goes on asking this agent");
 }
 
-/// Envoy asks once a minute while it is idle, so at ninety seconds it may have asked once.
+/// Envoy asks once a minute while it is idle, so after ninety seconds it may have asked once.
 #[test]
 fn a_slow_balancer_is_waited_for_from_its_first_question() {
     let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
@@ -79,7 +79,7 @@ fn one_that_falls_silent_is_waited_for_until_it_is_gone() {
     assert_eq!(waiting_for.len(), 1);
     assert_eq!(waiting_for[0].prober, "10.0.0.1");
     assert!(waiting_for[0].why.starts_with("told 2 of 4 times, silent for"), "{}", waiting_for[0].why);
-    // Ten intervals and half a minute after its last question.
+    // Ten intervals and half a minute after its last probe.
     let took = world.until_told(100_000).unwrap();
     assert!((36_000..=42_000).contains(&took), "{took}");
     assert_eq!(world.standing(0), Standing::Gone);
@@ -88,7 +88,7 @@ fn one_that_falls_silent_is_waited_for_until_it_is_gone() {
     assert_eq!(not_known(&world), "no balancer goes on asking this agent");
 }
 
-/// nodegate-haproxy switches the agent-check of a node off that it drains.
+/// nodegate-haproxy switches off the agent-check of a node that it drains.
 #[test]
 fn an_agent_check_that_is_switched_off_is_gone_at_once() {
     let mut agent_check = balancer(1, 1000);
@@ -102,7 +102,7 @@ fn an_agent_check_that_is_switched_off_is_gone_at_once() {
     let took = world.until_told(60_000).unwrap();
     assert!((6000..=8000).contains(&took), "{took}");
     assert_eq!(world.status().probers[1].standing, Standing::Gone);
-    // If nothing else is asked from there, or that falls silent, too, it is as any other.
+    // The agent-check counts like any other if that address sends no other probes, or these stop, too.
     world.stop(0);
     world.stop(2);
     world.pass_seconds(10);
@@ -164,7 +164,7 @@ fn backends_that_name_themselves_are_told_one_by_one() {
 
 #[test]
 fn behind_one_address_the_interval_must_be_said() {
-    // Two HAProxies, each every two seconds, which look like one that asks every second.
+    // Two HAProxies, each with a probe every two seconds, look like one with a probe every second.
     let mut both = balancer(1, 1000);
     both.question = "/health?drain=503";
     let mut world = World::new([both]);
@@ -207,7 +207,7 @@ fn after_more_have_asked_than_can_be_remembered_nobody_knows() {
     assert_eq!(world.told(), Some(true));
 }
 
-/// The agent after it has seen nobody ask, and its node is cordoned.
+/// The next agent has seen no probes, and its node is cordoned.
 #[test]
 fn an_agent_that_is_replaced_must_listen_first() {
     let mut world = World::new([balancer(1, 2000), balancer(2, 2000)]);
@@ -274,7 +274,7 @@ fn more_answers_may_be_demanded() {
     assert_eq!(world.judge(PoolChange::Out, &demands), Told::Yes { probers: 2 });
 }
 
-/// Whatever names there are, and however long what is not known.
+/// The bound holds for all names, and for long reasons.
 #[test]
 fn the_summary_of_a_drain_is_bounded() {
     let mut world = World::new((1..=200).map(|number| balancer(number, 10_000)));

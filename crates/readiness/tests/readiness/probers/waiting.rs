@@ -1,4 +1,4 @@
-//! What is said to those who wait, and how it ends.
+//! Tests of the progress lines of a wait, and of its result.
 
 use super::world::{World, balancer};
 use nodegate_readiness::probers::{Demands, Goal, Traffic, WaitEnd, Waiting};
@@ -33,7 +33,7 @@ impl Watch {
     }
 }
 
-/// How waiting ends, and the lines.
+/// Returns the result of a wait, and its lines.
 fn wait(world: &mut World, goal: Goal, demands: Demands) -> (WaitEnd, Vec<String>) {
     let mut watch = Watch::begin(world, goal, demands);
     (watch.until_end(world), watch.lines)
@@ -114,7 +114,7 @@ fn one_that_dies_is_named_and_given_up_when_it_is_gone() {
     assert!(lines.iter().any(|line| line.starts_with("silent   10.0.0.2 /health: nothing for")), "{lines:?}");
     assert!(lines.iter().any(|line| line.starts_with("gone     10.0.0.2 /health")), "{lines:?}");
     assert!(lines.last().unwrap().ends_with("the one balancer that asks"), "{lines:?}");
-    // A slow one: the time is over before it is gone.
+    // A slow balancer: the timeout comes before it is gone.
     let mut world = World::new([balancer(1, 2000), balancer(2, 30_000)]);
     world.pass_seconds(200);
     world.cordon(true);

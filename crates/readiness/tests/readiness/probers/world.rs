@@ -1,4 +1,4 @@
-//! A node, those who ask for it, and a clock that is a number.
+//! A node, its probers, and a clock that is a number.
 
 use crate::board::{Story, node};
 use nodegate_readiness::probers::{
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 const WALL: SystemTime = SystemTime::UNIX_EPOCH;
 
-/// Somebody who asks.
+/// A simulated prober.
 pub(crate) struct Prober {
     pub(crate) number: u8,
     pub(crate) every_ms: u64,
@@ -22,25 +22,25 @@ pub(crate) struct Prober {
     pub(crate) drainable: bool,
     pub(crate) name: Option<&'static str>,
     pub(crate) asked: Option<Asked>,
-    /// By how many percent its interval varies, as HAProxy's does with `spread-checks`.
+    /// The variation of its interval in percent, as with HAProxy's `spread-checks`.
     pub(crate) spread: u64,
-    /// How many answers in a row have taken the node out, of those that it has had itself.
+    /// The number of consecutive answers to the prober itself that took the node out.
     pub(crate) heard: u32,
     pub(crate) random: u64,
 }
 
 impl Prober {
-    /// The time to its next question.
+    /// Returns the time to its next probe.
     fn pause(&mut self) -> u64 {
         let most = self.every_ms * self.spread / 100;
-        // Knuth's; the high half is random enough.
+        // Knuth's generator; the high half is random enough.
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.every_ms - most + (self.random >> 33) % (2 * most + 1)
     }
 }
 
-/// A balancer that begins to ask at the beginning, and never stops.
+/// Returns a balancer that probes from the start, and never stops.
 pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
     Prober {
         number,
@@ -62,21 +62,21 @@ pub(crate) struct World {
     story: Story,
     pub(crate) probers: Vec<Prober>,
     pub(crate) now_ms: u64,
-    /// When the agent last could not remember somebody.
+    /// The last time at which the agent could not remember a prober.
     pub(crate) overflown_ms: Option<u64>,
     pub(crate) traffic: Option<Traffic>,
-    /// Whether the API server is heard.
+    /// True if the API server is in contact.
     pub(crate) proof: bool,
     pub(crate) settings: ToldSettings,
 }
 
 impl World {
-    /// A ready node, whose agent begins to listen now.
+    /// Creates a ready node whose agent begins to listen now.
     pub(crate) fn new(probers: impl IntoIterator<Item = Prober>) -> Self {
         Self {
             story: Story::ready(),
             probers: probers.into_iter().collect(),
-            // A board has never heard of the very first moment.
+            // On a board, the very first moment means "never".
             now_ms: 1,
             overflown_ms: None,
             traffic: None,
@@ -89,17 +89,17 @@ impl World {
         Moment::from_start(Duration::from_millis(self.now_ms))
     }
 
-    /// Cordons the node, or takes that back.
+    /// Cordons or uncordons the node.
     pub(crate) fn cordon(&self, unschedulable: bool) {
         self.story.board.set_node(node(unschedulable), self.now(), WALL);
     }
 
-    /// Lets time pass, with all that is asked in it.
+    /// Lets time pass, with all probes in it.
     pub(crate) fn pass(&mut self, ms: u64) {
         let until = self.now_ms + ms;
         loop {
             let next = self.probers.iter().map(|prober| prober.next_ms).min().unwrap_or(u64::MAX);
-            // The API server is heard, and the timers of the agent run.
+            // Each second the API server sends proof, and the timers of the agent run.
             let beat = self.now_ms - self.now_ms % 1000 + 1000;
             self.now_ms = next.max(self.now_ms).min(beat).min(until);
             if self.now_ms == beat {
@@ -119,7 +119,7 @@ impl World {
         self.pass(seconds * 1000);
     }
 
-    /// All ask whose time has come.
+    /// Sends the probes that are due.
     fn ask(&mut self) {
         for n in 0..self.probers.len() {
             if self.probers[n].next_ms > self.now_ms {
@@ -135,7 +135,8 @@ impl World {
         }
     }
 
-    /// Somebody asks at that prober's address what it asks; says whether the answer takes the node out.
+    /// Sends a probe from that prober's address with its probe request; returns true if the answer takes the
+    /// node out.
     pub(crate) fn ask_as(&mut self, n: usize) -> bool {
         let (now, turned) = (self.now(), self.story.board.turned());
         let reply = self.answer(n);
@@ -172,7 +173,7 @@ impl World {
         Some(record)
     }
 
-    /// What the agent says.
+    /// Returns the agent's status.
     pub(crate) fn status(&self) -> Status {
         let now = self.now();
         let records = self.probers.iter().filter_map(|prober| self.record(prober)).collect();
@@ -183,7 +184,7 @@ impl World {
         let overflows = u64::from(overflown.is_some());
         let drain = DrainStatus::unjudged(since, listening, overflows, self.traffic.clone(), self.settings);
         let status = Status::read(&self.story.board, "1.2.3", now).with_probers(records, drain);
-        // It says the same on the other side of a wire.
+        // The status survives serialization.
         serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap()
     }
 
@@ -195,7 +196,7 @@ impl World {
         told(&self.status(), turn, demands)
     }
 
-    /// Lets time pass until all are told, and gives the time that this took.
+    /// Lets time pass until all are told; returns the time that this took.
     pub(crate) fn until_told(&mut self, at_most_ms: u64) -> Option<u64> {
         let began = self.now_ms;
         while self.now_ms - began < at_most_ms {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// When all of this is looked at, five minutes after the start.
+/// The moment of the status, five minutes after the start.
 fn now() -> Moment {
     Moment::from_start(SECOND * 300)
 }
 
-/// Somebody who has asked once a second all the time, and had this verdict `times` times in a row.
+/// Returns a prober that has asked once a second from the start, and got this verdict the last `times` times.
 fn prober(address: &str, question: &str, verdict: Verdict, times: u32) -> ProberRecord {
     let before = if verdict == Verdict::Ready { Verdict::Draining } else { Verdict::Ready };
     let given = |verdict| Given { verdict, code: Some(if verdict == Verdict::Ready { 200 } else { 503 }) };
@@ -35,7 +35,7 @@ fn haproxy(prober: ProberRecord, node: &str, server: &str, sessions: u64) -> Pro
     ProberRecord { haproxy: Some(report), ..prober }
 }
 
-/// A node that was cordoned eight seconds ago, asked by these.
+/// Returns the status of a node with these probers, cordoned eight seconds ago.
 fn draining(probers: Vec<ProberRecord>, established: Option<u64>) -> Status {
     let traffic = established.map(|established| Traffic {
         ports: vec![443],
@@ -142,7 +142,7 @@ fn a_crowd_is_cut_short() {
     holds(&status, &["And 216 more, see", "256 of 256 balancers"]);
 }
 
-/// What a stranger sends is made harmless where it is recorded; the page does not count on that.
+/// The agent makes input harmless when it records it; the page must not rely on that.
 #[test]
 fn nothing_that_a_prober_sends_is_markup() {
     let evil = "<script>\"'&\u{1b}\u{202e}";
@@ -157,6 +157,6 @@ fn nothing_that_a_prober_sends_is_markup() {
     }
     let page = page(&status).replace("<wbr>", "");
     assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'), "{page}");
-    // Question, name, server, state, what it waits for; who is gone, twice; two doubts.
+    // Probe request, name, server, state, reason for waiting; the gone prober, twice; two doubts.
     assert_eq!(page.matches("&lt;script&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}").count(), 9, "{page}");
 }

@@ -1,4 +1,4 @@
-//! Where `--balancers` names whose questions count, `told` comes as if nobody else asked.
+//! With `--balancers`, other clients do not change `told`.
 
 use super::*;
 use nodegate_readiness::status::Status;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const MINUTE: u64 = 60_000;
 
-/// A question, and who asks it when.
+/// The time of a probe request, and the request with its client.
 type Visit = (u64, Asking);
 
 #[derive(Clone, Debug)]
@@ -16,14 +16,13 @@ struct Asking {
     question: String,
 }
 
-/// A node that is cordoned at some time.
 fn node(unschedulable: bool) -> Node {
     let (kind, reason) = ("Ready".to_owned(), "KubeletReady".to_owned());
     let ready = Condition { kind, status: ConditionStatus::True, reason };
     Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
 }
 
-/// Plays these visits, with a cordon, and returns what `/status.json` says every 500 ms, and of that `told`.
+/// Plays these visits with a cordon. Returns the text of `/status.json` every 500 ms, and its `told`.
 fn play(mut visits: Vec<Visit>, cordon_ms: u64, until_ms: u64) -> Vec<(String, Option<bool>)> {
     let desk = Desk::new();
     let balancers = "10.0.0.0/29".parse().unwrap();
@@ -61,7 +60,7 @@ fn balancer(peer: u32) -> impl Strategy<Value = Vec<Visit>> {
     })
 }
 
-/// Somebody outside of the balancers' network, or many, who ask as a balancer does or what nobody asks.
+/// One or many clients outside the balancers' network, with the requests of a balancer or with unusual ones.
 fn stranger() -> impl Strategy<Value = Vec<Visit>> {
     let many = prop_oneof![Just(1_u32), 1..100_u32];
     let question = prop_oneof![Just(String::new()), "check=[a-z]{1,8}", "drain=503&x=[0-9]{1,3}"];

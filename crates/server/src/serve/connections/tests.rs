@@ -65,7 +65,7 @@ fn a_flood_of_one_kind_leaves_the_other_alone() {
 fn who_has_spoken_since_the_last_look_is_not_evicted() {
     let table = table(48);
     let mut slots: Vec<_> = (0..48).map(|second| enter(&table, at(second))).collect();
-    // A look finds three: 0, 1 and 2.
+    // One search finds three: 0, 1 and 2.
     let _a = enter(&table, at(48));
     slots[1].0.end(at(49), false);
     slots[2].0.begin();
@@ -73,7 +73,7 @@ fn who_has_spoken_since_the_last_look_is_not_evicted() {
     let left = |number: usize| holds(&table, &slots[number].1);
     assert_eq!([0, 1, 2, 3, 4].map(left), [false, true, true, false, true]);
     drop(slots.remove(4));
-    // What is gone is no room twice.
+    // A connection that has gone does not make room twice.
     let _c = enter(&table, at(51));
     let _d = enter(&table, at(52));
     assert_eq!(table.table().entries.len(), 48);
@@ -91,7 +91,7 @@ fn a_late_head_is_swept_and_a_kept_connection_is_not() {
     table.sweep(at(6));
     assert!(!holds(&table, &a) && holds(&table, &b));
 
-    // A second request that drips in is timed from when it was first seen, not from the last answer.
+    // A second request that drips in is timed from when the sweep first sees it, not from the last answer.
     kept.received(b"G");
     table.sweep(at(40));
     assert!(holds(&table, &b));
@@ -117,11 +117,11 @@ fn who_holds_most_makes_room() {
     let balancers: Vec<_> = (1..=4).map(|host| enter_from(&table, [10, 0, 0, host], at(1))).collect();
     let flood: Vec<_> = (0..500).map(|n| enter_from(&table, [10, 0, 1, 1], at(2 + n))).collect();
     assert!(balancers.iter().all(|(_, slot)| holds(&table, slot)), "they were idle for longest");
-    // Busy with short requests, as seen from here: the latest of all.
+    // Busy with short requests: the latest of all.
     let busy = enter_from(&table, [10, 0, 2, 1], at(1000));
     assert!(holds(&table, &busy.1) && balancers.iter().all(|(_, slot)| holds(&table, slot)));
     assert_eq!(table.table().entries.len(), 64);
-    // One who comes with as many is next to make room.
+    // A client with as many connections is the next to make room.
     let more: Vec<_> = (0..40).map(|n| enter_from(&table, [10, 0, 3, 1], at(2000 + n))).collect();
     let held = |slots: &[(Arc<Activity>, ConnectionSlot)]| {
         slots.iter().filter(|(_, slot)| holds(&table, slot)).count()
@@ -168,7 +168,7 @@ fn who_does_not_read_is_cut_off_and_who_reads_slowly_is_not() {
     }
     table.sweep(at(7));
     assert!(!holds(&table, &a) && holds(&table, &b));
-    // Who reads on in the end has time anew.
+    // A client that reads again gets the full time again.
     slow.unblock();
     table.sweep(at(8));
     slow.block();

@@ -1,4 +1,5 @@
-//! Who asks, and whether they may: tokens, client certificates aside, and RBAC-like rules.
+//! Authentication and authorization: tokens, users and RBAC-like rules. Client certificates are handled
+//! elsewhere.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,15 +13,15 @@ pub const ADMIN_TOKEN: &str = "sim-admin";
 /// One rule, as in a `PolicyRule`; `*` matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// API groups; `""` is the core group.
+    /// The API groups; `""` is the core group.
     pub api_groups: Vec<String>,
-    /// Resources, `nodes` or `nodes/status`.
+    /// The resources, `nodes` or `nodes/status`.
     pub resources: Vec<String>,
-    /// Object names; empty for all.
+    /// The object names; empty for all.
     pub resource_names: Vec<String>,
-    /// Only in this namespace; none for everywhere (a `ClusterRoleBinding`).
+    /// The only namespace of the rule; `None` for all (a `ClusterRoleBinding`).
     pub namespace: Option<String>,
-    /// Verbs.
+    /// The verbs.
     pub verbs: Vec<String>,
 }
 
@@ -36,14 +37,14 @@ impl Rule {
         }
     }
 
-    /// The same rule for one namespace.
+    /// Returns the same rule for one namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
         self
     }
 
-    /// The same rule for one object.
+    /// Returns the same rule for one object.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.resource_names.push(name.to_owned());
@@ -60,25 +61,25 @@ impl Rule {
     }
 }
 
-/// One question to the authorizer.
+/// One request to the authorizer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest<'a> {
-    /// `get`, `list`, `watch`, …
+    /// The verb: `get`, `list`, `watch`, …
     pub verb: &'a str,
-    /// API group.
     pub group: &'a str,
-    /// Plural resource.
+    /// The plural resource.
     pub resource: &'a str,
-    /// Subresource or empty.
+    /// The subresource, or empty.
     pub subresource: &'a str,
-    /// Namespace or empty.
+    /// The namespace, or empty.
     pub namespace: &'a str,
-    /// Object name or empty.
+    /// The object name, or empty.
     pub name: &'a str,
 }
 
 impl<'a> AccessRequest<'a> {
-    /// What a request asks. As in the API server, a list by one name asks for that name.
+    /// Returns the access that a request needs. As in the API server, a list with a field selector for one
+    /// name needs access to that name.
     pub(crate) fn of(target: &'a ResourcePath, verb: &'a str, query: &'a QueryString) -> Self {
         let selected = query
             .get("fieldSelector")
@@ -103,7 +104,7 @@ impl<'a> AccessRequest<'a> {
         }
     }
 
-    /// Returns the 403 for a user that may not.
+    /// Returns the 403 for a user without this permission.
     pub(crate) fn refusal(&self, user: &str) -> ApiStatus {
         let scope = if self.namespace.is_empty() {
             "at the cluster scope".to_owned()
@@ -123,31 +124,31 @@ impl<'a> AccessRequest<'a> {
     }
 }
 
-/// A user behind a token.
+/// A user with a token.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
-    /// `system:serviceaccount:<namespace>:<name>` or the like.
+    /// The name: `system:serviceaccount:<namespace>:<name>` or the like.
     pub name: String,
     may: Permissions,
 }
 
 #[derive(Clone, Debug)]
 enum Permissions {
-    /// A member of `system:masters`.
+    /// The permissions of a member of `system:masters`.
     All,
-    /// Somebody who has logged in.
+    /// The permissions of an authenticated user.
     Rules(Vec<Rule>),
-    /// Somebody who has not.
+    /// The permissions of an unauthenticated user.
     None,
 }
 
 impl User {
-    /// Returns the administrator: may do everything.
+    /// Returns the administrator, who may do everything.
     pub(crate) fn admin() -> Self {
         User { name: "kubernetes-admin".to_owned(), may: Permissions::All }
     }
 
-    /// Nobody.
+    /// Returns `system:anonymous`, who may read only public paths.
     pub(crate) fn anonymous() -> Self {
         User { name: "system:anonymous".to_owned(), may: Permissions::None }
     }
@@ -158,7 +159,7 @@ impl User {
         User { name, may: Permissions::Rules(rules) }
     }
 
-    /// Returns true if this user may.
+    /// Returns true if the user has this access.
     pub(crate) fn may(&self, ask: &AccessRequest<'_>) -> bool {
         match &self.may {
             Permissions::All => true,
@@ -167,8 +168,8 @@ impl User {
         }
     }
 
-    /// Returns true if this user may read a path that is no resource: health and version are public,
-    /// discovery is for everyone who has logged in.
+    /// Returns true if the user may read a path that is not a resource. Health and version are public;
+    /// discovery is for all authenticated users.
     pub(crate) fn may_path(&self, path: &str) -> bool {
         let public = ["/healthz", "/livez", "/readyz", "/version"];
         let discovery = ["/api", "/apis", "/openapi"];
@@ -181,14 +182,14 @@ impl User {
     }
 }
 
-/// Which token is who. Changed while clients are connected, as token rotation does.
+/// The users of the tokens. A test can change them while clients are connected, as token rotation does.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     users: Mutex<HashMap<String, User>>,
 }
 
 impl Tokens {
-    /// Starts with the administrator's.
+    /// Returns a table with the administrator's token.
     pub(crate) fn new() -> Self {
         Tokens { users: Mutex::new(HashMap::from([(ADMIN_TOKEN.to_owned(), User::admin())])) }
     }
@@ -197,19 +198,20 @@ impl Tokens {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a token in as this user (again, or with other rules).
+    /// Assigns a token to a user, and replaces the earlier user of the token.
     pub(crate) fn set(&self, token: &str, user: User) {
         self.lock().insert(token.to_owned(), user);
     }
 
-    /// From now on the old token is refused, and the new one is the same user. False if the old one was unknown.
+    /// Refuses the old token from now on and assigns its user to the new one. Returns false if the old token
+    /// is unknown.
     pub(crate) fn rename(&self, old: &str, new: &str) -> bool {
         let mut users = self.lock();
         let user = users.remove(old);
         user.is_some_and(|user| users.insert(new.to_owned(), user).is_none())
     }
 
-    /// Returns the user behind a token.
+    /// Returns the user of a token.
     pub(crate) fn user(&self, token: &str) -> Option<User> {
         self.lock().get(token).cloned()
     }

@@ -1,4 +1,4 @@
-//! Bookmarks: how often they come, and what they carry.
+//! Bookmarks: their times and their content.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use crate::store::resource::Resource;
 use crate::wire::release::Release;
 use crate::writes::defaults::blank_status;
 
-/// The API server sends its last bookmark this long before the watch times out.
+/// The time between the API server's last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// Returns the next bookmark: an interval away (a little jittered), or shortly before the end if that is
-/// sooner.
+/// Returns the time of the next bookmark: after one interval with a little jitter, or shortly before the end
+/// if that is sooner.
 pub(super) fn next(interval: Duration, now: Instant, deadline: Instant) -> Option<Instant> {
     let jittered = interval.mul_f64(1.0 - fastrand::f64() / 50.0);
     let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;
     Some((now + jittered).min(last))
 }
 
-/// Returns an empty object that carries only a version (and the mark that initial events are over).
+/// Returns an empty object with only a version and, if `end` is set, the mark that initial events are over.
 pub(super) fn object(resource: &'static Resource, version: u64, end: bool, release: Release) -> Obj {
     let mut value = match resource.plural {
         "nodes" => json!({"spec": {}, "status": blank_status()}),

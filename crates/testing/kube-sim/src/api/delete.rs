@@ -1,4 +1,4 @@
-//! DELETE and deletecollection.
+//! DELETE of objects and deletecollection.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -17,10 +17,10 @@ use crate::wire::options;
 use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::QueryString;
 
-/// Kubernetes' default for pods.
+/// The default grace period of Kubernetes for pods.
 const DEFAULT_GRACE_SECONDS: u64 = 30;
 
-/// `DeleteOptions`, from body and query.
+/// `DeleteOptions`, from the body and the query.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     dry_run: bool,
@@ -52,7 +52,7 @@ impl Options {
         }
     }
 
-    /// How long a pod has to end, if something runs in it.
+    /// Returns the grace period of a pod in seconds, or `None` if nothing runs in it.
     fn grace(&self, api: &Api, object: &Obj) -> Option<u64> {
         let runs = api.settings.pods_live
             && object.resource.plural == "pods"
@@ -64,7 +64,7 @@ impl Options {
     }
 }
 
-/// DELETE of one object.
+/// Answers the DELETE of one object.
 pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let (resource, key) = (operation.resource, operation.key());
     let options = Options::read(operation.query(), body)?;
@@ -76,8 +76,8 @@ pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply
     Ok(reply::status(&ApiStatus::deleted(resource.subject(&key.name), uid)))
 }
 
-/// Removes an object that `may` go, or marks it when finalizers hold it or it is a pod that has to end first. Returns it and
-/// whether it is gone.
+/// Removes an object if `may` allows it. An object with finalizers, or a pod that must end first, is only
+/// marked. Returns the object, and true if it is gone.
 pub(super) fn remove(
     api: &Api,
     resource: &'static Resource,
@@ -94,7 +94,7 @@ pub(super) fn remove(
         let grace = options.grace(api, old);
         held = finalizers.is_some_and(|f| !f.is_empty()) || grace.is_some();
         let seconds = grace.unwrap_or(0);
-        // A second deletion can only make it quicker.
+        // A second deletion can only shorten the grace period.
         let given = old.value.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
         if options.dry_run || (held && given.is_some_and(|given| given <= seconds)) {
             return Ok(Edit::Keep);
@@ -120,7 +120,7 @@ pub(super) fn remove(
     Ok((object, !held))
 }
 
-/// What the garbage collector and the namespace controller would do next.
+/// Deletes the objects that the garbage collector and the namespace controller would delete next.
 fn collect(api: &Api, gone: &Obj, orphan: bool) {
     let everything = Selector::default();
     let uid = gone.meta("uid").unwrap_or_default();
@@ -132,7 +132,7 @@ fn collect(api: &Api, gone: &Obj, orphan: bool) {
             let owners = object.value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
             let owned =
                 owners.is_some_and(|o| o.iter().any(|o| o.get("uid").and_then(Value::as_str) == Some(uid)));
-            // Pods of a node that is gone are taken away by the pod garbage collector.
+            // The pod garbage collector removes the pods of a deleted node.
             let stranded = gone.resource.plural == "nodes"
                 && resource.plural == "pods"
                 && object.value.pointer("/spec/nodeName").and_then(Value::as_str) == Some(&gone.key.name);
@@ -143,7 +143,7 @@ fn collect(api: &Api, gone: &Obj, orphan: bool) {
     }
 }
 
-/// DELETE of a list: answers with the list of what was deleted.
+/// Answers the DELETE of a list with the list of the deleted objects.
 pub(super) fn collection(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
     if resource.plural == "namespaces" {
@@ -154,7 +154,7 @@ pub(super) fn collection(operation: &Operation<'_>, body: &Bytes) -> Result<ApiR
     let (version, objects) = api.store.list(resource, operation.target.within(), &selector);
     for object in &objects {
         match remove(api, resource, &object.key, &options, |_, _| Ok(())) {
-            // Somebody else was faster: that is what was wanted.
+            // A 404 means that another client deleted the object first, which is the same result.
             Err(status) if status.code != 404 => return Err(status),
             _ => {}
         }

@@ -15,7 +15,7 @@ use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
 use crate::writes::decode;
 
-/// POST of an Eviction, which `kubectl drain` sends.
+/// Answers the POST of an Eviction, which `kubectl drain` sends.
 pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let (eviction, key) = (decode::decode(body)?, operation.key());
     let name = meta_str(&eviction, "name").unwrap_or_default();
@@ -27,7 +27,8 @@ pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply,
     }
     let empty = json!({});
     let options = Options::of(operation.query(), eviction.get("deleteOptions").unwrap_or(&empty));
-    // Under one lock: of two evictions at once, the second sees what the first has taken.
+    // The check and the deletion share one lock: of two concurrent evictions, the second sees the effect of
+    // the first.
     remove(operation.api, operation.resource, &key, &options, within_budgets)?;
     Ok(reply::status(&ApiStatus::created()))
 }
@@ -42,8 +43,8 @@ fn within_budgets(all: &View<'_>, pod: &Obj) -> Result<(), ApiStatus> {
     budgets.iter().filter(covers).try_for_each(|budget| within_budget(all, budget, pod))
 }
 
-/// Counts pods against a budget, as the disruption controller does for its status. A pod that is not ready may go as long as
-/// enough others are (`IfHealthyBudget`).
+/// Counts pods against a budget, as the disruption controller does for its status. A pod that is not ready
+/// may go as long as enough other pods are ready (`IfHealthyBudget`).
 fn within_budget(all: &View<'_>, budget: &Obj, pod: &Obj) -> Result<(), ApiStatus> {
     let pods = all.list(by_plural("pods"), Some(&budget.key.namespace));
     let covers =
@@ -63,7 +64,8 @@ fn within_budget(all: &View<'_>, budget: &Obj, pod: &Obj) -> Result<(), ApiStatu
     if enough { Ok(()) } else { Err(ApiStatus::disruption_budget(&budget.key.name, needed, healthy)) }
 }
 
-/// How many pods there should be: what their `ReplicaSets` want, and one for each that has none.
+/// Returns the expected number of pods: the replicas of their `ReplicaSets`, and one for each pod without
+/// one.
 fn expected(all: &View<'_>, budget: &Obj, covered: &[&Obj]) -> u64 {
     let sets = all.list(by_plural("replicasets"), Some(&budget.key.namespace));
     let controlled = |pod: &Obj| sets.iter().any(|set| controls(set, &pod.value));
@@ -72,7 +74,7 @@ fn expected(all: &View<'_>, budget: &Obj, covered: &[&Obj]) -> u64 {
     (theirs.sum::<usize>() + alone) as u64
 }
 
-/// Returns a number, or a percentage rounded up.
+/// Returns a number, or a percentage of `total` rounded up.
 fn amount(value: &Value, total: u64) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),

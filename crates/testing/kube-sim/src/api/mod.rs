@@ -1,4 +1,4 @@
-//! The API server's request path: who, may they, what, and the answer.
+//! The API server's request path: authentication, authorization, routing and the answer.
 
 pub(crate) mod auth;
 mod bookmark;

@@ -1,4 +1,4 @@
-//! What a request is, before anybody answers it.
+//! A request before it is answered.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,24 +13,24 @@ use crate::store::resource::Resource;
 use crate::wire::format::ObjectFormat;
 use crate::wire::request::{QueryString, ResourcePath, Route};
 
-/// In the extensions of a request: its connection has brought a certificate of this cluster's CA.
+/// A mark in the extensions of a request: its connection has presented a certificate of this cluster's CA.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Certified;
 
-/// One request, read as far as it must be to know what it is.
+/// A request, parsed as far as needed to classify it.
 pub(super) struct AskedOperation {
     pub method: Method,
     pub route: Route,
     pub query: QueryString,
-    /// The same as it was written, if there is one.
+    /// The query as the client wrote it, if there is one.
     pub raw_query: Option<String>,
     pub headers: HeaderMap,
-    /// Whether the connection has brought a client certificate; only the administrator has one.
+    /// True if the connection has presented a client certificate. Only the administrator has one.
     pub certified: bool,
     pub kind: RequestKind,
-    /// The number of the server that was asked.
+    /// The number of the API server that received the request.
     pub server: usize,
-    /// The faults that hit it.
+    /// The faults that affect the request.
     pub effects: Vec<Effect>,
 }
 
@@ -70,7 +70,7 @@ impl AskedOperation {
         RequestInfo { resource, verb, user, server: self.server }
     }
 
-    /// Returns the field manager: as asked, or the program's name from the `User-Agent`.
+    /// Returns the field manager: the one in the query, or the program's name from the `User-Agent`.
     pub(super) fn manager(&self) -> String {
         match (self.query.text("fieldManager"), self.header(&USER_AGENT).split('/').next()) {
             ("", None | Some("")) => "unknown".to_owned(),
@@ -80,15 +80,15 @@ impl AskedOperation {
     }
 }
 
-/// What is to be done with objects of a resource.
+/// An operation on objects of a resource.
 pub(super) struct Operation<'a> {
     pub api: &'a Arc<Api>,
     pub asked: &'a AskedOperation,
     pub target: &'a ResourcePath,
     pub resource: &'static Resource,
-    /// How the answer is to look.
+    /// The format of the answer.
     pub format: ObjectFormat,
-    /// What the client is to be warned of.
+    /// The warnings for the client.
     pub warnings: Mutex<Vec<String>>,
 }
 
@@ -97,12 +97,12 @@ impl<'a> Operation<'a> {
         &self.asked.query
     }
 
-    /// Where the named object is.
+    /// Returns the key of the named object.
     pub(super) fn key(&self) -> Key {
         Key::new(&*self.target.namespace, &*self.target.name)
     }
 
-    /// Returns true if it is about the status alone.
+    /// Returns true if the operation is about the status alone.
     pub(super) fn status_only(&self) -> bool {
         self.target.subresource == "status"
     }

@@ -1,4 +1,4 @@
-//! Paths that are no resources: health, version, and what kubectl asks before it asks for one.
+//! Paths that are not resources: health, version, and the paths that kubectl requests before a resource.
 
 use http::header::{ACCEPT, HeaderValue};
 use http::{Method, StatusCode};
@@ -10,7 +10,7 @@ use crate::wire::release::Release;
 use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::QueryString;
 
-/// What is there, if anything.
+/// Returns the answer for a path, or a 404.
 pub(super) fn reply(asked: &AskedOperation, path: &str, release: Release) -> ApiReply {
     if !matches!(asked.method, Method::GET | Method::HEAD) {
         return reply::status(&ApiStatus::method_not_allowed());

@@ -1,4 +1,4 @@
-//! A pod's proxy: a GET that the API server passes on to a port of the pod, and its answer as it comes.
+//! A pod's proxy. The API server forwards a GET to a port of the pod and passes the answer on as it arrives.
 
 use std::io;
 
@@ -16,7 +16,8 @@ use crate::store::object::{Key, Obj};
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{ApiReply, StreamCut};
 
-/// GET of `pods/<name>:<port>/proxy/<path>`. A real one forbids pods at loopback addresses, where all of ours are.
+/// Answers a GET of `pods/<name>:<port>/proxy/<path>`. A real API server forbids pods at loopback addresses,
+/// but all pods of the simulator have loopback addresses.
 pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (name, port) = name_and_port(&operation.target.name)?;
     let key = Key::new(&*operation.target.namespace, name);
@@ -32,7 +33,7 @@ pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus
     })
 }
 
-/// `name`, `name:port` or `http:name:port`; TLS towards pods is not played.
+/// Parses `name`, `name:port` or `http:name:port`. TLS towards pods is not simulated.
 fn name_and_port(id: &str) -> Result<(&str, Option<u16>), ApiStatus> {
     let invalid = || ApiStatus::bad_request(format!("invalid pod request {id:?}"));
     let parts: Vec<&str> = id.split(':').collect();
@@ -56,7 +57,7 @@ fn text<'a>(pod: &'a Obj, pointer: &str) -> Option<&'a str> {
     pod.value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// Asks, and gives the answer; the errors read as Go's do.
+/// Forwards the request and returns the answer. Errors have the wording of Go.
 async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| dialled(address, &error))?;
     let (mut sender, connection) =
@@ -75,7 +76,7 @@ async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply,
     for of_connection in [CONNECTION, TRANSFER_ENCODING] {
         parts.headers.remove(of_connection);
     }
-    // The sender is what keeps the connection open.
+    // The connection stays open as long as the sender lives.
     let body = body.map_err(move |_| {
         let _ = &sender;
         StreamCut

@@ -15,12 +15,12 @@ use crate::wire::format::{Next, ObjectFormat, list_meta, metadata_only};
 use crate::wire::options::{self, ReadSource, VERSION_WAIT};
 use crate::wire::reply::{self, ApiReply};
 
-/// One object.
+/// Answers the GET of one object.
 pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
     let source = ReadSource::of(query)?;
     let cache = match api.etcd.read(resource, query, &source).await {
-        // A consistent read that etcd does not answer ends without a word, unlike a list.
+        // Unlike a list, a consistent read that etcd does not answer ends without an answer.
         Err(_) if matches!(source, ReadSource::Etcd) => return Ok(reply::abandoned()),
         cache => cache?,
     };
@@ -35,7 +35,7 @@ pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus
     Ok(one(&object, operation.format, StatusCode::OK))
 }
 
-/// Returns the answer that one object is.
+/// Returns the answer with one object.
 pub(super) fn one(object: &Obj, format: ObjectFormat, code: StatusCode) -> ApiReply {
     let bytes = match format {
         ObjectFormat::Object => object.full(),
@@ -49,7 +49,7 @@ pub(super) fn one(object: &Obj, format: ObjectFormat, code: StatusCode) -> ApiRe
     reply::json(code, [&bytes[..], b"\n"].concat())
 }
 
-/// Waits until the store has reached a version, as the watch cache does; 504 if it does not.
+/// Waits until the store has reached a version, as the watch cache does. Returns 504 if it does not.
 pub(super) async fn reach(api: &Api, asked: u64) -> Result<(), ApiStatus> {
     let give_up = Instant::now() + VERSION_WAIT;
     while api.store.version() < asked {
@@ -74,7 +74,7 @@ pub(super) async fn list(operation: &Operation<'_>) -> Result<ApiReply, ApiStatu
         caught_up(operation, &source).await;
         objects(operation.api, resource, namespace, &selector, &source).await?
     };
-    // From the cache (resourceVersion=0) lists are never cut: the limit is ignored, as in the API server.
+    // Lists from the cache (resourceVersion=0) are never cut: the API server ignores the limit.
     let limit = query.number("limit").filter(|_| query.text("resourceVersion") != "0").unwrap_or(0);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut next = None;
@@ -87,7 +87,7 @@ pub(super) async fn list(operation: &Operation<'_>) -> Result<ApiReply, ApiStatu
     Ok(render_list(operation, at, &objects, next.as_ref()))
 }
 
-/// A consistent list waits for a cache that gets no changes any more, and comes from etcd then.
+/// Waits, for a consistent list, for a cache that receives no more changes. The list then comes from etcd.
 async fn caught_up(operation: &Operation<'_>, source: &ReadSource) {
     let from_cache = operation.api.settings.release.lists_from_cache() && matches!(source, ReadSource::Etcd);
     if from_cache && let Some(cache) = operation.api.etcd.cache(operation.resource) {
@@ -95,7 +95,7 @@ async fn caught_up(operation: &Operation<'_>, source: &ReadSource) {
     }
 }
 
-/// What the store has, and the version it had that at.
+/// Returns the objects of a resource, and the version of the store.
 async fn objects(
     api: &Api,
     resource: &'static Resource,
@@ -117,7 +117,7 @@ async fn objects(
             (asked, api.store.list_at(resource, namespace, selector, asked).ok_or_else(gone)?)
         }
         ReadSource::Rest(at, ref start) => {
-            // A token without a version goes on with what there is then.
+            // A continue token without a version continues with the current objects.
             let fresh = || ApiStatus::expired_continue(options::make_token(0, start));
             (at, api.store.list_at(resource, namespace, selector, at).ok_or_else(fresh)?)
         }
@@ -128,7 +128,7 @@ async fn objects(
     Ok((at, objects))
 }
 
-/// Returns the answer that a list is.
+/// Returns the answer with a list.
 pub(super) fn render_list(
     operation: &Operation<'_>,
     at: u64,

@@ -1,4 +1,4 @@
-//! From a request to its answer: who asks, may they, what is it, who answers.
+//! The path from a request to its answer: authentication, authorization, routing, dispatch.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::wire::{format, protobuf};
 
 /// The API server's limit for request bodies.
 const MAX_BODY: usize = 3 << 20;
-/// A client that sends its body slower than this is given up.
+/// The time limit for a request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Api {
@@ -108,7 +108,7 @@ impl Api {
         }
     }
 
-    /// Who the request comes from.
+    /// Returns the user of the request.
     fn authenticate(&self, asked: &AskedOperation) -> Result<User, ApiStatus> {
         if asked.certified {
             return Ok(User::admin());
@@ -121,7 +121,7 @@ impl Api {
         }
     }
 
-    /// The headers that every answer has.
+    /// Adds the headers that every answer has.
     fn add_headers(&self, reply: &mut ApiReply) {
         let unauthorized = reply.status() == StatusCode::UNAUTHORIZED;
         let headers = reply.headers_mut();
@@ -132,7 +132,7 @@ impl Api {
         };
         set("audit-id", &uuid());
         set("cache-control", "no-cache, private");
-        // Flow control comes after authentication: a 401 never gets there.
+        // Flow control comes after authentication, so a 401 has no flow control headers.
         if !unauthorized {
             set("x-kubernetes-pf-flowschema-uid", &self.flow.0);
             set("x-kubernetes-pf-prioritylevel-uid", &self.flow.1);
@@ -150,7 +150,7 @@ impl Api {
     {
         let resource = resource::find(&target.group, &target.version, &target.resource).filter(|r| {
             let sub = target.subresource.is_empty() || r.sub.contains(&target.subresource.as_str());
-            // A path of a namespaced object without its namespace is no path.
+            // The path of a namespaced object must have its namespace.
             sub && (r.namespaced != target.namespace.is_empty() || (r.namespaced && target.name.is_empty()))
         });
         let Some(resource) = resource else {
@@ -161,7 +161,7 @@ impl Api {
         let named = !target.name.is_empty();
         let allowed = match asked.method {
             Method::GET | Method::HEAD => !evicts,
-            // Nobody has asked for more yet.
+            // The proxy supports only GET and HEAD so far.
             _ if proxies => false,
             Method::POST => {
                 if named {
@@ -199,7 +199,7 @@ impl Api {
         }
     }
 
-    /// Reads a body, within limits of size and time, as JSON.
+    /// Reads a body as JSON, within limits of size and time.
     async fn body<B>(&self, asked: &AskedOperation, body: B) -> Result<Bytes, ApiStatus>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>>,
@@ -220,7 +220,7 @@ impl Api {
             }
             _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
             "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),
-            // JSON is YAML; block YAML is not read.
+            // JSON is valid YAML. Block YAML is not supported.
             "application/yaml" if bytes.first() == Some(&b'{') => Ok(bytes),
             _ => Err(ApiStatus::undecodable()),
         }

@@ -1,4 +1,4 @@
-//! What an API server is made of.
+//! The parts of an API server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,45 +10,44 @@ use crate::faults::requests::Faults;
 use crate::store::Store;
 use crate::wire::release::Release;
 
-/// What the API server is set to.
+/// The settings of the API server.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Bookmarks of watches that allow them come this often.
+    /// The interval of bookmarks, for watches that allow them.
     pub bookmark_interval: Duration,
-    /// Whether a request without a token is `system:anonymous`, who may read health and version, or the administrator,
-    /// as on the insecure port that API servers once had.
+    /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
+    /// is the administrator, as on the insecure port that API servers once had.
     pub anonymous: bool,
-    /// Whether the node lifecycle controller runs.
+    /// True if the node lifecycle controller runs.
     pub lifecycle: bool,
-    /// Whether pods are started and ended by somebody, rather than running once they are bound and gone when deleted.
+    /// True if controllers start and end pods. Otherwise a pod runs once it is bound and is gone once it is
+    /// deleted.
     pub pods_live: bool,
-    /// Which release of Kubernetes it plays.
+    /// The release of Kubernetes that the simulator imitates.
     pub release: Release,
 }
 
 /// The simulated API server, without its sockets. Clones are other servers on the same etcd.
 #[derive(Clone)]
 pub(crate) struct Api {
-    /// Which server it is; 0 is the first.
+    /// The number of the server; 0 is the first.
     pub number: usize,
     /// All objects.
     pub store: Arc<Store>,
-    /// Who may come in.
+    /// The users and their tokens.
     pub tokens: Arc<Tokens>,
-    /// Fault switches.
+    /// The fault switches.
     pub faults: Arc<Faults>,
-    /// Counters.
     pub counters: Arc<Counters>,
-    /// Its link to etcd.
+    /// The server's link to etcd.
     pub etcd: Arc<Etcd>,
-    /// Settings.
     pub settings: Settings,
-    /// The flow schema and priority level that all requests are said to have.
+    /// The flow schema and the priority level that the headers report for all requests.
     pub flow: (String, String),
 }
 
 impl Api {
-    /// One on a store of its own.
+    /// Returns an API server on a store of its own.
     pub(crate) fn new(store: Arc<Store>, settings: Settings) -> Self {
         Api {
             number: 0,

@@ -1,7 +1,7 @@
-//! An API server that is asked without a socket, as tower has it.
+//! An API server without a socket, as a tower service.
 //!
-//! Behind it is what is behind the sockets: who asks, the fault switches, watches whose bodies go on. Nothing in it looks at
-//! another clock than tokio's, so that it runs under paused time.
+//! It shares everything with the API server behind sockets: authentication, the fault switches, watches with
+//! streamed bodies. It uses tokio's clock only, so it runs under paused time.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -32,7 +32,7 @@ where
     B::Error: Into<BoxError>,
 {
     type Response = Response<Body>;
-    /// The connection is closed in place of an answer.
+    /// The error means that the server closes the connection in place of an answer.
     type Error = StreamCut;
     type Future = BoxFuture<'static, Result<Response<Body>, StreamCut>>;
 

@@ -31,9 +31,9 @@ use crate::wire::options;
 use crate::wire::reply::{self, ApiReply, StreamCut};
 use crate::wire::request::QueryString;
 
-/// `--min-request-timeout`: a watch without a timeout lasts this long to twice as long.
+/// `--min-request-timeout` in seconds: a watch without a timeout lasts between this time and twice this time.
 const DEFAULT_TIMEOUT: u64 = 1_800;
-/// A year is for ever; more would overflow the clock.
+/// The longest timeout in seconds: one year. A larger value could overflow the clock.
 const MAX_TIMEOUT: u64 = 31_536_000;
 
 /// Starts a watch.
@@ -45,7 +45,7 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStat
         selector = selector.named(&operation.target.name);
     }
     let asked = options::version(query)?;
-    // Watches without a version, or from 0, begin with what there is, as `sendInitialEvents` asks for.
+    // Watches without a version, or from 0, start with the current objects, as `sendInitialEvents` does.
     let initial = match query.get("sendInitialEvents") {
         Some(_) => query.flag("sendInitialEvents"),
         None => asked == 0,
@@ -85,7 +85,7 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStat
     Ok(reply::stream_reply(StreamBody::new(events).boxed_unsync()))
 }
 
-/// Where a watch starts: in the store, or, if that is cut off, with what the cache holds.
+/// Returns the start of a watch: in the store, or, if the link to etcd is cut, with the content of the cache.
 async fn start(api: &Api, cache: Option<&Cache>, initial: bool, asked: u64) -> Result<Start, ApiStatus> {
     match cache {
         Some(cache) if initial => {
@@ -102,7 +102,8 @@ async fn start(api: &Api, cache: Option<&Cache>, initial: bool, asked: u64) -> R
     }
 }
 
-/// Whoever wants to begin with what etcd holds now waits: for etcd to say which version that is, and for the cache to get there.
+/// Waits for the consistency of a watch that starts with etcd's current content: until etcd reports its
+/// version, and until the cache has reached it.
 async fn consistent(store: &Store, cache: &Cache, query: &QueryString) -> Result<(), ApiStatus> {
     if cache.asks_etcd() {
         return cache.reach(store.version()).await;
@@ -112,7 +113,7 @@ async fn consistent(store: &Store, cache: &Cache, query: &QueryString) -> Result
     Err(ApiStatus::failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why))
 }
 
-/// How long a watch lasts at most.
+/// Returns the longest duration of a watch.
 fn timeout(query: &QueryString) -> Duration {
     match query.number("timeoutSeconds") {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
@@ -134,7 +135,7 @@ struct Watch {
     from: u64,
     pending: VecDeque<Pending>,
     subscription: Option<Subscription>,
-    /// Is told when the link to etcd is cut or mended.
+    /// Observes each cut and repair of the link to etcd.
     cuts: Observer<Caches>,
     deadline: Instant,
     bookmark: Option<Instant>,
@@ -144,20 +145,20 @@ struct Watch {
     _open: Open,
 }
 
-/// What is still to be said. It is rendered when its turn comes: a list may be 100 MB.
+/// An event that is still to be sent. The watch renders it only then, since a list may have 100 MB.
 enum Pending {
     Added(Obj),
-    /// All of the above was there at this version.
+    /// The end of the initial events, at this version.
     InitialEnd(u64),
     Changed(Arc<Change>),
-    /// Changes since the first version are no longer known, but those since the second.
+    /// The history begins only at the second version, so changes since the first one are no longer known.
     Expired(u64, u64),
 }
 
 type Event = Result<Frame<Bytes>, StreamCut>;
 
 impl Watch {
-    /// One that has nothing to say yet.
+    /// Returns a watch without events.
     fn new(operation: &Operation<'_>, selector: Selector) -> Self {
         let (api, query) = (operation.api, operation.query());
         let now = Instant::now();
@@ -196,19 +197,19 @@ impl Watch {
             if self.broken {
                 return Some(Err(StreamCut));
             }
-            // Also while there is always something to say.
+            // The watch also ends in time if it always has an event to send.
             if Instant::now() >= self.deadline {
                 return None;
             }
             let deaf = self.api.faults.deaf(&self.info);
             let cache = self.api.etcd.cache(self.resource);
-            // What a server that is cut off from etcd has not heard waits until it has.
+            // A server that is cut off from etcd holds back the changes that its cache has not seen.
             let known = |pending: &mut Pending| match (pending, &cache) {
                 (Pending::Changed(change), Some(cache)) => change.version <= cache.version,
                 _ => true,
             };
             if let Some(pending) = self.pending.pop_front_if(known) {
-                // A deaf watch loses what it should have said, as one that was silently dropped does.
+                // A deaf watch loses its events, like a connection whose packets are dropped silently.
                 if deaf.is_none()
                     && let Some(line) = self.render(pending)
                 {
@@ -234,7 +235,7 @@ impl Watch {
         }
     }
 
-    /// Takes in what the watch was fed. `None` if that ends it.
+    /// Takes in one change of the feed. `None` ends the watch.
     fn take(&mut self, fed: Option<Feed>) -> Option<()> {
         match fed {
             Some(Feed::Change(change)) => self.pending.push_back(Pending::Changed(change)),
@@ -243,18 +244,19 @@ impl Watch {
                 self.bookmark = None;
                 self.pending.push_back(Pending::Expired(self.from, oldest));
             }
-            // Too slow, or told to close.
+            // The watch was too slow, or it was told to close.
             Some(Feed::Close) | None => return None,
         }
         Some(())
     }
 
-    /// Returns a bookmark, unless changes are still waiting in the feed: it must not overtake them.
+    /// Returns a bookmark, unless changes are still waiting in the feed: a bookmark must not overtake them.
     fn due_bookmark(&mut self, now: Instant, cache: Option<&Cache>) -> Option<Bytes> {
         self.bookmark = bookmark::next(self.api.settings.bookmark_interval, now, self.deadline);
         let version = cache.map_or_else(|| self.api.store.version(), |cache| cache.version);
         let subscription = self.subscription.as_mut()?;
-        // Nothing new since it began, and nothing can be; or it began with a version that does not exist yet.
+        // There is nothing new since the start and there can be nothing new, or the start was a version that
+        // does not exist yet.
         if version < self.from || (cache.is_some() && version == self.from) {
             return None;
         }
@@ -288,7 +290,8 @@ impl Watch {
             (true, true) => Some(self.line("MODIFIED", &change.object)),
             (true, false) if change.deleted => Some(self.line("DELETED", &change.object)),
             (true, false) => {
-                // No longer selected: the old content under the new version, as the watch cache sends it.
+                // The selector no longer matches: the watch sends the old content with the new version, as
+                // the watch cache does.
                 let old = change.old.as_ref()?;
                 let mut value = old.value.clone();
                 let version = Value::String(change.version.to_string());
@@ -320,7 +323,7 @@ impl Watch {
         out.into()
     }
 
-    /// What the fault switches make of a line.
+    /// Applies the fault switches to a line.
     fn damaged(&mut self, line: Bytes) -> Bytes {
         match self.api.faults.on_event(&self.info) {
             Some(Effect::Malformed) => {
@@ -368,7 +371,7 @@ mod tests {
         let reply = watch(&operation).await;
         let mut body = reply.expect("a watch").into_body();
         loop {
-            // Whenever the watch looks, there is something new.
+            // Each poll of the watch finds a new change.
             let node = json!({"metadata": {"name": "a"}});
             api.store.write(nodes(), &Key::new("", "a"), |_| Ok(Edit::Put(node))).expect("stored");
             if body.frame().await.is_none() {

@@ -31,7 +31,8 @@ impl Operation<'_> {
         Ok(())
     }
 
-    /// Refuses a patched object with unknown fields if the request is strict: as a faulty patch, and not as a faulty body.
+    /// Refuses a patched object with unknown fields if the request is strict. The error blames the patch, not
+    /// the body.
     fn refuse_unknown(&self, new: &Value) -> Result<(), ApiStatus> {
         if self.query().text("fieldValidation") != "Strict" {
             return Ok(());
@@ -66,7 +67,7 @@ impl Operation<'_> {
     }
 }
 
-/// POST.
+/// Answers a POST.
 pub(super) fn create(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let mut value = decode::decode(body)?;
     operation.accept(&mut value)?;
@@ -116,7 +117,7 @@ fn create_prepared(
     operation.answer(preview.or_else(|| object.map(|o| o.value.clone())), StatusCode::CREATED)
 }
 
-/// Returns all Services, if it is about one: no two of them may have the same node port.
+/// Returns all Services if the operation is about one, since two Services must not share a node port.
 fn services(operation: &Operation<'_>) -> Vec<Obj> {
     match operation.resource.plural {
         "services" => operation.api.store.list(operation.resource, None, &Selector::default()).1,
@@ -124,7 +125,7 @@ fn services(operation: &Operation<'_>) -> Vec<Obj> {
     }
 }
 
-/// Returns all nodes, if it is about what runs on each of them.
+/// Returns all nodes if the operation is about a `DaemonSet`.
 fn nodes(operation: &Operation<'_>) -> Vec<Obj> {
     match operation.resource.plural {
         "daemonsets" => operation.api.store.list(by_plural("nodes"), None, &Selector::default()).1,
@@ -143,7 +144,7 @@ fn namespace_exists(operation: &Operation<'_>) -> Result<(), ApiStatus> {
     }
 }
 
-/// PUT.
+/// Answers a PUT.
 pub(super) fn update(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let mut value = decode::decode(body)?;
     operation.accept(&mut value)?;
@@ -159,7 +160,7 @@ pub(super) fn update(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply
 
 type Changed = Result<(Value, Option<Fields>), ApiStatus>;
 
-/// Stores what `make` makes of the current object, under all the rules of an update.
+/// Stores the result of `make` for the current object, under all the rules of an update.
 fn change(
     operation: &Operation<'_>,
     how: &'static str,
@@ -199,7 +200,7 @@ fn change(
     operation.answer(preview.or_else(|| object.map(|o| o.value.clone())), StatusCode::OK)
 }
 
-/// Returns true if the last finalizer of a deleted object was taken away: now it goes.
+/// Returns true if the last finalizer of a deleted object is gone, so that the object goes, too.
 fn released(new: &Value) -> bool {
     let finalizers = new.pointer("/metadata/finalizers").and_then(Value::as_array);
     meta_str(new, "deletionTimestamp").is_some() && finalizers.is_none_or(Vec::is_empty)
@@ -215,7 +216,7 @@ fn same_name(resource: &Resource, new: &Value, name: &str) -> Result<(), ApiStat
     Err(ApiStatus::invalid(resource.group, resource.kind, name, vec![cause]))
 }
 
-/// The resourceVersion and UID that the client read must still be the current ones.
+/// Returns a conflict unless the resourceVersion and UID of the client's copy are the current ones.
 fn precondition(new: &Value, old: &Value, subject: Subject<'_>) -> Result<(), ApiStatus> {
     let (uid, now) = (meta_str(new, "uid").unwrap_or_default(), meta_str(old, "uid").unwrap_or_default());
     if !uid.is_empty() && uid != now {
@@ -229,13 +230,13 @@ fn precondition(new: &Value, old: &Value, subject: Subject<'_>) -> Result<(), Ap
     Ok(())
 }
 
-/// A write that changes nothing but bookkeeping is no write.
+/// Returns true if a write changes nothing but bookkeeping. Such a write is not stored.
 fn same(old: &Value, new: &Value) -> bool {
     let strip = |value: &Value| {
         let mut value = value.clone();
         let meta = meta_mut(&mut value);
         meta.remove("resourceVersion");
-        // Times of managed fields move with every write; who owns what counts.
+        // Every write changes the times of managed fields; only the owners count.
         for entry in meta.get_mut("managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
             as_map(entry).remove("time");
         }
@@ -244,7 +245,7 @@ fn same(old: &Value, new: &Value) -> bool {
     strip(old) == strip(new)
 }
 
-/// PATCH of all four types.
+/// Answers a PATCH of any of the four types.
 pub(super) fn patch(
     operation: &Operation<'_>,
     media_type: &str,
@@ -263,7 +264,7 @@ pub(super) fn patch(
         let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(ApiStatus::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
     }
-    // kubectl and client libraries send JSON here, which is YAML too; block YAML is not read.
+    // kubectl and client libraries send JSON here, which is valid YAML. Block YAML is not supported.
     let mut config: Value = serde_json::from_slice(body).map_err(|_| ApiStatus::undecodable())?;
     if meta_str(&config, "managedFields").is_some() || config.pointer("/metadata/managedFields").is_some() {
         return Err(ApiStatus::bad_request("metadata.managedFields must be nil"));

@@ -1,8 +1,8 @@
-//! What every cluster has from its beginning.
+//! The initial content of every cluster.
 
 use serde_json::{Value, json};
 
-/// Objects that every cluster has.
+/// Returns the objects that every cluster has.
 pub(crate) fn objects() -> Vec<Value> {
     let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"];
     let mut all: Vec<Value> = namespaces

@@ -1,4 +1,4 @@
-//! Simulated kubelets: they renew Leases and post heartbeats until they are stopped; then the node
+//! Simulated kubelets. They renew Leases and post heartbeats until a test stops them; then the node
 //! controller's grace period runs.
 
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use crate::store::time::{now, now_micro};
 use crate::store::{Edit, Store};
 use crate::writes::managed_fields;
 
-/// The kubelet's defaults.
+/// The intervals of a kubelet, with its defaults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KubeletTiming {
-    /// How often a Lease is renewed (`nodeLeaseDurationSeconds` / 4).
+    /// The interval of Lease renewals (`nodeLeaseDurationSeconds` / 4).
     pub lease: Duration,
-    /// How often the status is posted when nothing changed (`nodeStatusReportFrequency`).
+    /// The interval of status posts without changes (`nodeStatusReportFrequency`).
     pub heartbeat: Duration,
 }
 
@@ -30,7 +30,7 @@ impl Default for KubeletTiming {
     }
 }
 
-/// How far a renewal may be off, as client-go's `JitterUntil(0.04)` has it.
+/// The jitter of a renewal, as in client-go's `JitterUntil(0.04)`.
 const JITTER: f64 = 0.04;
 
 #[derive(Debug)]
@@ -46,15 +46,15 @@ struct Kubelet {
 /// All simulated kubelets.
 #[derive(Debug)]
 pub(crate) struct Kubelets {
-    /// In order, so that the same seed gives the same run.
+    /// Ordered, so that the same seed gives the same run.
     all: Mutex<BTreeMap<String, Kubelet>>,
     timing: KubeletTiming,
-    /// Without a Lease renewal for this long a node is Unknown (`--node-monitor-grace-period`).
+    /// A node without a Lease renewal for this long is Unknown (`--node-monitor-grace-period`).
     grace: Duration,
 }
 
 impl Kubelets {
-    /// None yet.
+    /// Returns an empty set of kubelets.
     pub(crate) fn new(timing: KubeletTiming, grace: Duration) -> Self {
         Kubelets { all: Mutex::new(BTreeMap::new()), timing, grace }
     }
@@ -63,7 +63,7 @@ impl Kubelets {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a node's kubelet, or starts it again.
+    /// Starts or restarts a node's kubelet.
     pub(crate) fn start(&self, node: &str) {
         self.change(node, |kubelet, now| {
             kubelet.running = true;
@@ -71,20 +71,20 @@ impl Kubelets {
         });
     }
 
-    /// Stops a node's kubelet; after the grace period the node is Unknown.
+    /// Stops a node's kubelet. The node is Unknown after the grace period.
     pub(crate) fn stop(&self, node: &str) {
         self.change(node, |kubelet, _| kubelet.running = false);
     }
 
     fn change(&self, node: &str, change: impl FnOnce(&mut Kubelet, Instant)) {
         let now = Instant::now();
-        // Kubelets of a cluster did not all start in the same instant.
+        // The heartbeats are spread out, since the kubelets of a cluster do not start in the same instant.
         let beat_at = now + self.timing.heartbeat.mul_f64(fastrand::f64());
         let fresh = Kubelet { running: false, renew_at: now, beat_at, seen: now, before: None };
         change(self.lock().entry(node.to_owned()).or_insert(fresh), now);
     }
 
-    /// Lets time pass for all kubelets, which reach the API server while `is_up`.
+    /// Runs all kubelets. They reach the API server while `is_up`.
     pub(crate) async fn run(self: Arc<Self>, store: Arc<Store>, is_up: impl Fn() -> bool) {
         let tick = (self.timing.lease / 20)
             .min(self.grace / 20)
@@ -99,7 +99,8 @@ impl Kubelets {
         let now = Instant::now();
         for (name, kubelet) in self.lock().iter_mut() {
             if !up {
-                // Nobody can renew, and nobody judges: the grace starts again when the API is back.
+                // Without an API server no kubelet renews and no controller judges. The grace period starts
+                // over when the API server is back.
                 kubelet.seen = now;
                 continue;
             }
@@ -160,7 +161,7 @@ fn beat(store: &Store, name: &str) {
     });
 }
 
-/// What the node controller does to a silent node. Returns its conditions from before.
+/// Marks a silent node as the node controller does. Returns the conditions from before.
 fn mark_unknown(store: &Store, name: &str) -> Option<Value> {
     const KUBELETS: [&str; 4] = ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"];
     let now = now();

@@ -1,4 +1,4 @@
-//! What a cluster has besides its API server.
+//! The parts of a cluster besides its API server.
 
 pub(crate) mod base;
 mod endpoints;

@@ -1,4 +1,4 @@
-//! Nodes that look like nodes: the shape of a captured one, with a settable weight.
+//! Realistic nodes: the shape of a captured node, with an adjustable size.
 
 use serde_json::{Value, json};
 
@@ -9,10 +9,10 @@ use crate::store::time::now;
 use crate::store::{Edit, Store};
 use crate::writes::managed_fields;
 
-/// How a made node looks.
+/// The properties of a generated node.
 #[derive(Clone, Debug)]
 pub struct NodeShape {
-    /// Roughly how many bytes its JSON has; a node that runs many images has 20 kB.
+    /// The approximate size of the node's JSON in bytes. A node that runs many images has 20 kB.
     pub bytes: usize,
 }
 
@@ -93,7 +93,8 @@ pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
     node
 }
 
-/// Changes a node as `manager`; nothing is written if it stays the same. False if it is not there.
+/// Changes a node as `manager`. Nothing is written if the node stays the same. Returns false if the node does
+/// not exist.
 pub(crate) fn edit(
     store: &Store,
     name: &str,
@@ -113,8 +114,8 @@ pub(crate) fn edit(
     written.is_ok()
 }
 
-/// Sets a condition as a kubelet or a node-problem detector would: the transition time moves only
-/// when the status does.
+/// Sets a condition as a kubelet or the node-problem-detector would: the transition time changes only when
+/// the status does.
 pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: &str, message: &str) {
     let now = now();
     let status_map = child_mut(node, "status");
@@ -137,7 +138,7 @@ pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: 
     }
 }
 
-/// Returns the status of a condition, if it is there.
+/// Returns the status of a condition, if the node has it.
 pub(crate) fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = node.pointer("/status/conditions")?.as_array()?;
     let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;

@@ -12,9 +12,9 @@ use crate::store::resource::nodes;
 use crate::store::selector::Selector;
 use crate::store::{Feed, Start, Store};
 
-/// What it signs its writes with.
+/// The field manager of this controller's writes.
 const OURS: (&str, &str) = ("kube-controller-manager", "");
-/// The captured cluster's controller answered a cordon after 9 to 14 ms.
+/// The controller's delay. The captured cluster's controller reacted to a cordon after 9 to 14 ms.
 const REACTION: Duration = Duration::from_millis(5);
 
 /// Taints by condition: (type, status, key).
@@ -36,7 +36,7 @@ pub(crate) async fn run(store: Arc<Store>) {
         };
         let mut before = Zone::of(&store);
         let mut dirty: BTreeSet<String> = nodes.initial.iter().map(|n| n.key.name.clone()).collect();
-        // Cut off when it was too slow: then it begins anew with everything there is.
+        // The feed ends if this controller is too slow. The outer loop then restarts with all nodes.
         loop {
             if !dirty.is_empty() {
                 tokio::time::sleep(REACTION).await;
@@ -54,7 +54,7 @@ pub(crate) async fn run(store: Arc<Store>) {
                 dirty = all(&store).iter().map(|n| n.key.name.clone()).collect();
             }
             for name in std::mem::take(&mut dirty) {
-                // One write each, as the controllers' separate loops make them.
+                // Each change is a write of its own, as the controllers' separate loops make them.
                 edit(&store, &name, OURS, |node| set_taints(node, "NoSchedule", Zone::Normal));
                 edit(&store, &name, OURS, |node| set_taints(node, "NoExecute", zone));
                 edit(&store, &name, OURS, set_ttl);
@@ -67,14 +67,15 @@ fn all(store: &Store) -> Vec<Obj> {
     store.list(nodes(), None, &Selector::default()).1
 }
 
-/// The state of the zone, of which there is one here: by it the controller decides whose pods it evicts.
+/// The state of the only zone. The controller decides by it whether to evict pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Zone {
-    /// Nodes that are not ready get `NoExecute`.
+    /// The controller adds `NoExecute` to nodes that are not ready.
     Normal,
-    /// More than two nodes and at least 55 % are not ready: in a cluster of up to 50 nodes no other gets it.
+    /// More than two nodes and at least 55 % of all are not ready. In a cluster of up to 50 nodes, no further
+    /// node gets `NoExecute`.
     Partial,
-    /// No node is ready: it is taken away from all.
+    /// No node is ready. The controller removes `NoExecute` from all nodes.
     Full,
 }
 

@@ -1,5 +1,5 @@
-//! What kubelets do with pods: one that is bound to a node runs until it is told to end, and has its grace period for that.
-//! What runs in it is the embedding program's.
+//! The kubelets' work with pods. A bound pod runs until it is told to end, and has its grace period for that.
+//! The embedding program supplies the code that runs in a pod.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,8 +20,8 @@ use crate::store::time::now;
 use crate::store::{Edit, Feed, Start, Store};
 use crate::writes::managed_fields;
 
-/// What runs in pods: it is called when a pod is bound to a node. The pod is gone when the future has ended, or when it is
-/// dropped because the grace period is over.
+/// The program that runs in pods. The simulator calls it when a pod is bound to a node. The pod is gone when
+/// the future has ended, or when the simulator drops the future at the end of the grace period.
 #[derive(Clone)]
 pub struct PodProgram(Arc<dyn Fn(RunningPod) -> BoxFuture<'static, ()> + Send + Sync>);
 
@@ -32,7 +32,7 @@ impl fmt::Debug for PodProgram {
 }
 
 impl PodProgram {
-    /// Any program.
+    /// Wraps a function that starts a pod's program.
     pub fn new<F>(program: impl Fn(RunningPod) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -40,7 +40,7 @@ impl PodProgram {
         PodProgram(Arc::new(move |pod| Box::pin(program(pod))))
     }
 
-    /// One that is ready at once, does nothing, and takes this long to end.
+    /// Returns a program that is ready at once, does nothing, and takes this long to end.
     pub fn idle(to_end: Duration) -> Self {
         Self::new(move |mut pod| async move {
             pod.ready(IpAddr::from([10, 244, fastrand::u8(..), fastrand::u8(1..255)]));
@@ -55,7 +55,7 @@ impl PodProgram {
 pub struct RunningPod {
     store: Arc<Store>,
     bound: Obj,
-    /// The grace period, once it is to end.
+    /// The grace period; `None` until the pod is told to end.
     grace: watch::Receiver<Option<Duration>>,
 }
 
@@ -65,17 +65,17 @@ impl RunningPod {
         &self.bound.value
     }
 
-    /// Returns its name.
+    /// Returns the name of the pod.
     pub fn name(&self) -> &str {
         &self.bound.key.name
     }
 
-    /// Returns the node that it runs on.
+    /// Returns the name of the pod's node.
     pub fn node(&self) -> &str {
         node_of(&self.bound.value)
     }
 
-    /// It runs, is ready, and has this address.
+    /// Marks the pod as running and ready at this address.
     pub fn ready(&self, address: IpAddr) {
         let now = now();
         self.write("kubelet", |pod| {
@@ -94,19 +94,19 @@ impl RunningPod {
         });
     }
 
-    /// It runs, and is not ready.
+    /// Marks the pod as running but not ready.
     pub fn unready(&self) {
         self.write("kubelet", |pod| {
             child_mut(pod, "status").insert("conditions".to_owned(), conditions("False", &now()));
         });
     }
 
-    /// Waits until it is told to end, as by SIGTERM.
+    /// Waits until the pod is told to end, as by SIGTERM.
     pub async fn asked_to_end(&mut self) {
         self.told_to_end().await;
     }
 
-    /// The program has ended by itself.
+    /// Marks the pod as succeeded: its program has ended by itself.
     fn completed(&self) {
         self.write("kubelet", |pod| {
             let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now()}});
@@ -134,7 +134,8 @@ impl RunningPod {
             .write(by_plural("pods"), &self.bound.key, |old| same(&self.bound, old).map(|_| Edit::Remove));
     }
 
-    /// Waits until it is told to end, and gives its grace period. `None`: it was taken away without a word.
+    /// Waits until the pod is told to end, and returns its grace period. Returns `None` if the pod was
+    /// removed without one.
     async fn told_to_end(&mut self) -> Option<Duration> {
         self.grace.wait_for(Option::is_some).await.ok().and_then(|grace| *grace)
     }
@@ -166,7 +167,7 @@ impl RunningPod {
     }
 }
 
-/// Returns the pod if it is still the one that was bound, and not another one with its name.
+/// Returns the pod if it is still the bound one, and not another pod with the same name.
 fn same<'a>(bound: &Obj, now: Option<&'a Obj>) -> Result<&'a Obj, ApiStatus> {
     let missing = || ApiStatus::not_found(bound.resource.subject(&bound.key.name));
     now.filter(|now| now.meta("uid") == bound.meta("uid")).ok_or_else(missing)
@@ -176,17 +177,17 @@ pub(crate) fn node_of(pod: &Value) -> &str {
     pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns true if it has been told to end.
+/// Returns true if the pod has been told to end.
 pub(crate) fn is_ending(pod: &Obj) -> bool {
     pod.meta("deletionTimestamp").is_some()
 }
 
-/// Returns true if nothing runs in it any more.
+/// Returns true if nothing runs in the pod any more.
 pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"))
 }
 
-/// Returns true if its readiness says so.
+/// Returns true if the pod's Ready condition is True.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     let is = |condition: &Value, key: &str, value: &str| condition.get(key) == Some(&json!(value));
@@ -213,7 +214,7 @@ fn containers(pod: &Value, state: &Value, ready: bool) -> Value {
 
 /// Runs all pods for as long as the store lives.
 pub(crate) async fn run(store: Arc<Store>, program: PodProgram) {
-    // By UID. Dropping one ends its pod's program at once.
+    // The running pods by UID. Dropping a sender ends the pod's program at once.
     let mut running: HashMap<String, watch::Sender<Option<Duration>>> = HashMap::new();
     loop {
         let everything = Selector::default();
@@ -260,7 +261,7 @@ fn take(
     }
 }
 
-/// Returns a pod that a controller makes of its template.
+/// Returns a pod as a controller makes it from its template.
 pub(crate) fn make(key: &Key, template: &Value, owner: &Obj) -> Value {
     let part = |pointer: &str| template.pointer(pointer).cloned().unwrap_or_else(|| json!({}));
     json!({

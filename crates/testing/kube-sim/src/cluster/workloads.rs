@@ -1,5 +1,5 @@
-//! The controllers around pods: `ReplicaSets` have as many as they want, the scheduler binds them to nodes, and Services' slices
-//! say where they are.
+//! The controllers around pods: `ReplicaSets` create their pods, the scheduler binds them to nodes, and the
+//! Services' EndpointSlices list their addresses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
 use crate::store::{Edit, Feed, Start, Store};
 
-/// As quick as the captured cluster's controllers.
+/// The delay of the captured cluster's controllers.
 const REACTION: Duration = Duration::from_millis(5);
-/// What they look at.
+/// The resources that the controllers watch.
 const WATCHED: [&str; 4] = ["pods", "nodes", "replicasets", "services"];
 
-/// Runs them all for as long as the store lives.
+/// Runs all controllers for as long as the store lives.
 pub(crate) async fn run(store: Arc<Store>) {
     let everything = Selector::default();
     loop {
@@ -31,7 +31,7 @@ pub(crate) async fn run(store: Arc<Store>) {
             schedule(&store);
             endpoints::publish(&store);
             if !next_change(&mut feeds).await {
-                // A watch was too slow, or was ended: begin anew.
+                // A watch was too slow, or it has ended: restart the watches.
                 break;
             }
         }
@@ -52,13 +52,13 @@ pub(crate) fn controls(owner: &Obj, pod: &Value) -> bool {
     owners.into_iter().any(|o| o.get("uid").and_then(Value::as_str) == owner.meta("uid"))
 }
 
-/// How many pods a workload wants.
+/// Returns the number of pods that a workload wants.
 pub(crate) fn wanted(owner: &Obj) -> usize {
     let replicas = owner.value.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
     usize::try_from(replicas).unwrap_or(usize::MAX)
 }
 
-/// Makes the pods that are missing. One that is told to end is as good as gone.
+/// Creates the missing pods. A pod that is told to end does not count.
 fn replicate(store: &Store) {
     let pods = list(store, "pods");
     for set in list(store, "replicasets") {
@@ -75,7 +75,7 @@ fn replicate(store: &Store) {
     }
 }
 
-/// Binds each pod that has no node to the one with the fewest of its siblings, then the fewest of all.
+/// Binds each pod without a node to the node with the fewest of its siblings, then the fewest pods of all.
 fn schedule(store: &Store) {
     let nodes = list(store, "nodes");
     let mut pods = list(store, "pods");
@@ -113,7 +113,7 @@ fn takes_pods(node: &Value) -> bool {
         && node::condition(node, "Ready") == Some("True")
 }
 
-/// Returns true if two pods want the same port of the host.
+/// Returns true if both pods want the same port of the host.
 fn share_a_port(one: &Value, other: &Value) -> bool {
     let taken = host_ports(one);
     host_ports(other).iter().any(|port| taken.contains(port))

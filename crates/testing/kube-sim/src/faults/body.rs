@@ -1,4 +1,4 @@
-//! Faults that work on the body of an answer: broken JSON and cut streams.
+//! Faults of an answer's body: broken JSON and cut streams.
 
 use futures::stream;
 use http_body::Frame;
@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, StreamBody};
 use crate::faults::requests::Effect;
 use crate::wire::reply::{ApiReply, Body, StreamCut};
 
-/// What the effects make of an answer.
+/// Applies the effects to an answer.
 pub(crate) fn reply(reply: ApiReply, effects: &[Effect]) -> ApiReply {
     let cut = if effects.contains(&Effect::CutEvent) {
         Some(StreamCut)
@@ -21,7 +21,7 @@ pub(crate) fn reply(reply: ApiReply, effects: &[Effect]) -> ApiReply {
     ApiReply::from_parts(parts, shortened(body, cut))
 }
 
-/// Half of the body; then an end, or the end of the connection.
+/// Returns half of the body, followed by its end or by the end of the connection.
 fn shortened(body: Body, cut: Option<StreamCut>) -> Body {
     let half = async move {
         let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Connections that can be made to fall silent.
+//! Connections that a test can silence.
 
 use std::io;
 use std::pin::Pin;
@@ -12,11 +12,11 @@ use tokio::net::TcpStream;
 
 use crate::counters::Counters;
 
-/// `BPF_RET | BPF_K` with 0: the kernel drops every packet before TCP sees it, so nothing is
-/// acknowledged and keep-alives go unanswered, as behind a firewall that forgot the flow.
+/// `BPF_RET | BPF_K` with 0: the kernel drops every packet before TCP sees it. It acknowledges nothing and
+/// keep-alives go unanswered, as behind a firewall that forgot the flow.
 const DROP_ALL: [SockFilter; 1] = [SockFilter::new(0x06, 0, 0, 0)];
 
-/// The handle by which a connection is silenced or reset.
+/// The handle that silences or resets a connection.
 #[derive(Debug)]
 pub(crate) struct Switch {
     off: AtomicBool,
@@ -31,8 +31,8 @@ impl Switch {
         Ok(Arc::new(Switch { off: AtomicBool::new(false), wakers: Mutex::new(Vec::new()), socket }))
     }
 
-    /// Stops reading and writing. With `vanish` the packets are dropped too; without it the kernel
-    /// goes on acknowledging, as for a process that was stopped.
+    /// Stops reading and writing. With `vanish`, the kernel drops the packets, too. Without it, the kernel
+    /// continues to acknowledge them, as for a stopped process.
     pub(crate) fn turn_off(&self, vanish: bool) {
         self.off.store(true, Ordering::SeqCst);
         if vanish && let Err(error) = self.socket.attach_filter(&DROP_ALL) {
@@ -40,7 +40,7 @@ impl Switch {
         }
     }
 
-    /// Lets everything pass again.
+    /// Lets all traffic pass again.
     pub(crate) fn turn_on(&self) {
         let _ = self.socket.detach_filter();
         self.off.store(false, Ordering::SeqCst);
@@ -63,18 +63,16 @@ impl Switch {
             wakers.push(context.waker().clone());
         }
         drop(wakers);
-        // It may have been turned on between the two looks.
+        // Another thread may have turned the connection on since the first check.
         if self.off.load(Ordering::SeqCst) { Poll::Pending } else { Poll::Ready(()) }
     }
 }
 
 /// A TCP stream with a switch, whose bytes are counted.
 pub(crate) struct SwitchedStream {
-    /// The stream.
     pub stream: TcpStream,
-    /// Its switch.
     pub switch: Arc<Switch>,
-    /// Where sent bytes are counted.
+    /// The counters of sent bytes.
     pub counters: Arc<Counters>,
 }
 
@@ -123,8 +121,8 @@ impl AsyncWrite for SwitchedStream {
     }
 }
 
-/// Drops (or lets through again) every packet that reaches a listening socket, so that new
-/// connections time out instead of being refused.
+/// Drops every packet that reaches a listening socket, or lets the packets through again. While it drops
+/// them, new connections time out instead of being refused.
 pub(crate) fn filter_listener(listener: &tokio::net::TcpListener, on: bool) -> io::Result<()> {
     let socket = socket2::SockRef::from(listener);
     if on { socket.attach_filter(&DROP_ALL) } else { socket.detach_filter() }

@@ -1,8 +1,9 @@
-//! An API server's link to etcd, and what it still says while that is cut.
+//! An API server's link to etcd, and its answers while the link is cut.
 //!
-//! As a real kube-apiserver 1.36 does when its packets to etcd are held back: watches stay open, new ones are accepted,
-//! bookmarks go on, and what may come from the watch cache does, as it was. What needs etcd hangs. When the link is mended,
-//! the events that were held back arrive all at once.
+//! It behaves as a real kube-apiserver 1.36 does when its packets to etcd are held back. Watches stay open,
+//! and new ones are accepted. Bookmarks continue. Answers that may come from the watch cache come from it,
+//! with its old content. Requests that need etcd hang. When the link is mended, all events that were held
+//! back arrive at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,36 +21,39 @@ use crate::wire::options::{ReadSource, VERSION_WAIT};
 use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::QueryString;
 
-/// The API server gives a request up after this time (`--request-timeout`), if the client has not set a shorter one.
+/// The API server gives up a request after this time (`--request-timeout`), unless the client has set a
+/// shorter one.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long `/livez` waits for etcd's answer.
+/// The time for which `/livez` waits for etcd's answer.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
-/// By plural names.
+/// The frozen caches by plural name.
 pub(crate) type Caches = HashMap<&'static str, Arc<Cache>>;
 
-/// The link, which can be cut for each resource: an API server has a client of etcd for each of them.
+/// The link to etcd. It can be cut for each resource, since an API server has a client of etcd for each
+/// resource.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     cut: Observed<Caches>,
 }
 
-/// What the watch cache of a resource held when it lost touch with etcd.
+/// The content of a resource's watch cache when the cache lost the link to etcd.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    /// The version that it had reached.
+    /// The version that the cache had reached.
     pub version: u64,
     objects: Vec<Obj>,
     lost: Lost,
 }
 
-/// What is lost of a resource's link to etcd.
+/// The lost part of a resource's link to etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// All of it.
+    /// The whole link.
     Everything,
-    /// The stream of changes; questions are answered.
+    /// The stream of changes. etcd still answers requests.
     Stream,
-    /// The same, until the API server is started again: it goes on from a version that the restored etcd has not.
+    /// The stream of changes until the API server restarts, since the cache continues from a version that the
+    /// restored etcd does not have.
     History,
 }
 
@@ -60,13 +64,13 @@ impl Default for Etcd {
 }
 
 impl Etcd {
-    /// The link loses that much for these resources; for all if none is named.
+    /// Cuts this part of the link for these resources, or for all if `plurals` is empty.
     pub(crate) fn lose(&self, lost: Lost, store: &Store, plurals: &[&str]) {
         let named = |r: &&Resource| plurals.is_empty() || plurals.contains(&r.plural);
         self.cut.modify(|cut| {
             for resource in RESOURCES.iter().filter(named) {
                 let (version, objects) = match cut.get(resource.plural) {
-                    // It has stood still since.
+                    // The cache has not changed since the first cut.
                     Some(cache) => (cache.version, cache.objects.clone()),
                     None => store.list(resource, None, &Selector::default()),
                 };
@@ -75,17 +79,17 @@ impl Etcd {
         });
     }
 
-    /// The link works again.
+    /// Restores the link.
     pub(crate) fn mend(&self) {
         self.cut.modify(|cut| cut.retain(|_, cache| cache.lost == Lost::History));
     }
 
-    /// Caches that went on from a history that never was are made anew.
+    /// Rebuilds the caches that continued from versions which the restored etcd does not have.
     pub(crate) fn started_again(&self) {
         self.cut.modify(|cut| cut.retain(|_, cache| cache.lost != Lost::History));
     }
 
-    /// Returns the cache that no longer moves, if the link is cut for this resource.
+    /// Returns the frozen cache, if the link is cut for this resource.
     pub(crate) fn cache(&self, resource: &Resource) -> Option<Arc<Cache>> {
         self.cut.read(|cut| cut.get(resource.plural).cloned())
     }
@@ -95,7 +99,8 @@ impl Etcd {
         self.cut.observe()
     }
 
-    /// What a read is answered from if the link is cut; one that needs etcd waits in vain.
+    /// Returns the cache that answers a read, or `None` if the link works. If the read needs etcd, it waits
+    /// without an answer.
     pub(crate) async fn read(
         &self,
         resource: &Resource,
@@ -111,7 +116,7 @@ impl Etcd {
         Ok(Some(cache))
     }
 
-    /// A write waits in vain.
+    /// Lets a write wait without an answer if the link is cut.
     pub(crate) async fn write(&self, resource: &Resource, query: &QueryString) -> Result<(), ApiStatus> {
         match self.cache(resource) {
             Some(cache) if !cache.asks_etcd() => Err(in_vain(query).await),
@@ -119,7 +124,8 @@ impl Etcd {
         }
     }
 
-    /// What `/livez` says; `/readyz` goes on to say that all is well.
+    /// Returns the failure of `/livez` if the link is cut for all resources. `/readyz` keeps reporting
+    /// success.
     pub(crate) async fn health(&self, path: &str) -> Option<ApiReply> {
         let cut = self.cut.read(|cut| cut.values().filter(|cache| !cache.asks_etcd()).count());
         if cut < RESOURCES.len() || !matches!(path.trim_matches('/'), "livez" | "healthz") {
@@ -141,23 +147,24 @@ async fn in_vain(query: &QueryString) -> ApiStatus {
 }
 
 impl Cache {
-    /// Returns true if etcd still answers what is asked of it.
+    /// Returns true if etcd still answers requests.
     pub(crate) fn asks_etcd(&self) -> bool {
         self.lost != Lost::Everything
     }
 
-    /// One object.
+    /// Returns one object of the cache.
     pub(crate) fn get(&self, key: &Key) -> Option<Obj> {
         self.objects.iter().find(|object| object.key == *key).cloned()
     }
 
-    /// Returns all that match.
+    /// Returns all matching objects of the cache.
     pub(crate) fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
         let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
         self.objects.iter().filter(fits).cloned().collect()
     }
 
-    /// A version that it has not is waited for, and not reached.
+    /// Waits for a version as the API server does, and fails if the cache does not have it: a frozen cache
+    /// never gets there.
     pub(crate) async fn reach(&self, asked: u64) -> Result<(), ApiStatus> {
         if asked <= self.version {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What can be made to go wrong: with requests, with bodies, with connections, with the link to etcd.
+//! The faults: of requests, of bodies, of connections, of the link to etcd.
 
 pub(crate) mod body;
 pub(crate) mod connection;

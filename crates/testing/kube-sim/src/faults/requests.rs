@@ -3,98 +3,102 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What goes wrong, and for whom.
+/// A fault with its scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// What happens.
+    /// The effect.
     pub effect: Effect,
-    /// For whom.
+    /// The scope.
     pub scope: FaultScope,
-    /// How often, 0 to 1.
+    /// The probability, 0 to 1.
     pub probability: f64,
 }
 
-/// What a fault does to a request.
+/// The effect of a fault on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Answers with this code (401, 403, 410, 429, 500, 503, 504, …) in the API server's words.
+    /// The API server answers with this code (401, 403, 410, 429, 500, 503, 504, …) and its usual words.
     Status {
-        /// HTTP status code.
+        /// The HTTP status code.
         code: u16,
-        /// Seconds in `Retry-After`; 0 for none.
+        /// The seconds in `Retry-After`; 0 for none.
         retry_after: u32,
     },
-    /// 429 as the watch cache says it while it is made (from 1.31), to whoever lists or watches.
+    /// The API server answers lists and watches with the 429 of a watch cache that is being initialized (from
+    /// 1.31).
     CacheInitializing {
-        /// Seconds in `Retry-After`: a real one says 1 to 30, more the longer it takes.
+        /// The seconds in `Retry-After`. A real API server sends 1 to 30, more the longer the initialization
+        /// takes.
         retry_after: u32,
     },
-    /// RBAC taken away: 403 as the authorizer words it.
+    /// The user has lost its RBAC permissions: 403 with the authorizer's words.
     Forbidden,
-    /// The request is read and never answered.
+    /// The API server reads the request and never answers.
     Hang,
     /// The answer comes this much later.
     Latency {
-        /// Milliseconds.
+        /// The delay in milliseconds.
         ms: u64,
     },
-    /// The answer comes, and on HTTP/2 a GOAWAY besides, as with `--goaway-chance`: what is open on the connection goes on,
-    /// and the next request needs another one. HTTP/1.1 is left alone.
+    /// The API server answers and, on HTTP/2, also sends a GOAWAY, as with `--goaway-chance`. Open streams of
+    /// the connection continue, and the next request needs another connection. HTTP/1.1 connections are not
+    /// affected.
     GoAway,
-    /// A watch is accepted and closed at once.
+    /// The API server accepts a watch and closes it at once.
     CloseWatch,
-    /// Watches stay open and say nothing; what they missed is lost.
+    /// Watches stay open and send no events; the missed events are lost.
     Deaf {
-        /// Whether bookmarks still come.
+        /// True if bookmarks still come.
         bookmarks: bool,
     },
-    /// Broken JSON in lists, objects and watch events.
+    /// Lists, objects and watch events are broken JSON.
     Malformed,
     /// The stream ends in the middle of an event or body.
     CutEvent,
 }
 
-/// Which requests a fault hits; an empty list means all.
+/// The scope of a fault. An empty list means all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultScope {
-    /// Plural resources. Requests for other paths (discovery, health) have none and are then not hit.
+    /// The plural resources. Requests for other paths (discovery, health) have none, so a scope with
+    /// resources does not include them.
     pub resources: Vec<String>,
-    /// Verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
+    /// The verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
     pub verbs: Vec<String>,
-    /// User names.
+    /// The user names.
     pub users: Vec<String>,
-    /// Numbers of API servers.
+    /// The numbers of the API servers.
     pub servers: Vec<usize>,
 }
 
 impl FaultScope {
-    /// Everything.
+    /// Returns a scope of all requests.
     pub fn all() -> Self {
         FaultScope::default()
     }
 
-    /// Only these resources.
+    /// Limits the scope to these resources.
     #[must_use]
     pub fn resources(mut self, resources: &[&str]) -> Self {
         self.resources = resources.iter().map(|r| (*r).to_owned()).collect();
         self
     }
 
-    /// Only these verbs.
+    /// Limits the scope to these verbs.
     #[must_use]
     pub fn verbs(mut self, verbs: &[&str]) -> Self {
         self.verbs = verbs.iter().map(|v| (*v).to_owned()).collect();
         self
     }
 
-    /// Only these users.
+    /// Limits the scope to these users.
     #[must_use]
     pub fn users(mut self, users: &[&str]) -> Self {
         self.users = users.iter().map(|u| (*u).to_owned()).collect();
         self
     }
 
-    /// Only these API servers; 0 is the first.
+    /// Limits the scope to these API servers; 0 is the first.
     #[must_use]
     pub fn servers(mut self, servers: &[usize]) -> Self {
         self.servers = servers.to_vec();
@@ -111,18 +115,18 @@ impl FaultScope {
 }
 
 impl Effect {
-    /// For everything.
+    /// Returns this effect for all requests.
     pub fn everywhere(self) -> Fault {
         self.on(FaultScope::all())
     }
 
-    /// For a scope.
+    /// Returns this effect for a scope.
     pub fn on(self, scope: FaultScope) -> Fault {
         Fault { effect: self, scope, probability: 1.0 }
     }
 
-    /// Returns true if a request with this verb is where it strikes. [`Effect::Deaf`] is asked for as long as
-    /// a watch is open.
+    /// Returns true if the effect applies to a request with this verb. [`Effect::Deaf`] is not one of them: a
+    /// watch checks it for as long as it is open.
     fn strikes_request(&self, verb: &str) -> bool {
         match self {
             Effect::Deaf { .. } => false,
@@ -133,14 +137,14 @@ impl Effect {
         }
     }
 
-    /// Returns true if an event of a watch is where it strikes, also of one that was open before.
+    /// Returns true if the effect applies to events of a watch, also of a watch that was open before.
     fn strikes_event(&self) -> bool {
         matches!(self, Effect::Malformed | Effect::CutEvent)
     }
 }
 
 impl Fault {
-    /// Hits only some requests.
+    /// Sets the share of requests that the fault affects.
     #[must_use]
     pub fn probability(mut self, probability: f64) -> Self {
         self.probability = probability;
@@ -148,23 +152,23 @@ impl Fault {
     }
 }
 
-/// What a scope looks at.
+/// The properties of a request that a scope selects by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
-    /// Plural resource or empty.
+    /// The plural resource, or empty.
     pub resource: String,
-    /// RBAC verb, or the HTTP method in lower case.
+    /// The RBAC verb, or the HTTP method in lower case.
     pub verb: String,
-    /// User name.
+    /// The user name.
     pub user: String,
-    /// The API server's number.
+    /// The number of the API server.
     pub server: usize,
 }
 
-/// Names a fault that is switched on.
+/// The id of an active fault.
 pub type FaultId = u64;
 
-/// All faults that are switched on.
+/// All active faults.
 #[derive(Debug, Default)]
 pub struct Faults {
     on: Mutex<Vec<(FaultId, Fault)>>,
@@ -176,14 +180,14 @@ impl Faults {
         self.on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Switches a fault on.
+    /// Activates a fault.
     pub fn add(&self, fault: Fault) -> FaultId {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.lock().push((id, fault));
         id
     }
 
-    /// Switches one off; false if it was not on.
+    /// Deactivates a fault. Returns false if it was not active.
     pub fn remove(&self, id: FaultId) -> bool {
         let mut on = self.lock();
         let before = on.len();
@@ -191,17 +195,18 @@ impl Faults {
         on.len() < before
     }
 
-    /// Switches all off.
+    /// Deactivates all faults.
     pub fn clear(&self) {
         self.lock().clear();
     }
 
-    /// Returns the effects that hit this request. Drawn once a request.
+    /// Returns the effects on this request. The probability is drawn once per request.
     pub(crate) fn on_request(&self, request: &RequestInfo) -> Vec<Effect> {
         self.draw(request, |effect| effect.strikes_request(&request.verb))
     }
 
-    /// What damages this event of a watch: drawn once an event, and one is enough.
+    /// Returns the effect on this event of a watch. The probability is drawn once per event, and the first
+    /// effect is enough.
     pub(crate) fn on_event(&self, request: &RequestInfo) -> Option<Effect> {
         self.draw(request, Effect::strikes_event).into_iter().next()
     }
@@ -214,7 +219,7 @@ impl Faults {
         on.iter().filter(|(_, fault)| strikes(fault)).map(|(_, fault)| fault.effect.clone()).collect()
     }
 
-    /// Whether a watch is deaf now, and if so whether its bookmarks still come.
+    /// Returns `None` unless the watch is deaf now. The value is true if its bookmarks still come.
     pub(crate) fn deaf(&self, request: &RequestInfo) -> Option<bool> {
         self.lock().iter().find_map(|(_, fault)| match fault.effect {
             Effect::Deaf { bookmarks } if fault.scope.covers(request) => Some(bookmarks),

@@ -1,4 +1,4 @@
-//! Discovery: what is served. kubectl asks for the aggregated documents since 1.27.
+//! Discovery: the list of served resources. kubectl requests the aggregated documents since 1.27.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -12,7 +12,7 @@ use crate::wire::format::MEDIA_TYPES;
 use crate::wire::release::Release;
 use crate::wire::reply::{self, ApiReply};
 
-/// Verbs of a subresource, and the group, version and kind it speaks if that is not the parent's.
+/// Returns the verbs of a subresource, and its group, version and kind if they are not the parent's.
 fn sub(name: &str) -> (&'static [&'static str], Option<(&'static str, &'static str, &'static str)>) {
     match name {
         "eviction" => (&["create"], Some(("policy", "v1", "Eviction"))),
@@ -21,7 +21,7 @@ fn sub(name: &str) -> (&'static [&'static str], Option<(&'static str, &'static s
     }
 }
 
-/// What people type for a resource.
+/// Adds the short names and categories of a resource to its entry.
 fn nicknames(resource: &Resource, entry: &mut Value) {
     let map = as_map(entry);
     if !resource.short.is_empty() {
@@ -63,7 +63,7 @@ fn group(name: &str) -> Value {
     json!({"metadata": metadata, "versions": [{"version": "v1", "resources": all, "freshness": "Current"}]})
 }
 
-/// `/api/v1` or `/apis/<group>/v1`, which `kubectl drain` asks for evictions.
+/// Returns the document for `/api/v1` or `/apis/<group>/v1`, which `kubectl drain` requests for evictions.
 pub(crate) fn resource_list(group: &str, version: &str) -> Option<String> {
     if version != "v1" || !GROUPS.contains(&group) {
         return None;
@@ -85,7 +85,7 @@ pub(crate) fn resource_list(group: &str, version: &str) -> Option<String> {
             });
             if let Some((group, version, kind)) = speaks {
                 as_map(&mut entry).insert("kind".to_owned(), json!(kind));
-                // What the core group speaks has none.
+                // Kinds without a version have no group and version here.
                 if !version.is_empty() {
                     fill(as_map(&mut entry), json!({"group": group, "version": version}));
                 }
@@ -127,7 +127,7 @@ pub(crate) fn reply(core: bool, accept: &str, release: Release) -> ApiReply {
     reply
 }
 
-/// Returns the version of the document that `Accept` asks for first.
+/// Returns the version of the document that `Accept` prefers.
 fn version(accept: &str, release: Release) -> Option<&'static str> {
     accept.split(',').find_map(|offer| {
         let has = |param: &str| offer.split(';').any(|p| p.trim() == param);

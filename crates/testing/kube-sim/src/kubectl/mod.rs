@@ -1,4 +1,4 @@
-//! What only kubectl asks for.
+//! The parts of the API that only kubectl uses.
 
 mod cells;
 pub(crate) mod discovery;

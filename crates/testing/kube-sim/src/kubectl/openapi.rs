@@ -1,5 +1,5 @@
-//! `OpenAPI` v3, as far as kubectl reads it: which fields exist, which lists merge, and that patches
-//! take `fieldValidation`.
+//! `OpenAPI` v3, as far as kubectl reads it: the fields, the merging of lists, and the `fieldValidation`
+//! parameter of patches.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -15,7 +15,7 @@ fn path_of(group: &str) -> String {
     if group.is_empty() { "api/v1".to_owned() } else { format!("apis/{group}/v1") }
 }
 
-/// Returns the document behind `/openapi/v3/<path>`, or, without a path, where the documents are.
+/// Returns the document for `/openapi/v3/<path>` or, without a path, the index of documents.
 pub(crate) fn reply(path: &str) -> ApiReply {
     if path.is_empty() {
         return reply::typed(StatusCode::OK, "text/plain; charset=utf-8", index());
@@ -81,7 +81,7 @@ fn operation(resource: &Resource, id: &Value, action: &str) -> Value {
         "x-kubernetes-group-version-kind": id,
     });
     if action == "patch" {
-        // What kubectl asks here before it leaves validation to the server.
+        // kubectl checks these parameters before it leaves validation to the server.
         let parameters = ["dryRun", "fieldManager", "fieldValidation"].iter().map(parameter).collect();
         as_map(&mut operation).insert("parameters".to_owned(), Value::Array(parameters));
     }

@@ -1,4 +1,4 @@
-//! `kubectl get`: objects as rows. The columns are the API server's own printers'.
+//! `kubectl get`: objects as table rows. The columns are those of the API server's own printers.
 
 use std::sync::LazyLock;
 
@@ -20,12 +20,13 @@ const CREATED: &str = "CreationTimestamp is a timestamp representing the server 
      It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More \
      info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
 
-/// The node columns as captured, descriptions and all.
+/// The captured node columns with their descriptions.
 static NODE: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(include_str!("../../fixtures/node-columns.json")).unwrap_or_default()
 });
 
-/// Columns of a resource; a `*` marks those of `-o wide`. Kinds that a drain never shows have a name and an age.
+/// Returns the columns of a resource; a `*` marks those of `-o wide`. Kinds that a drain never shows have a
+/// name and an age.
 fn names(resource: &Resource) -> &'static [&'static str] {
     match resource.plural {
         "pods" => &[
@@ -63,7 +64,7 @@ fn columns(resource: &Resource) -> Value {
     Value::Array(names(resource).iter().map(column).collect())
 }
 
-/// What a row has of its object besides the cells (`includeObject`).
+/// The part of the object in a row besides the cells (`includeObject`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     None,
@@ -72,7 +73,7 @@ pub(crate) enum Include {
 }
 
 impl Include {
-    /// As asked.
+    /// Returns the value of `includeObject`, or its default.
     pub(crate) fn of(query: &QueryString) -> Self {
         match query.text("includeObject") {
             "None" => Include::None,
@@ -93,7 +94,7 @@ pub(crate) fn head(resource: &Resource, at: u64, next: Option<&Next>, with_colum
     .into_bytes()
 }
 
-/// One row.
+/// Returns one row.
 pub(crate) fn row(object: &Obj, include: Include) -> Vec<u8> {
     let cells = escaped(Value::Array(cells::cells(object)).to_string());
     let mut row = format!("{{\"cells\":{cells},\"object\":").into_bytes();

@@ -1,4 +1,4 @@
-//! Sockets: the listener that can die and come back on its port, and its connections.
+//! The sockets: the listener, which can die and come back on its port, and its connections.
 
 pub(crate) mod tls;
 
@@ -28,12 +28,12 @@ use crate::wire::reply::{GoAway, StreamCut};
 use tls::Tls;
 use tower::Service;
 
-/// A client that takes longer for its TLS handshake or request headers is not served.
+/// The time limit for a client's TLS handshake and for its request headers.
 const SLOW_CLIENT: Duration = Duration::from_secs(10);
-/// A killed server's port may be busy for a moment.
+/// The number of attempts to bind. The port of a killed server may be busy for a moment.
 const REBIND_TRIES: u32 = 200;
 
-/// Connections at once; more are closed as they come.
+/// The largest number of open connections. The simulator closes any further connection at once.
 const MAX_CONNECTIONS: usize = 20_000;
 
 struct Running {
@@ -49,13 +49,13 @@ struct Connection {
 /// The API server's sockets.
 pub(crate) struct Net {
     api: Arc<Api>,
-    /// TLS, or plain HTTP.
+    /// The TLS identity; `None` for plain HTTP.
     pub tls: Option<Arc<Tls>>,
-    /// Where it listens, also while it is dead.
+    /// The address of the listener. It stays the same while the server is dead.
     pub address: SocketAddr,
-    /// Without, it is asked as a service alone.
+    /// False if clients reach the API server only as a service.
     has_sockets: bool,
-    /// Whether new connections are served; the kernel accepts them in any case.
+    /// True if new connections are served. The kernel accepts them in any case.
     accepting: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
     connections: Mutex<HashMap<u64, Connection>>,
@@ -83,7 +83,7 @@ impl Net {
         ApiService::new(self.api.clone())
     }
 
-    /// Binds and begins to serve.
+    /// Binds the address and starts to serve.
     pub(crate) fn start(api: Arc<Api>, tls: Option<Arc<Tls>>, address: SocketAddr) -> io::Result<Arc<Self>> {
         let listener = listen(address)?;
         let net = Arc::new(Self::new(api, tls, listener.local_addr()?, true));
@@ -91,7 +91,7 @@ impl Net {
         Ok(net)
     }
 
-    /// No sockets at all.
+    /// Returns an API server without sockets.
     pub(crate) fn without_sockets(api: Arc<Api>, address: SocketAddr) -> Arc<Self> {
         Arc::new(Self::new(api, None, address, false))
     }
@@ -110,7 +110,7 @@ impl Net {
         }
     }
 
-    /// Binds another port, for an API server beside this one.
+    /// Binds another port for a further API server.
     pub(crate) fn beside(&self, api: Arc<Api>) -> io::Result<Arc<Self>> {
         if !self.has_sockets {
             return Ok(Self::without_sockets(api, self.address));
@@ -125,7 +125,7 @@ impl Net {
         *lock(&self.running) = Some(Running { task, filter: listener });
     }
 
-    /// Returns true if requests can be answered at all.
+    /// Returns true if the server can answer requests.
     pub(crate) fn is_up(&self) -> bool {
         (!self.has_sockets || lock(&self.running).is_some()) && !self.frozen.load(Ordering::SeqCst)
     }
@@ -141,7 +141,7 @@ impl Net {
         self.reset_connections();
     }
 
-    /// As [`Net::kill`], for when nobody waits.
+    /// Does the same as [`Net::kill`] without waiting for the end.
     pub(crate) fn stop(&self) {
         if let Some(running) = lock(&self.running).take() {
             running.task.abort();
@@ -179,14 +179,16 @@ impl Net {
         Ok(())
     }
 
-    /// As SIGSTOP: connections stay open and the kernel goes on accepting, nothing is answered.
+    /// Freezes the server as SIGSTOP does: connections stay open and the kernel accepts new ones, but the
+    /// server answers nothing.
     pub(crate) fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);
         self.accepting.send_replace(false);
         self.each_switch(|switch| switch.turn_off(false));
     }
 
-    /// As SIGCONT; also undoes [`Net::half_open`], [`Net::blackhole_new`] and [`Net::ignore_new`].
+    /// Thaws the server as SIGCONT does. Also undoes [`Net::half_open`], [`Net::blackhole_new`] and
+    /// [`Net::ignore_new`].
     pub(crate) fn heal(&self) {
         self.frozen.store(false, Ordering::SeqCst);
         if let Some(running) = &*lock(&self.running) {
@@ -196,12 +198,12 @@ impl Net {
         self.accepting.send_replace(true);
     }
 
-    /// Every packet of the open connections is dropped from now on; new connections work.
+    /// Drops every packet of the open connections from now on. New connections work.
     pub(crate) fn half_open(&self) {
         self.each_switch(|switch| switch.turn_off(true));
     }
 
-    /// Packets of new connections vanish: connecting times out.
+    /// Drops the packets of new connections, so that connecting times out.
     pub(crate) fn blackhole_new(&self) -> io::Result<()> {
         match &*lock(&self.running) {
             Some(running) => connection::filter_listener(&running.filter, true),
@@ -209,7 +211,7 @@ impl Net {
         }
     }
 
-    /// New connections are accepted by the kernel and never served.
+    /// Stops serving new connections, which the kernel still accepts.
     pub(crate) fn ignore_new(&self) {
         self.accepting.send_replace(false);
     }
@@ -231,7 +233,7 @@ impl Net {
             match accepted {
                 Ok((stream, _)) => self.admit(stream),
                 Err(error) => {
-                    // Out of descriptors, most likely: closing connections will free some.
+                    // The process is most likely out of descriptors; closing connections will free some.
                     tracing::warn!(%error, "accept failed");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }

@@ -1,4 +1,4 @@
-//! A CA of our own, and certificates that can be replaced while clients are connected.
+//! The simulator's own CA, and certificates that can be replaced while clients are connected.
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,16 +11,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
-/// A certificate could not be made.
+/// An error of making a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// Key or certificate.
+    /// An error of a key or certificate.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// TLS configuration.
+    /// An error of the TLS configuration.
     #[error("cannot configure TLS: {0}")]
     Config(#[from] rustls::Error),
-    /// Whom clients' certificates must be by.
+    /// An error of the CA for client certificates.
     #[error("cannot configure client certificates: {0}")]
     Clients(#[from] VerifierBuilderError),
 }
@@ -39,7 +39,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Returns a CA and a certificate for loopback, the usual service names and `address`.
+    /// Returns an identity with a CA and a certificate for loopback, the usual service names and `address`.
     pub(crate) fn new(address: IpAddr) -> Result<Self, CertificateError> {
         Ok(Tls { state: RwLock::new(fresh(address)?), address })
     }
@@ -49,12 +49,12 @@ impl Tls {
         self.state.read().unwrap_or_else(PoisonError::into_inner).ca_pem.clone()
     }
 
-    /// What new connections are served with.
+    /// Returns the TLS configuration for new connections.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
-    /// Returns a certificate by which a client is the administrator, and its key, as PEM.
+    /// Returns the administrator's client certificate and its key, as PEM.
     pub(crate) fn administrator(&self) -> Result<(String, String), CertificateError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, "kubernetes-admin");
@@ -65,8 +65,8 @@ impl Tls {
         Ok((params.signed_by(&key, &state.issuer)?.pem(), key.serialize_pem()))
     }
 
-    /// Makes a new server certificate; with `ca` by a new CA, which clients do not trust until they reread
-    /// it.
+    /// Makes a new server certificate. With `ca`, a new CA signs it, which clients do not trust until they
+    /// reread it.
     pub(crate) fn rotate(&self, ca: bool) -> Result<(), CertificateError> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         if ca {
@@ -79,7 +79,7 @@ impl Tls {
 }
 
 fn fresh(address: IpAddr) -> Result<State, CertificateError> {
-    // A name of its own for each CA: clients that know an old one must not mix them up.
+    // Each CA has a name of its own, so that clients do not confuse it with an earlier one.
     let name = format!("kube-sim-ca-{:08x}", fastrand::u32(..));
     let mut params = CertificateParams::new(Vec::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -94,7 +94,8 @@ fn fresh(address: IpAddr) -> Result<State, CertificateError> {
     Ok(State { issuer, ca_pem, ca, config })
 }
 
-/// How clients are served: with a certificate of this issuer's, and asked for one of the same, which they need not have.
+/// Returns the server's TLS configuration with a certificate of this issuer. It requests a client certificate
+/// of the same issuer, which clients need not have.
 fn leaf(
     issuer: &Issuer<'static, KeyPair>,
     ca: &CertificateDer<'static>,

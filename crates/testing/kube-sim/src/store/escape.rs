@@ -1,10 +1,10 @@
-//! JSON as Go's encoder writes it.
+//! JSON in the form of Go's encoder.
 
-/// What could begin or end markup in a page, and two line ends that JavaScript did not allow.
+/// The characters that can start or end markup in a page, and two line ends that JavaScript did not allow.
 const ESCAPED: [(char, &str); 5] =
     [('<', "\\u003c"), ('>', "\\u003e"), ('&', "\\u0026"), ('\u{2028}', "\\u2028"), ('\u{2029}', "\\u2029")];
 
-/// Escapes what Go escapes. In JSON those characters stand only inside strings.
+/// Escapes the characters that Go escapes. In JSON they occur only inside strings.
 pub(crate) fn escaped(mut json: String) -> String {
     for (plain, code) in ESCAPED {
         if json.contains(plain) {

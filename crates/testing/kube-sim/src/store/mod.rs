@@ -1,4 +1,4 @@
-//! All objects, one increasing resourceVersion, a bounded history, and the watchers of changes.
+//! The store: all objects, one increasing resourceVersion, a bounded history, and the watchers of changes.
 
 pub(crate) mod cause;
 pub(crate) mod escape;
@@ -22,71 +22,71 @@ use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 pub(crate) use crate::store::view::View;
 
-/// Changes kept for each resource, for watches that start in the past; older ones are "compacted". Busy resources
-/// (Leases) do not push out quiet ones, as in the API server.
+/// The number of changes kept for each resource, for watches that start in the past. Older changes are
+/// "compacted". As in the API server, busy resources (Leases) do not push out quiet ones.
 const HISTORY: usize = 1_000;
-/// Bytes of objects that the history of one resource may keep alive.
+/// The bytes of objects that the history of one resource may keep alive.
 const HISTORY_BYTES: usize = 64 << 20;
-/// Changes that one watch may lag behind before it is cut off.
+/// The number of changes by which a watch may lag before it is cut off.
 const WATCH_QUEUE: usize = 1_000;
-/// Objects in all.
+/// The largest number of objects.
 const MAX_OBJECTS: usize = 100_000;
-/// Bytes of one object; etcd's default request limit.
+/// The largest size of an object in bytes: etcd's default request limit.
 const OBJECT_BYTES: usize = 3 << 19;
 
-/// One change of one object.
+/// A change of one object.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// The resourceVersion the change made.
+    /// The resourceVersion of the change.
     pub version: u64,
-    /// The object after it; for a deletion its last state with the new version.
+    /// The object after the change. For a deletion, its last state with the new version.
     pub object: Obj,
-    /// The object before it.
+    /// The object before the change.
     pub old: Option<Obj>,
-    /// Whether the object is gone.
+    /// True if the object is gone.
     pub deleted: bool,
 }
 
-/// What a watcher is fed.
+/// A message to a watcher.
 #[derive(Clone, Debug)]
 pub(crate) enum Feed {
     /// A change of the watched resource.
     Change(Arc<Change>),
-    /// The window was compacted under the watch: it ends with 410.
+    /// The history was compacted under the watch, so the watch ends with 410.
     Expired(u64),
-    /// The watch is to end without a word.
+    /// The watch ends without an error event.
     Close,
 }
 
-/// What a write does with the object it was shown.
+/// The result of a write.
 pub(crate) enum Edit {
-    /// Stores this.
+    /// Stores this value.
     Put(Value),
     /// Deletes the object.
     Remove,
-    /// Leaves it alone.
+    /// Keeps the object unchanged.
     Keep,
 }
 
-/// Where a watch starts.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With everything there is, then changes.
+    /// All current objects, then changes.
     Everything,
-    /// With changes after this version.
+    /// The changes after this version.
     After(u64),
 }
 
-/// A running watch: what it begins with, and its feed.
+/// A running watch: its initial events and its feed.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// Objects to send first.
+    /// The objects to send first.
     pub initial: Vec<Obj>,
-    /// Changes that happened after the start version.
+    /// The changes since the start version.
     pub replay: Vec<Arc<Change>>,
-    /// The store's version when the watch began.
+    /// The store's version at the start of the watch.
     pub version: u64,
-    /// What follows. Closed when the watcher was too slow.
+    /// The later changes. The store closes it when the watcher is too slow.
     pub feed: mpsc::Receiver<Feed>,
 }
 
@@ -95,30 +95,31 @@ struct Watcher {
     feed: mpsc::Sender<Feed>,
 }
 
-/// Watchers of a resource: those of one name, and those of all. In order, so that the same seed gives the same run.
+/// The watchers of a resource: those of one name, and those of all. They are ordered, so that the same seed
+/// gives the same run.
 #[derive(Default)]
 struct Watchers {
     by_name: BTreeMap<String, Vec<Watcher>>,
     all: Vec<Watcher>,
 }
 
-/// The remembered changes of one resource.
+/// The kept changes of one resource.
 #[derive(Default)]
 struct Window {
     changes: VecDeque<Arc<Change>>,
     bytes: usize,
-    /// Changes up to this version are forgotten.
+    /// Changes up to this version are compacted.
     compacted: u64,
 }
 
-/// By plural names.
+/// The objects by plural name.
 type Objects = HashMap<&'static str, BTreeMap<Key, Obj>>;
 
 struct State {
     version: u64,
-    /// Changes of all resources up to this version are forgotten.
+    /// Changes of all resources up to this version are compacted.
     compacted: u64,
-    /// Watches begun so far; now and then the dead ones are cleared away.
+    /// The number of watches so far. It triggers the regular removal of closed ones.
     begun: u64,
     objects: Objects,
     count: usize,
@@ -126,7 +127,7 @@ struct State {
     watchers: BTreeMap<&'static str, Watchers>,
 }
 
-/// A copy of what etcd holds, as `etcdctl snapshot save` makes it.
+/// A copy of etcd's content, as `etcdctl snapshot save` makes it.
 #[derive(Clone)]
 pub struct Backup {
     version: u64,
@@ -140,7 +141,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Returns an empty store. Versions start where a young real cluster's stand.
+    /// Returns an empty store. Its versions start where those of a young real cluster are.
     pub(crate) fn new() -> Self {
         let state = State {
             version: 300,
@@ -155,7 +156,7 @@ impl Store {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A writer that panicked left the maps as they were: nothing is half-written.
+        // A writer that panicked left the maps intact: it writes nothing by halves.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,12 +165,12 @@ impl Store {
         self.lock().version
     }
 
-    /// One object.
+    /// Returns one object.
     pub(crate) fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
         self.lock().objects.get(resource.plural)?.get(key).cloned()
     }
 
-    /// Returns all matching objects in key order, and the version they were read at.
+    /// Returns all matching objects in key order, and the version of the store.
     pub(crate) fn list(
         &self,
         resource: &Resource,
@@ -180,7 +181,7 @@ impl Store {
         (state.version, state.select(resource, namespace, selector))
     }
 
-    /// As [`Store::list`], as it was at an older version. `None` if that is compacted.
+    /// Returns the list as it was at an older version, or `None` if that version is compacted.
     pub(crate) fn list_at(
         &self,
         resource: &Resource,
@@ -203,8 +204,8 @@ impl Store {
         Some(then.values().filter(fits).cloned().collect())
     }
 
-    /// Shows `edit` the object and does what it says. Returns the object as it is then (or was
-    /// last) and whether anything changed. The lock is held: `edit` only computes.
+    /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
+    /// state), and true if anything changed. The lock is held, so `edit` must only compute.
     pub(crate) fn write(
         &self,
         resource: &'static Resource,
@@ -214,7 +215,7 @@ impl Store {
         self.write_among(resource, key, |_, old| edit(old))
     }
 
-    /// As [`Store::write`], for an edit that depends on other objects, too.
+    /// Does the same as [`Store::write`] for an edit that also depends on other objects.
     pub(crate) fn write_among(
         &self,
         resource: &'static Resource,
@@ -258,7 +259,7 @@ impl Store {
         Ok((Some(object), true))
     }
 
-    /// Starts a watch. `Err` if the start version is compacted; it names the oldest one that is not.
+    /// Starts a watch. Returns an error with the oldest available version if the start version is compacted.
     pub(crate) fn watch(
         &self,
         resource: &'static Resource,
@@ -284,11 +285,11 @@ impl Store {
         let watcher = Watcher { namespace: namespace.map(str::to_owned), feed: sender };
         let watchers = state.watchers.entry(resource.plural).or_default();
         if clear {
-            // Names that nobody watches any more would otherwise stay for ever.
+            // Without this, names without watches would stay forever.
             watchers.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
         }
         if let Some(name) = selector.name() {
-            // Watches of one name come and go; closed ones are cleared when the next one comes.
+            // Watches of one name come and go. A new watch removes the closed ones.
             let same = watchers.by_name.entry(name.to_owned()).or_default();
             same.retain(|s| !s.feed.is_closed());
             same.push(watcher);
@@ -299,7 +300,7 @@ impl Store {
         Ok(Subscription { initial, replay, version: state.version, feed })
     }
 
-    /// Forgets all changes, as etcd's compaction does. With `cut`, running watches end with 410.
+    /// Discards all changes, as etcd's compaction does. With `cut`, running watches end with 410.
     pub(crate) fn compact(&self, cut: bool) {
         let mut state = self.lock();
         state.history.clear();
@@ -310,13 +311,13 @@ impl Store {
         }
     }
 
-    /// What it holds now.
+    /// Returns a copy of the current content.
     pub(crate) fn back_up(&self) -> Backup {
         let state = self.lock();
         Backup { version: state.version, objects: state.objects.clone(), count: state.count }
     }
 
-    /// Holds again what it held then, at the version that it had then; what came after never was.
+    /// Restores the content and the version of a copy. Later writes are lost.
     pub(crate) fn restore(&self, backup: &Backup) {
         let mut state = self.lock();
         state.version = backup.version;
@@ -326,7 +327,7 @@ impl Store {
         state.history.clear();
     }
 
-    /// Ends the running watches of a resource (of all, if none is named).
+    /// Ends the running watches of a resource, or of all if `resource` is `None`.
     pub(crate) fn close_watches(&self, resource: Option<&str>) {
         self.lock().tell_all(resource, &Feed::Close);
     }
@@ -365,7 +366,7 @@ impl State {
         }
         let Some(watchers) = self.watchers.get_mut(change.object.resource.plural) else { return };
         let key = &change.object.key;
-        // A full queue cuts the watcher off: its sender is dropped, its stream ends.
+        // A full queue cuts the watcher off: its sender is dropped and its stream ends.
         let deliver = |watcher: &Watcher| {
             if watcher.namespace.as_deref().is_some_and(|n| n != key.namespace) {
                 return !watcher.feed.is_closed();

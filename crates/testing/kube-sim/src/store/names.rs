@@ -1,9 +1,9 @@
-//! Which names, keys and values Kubernetes takes, in its own sentences.
+//! Kubernetes' rules for names, keys and values, in its own sentences.
 
 const NAME_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
      with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-/// What names of objects are to be.
+/// The rule for names of objects.
 pub(crate) const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
      '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -27,7 +27,7 @@ pub(crate) fn is_subdomain(text: &str) -> bool {
         })
 }
 
-/// What is wrong with a label's value; nothing if it is sound.
+/// Returns the errors of a label's value; empty if it is valid.
 pub(crate) fn label_value(text: &str) -> Vec<&'static str> {
     let mut faults = Vec::new();
     if text.len() > 63 {
@@ -39,7 +39,7 @@ pub(crate) fn label_value(text: &str) -> Vec<&'static str> {
     faults
 }
 
-/// What is wrong with the key of a label or taint; nothing if it is sound.
+/// Returns the errors of the key of a label or taint; empty if it is valid.
 pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let name = match text.split_once('/') {

@@ -1,4 +1,4 @@
-//! Kubernetes objects as JSON values: reading the few fields every object has, and writing them out.
+//! Kubernetes objects as JSON values: access to the fields that every object has, and rendering.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -9,16 +9,16 @@ use serde_json::{Map, Value, json};
 use crate::store::escape::escaped;
 use crate::store::resource::Resource;
 
-/// One version of one object. Its JSON is rendered once, however many clients get it.
+/// One version of one object. Its JSON is rendered once for all clients.
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// What kind of object it is.
+    /// The resource of the object.
     pub resource: &'static Resource,
-    /// Namespace (empty for cluster-scoped) and name.
+    /// The namespace (empty for cluster-scoped) and the name.
     pub key: Key,
     /// The `metadata.resourceVersion`.
     pub version: u64,
-    /// The object itself.
+    /// The object as JSON.
     pub value: Value,
     rest: OnceLock<Bytes>,
 }
@@ -26,17 +26,16 @@ pub(crate) struct Object {
 /// A shared, immutable version of an object.
 pub(crate) type Obj = Arc<Object>;
 
-/// Where an object lives.
+/// The namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
-    /// Empty for cluster-scoped objects.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// `metadata.name`.
+    /// The `metadata.name`.
     pub name: String,
 }
 
 impl Key {
-    /// Returns a key from its parts.
     pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Key { namespace: namespace.into(), name: name.into() }
     }
@@ -48,8 +47,8 @@ impl Object {
         Arc::new(Object { resource, key, version, value, rest: OnceLock::new() })
     }
 
-    /// `"metadata":{…},"spec":{…}}`: everything behind kind and apiVersion. Lists put `{` before
-    /// it, single objects and events put their type there.
+    /// Returns `"metadata":{…},"spec":{…}}`: everything after kind and apiVersion. Lists put `{` in front of
+    /// it; single objects and events put their type there.
     pub(crate) fn rest(&self) -> Bytes {
         self.rest.get_or_init(|| render_rest(&self.value)).clone()
     }
@@ -61,25 +60,25 @@ impl Object {
         out.into()
     }
 
-    /// `{"kind":"Node","apiVersion":"v1",`
+    /// Returns `{"kind":"Node","apiVersion":"v1",`.
     pub(crate) fn type_prefix(&self) -> Vec<u8> {
         let resource = self.resource;
         format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version())
             .into_bytes()
     }
 
-    /// Bytes that this version keeps alive, roughly.
+    /// Returns the approximate bytes that this version keeps alive.
     pub(crate) fn weight(&self) -> usize {
         self.rest().len()
     }
 
-    /// `metadata.<field>` as text.
+    /// Returns `metadata.<field>` as text.
     pub(crate) fn meta(&self, field: &str) -> Option<&str> {
         meta_str(&self.value, field)
     }
 }
 
-/// Order of the top-level keys as Go's structs have them; all others follow alphabetically.
+/// The order of the top-level keys in Go's structs. All other keys follow alphabetically.
 const TOP: [&str; 4] = ["metadata", "spec", "status", "type"];
 const META: [&str; 12] = [
     "name",
@@ -148,7 +147,7 @@ fn push_meta(out: &mut String, meta: &Value) {
     out.push('}');
 }
 
-/// Renders any object that is not in the store (a dry run's result) with its type first.
+/// Renders an object that is not in the store (the result of a dry run) with its type first.
 pub(crate) fn render(value: &Value) -> Bytes {
     let text = |key| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let mut out = format!("{{\"kind\":{},\"apiVersion\":{},", json!(text("kind")), json!(text("apiVersion")));
@@ -156,23 +155,23 @@ pub(crate) fn render(value: &Value) -> Bytes {
     out.into()
 }
 
-/// `metadata.<field>` as text.
+/// Returns `metadata.<field>` as text.
 pub(crate) fn meta_str<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value.get("metadata")?.get(field)?.as_str()
 }
 
-/// Returns the `metadata` map, made if it is missing. A value that is no object becomes one.
+/// Returns the `metadata` map, and adds it if it is missing. A value that is not an object becomes one.
 pub(crate) fn meta_mut(value: &mut Value) -> &mut Map<String, Value> {
     child_mut(value, "metadata")
 }
 
-/// Returns the map under `key`, made if it is missing.
+/// Returns the map under `key`, and adds it if it is missing.
 pub(crate) fn child_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let child = as_map(value).entry(key.to_owned()).or_insert_with(|| Value::Object(Map::new()));
     as_map(child)
 }
 
-/// Puts in what is not there.
+/// Adds the missing keys.
 pub(crate) fn fill(map: &mut Map<String, Value>, wanted: Value) {
     if let Value::Object(wanted) = wanted {
         for (key, value) in wanted {
@@ -181,19 +180,19 @@ pub(crate) fn fill(map: &mut Map<String, Value>, wanted: Value) {
     }
 }
 
-/// Returns the value as a map; anything else is replaced by an empty one.
+/// Returns the value as a map. Any other value is replaced by an empty map.
 pub(crate) fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }
     match value {
         Value::Object(map) => map,
-        // Just made an object.
+        // The value was just replaced by an object.
         _ => unreachable!(),
     }
 }
 
-/// Returns a random version 4 UUID, as UIDs and audit ids are.
+/// Returns a random version 4 UUID, for UIDs and audit ids.
 pub(crate) fn uuid() -> String {
     let bits = fastrand::u128(..) & !(0xf << 76) & !(0x3 << 62) | (0x4 << 76) | (0x2 << 62);
     let hex = format!("{bits:032x}");

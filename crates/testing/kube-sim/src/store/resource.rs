@@ -1,37 +1,37 @@
-//! The table of everything that is served. A resource that is not in it is not advertised.
+//! The table of all served resources. Discovery does not advertise any other resource.
 
 /// One resource of one API group.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "one column each of a table")]
 pub(crate) struct Resource {
-    /// API group; empty for the core group.
+    /// The API group; empty for the core group.
     pub group: &'static str,
-    /// API version.
+    /// The API version.
     pub version: &'static str,
-    /// Plural, as in paths.
+    /// The plural, as in paths.
     pub plural: &'static str,
-    /// Singular.
+    /// The singular.
     pub singular: &'static str,
-    /// Kind of its objects.
+    /// The kind of its objects.
     pub kind: &'static str,
-    /// Whether its objects live in namespaces.
+    /// True if its objects have namespaces.
     pub namespaced: bool,
-    /// Short names, e.g. `no`.
+    /// The short names, e.g. `no`.
     pub short: &'static [&'static str],
-    /// Whether `kubectl get all` shows it.
+    /// True if `kubectl get all` shows it.
     pub in_all: bool,
-    /// Subresources besides the object itself.
+    /// The subresources besides the object itself.
     pub sub: &'static [&'static str],
-    /// `storageVersionHash` as a real API server computes it.
+    /// The `storageVersionHash` that a real API server computes.
     pub hash: &'static str,
-    /// Field selectors besides `metadata.name` and `metadata.namespace`.
+    /// The field selectors besides `metadata.name` and `metadata.namespace`.
     pub fields: &'static [&'static str],
-    /// Whether a deletion answers with the deleted object rather than a Status.
+    /// True if a deletion answers with the deleted object rather than a Status.
     pub returns_deleted: bool,
 }
 
 impl Resource {
-    /// `v1` or `apps/v1`.
+    /// Returns `v1` or `apps/v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
@@ -40,21 +40,21 @@ impl Resource {
         }
     }
 
-    /// Verbs as discovery lists them.
+    /// Returns the verbs in discovery.
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
         match self.plural {
-            // Namespaces have no deletecollection, on the real API server either.
+            // Namespaces have no deletecollection on a real API server, either.
             "namespaces" => &["create", "delete", "get", "list", "patch", "update", "watch"],
             _ => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
         }
     }
 
-    /// Returns true if the status is written by itself, and left alone by other writes.
+    /// Returns true if the status has its own subresource and other writes keep it unchanged.
     pub(crate) fn has_status(&self) -> bool {
         self.sub.contains(&"status")
     }
 
-    /// Returns the place of an error.
+    /// Returns the subject of an error about an object of this resource.
     pub(crate) fn subject<'a>(&'static self, name: &'a str) -> crate::store::status::Subject<'a> {
         crate::store::status::Subject { group: self.group, resource: self.plural, name }
     }
@@ -75,7 +75,7 @@ const BASE: Resource = Resource {
     returns_deleted: false,
 };
 
-/// Everything that is served, in discovery's order.
+/// All served resources, in discovery's order.
 #[rustfmt::skip]
 pub(crate) static RESOURCES: &[Resource] = &[
     Resource { plural: "configmaps", singular: "configmap", kind: "ConfigMap", short: &["cm"], hash: "qFsyl6wFWjQ=", ..BASE },
@@ -113,10 +113,10 @@ pub(crate) static RESOURCES: &[Resource] = &[
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
-/// What the Prometheus operator adds to a cluster.
+/// The API group that the Prometheus operator adds to a cluster.
 const OPERATOR: &str = "monitoring.coreos.com";
 
-/// Groups in discovery's order, the core group first.
+/// The groups in discovery's order, the core group first.
 pub(crate) static GROUPS: &[&str] =
     &["", "apps", "policy", RBAC, "coordination.k8s.io", "discovery.k8s.io", FLOW_CONTROL, OPERATOR];
 
@@ -125,7 +125,7 @@ pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static 
     RESOURCES.iter().find(|r| r.plural == plural && r.group == group && r.version == version)
 }
 
-/// Finds a resource by what an object says it is.
+/// Finds a resource by the apiVersion and kind of an object.
 pub(crate) fn find_kind(api_version: &str, kind: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|r| r.kind == kind && r.api_version() == api_version)
 }
@@ -135,7 +135,7 @@ pub(crate) fn nodes() -> &'static Resource {
     by_plural("nodes")
 }
 
-/// Returns a resource by its plural name alone; the table has no plural twice.
+/// Returns a resource by its plural name alone. Each plural occurs once in the table.
 pub(crate) fn by_plural(plural: &str) -> &'static Resource {
     RESOURCES.iter().find(|r| r.plural == plural).unwrap_or(&BASE_STATIC)
 }

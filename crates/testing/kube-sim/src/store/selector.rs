@@ -6,7 +6,7 @@ use crate::store::object::Object;
 use crate::store::resource::Resource;
 use crate::store::status::ApiStatus;
 
-/// What a list or watch asks for.
+/// The label and field selectors of a list or watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
@@ -64,7 +64,7 @@ impl Selector {
 }
 
 impl Requirement {
-    /// One of a `LabelSelector`'s `matchExpressions`.
+    /// Parses one of a `LabelSelector`'s `matchExpressions`.
     fn of(expression: &Value) -> Option<Self> {
         let text = |field: &str| expression.get(field).and_then(Value::as_str);
         let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
@@ -91,7 +91,8 @@ impl Requirement {
     }
 }
 
-/// Matches a `LabelSelector`, as disruption budgets and Services have it: none selects nothing, an empty one everything.
+/// Returns true if a `LabelSelector` of a disruption budget or Service matches. A missing selector matches
+/// nothing, an empty one everything.
 pub(crate) fn labels_match(selector: Option<&Value>, object: &Value) -> bool {
     let Some(selector) = selector.and_then(Value::as_object) else { return false };
     let labels = object.get("metadata").and_then(|m| m.get("labels"));
@@ -102,7 +103,7 @@ pub(crate) fn labels_match(selector: Option<&Value>, object: &Value) -> bool {
         && expressions.all(|e| Requirement::of(e).is_some_and(|r| r.holds(label(&r.key))))
 }
 
-/// Returns the value a field selector sees; missing fields are empty, as in the API server's
+/// Returns the value that a field selector compares. Missing fields are empty, as in the API server's
 /// `SelectableFields`.
 fn field(object: &Object, path: &str) -> String {
     match path {
@@ -144,8 +145,8 @@ fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<Requirement>, Api
             || (key == "metadata.namespace" && resource.namespaced)
             || (key == "metadata.namespace" && resource.plural == "nodes")
             || resource.fields.contains(&key);
-        // Cluster-scoped resources other than Node refuse metadata.namespace less consistently;
-        // nobody selects by it.
+        // Cluster-scoped resources other than Node refuse metadata.namespace less consistently. No client
+        // selects by it.
         if !supported {
             let message = match (resource.group, resource.plural) {
                 ("", "pods" | "nodes" | "events" | "secrets" | "services" | "namespaces") => {

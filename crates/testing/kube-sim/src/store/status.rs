@@ -1,4 +1,4 @@
-//! `Status`: what the API server says when it cannot give what was asked.
+//! `Status`: the API server's answer in case of an error.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -6,12 +6,12 @@ use serde::Serialize;
 use crate::store::cause::Cause;
 use crate::store::escape::escaped;
 
-/// A Kubernetes `metav1.Status`: one pointer, because it is the error of nearly everything.
+/// A Kubernetes `metav1.Status`. It is one pointer, because it is the error type of nearly everything.
 #[derive(Clone, Debug, Serialize)]
 #[serde(transparent)]
 pub struct ApiStatus(Box<Content>);
 
-/// What a [`ApiStatus`] says, with its keys in the order the API server writes them.
+/// The content of an [`ApiStatus`], with its keys in the API server's order.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
@@ -20,16 +20,16 @@ pub struct Content {
     metadata: ListMeta,
     #[serde(rename = "status")]
     outcome: &'static str,
-    /// The sentence shown to people.
+    /// The error in a sentence for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// One word for programs, e.g. `NotFound`.
+    /// The reason in one word for programs, e.g. `NotFound`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub reason: &'static str,
-    /// What the error is about.
+    /// The subject and the causes of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
-    /// The HTTP status code; left out on success, as the API server does for deletions.
+    /// The HTTP status code. It is omitted on success, as the API server does for deletions.
     #[serde(skip_serializing_if = "is_zero")]
     pub code: u16,
 }
@@ -40,26 +40,26 @@ struct ListMeta {
     token: String,
 }
 
-/// `StatusDetails`.
+/// The `StatusDetails`.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details {
-    /// Object name.
+    /// The object name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// API group of the resource.
+    /// The API group of the resource.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Resource (or, for `Invalid`, the kind).
+    /// The resource (or, for `Invalid`, the kind).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// UID of a deleted object.
+    /// The UID of a deleted object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// One entry for each fault found.
+    /// One cause for each error.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// Mirrors the `Retry-After` header.
+    /// The value of the `Retry-After` header.
     #[serde(skip_serializing_if = "is_zero32")]
     pub retry_after_seconds: u32,
 }
@@ -73,14 +73,14 @@ fn is_zero32(code: &u32) -> bool {
     *code == 0
 }
 
-/// Which object of which resource an error is about.
+/// The object and the resource of an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// API group, empty for the core group.
+    /// The API group; empty for the core group.
     pub group: &'a str,
-    /// Plural resource name.
+    /// The plural resource name.
     pub resource: &'a str,
-    /// Object name.
+    /// The object name.
     pub name: &'a str,
 }
 
@@ -130,12 +130,12 @@ impl ApiStatus {
         self
     }
 
-    /// As the API server sends it, without the newline.
+    /// Returns the status as JSON without the API server's final newline.
     pub(crate) fn json(&self) -> String {
         escaped(serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// Returns the HTTP status line's code.
+    /// Returns the HTTP status code.
     pub fn http_code(&self) -> StatusCode {
         if self.code == 0 {
             return StatusCode::OK;
@@ -143,12 +143,12 @@ impl ApiStatus {
         StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Seconds for the `Retry-After` header, if any.
+    /// Returns the seconds of the `Retry-After` header, if any.
     pub fn retry_after(&self) -> Option<u32> {
         self.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0)
     }
 
-    /// `{"status":"Success"}` with details, as a deletion answers.
+    /// Returns `{"status":"Success"}` with details, the answer to a deletion.
     pub fn deleted(subject: Subject<'_>, uid: &str) -> Self {
         let mut status = Self::failure(StatusCode::OK, "", "");
         status.0.outcome = "Success";
@@ -156,24 +156,24 @@ impl ApiStatus {
         status.with(Details { uid: uid.to_owned(), ..subject.details() })
     }
 
-    /// `{"status":"Success","code":201}`, as an eviction answers.
+    /// Returns `{"status":"Success","code":201}`, the answer to an eviction.
     pub fn created() -> Self {
         let mut status = Self::failure(StatusCode::CREATED, "", "");
         status.0.outcome = "Success";
         status
     }
 
-    /// 400.
+    /// Returns a 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// 401.
+    /// Returns a 401.
     pub fn unauthorized() -> Self {
         Self::failure(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// 403 for a resource; `message` is the part behind `is forbidden: `.
+    /// Returns a 403 for a resource. `message` is the part after `is forbidden: `.
     pub fn forbidden(subject: Subject<'_>, message: &str) -> Self {
         let what = if subject.name.is_empty() {
             format!("{} is forbidden: {message}", subject.qualified())
@@ -183,50 +183,50 @@ impl ApiStatus {
         Self::failure(StatusCode::FORBIDDEN, "Forbidden", what).with(subject.details())
     }
 
-    /// 403 for a path that is no resource.
+    /// Returns a 403 for a path that is not a resource.
     pub fn forbidden_path(user: &str, verb: &str, path: &str) -> Self {
         let message = format!("forbidden: User \"{user}\" cannot {verb} path \"{path}\"");
         Self::failure(StatusCode::FORBIDDEN, "Forbidden", message).with(Details::default())
     }
 
-    /// 404 for an object.
+    /// Returns a 404 for an object.
     pub fn not_found(subject: Subject<'_>) -> Self {
         let message = format!("{} \"{}\" not found", subject.qualified(), subject.name);
         Self::failure(StatusCode::NOT_FOUND, "NotFound", message).with(subject.details())
     }
 
-    /// 404 for a resource that is not served.
+    /// Returns a 404 for a resource that is not served.
     pub fn no_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self::failure(StatusCode::NOT_FOUND, "NotFound", message).with(Details::default())
     }
 
-    /// 405.
+    /// Returns a 405.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(Details::default())
     }
 
-    /// 406.
+    /// Returns a 406.
     pub fn not_acceptable(accepted: &str) -> Self {
         let message = format!("only the following media types are accepted: {accepted}");
         Self::failure(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// 409 for a create of a name that is taken.
+    /// Returns a 409 for a create with an existing name.
     pub fn already_exists(subject: Subject<'_>) -> Self {
         let message = format!("{} \"{}\" already exists", subject.qualified(), subject.name);
         Self::failure(StatusCode::CONFLICT, "AlreadyExists", message).with(subject.details())
     }
 
-    /// 409 for an update from an old state; `why` is the last clause.
+    /// Returns a 409 for an update of an old state. `why` is the last clause.
     pub fn conflict(subject: Subject<'_>, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{}\": {why}", subject.qualified(), subject.name);
         Self::failure(StatusCode::CONFLICT, "Conflict", message).with(subject.details())
     }
 
-    /// 409 for an update whose resourceVersion is not the current one.
+    /// Returns a 409 for an update whose resourceVersion is not the current one.
     pub fn modified(subject: Subject<'_>) -> Self {
         Self::conflict(
             subject,
@@ -234,7 +234,7 @@ impl ApiStatus {
         )
     }
 
-    /// 409 of a server-side apply.
+    /// Returns the 409 of a server-side apply.
     pub fn apply_conflict(causes: Vec<Cause>) -> Self {
         let one = causes.len() == 1;
         let message = if let ([cause], true) = (causes.as_slice(), one) {
@@ -248,12 +248,13 @@ impl ApiStatus {
             .with(Details { causes, ..Details::default() })
     }
 
-    /// 410 with reason `Expired`.
+    /// Returns a 410 with reason `Expired`.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::failure(StatusCode::GONE, "Expired", message)
     }
 
-    /// 410 for a list that was chunked too slowly; `token` goes on without consistency.
+    /// Returns a 410 for a list whose next chunk came too late. `token` continues the list without
+    /// consistency.
     pub fn expired_continue(token: String) -> Self {
         let mut status = Self::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new \
@@ -266,32 +267,32 @@ impl ApiStatus {
         status
     }
 
-    /// 413.
+    /// Returns a 413.
     pub fn too_large(message: impl Into<String>) -> Self {
         Self::failure(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// 415.
+    /// Returns a 415.
     pub fn unsupported_media_type() -> Self {
         let message = "415: Unsupported Media Type";
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
             .with(Details::default())
     }
 
-    /// 415 for a body that cannot be decoded.
+    /// Returns a 415 for a body that cannot be decoded.
     pub fn undecodable() -> Self {
         let message = "the body of the request was in an unknown format - accepted media types include: application/json";
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// 415 for a kind that the API server would read, and this one does not.
+    /// Returns a 415 for a protobuf kind that a real API server reads and the simulator does not.
     pub fn unread_protobuf() -> Self {
         let message =
             "this simulated API server does not read protobuf of this kind: it takes application/json";
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// 429 of an eviction that would break a disruption budget.
+    /// Returns the 429 of an eviction that would violate a disruption budget.
     pub fn disruption_budget(budget: &str, needs: u64, healthy: u64) -> Self {
         let message =
             format!("The disruption budget {budget} needs {needs} healthy pods and has {healthy} currently");
@@ -301,13 +302,13 @@ impl ApiStatus {
             .with(Details { causes: vec![cause], ..Details::default() })
     }
 
-    /// 422 for a JSON patch that does not apply.
+    /// Returns a 422 for a JSON patch that does not apply.
     pub fn patch_rejected() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self::failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(Details::default())
     }
 
-    /// 422 with a cause for each fault.
+    /// Returns a 422 with its causes.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let mut lines: Vec<String> = Vec::new();
         for cause in &causes {
@@ -334,14 +335,14 @@ impl ApiStatus {
         .with(details)
     }
 
-    /// 429 of a watch cache that is not there yet.
+    /// Returns the 429 of a watch cache that is not initialized yet.
     pub(crate) fn cache_initializing(retry_after: u32) -> Self {
         let message = "storage is (re)initializing";
         let details = Details { retry_after_seconds: retry_after, ..Details::default() };
         Self::failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).with(details)
     }
 
-    /// 504 for a resourceVersion from the future.
+    /// Returns a 504 for a resourceVersion from the future.
     pub fn version_too_large(asked: u64, current: u64) -> Self {
         let cause = Cause {
             reason: "ResourceVersionTooLarge",
@@ -356,7 +357,7 @@ impl ApiStatus {
         })
     }
 
-    /// Any code, as the fault switches ask for it.
+    /// Returns a status with any code, for the fault switches.
     pub fn with_code(code: StatusCode, retry_after: u32) -> Self {
         let (reason, message) = match code.as_u16() {
             401 => return Self::unauthorized(),

@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Now, as `metav1.Time` is written: `2026-11-21T06:40:10Z`.
+/// Returns the current time as a `metav1.Time`: `2026-11-21T06:40:10Z`.
 pub(crate) fn now() -> String {
     instant().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// So many seconds from now, as `metav1.Time` is written.
+/// Returns the time this many seconds from now, as a `metav1.Time`.
 pub(crate) fn in_seconds(seconds: u64) -> String {
     let later = instant().checked_add(Duration::from_secs(seconds)).unwrap_or_else(|_| instant());
     later.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Now, as `metav1.MicroTime` is written: `2026-11-21T07:30:36.042824Z`.
+/// Returns the current time as a `metav1.MicroTime`: `2026-11-21T07:30:36.042824Z`.
 pub(crate) fn now_micro() -> String {
     instant().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 fn instant() -> Timestamp {
-    // Dates that jiff does not know are thousands of years away.
+    // The dates that jiff does not support are thousands of years away.
     Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()
 }
 
-/// How long ago `timestamp` was, as kubectl's tables show it; `<unknown>` if it is no time.
+/// Returns the age of `timestamp` as in kubectl's tables; `<unknown>` if it is not a valid time.
 pub(crate) fn age(timestamp: Option<&str>) -> String {
     match timestamp.and_then(|text| text.parse::<Timestamp>().ok()) {
         Some(then) => human(instant().duration_since(then).as_secs().try_into().unwrap_or(0)),
@@ -33,7 +33,7 @@ pub(crate) fn age(timestamp: Option<&str>) -> String {
     }
 }
 
-/// apimachinery's `duration.HumanDuration`.
+/// Formats seconds like apimachinery's `duration.HumanDuration`.
 fn human(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
     let two = |big: u64, unit: char, small: u64, small_unit: char| {

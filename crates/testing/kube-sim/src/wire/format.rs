@@ -1,25 +1,26 @@
-//! What the client accepts, and what lists and metadata look like then.
+//! The formats that a client accepts, and the form of lists and metadata in them.
 
 use serde_json::{Value, json};
 
 use crate::store::status::ApiStatus;
 
-/// What a client that accepts none of them is told.
+/// The supported media types, as the 406 lists them.
 pub(crate) const MEDIA_TYPES: &str =
     "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// How the client wants objects.
+/// The format of objects in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectFormat {
-    /// As they are.
+    /// The whole objects.
     Object,
-    /// As kubectl's columns.
+    /// A table with kubectl's columns.
     Table,
-    /// Metadata only.
+    /// The metadata only.
     Metadata,
 }
 
-/// Reads `Accept`. Protobuf is never spoken, so it must offer JSON too (as kubectl does).
+/// Parses `Accept`. The simulator never answers in protobuf, so the client must accept JSON too (as kubectl
+/// does).
 pub(crate) fn format(accept: &str) -> Result<ObjectFormat, ApiStatus> {
     if accept.trim().is_empty() {
         return Ok(ObjectFormat::Object);
@@ -49,13 +50,13 @@ pub(crate) fn format(accept: &str) -> Result<ObjectFormat, ApiStatus> {
     Err(ApiStatus::not_acceptable(MEDIA_TYPES))
 }
 
-/// Only the metadata of an object.
+/// Returns only the metadata of an object.
 pub(crate) fn metadata_only(object: &Value) -> Value {
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// How a list goes on: token, and how many items are left if that is known.
+/// The continuation of a list: the token, and the number of items left if it is known.
 pub(crate) type Next = (String, Option<usize>);
 
 /// Returns a list's metadata.

@@ -1,4 +1,4 @@
-//! Requests as they come in and answers as they go out.
+//! Incoming requests and outgoing answers.
 
 pub(crate) mod format;
 pub(crate) mod options;

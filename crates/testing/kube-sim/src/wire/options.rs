@@ -1,4 +1,4 @@
-//! What a get, list or watch wants to be answered from: the parameters of `ListOptions`.
+//! The parameters of `ListOptions`. They determine the source of the answer to a get, list or watch.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 
-/// How long the API server waits for its cache to reach a version.
+/// The time for which the API server waits for its cache to reach a version.
 pub(crate) const VERSION_WAIT: Duration = Duration::from_secs(3);
 
 const MATCH: &str = "resourceVersionMatch";
 const INITIAL: &str = "sendInitialEvents";
 
-/// What a read is answered from.
+/// The source of a read.
 #[derive(Debug)]
 pub(crate) enum ReadSource {
-    /// What etcd holds now.
+    /// The current content of etcd.
     Etcd,
     /// The watch cache, once it has reached this version.
     Cache(u64),
-    /// What was there at this version.
+    /// The objects at this version.
     At(u64),
-    /// What was there at this version (0: what is there now), behind this key.
+    /// The objects at this version (0: the current ones) after this key.
     Rest(u64, Key),
 }
 
 impl ReadSource {
-    /// As asked.
+    /// Returns the source that the query selects.
     pub(crate) fn of(query: &QueryString) -> Result<Self, ApiStatus> {
         let version = version(query)?;
         if !query.text("continue").is_empty() {
@@ -52,8 +52,8 @@ impl ReadSource {
     }
 }
 
-/// Returns the asked resourceVersion: none and 0 are both "any". One that is no number is the API server's
-/// own failure, a 500.
+/// Returns the resourceVersion of the query. None and 0 both mean "any". A version that is not a number is an
+/// error of the API server itself, a 500.
 pub(crate) fn version(query: &QueryString) -> Result<u64, ApiStatus> {
     let text = query.text("resourceVersion");
     if text.is_empty() {
@@ -68,7 +68,7 @@ fn no_number(text: &str) -> String {
     )
 }
 
-/// What a list or watch selects.
+/// Returns the selector of a list or watch.
 pub(crate) fn selector(resource: &Resource, query: &QueryString) -> Result<Selector, ApiStatus> {
     Selector::parse(resource, query.text("labelSelector"), query.text("fieldSelector"))
 }
@@ -131,7 +131,7 @@ fn refuse<const N: usize>(all: [(bool, Cause); N]) -> Result<(), ApiStatus> {
     if causes.is_empty() { Ok(()) } else { Err(ApiStatus::invalid("meta.k8s.io", "ListOptions", "", causes)) }
 }
 
-/// Returns the API server's continue token: version and last key, in base64.
+/// Returns the API server's continue token: the version and the last key, in base64.
 pub(crate) fn make_token(at: u64, last: &Key) -> String {
     let token =
         json!({"v": "meta.k8s.io/v1", "rv": at, "start": format!("{}/{}\u{0}", last.namespace, last.name)});

@@ -1,5 +1,6 @@
-//! The little protobuf that kubectl sends without being asked. Other kinds are refused with 415, as by an API server that
-//! does not know the media type. Tags are those of `generated.proto` in Kubernetes' API packages.
+//! The few protobuf kinds that kubectl sends without being asked. Other kinds are refused with 415, as by an
+//! API server that does not know the media type. Tags are those of `generated.proto` in Kubernetes' API
+//! packages.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use prost::Message;
 use serde::{Serialize, Serializer};
 
-/// What every encoded object is wrapped in, behind the four bytes `k8s\0`.
+/// The wrapper of every encoded object, after the four bytes `k8s\0`.
 #[derive(Message)]
 struct Unknown {
     #[prost(message, optional, tag = "1")]
@@ -39,7 +40,7 @@ struct ObjectMeta {
     annotations: HashMap<String, String>,
 }
 
-/// What is little more than a name.
+/// An object of a kind with little more than a name.
 #[derive(Message, Serialize)]
 struct Bare {
     #[prost(message, optional, tag = "1")]
@@ -54,7 +55,7 @@ struct ConfigMap {
     data: HashMap<String, String>,
 }
 
-/// Helm keeps its releases in these.
+/// A Secret. Helm keeps its releases in these.
 #[derive(Message, Serialize)]
 struct Secret {
     #[prost(message, optional, tag = "1")]
@@ -86,7 +87,7 @@ struct Eviction {
     delete_options: Option<DeleteOptions>,
 }
 
-/// An object as JSON has it: its type and its fields beside each other.
+/// An object in the form of JSON: its type and its fields side by side.
 #[derive(Serialize)]
 struct Typed<T> {
     #[serde(flatten)]
@@ -95,7 +96,7 @@ struct Typed<T> {
     object: T,
 }
 
-/// Turns an encoded object into JSON, if its kind is known here.
+/// Turns an encoded object into JSON if its kind is supported.
 pub(crate) fn to_json(body: &Bytes) -> Option<Bytes> {
     let unknown = Unknown::decode(body.strip_prefix(b"k8s\0")?).ok()?;
     let type_meta = unknown.type_meta?;
@@ -114,7 +115,7 @@ fn json<T: Message + Default + Serialize>(type_meta: TypeMeta, raw: &[u8]) -> Op
     serde_json::to_vec(&Typed { type_meta, object }).ok().map(Bytes::from)
 }
 
-/// As JSON has bytes.
+/// Serializes bytes in base64, as JSON has them.
 fn in_base64<S: Serializer>(data: &HashMap<String, Vec<u8>>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(data.iter().map(|(key, bytes)| (key, STANDARD.encode(bytes))))
 }

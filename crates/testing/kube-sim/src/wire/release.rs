@@ -1,26 +1,26 @@
-//! Which release of Kubernetes is played, and what clients can tell it by.
+//! The simulated release of Kubernetes, and the differences that clients see.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// `1.<minor>`, 1.28 to 1.36.
+/// A release, `1.<minor>`, 1.28 to 1.36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
     minor: u32,
 }
 
-/// The oldest and the newest that is known.
+/// The minor versions of the oldest and the newest known release.
 const KNOWN: std::ops::RangeInclusive<u32> = 28..=36;
 
 impl Default for Release {
-    /// Returns the newest.
+    /// Returns the newest release.
     fn default() -> Self {
         Release { minor: *KNOWN.end() }
     }
 }
 
-/// It is none of those that are known.
+/// The error of a release that is not known.
 #[derive(Debug, thiserror::Error)]
 #[error("one of 1.{} to 1.{} is needed", KNOWN.start(), KNOWN.end())]
 pub struct UnknownRelease;
@@ -41,24 +41,25 @@ impl fmt::Display for Release {
 }
 
 impl Release {
-    /// Returns true if a watch may begin with a list (`sendInitialEvents`): on by default in 1.32, off again
-    /// in 1.33.
+    /// Returns true if a watch may start with a list (`sendInitialEvents`). It is on by default in 1.32, and
+    /// off again in 1.33.
     pub(crate) fn streams_lists(self) -> bool {
         self.minor == 32 || self.minor >= 34
     }
 
-    /// Returns true if a consistent list is answered from the watch cache, once that has got as far as etcd;
-    /// after 3 s from etcd.
+    /// Returns true if the watch cache answers a consistent list once it has caught up with etcd. After 3 s,
+    /// etcd answers.
     pub(crate) fn lists_from_cache(self) -> bool {
         self.minor >= 31
     }
 
-    /// Returns true if a list from a version that is no number is refused with 400; else it fails with 500.
+    /// Returns true if the API server refuses a list from a version that is not a number with 400. Otherwise
+    /// the list fails with 500.
     pub(crate) fn checks_versions_of_lists(self) -> bool {
         self.minor >= 33
     }
 
-    /// Returns true if an empty `creationTimestamp` is written as null.
+    /// Returns true if an empty `creationTimestamp` is null in JSON.
     pub(crate) fn writes_null_times(self) -> bool {
         self.minor < 34
     }
@@ -72,16 +73,16 @@ impl Release {
         }
     }
 
-    /// How long after a kubelet's last sign of life its node is Unknown: the default of `--node-monitor-grace-period`,
-    /// which 1.32 raised.
+    /// Returns the time from a kubelet's last sign of life until its node is Unknown: the default of
+    /// `--node-monitor-grace-period`, which 1.32 raised.
     pub(crate) fn grace(self) -> Duration {
         Duration::from_secs(if self.minor < 32 { 40 } else { 50 })
     }
 
-    /// `/version`, indented as the real one is.
+    /// Returns the document for `/version`, indented as a real API server does.
     pub(crate) fn document(self) -> String {
         let minor = self.minor;
-        // Which release is emulated is told from 1.33 on.
+        // The document has the emulated release from 1.33 on.
         let emulated = if minor < 33 {
             String::new()
         } else {

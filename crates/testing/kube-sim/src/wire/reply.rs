@@ -1,4 +1,4 @@
-//! Responses: bodies, headers, and what the client accepts.
+//! Responses: bodies, headers, and special answers.
 
 use bytes::Bytes;
 use futures::stream;
@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty, Full, StreamBody};
 
 use crate::store::status::ApiStatus;
 
-/// The stream was cut on purpose; hyper then drops the connection (or resets the stream).
+/// The error of a stream that a fault has cut. On it, hyper drops the connection (or resets the stream).
 #[derive(Debug, thiserror::Error)]
 #[error("stream cut by a fault switch")]
 pub struct StreamCut;
@@ -18,10 +18,10 @@ pub struct StreamCut;
 /// Any response body.
 pub type Body = UnsyncBoxBody<Bytes, StreamCut>;
 
-/// A response that is being made.
+/// A response of the simulator.
 pub(crate) type ApiReply = Response<Body>;
 
-/// Go's net/http buffers this much before it gives up on a Content-Length.
+/// Go's net/http buffers this many bytes before it omits the Content-Length.
 const SMALL: usize = 2_048;
 
 /// Returns a whole body.
@@ -55,7 +55,7 @@ pub(crate) fn typed(code: StatusCode, media_type: &'static str, bytes: impl Into
     reply
 }
 
-/// Returns a response in pieces.
+/// Returns a JSON response in pieces.
 pub(crate) fn json_pieces(pieces: Vec<Bytes>) -> ApiReply {
     if pieces.iter().map(Bytes::len).sum::<usize>() <= SMALL {
         return json(StatusCode::OK, pieces.concat());
@@ -63,14 +63,14 @@ pub(crate) fn json_pieces(pieces: Vec<Bytes>) -> ApiReply {
     stream_reply(chunks(pieces))
 }
 
-/// A response whose body comes as it comes.
+/// Returns a response with a streamed body.
 pub(crate) fn stream_reply(body: Body) -> ApiReply {
     let mut reply = Response::new(body);
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     reply
 }
 
-/// Returns the answer that a `Status` is. The API server ends its JSON with a newline.
+/// Returns a response with a `Status`. The API server ends its JSON with a newline.
 pub(crate) fn status(status: &ApiStatus) -> ApiReply {
     let mut reply = json(status.http_code(), status.json() + "\n");
     if let Some(seconds) = status.retry_after() {
@@ -84,7 +84,7 @@ pub(crate) fn status(status: &ApiStatus) -> ApiReply {
     reply
 }
 
-/// Go's `http.NotFound`.
+/// Returns the answer of Go's `http.NotFound`.
 pub(crate) fn plain_not_found() -> ApiReply {
     let mut reply = typed(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n");
     reply
@@ -93,7 +93,7 @@ pub(crate) fn plain_not_found() -> ApiReply {
     reply
 }
 
-/// What flow control answers when its queues are full: Go's `http.Error`, not a `Status`.
+/// Returns the answer of flow control when its queues are full: Go's `http.Error`, not a `Status`.
 pub(crate) fn too_many_requests(retry_after: u32) -> ApiReply {
     let text = "Too many requests, please try again later.\n";
     let mut reply = typed(StatusCode::TOO_MANY_REQUESTS, "text/plain; charset=utf-8", text);
@@ -103,12 +103,12 @@ pub(crate) fn too_many_requests(retry_after: u32) -> ApiReply {
     reply
 }
 
-/// No body at all, for HEAD.
+/// Returns an empty body, for HEAD.
 pub(crate) fn nothing() -> Body {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// In the extensions of an answer: its connection takes no further requests.
+/// A mark in the extensions of an answer: its connection takes no further requests.
 #[derive(Clone, Copy, Debug)]
 pub struct GoAway;
 
@@ -116,14 +116,14 @@ pub struct GoAway;
 #[derive(Clone)]
 struct Abandoned;
 
-/// No answer at all: the connection is closed, as Go's server does when a handler is aborted.
+/// Returns a mark for no answer: the connection is closed, as Go's server does when a handler is aborted.
 pub(crate) fn abandoned() -> ApiReply {
     let mut reply = Response::new(nothing());
     reply.extensions_mut().insert(Abandoned);
     reply
 }
 
-/// Returns true if no answer is to be given.
+/// Returns true if the request gets no answer.
 pub(crate) fn is_abandoned(reply: &ApiReply) -> bool {
     reply.extensions().get::<Abandoned>().is_some()
 }

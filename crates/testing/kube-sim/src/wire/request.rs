@@ -1,12 +1,12 @@
-//! What a request asks for: path, verb, query.
+//! The path, verb and query of a request.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-/// A request's path, taken apart as the API server's `RequestInfo` does.
+/// A request's path, parsed as the API server's `RequestInfo` does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Something under `/api/v1/…` or `/apis/<group>/<version>/…`.
+    /// A path under `/api/v1/…` or `/apis/<group>/<version>/…`.
     Resource(ResourcePath),
     /// Any other path.
     Path(String),
@@ -15,19 +15,20 @@ pub(crate) enum Route {
 /// A resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
-    /// API group.
+    /// The API group.
     pub group: String,
-    /// API version.
+    /// The API version.
     pub version: String,
-    /// Namespace or empty.
+    /// The namespace, or empty.
     pub namespace: String,
-    /// Plural resource.
+    /// The plural resource.
     pub resource: String,
-    /// Object name or empty.
+    /// The object name, or empty.
     pub name: String,
-    /// Subresource or empty.
+    /// The subresource, or empty.
     pub subresource: String,
-    /// What follows the subresource, as it was written: the path that a proxy asks for. It begins with a slash, or is empty.
+    /// The rest of the path after the subresource, unchanged: the path for a proxy. It starts with a slash,
+    /// or is empty.
     pub rest: String,
 }
 
@@ -68,7 +69,7 @@ impl Route {
 }
 
 impl ResourcePath {
-    /// Returns the namespace, if it is only about one.
+    /// Returns the namespace, or `None` for all namespaces.
     pub(crate) fn within(&self) -> Option<&str> {
         (!self.namespace.is_empty()).then_some(self.namespace.as_str())
     }
@@ -88,7 +89,7 @@ impl ResourcePath {
         }
     }
 
-    /// `nodes` or `nodes/status`.
+    /// Returns `nodes` or `nodes/status`.
     pub(crate) fn full_resource(&self) -> String {
         match self.subresource.as_str() {
             "" => self.resource.clone(),
@@ -102,7 +103,7 @@ impl ResourcePath {
 pub(crate) struct QueryString(Vec<(String, String)>);
 
 impl QueryString {
-    /// Parses what follows the question mark.
+    /// Parses the part of a URL after the question mark.
     pub(crate) fn parse(text: &str) -> Self {
         let decode =
             |part: &str| percent_decode_str(&part.replace('+', " ")).decode_utf8_lossy().into_owned();
@@ -113,17 +114,17 @@ impl QueryString {
         QueryString(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
     }
 
-    /// Returns the first value of a key, if it is there.
+    /// Returns the first value of a key, if the query has it.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Returns the value of a key, or nothing.
+    /// Returns the value of a key, or an empty string.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()
     }
 
-    /// Returns true if a key is true: anything but `false` and `0`, as apimachinery reads booleans.
+    /// Returns true if the value of a key is true: anything but `false` and `0`, as in apimachinery.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.get(key).is_some_and(|v| !matches!(v.to_lowercase().as_str(), "false" | "0"))
     }
@@ -133,7 +134,7 @@ impl QueryString {
         self.get(key)?.parse().ok()
     }
 
-    /// Returns true if `dryRun=All`.
+    /// Returns true if the query has `dryRun=All`.
     pub(crate) fn dry_run(&self) -> bool {
         self.get("dryRun") == Some("All")
     }

@@ -1,4 +1,4 @@
-//! Server-side apply: fields have owners, and taking one from another manager needs force.
+//! Server-side apply. Fields have owners, and an apply needs force to take a field from another manager.
 
 use serde_json::{Map, Value};
 
@@ -7,7 +7,7 @@ use crate::store::cause::Cause;
 use crate::store::status::ApiStatus;
 use crate::writes::schema::{Merge, Shape};
 
-/// The object after `config` was applied over `live`, and the fields the manager owns now.
+/// Applies `config` to `live`. Returns the resulting object and the fields that the manager now owns.
 pub(crate) fn apply(
     shape: &Shape,
     live: Option<&Value>,
@@ -126,7 +126,7 @@ fn remove(value: &mut Value, path: &[String]) {
             map.remove(field);
         } else if let Some(child) = map.get_mut(field) {
             remove(child, rest);
-            // A map or list that only held applied fields goes with them.
+            // A map or list that held only applied fields is removed with them.
             let empty = match child {
                 Value::Object(map) => map.is_empty(),
                 Value::Array(items) => items.is_empty(),
@@ -141,7 +141,7 @@ fn remove(value: &mut Value, path: &[String]) {
     let Some(found) = managed_fields::step(value, segment).cloned() else { return };
     let Value::Array(items) = value else { return };
     let Some(place) = items.iter().position(|item| *item == found) else { return };
-    // The item's own key is among its leaves: when that goes, the item goes.
+    // The item's own key is among its leaves. When the key is removed, the item is, too.
     let is_key = segment.starts_with("k:")
         && rest
             .first()

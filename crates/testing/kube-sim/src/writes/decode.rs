@@ -1,4 +1,4 @@
-//! From what a client sent to an object of a resource, or to why it is none.
+//! Decoding of a request body into an object of a resource.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -26,8 +26,8 @@ pub(crate) fn decode(body: &Bytes) -> Result<Value, ApiStatus> {
     Ok(value)
 }
 
-/// Makes of decoded JSON an object of this resource in this namespace. Unknown fields are left out and named; with `strict`
-/// they are refused.
+/// Turns decoded JSON into an object of this resource in this namespace. Removes unknown fields and returns
+/// their names; with `strict` it refuses them.
 pub(crate) fn accept(
     resource: &Resource,
     namespace: &str,

@@ -1,5 +1,5 @@
-//! What the API server itself does to an object that is created or updated: defaults, and fields
-//! that a client cannot set.
+//! The API server's own changes to an object at its creation or update: defaults, and fields that a client
+//! cannot set.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::store::object::{as_map, child_mut, fill, meta_mut, meta_str};
 use crate::store::resource::Resource;
 use crate::writes::service;
 
-/// Fields of the metadata that belong to the server.
+/// The fields of the metadata that belong to the server.
 const KEPT: [&str; 7] = [
     "name",
     "namespace",
@@ -20,7 +20,7 @@ const KEPT: [&str; 7] = [
     "selfLink",
 ];
 
-/// Takes out what Go's `omitempty` would not print.
+/// Removes the values that Go's `omitempty` would not print.
 pub(crate) fn normalize(resource: &Resource, object: &mut Value) {
     drop_nulls(object);
     let meta = meta_mut(object);
@@ -62,7 +62,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Returns the status of a Node that says nothing: Go prints these fields even when they are empty.
+/// Returns an empty status of a Node. Go prints these fields even when they are empty.
 pub(crate) fn blank_status() -> Value {
     json!({
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
@@ -74,15 +74,15 @@ pub(crate) fn blank_status() -> Value {
     })
 }
 
-/// What happens to some new objects besides.
+/// The optional admission steps for new objects.
 #[derive(Clone, Copy)]
 pub(crate) struct Admission {
     pub taint_new_nodes: bool,
-    /// A pod that names its node runs: no image is pulled here.
+    /// True if a pod that names its node runs at once; the simulator pulls no images.
     pub pods_run_at_once: bool,
 }
 
-/// Makes a new object ready to be stored.
+/// Prepares a new object for the store.
 pub(crate) fn create(resource: &Resource, object: &mut Value, admission: Admission) {
     let meta = meta_mut(object);
     for field in [
@@ -119,7 +119,8 @@ pub(crate) fn create(resource: &Resource, object: &mut Value, admission: Admissi
     }
 }
 
-/// What the token controller writes into a `ServiceAccount`'s Secret; here the API server does it at once.
+/// Adds the data that the token controller writes into a `ServiceAccount`'s Secret. Here the API server does
+/// it at once.
 fn token(object: &mut Value) {
     if object.get("type").and_then(Value::as_str) == Some("kubernetes.io/service-account-token") {
         let token = STANDARD.encode(crate::store::object::uuid());
@@ -131,7 +132,7 @@ fn node(object: &mut Value, taint: bool) {
     child_mut(object, "spec");
     fill(child_mut(object, "status"), blank_status());
     if taint {
-        // The TaintNodesByCondition admission plugin.
+        // This is the TaintNodesByCondition admission plugin.
         let taints = child_mut(object, "spec").entry("taints").or_insert_with(|| json!([]));
         let fresh = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
         let same = |taint: &Value| ["key", "effect"].iter().all(|key| taint.get(key) == fresh.get(key));
@@ -174,7 +175,7 @@ fn pod(object: &mut Value, runs_at_once: bool) {
     as_map(object).insert("status".to_owned(), status);
 }
 
-/// Makes an update ready to be stored over `old`: what the client cannot change is put back.
+/// Prepares an update of `old` for the store. Fields that the client cannot change keep their old values.
 pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_only: bool) {
     let meta = meta_mut(new);
     for field in KEPT {
@@ -184,7 +185,7 @@ pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_o
         };
     }
     if resource.has_status() {
-        // A write of the status leaves all else alone, and any other the status.
+        // A write of the status keeps all other fields, and any other write keeps the status.
         let kept = |key: &str| key != "metadata" && (key == "status") != status_only;
         let map = as_map(new);
         map.retain(|key, _| !kept(key));

@@ -1,14 +1,14 @@
-//! `FieldsV1`: who owns which fields. Trees are kept in the very JSON form that managedFields has.
+//! `FieldsV1`: the owners of fields. Trees have the same JSON form as in managedFields.
 
 use serde_json::{Map, Value, json};
 
 use crate::store::resource::Resource;
 use crate::writes::schema::{Merge, Shape};
 
-/// A set of fields as managedFields writes it; `{}` is a leaf.
+/// A set of fields in the form of managedFields; `{}` is a leaf.
 pub(crate) type Fields = Map<String, Value>;
 
-/// Metadata that no manager owns.
+/// The metadata that no manager owns.
 const SYSTEM: [&str; 11] = [
     "name",
     "generateName",
@@ -23,14 +23,14 @@ const SYSTEM: [&str; 11] = [
     "selfLink",
 ];
 
-/// One write, for the record.
+/// The properties of a write that its record needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
-    /// Field manager.
+    /// The field manager.
     pub manager: String,
-    /// `Update` or `Apply`.
+    /// The operation, `Update` or `Apply`.
     pub operation: &'static str,
-    /// `status`, or empty.
+    /// The subresource, `status` or empty.
     pub subresource: &'static str,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn changed(shape: &Shape, old: Option<&Value>, new: &Value) -> Fields
         }
         let before = old.and_then(|o| o.get(key));
         let child = shape.child(key).unwrap_or(&Shape::Any);
-        // The first level is never owned itself, so it is compared as if it had been there.
+        // The first level never has an owner itself, so the comparison assumes that it existed before.
         let empty = json!({});
         let before = if value.is_object() { Some(before.unwrap_or(&empty)) } else { before };
         if let Some(mut below) = diff(child, before, value) {
@@ -105,7 +105,7 @@ fn find<'a>(list: &'a Value, key: &str, id: &Value) -> Option<&'a Value> {
     list.as_array()?.iter().find(|item| item.get(key) == Some(id))
 }
 
-/// Returns the value that one step of a path leads to.
+/// Returns the child value for one segment of a path.
 pub(crate) fn step<'a>(value: &'a Value, segment: &str) -> Option<&'a Value> {
     if let Some(field) = segment.strip_prefix("f:") {
         return value.get(field);
@@ -118,7 +118,7 @@ pub(crate) fn step<'a>(value: &'a Value, segment: &str) -> Option<&'a Value> {
     value.as_array()?.iter().find(|item| **item == wanted)
 }
 
-/// Adds all of `more`.
+/// Adds all fields of `more`.
 pub(crate) fn unite(tree: &mut Fields, more: &Fields) {
     for (key, below) in more {
         match (tree.get_mut(key), below) {
@@ -130,7 +130,7 @@ pub(crate) fn unite(tree: &mut Fields, more: &Fields) {
     }
 }
 
-/// Takes away all of `gone`.
+/// Removes all fields of `gone`.
 pub(crate) fn subtract(tree: &mut Fields, gone: &Fields) {
     for (key, below) in gone {
         let Some(Value::Object(mine)) = tree.get_mut(key) else { continue };
@@ -148,7 +148,7 @@ pub(crate) fn subtract(tree: &mut Fields, gone: &Fields) {
     }
 }
 
-/// Keeps only fields that `value` still has.
+/// Removes the fields that `value` no longer has.
 fn prune(tree: &mut Fields, value: &Value) {
     tree.retain(|segment, below| {
         if segment == "." {
@@ -195,7 +195,7 @@ pub(crate) fn of_entry(entry: &Value) -> Fields {
     entry.get("fieldsV1").and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// Returns true if an entry is this writer's.
+/// Returns true if an entry belongs to this writer.
 pub(crate) fn is_by(entry: &Value, write: &Write) -> bool {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
     text("manager") == write.manager
@@ -203,9 +203,10 @@ pub(crate) fn is_by(entry: &Value, write: &Write) -> bool {
         && text("subresource") == write.subresource
 }
 
-/// Brings `metadata.managedFields` of `new` up to date after a write. `set` is what the writer owns
-/// from now on: added to its entry for an update, in its place for an apply. `taken` is what really
-/// changed, and so is lost to all others.
+/// Updates `metadata.managedFields` of `new` after a write.
+///
+/// `set` has the fields that the writer owns from now on: added to its entry for an update, in place of its
+/// entry for an apply. `taken` has the fields that really changed, so all other managers lose them.
 pub(crate) fn record(
     old: Option<&Value>,
     new: &mut Value,

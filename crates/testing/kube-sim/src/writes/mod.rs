@@ -1,4 +1,4 @@
-//! What happens to an object that a client writes. Agents only read: whoever gets here is kubectl or its like.
+//! The processing of written objects. Agents only read, so these clients are kubectl and its like.
 
 pub(crate) mod apply;
 pub(crate) mod decode;

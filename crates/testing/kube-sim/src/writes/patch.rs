@@ -6,24 +6,24 @@ use crate::store::status::ApiStatus;
 use crate::writes::schema::Shape;
 use crate::writes::strategic;
 
-/// Bytes that the copy operations of one JSON patch may add (the request body's limit).
+/// The bytes that the copy operations of one JSON patch may add (the request body's limit).
 const MAX_COPIED: usize = 3 << 20;
 
-/// A patch's media type.
+/// The type of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchType {
-    /// RFC 6902.
+    /// A JSON patch, RFC 6902.
     Json,
-    /// RFC 7386.
+    /// A merge patch, RFC 7386.
     Merge,
-    /// Kubernetes' own, which merges lists by key.
+    /// Kubernetes' strategic merge patch, which merges lists by key.
     Strategic,
-    /// Server-side apply.
+    /// A server-side apply.
     Apply,
 }
 
 impl PatchType {
-    /// Reads the `Content-Type`.
+    /// Parses the `Content-Type`.
     pub(crate) fn from_media_type(text: &str) -> Result<Self, ApiStatus> {
         match text.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Ok(Self::Json),
@@ -35,7 +35,7 @@ impl PatchType {
     }
 }
 
-/// Go's sentence for a body that is no JSON.
+/// Returns Go's sentence for a body that is not valid JSON.
 pub(crate) fn json_error(error: &serde_json::Error, body: &[u8]) -> String {
     if error.is_eof() || body.is_empty() {
         return "unexpected end of JSON input".to_owned();
@@ -50,7 +50,7 @@ pub(crate) fn json_error(error: &serde_json::Error, body: &[u8]) -> String {
     }
 }
 
-/// Applies a JSON, merge or strategic patch to `object` and returns what comes out.
+/// Applies a JSON, merge or strategic patch to `object` and returns the result.
 pub(crate) fn patched(
     kind: PatchType,
     shape: &Shape,
@@ -63,7 +63,7 @@ pub(crate) fn patched(
     let mut result = object.clone();
     if kind == PatchType::Json {
         let patch: json_patch::Patch = serde_json::from_slice(body).map_err(decoding)?;
-        // The limit is the API server's own (maxJSONPatchOperations).
+        // This is the API server's own limit (maxJSONPatchOperations).
         if patch.0.len() > 10_000 {
             return Err(ApiStatus::too_large(format!(
                 "The allowed maximum operations in a JSON patch is 10000, got {}",
@@ -74,7 +74,7 @@ pub(crate) fn patched(
         for operation in &patch.0 {
             if let json_patch::PatchOperation::Copy(copy) = operation {
                 copied += result.pointer(copy.from.as_str()).map_or(0, |v| v.to_string().len());
-                // A few copies of copies would fill all memory; the API server stops here too.
+                // A few copies of copies would fill all memory; the API server has this limit, too.
                 if copied > MAX_COPIED {
                     return Err(ApiStatus::too_large(format!(
                         "the copy operations of a JSON patch add more than {MAX_COPIED} bytes"

@@ -1,5 +1,5 @@
-//! The shape of the served types: which fields exist, what they hold, and how lists merge.
-//! One table (fixtures/schema.txt) serves validation, patches, server-side apply and `OpenAPI`.
+//! The shape of the served types: their fields, the types of the values, and the merging of lists. One table
+//! (fixtures/schema.txt) serves validation, patches, server-side apply and `OpenAPI`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -8,22 +8,22 @@ use serde_json::Value;
 
 use crate::store::resource::Resource;
 
-/// What a field holds.
+/// The shape of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Text.
     String,
     /// A time, as text or null.
     Time,
-    /// true or false.
+    /// A boolean.
     Bool,
     /// A whole number.
     Int,
-    /// Anything; never looked into.
+    /// Any value; it is not checked.
     Any,
-    /// Text to text.
+    /// A map from text to text.
     Map,
-    /// Text to a quantity (text or number).
+    /// A map from text to a quantity (text or number).
     Quantities,
     /// A named type of the table.
     Named(&'static str),
@@ -31,23 +31,23 @@ pub(crate) enum Shape {
     List(Box<Shape>, Merge),
 }
 
-/// How a patch merges a list.
+/// The way in which a patch merges a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Merge {
-    /// Replaced as a whole.
+    /// The patch replaces the whole list.
     Replace,
     /// Items with the same value of this key are the same item.
     Key(&'static str),
-    /// A set of plain values.
+    /// The list is a set of plain values.
     Set,
 }
 
 /// One type of the table.
 #[derive(Debug, Default)]
 pub(crate) struct Type {
-    /// Its fields in order.
+    /// The fields in order.
     pub fields: Vec<(&'static str, Shape)>,
-    /// Whether fields besides these are kept.
+    /// True if fields besides these are kept.
     pub open: bool,
 }
 
@@ -128,8 +128,8 @@ impl Shape {
     }
 }
 
-/// What is wrong with a value of this shape: a value of the wrong JSON type is an error, as Go's
-/// decoder has it; fields that nobody knows are taken out and their paths returned.
+/// Checks a value against a shape. A value of the wrong JSON type is an error, as in Go's decoder. Unknown
+/// fields are removed and their paths returned.
 pub(crate) fn conform(shape: &Shape, value: &mut Value) -> Result<Vec<String>, String> {
     let mut unknown = Vec::new();
     walk(shape, value, "", &mut unknown)?;
@@ -190,7 +190,7 @@ fn walk(shape: &Shape, value: &mut Value, path: &str, unknown: &mut Vec<String>)
     if fits { Ok(()) } else { Err(mismatch(shape, value, path)) }
 }
 
-/// Go's `json: cannot unmarshal …` sentence.
+/// Returns Go's `json: cannot unmarshal …` sentence.
 fn mismatch(shape: &Shape, value: &Value, path: &str) -> String {
     let got = match value {
         Value::String(_) => "string",

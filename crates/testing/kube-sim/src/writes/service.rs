@@ -1,4 +1,4 @@
-//! What a Service gets that does not say otherwise.
+//! The defaults and node ports of a Service.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::store::object::{Obj, as_map, child_mut, fill};
 use crate::store::resource::Resource;
 
-/// `--service-node-port-range`.
+/// The default of `--service-node-port-range`.
 const NODE_PORTS: RangeInclusive<u64> = 30_000..=32_767;
 
 type Spec = Map<String, Value>;
@@ -24,7 +24,7 @@ fn ports_mut(spec: &mut Spec) -> impl Iterator<Item = &mut Spec> {
     spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().map(as_map)
 }
 
-/// Returns true if it has node ports.
+/// Returns true if the Service has node ports.
 fn outside(spec: &Spec) -> bool {
     matches!(text(spec, "type"), "NodePort" | "LoadBalancer")
 }
@@ -33,8 +33,8 @@ fn needs_health_check(spec: &Spec) -> bool {
     text(spec, "type") == "LoadBalancer" && text(spec, "externalTrafficPolicy") == "Local"
 }
 
-/// Makes a Service ready to be stored over `old`, if there is one: what was handed out stays when the client leaves it
-/// out, and goes with the type that needed it.
+/// Prepares a Service for the store, over `old` if there is one. Allocated values stay when the client omits
+/// them, and go with the type that needed them.
 pub(crate) fn prepare(old: Option<&Value>, service: &mut Value) {
     let old = old.and_then(|old| old.get("spec")).and_then(Value::as_object);
     let spec = child_mut(service, "spec");
@@ -70,7 +70,7 @@ pub(crate) fn prepare(old: Option<&Value>, service: &mut Value) {
     }
 }
 
-/// Gives each port of a Service that needs one a node port that no other has, as long as there are any.
+/// Gives each port of a Service that needs one a free node port, as long as there are any.
 pub(crate) fn allocate(resource: &Resource, service: &mut Value, all: &[Obj]) {
     if resource.plural != "services" {
         return;
@@ -92,7 +92,7 @@ pub(crate) fn allocate(resource: &Resource, service: &mut Value, all: &[Obj]) {
     }
 }
 
-/// Returns all node ports that a Service has, that of its health check among them.
+/// Returns all node ports of a Service, including that of its health check.
 fn node_ports(service: &Value) -> Vec<u64> {
     let Some(spec) = service.get("spec").and_then(Value::as_object) else { return Vec::new() };
     let of_ports = ports(spec).filter_map(|port| port.get("nodePort")?.as_u64());

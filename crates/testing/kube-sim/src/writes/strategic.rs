@@ -1,4 +1,4 @@
-//! Strategic merge patch: a merge patch that knows which lists are maps in disguise.
+//! Strategic merge patch: a merge patch that merges certain lists like maps.
 
 use serde_json::{Map, Value};
 
@@ -119,7 +119,7 @@ fn merge_list(
     }
 }
 
-/// Sorts by `$setElementOrder`; items it does not name keep their place behind the named ones.
+/// Sorts by `$setElementOrder`. Items that it does not name keep their place after the named ones.
 fn order(how: Merge, mut items: Vec<Value>, order: Option<&Value>) -> Value {
     if let Some(order) = order.and_then(Value::as_array) {
         let rank = |item: &Value| {

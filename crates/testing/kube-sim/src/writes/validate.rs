@@ -1,4 +1,4 @@
-//! Validation of what clients write, as far as an operator gets there: names, and the taints of nodes.
+//! Validation of written objects, as far as an operator's errors need it: names, and the taints of nodes.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::store::status::ApiStatus;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// Checks an object before it is stored; `update` if it replaces another.
+/// Checks an object before it is stored. `update` is true if it replaces another.
 pub(crate) fn check(resource: &'static Resource, object: &Value, update: bool) -> Result<(), ApiStatus> {
     let name = meta_str(object, "name").unwrap_or_default();
     let mut causes: Vec<Cause> = name_cause(resource, name).into_iter().collect();
@@ -18,7 +18,7 @@ pub(crate) fn check(resource: &'static Resource, object: &Value, update: bool) -
         let taints = taint_causes(object);
         causes.extend(taints.iter().cloned());
         if update {
-            // ValidateNodeUpdate runs the same checks again, and reports them again.
+            // ValidateNodeUpdate runs the same checks again, and reports their errors again.
             causes.extend(taints);
         }
     }
@@ -33,7 +33,7 @@ fn name_cause(resource: &Resource, name: &str) -> Option<Cause> {
     if name.is_empty() {
         return Some(Cause::required("metadata.name", "name or generateName is required"));
     }
-    // RBAC names are path segments, everything else here is a DNS subdomain.
+    // RBAC names are path segments. All other names here are DNS subdomains.
     let sound = if resource.group.starts_with("rbac") {
         !name.contains(['/', '%']) && name != "." && name != ".."
     } else {

@@ -1,12 +1,13 @@
-//! What a DaemonSet's controller says of it. There is none, and there are no pods: all is rolled out at once.
+//! The status of a DaemonSet. There is no controller and there are no pods: every rollout is complete at
+//! once.
 
 use serde_json::{Value, json};
 
 use crate::store::object::{Obj, as_map, meta_mut};
 use crate::store::resource::Resource;
 
-/// Counts the generation of a workload's spec and gives a DaemonSet the status of one whose pods run on all of these nodes
-/// that it selects.
+/// Counts the generation of a workload's spec. Gives a DaemonSet the status of one whose pods run on all of
+/// these nodes that it selects.
 pub(crate) fn settle(resource: &Resource, old: Option<&Value>, new: &mut Value, nodes: &[Obj]) {
     if resource.group != "apps" {
         return;

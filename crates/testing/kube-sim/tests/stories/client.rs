@@ -1,4 +1,4 @@
-//! A small client, so that the tests see exactly what is on the wire.
+//! A small HTTP client, so that the tests see the exact bytes on the wire.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// Long enough for a busy machine; nothing waits this long when all is well.
+/// A timeout that is long enough for a busy machine. Without an error, no test waits this long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Names and values; an empty value takes a header away that would be there otherwise.
+/// Header names and values. An empty value removes a default header.
 pub(crate) type Headers<'a> = &'a [(&'a str, &'a str)];
 
-/// What can be asked.
+/// A server that the client can send requests to.
 pub(crate) trait Served {
     fn address(&self) -> SocketAddr;
 }
@@ -69,7 +69,7 @@ pub(crate) struct Stream {
     buffer: Vec<u8>,
 }
 
-/// What became of waiting for an event.
+/// The result of waiting for an event.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
     Event(Value),
@@ -124,7 +124,7 @@ pub(crate) async fn open(
 }
 
 impl Stream {
-    /// The next chunk; an empty one is the proper end.
+    /// Reads the next chunk. An empty one is the proper end.
     async fn chunk(&mut self) -> std::io::Result<Vec<u8>> {
         let mut size = String::new();
         if self.reader.read_line(&mut size).await? == 0 {
@@ -210,7 +210,7 @@ pub(crate) async fn watch(sim: &impl Served, path: &str) -> Stream {
     stream
 }
 
-/// Polls until `done`, and says `what` if it never is.
+/// Polls until `done` returns true. Panics with `what` at the deadline.
 pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
@@ -219,7 +219,7 @@ pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Status line, interesting headers and body of a captured answer.
+/// Returns the status code, the interesting headers and the body of a captured answer.
 pub(crate) fn captured(name: &str) -> (u16, String) {
     let path = format!("{}/fixtures/{name}.http", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).expect(&path);

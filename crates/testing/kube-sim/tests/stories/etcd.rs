@@ -1,4 +1,4 @@
-//! An API server that is cut off from etcd says what a real one (1.36) said.
+//! Tests of an API server that is cut off from etcd, compared with a real one (1.36).
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ fn builder() -> Builder {
     Sim::builder().node("a").node("other").lifecycle(false)
 }
 
-/// The Node is cordoned through another API server.
+/// Cuts the first API server off, then cordons the Node through another one.
 async fn cut(builder: Builder) -> Sim {
     let sim = start(builder).await;
     sim.cut_off_from_etcd(&[]);
@@ -27,7 +27,7 @@ async fn is_cordoned(sim: &impl Served, path: &str) -> bool {
     get(sim, path).await.json()["spec"]["unschedulable"] == true
 }
 
-/// The versions of the watch's next bookmarks.
+/// Returns the versions of the watch's next bookmarks.
 async fn bookmarks(stream: &mut Stream, count: usize) -> Vec<u64> {
     let mut versions = Vec::new();
     while versions.len() < count {
@@ -181,7 +181,7 @@ async fn another_server_on_the_same_etcd_goes_on() {
     assert!(is_cordoned(&other, NODE).await);
 }
 
-/// As an operator whose kubectl reaches this server.
+/// Cordons the node as an operator whose kubectl reaches this server.
 async fn cordon_by_way_of(server: &ApiServer) {
     let json = [("Content-Type", "application/merge-patch+json")];
     let patched = send(server, "PATCH", NODE, &json, r#"{"spec":{"unschedulable":true}}"#).await;

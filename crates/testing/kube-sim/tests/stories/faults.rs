@@ -1,4 +1,4 @@
-//! Each fault switch does what it says, and stops when it is switched off.
+//! Tests that each fault switch has its effect, and that the effect ends when it is switched off.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ async fn sim() -> Sim {
     start(Sim::builder().node("a").lifecycle(false)).await
 }
 
-/// A watch that has said all it had to say.
+/// Returns a watch whose initial events have been read.
 async fn watching(sim: &Sim) -> client::Stream {
     let mut stream = watch(sim, WATCH).await;
     assert_eq!(stream.next().await.event()["type"], "ADDED");
@@ -49,7 +49,7 @@ async fn frozen_answers_nothing_and_goes_on_when_thawed() {
     sim.freeze();
     sim.cordon("a");
     assert_eq!(stream.next_within(SHORT).await, Next::Silence);
-    // The kernel accepts the connection, nobody serves it.
+    // The kernel accepts the connection, but the server does not serve it.
     let silent = tokio::time::timeout(SHORT, try_send(&sim, "GET", "/livez", &[], "")).await;
     assert!(silent.is_err());
     sim.heal();
@@ -142,7 +142,7 @@ async fn storms_and_refusals_are_scoped() {
     ] {
         let id = sim.faults().add(effect.on(FaultScope::all().resources(&["nodes"])));
         let answer = get(&sim, "/api/v1/nodes").await;
-        // Flow control refuses in plain text, everything else is a Status.
+        // Flow control refuses in plain text; all other refusals are a Status.
         let said = if code == 429 { answer.text().trim().into() } else { answer.json()["reason"].clone() };
         assert_eq!((answer.code, said.as_str()), (code, Some(reason)));
         assert_eq!(answer.header("Retry-After"), (code == 429).then_some("2"));
@@ -216,7 +216,7 @@ async fn slow_answers() {
 
 #[tokio::test]
 async fn a_stopped_kubelet_makes_its_node_unknown_until_it_is_back() {
-    // Of a zone in which no node is ready the controller evicts nobody.
+    // In a zone without a ready node, the controller evicts no pods.
     let build = Sim::builder()
         .nodes(["a", "b"])
         .kubelets(true)
@@ -243,7 +243,7 @@ async fn a_stopped_kubelet_makes_its_node_unknown_until_it_is_back() {
     assert_eq!(sim.node("a").expect("a node")["status"]["conditions"][3]["reason"], "KubeletReady");
 }
 
-/// As a kube-controller-manager 1.36 was seen to.
+/// The expected taints are those of a kube-controller-manager 1.36.
 #[tokio::test]
 async fn silent_nodes_are_evicted_by_the_state_of_their_zone() {
     let nodes = ["a", "b", "c", "d", "e"];
@@ -268,7 +268,7 @@ async fn silent_nodes_are_evicted_by_the_state_of_their_zone() {
     silence("a");
     until("one of five", evicted(&["a"])).await;
     for name in ["b", "c", "d"] {
-        // Not ready as one write each, as the controller would; three of five are enough.
+        // Each node gets not ready with one write, as by the controller; three of five nodes are enough.
         sim.set_ready(name, "False", "KubeletNotReady");
     }
     silence("e");

@@ -1,4 +1,4 @@
-//! Stories told with the real kubectl.
+//! Tests with the real kubectl.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Kubectl {
         command
     }
 
-    /// What it printed (both streams), and whether it succeeded.
+    /// Returns the output (both streams), and true if kubectl succeeded.
     async fn run(&self, arguments: &[&str]) -> (bool, String) {
         let output = tokio::time::timeout(client::DEADLINE * 2, self.command(arguments).output());
         let output = output.await.expect("kubectl ends").expect("kubectl runs");

@@ -1,4 +1,4 @@
-//! The simulated API server against kubectl, and against what a real one answered.
+//! Tests of the simulated API server with kubectl, and against the captured answers of a real one.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 
 #[cfg(test)]

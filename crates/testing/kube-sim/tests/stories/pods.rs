@@ -1,4 +1,4 @@
-//! Pods that are made, bound, evicted, and that end.
+//! Tests of pods: creation, binding, eviction and end.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -77,7 +77,7 @@ async fn a_disruption_budget_stops_an_eviction() {
             assert_eq!((&body["reason"], &body["message"]), (&json!("TooManyRequests"), &json!(message)));
         }
     }
-    // One is gone; the other has to stay until the budget is.
+    // One pod is gone. The disruption budget protects the other.
     assert_eq!(evict(&sim, "q").await.0, 429);
     assert_eq!(send(&sim, "DELETE", BUDGET, &[], "").await.code, 200);
     assert_eq!(evict(&sim, "q").await.0, 201);
@@ -134,7 +134,7 @@ async fn an_evicted_pod_ends_in_its_own_time_and_another_one_takes_its_place() {
     let name = leaving["metadata"]["name"].as_str().expect("a name");
     assert_eq!(evict(&sim, name).await.0, 201);
     assert_eq!(told.recv().await.as_deref(), Some(name));
-    // It runs on, and is told so of: marked, no longer for new traffic, and still there.
+    // The pod still runs, and its status shows that it is ending: it is marked and gets no new traffic.
     let there = sim.get("pods", "default", name).expect("there");
     assert_eq!(there["metadata"]["deletionGracePeriodSeconds"], 60);
     let slice =

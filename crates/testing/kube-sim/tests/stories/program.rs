@@ -1,4 +1,4 @@
-//! The program, told from outside what is to go wrong.
+//! Tests of the simulator as a program, with faults through its control port.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ use crate::client::{DEADLINE, get, send};
 const NODE: &str = "/api/v1/nodes/node-1";
 const CACHED: &str = "/api/v1/nodes/node-1?resourceVersion=0";
 
-/// Killed when dropped.
+/// The running program. Drop kills it.
 struct Program {
     _child: Child,
     control: SocketAddr,

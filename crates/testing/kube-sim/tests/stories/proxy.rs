@@ -1,4 +1,4 @@
-//! The proxy of pods, as the API server has it.
+//! Tests of the proxy of pods, with the API server's behavior.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ fn add_pod(sim: &Sim, name: &str, ip: &str) {
     sim.apply(pod).expect("stored");
 }
 
-/// A pod's port that says this to everybody; gives the first line that it was asked with.
+/// Opens a pod's port that answers every request with `answer`. Returns the first line of the first request.
 async fn says(answer: &'static str) -> (SocketAddr, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

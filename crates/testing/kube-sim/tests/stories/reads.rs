@@ -1,4 +1,4 @@
-//! What can be read, compared with what a real API server answered.
+//! Tests of reads, compared with the answers of a real API server.
 
 use crate::client::{Headers, captured, get, send, start};
 use nodegate_kube_sim::{Rule, Sim};
@@ -52,7 +52,7 @@ async fn a_version_from_the_future_times_out_as_captured() {
     assert_eq!(answer.header("Retry-After"), Some("1"));
 }
 
-/// The captured node, so that answers about it can be compared whole.
+/// Returns a simulator with the captured node, so that a test can compare whole answers.
 async fn captured_node() -> (Sim, Value) {
     let sim = start(Sim::builder().lifecycle(false)).await;
     let node: Value = serde_json::from_str(&captured("node-get").1).expect("a node");
@@ -134,7 +134,7 @@ async fn chunks_add_up_and_an_expired_token_is_410() {
         names.extend(items.iter().map(|i| i["metadata"]["name"].as_str().expect("a name").to_owned()));
         let at = page["metadata"]["resourceVersion"].clone();
         assert_eq!(*version.get_or_insert(at.clone()), at, "all pages are of one version");
-        // A node that comes between two pages is not in this list.
+        // A node that is added between two pages is not in this list.
         sim.add_node(&format!("m-{}", names.len()));
         match page["metadata"]["continue"].as_str() {
             Some(next) => {
@@ -179,7 +179,7 @@ async fn discovery_and_health_answer_as_captured() {
             Some("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
         );
         let real: Value = serde_json::from_str(&captured(fixture).1).expect("json");
-        // What the Prometheus operator adds is no API server's own.
+        // The groups of the Prometheus operator do not belong to the API server.
         let own = |group: &&Value| group["metadata"]["name"] != "monitoring.coreos.com";
         for group in ours.json()["items"].as_array().expect("groups").iter().filter(own) {
             let same = |g: &&Value| g["metadata"] == group["metadata"];

@@ -1,4 +1,4 @@
-//! What clients can tell a release by, as captured from real API servers.
+//! Tests of the differences between releases, as captured from real API servers.
 
 use nodegate_kube_sim::{Release, Sim};
 
@@ -48,7 +48,7 @@ async fn a_watch_from_0_is_marked_where_its_list_ends_only_if_lists_are_streamed
     let sim = of("1.33").await;
     let mut stream = watch(&sim, FROM_0).await;
     assert_eq!(stream.next().await.event()["type"], "ADDED");
-    // Two seconds before the end.
+    // The bookmark comes two seconds before the end.
     let bookmark = stream.next().await.event();
     assert!(bookmark["object"]["metadata"].get("annotations").is_none(), "{bookmark}");
     assert!(bookmark["object"]["metadata"]["creationTimestamp"].is_null());
@@ -69,7 +69,7 @@ async fn discovery_has_the_document_that_the_release_knows() {
             let answer = send(&sim, "GET", "/api", &[("Accept", &accept(version))], "").await;
             assert_eq!(answer.code, code, "{version} of {release}");
         }
-        // A client that takes either gets the newer one.
+        // A client that accepts both versions gets the newer one.
         let both = format!("{},{}", accept("v2"), accept("v2beta1"));
         let answer = send(&sim, "GET", "/api", &[("Accept", &both)], "").await;
         let expected = if release == "1.28" { "v2beta1" } else { "v2" };

@@ -1,4 +1,4 @@
-//! The simulator without sockets: the same answers, under paused time.
+//! Tests of the simulator without sockets: the same answers, under paused time.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -24,7 +24,8 @@ fn sim() -> Sim {
     sim
 }
 
-/// What a watch says in ten minutes of a cluster in which a node is cordoned, and how long that took.
+/// Runs a cluster for ten minutes and cordons a node. Returns the real time that it took, and the lines of a
+/// watch.
 async fn ten_minutes() -> (Duration, Vec<Bytes>) {
     fastrand::seed(7);
     nodegate_clock::set_wall(UNIX_EPOCH + Duration::from_hours(500_000));
@@ -44,7 +45,7 @@ async fn minutes_pass_at_once_and_the_same_twice() {
     let (lasted, said) = ten_minutes().await;
     assert_eq!(lasted.as_secs(), 600);
     let kind = |line: &Bytes| serde_json::from_slice::<Value>(line).unwrap()["type"].clone();
-    // One a minute, and one two seconds before the end.
+    // There is one bookmark a minute, and one two seconds before the end.
     assert_eq!(said.iter().filter(|line| kind(line) == "BOOKMARK").count(), 11);
     assert_eq!(said.first().map(kind), Some("MODIFIED".into()));
     assert_eq!(ten_minutes().await, (lasted, said));
@@ -62,7 +63,8 @@ async fn rights_and_the_link_to_etcd_are_those_of_the_server_that_is_asked() {
     assert_eq!((nodegate_clock::now() - began).as_secs(), 60);
 }
 
-/// As the real controllers do: 34 to 36 s and 48 to 49 s after a kubelet was cut off, whose last renewal was some seconds before.
+/// The real controllers took 34 to 36 s and 48 to 49 s from the moment at which a kubelet was cut off. Its
+/// last renewal was some seconds before that.
 #[tokio::test(start_paused = true)]
 async fn a_silent_node_is_unknown_after_the_grace_period_of_its_release() {
     for (release, grace) in [("1.28", 40), ("1.36", 50)] {
@@ -76,7 +78,7 @@ async fn a_silent_node_is_unknown_after_the_grace_period_of_its_release() {
             let conditions = node["status"]["conditions"].as_array().expect("conditions").clone();
             conditions.iter().any(|c| c["type"] == "Ready" && c["status"] == "Unknown")
         };
-        // Its last renewal was at most one interval before, of 10 s and what jitter adds.
+        // The last renewal was at most one interval before: 10 s plus jitter.
         tokio::time::sleep(Duration::from_secs(grace - 11)).await;
         assert!(!is_unknown(), "{release}");
         tokio::time::sleep(Duration::from_secs(12)).await;

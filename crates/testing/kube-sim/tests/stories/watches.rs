@@ -1,4 +1,4 @@
-//! Watch streams, compared with captured ones.
+//! Tests of watch streams, compared with captured ones.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const ONE: &str = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
 
-/// The types and node specs of a captured stream.
+/// Returns the types and node specs of a captured stream.
 fn captured(name: &str) -> Vec<Value> {
     let path = format!("{}/fixtures/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&path).expect(&path);
@@ -146,7 +146,7 @@ async fn busy_leases_do_not_push_out_quiet_nodes() {
     let sim = start(Sim::builder().node("a").lifecycle(false)).await;
     let from = sim.version();
     sim.cordon("a");
-    // More than the store remembers of a resource.
+    // This is more than the store keeps of a resource.
     for n in 0..1_100 {
         let lease = json!({"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": "a", "namespace": "kube-node-lease"}, "spec": {"leaseTransitions": n}});
         sim.apply(lease).expect("stored");
@@ -204,7 +204,7 @@ async fn a_slow_watcher_is_cut_off_and_the_others_go_on() {
     let mut quick = watch(&sim, "/api/v1/nodes?watch=1").await;
     assert_eq!(quick.next().await.event()["type"], "ADDED");
     until("both are open", || sim.counters().read().watches == 2).await;
-    // The kernel takes a few megabytes before the queue even begins to fill.
+    // The kernel buffers a few megabytes before the queue starts to fill.
     for n in 0..3_000 {
         sim.label("a", "n", Some(&n.to_string()));
         assert_eq!(quick.next().await.event()["type"], "MODIFIED");

@@ -1,4 +1,4 @@
-//! Writes: conflicts, patches, subresources, dry runs, deletions.
+//! Tests of writes: conflicts, patches, subresources, dry runs, deletions.
 
 use crate::client::{self, Headers, captured, get, send, start};
 use nodegate_kube_sim::Sim;
@@ -120,7 +120,7 @@ async fn creations_are_checked() {
     let answer = send(&sim, "POST", "/api/v1/namespaces/nope/configmaps", &[], lost).await;
     assert_eq!(answer.json()["message"], "namespaces \"nope\" not found");
     let huge = format!(r#"{{"kind":"Node","x":"{}"}}"#, "x".repeat(4 << 20));
-    // The answer may be lost when the server closes before it has read everything.
+    // The answer may be lost if the server closes the connection before it has read everything.
     if let Ok(answer) = client::try_send(&sim, "POST", "/api/v1/nodes", &[], &huge).await {
         assert_eq!(answer.code, 413);
     }

@@ -1,4 +1,4 @@
-//! A real containerd with files, state and socket of its own. Needs root.
+//! A real containerd with its own files, state and socket. Needs root.
 
 use crate::agent::Agent;
 use crate::process;
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// It ends with the thread that started it, whatever ends that. It is in a mount namespace of its own: what it mounts is gone
-/// with it, and never below a directory that a test removes.
+/// The wrapper command. It ends containerd with the thread that started it. It also gives containerd a mount
+/// namespace of its own: its mounts go with it, and are never below a directory that a test removes.
 const WRAPPED: &[&str] =
     &["--pdeathsig=KILL", "/usr/bin/unshare", "--mount", "--propagation=private", PROGRAM];
 
@@ -20,7 +20,8 @@ const SETPRIV: &str = "/usr/bin/setpriv";
 
 const PROGRAM: &str = "/usr/bin/containerd";
 
-/// What a status does not need, and what would write outside of the directory (`opt`) or mount something to see if it can.
+/// The plugins that a status does not need, and plugins that would write outside of the directory (`opt`) or
+/// mount something as a test.
 const DISABLED: [&str; 7] = [
     "io.containerd.internal.v1.opt",
     "io.containerd.snapshotter.v1.aufs",
@@ -33,22 +34,23 @@ const DISABLED: [&str; 7] = [
 
 const CRI: &str = "io.containerd.grpc.v1.cri";
 
-/// Often, and not long.
+/// A short interval and a short timeout of the check.
 const HURRIED: &str = "interval=200ms,timeout=1s";
 
-/// A containerd, with a host's root around it in which its socket is at the usual place. Killed when dropped.
+/// A containerd in a directory that serves as the host's root, with the socket at its usual place. Drop kills
+/// it.
 pub struct Containerd {
     files: TempDir,
     running: Option<Child>,
 }
 
 impl Containerd {
-    /// Starts one without a CNI configuration, and waits until it listens.
+    /// Starts a containerd without a CNI configuration, and waits until it listens.
     pub fn start() -> Self {
         Self::with(&DISABLED)
     }
 
-    /// Starts one as Docker's is by default.
+    /// Starts a containerd with Docker's default configuration, without CRI.
     pub fn start_without_cri() -> Self {
         Self::with(&[&DISABLED[..], &[CRI]].concat())
     }
@@ -98,12 +100,12 @@ disabled_plugins = {disabled:?}
         self.files.path().join(name)
     }
 
-    /// Where it listens.
+    /// Returns the path of the socket.
     pub fn socket(&self) -> PathBuf {
         self.path("host/run/containerd/containerd.sock")
     }
 
-    /// Starts it again after [`Containerd::kill`].
+    /// Starts containerd again after [`Containerd::kill`].
     pub fn restart(&mut self) {
         let log = fs::File::create(self.path("log")).unwrap();
         let mut command = Command::new(SETPRIV);
@@ -124,29 +126,29 @@ disabled_plugins = {disabled:?}
         });
     }
 
-    /// Gives it a network, which it sees without a restart.
+    /// Adds a network configuration, which containerd reads without a restart.
     pub fn configure_cni(&self) {
         let network = r#"{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"ptp"}]}"#;
-        // Written in place: containerd 1.6 takes no notice of a file that is moved there.
+        // The file is written in place: containerd 1.6 ignores a file that is moved there.
         fs::write(self.path("cni/10-test.conflist"), network).unwrap();
     }
 
-    /// Takes the network away.
+    /// Removes the network configuration.
     pub fn unconfigure_cni(&self) {
         fs::remove_file(self.path("cni/10-test.conflist")).unwrap();
     }
 
-    /// Returns its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.running.as_ref().unwrap().id()
     }
 
-    /// Freezes it, or lets it go on.
+    /// Sends a signal by its name, such as STOP or CONT.
     pub fn signal(&self, signal: &str) {
         process::signal(self.pid(), signal);
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills containerd at once, as a crash does.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.kill().unwrap();
@@ -154,20 +156,21 @@ disabled_plugins = {disabled:?}
         }
     }
 
-    /// Returns an agent that is told its socket; `user` is what setpriv makes of it, nothing for root.
+    /// Starts an agent with the path of the socket. `user` has the arguments of setpriv; an empty string
+    /// means root.
     pub fn agent(&self, user: &str) -> Agent {
         let mut command = Command::new(SETPRIV);
         command.args(user.split_whitespace()).arg(programs::agent_in(self.files.path()));
         Self::launch(command, &format!("socket={},{HURRIED}", self.socket().display()))
     }
 
-    /// Returns an agent of root's that is told its socket and how often to ask.
+    /// Starts an agent as root, with the path of the socket and the timing of the check.
     pub fn agent_with(&self, timing: &str) -> Agent {
         let command = Command::new(programs::agent_in(self.files.path()));
         Self::launch(command, &format!("socket={},{timing}", self.socket().display()))
     }
 
-    /// Returns an agent that has to find its socket.
+    /// Starts an agent that has to find the socket itself.
     pub fn agent_that_finds_it(&self) -> Agent {
         let mut command = Command::new(programs::agent_in(self.files.path()));
         command.arg("--host-root").arg(self.path("host"));
@@ -185,7 +188,7 @@ disabled_plugins = {disabled:?}
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        // It has started nothing: no pod was ever asked of it.
+        // containerd has no child processes, since no test creates a pod.
         self.kill();
     }
 }

@@ -1,9 +1,10 @@
-//! A host with filesystems of its own, on loop devices, in a mount namespace that nobody else is in. Needs root.
+//! A host with its own filesystems on loop devices, in a private mount namespace. Needs root.
 //!
-//! Nothing of it can be seen, or deleted through, from outside: to the test, and to everything else on this machine, the
-//! host's root is an empty directory. In the namespace it is a tmpfs that holds all images and mount points, and which
-//! goes with the last process in there; so do the loop devices, which detach themselves when they are unmounted. No
-//! directory of this machine is ever mounted into it.
+//! Nothing of it is visible from outside, and nothing can be deleted through it. For the test and for all
+//! other processes of this machine, the host's root is an empty directory. In the namespace, it is a tmpfs
+//! that holds all images and mount points. The tmpfs goes with the last process of the namespace. So do the
+//! loop devices, which detach themselves when they are unmounted. No directory of this machine is ever
+//! mounted into the namespace.
 
 use crate::agent::Agent;
 use crate::programs::{self, needs_root};
@@ -12,24 +13,24 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// As which the agent runs in a cluster: manifests/base.
+/// The user id of the agent in a cluster: manifests/base.
 const UID: &str = "65521";
 
-/// Before anything else in each script: leaves it unless it is in a namespace of its own.
+/// The start of each script: it exits unless it is in a namespace of its own.
 const GUARD: &str = "\
 PATH=/usr/sbin:/sbin:/usr/bin:/bin
 [ -n \"$OUTSIDE\" ] && [ \"$(readlink /proc/self/ns/mnt)\" != \"$OUTSIDE\" ] || { echo 'not in a namespace of its own' >&2; exit 1; }
 cd /
 ";
 
-/// Makes the root, and keeps the namespace alive until its input ends.
+/// The script that makes the root and keeps the namespace alive until its input ends.
 const HOLD: &str = "\
 mount -t tmpfs -o size=2g,mode=755 nodegate-test \"$ROOT\"
 cp \"$PROGRAM\" \"$ROOT/.nodegate\"
 echo ready
 exec cat";
 
-/// What scripts may call. A device is only ever one that has its blocks in the test's own tmpfs.
+/// The functions for scripts. A device always has its blocks in the test's own tmpfs.
 const WORDS: &str = "\
 device() {
   found=$(findmnt --noheadings --first-only --output SOURCE --mountpoint \"$ROOT$1\")
@@ -46,11 +47,11 @@ ext4() {
 }
 ";
 
-/// The host; gone when dropped. Drop agents that run on it first.
+/// The host. Drop removes it; drop agents that run on it first.
 pub struct Disks {
     root: PathBuf,
     holder: Child,
-    /// Ends the holder when this process ends, however it does.
+    /// The input of the process that holds the namespace. That process ends with this process in any case.
     _input: ChildStdin,
     servers: Vec<Child>,
 }
@@ -60,7 +61,7 @@ impl Disks {
     pub fn start(script: &str) -> Self {
         needs_root("filesystems that are mounted where nobody else sees them");
         let root = tempfile::Builder::new().prefix("nodegate-disks").tempdir().unwrap();
-        // Kept: from here on it is removed as an empty directory, or not at all.
+        // The directory is kept: from here on, it is removed as an empty directory or not at all.
         let root = root.keep().canonicalize().unwrap();
         std::fs::set_permissions(&root, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let mut command = Command::new("unshare");
@@ -84,7 +85,7 @@ impl Disks {
         assert!(status.success(), "{script}");
     }
 
-    /// Returns a program that will run in the namespace, in the place of the process that is started.
+    /// Returns a program that will run in the namespace, in place of the started process.
     fn inside(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).args(words);
@@ -92,7 +93,7 @@ impl Disks {
         command
     }
 
-    /// Mounts a copy of a directory of the host by FUSE, and gives the process that serves it.
+    /// Mounts a copy of a directory of the host by FUSE, and returns the id of the process that serves it.
     pub fn serve(&mut self, from: &str, to: &str) -> u32 {
         let path = |path: &str| format!("{}{path}", self.root.display());
         let mut command = self.inside(&["bindfs", "-f", &path(from), &path(to)]);
@@ -106,12 +107,13 @@ impl Disks {
         pid
     }
 
-    /// Returns the agent on the host, without any privilege.
+    /// Starts the agent on the host without any privilege.
     pub fn agent(&self, args: &[&str]) -> Agent {
         self.agent_of("", args)
     }
 
-    /// The agent in a container whose root is this directory of the host, which holds nothing else.
+    /// Starts the agent in a container. The container's root is this directory of the host, which holds
+    /// nothing else.
     pub fn agent_in_container(&self, kind: Container, root: &str, args: &[&str]) -> Agent {
         self.run(&format!(
             "[ ! -e \"$ROOT{root}/nodegate\" ] || exit 0
@@ -132,7 +134,7 @@ impl Disks {
         Agent::launch_alone(command)
     }
 
-    /// The same where the host's root is this directory.
+    /// Starts the agent with this directory as the host's root.
     pub fn agent_of(&self, root: &str, args: &[&str]) -> Agent {
         let user = [format!("--setuid={UID}"), format!("--setgid={UID}")];
         let program = self.root.join(".nodegate");
@@ -142,16 +144,16 @@ impl Disks {
     }
 }
 
-/// How the first process that a container sees came to be.
+/// The first process that a container sees.
 #[derive(Clone, Copy, Debug)]
 pub enum Container {
     /// It is the agent.
     OfItsOwn,
-    /// It is the host's (`hostPID`), or a pod's that several containers share: one with another root.
+    /// It belongs to the host (`hostPID`), or to a pod whose containers share it. It has another root.
     WithOthers,
 }
 
-/// What scripts find in their environment.
+/// Sets the environment of scripts.
 fn surroundings<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
     let outside = std::fs::read_link("/proc/self/ns/mnt").unwrap();
     command.env("ROOT", root).env("OUTSIDE", outside)
@@ -160,13 +162,13 @@ fn surroundings<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
 impl Drop for Disks {
     fn drop(&mut self) {
         for server in &mut self.servers {
-            // Also ends one that is stopped, and with it every call that hangs on it.
+            // This also ends a stopped server, and with it every call that hangs on it.
             let _ = server.kill();
             let _ = server.wait();
         }
         let _ = self.holder.kill();
         let _ = self.holder.wait();
-        // Never recursively: outside of the namespace nothing was ever in it.
+        // Never remove it recursively: outside of the namespace, the directory has always been empty.
         if let Err(error) = std::fs::remove_dir(&self.root) {
             eprintln!("{}: {error}", self.root.display());
         }

@@ -1,7 +1,7 @@
-//! A real kubelet and a real kube-proxy, each with files and a mount namespace of its own, in the network namespace of the
-//! thread that starts it. Needs root.
+//! A real kubelet and a real kube-proxy. Each has its own files and its own mount namespace, and runs in the
+//! network namespace of the thread that starts it. Needs root.
 //!
-//! They are not in Debian's packages, but their source is: `hack/build-kubernetes-node` builds them.
+//! Debian has no packages of them, but has their source: `hack/build-kubernetes-node` builds them.
 
 use crate::process;
 use crate::programs::needs_root;
@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// Their release, by which the directory is named that they are in.
+/// The release of both programs. The name of their directory contains it.
 const RELEASE: &str = "1.20.2";
 
-/// What the kubelet would set for the whole machine; in its mount namespace these are files.
+/// The settings that the kubelet would change for the whole machine. In its mount namespace they are plain
+/// files.
 const MACHINE_WIDE: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -25,7 +26,7 @@ const MACHINE_WIDE: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// One of the two, if it has been built.
+/// Returns the path of the kubelet or kube-proxy, if it has been built.
 pub fn program(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
     let targets = own.ancestors().skip(1);
@@ -33,7 +34,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
     places.find(|program| program.is_file())
 }
 
-/// One of the two, running or not; ended when dropped.
+/// A kubelet or kube-proxy, running or not. Drop ends it.
 pub struct NodeProgram {
     name: &'static str,
     files: TempDir,
@@ -41,18 +42,19 @@ pub struct NodeProgram {
 }
 
 impl NodeProgram {
-    /// One that has not been started yet.
+    /// Returns a program that is not running yet.
     pub fn new(name: &'static str) -> Self {
         needs_root("a kubelet or kube-proxy");
         Self { name, files: tempfile::tempdir().unwrap(), running: None }
     }
 
-    /// Where its files are, and others of the story. Programs that lie there come before those of the system.
+    /// Returns the directory of its files and of other files of the test. Programs in it come before those of
+    /// the system.
     pub fn files(&self) -> &Path {
         self.files.path()
     }
 
-    /// Starts it, and waits until it listens.
+    /// Starts the program, and waits until it listens.
     pub fn start(&mut self, args: &[String], healthz: SocketAddr) {
         let program = program(self.name).expect("hack/build-kubernetes-node builds it");
         let log = fs::File::create(self.files.path().join("log")).unwrap();
@@ -78,7 +80,7 @@ impl NodeProgram {
         });
     }
 
-    /// What `sh` does before the program takes its place.
+    /// Returns the script that `sh` runs before it executes the program.
     fn script(&self) -> String {
         let files = self.files.path().display();
         let hide = |(path, value): (&str, &str)| {
@@ -88,17 +90,17 @@ impl NodeProgram {
         format!("{}exec \"$@\"", MACHINE_WIDE.map(hide).concat())
     }
 
-    /// Returns its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.running.as_ref().unwrap().id()
     }
 
-    /// Freezes it, or lets it go on.
+    /// Sends a signal by its name, such as STOP or CONT.
     pub fn signal(&self, signal: &str) {
         process::signal(self.pid(), signal);
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills the program at once, as a crash does.
     pub fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.kill().unwrap();

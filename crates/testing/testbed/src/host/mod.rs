@@ -1,4 +1,4 @@
-//! What is around a program on its node.
+//! The surroundings of a program on its node.
 
 pub mod containerd;
 pub mod disks;

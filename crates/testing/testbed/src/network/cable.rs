@@ -1,5 +1,5 @@
-//! A long cable between a load balancer and a node, each in a network namespace of its own: every packet takes its time.
-//! Needs root. Not every kernel has netem, but all have TUN devices.
+//! A long cable between a load balancer and a node, each in its own network namespace. Every packet takes a
+//! set time. Needs root. The cable uses TUN devices: all kernels have them, but not all have netem.
 
 use crate::network::namespaces::Namespace;
 use std::net::Ipv4Addr;
@@ -10,14 +10,14 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_tun::Tun;
 
-/// The node's address, as the load balancer knows it.
+/// The node's address for the load balancer.
 pub const NODE_IP: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 const BALANCER_IP: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
 
-/// More than a packet has.
+/// A buffer size larger than any packet.
 const MTU: usize = 2048;
 
-/// The cable; gone when dropped.
+/// The cable. Drop removes it.
 pub struct Cable {
     balancer: Namespace,
     node: Namespace,
@@ -50,7 +50,7 @@ impl Cable {
             relay.spawn(async move {
                 while let Some((due, packet)) = leave.recv().await {
                     sleep_until(due).await;
-                    // An end that has just gone takes nothing.
+                    // A closed end takes no packets.
                     let _ = to.send(&packet).await;
                 }
             });
@@ -58,12 +58,12 @@ impl Cable {
         Self { balancer: balancer_side, node: node_side, _relay: relay }
     }
 
-    /// Does something on the node.
+    /// Calls a function on the node.
     pub fn on_node<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         self.node.act(act)
     }
 
-    /// Does something where the load balancer is.
+    /// Calls a function on the load balancer's machine.
     pub fn on_balancer<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         self.balancer.act(act)
     }

@@ -1,4 +1,4 @@
-//! What is between programs: addresses and ports, namespaces, cables, proxies.
+//! The network between programs: addresses and ports, namespaces, cables, proxies.
 
 pub mod cable;
 pub mod namespaces;

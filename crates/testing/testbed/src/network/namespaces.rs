@@ -1,4 +1,4 @@
-//! Network namespaces: machines of a network, as far as the network is concerned.
+//! Network namespaces. Each stands for a machine in a network.
 
 use crate::programs::{needs_root, run, system};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -8,11 +8,11 @@ use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A network namespace of its own; gone when dropped.
+/// A network namespace. Drop removes it.
 pub struct Namespace(String);
 
 impl Namespace {
-    /// Makes one with loopback up; `part` is for people who look at the list.
+    /// Makes a namespace with loopback up. `part` of its name helps people who list the namespaces.
     pub fn new(part: &str) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         needs_root("network namespaces");
@@ -28,7 +28,7 @@ impl Namespace {
         &self.0
     }
 
-    /// Does something there. Threads and processes that it starts stay there.
+    /// Calls a function in the namespace. Threads and processes that it starts stay there.
     pub fn act<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let there = || {
@@ -39,25 +39,25 @@ impl Namespace {
         })
     }
 
-    /// Returns a program that will run there, in a mount namespace of its own.
+    /// Returns a program that will run in the namespace, in its own mount namespace.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = system("ip");
         command.args(["netns", "exec", &self.0]).arg(program);
         command
     }
 
-    /// Runs a program there, which must do what it is told; gives what it says.
+    /// Runs a program in the namespace and returns its output. Panics if it fails.
     pub fn run(&self, command: &str) -> String {
         run(&format!("ip netns exec {} {command}", self.0))
     }
 
-    /// Runs a shell command there.
+    /// Runs a shell command in the namespace.
     pub fn shell(&self, command: &str) {
         let status = self.command("sh").args(["-ec", command]).status().unwrap();
         assert!(status.success(), "{}: {command}", self.0);
     }
 
-    /// Moves this thread there, until what this gives is dropped.
+    /// Moves this thread into the namespace until the returned value is dropped.
     pub fn stay(&self) -> Stay {
         let home = File::open("/proc/thread-self/ns/net").unwrap();
         self.enter();
@@ -75,7 +75,7 @@ impl Drop for Namespace {
     }
 }
 
-/// The time that a thread spends in a namespace; it is back home when this is dropped.
+/// A thread's stay in a namespace. Drop moves the thread back.
 pub struct Stay(File);
 
 impl Drop for Stay {

@@ -1,7 +1,8 @@
-//! A node, its router and a resolver behind it, each in a network namespace of its own. Needs root.
+//! A node, its router and a resolver behind it, each in its own network namespace. Needs root.
 //!
 //! ```text
-//! node eth0 10.77.0.2, fd77::2 ── 10.77.0.1, fe80::1 rt0 router rt1 10.78.0.1, fd78::1 ── 10.78.0.53, fd78::53 eth0 resolver
+//! node     eth0 10.77.0.2, fd77::2 ── 10.77.0.1, fe80::1   rt0  router
+//! router   rt1  10.78.0.1, fd78::1 ── 10.78.0.53, fd78::53 eth0 resolver
 //! ```
 
 use crate::agent::Agent;
@@ -15,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// As which the agent runs in a cluster: manifests/base.
+/// The user id of the agent in a cluster: manifests/base.
 const UID: u32 = 65521;
 
 /// The resolver's IPv4 address.
@@ -23,7 +24,7 @@ pub const RESOLVER_V4: &str = "10.78.0.53";
 /// The resolver's IPv6 address.
 pub const RESOLVER_V6: &str = "fd78::53";
 
-/// The three namespaces; gone when dropped. The thread that made it is on the node until then.
+/// The three namespaces. Drop removes them. Until then, the thread that made them is on the node.
 pub struct NodeNetwork {
     _on_node: Stay,
     resolver_program: Option<Child>,
@@ -55,7 +56,7 @@ link add eth0 netns {resolver} type veth peer name rt1 netns {router}
 -n {resolver} route add default via fd78::1";
 
 impl NodeNetwork {
-    /// Builds it, with the default routes that a node has.
+    /// Builds the network with the usual default routes of a node.
     pub fn start() -> Self {
         let net = Self::without_routes();
         net.node("ip route add default via 10.77.0.1 dev eth0");
@@ -63,14 +64,14 @@ impl NodeNetwork {
         net
     }
 
-    /// Builds it, and the node has no default route.
+    /// Builds the network without default routes on the node.
     pub fn without_routes() -> Self {
         let [node, router, resolver] = ["node", "router", "resolver"].map(Namespace::new);
         let files = tempfile::tempdir().unwrap();
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir_all(files.path().join("host/etc")).unwrap();
         fs::create_dir_all(files.path().join("host/run/systemd/resolve")).unwrap();
-        // As on hosts with systemd-resolved. On this machine the link leads elsewhere.
+        // A symlink, as on hosts with systemd-resolved. Outside of the host root, it points to another file.
         symlink(format!("/{RESOLV_CONF}"), files.path().join("host/etc/resolv.conf")).unwrap();
         for line in SETUP.lines() {
             let places = [("{node}", &node), ("{router}", &router), ("{resolver}", &resolver)];
@@ -82,7 +83,7 @@ impl NodeNetwork {
         for family in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
             net.router(&format!("echo 1 > /proc/sys/net/{family}"));
         }
-        // A neighbour that went is noticed within two seconds instead of a minute.
+        // The kernel notices a lost neighbor within two seconds instead of a minute.
         net.neighbour_times(500, 1, 200);
         net
     }
@@ -96,17 +97,17 @@ impl NodeNetwork {
         }
     }
 
-    /// Has a neighbour that went be noticed as late as with the kernel's defaults.
+    /// Sets the kernel's default times for noticing a lost neighbor.
     pub fn usual_neighbour_times(&self) {
         self.neighbour_times(30_000, 5, 1_000);
     }
 
-    /// Does something on the router. Threads and processes that it starts stay there.
+    /// Calls a function on the router. Threads and processes that it starts stay there.
     pub fn on_router<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         self.router.act(act)
     }
 
-    /// Does something where the resolver is. Threads and processes that it starts stay there.
+    /// Calls a function on the resolver's machine. Threads and processes that it starts stay there.
     pub fn on_resolver<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         self.resolver.act(act)
     }
@@ -121,12 +122,12 @@ impl NodeNetwork {
         self.router.shell(command);
     }
 
-    /// Runs a shell command where the resolver is.
+    /// Runs a shell command on the resolver's machine.
     pub fn at_resolver(&self, command: &str) {
         self.resolver.shell(command);
     }
 
-    /// What a program on the node says.
+    /// Returns the output of a program on the node.
     pub fn node_says(&self, command: &str) -> String {
         self.node.run(command)
     }
@@ -137,15 +138,15 @@ impl NodeNetwork {
         fs::write(self.files.path().join("host").join(RESOLV_CONF), lines.join("\n")).unwrap();
     }
 
-    /// Starts dnsmasq, which knows `node.test`, knows that nothing else is below `test`, has too much to say for a datagram
-    /// of `big.test`, and refuses the rest.
+    /// Starts dnsmasq. It knows `node.test`, and that nothing else is below `test`. Its answer for `big.test`
+    /// is too large for a datagram. It refuses all other names.
     pub fn start_resolver(&mut self) {
         let big = (1..=100).map(|n| format!("--host-record=big.test,10.1.0.{n}"));
         let known = ["--local=/test/".to_owned(), "--host-record=node.test,10.77.0.2".to_owned()];
         self.start_dnsmasq(known.into_iter().chain(big));
     }
 
-    /// Starts dnsmasq, which refuses whatever it is asked.
+    /// Starts a dnsmasq that refuses every query.
     pub fn start_resolver_that_refuses(&mut self) {
         self.start_dnsmasq([]);
     }
@@ -159,17 +160,17 @@ impl NodeNetwork {
         self.resolver_program = Some(command.stderr(Stdio::null()).spawn().expect("dnsmasq starts"));
     }
 
-    /// Returns the resolver's process.
+    /// Returns the resolver's process id.
     pub fn resolver_pid(&self) -> u32 {
         self.resolver_program.as_ref().unwrap().id()
     }
 
-    /// Freezes the resolver, or lets it go on.
+    /// Sends a signal to the resolver by its name, such as STOP or CONT.
     pub fn signal_resolver(&self, signal: &str) {
         process::signal(self.resolver_pid(), signal);
     }
 
-    /// Ends dnsmasq at once.
+    /// Kills dnsmasq at once.
     pub fn kill_resolver(&mut self) {
         if let Some(mut resolver) = self.resolver_program.take() {
             resolver.kill().unwrap();
@@ -177,32 +178,32 @@ impl NodeNetwork {
         }
     }
 
-    /// Returns the agent on the node, without any privilege.
+    /// Starts the agent on the node without any privilege.
     pub fn agent(&self, settings: &str) -> Agent {
         self.agent_within("4s", settings)
     }
 
-    /// The same with another timeout of the check.
+    /// Starts the agent on the node with another timeout of the check.
     pub fn agent_within(&self, timeout: &str, settings: &str) -> Agent {
         self.agent_with(&format!("interval=200ms,timeout={timeout}"), settings)
     }
 
-    /// The same with another interval, too.
+    /// Starts the agent on the node with another timing of the check.
     pub fn agent_with(&self, timing: &str, settings: &str) -> Agent {
         Agent::launch_alone(self.command(timing, settings))
     }
 
-    /// Returns the agent on the node in a cluster, which must have been started here.
+    /// Starts the agent on the node in a cluster, which must have been started here.
     pub fn agent_of(&self, cluster: &Cluster, settings: &str) -> Agent {
         self.agent_of_with(cluster, "interval=200ms,timeout=4s", settings)
     }
 
-    /// The same with another timing of the check.
+    /// Starts the agent on the node in a cluster, with another timing of the check.
     pub fn agent_of_with(&self, cluster: &Cluster, timing: &str, settings: &str) -> Agent {
         self.agent_of_told(cluster, timing, settings, &[])
     }
 
-    /// The same with other arguments, too.
+    /// Starts the agent on the node in a cluster, with another timing of the check and further arguments.
     pub fn agent_of_told(&self, cluster: &Cluster, timing: &str, settings: &str, args: &[&str]) -> Agent {
         let everybody = |mode| fs::Permissions::from_mode(mode);
         fs::set_permissions(cluster.dir.path(), everybody(0o755)).unwrap();

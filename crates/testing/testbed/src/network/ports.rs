@@ -1,4 +1,4 @@
-//! Ports and addresses that nobody else has.
+//! Ports and addresses that no other process uses.
 
 use std::fmt::Display;
 use std::io::ErrorKind;
@@ -9,22 +9,27 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The kernel gives ports above 32767 to outgoing connections, so ours are below: these one by one,
+/// The range of single ports. The kernel gives ports above 32767 to outgoing connections, so all test ports
+/// are below.
 const SINGLE: Range<u16> = 26_000..30_000;
-/// and these in rows,
+/// The range of ports in rows.
 const ROWS: Range<u16> = 12_000..24_000;
-/// of so many each.
+/// The number of ports in a row.
 const ROW: u16 = 40;
 
-/// Each process begins elsewhere, and goes on: what somebody has just had is not asked for again at once.
+/// The counter for the next port or network. Each process starts at another value and goes on from there, so
+/// it does not ask at once for a port that another process has just had.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// What this process has been given, until it ends.
+/// The ports and networks that this process has reserved until it ends.
 static TAKEN: Mutex<Vec<UnixDatagram>> = Mutex::new(Vec::new());
 
-/// Takes a port or a network for this process, if no other has it; what listens there may come much later. Without that two
-/// would be given the same, and share it in silence: `HAProxy`, Envoy and the agent all listen with `SO_REUSEPORT`. The
-/// kernel knows a socket's abstract name once in each network namespace, as it does a port, and forgets it with its process.
+/// Reserves a port or a network for this process, if no other process has it. The listener may come much
+/// later.
+///
+/// Without the reservation, two processes could get the same port and share it without an error: `HAProxy`,
+/// Envoy and the agent all listen with `SO_REUSEPORT`. Like a port, the abstract name of a socket exists once
+/// in each network namespace, and the kernel removes it with its process.
 fn take(what: impl Display) -> bool {
     let name = SocketAddr::from_abstract_name(format!("nodegate-testbed {what}")).unwrap();
     match UnixDatagram::bind_addr(&name) {
@@ -39,13 +44,13 @@ fn take(what: impl Display) -> bool {
     }
 }
 
-/// Returns a port that nobody has, on any address.
+/// Returns a port that is free on all addresses.
 pub fn free() -> u16 {
-    // Taken first: to look whether a port is free is to have it for a moment.
+    // The reservation comes first, since the test for a free port takes the port for a moment.
     places(&SINGLE, 1).find(|port| take(port) && is_free(*port)).expect("a free port")
 }
 
-/// Returns the first of forty ports in a row that nobody has.
+/// Returns the first of forty free ports in a row.
 pub fn free_row() -> u16 {
     let is_row = |first: &u16| take(first) && (*first..*first + ROW).all(is_free);
     places(&ROWS, ROW).find(is_row).expect("free ports in a row")
@@ -61,36 +66,36 @@ fn next_place() -> u32 {
 }
 
 fn is_free(port: u16) -> bool {
-    // A machine without IPv6 has nobody there.
+    // On a machine without IPv6, no other process has the port there.
     ["0.0.0.0", "::"].into_iter().all(|ip| {
         let taken = |error: std::io::Error| error.kind() == ErrorKind::AddrInUse;
         !TcpListener::bind((ip, port)).is_err_and(taken)
     })
 }
 
-/// A network of this machine's loopback, 127.0.0.0/8, that nobody else has.
+/// A network of this machine's loopback, 127.0.0.0/8, that no other process uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Loopback([u8; 3]);
 
 impl Loopback {
-    /// One more.
+    /// Reserves another network.
     #[expect(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         let network = |_| {
             let [_, _, high, low] = next_place().to_be_bytes();
-            // Never 127.0, where all else runs.
+            // It is never 127.0, which everything else uses.
             Self([127, high | 0x80, low])
         };
         (0..=u16::MAX).map(network).find(|network| take(network.prefix())).expect("a network of loopback")
     }
 
-    /// Returns its address with this number.
+    /// Returns the network's address with this number.
     pub fn address(self, number: u8) -> IpAddr {
         let [a, b, c] = self.0;
         Ipv4Addr::new(a, b, c, number).into()
     }
 
-    /// What its addresses begin with, with a dot behind.
+    /// Returns the common start of its addresses, with a dot at the end.
     pub fn prefix(self) -> String {
         let [a, b, c] = self.0;
         format!("{a}.{b}.{c}.")

@@ -1,8 +1,9 @@
-//! A TCP proxy between the agent and the API server: what networks and control planes do, switched on and off, on any
-//! cluster and without privileges.
+//! A TCP proxy between the agent and the API server. It imitates the faults of networks and control planes on
+//! any cluster, without privileges.
 //!
-//! It sees only bytes, so it works for TLS and plain HTTP alike, and what it shows is what a load balancer before the API
-//! servers, a firewall or a NAT gateway shows: the two ends' kernels go on acknowledging while nothing passes.
+//! It sees only bytes, so it works for TLS and plain HTTP alike. It shows the faults of a load balancer in
+//! front of the API servers, of a firewall or of a NAT gateway: the kernels of both ends continue to
+//! acknowledge while nothing passes.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,32 +15,33 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// What a muted connection holds for each direction before it stops reading, as a middlebox's buffers would.
+/// The number of bytes that a muted connection buffers for each direction before it stops reading, as a
+/// middlebox would.
 const HELD: usize = 1 << 20;
 
-/// What happens to connections.
+/// The proxy's treatment of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyMode {
-    /// Everything passes.
+    /// All bytes pass.
     Pass,
-    /// No byte passes on the connections open now; they stay open, and new ones pass.
+    /// No byte passes on the currently open connections. They stay open, and new ones pass.
     MuteOpen,
-    /// No byte passes at all; new connections are accepted and never answered.
+    /// No byte passes at all. New connections are accepted and get no answer.
     MuteAll,
-    /// Open connections are reset and new ones refused.
+    /// Open connections are reset, and new ones are refused.
     Down,
-    /// The connections open now end in the middle of the next thing that the server says; new ones pass.
+    /// The currently open connections end in the middle of the next bytes from the server. New ones pass.
     CutOpen,
 }
 
-/// A mode, and how many there were before it: a connection knows from it what it has lived through.
+/// A mode with its number. A connection knows from the number which modes it has seen.
 #[derive(Clone, Copy, Debug)]
 struct Switch {
     mode: ProxyMode,
     epoch: u64,
 }
 
-/// What has gone through.
+/// The counters of the proxy.
 #[derive(Debug, Default)]
 struct Counts {
     accepted: AtomicU64,
@@ -48,7 +50,7 @@ struct Counts {
     to_server: AtomicU64,
 }
 
-/// A running proxy; its connections end when it is dropped.
+/// A running proxy. Its connections end when it is dropped.
 pub struct Proxy {
     address: SocketAddr,
     switch: watch::Sender<Switch>,
@@ -63,7 +65,7 @@ impl Proxy {
         Self::balanced(vec![(host.to_owned(), port)])
     }
 
-    /// Starts a proxy whose connections go to each of these hosts and ports in turn.
+    /// Starts a proxy that distributes its connections over these hosts and ports in turn.
     pub fn balanced(upstreams: Vec<(String, u16)>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -80,12 +82,12 @@ impl Proxy {
         Ok(Self { address, switch, listening, counts, runtime: Some(runtime) })
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// Returns the port of the proxy on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Switches; when this returns, new connections already meet the new mode.
+    /// Changes the mode. When this returns, new connections already meet the new mode.
     pub fn set(&self, mode: ProxyMode) {
         self.switch.send_modify(|switch| *switch = Switch { mode, epoch: switch.epoch + 1 });
         let mut listening = self.listening.clone();
@@ -95,12 +97,12 @@ impl Proxy {
         }
     }
 
-    /// How many connections were accepted so far.
+    /// Returns the number of connections accepted so far.
     pub fn accepted(&self) -> u64 {
         self.counts.accepted.load(Ordering::Relaxed)
     }
 
-    /// How many connections the client holds now.
+    /// Returns the number of connections that the client holds now.
     pub fn open(&self) -> usize {
         self.counts.open.load(Ordering::Relaxed)
     }
@@ -110,7 +112,8 @@ impl Proxy {
         self.counts.peak.load(Ordering::Relaxed)
     }
 
-    /// How many bytes the client has sent. While it sends none it asks nothing.
+    /// Returns the number of bytes that the client has sent. While the number does not change, the client
+    /// sends no request.
     pub fn bytes_to_server(&self) -> u64 {
         self.counts.to_server.load(Ordering::Relaxed)
     }
@@ -124,7 +127,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Lets connections in.
+/// The task that accepts connections.
 struct Door {
     upstreams: Vec<(String, u16)>,
     next: usize,
@@ -137,7 +140,7 @@ impl Door {
         let Ok(address) = listener.local_addr() else { return };
         loop {
             self.accept_until_down(&listener).await;
-            // A bound socket that does not listen refuses connections, and keeps the port ours.
+            // A bound socket that does not listen refuses connections and keeps the port reserved.
             drop(listener);
             let reserved = reserve(address).await;
             told.send_replace(false);
@@ -171,7 +174,7 @@ impl Door {
     }
 }
 
-/// Somebody's outgoing connection may sit on the port for a moment.
+/// Binds the port again. An outgoing connection of another process may hold it for a moment.
 async fn reserve(address: SocketAddr) -> TcpSocket {
     loop {
         if let Ok(socket) = TcpSocket::new_v4()
@@ -211,7 +214,7 @@ impl Drop for Held {
     }
 }
 
-/// What a mode means to one connection.
+/// The effect of a mode on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Flow,
@@ -245,10 +248,10 @@ impl Connection {
         }
     }
 
-    /// Runs until one side has ended it, or it is cut or reset.
+    /// Copies bytes until one side has ended the connection, or until the proxy cuts or resets it.
     async fn relay(&mut self, client: &mut TcpStream) -> Fate {
         let (host, port) = &self.upstream;
-        // A client whose connection never gets anywhere may give up on it, and then holds it no longer.
+        // A client may give up a connection that gets no answer, and then no longer holds it.
         let mut waiting = self.switched.clone();
         let flows = async { waiting.wait_for(|switch| fate(*switch, self.born) != Fate::Mute).await.is_ok() };
         tokio::select! {
@@ -273,7 +276,7 @@ impl Connection {
     }
 }
 
-/// Waits until the client has closed a connection on which nothing is read.
+/// Waits until the client has closed a connection from which the proxy does not read.
 async fn gone(client: &TcpStream) {
     while let Ok(ready) = client.ready(Interest::READABLE).await
         && !ready.is_read_closed()
@@ -290,7 +293,7 @@ struct Pump {
 }
 
 impl Pump {
-    /// Moves bytes until the end of them; tells of those that were read, and of the end.
+    /// Copies bytes until their end, and reports the bytes read and the end.
     async fn run(
         mut self,
         mut from: impl AsyncRead + Unpin,

@@ -5,17 +5,17 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The administrator's credentials, which take no cable that agents take.
+/// The administrator's access to the API servers. It uses no cable of the agents.
 #[derive(Clone, Debug)]
 pub struct Api {
     pki: PathBuf,
 }
 
-/// What a merge patch is sent as.
+/// The content type of a merge patch.
 pub const MERGE: &str = "application/merge-patch+json";
-/// What a patch of lists by their keys is sent as.
+/// The content type of a strategic merge patch.
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
-/// What a whole object is sent as.
+/// The content type of a whole object.
 const JSON: &str = "application/json";
 
 const A: &str = "https://10.10.0.1:6443";
@@ -26,32 +26,32 @@ impl Api {
         Self { pki }
     }
 
-    /// Reads from API server A; an error says what came instead of a 2xx.
+    /// Sends a GET to API server A. Any answer but a 2xx is an error with that answer.
     pub fn get(&self, path: &str) -> Result<Value, String> {
         self.send(A, "GET", path, None)
     }
 
-    /// The same from API server B.
+    /// Sends a GET to API server B.
     pub fn get_from_b(&self, path: &str) -> Result<Value, String> {
         self.send(B, "GET", path, None)
     }
 
-    /// Deletes by API server A.
+    /// Deletes an object through API server A.
     pub fn delete(&self, path: &str) -> Result<Value, String> {
         self.send(A, "DELETE", path, None)
     }
 
-    /// Creates by API server A.
+    /// Creates an object through API server A.
     pub fn create(&self, path: &str, object: &Value) -> Result<Value, String> {
         self.send(A, "POST", path, Some((JSON, object)))
     }
 
-    /// Patches by API server A, in the way that `kind` names.
+    /// Patches an object through API server A. `kind` is the content type of the patch.
     pub fn patch(&self, path: &str, kind: &str, patch: &Value) -> Result<Value, String> {
         self.send(A, "PATCH", path, Some((kind, patch)))
     }
 
-    /// curl with the administrator's credentials, for requests that should fail.
+    /// Returns curl with the administrator's credentials, for requests that should fail.
     pub fn curl(&self) -> Command {
         let mut curl = system("curl");
         for (flag, file) in [("--cacert", "ca.crt"), ("--cert", "admin.crt"), ("--key", "admin.key")] {
@@ -60,7 +60,7 @@ impl Api {
         curl
     }
 
-    /// Where API server A is.
+    /// Returns the URL of API server A.
     pub fn url(&self) -> &'static str {
         A
     }

@@ -1,14 +1,14 @@
-//! The cables of the real cluster, cut and mended.
+//! The cables of the real cluster. Tests cut and mend them.
 
 use super::RealCluster;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Longer than a handshake on loopback takes on a busy machine.
+/// A timeout longer than a handshake on loopback takes on a busy machine.
 const HANDSHAKE: Duration = Duration::from_secs(3);
 
-/// Where the listener at the other end of a cable is asked whether it answers.
+/// The listener at the other end of each cable, which tells whether the cable works.
 const ENDS: [(&str, &str); 5] = [
     ("etcd-a", "10.10.1.1:2379"),
     ("etcd-b", "10.10.1.2:2379"),
@@ -17,18 +17,18 @@ const ENDS: [(&str, &str); 5] = [
     ("agent", "10.10.3.2:6443"),
 ];
 
-/// A cable that is cut; mended when dropped.
+/// A cut cable. Drop mends it.
 #[must_use = "the cable is mended as soon as this is dropped"]
 pub struct CutCable<'a> {
     cluster: &'a RealCluster,
     cable: &'static str,
-    /// When every packet was dropped at the latest.
+    /// The time since which every packet has been dropped.
     pub since: Instant,
 }
 
 impl RealCluster {
-    /// Cuts a cable: every packet on it is dropped, and nothing is refused. Verifies that a connection could be made before,
-    /// and none can be made afterwards.
+    /// Cuts a cable: every packet on it is dropped, and nothing is refused. Checks that a connection is
+    /// possible before the cut, and impossible after it.
     #[track_caller]
     pub fn cut(&self, cable: &'static str) -> CutCable<'_> {
         let (_, end) = ENDS.iter().find(|(name, _)| *name == cable).expect("a cable of this name");
@@ -48,7 +48,7 @@ impl RealCluster {
 }
 
 impl CutCable<'_> {
-    /// Mends it; returns when that was done.
+    /// Mends the cable, and returns the time of that.
     pub fn mend(self) -> Instant {
         drop(self);
         Instant::now()

@@ -1,4 +1,5 @@
-//! Made-up members of the real cluster: Nodes without a machine, whose Leases a thread renews as a kubelet would.
+//! Artificial members of the real cluster: Nodes without a machine. A thread renews their Leases as a kubelet
+//! would.
 
 use super::RealCluster;
 use super::api::{Api, MERGE, STRATEGIC};
@@ -9,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// As a kubelet's.
+/// The interval of Lease renewals, as a kubelet's.
 const RENEWAL: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-/// A Node whose Lease is renewed every 10 s until it is silenced; deleted when dropped.
+/// A Node whose Lease is renewed every 10 s until it is silenced. Drop deletes it.
 pub struct Member {
     api: Api,
     name: String,
@@ -24,7 +25,7 @@ pub struct Member {
 }
 
 impl RealCluster {
-    /// Adds a Node of this name that says it is Ready.
+    /// Adds a Ready Node with this name.
     pub fn member(&self, name: &str) -> Member {
         let (silent, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let mut member = Member { api: self.api.clone(), name: name.to_owned(), silent, ended, thread: None };
@@ -47,7 +48,7 @@ impl RealCluster {
     }
 }
 
-/// Renews a Lease, or makes it. In an outage it fails, as a kubelet does, and goes on.
+/// Renews or creates a Lease. Like a kubelet, it ignores failures during an outage.
 fn renew(api: &Api, name: &str) {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let spec = json!({"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now});
@@ -57,7 +58,7 @@ fn renew(api: &Api, name: &str) {
     }
 }
 
-/// A condition that is so since now.
+/// Returns a condition with the current time as its transition time.
 fn condition(kind: &str, status: &str, reason: &str) -> Value {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({
@@ -67,17 +68,17 @@ fn condition(kind: &str, status: &str, reason: &str) -> Value {
 }
 
 impl Member {
-    /// Returns its name.
+    /// Returns the name of the Node.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the path of its object.
+    /// Returns the API path of the Node.
     pub fn path(&self) -> String {
         format!("/api/v1/nodes/{}", self.name)
     }
 
-    /// Creates its object, Ready, by one write as a kubelet does.
+    /// Creates a Ready Node with one write, as a kubelet does.
     pub fn create(&self) {
         let labels = json!({"kubernetes.io/hostname": self.name, "kubernetes.io/os": "linux"});
         let object = json!({
@@ -88,26 +89,26 @@ impl Member {
         renew(&self.api, &self.name);
     }
 
-    /// Patches its object, in the way that `kind` names.
+    /// Patches the Node. `kind` is the content type of the patch.
     #[track_caller]
     pub fn patch(&self, kind: &str, patch: &Value) {
         self.api.patch(&self.path(), kind, patch).unwrap();
     }
 
-    /// Patches its status.
+    /// Patches the Node's status.
     #[track_caller]
     pub fn patch_status(&self, status: &Value) {
         let patch = json!({"status": status});
         self.api.patch(&format!("{}/status", self.path()), STRATEGIC, &patch).unwrap();
     }
 
-    /// Sets a condition as its kubelet would.
+    /// Sets a condition as the Node's kubelet would.
     #[track_caller]
     pub fn set_condition(&self, kind: &str, status: &str, reason: &str) {
         self.patch_status(&json!({"conditions": [condition(kind, status, reason)]}));
     }
 
-    /// Its kubelet falls silent, or is heard again.
+    /// Stops the Lease renewals if `silent`, and resumes them otherwise.
     pub fn silence(&self, silent: bool) {
         self.silent.store(silent, Ordering::SeqCst);
         if !silent {
@@ -116,12 +117,12 @@ impl Member {
         }
     }
 
-    /// Deletes its object, if there is one; a finalizer keeps it.
+    /// Deletes the Node if it exists. A finalizer keeps it.
     pub fn delete(&self) {
         let _ = self.api.delete(&self.path());
     }
 
-    /// Deletes its object, whatever its finalizers.
+    /// Deletes the Node in spite of finalizers.
     fn remove(&self) {
         self.delete();
         let _ = self.api.patch(&self.path(), MERGE, &json!({"metadata": {"finalizers": null}}));

@@ -1,5 +1,6 @@
-//! The real control plane and node that `hack/real-cluster` runs, for tests that run inside of its namespaces
-//! (`hack/real-cluster exec`, as `make real-cluster-test` does). There is one cluster, so tests take turns.
+//! The real control plane and node of `hack/real-cluster`. It is for tests inside of its namespaces
+//! (`hack/real-cluster exec`, as `make real-cluster-test` does). There is one cluster, so only one test at a
+//! time uses it.
 
 mod api;
 mod cable;
@@ -22,29 +23,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The name of its node.
+/// The name of the cluster's node.
 pub const REAL_NODE: &str = "real-node";
-/// The address of its node, at which agents in pods are asked.
+/// The address of the cluster's node. The agents in pods listen there.
 pub const REAL_NODE_IP: &str = "10.10.0.10";
-/// How long a restarted program may take on a busy machine.
+/// The time limit for a restarted program on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(5);
 
-/// One test at a time.
+/// The lock that lets one test at a time use the cluster.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A way to the API servers that agents of tests take; the cable `agent` cuts all of them.
+/// A route of test agents to the API servers. The cable `agent` cuts all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerRoute {
     /// The first API server.
     A,
-    /// The second one; the cable `etcd-b` is its alone.
+    /// The second API server. The cable `etcd-b` belongs to it alone.
     B,
-    /// The Service `kubernetes`: kube-proxy gives each connection to one of the two.
+    /// The Service `kubernetes`. kube-proxy sends each connection to one of the two API servers.
     Service,
 }
 
 impl ServerRoute {
-    /// Where an agent finds it.
+    /// Returns the URL for an agent.
     pub fn url(self) -> &'static str {
         match self {
             Self::A => "https://10.10.3.1:6443",
@@ -54,20 +55,20 @@ impl ServerRoute {
     }
 }
 
-/// The cluster, whole: no cable is cut, every program runs, and the node is Ready and in the pool.
+/// The intact cluster: no cable is cut, every program runs, and the node is Ready and in the pool.
 pub struct RealCluster {
     /// kubectl as the administrator, at API server A.
     pub kubectl: Kubectl,
-    /// The API servers, for the administrator.
+    /// The administrator's access to the API servers.
     pub api: Api,
-    /// Room for files of the test.
+    /// A directory for the test's files.
     pub files: TempDir,
     directory: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
 
 impl RealCluster {
-    /// Waits for the other tests to be done with it, and makes it whole.
+    /// Waits until no other test uses the cluster, and repairs it.
     pub fn take() -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = std::env::var_os("REAL_CLUSTER").map(PathBuf::from);
@@ -85,7 +86,8 @@ impl RealCluster {
             self.node_script(&["mend", cable]);
         }
         for part in ["etcd", "api-a", "api-b", "controllers", "scheduler", "containerd", "kubelet", "proxy"] {
-            // One that a failed test has frozen goes on; one that it has ended is started again.
+            // A program that a failed test has frozen continues; a program that it has ended is started
+            // again.
             if self.try_node_script(&["thaw", part]).is_err() {
                 self.node_script(&["start", part]);
             }
@@ -98,7 +100,7 @@ impl RealCluster {
         self.wait_node("True", REAL_NODE);
     }
 
-    /// Runs `hack/real-node`; it must succeed.
+    /// Runs `hack/real-node`. Panics if it fails.
     #[track_caller]
     pub fn node_script(&self, words: &[&str]) {
         self.try_node_script(words).unwrap_or_else(|error| panic!("real-node {words:?}: {error}"));
@@ -116,20 +118,20 @@ impl RealCluster {
         &self.directory
     }
 
-    /// Returns the release that its kubelet says it is.
+    /// Returns the release that the node's kubelet reports.
     pub fn release(&self) -> String {
         let node = self.api.get(&format!("/api/v1/nodes/{REAL_NODE}")).expect("the API server answers");
         node["status"]["nodeInfo"]["kubeletVersion"].as_str().expect("a version").to_owned()
     }
 
-    /// Applies manifests that `edit` may change first.
+    /// Applies manifests.
     pub fn apply(&self, manifests: &str) {
         let file = self.files.path().join("apply.yaml");
         fs::write(&file, manifests).unwrap();
         self.kubectl.must(&["apply", "--filename", file.to_str().unwrap()]);
     }
 
-    /// Grants the agent's account what `manifests/base` grants it, without agents.
+    /// Grants the agent's account the permissions of `manifests/base`, without agents.
     pub fn grant_agents(&self) {
         for file in ["namespace", "service-account", "rbac"] {
             let text = repository_file(&format!("manifests/base/{file}.yaml"));
@@ -137,7 +139,8 @@ impl RealCluster {
         }
     }
 
-    /// Removes what `manifests/install.yaml` has installed, the namespace and the rights included.
+    /// Removes everything that `manifests/install.yaml` has installed, including the namespace and the
+    /// permissions.
     pub fn remove_agents(&self) {
         let file = self.files.path().join("install.yaml");
         fs::write(&file, repository_file("manifests/install.yaml")).unwrap();
@@ -147,7 +150,7 @@ impl RealCluster {
         }
     }
 
-    /// Starts an agent as a process of its own, with the rights of this account in the namespace nodegate.
+    /// Starts an agent as a process, with the permissions of this account in the namespace nodegate.
     pub fn agent(&self, node: &str, server: ServerRoute, account: &str, args: &[&str]) -> Agent {
         let kubeconfig = self.agent_kubeconfig(server, account);
         Agent::start(node, &kubeconfig, args)
@@ -169,7 +172,7 @@ impl RealCluster {
         file
     }
 
-    /// Returns the Node's condition Ready: its status and reason.
+    /// Returns the status and the reason of the Node's Ready condition.
     pub fn ready_condition(&self, node: &str) -> Option<(String, String)> {
         let node = self.api.get(&format!("/api/v1/nodes/{node}")).ok()?;
         let conditions = node["status"]["conditions"].as_array()?;
@@ -177,7 +180,7 @@ impl RealCluster {
         Some((ready["status"].as_str()?.to_owned(), ready["reason"].as_str().unwrap_or_default().to_owned()))
     }
 
-    /// Waits until the Node's condition Ready has this status.
+    /// Waits until the Node's Ready condition has this status.
     #[track_caller]
     pub fn wait_node(&self, status: &str, node: &str) {
         let is = || self.ready_condition(node).filter(|(found, _)| found == status).map(drop);
@@ -202,7 +205,7 @@ impl RealCluster {
         });
     }
 
-    /// Waits for an agent that runs in a pod, and returns where it is asked.
+    /// Waits for an agent that runs in a pod, and returns its address.
     pub fn wait_pod_agent(&self) -> SocketAddr {
         let address: SocketAddr = (REAL_NODE_IP.parse::<std::net::IpAddr>().unwrap(), 25001).into();
         let ready = || {
@@ -213,14 +216,14 @@ impl RealCluster {
         address
     }
 
-    /// What there is in the namespace of the agents, for people.
+    /// Returns the content of the agents' namespace as text for people.
     pub fn pods(&self) -> String {
         let about = ["--namespace=nodegate", "describe", "daemonsets,pods"];
         self.kubectl.run(&about).unwrap_or_else(|error| error)
     }
 }
 
-/// Waits until the agent has opened so many watches.
+/// Waits until the agent has opened this many watches.
 pub fn wait_watches(agent: &Agent, count: f64) {
     let open = || agent.metric(r#"nodegate_api_requests_total{verb="watch",code="200"}"#) >= Some(count);
     until_or(|| open().then_some(()), || agent.all_it_says("its watches"));

@@ -1,4 +1,4 @@
-//! What the machine says, and who does it.
+//! The agent of the simulation: executes the state machine's actions.
 
 use super::{Follower, World, moment};
 use crate::freshness::{Action, Input, Refusal, Why};
@@ -65,7 +65,7 @@ impl World {
         self.step(Input::Answered { question, node, connection: Connection::of_client(connection) });
     }
 
-    /// A follower lists and watches; both take no time.
+    /// Lists and watches for a follower; both take no time.
     pub(super) fn follow(&mut self, index: usize) {
         let stream = [Stream::Node, Stream::Lease][index];
         let connection = match (index, self.followers[0]) {
@@ -103,7 +103,7 @@ impl World {
         self.step(Input::Changed(node));
     }
 
-    /// Whether what happens now comes through a follower's watch, and on which connection that is.
+    /// Returns the connection of a follower's watch, if events arrive on it now.
     pub(super) fn hears(&self, index: usize) -> Option<u64> {
         let Follower::Watches { connection } = self.followers[index] else { return None };
         let server = self.server(connection);

@@ -1,4 +1,4 @@
-//! The cluster: a Node that is written, a kubelet, and what goes wrong.
+//! The cluster of the simulation: a Node, a kubelet, and faults.
 
 use super::{Follower, LINEAGES, Server, World};
 use crate::freshness::{Input, NodeVersion};
@@ -7,7 +7,7 @@ use fastrand::Rng;
 use nodegate_kube_follow::Connection;
 
 impl World {
-    /// The Node is written.
+    /// Writes the Node.
     pub(super) fn write(&mut self) {
         self.version += self.rng.u64(1..5) * LINEAGES;
         self.put("a");
@@ -25,7 +25,7 @@ impl World {
         }
     }
 
-    /// What is on its way comes first.
+    /// Delivers a state, after an earlier one that is in flight.
     pub(super) fn tell_in_order(&mut self, state: usize) {
         let late = self.late.take().map(|(_, late)| late);
         for state in late.filter(|late| *late < state).into_iter().chain([state]) {
@@ -52,7 +52,7 @@ impl World {
         self.step(Input::Renewed { at: Some(Self::date(at)), every: None, wall: Self::date(self.wall()) });
     }
 
-    /// Servers that are cut off go on with these.
+    /// Sends bookmarks; servers that are cut off from etcd still do.
     pub(super) fn bookmarks(&mut self) {
         self.bookmark = self.now + 60_000;
         for (index, stream) in [Stream::Node, Stream::Lease].into_iter().enumerate() {
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// What was held back comes all at once.
+    /// Delivers all delayed events at once.
     pub(super) fn mended(&mut self) {
         if let (Some(_), Some(held)) = (self.hears(0), self.held) {
             for state in held + 1..self.states.len() {
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// The watch of the Node ends and is resumed, and may be told old news.
+    /// Ends and resumes the Node's watch, which may then deliver old events.
     pub(super) fn resume(&mut self) {
         let Follower::Watches { connection } = self.followers[0] else { return };
         self.step(Input::Closed(Stream::Node));
@@ -112,7 +112,7 @@ impl World {
             12 if self.one_stream => self.deaf[self.rng.usize(0..2)] = true,
             13 => self.set_by += self.rng.i64(-100_000..100_000),
             14 => self.kubelet = !self.kubelet,
-            // Etcd is restored, or the Node made again; open watches hear nothing of the first.
+            // etcd is restored, or the Node is recreated; open watches get no event of the former.
             15 if self.one_stream => {
                 self.lineage = (self.lineage + 1) % LINEAGES;
                 self.version = self.rng.u64(0..=self.version / LINEAGES) * LINEAGES + self.lineage;
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// One kind of fault alone, often, finds what all of them together hide.
+    /// Draws the kinds of faults: one kind alone, often, finds errors that all of them together hide.
     pub(super) fn kinds(rng: &mut Rng) -> u16 {
         match rng.u8(0..3) {
             0 => u16::MAX,

@@ -1,7 +1,9 @@
-//! Hours of the machine in a small world of its own: two API servers on one etcd, a kubelet, followers that do what a step
-//! says. An oracle that knows nothing of the rules judges it: what is held and called fresh was true a short time ago.
+//! Simulates hours in a small world: two API servers on one etcd, a kubelet, and followers that execute the
+//! actions of each step. An oracle that does not know the rules judges it: a cached state that counts as
+//! fresh was true a short time ago.
 //!
-//! `FRESHNESS_EPISODES=200000 cargo test -p nodegate-node-watch --lib world` plays more of them; a failure names its seed.
+//! `FRESHNESS_EPISODES=200000 cargo test -p nodegate-node-watch --lib world` plays more of them; a failure
+//! names its seed.
 
 mod agent;
 mod cluster;
@@ -13,23 +15,24 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 const STALE_AFTER: u64 = 15_000;
-/// What a load balancer may be told for so long, in milliseconds.
+/// The longest time in milliseconds for which a wrong state may count as fresh.
 const BOUND: u64 = STALE_AFTER + 1000;
-/// The same where one of the server's clients of etcd is gone, or one stream of a connection.
+/// The same limit if a server loses one of its etcd clients, or a connection loses one stream.
 const BOUND_OF_ONE_STREAM: u64 = 101_000;
-/// After the last fault the truth is told again within this time.
+/// The time after the last fault within which the state is right again.
 const BACK_WITHIN: u64 = 16_000;
 
-/// After each restoring of etcd versions have another remainder: none is written twice.
+/// The number of lineages of versions. After each restore of etcd they have another remainder, so none is
+/// written twice.
 const LINEAGES: u64 = 64;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Server {
-    /// Its clients of etcd for Nodes and Leases are cut.
+    /// True if its etcd client for Nodes, or for Leases, is cut off.
     cut: [bool; 2],
-    /// Nothing is answered at all.
+    /// True if it answers nothing at all.
     frozen: bool,
-    /// It answers questions and lists with errors.
+    /// True if it answers checks and lists with errors.
     refuses: bool,
 }
 
@@ -43,28 +46,28 @@ enum Follower {
 struct World {
     rng: Rng,
     now: u64,
-    /// Every state of the Node that there was, and since when there is another.
+    /// All states of the Node, each with the time of the next one.
     states: Vec<(NodeVersion, Option<u64>)>,
     version: u64,
-    /// How often etcd was restored.
+    /// The number of restores of etcd.
     lineage: u64,
     servers: [Server; 2],
-    /// Streams that are open and say nothing, not even bookmarks.
+    /// True for streams that are open and silent, without bookmarks.
     deaf: [bool; 2],
     followers: [Follower; 2],
     next_connection: u64,
-    /// What the agent holds: the number of the state.
+    /// The number of the state in the agent's cache.
     held: Option<usize>,
     proved: Option<Moment>,
     machine: FreshnessMonitor,
-    /// An event that is on its way: when it comes, and which state of the Node it tells.
+    /// An event in flight: its arrival, and the state of the Node in it.
     late: Option<(u64, usize)>,
-    /// Questions that are under way: when an answer comes, to which, and on which connection.
+    /// Checks in flight: the arrival of the answer, the number, and the connection.
     questions: Vec<(u64, u64, u64)>,
-    /// Whether all answers come at once.
+    /// True if all answers come at once.
     quick: bool,
     answered_on: u64,
-    /// When it was renewed by the clock on the wall, of renewals that are held back.
+    /// The times of delayed renewals by the wall clock.
     held_back: Vec<u64>,
     kubelet: bool,
     leases: bool,
@@ -72,10 +75,10 @@ struct World {
     bookmark: u64,
     set_by: i64,
     asked: u64,
-    /// What may happen, a bit each, and how often.
+    /// The kinds of faults, one bit each; `pace` is their largest gap.
     kinds: u16,
     pace: u64,
-    /// Whether this episode has faults with the longer bound.
+    /// True if this episode has faults with the longer limit.
     one_stream: bool,
 }
 
@@ -141,7 +144,7 @@ impl World {
 
     // === Time and the oracle ===
 
-    /// Plays until then; something happens now and then if anything may.
+    /// Simulates up to a time, with random faults if `eventful`.
     fn plays(&mut self, until: u64, eventful: bool) {
         let mut event = self.now;
         while self.now < until {
@@ -150,7 +153,7 @@ impl World {
                 event = self.now + self.rng.u64(1..self.pace);
             }
             let wakes = self.machine.wake_at().map(|at| {
-                // A timer rings late, never early.
+                // A timer fires late, never early.
                 u64::try_from(at.since(Moment::default()).as_nanos().div_ceil(1_000_000)).unwrap()
             });
             let answers = self.questions.iter().map(|(at, _, _)| *at);
@@ -194,7 +197,7 @@ impl World {
         self.proved.is_some_and(|at| moment(self.now).since(at) <= Duration::from_millis(STALE_AFTER))
     }
 
-    /// What is held and called fresh was true a short time ago.
+    /// Checks that a cached state that counts as fresh was true a short time ago.
     fn judge(&self) {
         let Some(held) = self.held.filter(|_| self.is_fresh()) else { return };
         let Some(wrong_since) = self.states[held].1 else { return };
@@ -204,7 +207,7 @@ impl World {
     }
 }
 
-/// Faults for some minutes; then all is well, and must be.
+/// Simulates faults for some minutes; then all is well, and must stay so.
 fn episode(seed: u64, transitions: &Arc<Transitions>) -> u64 {
     let mut world = World::new(seed, transitions);
     world.plays(world.now + 180_000, true);
@@ -231,8 +234,9 @@ fn what_is_called_fresh_was_true_a_short_time_ago() {
         let played = std::panic::catch_unwind(|| episode(seed, &transitions));
         assert!(played.is_ok(), "seed {seed}");
     }
-    // No Services are watched here, the kubelet's clock is ours, no server replays, no watch is resumed on another one, and it
-    // is rare that a Lease is heard for 70 s beside a watch that is not while a question hangs.
+    // The simulation has no Services, no clock skew of the kubelet, no replaying server, and no watch resumed
+    // on another server. It is also rare that a Lease arrives for 70 s beside a silent watch while a check
+    // hangs.
     let not_here = |taken: Transition| {
         matches!(
             taken,
@@ -249,7 +253,7 @@ fn what_is_called_fresh_was_true_a_short_time_ago() {
     assert!(never.is_empty(), "ways that were never gone: {never:?}");
 }
 
-/// The Node is not written at all; a kubelet does that every five minutes, and each time is proof.
+/// The Node is not written at all. A kubelet writes it every five minutes, and each time is proof.
 #[test]
 fn an_idle_hour_costs_few_questions() {
     const HOURS: u64 = 20;
