@@ -36,6 +36,10 @@ const SECOND_BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const SET_BACK: Duration = Duration::from_secs(2);
 /// The interval and the timeout of the check that decides about a `Ready=Unknown`.
 pub(crate) const KUBELET_ASKED_EVERY: Duration = Duration::from_secs(1);
+/// `--startup-grace`.
+pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
+/// From when a predecessor is asked to when the ports open: the kubelet's first result and two more answers.
+const ASKED_WITHIN: Duration = Duration::from_secs(4);
 /// A Service that some agents watch.
 const SERVICE: &str = "default/web";
 
@@ -48,6 +52,8 @@ pub(crate) struct SimulatedAgent {
     /// When its verdict last went to Ready or from there.
     turned: Arc<Mutex<Instant>>,
     kubelet_answers: Arc<AtomicBool>,
+    /// Until then it may not listen unless the API server has answered.
+    patient_until: Instant,
     /// How old the facts were that it can take over from a file, and when that was.
     recorded: Option<(Duration, Instant)>,
 }
@@ -155,6 +161,8 @@ impl SimulatedAgent {
         let (agent, background) = AssembledAgent::new(settings, surroundings, &Handle::current());
         let agent = Arc::new(agent);
         let opens = agent.clone();
+        let alone = past.predecessor.is_none() && !past.answered_recently;
+        let patience = if alone { agent.board.policy().stale_after } else { STARTUP_GRACE };
         Self {
             agent,
             background: spawn_local(in_its_turns(background.run(), starved.clone())),
@@ -165,6 +173,7 @@ impl SimulatedAgent {
             starved,
             turned,
             kubelet_answers,
+            patient_until: nodegate_clock::now() + patience,
             recorded: None,
         }
     }
@@ -202,6 +211,31 @@ impl SimulatedAgent {
     pub(crate) fn opened(&self) -> Option<Instant> {
         let ago = self.now().since(self.agent.board.opened()?);
         nodegate_clock::now().checked_sub(ago)
+    }
+
+    /// Returns what is wrong with its opening its ports then, beside this predecessor, if anything.
+    pub(crate) fn opens_in_time(&self, opened: Instant, beside: Option<&Self>) -> Result<(), String> {
+        if self.agent.board.last_proof().is_some() {
+            return Ok(());
+        }
+        if opened < self.patient_until {
+            let early = (self.patient_until - opened).as_secs_f64();
+            return Err(format!("listens {early:.1} s too early, without the API server's answer"));
+        }
+        // It may have asked before the last seconds' proof came.
+        let last = |agent: &Self| agent.agent.board.last_proof().map(|proof| agent.age(proof, opened));
+        match beside.and_then(last).flatten() {
+            Some(age) if (ASKED_WITHIN..self.agent.board.policy().stale_after).contains(&age) => {
+                Err(format!("takes the place of an agent whose proof is {age:?} old, and has none"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns how old a moment was then; `None` if it came later.
+    fn age(&self, moment: Moment, then: Instant) -> Option<Duration> {
+        let then = self.agent.timeline.at(then);
+        (moment <= then).then(|| then.since(moment))
     }
 
     /// Whether all that it knows is what its predecessor knew.

@@ -1,6 +1,6 @@
 //! A seed's world: a cluster, an agent, whoever asks it, and time.
 
-use crate::agent::{Restart, SimulatedAgent, SimulatedPast};
+use crate::agent::{Restart, STARTUP_GRACE, SimulatedAgent, SimulatedPast};
 use crate::balancer::Balancer;
 use crate::events::{Event, Events};
 use crate::law::Laws;
@@ -21,8 +21,6 @@ use tokio::time::sleep_until;
 
 /// Episodes in one world.
 pub(crate) const EPISODES: u64 = 10;
-/// `--startup-grace`.
-const STARTUP_GRACE: Duration = Duration::from_secs(1);
 /// Simulated time begins here.
 const BEGINNING: Duration = Duration::from_hours(500_000);
 /// An agent that gets its turns again has said so everywhere within this time.
@@ -150,7 +148,7 @@ impl RunningWorld {
 
     async fn go(&mut self) -> Result<(), String> {
         self.pass(STARTUP_GRACE).await?;
-        if !self.opens() {
+        if !self.opens()? {
             return Err("no first list within the grace".to_owned());
         }
         self.law = Laws::FAIR;
@@ -229,7 +227,7 @@ impl RunningWorld {
     /// A load balancer asks.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
         self.is_well()?;
-        if !self.opens() {
+        if !self.opens()? {
             return Ok(());
         }
         let law = self.law_now();
@@ -296,12 +294,15 @@ impl RunningWorld {
     }
 
     /// Lets the agent answer from when it listens. Returns whether one does.
-    fn opens(&mut self) -> bool {
+    fn opens(&mut self) -> Result<bool, String> {
         let mut asked_before = None;
         if let Some(next) = self.successor.take_if(|next| next.agent.opened().is_some()) {
             note!(self.trace, "the successor listens");
             self.report.transitions(&self.agent.transitions());
             self.report.replaced += 1;
+            if let Some(opened) = next.agent.opened() {
+                next.agent.opens_in_time(opened, Some(&self.agent).filter(|_| self.listens))?;
+            }
             self.agent = next.agent;
             self.oracle.restarted(next.beginning);
             self.services.restarted(next.service_beginning);
@@ -309,12 +310,13 @@ impl RunningWorld {
             self.listens = false;
         }
         if let Some(opened) = self.agent.opened().filter(|_| !self.listens) {
+            self.agent.opens_in_time(opened, None)?;
             self.listens = true;
             self.balancer = Balancer::new(opened, asked_before);
             self.second.iter_mut().for_each(Second::restarted);
             self.takes_over();
         }
-        self.listens
+        Ok(self.listens)
     }
 
     fn takes_over(&mut self) {

@@ -94,7 +94,7 @@ impl Etcd {
         self.cut.read(|cut| cut.get(resource.plural).cloned())
     }
 
-    /// Is told of each cut and mending.
+    /// Returns an observer of each change of the link.
     pub(crate) fn changes(&self) -> Observer<Caches> {
         self.cut.observe()
     }
