@@ -6,17 +6,18 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::{Request, Uri};
+use nodegate_agent::{AgentSettings, AssembledAgent, Surroundings};
 use nodegate_kube_follow::node_facts;
 use nodegate_kube_sim::{NodeShape, make_node};
-use nodegate_readiness::check::{NODE_READY, verdict};
+use nodegate_readiness::check::verdict;
 use nodegate_readiness::{
-    Board, Catalog, CheckReport, Liveness, Moment, Node, NodeFacts, Outcome, Policy, Query, Reply, Timeline,
+    Board, Catalog, CheckReport, Moment, Node, NodeFacts, Outcome, Policy, Query, Reply,
 };
-use nodegate_server::{App, AppParts, Metrics, NoLocalChecks};
 use std::hint::black_box;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio::runtime::Builder;
 
 /// The size of the status that a kubelet with 50 images posts.
 const NODE_BYTES: usize = 20_000;
@@ -36,15 +37,19 @@ fn report(name: &str, outcome: Outcome) -> CheckReport {
     CheckReport::from_memory(name, outcome, false)
 }
 
-fn board(facts: NodeFacts) -> Board {
-    let catalog = Catalog::new(Vec::new());
-    let node_ready = catalog.find(NODE_READY).expect("it is always there");
-    let board =
-        Board::new(Some("worker-1".to_owned()), Policy::default(), catalog, &[node_ready], Box::new(|_| {}));
-    board.prove(Moment::default());
-    board.set_node(Node::Present(facts), Moment::default(), SystemTime::UNIX_EPOCH);
-    board.open(Moment::default(), SystemTime::UNIX_EPOCH);
-    board
+/// Returns an agent whose ports are open, with these facts.
+fn agent(facts: NodeFacts) -> AssembledAgent {
+    let runtime = Builder::new_current_thread().build().expect("a runtime without tasks");
+    let settings = AgentSettings::new("worker-1", Catalog::default());
+    let (agent, _no_watch) = AssembledAgent::new(settings, Surroundings::default(), runtime.handle());
+    agent.board.prove(Moment::default());
+    agent.board.set_node(Node::Present(facts), Moment::default(), SystemTime::UNIX_EPOCH);
+    agent.board.open(Moment::default(), SystemTime::UNIX_EPOCH);
+    agent
+}
+
+fn board(facts: NodeFacts) -> Arc<Board> {
+    agent(facts).board
 }
 
 /// Measures the cost of one watch event.
@@ -89,16 +94,7 @@ fn probes(criterion: &mut Criterion) {
 
 /// Measures the cost of noting the sender of a probe.
 fn notes(criterion: &mut Criterion) {
-    let parts = AppParts {
-        board: Arc::new(board(facts())),
-        timeline: Timeline::new(std::time::Instant::now()),
-        liveness: Arc::new(Liveness::new(Moment::default())),
-        activator: Arc::new(NoLocalChecks),
-        metrics: Arc::new(Metrics::default()),
-        version: "",
-        revision: None,
-    };
-    let (app, now) = (Arc::new(App::new(parts)), Moment::default());
+    let (app, now) = (agent(facts()).app, Moment::default());
     let request = || {
         let mut request = Request::new(Empty::<Bytes>::new());
         *request.uri_mut() = Uri::from_static("/health");

@@ -3,14 +3,14 @@
 
 use crate::failure::Failure;
 use crate::load::{Connections, End, Load};
-use nodegate_readiness::{
-    Board, Catalog, Condition, ConditionStatus, Liveness, Moment, Node, NodeFacts, Policy, Timeline,
-};
-use nodegate_server::{App, AppParts, Metrics, NoLocalChecks, ServeOptions};
+use nodegate_agent::{AgentSettings, AssembledAgent, Surroundings};
+use nodegate_readiness::{Catalog, Condition, ConditionStatus, Moment, Node, NodeFacts, Policy};
+use nodegate_server::{App, ServeOptions};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// Returns the number of allocations that one more request costs.
@@ -33,8 +33,8 @@ fn count(connections: Connections, requests: u64) -> Result<u64, Failure> {
         let _ = stop.send(());
         outcome
     });
-    let app = Arc::new(app()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let app = app(runtime.handle());
     let mut served = Ok(());
     let counted = allocation_counter::measure(|| {
         let stopped = async { drop(stopped.await) };
@@ -45,34 +45,21 @@ fn count(connections: Connections, requests: u64) -> Result<u64, Failure> {
     Ok(counted.count_total)
 }
 
-/// Returns an app with a ready node. The node stays fresh for longer than a benchmark takes.
-fn app() -> Result<App, Failure> {
-    let timeline = Timeline::new(Instant::now());
-    let catalog = Catalog::new(Vec::new());
-    let node_ready = catalog.find(nodegate_readiness::check::NODE_READY).ok_or("no check of that name")?;
-    let board = Board::new(
-        Some("worker-1".to_owned()),
-        Policy { stale_after: Duration::from_hours(1), ..Policy::default() },
-        catalog,
-        &[node_ready],
-        Box::new(|_| {}),
-    );
+/// Returns the app of an agent with a ready node. The node stays fresh for longer than a benchmark takes.
+fn app(runtime: &Handle) -> Arc<App> {
+    let settings = AgentSettings {
+        policy: Policy { stale_after: Duration::from_hours(1), ..Policy::default() },
+        ..AgentSettings::new("worker-1", Catalog::default())
+    };
+    let (agent, _no_watch) = AssembledAgent::new(settings, Surroundings::default(), runtime);
     let ready = Condition {
         kind: "Ready".to_owned(),
         status: ConditionStatus::True,
         reason: "KubeletReady".to_owned(),
     };
     let facts = NodeFacts { conditions: vec![ready], ..NodeFacts::default() };
-    board.prove(Moment::default());
-    board.set_node(Node::Present(facts), Moment::default(), SystemTime::now());
-    board.open(Moment::default(), SystemTime::now());
-    Ok(App::new(AppParts {
-        board: Arc::new(board),
-        timeline,
-        liveness: Arc::new(Liveness::new(Moment::default())),
-        activator: Arc::new(NoLocalChecks),
-        metrics: Arc::new(Metrics::default()),
-        version: env!("CARGO_PKG_VERSION"),
-        revision: None,
-    }))
+    agent.board.prove(Moment::default());
+    agent.board.set_node(Node::Present(facts), Moment::default(), SystemTime::now());
+    agent.open();
+    agent.app
 }

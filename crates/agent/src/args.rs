@@ -1,6 +1,7 @@
 //! The command line and the environment: each setting of the agent and of its commands is declared once,
 //! here. [`crate::settings`] holds the rules that concern several settings.
 
+use crate::assembly::STARTUP_GRACE;
 use clap::{Parser, Subcommand};
 use nodegate_local_checks::HostRoot;
 use nodegate_readiness::check::NODE_READY;
@@ -193,7 +194,7 @@ pub(crate) struct Args {
     /// Time to wait for the API server's first answer before listening without it, if an agent of this boot
     /// answered within the last minute; otherwise the agent waits for --stale-after, at most 20 s
     #[arg(long, env = "NODEGATE_STARTUP_GRACE", value_name = "DURATION")]
-    #[arg(default_value = "1s", value_parser = duration(GRACE))]
+    #[arg(default_value = shown(STARTUP_GRACE), value_parser = duration(GRACE))]
     pub(crate) startup_grace: Duration,
 
     /// Time for requests in flight after SIGTERM

@@ -4,6 +4,7 @@
 
 mod agent;
 mod args;
+mod assembly;
 mod fetch;
 mod memory;
 mod ports;
@@ -13,6 +14,9 @@ mod target;
 mod timer_task;
 mod traffic;
 mod wait;
+
+pub use assembly::{AgentSettings, AssembledAgent, Background, Surroundings};
+pub use memory::Past;
 
 use args::{Args, Command};
 use nodegate_settings::{BAD_SETTING, UNKNOWN, failed, read};

@@ -1,34 +1,27 @@
 //! Settings that depend on each other, and the settings for the parts of the agent.
 
 use crate::args::Args;
+use crate::assembly::AgentSettings;
 use crate::memory::StateFile;
 use crate::ports::PortSettings;
 use nodegate_local_checks::{CheckSettings, LocalChecks, OwnChecks};
 use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::probers::ToldSettings;
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
-use nodegate_server::Networks;
+use nodegate_server::{Networks, ProberSettings};
 use nodegate_settings::Mistakes;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
-use std::time::Duration;
 
 /// The maximum number of Services: each costs the API server a watch from every node.
 const MAX_SERVICES: usize = 16;
 
 /// All settings of the agent.
 pub(crate) struct Settings {
-    /// `None` if `NODE_NAME` is not set. The agent starts without it, but every answer reports the mistake.
-    pub(crate) node_name: Option<String>,
+    pub(crate) agent: AgentSettings,
     pub(crate) ports: PortSettings,
-    pub(crate) startup_grace: Duration,
     pub(crate) state_file: Option<StateFile>,
-    pub(crate) policy: Policy,
     pub(crate) local_checks: LocalChecks,
-    pub(crate) catalog: Catalog,
-    pub(crate) default_checks: Vec<CheckId>,
-    pub(crate) balancers: Networks,
-    pub(crate) told: ToldSettings,
     pub(crate) traffic_ports: Vec<u16>,
 }
 
@@ -58,24 +51,28 @@ impl Settings {
             drain_on: args.drain_on,
             conditions: args.conditions,
         };
+        let told = ToldSettings {
+            fall: args.told_fall,
+            rise: args.told_rise,
+            interval_ms: args
+                .told_interval
+                .map(|interval| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX)),
+            probers: args.told_probers,
+        };
+        let balancers = args.balancers.unwrap_or(Networks::EVERYBODY);
         Self {
-            node_name: args.node_name,
-            ports,
-            startup_grace: args.startup_grace,
-            state_file: args.state_dir.as_deref().map(StateFile::in_directory),
-            policy,
-            local_checks,
-            default_checks,
-            catalog,
-            balancers: args.balancers.unwrap_or(Networks::EVERYBODY),
-            told: ToldSettings {
-                fall: args.told_fall,
-                rise: args.told_rise,
-                interval_ms: args
-                    .told_interval
-                    .map(|interval| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX)),
-                probers: args.told_probers,
+            agent: AgentSettings {
+                // `None` is not an error here: the agent starts, and every answer reports it.
+                node_name: args.node_name,
+                policy,
+                catalog,
+                default_checks,
+                probers: ProberSettings { balancers, told, traffic: None },
+                startup_grace: args.startup_grace,
             },
+            ports,
+            state_file: args.state_dir.as_deref().map(StateFile::in_directory),
+            local_checks,
             traffic_ports: args.traffic_port.0,
         }
     }

@@ -10,13 +10,6 @@ use tokio::sync::watch::Receiver;
 /// The pause between two warnings about a stale cache.
 const REMIND_EVERY: Duration = Duration::from_mins(1);
 
-/// A period in which the cache is stale, or the kubelet cut off.
-#[derive(Clone, Copy)]
-struct Episode {
-    began: Moment,
-    logged: Moment,
-}
-
 /// Runs forever. Logs nothing before the ports are open.
 pub(crate) async fn run(
     board: Arc<Board>,
@@ -24,8 +17,7 @@ pub(crate) async fn run(
     timeline: Timeline,
     mut open: Receiver<bool>,
 ) {
-    let mut episode: Option<Episode> = None;
-    let mut cut_off: Option<Episode> = None;
+    let (mut stale, mut cut_off) = (Episode::default(), Episode::default());
     // The sender lives as long as the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
@@ -36,26 +28,67 @@ pub(crate) async fn run(
             // Without a name there is no watch, and a restart by the kubelet would not help.
             liveness.report_watch(now);
         } else {
-            episode = log_staleness(&board, episode, now);
-            cut_off = log_cut_off(&board, cut_off, now);
+            log_staleness(&board, &mut stale, now);
+            log_cut_off(&board, &mut cut_off, now);
         }
-        tokio::time::sleep(until_next(&board, episode.or(cut_off), now)).await;
+        let look_often = stale.lasts() || cut_off.lasts();
+        tokio::time::sleep(until_next(&board, look_often, now)).await;
     }
 }
 
-/// Logs changes of freshness, and returns the current episode.
-fn log_staleness(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episode> {
-    let freshness = board.freshness(now);
-    match (freshness.stale, episode) {
-        (false, None) => None,
-        (false, Some(episode)) => {
-            let seconds = now.since(episode.began).as_secs();
-            tracing::info!(stale_for_s = seconds, "the cache follows the API server again");
-            None
+/// A period in which the cache is stale, or the kubelet cut off. The default is none.
+#[derive(Default)]
+struct Episode(Option<Lasting>);
+
+struct Lasting {
+    began: Moment,
+    logged: Moment,
+}
+
+/// What there is to log of an episode.
+enum News {
+    /// It has begun, or a reminder is due.
+    Lasts,
+    /// It is over, after this time.
+    Over(Duration),
+}
+
+impl Episode {
+    /// Records whether it lasts, and returns what there is to log.
+    fn observe(&mut self, lasts: bool, now: Moment) -> Option<News> {
+        match (&mut self.0, lasts) {
+            (None, false) => None,
+            (None, true) => {
+                self.0 = Some(Lasting { began: now, logged: now });
+                Some(News::Lasts)
+            }
+            (Some(lasting), true) if now.since(lasting.logged) < REMIND_EVERY => None,
+            (Some(lasting), true) => {
+                lasting.logged = now;
+                Some(News::Lasts)
+            }
+            (Some(lasting), false) => {
+                let lasted = now.since(lasting.began);
+                self.0 = None;
+                Some(News::Over(lasted))
+            }
         }
-        (true, Some(episode)) if now.since(episode.logged) < REMIND_EVERY => Some(episode),
-        (true, _) => {
-            let began = episode.map_or(now, |episode| episode.began);
+    }
+
+    fn lasts(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// Logs changes of freshness.
+fn log_staleness(board: &Board, episode: &mut Episode, now: Moment) {
+    let freshness = board.freshness(now);
+    match episode.observe(freshness.stale, now) {
+        None => {}
+        Some(News::Over(lasted)) => {
+            tracing::info!(stale_for_s = lasted.as_secs(), "the cache follows the API server again");
+        }
+        Some(News::Lasts) => {
             let age = freshness
                 .age
                 .map_or_else(|| "none since start".to_owned(), |age| format!("{} s ago", age.as_secs()));
@@ -67,47 +100,41 @@ fn log_staleness(board: &Board, episode: Option<Episode>, now: Moment) -> Option
             let last_known = board.last_known(now).map(tracing::field::display);
             let on_stale = board.policy().on_stale;
             tracing::warn!(last_proof = age, last_known, %on_stale, "the cache is stale; {answer}");
-            Some(Episode { began, logged: now })
         }
     }
 }
 
 /// Logs a Node that is in the pool only because its own kubelet answers.
-fn log_cut_off(board: &Board, episode: Option<Episode>, now: Moment) -> Option<Episode> {
-    match (board.unconfirmed(now), episode) {
-        (false, None) => None,
-        (false, Some(episode)) => {
-            let seconds = now.since(episode.began).as_secs();
-            tracing::info!(unconfirmed_for_s = seconds, "the verdict follows the API server again");
-            None
+fn log_cut_off(board: &Board, episode: &mut Episode, now: Moment) {
+    match episode.observe(board.unconfirmed(now), now) {
+        None => {}
+        Some(News::Over(lasted)) => {
+            tracing::info!(unconfirmed_for_s = lasted.as_secs(), "the verdict follows the API server again");
         }
-        (true, Some(episode)) if now.since(episode.logged) < REMIND_EVERY => Some(episode),
-        (true, _) => {
+        Some(News::Lasts) => {
             let leaves_in_s = board.leaves_at(now).map(|at| at.since(now).as_secs());
             tracing::warn!(
                 leaves_in_s,
                 "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping \
                  the node in the pool"
             );
-            Some(Episode { began: episode.map_or(now, |episode| episode.began), logged: now })
         }
     }
 }
 
 /// Returns the time until the cache can become stale, a reminder is due, or the watchdog needs a sign of
 /// life.
-fn until_next(board: &Board, episode: Option<Episode>, now: Moment) -> Duration {
-    let next = match episode {
-        // During an episode, check often: the log should report the recovery soon, and balancers should learn
+fn until_next(board: &Board, look_often: bool, now: Moment) -> Duration {
+    let next = if look_often {
+        // While something is wrong, look often: recovery should be logged soon, and a balancer should learn
         // without delay that the node leaves the pool.
-        Some(_) => {
-            let soon = now.plus(Duration::from_secs(1));
-            board.expires(now).map_or(soon, |expires| soon.min(expires))
-        }
-        // Just past the limit: exactly at the limit the cache is still fresh.
-        None => board.last_proof().map_or(now.plus(REPORT_EVERY), |proof| {
+        let soon = now.plus(Duration::from_secs(1));
+        board.expires(now).map_or(soon, |expires| soon.min(expires))
+    } else {
+        // Just past the limit: at the limit itself the cache is still fresh.
+        board.last_proof().map_or(now.plus(REPORT_EVERY), |proof| {
             proof.plus(board.policy().stale_after).plus(Duration::from_millis(1))
-        }),
+        })
     };
     next.since(now).clamp(Duration::from_millis(1), REPORT_EVERY)
 }
@@ -165,12 +192,12 @@ mod tests {
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
         let mut mentioned = Vec::new();
         tracing::subscriber::with_default(subscriber, || {
-            let mut episode = None;
+            let mut episode = Episode::default();
             for second in 1..=190 {
                 if second == 180 {
                     board.prove(at(180));
                 }
-                episode = log_staleness(&board, episode, at(second));
+                log_staleness(&board, &mut episode, at(second));
                 let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
                 mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
             }
@@ -204,13 +231,13 @@ mod tests {
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
         let mut mentioned = Vec::new();
         tracing::subscriber::with_default(subscriber, || {
-            let mut episode = None;
+            let mut episode = Episode::default();
             for second in 1..=190 {
                 if second == 10 {
                     board.set_node(node.clone(), at(10), UNIX_EPOCH);
                     board.set_local(board.needed().unwrap(), Some(result.clone()), at(10), UNIX_EPOCH);
                 }
-                episode = log_cut_off(&board, episode, at(second));
+                log_cut_off(&board, &mut episode, at(second));
                 let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
                 mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
             }
@@ -227,20 +254,16 @@ mod tests {
             end.1.contains("the verdict follows the API server again")
                 && end.1.contains("unconfirmed_for_s=130")
         );
-        assert_eq!(
-            until_next(&board, Some(Episode { began: at(1), logged: at(1) }), at(139)),
-            Duration::from_secs(1)
-        );
+        assert_eq!(until_next(&board, true, at(139)), Duration::from_secs(1));
     }
 
     #[test]
     fn it_wakes_when_the_cache_can_become_stale_and_each_second_while_it_is() {
         let board = board();
-        assert_eq!(until_next(&board, None, at(15)), Duration::from_millis(1001));
-        assert_eq!(until_next(&board, None, at(20)), Duration::from_millis(1), "never at once");
-        let episode = Episode { began: at(17), logged: at(17) };
-        assert_eq!(until_next(&board, Some(episode), at(20)), Duration::from_secs(1));
+        assert_eq!(until_next(&board, false, at(15)), Duration::from_millis(1001));
+        assert_eq!(until_next(&board, false, at(20)), Duration::from_millis(1), "never at once");
+        assert_eq!(until_next(&board, true, at(20)), Duration::from_secs(1));
         let unproved = Board::new(None, Policy::default(), Catalog::new(Vec::new()), &[], Box::new(|_| {}));
-        assert_eq!(until_next(&unproved, None, at(20)), REPORT_EVERY);
+        assert_eq!(until_next(&unproved, false, at(20)), REPORT_EVERY);
     }
 }

@@ -18,9 +18,6 @@ pub(crate) enum Error {
     /// The selector matches no node.
     #[error("the cluster has no Node with the labels {0}")]
     NoneSelected(String),
-    /// The credentials could not be passed to kubectl.
-    #[error("can't write a kubeconfig for kubectl: {0}")]
-    HandOver(std::io::Error),
     /// The fleet could not be written in the requested format.
     #[error("can't write the fleet as YAML: {0}")]
     Yaml(String),

@@ -1,14 +1,11 @@
 //! An agent's server in this process that has already listened for a while, so that tests need not wait for
 //! minutes.
 
-use nodegate_readiness::check::NODE_READY;
+use nodegate_agent::{AgentSettings, AssembledAgent, Surroundings};
 use nodegate_readiness::{
-    Begins, Board, Catalog, Condition, ConditionStatus, Liveness, LocalCheck, Moment, Node, NodeFacts,
-    Policy, Timeline,
+    Begins, Board, Catalog, Condition, ConditionStatus, LocalCheck, Moment, Node, NodeFacts, Policy, Timeline,
 };
-use nodegate_server::{
-    App, AppParts, Metrics, NoLocalChecks, ProberSettings, ServeOptions, bind, serve, serve_agent_check,
-};
+use nodegate_server::{ProberSettings, ServeOptions, bind, serve, serve_agent_check};
 use nodegate_testbed::{NODE, http};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -38,27 +35,22 @@ impl Listening {
     }
 
     pub(super) fn since(listened: Duration, settings: ProberSettings) -> Self {
-        let timeline = Timeline::new(nodegate_clock::now().checked_sub(listened).unwrap());
         let kubelet =
             LocalCheck { name: "kubelet".to_owned(), timeout: Duration::ZERO, begins: Begins::OnDemand };
-        let catalog = Catalog::new(vec![kubelet]);
-        let default = [catalog.find(NODE_READY).unwrap()];
-        let policy = Policy { stale_after: Duration::from_secs(3), ..Policy::default() };
-        let board = Arc::new(Board::new(Some(NODE.to_owned()), policy, catalog, &default, Box::new(|_| {})));
+        let settings = AgentSettings {
+            policy: Policy { stale_after: Duration::from_secs(3), ..Policy::default() },
+            probers: settings,
+            ..AgentSettings::new(NODE, Catalog::new(vec![kubelet]))
+        };
+        let started = nodegate_clock::now().checked_sub(listened).unwrap();
+        let surroundings = Surroundings { started, ..Surroundings::default() };
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let (agent, _no_watch) = AssembledAgent::new(settings, surroundings, runtime.handle());
+        let AssembledAgent { board, timeline, mut app, .. } = agent;
         board.set_node(node(false), Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());
-        let mut app = App::new(AppParts {
-            board: Arc::clone(&board),
-            timeline,
-            liveness: Arc::new(Liveness::new(Moment::default())),
-            activator: Arc::new(NoLocalChecks),
-            metrics: Arc::new(Metrics::default()),
-            version: "1.2.3",
-            revision: None,
-        });
-        app.set_probers(settings);
-        // Renders for each request, because these tests compare times below a second.
-        app.render_every(Duration::ZERO);
+        // Each question is answered as of now: what these stories compare are times below a second.
+        Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
         let [http, agent] = [(); 2].map(|()| bind(Some(Ipv4Addr::UNSPECIFIED.into()), 0).unwrap());
         let [address, agent_address] = [&http, &agent]
             .map(|listener| (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into());
@@ -66,8 +58,6 @@ impl Listening {
         let proof = Arc::new(AtomicBool::new(true));
         let (heard, beating) = (Arc::clone(&proof), Arc::clone(&board));
         std::thread::spawn(move || {
-            let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-            let app = Arc::new(app);
             let ended = |mut stopped: watch::Receiver<()>| async move { drop(stopped.changed().await) };
             let beat = async {
                 loop {

@@ -1,7 +1,8 @@
 //! Decides when the ports open: when the Node is known, or when waiting longer does not help.
 
-use super::Sources;
+use super::Past;
 use nodegate_node_watch::Startup;
+use nodegate_readiness::Memory;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -43,53 +44,56 @@ pub(crate) enum Opens {
     Unheard,
 }
 
-impl Sources {
-    /// Waits for the API server's first answer, within the time limit. While a fresh predecessor answers,
-    /// this agent waits longer, because the predecessor knows more.
-    pub(crate) async fn wait(
-        &mut self,
-        node: &str,
-        mut started: watch::Receiver<Startup>,
-        patience: Patience,
-    ) -> Opens {
-        let began = Instant::now();
-        if let Some(opens) = heard(&mut started, began + patience.grace).await {
-            return opens;
-        }
-        let just_crashed = self.answered_recently().await;
-        let limit = began + if just_crashed { patience.grace } else { patience.alone() };
-        loop {
-            let memory = tokio::select! {
-                biased;
-                Some(opens) = heard(&mut started, began + FOR_EVER) => return opens,
-                memory = self.ask_predecessor(node) => memory,
-            };
-            let had_one = self.seen.is_some();
-            match memory {
-                Some(memory) if memory.is_fresh() => {
-                    if !had_one {
-                        tracing::info!(
-                            "no answer from the API server yet; waiting, because the predecessor still \
-                             answers"
-                        );
-                    }
-                    self.seen = Some(memory);
-                }
-                // The predecessor knows no more than this agent.
-                Some(_) => break,
-                None if had_one || Instant::now() >= limit => break,
-                None => {}
-            }
-            let next = Instant::now() + ASK_EVERY;
-            let next = if self.seen.is_some() { next } else { next.min(limit) };
-            if let Some(opens) = heard(&mut started, next).await {
-                return opens;
-            }
-        }
-        let waited_ms = (Instant::now() - began).as_millis();
-        tracing::warn!(waited_ms, "no answer from the API server yet; listening without it");
-        Opens::Unheard
+/// Waits for the API server's first answer, within the time limit. While a fresh predecessor answers, this agent
+/// waits longer, because the predecessor knows more. Returns the last facts of such a predecessor, too.
+pub(crate) async fn wait(
+    past: &impl Past,
+    node: &str,
+    mut started: watch::Receiver<Startup>,
+    patience: Patience,
+) -> (Opens, Option<Memory>) {
+    let began = Instant::now();
+    let mut seen = None;
+    if let Some(opens) = heard(&mut started, began + patience.grace).await {
+        return (opens, seen);
     }
+    let just_crashed = past.answered_recently().await;
+    let limit = began + if just_crashed { patience.grace } else { patience.alone() };
+    loop {
+        let memory = tokio::select! {
+            biased;
+            Some(opens) = heard(&mut started, began + FOR_EVER) => return (opens, seen),
+            memory = ask_predecessor(past, node) => memory,
+        };
+        match memory {
+            Some(memory) if memory.is_fresh() => {
+                if seen.is_none() {
+                    tracing::info!(
+                        "no answer from the API server yet; waiting, because the predecessor still answers"
+                    );
+                }
+                seen = Some(memory);
+            }
+            // The predecessor knows no more than this agent.
+            Some(_) => break,
+            None if seen.is_some() || Instant::now() >= limit => break,
+            None => {}
+        }
+        let next = Instant::now() + ASK_EVERY;
+        let next = if seen.is_some() { next } else { next.min(limit) };
+        if let Some(opens) = heard(&mut started, next).await {
+            return (opens, seen);
+        }
+    }
+    let waited_ms = (Instant::now() - began).as_millis();
+    tracing::warn!(waited_ms, "no answer from the API server yet; listening without it");
+    (Opens::Unheard, seen)
+}
+
+/// Queries the predecessor for this node's facts; `None` if there is no predecessor.
+async fn ask_predecessor(past: &impl Past, node: &str) -> Option<Memory> {
+    let told = past.predecessor().await.ok().flatten().filter(|memory| memory.is_about(node));
+    told.map(|memory| memory.written_at(nodegate_clock::wall()))
 }
 
 /// Waits until the deadline for the state of the watches; `None` if they are still connecting.

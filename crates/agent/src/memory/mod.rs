@@ -3,122 +3,89 @@
 
 mod answering;
 mod first_answer;
+mod host_past;
 mod predecessor;
-mod probers;
 mod recorder;
 mod state_file;
 
-pub(crate) use first_answer::{Opens, Patience};
-pub(crate) use probers::ProberSource;
+pub(crate) use first_answer::{Opens, Patience, wait};
+pub(crate) use host_past::HostPast;
 pub(crate) use recorder::record;
 pub(crate) use state_file::StateFile;
 
-use crate::ports::PortSettings;
-use crate::target::AgentAddress;
 use nodegate_readiness::memory::Unusable;
+use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Age, Board, LastFacts, Memory, Node, Timeline};
-use predecessor::NotTold;
-use state_file::NotRead;
-use std::thread;
-use std::time::Duration;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use nodegate_server::App;
+use std::fmt;
+use std::future::Future;
 
-/// The time limit for one source: longer than a running agent and a working disk need, because load balancers
-/// wait for this agent, too. It suffices to query both ports of a predecessor in sequence, and to learn why
-/// neither had facts.
-const WITHIN: Duration = Duration::from_secs(3);
-
-/// The sources of the last known facts.
-pub(crate) struct Sources {
-    predecessors: Vec<AgentAddress>,
-    state_file: Option<StateFile>,
-    /// The answer of a predecessor while it was fresh.
-    seen: Option<Memory>,
-}
-
-/// The reason why nothing can be taken over.
-#[derive(Debug, thiserror::Error)]
-enum Nothing {
-    #[error(transparent)]
-    NotTold(#[from] NotTold),
-    #[error(transparent)]
-    NotRead(#[from] NotRead),
-    #[error(transparent)]
-    Unusable(#[from] Unusable),
-    #[error("not within {} s", WITHIN.as_secs())]
-    Late,
-}
-
-impl Sources {
-    /// Creates the sources: the agent that listens on this agent's ports, and this agent's file.
-    pub(crate) fn new(ports: &PortSettings, state_file: Option<StateFile>) -> Self {
-        Self { predecessors: predecessor::targets(ports), state_file, seen: None }
-    }
+/// The agents that ran on this node before this one. Each method returns within seconds.
+pub trait Past {
+    /// The reason why nothing can be taken over.
+    type Error: fmt::Display;
 
     /// Returns true if an agent of this boot answered here within the last minute.
-    async fn answered_recently(&self) -> bool {
-        let Some(directory) = self.state_file.as_ref().map(|file| file.directory().to_owned()) else {
-            return false;
-        };
-        on_a_thread(move || Ok(answering::is_recent(&directory))).await.unwrap_or(false)
-    }
+    fn answered_recently(&self) -> impl Future<Output = bool>;
 
-    /// Queries the predecessor on this agent's ports for this node's facts; `None` if there is no
+    /// Queries the predecessor, the agent on this agent's ports, for its facts; `None` if there is no
     /// predecessor.
-    async fn ask_predecessor(&self, node: &str) -> Option<Memory> {
-        let predecessors = self.predecessors.clone();
-        let asked = on_a_thread(move || Ok(predecessor::ask(&predecessors)?)).await;
-        let told = asked.ok().flatten().filter(|memory| memory.is_about(node));
-        told.map(|memory| memory.written_at(nodegate_clock::wall()))
-    }
+    fn predecessor(&self) -> impl Future<Output = Result<Option<Memory>, Self::Error>>;
 
-    /// Takes over the last known facts if the API server has not answered. Must run right before the ports
-    /// open: until then a predecessor may still learn more, and this agent's own listener would hide it.
-    pub(crate) async fn take_over(self, board: &Board, timeline: Timeline) {
-        let Some(node) = board.node_name().map(str::to_owned) else { return };
-        if board.published().state.node != Node::Unknown {
-            return;
-        }
-        let Self { predecessors, state_file, seen } = self;
-        let ask = move || predecessor::ask(&predecessors).map_err(Nothing::from);
-        let read = move || state_file.map_or(Ok(None), |file| file.read()).map_err(Nothing::from);
-        let (told, read) = tokio::join!(on_a_thread(ask), on_a_thread(read));
-        // The predecessor may have gone since.
-        let told = told.map(|told| told.or(seen));
-        let found = [("predecessor", told), ("state-dir", read)];
-        let usable = found.into_iter().filter_map(|(from, memory)| {
-            Some((from, usable(&node, memory).unwrap_or_else(|nothing| warn(from, &nothing))?))
-        });
-        if let Some((from, last)) = usable.min_by_key(|(_, last)| last.age) {
-            let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
-            let age = Age(last.age.as_millis());
-            if board.take_over(last, now, wall) {
-                let last_known = board.last_known(now).map(tracing::field::display);
-                tracing::info!(from, %age, last_known, "taking over the last known facts of the node");
-            }
+    /// Queries the predecessor for its probers. A predecessor on another node is an error.
+    fn probers(&self, node: &str) -> impl Future<Output = Result<Option<Handover>, Self::Error>>;
+
+    /// Reads the facts in `--state-dir`; `None` if no agent has written any.
+    fn recorded(&self) -> impl Future<Output = Result<Option<Memory>, Self::Error>>;
+}
+
+/// Takes over the last known facts if the API server has not answered. `seen` are the facts of a fresh
+/// predecessor that may have gone since. Must run right before the ports open: until then a predecessor may
+/// still learn more, and this agent's own listener would hide it.
+pub(crate) async fn take_over(past: &impl Past, seen: Option<Memory>, board: &Board, timeline: Timeline) {
+    let Some(node) = board.node_name() else { return };
+    if board.published().state.node != Node::Unknown {
+        return;
+    }
+    let (told, read) = tokio::join!(past.predecessor(), past.recorded());
+    let told = told.map(|told| told.or(seen));
+    let found = [("predecessor", told), ("state-dir", read)];
+    let usable = found.into_iter().filter_map(|(from, memory)| Some((from, usable(from, node, memory)?)));
+    if let Some((from, last)) = usable.min_by_key(|(_, last)| last.age) {
+        let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+        let age = Age(last.age.as_millis());
+        if board.take_over(last, now, wall) {
+            let last_known = board.last_known(now).map(tracing::field::display);
+            tracing::info!(from, %age, last_known, "taking over the last known facts of the node");
         }
     }
 }
 
-fn usable(node: &str, memory: Result<Option<Memory>, Nothing>) -> Result<Option<LastFacts>, Nothing> {
-    let Some(memory) = memory? else { return Ok(None) };
-    Ok(memory.last_facts(node, nodegate_clock::wall())?)
+/// Returns the facts that can be taken over from one source. Logs the error if there is one.
+fn usable(from: &str, node: &str, memory: Result<Option<Memory>, impl fmt::Display>) -> Option<LastFacts> {
+    let warn = |error: &dyn fmt::Display| {
+        tracing::warn!(from, %error, "can't take over the last known facts of the node");
+    };
+    let dated = |memory: Memory| -> Result<Option<LastFacts>, Unusable> {
+        memory.last_facts(node, nodegate_clock::wall())
+    };
+    let memory = memory.inspect_err(|error| warn(error)).ok()??;
+    dated(memory).inspect_err(|error| warn(error)).ok()?
 }
 
-fn warn(from: &str, nothing: &Nothing) -> Option<LastFacts> {
-    tracing::warn!(from, error = %nothing, "can't take over the last known facts of the node");
-    None
-}
-
-/// Runs work that may hang on its own thread, and abandons the thread if it does.
-async fn on_a_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Nothing> + Send + 'static,
-) -> Result<T, Nothing> {
-    let (done, waiting) = oneshot::channel();
-    let started = thread::Builder::new().name("memory".to_owned()).spawn(move || drop(done.send(work())));
-    match timeout(WITHIN, waiting).await {
-        Ok(Ok(found)) if started.is_ok() => found,
-        _ => Err(Nothing::Late),
+/// Takes over the probers of the predecessor, which `told` would otherwise need 90 s to learn. Must run right
+/// before the ports open: until then the predecessor still receives probes.
+pub(crate) async fn take_over_probers(past: &impl Past, node: Option<&str>, app: &App) {
+    let Some(node) = node else { return };
+    match past.probers(node).await {
+        Ok(None) => {}
+        Ok(Some(handover)) => {
+            let probers = app.take_over_probers(&handover);
+            tracing::info!(probers, "took over the probers of the predecessor");
+        }
+        Err(error) => tracing::warn!(
+            %error,
+            "can't take over the probers of the predecessor; learning them takes 90 s"
+        ),
     }
 }

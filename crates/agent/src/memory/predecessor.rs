@@ -6,7 +6,7 @@ use crate::target::AgentAddress;
 use nodegate_agent_client::{GetError, STATUS_PATH};
 use nodegate_readiness::Memory;
 use nodegate_readiness::memory::Unusable;
-use nodegate_readiness::probers::NoHandover;
+use nodegate_readiness::probers::{Handover, NoHandover};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -36,29 +36,41 @@ pub(super) fn targets(ports: &PortSettings) -> Vec<AgentAddress> {
     known.map(|(ip, port)| AgentAddress::at(ip, port)).collect()
 }
 
-/// Queries the targets in sequence until one has facts. A closed port is not an error; of several errors the
+/// Queries the targets for the facts of a node.
+pub(super) fn memory(targets: &[AgentAddress]) -> Result<Option<Memory>, NotTold> {
+    first(targets, |target, status| {
+        Memory::parse(status).map(Some).map_err(|error| NotTold::Unusable(target.clone(), error))
+    })
+}
+
+/// Queries the targets for the probers of an agent on this node.
+pub(super) fn probers(targets: &[AgentAddress], node: &str) -> Result<Option<Handover>, NotTold> {
+    first(targets, |target, status| {
+        Handover::parse(status, node).map_err(|error| NotTold::NoHandover(target.clone(), error))
+    })
+}
+
+/// Queries the targets in sequence until one has an answer. A closed port is not an error; of several errors the
 /// first is returned.
-pub(super) fn ask(targets: &[AgentAddress]) -> Result<Option<Memory>, NotTold> {
+fn first<T>(
+    targets: &[AgentAddress],
+    parse: impl Fn(&AgentAddress, &[u8]) -> Result<Option<T>, NotTold>,
+) -> Result<Option<T>, NotTold> {
     let mut nothing = Ok(None);
     for target in targets {
-        match ask_one(target) {
+        let told = match fetch::get(target, STATUS_PATH, WITHIN) {
+            Ok(answer) if answer.status == 200 => parse(target, &answer.body),
+            Ok(answer) => Err(NotTold::Refused(target.clone(), answer.status)),
+            Err(FetchError::Get(GetError::Connect(_))) => Ok(None),
+            Err(error) => Err(NotTold::Fetch(target.clone(), error)),
+        };
+        match told {
             Ok(None) => {}
             Err(error) => nothing = nothing.and(Err(error)),
             told => return told,
         }
     }
     nothing
-}
-
-fn ask_one(target: &AgentAddress) -> Result<Option<Memory>, NotTold> {
-    let answer = match fetch::get(target, STATUS_PATH, WITHIN) {
-        Ok(answer) if answer.status == 200 => answer,
-        Ok(answer) => return Err(NotTold::Refused(target.clone(), answer.status)),
-        Err(FetchError::Get(GetError::Connect(_))) => return Ok(None),
-        Err(error) => return Err(NotTold::Fetch(target.clone(), error)),
-    };
-    let memory = Memory::parse(&answer.body).map_err(|error| NotTold::Unusable(target.clone(), error))?;
-    Ok(Some(memory))
 }
 
 #[cfg(test)]
@@ -69,7 +81,7 @@ mod tests {
 
     fn told(addresses: &[SocketAddr]) -> Result<Option<Memory>, String> {
         let targets: Vec<_> = addresses.iter().map(|at| AgentAddress::at(at.ip(), at.port())).collect();
-        ask(&targets).map_err(|error| error.to_string())
+        memory(&targets).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -109,7 +121,7 @@ mod tests {
         let began = nodegate_clock::now();
         assert!(told(&silent).unwrap_err().contains(&silent[0].to_string()));
         assert!(nodegate_clock::now() - began >= WITHIN * 2);
-        assert!(WITHIN * 2 < super::super::WITHIN);
+        assert!(WITHIN * 2 < super::super::host_past::WITHIN);
     }
 
     #[test]

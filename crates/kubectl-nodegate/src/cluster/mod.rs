@@ -5,7 +5,6 @@ mod handed;
 mod kubeconfig;
 
 use crate::args::ClusterArgs;
-use crate::error::Error;
 use futures::stream::{self, StreamExt, TryStreamExt};
 pub(crate) use handed::{Handed, go};
 use http::Request;
@@ -19,6 +18,7 @@ use nodegate_agent_client::{AgentReply, MOST, NodeIdentity};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,9 @@ const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 pub(crate) enum ClusterError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// kubectl can't get the credentials.
+    #[error("can't write a kubeconfig for kubectl: {0}")]
+    HandOver(io::Error),
     #[error("{what}: {}{}", place(cluster, error), explained(error))]
     Kube {
         /// The intended action.
@@ -87,15 +90,15 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Reads the kubeconfig, and runs its credential program if there is one. Sends no request to the API
     /// server yet.
-    pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
-        let found = config::find(&args.kubectl).await.map_err(ClusterError::from)?;
+    pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, ClusterError> {
+        let found = config::find(&args.kubectl).await?;
         let server = found.config.cluster_url.to_string();
         let server = server.trim_end_matches('/');
         let name: Arc<str> = match &found.context {
             Some(context) => format!("context {context}, server {server}").into(),
             None => format!("server {server}").into(),
         };
-        let handed = Handed::new(&args.kubectl, &found).map_err(Error::HandOver)?;
+        let handed = Handed::new(&args.kubectl, &found).map_err(ClusterError::HandOver)?;
         let plugin = found.config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
         let plugin = plugin.map_or_else(String::new, |program| format!(", from the program {program:?}"));
         let what = format!("can't use the credentials for {server}{plugin}");

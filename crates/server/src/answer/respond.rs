@@ -110,7 +110,10 @@ impl App {
                 let which = Representation::Status { pretty: is_pretty(query) };
                 self.shared_answer(head, which, place, now)
             }
-            Route::Drain => self.drain_json(head, now),
+            Route::Drain => {
+                let body = self.drain_json.get(now, || self.status(now).drain_summary().to_json());
+                head.finish(StatusCode::OK, BodyFormat::Json, body)
+            }
             Route::Page => {
                 let which = Representation::Page { refreshes: query != "pause" };
                 self.shared_answer(head, which, place, now)

@@ -4,6 +4,7 @@
 //! and a few stores behind the slot's own lock are the whole cost of an answer. Only a new prober takes the
 //! table's lock ([`names::ProberNames`]), and only then is its request parsed.
 
+mod name;
 mod names;
 mod places;
 mod question;
@@ -14,7 +15,8 @@ mod tests;
 
 pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, ProbeRequest};
 
-use self::names::{Name, ProberNames};
+use self::name::Name;
+use self::names::ProberNames;
 use self::places::Rules;
 use self::slot::{ServerReport, Slot};
 use crate::networks::Networks;

@@ -1,7 +1,7 @@
 //! Chooses the prober to drop when all slots are taken, or when one address has all slots it may have.
 
 use super::is_forgotten;
-use super::names::Name;
+use super::name::Name;
 use crate::networks::holder_of;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, Standing};

@@ -1,6 +1,6 @@
 //! Takes over the predecessor's probers.
 
-use super::names::Name;
+use super::name::Name;
 use super::question::understand_shown;
 use super::{Probers, date};
 use nodegate_readiness::probers::{Asked, Handover, ProberRecord, ServerState};

@@ -2,8 +2,8 @@
 
 use super::activity::{Activity, Phase};
 use super::eviction::{AllIdle, FAIR, Holders, Idle};
-use super::kept::Poller;
 use super::limits::Limits;
+use super::poller::Poller;
 use crate::metrics::Metrics;
 use futures::future::{AbortHandle, Abortable};
 use nodegate_readiness::Moment;

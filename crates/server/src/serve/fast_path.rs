@@ -7,19 +7,14 @@
 
 use super::activity::Activity;
 use super::connections::WaitingConnection;
-use super::http::Http;
+use super::http::{Http, Rest};
 use super::known_heads::{MOST_BYTES, Room};
 use super::proxy_header;
+use super::socket::{CHUNK, end, receive, send};
 use nodegate_readiness::Moment;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, shutdown};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::Arc;
-
-/// The number of bytes that one read takes: more than a load balancer's request has.
-pub(super) const CHUNK: usize = 2048;
 
 // A known head is shorter than one read, so no bytes stay behind it that the poller has already reported.
 const _: () = assert!(MOST_BYTES < CHUNK);
@@ -36,19 +31,6 @@ enum Step {
     Gone,
     /// The connection is for hyper.
     Unknown(Rest),
-}
-
-/// The unfinished work of a connection that goes to the runtime.
-#[derive(Default)]
-pub(super) struct Rest {
-    /// The bytes received of the next request.
-    pub(super) received: Vec<u8>,
-    /// True if a PROXY header may begin in `received`.
-    pub(super) may_be_proxied: bool,
-    /// The part of a known answer that did not fit into the send buffer.
-    pub(super) unsent: Vec<u8>,
-    /// True if the connection ends with that answer.
-    pub(super) ends: bool,
 }
 
 impl Http {
@@ -152,43 +134,5 @@ impl Http {
             _ if ends => Step::Last,
             _ => Step::Answered(now),
         }
-    }
-}
-
-impl Rest {
-    /// Creates the work of parsing these bytes, for hyper.
-    fn of(received: &[u8]) -> Self {
-        Self { received: received.to_vec(), ..Self::default() }
-    }
-}
-
-/// Ends a connection after its last answer. The connection is counted as closed before, because the client
-/// may read the count.
-fn end(socket: &TcpStream) {
-    // close(2) alone would discard the answer, which waits for the shutdown, if more bytes have arrived.
-    let _ = shutdown(socket, Shutdown::Write);
-}
-
-/// Returns the bytes that have arrived, as far as there is room. The result is empty after the client's end,
-/// and `None` if no bytes have arrived yet.
-pub(super) fn receive(socket: impl AsFd, room: &mut [MaybeUninit<u8>]) -> Result<Option<&[u8]>, Errno> {
-    match recv(socket, room, RecvFlags::empty()) {
-        Ok(((received, _), _)) => Ok(Some(received)),
-        // No signal interrupts a call that does not wait.
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Sends as much as there is room for.
-///
-/// The kernel holds back the last answer of a connection until the connection ends, and sends both in one
-/// packet instead of two. The client wakes once. This saves a sixth of the cost of a probe. If no end comes,
-/// the kernel waits 200 ms.
-pub(super) fn send(socket: impl AsFd, bytes: &[u8], ends: bool) -> Result<usize, Errno> {
-    let more = if ends { SendFlags::MORE } else { SendFlags::empty() };
-    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | more) {
-        Err(Errno::WOULDBLOCK) => Ok(0),
-        sent => sent,
     }
 }

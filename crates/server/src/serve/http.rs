@@ -2,10 +2,9 @@
 
 use super::activity::Activity;
 use super::connections::{ConnectionSlot, Connections};
-use super::fast_path::Rest;
-use super::kept::Poller;
 use super::known_heads::KnownHeads;
 use super::lesson::Lesson;
+use super::poller::Poller;
 use super::proxy_header;
 use super::stream::SocketStream;
 use crate::answer::{AnswerBody, App, ResponseFuture, log_answer};
@@ -30,7 +29,7 @@ const MAX_HEAD_BYTES: usize = 8192;
 pub(crate) struct Http {
     pub(super) app: Arc<App>,
     pub(super) connections: Arc<Connections>,
-    known_heads: Mutex<KnownHeads>,
+    known_heads: Arc<Mutex<KnownHeads>>,
     /// The set of connections that wait for their next request.
     pub(super) poller: Poller,
     /// See [`ServeOptions::accept_proxy`](crate::ServeOptions::accept_proxy).
@@ -40,6 +39,26 @@ pub(crate) struct Http {
     builder: http1::Builder,
 }
 
+/// The unfinished work of a connection that goes to the runtime.
+#[derive(Default)]
+pub(super) struct Rest {
+    /// The bytes received of the next request.
+    pub(super) received: Vec<u8>,
+    /// True if a PROXY header may begin in `received`.
+    pub(super) may_be_proxied: bool,
+    /// The part of a known answer that did not fit into the send buffer.
+    pub(super) unsent: Vec<u8>,
+    /// True if the connection ends with that answer.
+    pub(super) ends: bool,
+}
+
+impl Rest {
+    /// Creates the work of parsing these bytes, for hyper.
+    pub(super) fn of(received: &[u8]) -> Self {
+        Self { received: received.to_vec(), ..Self::default() }
+    }
+}
+
 impl Http {
     pub(super) fn new(
         app: Arc<App>,
@@ -47,7 +66,7 @@ impl Http {
         accept_proxy: bool,
         metrics_moved_to: Option<SocketAddr>,
     ) -> io::Result<Self> {
-        let (known_heads, poller, builder) = (Mutex::default(), Poller::new()?, builder());
+        let (known_heads, poller, builder) = (Arc::default(), Poller::new()?, builder());
         Ok(Self { app, connections, known_heads, poller, accept_proxy, metrics_moved_to, builder })
     }
 
@@ -99,7 +118,7 @@ async fn converse(
         return;
     }
     if !ends {
-        let lesson = Lesson::new(Arc::clone(&http), peer);
+        let lesson = Lesson::new(Arc::clone(&http.known_heads), peer);
         stream.attend(Arc::clone(&lesson), received);
         let handler = RequestHandler {
             app: Arc::clone(&http.app),

@@ -1,8 +1,7 @@
 //! Learns a head: records the first exchange of a connection that went to hyper, and remembers it if it can
 //! be repeated.
 
-use super::http::Http;
-use super::known_heads::{Exchange, MOST_BYTES};
+use super::known_heads::{Exchange, KnownHeads, MOST_BYTES};
 use crate::answer::ServedAnswer;
 use crate::networks::holder_of;
 use std::net::IpAddr;
@@ -10,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The record that the stream and the handler of one connection write together.
 pub(super) struct Lesson {
-    http: Arc<Http>,
+    known_heads: Arc<Mutex<KnownHeads>>,
     teacher: IpAddr,
     notes: Mutex<Notes>,
 }
@@ -28,8 +27,8 @@ struct Notes {
 
 impl Lesson {
     /// Starts a record at the first bytes of a connection.
-    pub(super) fn new(http: Arc<Http>, teacher: IpAddr) -> Arc<Self> {
-        Arc::new(Self { http, teacher: holder_of(teacher), notes: Mutex::default() })
+    pub(super) fn new(known_heads: Arc<Mutex<KnownHeads>>, teacher: IpAddr) -> Arc<Self> {
+        Arc::new(Self { known_heads, teacher: holder_of(teacher), notes: Mutex::default() })
     }
 
     /// Notes received bytes.
@@ -80,7 +79,8 @@ impl Lesson {
         let mut notes = std::mem::take(&mut *self.notes());
         if let (Some(told), true, false) = (notes.told.take(), notes.flushed, notes.over) {
             let exchange = Exchange { head: &notes.head, answer: &notes.answer, told, ends };
-            self.http.known_heads().remember(exchange, self.teacher);
+            let mut known_heads = self.known_heads.lock().unwrap_or_else(PoisonError::into_inner);
+            known_heads.remember(exchange, self.teacher);
         }
     }
 

@@ -15,9 +15,11 @@ mod known_heads;
 mod lesson;
 mod limits;
 mod listener;
+mod poller;
 mod proxy_header;
 mod reuseport;
 mod shutdown;
+mod socket;
 mod stream;
 mod worker;
 

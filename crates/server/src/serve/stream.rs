@@ -1,8 +1,8 @@
 //! A connection on the runtime, as hyper's IO traits require it.
 
 use super::activity::Activity;
-use super::fast_path::{CHUNK, receive, send};
 use super::lesson::Lesson;
+use super::socket::{CHUNK, receive, send};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use rustix::io::Errno;
 use rustix::net::Shutdown;

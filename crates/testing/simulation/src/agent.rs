@@ -1,80 +1,148 @@
-//! The agent under test: its own watch, board and answers, without its sockets.
+//! The agent under test: all of `crates/agent` but its sockets, its threads and its file.
+//!
+//! A simulated past stands in for the agents before it, a simulated network for the API server's, and a simulated check
+//! for the kubelet.
 
 use crate::network::Network;
 use crate::plan::World;
 use crate::service::ServiceAnswer;
+use crate::site::NODE;
 use crate::trace::{Trace, note};
 use crate::truth::{ProbeKind, SimulatedAnswer};
 use bytes::Bytes;
 use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
-use nodegate_node_watch::{Connector, NodeWatch, Startup, Transitions, WatchMetrics};
-use nodegate_readiness::probers::DrainStatus;
-use nodegate_readiness::{
-    Begins, Board, Catalog, Liveness, LocalCheck, LocalResult, Memory, Outcome, Policy, Timeline, Verdict,
-};
-use nodegate_server::{App, AppParts, NoLocalChecks};
+use nodegate_agent::{AgentSettings, AssembledAgent, Past, Surroundings};
+use nodegate_kube_sim::Observed;
+use nodegate_local_checks::{Check, LocalChecks, Run, Timing};
+use nodegate_node_watch::{Connector, Transitions};
+use nodegate_readiness::probers::{DrainStatus, Handover};
+use nodegate_readiness::unconfirmed::KUBELET;
+use nodegate_readiness::{AddressFamilies, Catalog, Memory, Moment, Outcome, Policy, Verdict};
 use serde_json::Value;
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::runtime::Handle;
+use tokio::task::{JoinHandle, spawn_local};
 
-/// The node that the agent is on.
-pub(crate) const NODE: &str = "n1";
 /// Who asks.
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const SECOND_BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 /// A clock that is set back while the memory is handed over makes it look younger by so much at most.
 const SET_BACK: Duration = Duration::from_secs(2);
-/// The check that decides about a `Ready=Unknown`.
-const KUBELET: &str = "kubelet";
-const TIMEOUT: Duration = Duration::from_secs(1);
-/// By then the next run must have ended.
-const RESULT_IS_GOOD_FOR: Duration = Duration::from_secs(7);
+/// The interval and the timeout of the check that decides about a `Ready=Unknown`.
+pub(crate) const KUBELET_ASKED_EVERY: Duration = Duration::from_secs(1);
+/// `--startup-grace`.
+pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
+/// From when a predecessor is asked to when the ports open: the kubelet's first result and two more answers.
+const ASKED_WITHIN: Duration = Duration::from_secs(4);
 /// A Service that some agents watch.
 const SERVICE: &str = "default/web";
 
 /// A running agent; gone when dropped.
 pub(crate) struct SimulatedAgent {
-    app: Arc<App>,
-    board: Arc<Board>,
-    liveness: Arc<Liveness>,
-    metrics: Arc<WatchMetrics>,
-    timeline: Timeline,
-    startup: watch::Receiver<Startup>,
-    watch: JoinHandle<()>,
-    starved: watch::Sender<bool>,
+    agent: Arc<AssembledAgent>,
+    background: JoinHandle<()>,
+    opening: JoinHandle<()>,
+    starved: Observed<bool>,
     /// When its verdict last went to Ready or from there.
     turned: Arc<Mutex<Instant>>,
-    /// Whether its check of the kubelet runs.
-    needs_kubelet: Arc<AtomicBool>,
-    /// What it gets from its predecessor if it has heard nothing when it opens.
-    handed_over: Option<HandedOver>,
+    kubelet_answers: Arc<AtomicBool>,
+    /// Until then it may not listen unless the API server has answered.
+    patient_until: Instant,
+    /// How old the facts were that it can take over from a file, and when that was.
+    recorded: Option<(Duration, Instant)>,
 }
 
-/// An agent's memory, as it writes it.
-struct HandedOver {
-    json: Vec<u8>,
-    /// How old the facts were, and when that was.
-    age: Option<Duration>,
-    at: Instant,
+/// How an agent ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restart {
+    /// It crashes, and has written down what it knew, or not.
+    Crash { remembers: bool },
+    /// It answers until its successor does, as in a rollout with `maxSurge`.
+    Replaced,
+}
+
+/// What an agent finds of those before it.
+#[derive(Default)]
+pub(crate) struct SimulatedPast {
+    predecessor: Option<Arc<AssembledAgent>>,
+    answered_recently: bool,
+    recorded: Option<Vec<u8>>,
+}
+
+impl SimulatedPast {
+    /// The body of `/status.json`, if the predecessor listens.
+    async fn status(&self) -> Option<Bytes> {
+        let agent = self.predecessor.as_ref().filter(|agent| agent.board.opened().is_some())?;
+        let request = Request::get("/status.json").body(Empty::<Bytes>::new()).expect("a request");
+        let now = agent.timeline.at(nodegate_clock::now());
+        let Ok(response) = agent.app.respond_to(request, now, Ipv4Addr::LOCALHOST.into()).await;
+        Some(response.into_body().collect().await.expect("a body").to_bytes())
+    }
+}
+
+impl Past for SimulatedPast {
+    type Error = Infallible;
+
+    async fn answered_recently(&self) -> bool {
+        self.answered_recently
+    }
+
+    async fn predecessor(&self) -> Result<Option<Memory>, Infallible> {
+        Ok(self.status().await.map(|status| Memory::parse(&status).expect("an agent's status")))
+    }
+
+    async fn probers(&self, node: &str) -> Result<Option<Handover>, Infallible> {
+        let status = self.status().await;
+        Ok(status.and_then(|status| Handover::parse(&status, node).expect("an agent's status")))
+    }
+
+    async fn recorded(&self) -> Result<Option<Memory>, Infallible> {
+        Ok(self.recorded.as_ref().map(|json| Memory::parse(json).expect("an agent's file")))
+    }
+}
+
+/// The kubelet's health endpoint.
+struct SimulatedKubelet {
+    answers: Arc<AtomicBool>,
+    /// No check runs while the agent gets no turn.
+    starved: Observed<bool>,
+}
+
+impl Check for SimulatedKubelet {
+    fn run(&self, _: AddressFamilies) -> Run<'_> {
+        Box::pin(async {
+            self.starved.until(|starved| (!starved).then_some(())).await;
+            if self.answers.load(Ordering::Relaxed) {
+                Outcome::Pass
+            } else {
+                Outcome::fail("ConnectionRefused")
+            }
+        })
+    }
 }
 
 impl SimulatedAgent {
-    pub(crate) fn start(world: &World, network: &Network, trace: &Trace) -> Self {
-        let timeline = Timeline::new(nodegate_clock::now());
-        let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
+    pub(crate) fn start(world: &World, network: &Network, trace: &Trace, past: SimulatedPast) -> Self {
+        let starved = Observed::new(false);
+        let kubelet_answers = Arc::new(AtomicBool::new(true));
+        let kubelet = SimulatedKubelet { answers: kubelet_answers.clone(), starved: starved.clone() };
+        let timing = Timing::new(KUBELET_ASKED_EVERY, KUBELET_ASKED_EVERY);
+        let local_checks = LocalChecks::none().with(KUBELET, timing, Arc::new(kubelet));
+        let services = world.service.then(|| SERVICE.parse().expect("a Service's name"));
+        let catalog = Catalog::new(local_checks.for_catalog()).with_services(services.into_iter().collect());
         let policy =
             Policy { on_stale: world.on_stale, unknown_after: world.unknown_after, ..Policy::default() };
-        let stale_after = policy.stale_after;
-        let services = world.service.then(|| SERVICE.parse().expect("a Service's name"));
-        let kubelet = LocalCheck { name: KUBELET.to_owned(), timeout: TIMEOUT, begins: Begins::OnDemand };
-        let catalog = Catalog::new(vec![kubelet]).with_services(services.into_iter().collect());
-        let default = catalog.find(nodegate_readiness::check::NODE_READY).into_iter().collect::<Vec<_>>();
+        let settings = AgentSettings {
+            policy,
+            probers: world.strangers.settings(),
+            ..AgentSettings::new(NODE, catalog)
+        };
         let turned = Arc::new(Mutex::new(nodegate_clock::now()));
         let (flips, turns) = (trace.clone(), turned.clone());
         let on_flip = move |flip: &nodegate_readiness::Flip| {
@@ -83,112 +151,116 @@ impl SimulatedAgent {
             }
             note!(flips, "flip: {} to {}, {}", flip.from, flip.to, flip.reason.as_str());
         };
-        let board = Board::new(Some(NODE.to_owned()), policy, catalog, &default, Box::new(on_flip));
-        let board = Arc::new(board);
-        let needs_kubelet = Arc::new(AtomicBool::new(false));
-        let needed = needs_kubelet.clone();
-        board.when_needed(move |_| needed.store(true, Ordering::Relaxed));
-        let metrics = Arc::new(WatchMetrics::default());
         let network = network.clone();
-        let node_watch = NodeWatch {
-            node_name: NODE.to_owned(),
-            stale_after,
+        let surroundings = Surroundings {
+            started: nodegate_clock::now(),
             connector: Connector::Simulated(Arc::new(move || network.client())),
-            board: board.clone(),
-            timeline,
-            liveness: liveness.clone(),
-            metrics: metrics.clone(),
+            local_checks,
+            on_flip: Box::new(on_flip),
         };
-        let mut app = App::new(AppParts {
-            board: board.clone(),
-            timeline,
-            liveness: liveness.clone(),
-            activator: Arc::new(NoLocalChecks),
-            metrics: Arc::default(),
-            version: "simulated",
-            revision: None,
-        });
-        app.set_probers(world.strangers.settings());
-        let (tell, startup) = watch::channel(Startup::Connecting);
-        let (starved, starving) = watch::channel(false);
-        let watch = tokio::task::spawn_local(in_its_turns(node_watch.run(tell), starving));
-        let app = Arc::new(app);
+        let (agent, background) = AssembledAgent::new(settings, surroundings, &Handle::current());
+        let agent = Arc::new(agent);
+        let opens = agent.clone();
+        let alone = past.predecessor.is_none() && !past.answered_recently;
+        let patience = if alone { agent.board.policy().stale_after } else { STARTUP_GRACE };
         Self {
-            app,
-            board,
-            liveness,
-            metrics,
-            timeline,
-            startup,
-            watch,
+            agent,
+            background: spawn_local(in_its_turns(background.run(), starved.clone())),
+            opening: spawn_local(async move {
+                opens.prepare(&past).await;
+                opens.open();
+            }),
             starved,
             turned,
-            needs_kubelet,
-            handed_over: None,
+            kubelet_answers,
+            patient_until: nodegate_clock::now() + patience,
+            recorded: None,
         }
     }
 
-    /// Starts the agent after this one, with its memory if `remembers`.
-    pub(crate) fn successor(&self, world: &World, network: &Network, trace: &Trace, remembers: bool) -> Self {
-        let now = self.timeline.at(nodegate_clock::now());
-        let memory = self.board.memory(now);
+    /// Starts the agent after this one.
+    pub(crate) fn successor(
+        &self,
+        world: &World,
+        network: &Network,
+        trace: &Trace,
+        restart: Restart,
+    ) -> Self {
+        let memory = self.agent.board.memory(self.now());
+        let remembers = restart == (Restart::Crash { remembers: true }) && self.opened().is_some();
         let usable = remembers && memory.knows_something();
-        let handed_over = usable.then(|| HandedOver {
-            json: serde_json::to_vec(&memory.written_at(nodegate_clock::wall())).expect("a memory"),
-            age: self.board.freshness(now).age,
-            at: nodegate_clock::now(),
-        });
-        let mut successor = Self::start(world, network, trace);
-        successor.handed_over = handed_over;
+        let json = || serde_json::to_vec(&memory.written_at(nodegate_clock::wall())).expect("a memory");
+        let past = SimulatedPast {
+            predecessor: (restart == Restart::Replaced).then(|| self.agent.clone()),
+            answered_recently: remembers,
+            recorded: usable.then(json),
+        };
+        let age = self.agent.board.freshness(self.now()).age.filter(|_| usable);
+        let mut successor = Self::start(world, network, trace, past);
+        successor.kubelet_answers(self.kubelet_answers.load(Ordering::Relaxed));
+        successor.starve(self.starved.read(bool::clone));
+        successor.recorded = age.map(|age| (age, nodegate_clock::now()));
         successor
     }
 
-    /// Takes over what its predecessor knew, if it has heard nothing itself. Returns whether it did.
-    pub(crate) fn takes_over(&mut self) -> bool {
-        let Some(handed_over) = &self.handed_over else { return false };
-        let memory = Memory::parse(&handed_over.json).expect("what an agent has written");
-        // A clock that was set back far enough makes it unusable.
-        let Ok(Some(last)) = memory.last_facts(NODE, nodegate_clock::wall()) else { return false };
-        let (now, wall) = (self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
-        self.board.take_over(last, now, wall)
+    fn now(&self) -> Moment {
+        self.agent.timeline.at(nodegate_clock::now())
     }
 
-    /// It listens from now on.
-    pub(crate) fn opens(&self) {
-        self.board.open(self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+    /// Returns when it opened its ports, if it has.
+    pub(crate) fn opened(&self) -> Option<Instant> {
+        let ago = self.now().since(self.agent.board.opened()?);
+        nodegate_clock::now().checked_sub(ago)
+    }
+
+    /// Returns what is wrong with its opening its ports then, beside this predecessor, if anything.
+    pub(crate) fn opens_in_time(&self, opened: Instant, beside: Option<&Self>) -> Result<(), String> {
+        if self.agent.board.last_proof().is_some() {
+            return Ok(());
+        }
+        if opened < self.patient_until {
+            let early = (self.patient_until - opened).as_secs_f64();
+            return Err(format!("listens {early:.1} s too early, without the API server's answer"));
+        }
+        // It may have asked before the last seconds' proof came.
+        let last = |agent: &Self| agent.agent.board.last_proof().map(|proof| agent.age(proof, opened));
+        match beside.and_then(last).flatten() {
+            Some(age) if (ASKED_WITHIN..self.agent.board.policy().stale_after).contains(&age) => {
+                Err(format!("takes the place of an agent whose proof is {age:?} old, and has none"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns how old a moment was then; `None` if it came later.
+    fn age(&self, moment: Moment, then: Instant) -> Option<Duration> {
+        let then = self.agent.timeline.at(then);
+        (moment <= then).then(|| then.since(moment))
+    }
+
+    /// Whether all that it knows is what its predecessor knew.
+    pub(crate) fn has_only_taken_over(&self) -> bool {
+        self.agent.board.has_only_taken_over()
     }
 
     /// What it gets no turn for: everything but its answers.
     pub(crate) fn starve(&self, starved: bool) {
-        self.starved.send_replace(starved);
+        self.starved.modify(|now| *now = starved);
     }
 
-    /// Whether it has read the Node once.
-    pub(crate) fn is_synced(&self) -> bool {
-        *self.startup.borrow() == Startup::Synced
+    /// Its check of the kubelet passes from now on, or fails.
+    pub(crate) fn kubelet_answers(&self, answers: bool) {
+        self.kubelet_answers.store(answers, Ordering::Relaxed);
     }
 
     /// The ways that its freshness has gone.
     pub(crate) fn transitions(&self) -> Arc<Transitions> {
-        self.metrics.transitions()
+        self.agent.watch_metrics.transitions()
     }
 
     /// Whether its last proof is from after this.
     pub(crate) fn has_proof_since(&self, instant: Instant) -> bool {
-        self.board.last_proof().is_some_and(|proof| proof >= self.timeline.at(instant))
-    }
-
-    /// Its check of the kubelet runs, if it is needed, with this result.
-    pub(crate) fn kubelet_answers(&self, answers: bool) {
-        let Some(id) = self.board.catalog().find(KUBELET) else { return };
-        if !self.needs_kubelet.load(Ordering::Relaxed) {
-            return;
-        }
-        let (at, wall) = (self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
-        let outcome = if answers { Outcome::Pass } else { Outcome::fail("ConnectionRefused") };
-        let good_until = at.plus(RESULT_IS_GOOD_FOR);
-        let result = LocalResult { outcome, duration: Duration::ZERO, at, good_until };
-        self.board.set_local(id, Some(result), at, wall);
+        self.agent.board.last_proof().is_some_and(|proof| proof >= self.agent.timeline.at(instant))
     }
 
     /// What it answers a load balancer now.
@@ -209,7 +281,7 @@ impl SimulatedAgent {
             ProbeKind::Conditions => "/health?check=node_ready,custom_conditions",
         };
         if kind == ProbeKind::AgentCheck {
-            let line = self.app.respond_to_agent_check(peer, b"").now_or_never();
+            let line = self.agent.app.respond_to_agent_check(peer, b"").now_or_never();
             return SimulatedAnswer::new(0, &line.expect("an agent-check is answered from memory"));
         }
         self.get(peer, path)
@@ -231,8 +303,7 @@ impl SimulatedAgent {
 
     fn get(&self, peer: IpAddr, path: &str) -> SimulatedAnswer {
         let request = Request::get(path).body(Empty::<Bytes>::new()).expect("a request");
-        let answered =
-            self.app.respond_to(request, self.timeline.at(nodegate_clock::now()), peer).now_or_never();
+        let answered = self.agent.app.respond_to(request, self.now(), peer).now_or_never();
         let Some(Ok(response)) = answered else { panic!("{path} is answered from memory") };
         let status = response.status().as_u16();
         let body = response.into_body().collect().now_or_never().expect("a body at hand");
@@ -242,7 +313,7 @@ impl SimulatedAgent {
 
     /// What it says of who asks, and of a drain.
     pub(crate) fn drain(&self) -> Option<DrainStatus> {
-        self.app.status(self.timeline.at(nodegate_clock::now())).drain
+        self.agent.app.status(self.now()).drain
     }
 
     /// When its verdict last went to Ready or from there.
@@ -250,25 +321,18 @@ impl SimulatedAgent {
         *self.turned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What its timers do, and whether it may go on.
-    pub(crate) fn tick(&self) -> Result<(), String> {
-        let now = self.timeline.at(nodegate_clock::now());
-        self.board.tick(now, nodegate_clock::wall());
-        self.liveness.report_timers(now);
+    /// Returns what is wrong with its tasks, or with what it has taken over, if anything.
+    pub(crate) fn is_well(&self) -> Result<(), String> {
         self.keeps_the_date()?;
-        self.liveness.check(now).map_err(|stuck| stuck.to_string())?;
-        if self.watch.is_finished() { Err("the watch task has ended".to_owned()) } else { Ok(()) }
+        self.agent.liveness.check(self.now()).map_err(|stuck| stuck.to_string())?;
+        if self.background.is_finished() { Err("the background tasks have ended".to_owned()) } else { Ok(()) }
     }
-}
 
-impl SimulatedAgent {
     /// What was taken over is as old as it is.
     fn keeps_the_date(&self) -> Result<(), String> {
-        let taken_over = self.handed_over.as_ref().filter(|_| self.board.has_only_taken_over());
-        let Some(HandedOver { age: Some(age), at, .. }) = taken_over else { return Ok(()) };
-        let now = nodegate_clock::now();
-        let least = (*age + now.saturating_duration_since(*at)).saturating_sub(SET_BACK);
-        match self.board.freshness(self.timeline.at(now)).age {
+        let Some((age, at)) = self.recorded.filter(|_| self.has_only_taken_over()) else { return Ok(()) };
+        let least = (age + nodegate_clock::now().saturating_duration_since(at)).saturating_sub(SET_BACK);
+        match self.agent.board.freshness(self.now()).age {
             Some(told) if told < least => Err(format!("{told:?} old is what it took over at {least:?}")),
             _ => Ok(()),
         }
@@ -276,15 +340,13 @@ impl SimulatedAgent {
 }
 
 /// Polls the work in its turns only: not while the agent is starved.
-async fn in_its_turns(work: impl Future<Output = ()>, mut starved: watch::Receiver<bool>) {
+async fn in_its_turns(work: impl Future<Output = ()>, starved: Observed<bool>) {
     let mut work = std::pin::pin!(work);
     loop {
-        if starved.wait_for(|starved| !starved).await.is_err() {
-            return;
-        }
+        starved.until(|starved| (!starved).then_some(())).await;
         tokio::select! {
             biased;
-            _ = starved.changed() => {}
+            () = starved.until(|starved| starved.then_some(())) => {}
             () = &mut work => return,
         }
     }
@@ -292,6 +354,7 @@ async fn in_its_turns(work: impl Future<Output = ()>, mut starved: watch::Receiv
 
 impl Drop for SimulatedAgent {
     fn drop(&mut self) {
-        self.watch.abort();
+        self.background.abort();
+        self.opening.abort();
     }
 }

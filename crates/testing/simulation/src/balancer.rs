@@ -13,8 +13,10 @@ const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// One balancer, with a question of each kind.
 pub(crate) struct Balancer {
-    /// Since when the agent of now has listened, at the earliest.
+    /// Since when the agent of now has listened.
     began: Instant,
+    /// Since when those have listened, one after the other, from whom it may have taken over its probers.
+    known_since: Instant,
     /// How many answers in a row have taken the node out, to each kind of question.
     out_in_a_row: [u32; KINDS.len()],
     /// Since when all answers have been fresh, and have taken the node out.
@@ -22,12 +24,17 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    /// It begins to ask an agent that knows nobody.
-    pub(crate) fn new() -> Self {
-        Self { began: nodegate_clock::now(), out_in_a_row: [0; KINDS.len()], out_since: None }
+    /// It asks an agent that has listened since `began`, and that may know it from agents that have since `known_since`.
+    pub(crate) fn new(began: Instant, known_since: Option<Instant>) -> Self {
+        let known_since = known_since.unwrap_or(began);
+        Self { began, known_since, out_in_a_row: [0; KINDS.len()], out_since: None }
     }
 
-    /// Since when the agent of now has listened, at the earliest.
+    pub(crate) fn known_since(&self) -> Instant {
+        self.known_since
+    }
+
+    /// Since when the agent of now has listened.
     pub(crate) fn began(&self) -> Instant {
         self.began
     }
@@ -60,8 +67,9 @@ impl Balancer {
             let why = drain.map(|drain| (drain.told, &drain.not_known, &drain.waiting_for));
             return Err(format!("not told {:.1} s after the node left: {why:?}", out_for.as_secs_f64()));
         }
-        if told && listened < MOST_BETWEEN {
-            return Err(format!("told after {:.1} s", listened.as_secs_f64()));
+        let known = now.saturating_duration_since(self.known_since);
+        if told && known < MOST_BETWEEN {
+            return Err(format!("told after {:.1} s", known.as_secs_f64()));
         }
         let enough = if forged { FALL } else { FALL + 1 };
         if told && self.out_in_a_row.iter().any(|in_a_row| *in_a_row < enough) {

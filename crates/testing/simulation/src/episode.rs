@@ -1,5 +1,6 @@
 //! An episode: calm, then faults that overlap, then all is healed and the agent must show that it knows.
 
+use crate::agent::Restart;
 use crate::events::Event;
 use crate::fault::SimulatedFault;
 use crate::law::{Aftermath, Laws, NODES_LOST, Weight};
@@ -25,6 +26,10 @@ fn recovery<'a>(mut faults: impl Iterator<Item = &'a Planned>) -> Duration {
         |planned: &Planned| matches!(planned.fault, SimulatedFault::Throttled | SimulatedFault::Refusals);
     let first_attempt = if faults.any(asks_for_it) { RETRY_AFTER } else { FIRST_ATTEMPT };
     first_attempt + FRESH_AGAIN
+}
+
+fn restart(force: f64) -> Restart {
+    if force < 0.4 { Restart::Replaced } else { Restart::Crash { remembers: force < 0.8 } }
 }
 
 impl RunningWorld {
@@ -92,7 +97,7 @@ impl RunningWorld {
                 self.truth = self.truth_of_backup.clone();
                 self.oracle.changed(&self.truth);
             }
-            SimulatedFault::AgentRestarted => self.restart_agent(planned.force < 0.6),
+            SimulatedFault::AgentRestarted => self.restart_agent(restart(planned.force)),
             SimulatedFault::Starved => self.starve(true),
             _ => {}
         }

@@ -16,6 +16,7 @@
 
 mod agent;
 mod balancer;
+mod cut_off_kubelet;
 mod episode;
 pub mod events;
 mod fault;

@@ -5,11 +5,11 @@ use futures::stream;
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
-use nodegate_kube_sim::ResponseBody;
+use nodegate_kube_sim::{Observed, ResponseBody};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::sleep_until;
 use tower::BoxError;
@@ -57,27 +57,23 @@ impl Link {
 pub(crate) struct SimulatedConnection {
     pub(crate) id: u64,
     pub(crate) server: usize,
-    pub(crate) link: watch::Sender<Link>,
+    pub(crate) link: Observed<Link>,
 }
 
 impl SimulatedConnection {
     /// Whether new requests may go over it.
     pub(crate) fn is_usable(&self) -> bool {
-        let link = self.link.borrow();
-        link.broken.is_none() && !link.leaving
+        self.link.read(|link| link.broken.is_none() && !link.leaving)
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.link.borrow().broken.is_none()
+        self.link.read(|link| link.broken.is_none())
     }
 
     /// Waits until this is so.
     async fn until(&self, is_so: impl Fn(&Link) -> bool) -> Result<(), Broken> {
-        let mut link = self.link.subscribe();
-        match link.wait_for(|link| link.broken.is_some() || is_so(link)).await {
-            Ok(link) => link.broken.map_or(Ok(()), Err),
-            Err(_) => Err(Broken::Reset),
-        }
+        let so = |link: &Link| link.broken.map(Err).or_else(|| is_so(link).then_some(Ok(())));
+        self.link.until(so).await
     }
 
     /// Runs what the server does while its process runs and the connection lives.
@@ -91,14 +87,13 @@ impl SimulatedConnection {
         is_so: impl Fn(&Link) -> bool,
         work: impl Future<Output = T>,
     ) -> Result<T, Broken> {
-        let mut link = self.link.subscribe();
+        let mut link = self.link.observe();
         let mut work = std::pin::pin!(work);
         loop {
             self.until(&is_so).await?;
-            link.mark_unchanged();
             tokio::select! {
                 biased;
-                _ = link.changed() => {}
+                () = link.changed() => {}
                 done = &mut work => return Ok(done),
             }
         }
@@ -161,7 +156,7 @@ async fn send(
     while let Ok(Some(frame)) = connection.during(body.frame()).await {
         let late = match (&events, &frame) {
             (Some(events), Ok(frame)) if events.swallow(frame) => continue,
-            (Some(events), _) => events.late(&connection.link.borrow()),
+            (Some(events), _) => connection.link.read(|link| events.late(link)),
             (None, _) => Duration::ZERO,
         };
         let cut = frame.is_err();

@@ -11,13 +11,12 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
 use nodegate_kube_follow::{BoxedService, Ends};
-use nodegate_kube_sim::ApiService;
+use nodegate_kube_sim::{ApiService, Observed};
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 use tokio::time::sleep;
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt, service_fn};
@@ -42,7 +41,7 @@ pub(crate) enum Address {
 }
 
 struct Inner {
-    servers: Vec<(ApiService, watch::Sender<Reach>)>,
+    servers: Vec<(ApiService, Observed<Reach>)>,
     address: Address,
     /// The server that the last attempt went to, and when that was, if it was in vain.
     last: usize,
@@ -73,7 +72,7 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<SimulatedConnection>>>>;
 
 impl Network {
     pub(crate) fn new(servers: Vec<ApiService>, address: Address, token: &str, trace: Trace) -> Self {
-        let servers = servers.into_iter().map(|server| (server, watch::Sender::default())).collect();
+        let servers = servers.into_iter().map(|server| (server, Observed::default())).collect();
         let inner = Inner {
             servers,
             address,
@@ -98,15 +97,15 @@ impl Network {
     // === What befalls it ===
 
     /// Changes what is the matter with a server.
-    pub(crate) fn change(&self, server: usize, change: impl Fn(&mut Reach)) {
+    pub(crate) fn change(&self, server: usize, change: impl FnOnce(&mut Reach)) {
         let reach = self.lock().servers[server].1.clone();
-        reach.send_modify(&change);
-        let now = *reach.borrow();
+        reach.modify(change);
+        let now = reach.read(Reach::clone);
         for connection in self.connections(Some(server)) {
             if now.killed {
                 breaks(&connection, Broken::Reset);
             }
-            connection.link.send_modify(|link| {
+            connection.link.modify(|link| {
                 (link.frozen, link.dropped) = (now.frozen, now.unreachable);
                 (link.late, link.late_services) = (now.late, now.late_services);
             });
@@ -117,7 +116,7 @@ impl Network {
     /// Every packet of the connections that are open now is dropped.
     pub(crate) fn half_open(&self) {
         for connection in self.connections(None) {
-            connection.link.send_modify(|link| link.doomed = true);
+            connection.link.modify(|link| link.doomed = true);
             self.give_up_later(&connection);
         }
     }
@@ -129,7 +128,7 @@ impl Network {
     /// Every server asks its clients to go elsewhere.
     pub(crate) fn go_away(&self) {
         for connection in self.connections(None) {
-            connection.link.send_modify(|link| link.leaving = true);
+            connection.link.modify(|link| link.leaving = true);
         }
     }
 
@@ -162,7 +161,7 @@ impl Network {
     }
 
     fn give_up_later(&self, connection: &Arc<SimulatedConnection>) {
-        if !connection.link.borrow().is_silent() {
+        if !connection.link.read(Link::is_silent) {
             return;
         }
         let (connection, trace) = (Arc::downgrade(connection), self.trace.clone());
@@ -170,7 +169,7 @@ impl Network {
             sleep(KERNEL_GIVES_UP).await;
             // It may have been mended in the meantime.
             let Some(connection) = connection.upgrade() else { return };
-            if connection.link.borrow().is_silent() && connection.is_open() {
+            if connection.link.read(Link::is_silent) && connection.is_open() {
                 note!(trace, "connection {}: the kernel gives it up", connection.id);
                 breaks(&connection, Broken::TimedOut);
             }
@@ -301,19 +300,16 @@ impl Network {
         let used = self.connections(None).last().map(|connection| connection.server);
         let (server, reach) = self.lock().pick(used);
         note!(self.trace, "connecting to server {server}");
-        let mut reach = reach.subscribe();
-        let now = *reach.borrow();
+        let now = reach.read(Reach::clone);
         if now.killed {
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
         }
-        let answers = reach.wait_for(|reach| !reach.unreachable);
+        let answers = reach.until(|reach| (!reach.unreachable).then_some(()));
         if tokio::time::timeout(CONNECT_TIMEOUT, answers).await.is_err() {
             return Err(io::Error::from(io::ErrorKind::TimedOut).into());
         }
         // The kernel of a stopped process accepts; TLS waits for the process.
-        let Ok(now) = reach.wait_for(|reach| !reach.frozen).await.map(|reach| *reach) else {
-            return Err(Broken::Reset.into());
-        };
+        let now = reach.until(|reach| (!reach.frozen).then_some(*reach)).await;
         if now.killed {
             return Err(Broken::Reset.into());
         }
@@ -331,7 +327,7 @@ impl Network {
         inner.next_id += 1;
         inner.in_vain = None;
         let connection =
-            Arc::new(SimulatedConnection { id: inner.next_id, server, link: watch::Sender::new(link) });
+            Arc::new(SimulatedConnection { id: inner.next_id, server, link: Observed::new(link) });
         inner.connections.push(Arc::downgrade(&connection));
         drop(inner);
         let open = self.connections(None).len();
@@ -351,7 +347,7 @@ impl Inner {
         Events { carries, lost, no_bookmarks: self.no_bookmarks.clone() }
     }
 
-    fn pick(&mut self, used: Option<usize>) -> (usize, watch::Sender<Reach>) {
+    fn pick(&mut self, used: Option<usize>) -> (usize, Observed<Reach>) {
         let count = self.servers.len();
         let now = nodegate_clock::now();
         let in_vain = self.in_vain.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED);
@@ -371,10 +367,8 @@ fn ends(server: usize, id: u64) -> Ends {
 }
 
 fn breaks(connection: &SimulatedConnection, how: Broken) {
-    connection.link.send_if_modified(|link| {
-        let whole = link.broken.is_none();
+    connection.link.modify(|link| {
         link.broken.get_or_insert(how);
-        whole
     });
 }
 

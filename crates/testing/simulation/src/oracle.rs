@@ -78,6 +78,15 @@ pub(crate) struct Oracle {
     remembers: bool,
 }
 
+/// What an agent can't be older than.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beginning {
+    /// The state when it began: its first list is consistent.
+    shown: usize,
+    /// The state that its predecessor had shown by then.
+    handed_over: usize,
+}
+
 /// What an answer was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
@@ -120,12 +129,17 @@ impl Oracle {
         self.first + self.states.len() - 1
     }
 
-    /// Another agent begins, and knows nothing.
-    pub(crate) fn restarted(&mut self) {
-        if !self.knows_nothing {
-            self.handed_over = self.shown;
-        }
-        (self.shown, self.knows_nothing, self.remembers) = (self.last(), true, false);
+    /// Returns what an agent that begins now will know at the least.
+    pub(crate) fn beginning(&self) -> Beginning {
+        let handed_over = if self.knows_nothing { self.handed_over } else { self.shown };
+        Beginning { shown: self.last(), handed_over }
+    }
+
+    /// From now on an agent answers that began then, and knows nothing.
+    pub(crate) fn restarted(&mut self, beginning: Beginning) {
+        let Beginning { shown, handed_over } = beginning;
+        (self.shown, self.handed_over, self.knows_nothing, self.remembers) =
+            (shown, handed_over, true, false);
     }
 
     /// It takes over what its predecessor knew.

@@ -2,9 +2,10 @@
 
 use crate::fault::SimulatedFault;
 use crate::network::Address;
-use crate::strangers::Strangers;
 use fastrand::Rng;
 use nodegate_readiness::OnStale;
+use nodegate_readiness::probers::ToldSettings;
+use nodegate_server::ProberSettings;
 use std::time::Duration;
 
 /// What a world is like.
@@ -52,6 +53,45 @@ pub(crate) struct Plan {
     pub(crate) faults: Vec<Planned>,
     /// The Node changes this often, on average.
     pub(crate) event_every: Duration,
+}
+
+/// `--told-interval`, where a forger was there from the beginning.
+const TOLD_INTERVAL: Duration = Duration::from_millis(220);
+const BALANCERS: &str = "10.0.0.0/24";
+
+/// Who asks besides the balancers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strangers {
+    /// Nobody.
+    None,
+    /// A forger at the balancer's address, which comes when the agent has listened for some minutes.
+    Forger,
+    /// A forger that was there before; `--told-interval` is set.
+    OldForger,
+    /// Many from elsewhere, with `--balancers` set.
+    Flood,
+}
+
+impl Strangers {
+    pub(crate) fn draw(random: &mut Rng) -> Self {
+        [Self::None, Self::None, Self::Forger, Self::OldForger, Self::Flood][random.usize(..5)]
+    }
+
+    /// Whether someone asks at the balancer's address, whose own questions come at an even pace then.
+    pub(crate) fn forge(self) -> bool {
+        matches!(self, Self::Forger | Self::OldForger)
+    }
+
+    /// The agent's settings.
+    pub(crate) fn settings(self) -> ProberSettings {
+        let interval_ms = (self == Self::OldForger).then_some(TOLD_INTERVAL.as_millis() as u64);
+        let balancers = if self == Self::Flood { BALANCERS } else { "" };
+        ProberSettings {
+            balancers: balancers.parse().unwrap_or_default(),
+            traffic: None,
+            told: ToldSettings { interval_ms, ..ToldSettings::default() },
+        }
+    }
 }
 
 impl World {

@@ -21,6 +21,8 @@ pub struct SimulationReport {
     pub told: u64,
     /// How often the control plane lost sight of the kubelet.
     pub silences: u64,
+    /// How often another agent took the place of one that still answered.
+    pub replaced: u64,
     /// Bursts of questions at the balancer's own address.
     pub forged: u64,
     /// By the state machine's list.
@@ -39,6 +41,7 @@ impl Default for SimulationReport {
             stale: 0,
             told: 0,
             silences: 0,
+            replaced: 0,
             forged: 0,
             transitions: vec![0; Transition::ALL.len()],
             pairs: Box::new([[0; KINDS]; KINDS]),
@@ -86,6 +89,7 @@ impl SimulationReport {
         self.stale += other.stale;
         self.told += other.told;
         self.silences += other.silences;
+        self.replaced += other.replaced;
         self.forged += other.forged;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
         self.transitions.iter_mut().zip(&other.transitions).for_each(|(sum, more)| *sum += more);
@@ -144,8 +148,8 @@ impl fmt::Display for SimulationReport {
         )?;
         writeln!(
             f,
-            "kubelets cut off from the API {} times; {} rounds of forged questions",
-            self.silences, self.forged
+            "kubelets cut off from the API {} times; agents replaced {} times; {} rounds of forged questions",
+            self.silences, self.replaced, self.forged
         )?;
         let [(hours, most), (hours_without, most_without)] = self.idle;
         write!(

@@ -18,6 +18,13 @@ pub(crate) struct ServiceAnswer {
     pub(crate) stale: bool,
 }
 
+/// What an agent can't be older than: the count when it began, and that which its predecessor had shown by then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServiceBeginning {
+    shown: usize,
+    handed_over: Option<usize>,
+}
+
 /// Each number of endpoints that the Service ever had on the node, and since when.
 pub(crate) struct ServiceOracle {
     on_stale: OnStale,
@@ -56,11 +63,17 @@ impl ServiceOracle {
         self.first + self.counts.len() - 1
     }
 
-    /// Another agent begins, whose first list is consistent.
-    pub(crate) fn restarted(&mut self) {
-        self.handed_over =
+    /// Returns what an agent that begins now will know at the least.
+    pub(crate) fn beginning(&self) -> ServiceBeginning {
+        let handed_over =
             if self.knows { Some(self.shown) } else { self.handed_over.filter(|_| self.remembers) };
-        (self.shown, self.knows, self.remembers) = (self.last(), false, false);
+        ServiceBeginning { shown: self.last(), handed_over }
+    }
+
+    /// From now on an agent answers that began then, and whose first list is consistent.
+    pub(crate) fn restarted(&mut self, beginning: ServiceBeginning) {
+        let ServiceBeginning { shown, handed_over } = beginning;
+        (self.shown, self.handed_over, self.knows, self.remembers) = (shown, handed_over, false, false);
     }
 
     /// It takes over what its predecessor knew.

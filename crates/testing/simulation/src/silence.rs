@@ -1,20 +1,10 @@
 //! A kubelet that the control plane no longer hears: `Ready=Unknown` while the kubelet here answers, or does not. What the
 //! contract says of `--on-unknown=local`, from outside.
 
-use crate::agent::NODE;
-use crate::events::Event;
+use crate::agent::KUBELET_ASKED_EVERY;
 use crate::oracle::Believed;
-use crate::plan::seconds;
-use crate::trace::note;
-use crate::truth::Ready;
-use crate::world::RunningWorld;
-use nodegate_kube_sim::Sim;
-use serde_json::json;
 use std::time::{Duration, Instant};
 
-const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// The agent's own check runs this often.
-pub(crate) const KUBELET_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// A taint's date has whole seconds.
 const TAINT_DATE: Duration = Duration::from_millis(1100);
 /// A change of the Node may be on its way for 2 s, and then the verdict from before holds for 2 s without a first result.
@@ -24,12 +14,12 @@ const SEEN_AND_HELD: Duration = Duration::from_millis(4100);
 pub(crate) struct Silence {
     /// `--unknown-after`.
     pub(crate) unknown_after: Duration,
-    since: Instant,
-    tainted: Option<Instant>,
+    pub(crate) since: Instant,
+    pub(crate) tainted: Option<Instant>,
     /// Whether the kubelet answers the agent.
     pub(crate) kubelet_answers: bool,
     /// Since when it does or does not.
-    changed: Instant,
+    pub(crate) changed: Instant,
 }
 
 impl Silence {
@@ -52,69 +42,4 @@ impl Silence {
             kubelet: !is_dead && !must_have_left,
         }
     }
-}
-
-impl RunningWorld {
-    /// The control plane loses sight of the kubelet, in fair weather; then all is well again.
-    pub(crate) async fn kubelet_cut_off(&mut self) -> Result<(), String> {
-        if !self.truth.present || self.truth.deleting {
-            return Ok(());
-        }
-        note!(self.trace, "KUBELET CUT OFF");
-        let answers = self.random.u32(..3) > 0;
-        self.kubelet(answers);
-        self.perform(&Event::Ready(Ready::True));
-        self.pass(Duration::from_millis(2500)).await?;
-        if self.truth.ready != Ready::True || !self.truth.present {
-            return Ok(());
-        }
-        self.site.kubelet_is_cut_off = true;
-        self.silence.since = nodegate_clock::now();
-        self.perform(&Event::Ready(Ready::Silent));
-        // The node controller's taint follows, unless the whole zone is silent.
-        if self.random.bool() {
-            taint(self.site.sim(), true);
-            self.silence.tainted = Some(nodegate_clock::now());
-        }
-        let first = seconds(&mut self.random, 1.0, 14.0);
-        self.pass(first).await?;
-        if self.random.bool() {
-            self.kubelet(!self.silence.kubelet_answers);
-            let then = seconds(&mut self.random, 1.0, 14.0);
-            self.pass(then).await?;
-        }
-        self.site.kubelet_is_cut_off = false;
-        if self.truth.present && self.truth.ready == Ready::Silent {
-            self.perform(&Event::Ready(Ready::True));
-        }
-        taint(self.site.sim(), false);
-        self.silence.tainted = None;
-        self.kubelet(true);
-        self.report.silences += 1;
-        // What was on its way has arrived before anything breaks.
-        self.pass(Duration::from_millis(2500)).await
-    }
-
-    /// The kubelet answers the agent from now on, or does not.
-    fn kubelet(&mut self, answers: bool) {
-        if self.silence.kubelet_answers != answers {
-            note!(self.trace, "the kubelet answers: {answers}");
-            (self.silence.kubelet_answers, self.silence.changed) = (answers, nodegate_clock::now());
-        }
-    }
-}
-
-fn taint(sim: &Sim, on: bool) {
-    if sim.node(NODE).is_none() {
-        return;
-    }
-    let added = crate::site::wall_time_in_seconds();
-    sim.edit_node(NODE, "kube-controller-manager", |node| {
-        let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-        taints.retain(|taint| taint["key"] != UNREACHABLE);
-        if on {
-            taints.push(json!({"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": added}));
-        }
-        node["spec"]["taints"] = taints.into();
-    });
 }

@@ -1,6 +1,5 @@
 //! The cluster, and faults as they begin and end in it.
 
-use crate::agent::NODE;
 use crate::fault::SimulatedFault;
 use crate::law::{LATE, Stops};
 use crate::network::{Address, Network};
@@ -14,6 +13,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// The node that the agent is on.
+pub(crate) const NODE: &str = "n1";
 const TOKEN: &str = "agent";
 /// Another Node, as there are others in every cluster.
 const OTHER: &str = "other";

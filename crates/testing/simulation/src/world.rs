@@ -1,17 +1,17 @@
 //! A seed's world: a cluster, an agent, whoever asks it, and time.
 
-use crate::agent::{NODE, SimulatedAgent};
+use crate::agent::{Restart, STARTUP_GRACE, SimulatedAgent, SimulatedPast};
 use crate::balancer::Balancer;
 use crate::events::{Event, Events};
 use crate::law::{Aftermath, Laws};
 use crate::link::Carries;
-use crate::oracle::{Believed, Judged, KINDS, Law, Oracle};
+use crate::oracle::{Beginning, Believed, Judged, KINDS, Law, Oracle};
 use crate::plan::World as Shape;
 use crate::report::SimulationReport;
 use crate::second::Second;
-use crate::service::{ServiceAnswer, ServiceOracle};
-use crate::silence::{KUBELET_ASKED_EVERY, Silence};
-use crate::site::Site;
+use crate::service::{ServiceAnswer, ServiceBeginning, ServiceOracle};
+use crate::silence::Silence;
+use crate::site::{NODE, Site};
 use crate::trace::{Trace, note};
 use crate::truth::Truth;
 use fastrand::Rng;
@@ -21,8 +21,6 @@ use tokio::time::sleep_until;
 
 /// Episodes in one world.
 pub(crate) const EPISODES: u64 = 10;
-/// `--startup-grace`.
-const STARTUP_GRACE: Duration = Duration::from_secs(1);
 /// Simulated time begins here.
 const BEGINNING: Duration = Duration::from_hours(500_000);
 /// An agent that gets its turns again has said so everywhere within this time.
@@ -70,8 +68,14 @@ pub(crate) struct Schedule {
     probe: Instant,
     renewal: Instant,
     noise: Instant,
-    kubelet: Instant,
     pub(crate) strangers: Instant,
+}
+
+/// An agent that has started while another one answers.
+pub(crate) struct Successor {
+    pub(crate) agent: SimulatedAgent,
+    beginning: Beginning,
+    service_beginning: ServiceBeginning,
 }
 
 /// A world under way.
@@ -102,8 +106,8 @@ pub(crate) struct RunningWorld {
     written: u64,
     last_answer: String,
     last_service: Option<ServiceAnswer>,
-    /// The agent listens at its first list, or from then on.
-    listens_from: Instant,
+    /// An agent that is to take the place of this one when it listens.
+    pub(crate) successor: Option<Successor>,
     pub(crate) listens: bool,
     /// Whether the agent gets no turn, and since when that is so or not.
     starved: (bool, Instant),
@@ -115,7 +119,7 @@ impl RunningWorld {
         let shape = Shape::draw(&mut random);
         note!(trace, "seed {seed}: {shape:?}");
         let site = Site::new(&shape, &trace);
-        let agent = SimulatedAgent::start(&shape, &site.network, &trace);
+        let agent = SimulatedAgent::start(&shape, &site.network, &trace, SimulatedPast::default());
         let truth = Truth::healthy();
         let now = nodegate_clock::now();
         Self {
@@ -124,24 +128,17 @@ impl RunningWorld {
             law: Laws::BEGINNING,
             aftermath: Aftermath::NONE,
             last_edge: now,
-            balancer: Balancer::new(),
+            balancer: Balancer::new(now, None),
             second: random.bool().then(|| Second::draw(&mut random)),
             events: Events::new(random.u64(..)),
             silence: Silence::new(shape.unknown_after),
-            turns: Schedule {
-                event: now,
-                probe: now,
-                renewal: now,
-                noise: now,
-                kubelet: now,
-                strangers: now,
-            },
+            turns: Schedule { event: now, probe: now, renewal: now, noise: now, strangers: now },
             report: SimulationReport::default(),
             event_every: Duration::from_secs(5),
             written: 0,
             last_answer: String::new(),
             last_service: None,
-            listens_from: now + STARTUP_GRACE,
+            successor: None,
             listens: false,
             starved: (false, now),
             shape,
@@ -156,7 +153,7 @@ impl RunningWorld {
 
     async fn go(&mut self) -> Result<(), String> {
         self.pass(STARTUP_GRACE).await?;
-        if !self.agent.is_synced() {
+        if !self.opens()? {
             return Err("no first list within the grace".to_owned());
         }
         self.law = Laws::FAIR;
@@ -178,7 +175,7 @@ impl RunningWorld {
         loop {
             let turns = &self.turns;
             let next = turns.event.min(turns.probe).min(turns.renewal).min(turns.noise).min(end);
-            let next = next.min(turns.kubelet).min(turns.strangers);
+            let next = next.min(turns.strangers);
             let next = self.second.as_ref().map_or(next, |second| next.min(second.next));
             sleep_until(next.into()).await;
             let now = nodegate_clock::now();
@@ -207,12 +204,6 @@ impl RunningWorld {
         if self.second.as_ref().is_some_and(|second| now >= second.next) {
             self.second_asks();
         }
-        if now >= self.turns.kubelet {
-            self.turns.kubelet = now + KUBELET_ASKED_EVERY;
-            if !self.starved.0 {
-                self.agent.kubelet_answers(self.silence.kubelet_answers);
-            }
-        }
         if now >= self.turns.strangers {
             self.strangers_ask(now);
         }
@@ -240,8 +231,8 @@ impl RunningWorld {
 
     /// A load balancer asks.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
-        self.timers()?;
-        if !self.opens() {
+        self.is_well()?;
+        if !self.opens()? {
             return Ok(());
         }
         let law = self.law_now();
@@ -307,45 +298,69 @@ impl RunningWorld {
         Law { unseen, stale_allowed, believed }
     }
 
-    /// The agent's timers get as few turns as its watches do.
-    fn timers(&self) -> Result<(), String> {
+    /// An agent without turns, or with the first ones after a while, need not be well.
+    fn is_well(&self) -> Result<(), String> {
         let (starved, since) = self.starved;
         let fed_for = nodegate_clock::now().saturating_duration_since(since);
-        if starved || fed_for < FED { Ok(()) } else { self.agent.tick() }
+        if starved || fed_for < FED { Ok(()) } else { self.agent.is_well() }
     }
 
-    /// Lets the agent listen when it is time to. Returns whether it does.
-    fn opens(&mut self) -> bool {
-        let synced = self.agent.is_synced();
-        if !self.listens && (synced || nodegate_clock::now() >= self.listens_from) {
-            self.listens = true;
-            if self.agent.takes_over() {
-                note!(self.trace, "the agent takes over what its predecessor knew");
-                self.oracle.taken_over();
-                self.services.taken_over();
+    /// Lets the agent answer from when it listens. Returns whether one does.
+    fn opens(&mut self) -> Result<bool, String> {
+        let mut asked_before = None;
+        if let Some(next) = self.successor.take_if(|next| next.agent.opened().is_some()) {
+            note!(self.trace, "the successor listens");
+            self.report.transitions(&self.agent.transitions());
+            self.report.replaced += 1;
+            if let Some(opened) = next.agent.opened() {
+                next.agent.opens_in_time(opened, Some(&self.agent).filter(|_| self.listens))?;
             }
-            self.agent.opens();
+            self.agent = next.agent;
+            self.oracle.restarted(next.beginning);
+            self.services.restarted(next.service_beginning);
+            asked_before = self.listens.then_some(self.balancer.known_since());
+            self.listens = false;
         }
-        self.listens
+        if let Some(opened) = self.agent.opened().filter(|_| !self.listens) {
+            self.agent.opens_in_time(opened, None)?;
+            self.listens = true;
+            self.balancer = Balancer::new(opened, asked_before);
+            self.second.iter_mut().for_each(Second::restarted);
+            self.takes_over();
+        }
+        Ok(self.listens)
+    }
+
+    fn takes_over(&mut self) {
+        if self.agent.has_only_taken_over() {
+            note!(self.trace, "the agent has taken over what its predecessor knew");
+            self.oracle.taken_over();
+            self.services.taken_over();
+        }
     }
 
     /// From now on the agent's tasks get no turn, or do again.
     pub(crate) fn starve(&mut self, starved: bool) {
         self.starved = (starved, nodegate_clock::now());
         self.agent.starve(starved);
+        self.successor.iter().for_each(|next| next.agent.starve(starved));
     }
 
-    /// Another agent begins where this one was, and may remember what that one knew.
-    pub(crate) fn restart_agent(&mut self, remembers: bool) {
+    /// Another agent begins where this one was, or beside it.
+    pub(crate) fn restart_agent(&mut self, restart: Restart) {
+        note!(self.trace, "{restart:?}");
+        let agent = self.agent.successor(&self.shape, &self.site.network, &self.trace, restart);
+        let (beginning, service_beginning) = (self.oracle.beginning(), self.services.beginning());
+        self.successor = None;
+        if restart == Restart::Replaced {
+            self.successor = Some(Successor { agent, beginning, service_beginning });
+            return;
+        }
         self.report.transitions(&self.agent.transitions());
-        self.agent = self.agent.successor(&self.shape, &self.site.network, &self.trace, remembers);
-        self.agent.starve(self.starved.0);
-        self.oracle.restarted();
-        self.services.restarted();
+        self.agent = agent;
+        self.oracle.restarted(beginning);
+        self.services.restarted(service_beginning);
         self.listens = false;
-        self.second.iter_mut().for_each(Second::restarted);
-        self.balancer = Balancer::new();
-        self.listens_from = nodegate_clock::now() + STARTUP_GRACE;
     }
 
     /// The server loses the Lease's stream, and the agent looks for a heartbeat that is still there.

@@ -20,6 +20,7 @@ use crate::counters::Open;
 use crate::faults::etcd::{Cache, Caches};
 use crate::faults::requests::{Effect, RequestInfo};
 use crate::kubectl::table::{self, Include};
+use crate::observed::Observer;
 use crate::store::object::{Obj, Object, meta_mut, render};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
@@ -134,8 +135,8 @@ struct Watch {
     from: u64,
     pending: VecDeque<Pending>,
     subscription: Option<Subscription>,
-    /// Receives the caches whenever the link to etcd is cut or mended.
-    cuts: tokio::sync::watch::Receiver<Caches>,
+    /// Observes each cut and repair of the link to etcd.
+    cuts: Observer<Caches>,
     deadline: Instant,
     bookmark: Option<Instant>,
     bookmarks: bool,
@@ -220,7 +221,7 @@ impl Watch {
             let feed = &mut self.subscription.as_mut()?.feed;
             tokio::select! {
                 biased;
-                _ = self.cuts.changed() => {}
+                () = self.cuts.changed() => {}
                 fed = feed.recv(), if cache.is_none() => self.take(fed)?,
                 () = tokio::time::sleep_until(wake) => {
                     let now = Instant::now();

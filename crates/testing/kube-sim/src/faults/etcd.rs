@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tokio::sync::watch;
 
+use crate::observed::{Observed, Observer};
 use crate::store::Store;
 use crate::store::object::{Key, Obj};
 use crate::store::resource::{RESOURCES, Resource};
@@ -33,7 +33,7 @@ pub(crate) type Caches = HashMap<&'static str, Arc<Cache>>;
 /// resource.
 #[derive(Debug)]
 pub(crate) struct Etcd {
-    cut: watch::Sender<Caches>,
+    cut: Observed<Caches>,
 }
 
 /// The content of a resource's watch cache when the cache lost the link to etcd.
@@ -59,7 +59,7 @@ pub(crate) enum Lost {
 
 impl Default for Etcd {
     fn default() -> Self {
-        Etcd { cut: watch::Sender::new(Caches::new()) }
+        Etcd { cut: Observed::new(Caches::new()) }
     }
 }
 
@@ -67,7 +67,7 @@ impl Etcd {
     /// Cuts this part of the link for these resources, or for all if `plurals` is empty.
     pub(crate) fn lose(&self, lost: Lost, store: &Store, plurals: &[&str]) {
         let named = |r: &&Resource| plurals.is_empty() || plurals.contains(&r.plural);
-        self.cut.send_modify(|cut| {
+        self.cut.modify(|cut| {
             for resource in RESOURCES.iter().filter(named) {
                 let (version, objects) = match cut.get(resource.plural) {
                     // The cache has not changed since the first cut.
@@ -81,22 +81,22 @@ impl Etcd {
 
     /// Restores the link.
     pub(crate) fn mend(&self) {
-        self.cut.send_modify(|cut| cut.retain(|_, cache| cache.lost == Lost::History));
+        self.cut.modify(|cut| cut.retain(|_, cache| cache.lost == Lost::History));
     }
 
     /// Rebuilds the caches that continued from versions which the restored etcd does not have.
     pub(crate) fn started_again(&self) {
-        self.cut.send_modify(|cut| cut.retain(|_, cache| cache.lost != Lost::History));
+        self.cut.modify(|cut| cut.retain(|_, cache| cache.lost != Lost::History));
     }
 
     /// Returns the frozen cache, if the link is cut for this resource.
     pub(crate) fn cache(&self, resource: &Resource) -> Option<Arc<Cache>> {
-        self.cut.borrow().get(resource.plural).cloned()
+        self.cut.read(|cut| cut.get(resource.plural).cloned())
     }
 
-    /// Returns a receiver of each change of the link.
-    pub(crate) fn changes(&self) -> watch::Receiver<Caches> {
-        self.cut.subscribe()
+    /// Returns an observer of each change of the link.
+    pub(crate) fn changes(&self) -> Observer<Caches> {
+        self.cut.observe()
     }
 
     /// Returns the cache that answers a read, or `None` if the link works. If the read needs etcd, it waits
@@ -127,7 +127,7 @@ impl Etcd {
     /// Returns the failure of `/livez` if the link is cut for all resources. `/readyz` keeps reporting
     /// success.
     pub(crate) async fn health(&self, path: &str) -> Option<ApiReply> {
-        let cut = self.cut.borrow().values().filter(|cache| !cache.asks_etcd()).count();
+        let cut = self.cut.read(|cut| cut.values().filter(|cache| !cache.asks_etcd()).count());
         if cut < RESOURCES.len() || !matches!(path.trim_matches('/'), "livez" | "healthz") {
             return None;
         }

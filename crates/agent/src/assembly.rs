@@ -1,0 +1,243 @@
+//! Assembles an agent from its settings and its surroundings.
+//!
+//! The program, the simulation, the benchmarks and the tests that run an agent in their own process all use this
+//! assembly, so all of them run the same wiring: board, freshness, timers, local checks, probers, handover.
+//! [`Surroundings`] and [`Past`] hold what differs between them. The simulation does not run what
+//! [`crate::agent`] adds, because no simulated clock can drive it: the two runtimes and their threads, the
+//! sockets, the signals, and the thread that writes to `--state-dir`.
+
+use crate::memory::{self, Opens, Past, Patience};
+use crate::timer_task;
+use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
+use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
+use nodegate_readiness::check::NODE_READY;
+use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Memory, Policy, Timeline};
+use nodegate_server::{Activate, App, AppParts, Metrics, ProberSettings};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::timeout_at;
+
+/// The default of `--startup-grace`.
+pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
+
+/// The settings of an agent, without those of its ports.
+pub struct AgentSettings {
+    /// The name of the node; `None` if `NODE_NAME` is not set.
+    pub node_name: Option<String>,
+    /// The settings of the readiness rules.
+    pub policy: Policy,
+    /// The checks that exist.
+    pub catalog: Catalog,
+    /// The checks of a request that names none.
+    pub default_checks: Vec<CheckId>,
+    /// The settings of `told`, and the counter of connections.
+    pub probers: ProberSettings,
+    /// The time to wait for the API server's first answer if an agent answered here a moment ago.
+    pub startup_grace: Duration,
+}
+
+impl AgentSettings {
+    /// Returns the default settings of an agent with these checks.
+    pub fn new(node_name: &str, catalog: Catalog) -> Self {
+        Self {
+            node_name: Some(node_name.to_owned()),
+            policy: Policy::default(),
+            default_checks: catalog.find(NODE_READY).into_iter().collect(),
+            catalog,
+            probers: ProberSettings::default(),
+            startup_grace: STARTUP_GRACE,
+        }
+    }
+}
+
+/// The clock, the network and the host of an agent.
+pub struct Surroundings {
+    /// The start of the agent.
+    pub started: Instant,
+    /// The connections to the API server.
+    pub connector: Connector,
+    /// The local checks that can run. The catalog of the settings decides which of them a request may start.
+    pub local_checks: LocalChecks,
+    /// Called for each flip, after the agent has counted and logged it.
+    pub on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
+}
+
+/// An agent that starts now, with the credentials of this host and without local checks.
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self {
+            started: nodegate_clock::now(),
+            connector: Connector::default(),
+            local_checks: LocalChecks::none(),
+            on_flip: Box::new(|_| {}),
+        }
+    }
+}
+
+/// An agent that can answer.
+pub struct AssembledAgent {
+    /// The facts and the answers.
+    pub board: Arc<Board>,
+    /// Turns instants into moments.
+    pub timeline: Timeline,
+    /// The signs of life of the background tasks.
+    pub liveness: Arc<Liveness>,
+    /// The routes.
+    pub app: Arc<App>,
+    /// The metrics of the watches.
+    pub watch_metrics: Arc<WatchMetrics>,
+    runner: Arc<Runner>,
+    patience: Patience,
+    started: watch::Receiver<Startup>,
+    opened: watch::Sender<bool>,
+}
+
+/// The tasks of an agent that wait for something else than a request.
+pub struct Background {
+    node_watch: Option<NodeWatch>,
+    startup: watch::Sender<Startup>,
+    board: Arc<Board>,
+    liveness: Arc<Liveness>,
+    timeline: Timeline,
+    open: watch::Receiver<bool>,
+}
+
+impl AssembledAgent {
+    /// Assembles an agent whose local checks run on this runtime. It follows no Node before its background
+    /// tasks run.
+    pub fn new(
+        settings: AgentSettings,
+        surroundings: Surroundings,
+        checks_run_on: &Handle,
+    ) -> (Self, Background) {
+        let AgentSettings { node_name, policy, catalog, default_checks, probers, startup_grace } = settings;
+        let Surroundings { started, connector, local_checks, on_flip } = surroundings;
+        let timeline = Timeline::new(started);
+        let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
+        let metrics = Arc::new(Metrics::default());
+        let stale_after = policy.stale_after;
+        let on_flip = count_and_log(node_name.clone(), metrics.clone(), on_flip);
+        let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
+        let runner = Arc::new(Runner::start(&local_checks, &board, timeline, checks_run_on));
+        let watch_metrics = Arc::new(WatchMetrics::default());
+        let mut app = App::new(AppParts {
+            board: board.clone(),
+            timeline,
+            liveness: liveness.clone(),
+            activator: Arc::new(Activator(runner.clone())),
+            metrics,
+            version: env!("CARGO_PKG_VERSION"),
+            revision: option_env!("NODEGATE_REVISION"),
+        });
+        app.set_probers(probers);
+        watch_metrics.register(app.registry_mut(), board.clone(), timeline);
+        let node_watch = node_name.map(|node_name| NodeWatch {
+            node_name,
+            stale_after,
+            connector,
+            board: board.clone(),
+            timeline,
+            liveness: liveness.clone(),
+            metrics: watch_metrics.clone(),
+        });
+        let (startup, started) = watch::channel(Startup::Connecting);
+        let (opened, open) = watch::channel(false);
+        let background = Background {
+            node_watch,
+            startup,
+            board: board.clone(),
+            liveness: liveness.clone(),
+            timeline,
+            open,
+        };
+        let patience = Patience { grace: startup_grace, stale_after };
+        let app = Arc::new(app);
+        let agent = Self { board, timeline, liveness, app, watch_metrics, runner, patience, started, opened };
+        (agent, background)
+    }
+
+    /// Waits until this agent can answer, and takes over the facts and the probers of the agents before it. The
+    /// caller opens the ports next.
+    pub async fn prepare(&self, past: &impl Past) {
+        let seen = self.wait_for_the_truth(past).await;
+        // The verdict of this Node may depend on its kubelet.
+        self.runner.needed_ready().await;
+        memory::take_over(past, seen, &self.board, self.timeline).await;
+        memory::take_over_probers(past, self.board.node_name(), &self.app).await;
+    }
+
+    /// Waits for the first sync and the first results of the local checks that always run, so that no load
+    /// balancer gets an answer that may be wrong. Waits no longer than `patience`, and not for missing
+    /// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
+    /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts of a
+    /// fresh predecessor.
+    async fn wait_for_the_truth(&self, past: &impl Past) -> Option<Memory> {
+        let Some(node) = self.board.node_name() else {
+            tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
+            return None;
+        };
+        let began = tokio::time::Instant::now();
+        let (opens, seen) = memory::wait(past, node, self.started.clone(), self.patience).await;
+        if opens == Opens::NoClient {
+            tracing::warn!("no Kubernetes client; answering without one and retrying");
+        }
+        let deadline = began + self.patience.grace.max(DEFAULT_TIMEOUT);
+        if timeout_at(deadline, self.runner.eager_ready()).await.is_err() {
+            tracing::warn!("a local check has no first result yet; listening without it");
+        }
+        seen
+    }
+
+    /// Records that the ports are open: from here on, a change of verdict is a flip.
+    pub fn open(&self) {
+        self.board.open(self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+        self.opened.send_replace(true);
+    }
+}
+
+impl fmt::Debug for AssembledAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AssembledAgent").field("app", &self.app).finish_non_exhaustive()
+    }
+}
+
+impl Background {
+    /// Runs forever: the watches, and the timers from when the ports are open.
+    pub async fn run(self) {
+        let Self { node_watch, startup, board, liveness, timeline, open } = self;
+        let timers = timer_task::run(board, liveness, timeline, open);
+        match node_watch {
+            Some(node_watch) => {
+                tokio::join!(node_watch.run(startup), timers);
+            }
+            None => timers.await,
+        }
+    }
+}
+
+/// Returns the function that counts and logs each change of verdict.
+fn count_and_log(
+    node: Option<String>,
+    metrics: Arc<Metrics>,
+    on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
+) -> Box<dyn Fn(&Flip) + Send + Sync> {
+    Box::new(move |flip| {
+        metrics.flip(flip);
+        on_flip(flip);
+        tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason.as_str(), "flip");
+    })
+}
+
+/// The code that lets the server start local checks.
+struct Activator(Arc<Runner>);
+
+impl Activate for Activator {
+    fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.0.activate(&checks)
+    }
+}

@@ -1,0 +1,80 @@
+//! The sources of the last known facts on this host: the agent on the same ports, and `--state-dir`.
+
+use super::predecessor::{self, NotTold};
+use super::state_file::{NotRead, StateFile};
+use super::{Past, answering};
+use crate::ports::PortSettings;
+use crate::target::AgentAddress;
+use nodegate_readiness::Memory;
+use nodegate_readiness::probers::Handover;
+use std::thread;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// The time limit for one source: longer than a running agent and a working disk need, because load balancers
+/// wait for this agent, too. It suffices to query both ports of a predecessor in sequence, and to learn why
+/// neither had facts.
+pub(super) const WITHIN: Duration = Duration::from_secs(3);
+
+/// The sources of the last known facts.
+pub(crate) struct HostPast {
+    predecessors: Vec<AgentAddress>,
+    state_file: Option<StateFile>,
+}
+
+/// The reason why nothing can be taken over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Nothing {
+    #[error(transparent)]
+    NotTold(#[from] NotTold),
+    #[error(transparent)]
+    NotRead(#[from] NotRead),
+    #[error("not within {} s", WITHIN.as_secs())]
+    Late,
+}
+
+impl HostPast {
+    /// Creates the sources: the agent that listens on this agent's ports, and this agent's file.
+    pub(crate) fn new(ports: &PortSettings, state_file: Option<StateFile>) -> Self {
+        Self { predecessors: predecessor::targets(ports), state_file }
+    }
+}
+
+impl Past for HostPast {
+    type Error = Nothing;
+
+    async fn answered_recently(&self) -> bool {
+        let Some(directory) = self.state_file.as_ref().map(|file| file.directory().to_owned()) else {
+            return false;
+        };
+        on_a_thread(move || Ok(answering::is_recent(&directory))).await.unwrap_or(false)
+    }
+
+    async fn predecessor(&self) -> Result<Option<Memory>, Nothing> {
+        let targets = self.predecessors.clone();
+        on_a_thread(move || Ok(predecessor::memory(&targets)?)).await
+    }
+
+    async fn probers(&self, node: &str) -> Result<Option<Handover>, Nothing> {
+        let (targets, node) = (self.predecessors.clone(), node.to_owned());
+        on_a_thread(move || Ok(predecessor::probers(&targets, &node)?)).await
+    }
+
+    async fn recorded(&self) -> Result<Option<Memory>, Nothing> {
+        let Some(file) = self.state_file.clone() else { return Ok(None) };
+        on_a_thread(move || Ok(file.read()?)).await
+    }
+}
+
+/// Runs work that may hang on its own thread, and abandons the thread if it does.
+async fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Nothing> + Send + 'static,
+) -> Result<T, Nothing> {
+    let (done, waiting) = oneshot::channel();
+    let started = thread::Builder::new().name("memory".to_owned()).spawn(move || drop(done.send(work())));
+    match timeout(WITHIN, waiting).await {
+        Ok(Ok(found)) if started.is_ok() => found,
+        _ => Err(Nothing::Late),
+    }
+}
