@@ -1,6 +1,7 @@
 //! The API server's request path: who, may they, what, and the answer.
 
 pub(crate) mod auth;
+mod admission;
 mod bookmark;
 mod delete;
 mod evict;
