@@ -19,7 +19,7 @@ pub struct OwnSecret {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The ValidatingWebhookConfiguration.
+    /// The name of the webhook configuration.
     pub webhook_configuration: String,
     /// The names in the certificate.
     pub names: Vec<String>,
@@ -54,9 +54,13 @@ impl OwnSecret {
             // First the trust, then the certificate: no replica serves what the API server does not trust.
             self.trust(api, &bundle).await?;
             let encoded = |text: &str| STANDARD.encode(text);
-            secret["data"] = json!({
+            let data = json!({
                 "ca.crt": encoded(&bundle), "tls.crt": encoded(&issued.certificate), "tls.key": encoded(&issued.key),
             });
+            let Some(object) = secret.as_object_mut() else {
+                return Err(CertificateError::Unreadable("the Secret is no object".to_owned()));
+            };
+            object.insert("data".to_owned(), data);
             match api.put(&path, &secret).await {
                 Ok(_) => {
                     tracing::info!(

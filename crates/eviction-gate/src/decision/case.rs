@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// A Pod, as far as the decision depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct PodView {
     /// `metadata.uid`
     pub uid: String,

@@ -1,6 +1,7 @@
 //! The sentences of a decision. All are bounded: an agent's address may be anybody's.
 
 use nodegate_agent_client::{DrainSummary, harmless};
+use std::fmt::Write as _;
 
 /// The number of named load balancers.
 const NAMED: usize = 3;
@@ -23,7 +24,8 @@ pub(super) fn waiting(said: &DrainSummary) -> String {
     }
     let others = said.probers.saturating_sub(told).max(said.waiting_for.len()).saturating_sub(NAMED);
     if others > 0 {
-        text.push_str(&format!(" and {others} more"));
+        // Writing to a String does not fail.
+        let _ = write!(text, " and {others} more");
     }
     text
 }

@@ -59,6 +59,8 @@ fn outcome(agent: &AgentWord, seconds: u32) -> (Answer, Why) {
     (decision.answer, decision.why)
 }
 
+type Change = fn(&mut PodView);
+
 const UNHEARD: Answer = Answer::AllowedUnheard;
 
 #[test]
@@ -67,7 +69,6 @@ fn a_pod_that_serves_nobody_is_free() {
     let web = PodView { node: "n1".to_owned(), is_running: true, ..PodView::default() };
     assert_eq!(pod_is_free(Some(&web), &own), None);
     assert_eq!(pod_is_free(None, &own), Some(Why::PodGone));
-    type Change = fn(&mut PodView);
     let rows: [(Change, Why); 5] = [
         (|pod| pod.is_terminating = true, Why::PodTerminating),
         (|pod| pod.is_running = false, Why::PodNotRunning),

@@ -138,7 +138,7 @@ pub struct ReadNode {
     pub view: NodeView,
     /// Name and UID.
     pub identity: NodeIdentity,
-    /// The InternalIPs.
+    /// The addresses of type `InternalIP`.
     pub addresses: Vec<IpAddr>,
 }
 

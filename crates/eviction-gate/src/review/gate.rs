@@ -73,8 +73,8 @@ impl Gate {
         }
         let deadline = Instant::now() + WITHIN;
         let decision = match timeout_at(deadline, self.find(review)).await {
-            Err(_) => self.failed(review, &"the API server was too slow"),
-            Ok(Err(error)) => self.failed(review, &error),
+            Err(_) => failed(review, &"the API server was too slow"),
+            Ok(Err(error)) => failed(review, &error),
             Ok(Ok(Err(why))) => Decision::allowed(why),
             Ok(Ok(Ok(found))) => self.on_draining_node(review, &found, deadline).await,
         };
@@ -89,14 +89,6 @@ impl Gate {
             "reviewed an eviction"
         );
         decision
-    }
-
-    fn failed(&self, review: &EvictionReview, error: &dyn std::fmt::Display) -> Decision {
-        tracing::warn!(namespace = review.namespace, pod = review.name, %error, "review failed; evicting unheld");
-        Decision::unheard(
-            Why::Error,
-            format!("nodegate's eviction gate failed: {error}; evicting nevertheless"),
-        )
     }
 
     /// Returns the pod and its node, or why the pod is not held.
@@ -115,7 +107,9 @@ impl Gate {
         match (node_is_free(node.as_ref().map(|node| &node.view)), node) {
             (None, Some(node)) => Ok(Ok(Found { pod, node })),
             (why, node) => {
-                node.iter().for_each(|node| self.drains.ended(key(node)));
+                if let Some(node) = &node {
+                    self.drains.ended(key(node));
+                }
                 Ok(Err(why.unwrap_or(Why::NodeGone)))
             }
         }
@@ -241,4 +235,9 @@ fn key(node: &ReadNode) -> &str {
 
 fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
     ApiError::Unreadable(path.to_owned(), error.to_string())
+}
+
+fn failed(review: &EvictionReview, error: &dyn std::fmt::Display) -> Decision {
+    tracing::warn!(namespace = review.namespace, pod = review.name, %error, "review failed; evicting unheld");
+    Decision::unheard(Why::Error, format!("nodegate's eviction gate failed: {error}; evicting nevertheless"))
 }

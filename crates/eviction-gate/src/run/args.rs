@@ -85,13 +85,13 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 
-    /// Port of the agents on each node's InternalIP. Their --allow-from must name the addresses of the gate's pods
+    /// Port of the agents on each node's internal address. Their --allow-from must name the addresses of the gate's pods
     #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
     #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"))]
     pub(crate) agent_port: u16,
 
     /// Address and port for the API server's reviews, over HTTPS
-    #[arg(long, env = "NODEGATE_GATE_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:25003")]
+    #[arg(long, env = "NODEGATE_GATE_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:25005")]
     pub(crate) listen: SocketAddr,
 
     /// Address and port for /metrics, /livez and /readyz, over HTTP
@@ -99,7 +99,7 @@ pub(crate) struct Args {
         long,
         env = "NODEGATE_GATE_HEALTH_LISTEN",
         value_name = "ADDRESS:PORT",
-        default_value = "[::]:25004"
+        default_value = "[::]:25006"
     )]
     pub(crate) health_listen: SocketAddr,
 
@@ -126,7 +126,7 @@ pub(crate) struct Args {
     #[arg(value_parser = name)]
     pub(crate) secret: String,
 
-    /// ValidatingWebhookConfiguration into which the gate writes its caBundle
+    /// Webhook configuration into which the gate writes its caBundle
     #[arg(long, env = "NODEGATE_GATE_WEBHOOK_CONFIGURATION", value_name = "NAME")]
     #[arg(default_value = "nodegate-eviction-gate", value_parser = name)]
     pub(crate) webhook_configuration: String,

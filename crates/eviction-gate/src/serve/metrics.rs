@@ -48,11 +48,11 @@ impl Default for GateMetrics {
         };
         // Alerts on rates need the series before the first event.
         for result in ["said", "unreachable", "wrong_agent", "overloaded"] {
-            metrics.lookups.get_or_create(&Lookup { result });
+            let _ = metrics.lookups.get_or_create(&Lookup { result });
         }
         for (answer, why) in [("allowed", Why::Error), ("allowed", Why::MaxHold), ("allowed", Why::Mismatch)]
         {
-            metrics.reviews.get_or_create(&Review { answer, why: why.as_str() });
+            let _ = metrics.reviews.get_or_create(&Review { answer, why: why.as_str() });
         }
         metrics
     }

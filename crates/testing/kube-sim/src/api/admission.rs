@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::operation::Operation;
-use crate::store::object::{meta_str, uuid};
+use crate::store::object::{meta_mut, meta_str, uuid};
 use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
@@ -34,14 +34,18 @@ const DEFAULT_TIMEOUT: u64 = 10;
 
 /// Asks every webhook for evictions. Gives the warnings of those that allow it.
 pub(super) async fn review(operation: &Operation<'_>, body: &Bytes) -> Result<Vec<String>, ApiStatus> {
+    let mut warnings = Vec::new();
+    for webhook in webhooks(operation) {
+        warnings.extend(review_by(operation, body, &webhook).await?);
+    }
+    Ok(warnings)
+}
+
+fn webhooks(operation: &Operation<'_>) -> Vec<Value> {
     let configurations = by_plural("validatingwebhookconfigurations");
     let all = operation.api.store.list(configurations, None, &Selector::default()).1;
     let webhooks = all.iter().filter_map(|each| each.value.get("webhooks")?.as_array()).flatten();
-    let mut warnings = Vec::new();
-    for webhook in webhooks.filter(|webhook| is_for_evictions(webhook)) {
-        warnings.extend(review_by(operation, body, webhook).await?);
-    }
-    Ok(warnings)
+    webhooks.filter(|webhook| is_for_evictions(webhook)).cloned().collect()
 }
 
 /// Shows a client the warnings of webhooks.
@@ -110,7 +114,7 @@ async fn review_by(
 fn review_json(operation: &Operation<'_>, mut eviction: Value, dry_run: bool, uid: &str) -> Value {
     let target = operation.target;
     if meta_str(&eviction, "namespace").is_none() {
-        eviction["metadata"]["namespace"] = json!(target.namespace);
+        meta_mut(&mut eviction).insert("namespace".to_owned(), json!(target.namespace));
     }
     let kind = json!({"group": "policy", "version": "v1", "kind": "Eviction"});
     let resource = json!({"group": "", "version": "v1", "resource": "pods"});
@@ -139,9 +143,11 @@ fn place(operation: &Operation<'_>, config: &Value) -> Result<Place, String> {
         let address = format!("{host}:{}", uri.port_u16().unwrap_or(443));
         return Ok(Place { address, server_name: host, path: uri.path().to_owned() });
     }
-    let of = |key: &str| config.pointer(&format!("/service/{key}")).and_then(Value::as_str).unwrap_or_default();
+    let of =
+        |key: &str| config.pointer(&format!("/service/{key}")).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (of("namespace"), of("name"));
-    let slices = operation.api.store.list(by_plural("endpointslices"), Some(namespace), &Selector::default()).1;
+    let slices =
+        operation.api.store.list(by_plural("endpointslices"), Some(namespace), &Selector::default()).1;
     let label = "/metadata/labels/kubernetes.io~1service-name";
     let mut addresses: Vec<String> = Vec::new();
     for slice in slices.iter().filter(|slice| slice.value.pointer(label) == Some(&json!(name))) {
@@ -160,7 +166,12 @@ fn place(operation: &Operation<'_>, config: &Value) -> Result<Place, String> {
 }
 
 /// POSTs a review on a connection of its own.
-async fn ask(operation: &Operation<'_>, webhook: &Value, review: Value, seconds: u64) -> Result<Value, String> {
+async fn ask(
+    operation: &Operation<'_>,
+    webhook: &Value,
+    review: Value,
+    seconds: u64,
+) -> Result<Value, String> {
     let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
     let Place { address, server_name, path } = place(operation, config)?;
     let said = |error: &dyn std::fmt::Display| format!("Post \"https://{server_name}{path}\": {error}");
@@ -169,7 +180,8 @@ async fn ask(operation: &Operation<'_>, webhook: &Value, review: Value, seconds:
     let tls = tls.map_err(|error| said(&error))?;
     let stream = TcpStream::connect(&address).await.map_err(|error| said(&error))?;
     let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(|error| said(&error))?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| said(&error))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| said(&error))?;
     let driver = tokio::spawn(connection);
     let request = Request::post(format!("{path}?timeout={seconds}s"))
         .header(HOST, &server_name)

@@ -1,7 +1,7 @@
 //! The API server's request path: who, may they, what, and the answer.
 
-pub(crate) mod auth;
 mod admission;
+pub(crate) mod auth;
 mod bookmark;
 mod delete;
 mod evict;

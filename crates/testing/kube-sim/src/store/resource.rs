@@ -119,8 +119,17 @@ const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
 const OPERATOR: &str = "monitoring.coreos.com";
 
 /// Groups in discovery's order, the core group first.
-pub(crate) static GROUPS: &[&str] =
-    &["", "apps", "policy", RBAC, ADMISSION, "coordination.k8s.io", "discovery.k8s.io", FLOW_CONTROL, OPERATOR];
+pub(crate) static GROUPS: &[&str] = &[
+    "",
+    "apps",
+    "policy",
+    RBAC,
+    ADMISSION,
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    FLOW_CONTROL,
+    OPERATOR,
+];
 
 /// Finds a resource by its path.
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {

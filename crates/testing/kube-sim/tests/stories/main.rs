@@ -25,5 +25,6 @@ mod releases;
 mod service;
 #[cfg(test)]
 mod watches;
+mod webhook;
 #[cfg(test)]
 mod writes;
