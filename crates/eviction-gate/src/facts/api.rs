@@ -10,9 +10,6 @@ use nodegate_kube_follow::{
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The longest wait for one answer. The API server waits for the gate itself for 3 s.
-const TIMEOUT: Duration = Duration::from_millis(1200);
-
 /// Why a request to the API server failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ApiError {
@@ -27,8 +24,8 @@ pub enum ApiError {
         message: String,
     },
     /// There is no answer in time.
-    #[error("{0}: no answer from the API server within {ms} ms", ms = TIMEOUT.as_millis())]
-    Late(String),
+    #[error("{0}: no answer from the API server within {ms} ms", ms = .1.as_millis())]
+    Late(String, Duration),
     /// There is no answer.
     #[error("{0}: {1}")]
     Failed(String, String),
@@ -64,12 +61,18 @@ impl WatchObserver for NoWatches {
 }
 
 /// A client that is made again after a failure, with the credentials of that moment.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct KubeApi {
+    timeout: Duration,
     client: Arc<Mutex<Option<Client>>>,
 }
 
 impl KubeApi {
+    /// Waits for each answer for so long. Nothing is asked yet.
+    pub fn new(timeout: Duration) -> Self {
+        Self { timeout, client: Arc::default() }
+    }
+
     /// Returns an object as JSON, from etcd: no `resourceVersion` is a quorum read. `None` if there is none.
     pub async fn get(&self, path: &str) -> Result<Option<String>, ApiError> {
         match self.send(Method::GET, path, None).await {
@@ -111,9 +114,9 @@ impl KubeApi {
                 other => other,
             }
         };
-        let Ok(result) = tokio::time::timeout(TIMEOUT, sent).await else {
+        let Ok(result) = tokio::time::timeout(self.timeout, sent).await else {
             self.forget();
-            return Err(ApiError::Late(what));
+            return Err(ApiError::Late(what, self.timeout));
         };
         result
     }

@@ -18,9 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// The API server waits for 3 s (`timeoutSeconds`); the rest is for the network and for a busy machine.
-const WITHIN: Duration = Duration::from_millis(2500);
-
 /// The settings of the gate.
 #[derive(Clone, Debug)]
 pub struct GateSettings {
@@ -32,6 +29,10 @@ pub struct GateSettings {
     pub own: GatePods,
     /// The agents' port.
     pub agent_port: u16,
+    /// The longest wait for an agent's answer.
+    pub agent_timeout: Duration,
+    /// The longest time for an answer to the API server.
+    pub review_timeout: Duration,
 }
 
 type NodeRead = Result<Option<Arc<ReadNode>>, ApiError>;
@@ -58,7 +59,7 @@ struct Found {
 impl Gate {
     /// Returns a gate.
     pub fn new(settings: GateSettings, api: KubeApi, notices: Notices, metrics: Arc<GateMetrics>) -> Self {
-        let agents = Agents::new(settings.agent_port);
+        let agents = Agents::new(settings.agent_port, settings.agent_timeout);
         let (drains, nodes, namespaces) = (Drains::default(), Arc::default(), Arc::default());
         Self { settings, api, agents, drains, nodes, namespaces, notices, metrics }
     }
@@ -71,7 +72,7 @@ impl Gate {
             let message = format!("the eviction gate has seen {}", review.name);
             return Decision { answer, why: Why::SelfCheck, message };
         }
-        let deadline = Instant::now() + WITHIN;
+        let deadline = Instant::now() + self.settings.review_timeout;
         let decision = match timeout_at(deadline, self.find(review)).await {
             Err(_) => failed(review, &"the API server was too slow"),
             Ok(Err(error)) => failed(review, &error),

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 const HOLD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
 const UNKNOWN_HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1);
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
 const LIFETIME: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_hours(24 * 3650);
 const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
 const DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
@@ -89,6 +90,17 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
     #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"))]
     pub(crate) agent_port: u16,
+
+    /// Longest wait for an agent's answer
+    #[arg(long, env = "NODEGATE_GATE_AGENT_TIMEOUT", value_name = "DURATION", default_value = "1s")]
+    #[arg(value_parser = duration(TIMEOUT))]
+    pub(crate) agent_timeout: Duration,
+
+    /// Longest time for the answer to a review, of which a request to the API server may take half. It must be less than
+    /// timeoutSeconds of the webhook configuration (3)
+    #[arg(long, env = "NODEGATE_GATE_REVIEW_TIMEOUT", value_name = "DURATION", default_value = "2500ms")]
+    #[arg(value_parser = duration(TIMEOUT))]
+    pub(crate) review_timeout: Duration,
 
     /// Address and port for the API server's reviews, over HTTPS
     #[arg(long, env = "NODEGATE_GATE_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:25005")]

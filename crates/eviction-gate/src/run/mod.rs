@@ -104,7 +104,7 @@ async fn run(args: Args, source: Source) -> Result<(), ProgramError> {
     let metrics = Arc::new(GateMetrics::default());
     let health = Arc::new(Health::new(args.self_check_interval));
     let keeper = Arc::new(Keeper::new(source));
-    let api = KubeApi::default();
+    let api = KubeApi::new(args.review_timeout / 2);
     let (notices, events) = Notices::new();
     let settings = GateSettings {
         limits: Limits {
@@ -117,6 +117,8 @@ async fn run(args: Args, source: Source) -> Result<(), ProgramError> {
         signals: args.drain_on,
         own: GatePods { namespace: args.namespace.clone(), app: args.app },
         agent_port: args.agent_port,
+        agent_timeout: args.agent_timeout,
+        review_timeout: args.review_timeout,
     };
     let gate = Gate::new(settings, api.clone(), notices, metrics.clone());
     let pages = Pages { health: health.clone(), registry: metrics.registry() };

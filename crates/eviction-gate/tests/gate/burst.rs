@@ -54,7 +54,7 @@ fn five_hundred_evictions_of_one_node_are_few_reads_of_it() {
 #[test]
 fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
     let lab = Lab::new();
-    let gate = lab.gate(&[]);
+    let gate = lab.gate(&["--agent-timeout=1s"]);
     lab.agent_hangs();
     let mut names = Vec::new();
     for number in 0..NODES {
@@ -96,7 +96,7 @@ fn an_eviction_on_a_node_that_does_not_drain_is_hardly_delayed() {
         (times[EVICTIONS / 2], times[EVICTIONS * 99 / 100])
     };
     let without = measure("without");
-    let _gate = lab.gate(&[]);
+    let _gate = lab.gate(&["--agent-timeout=1s", "--review-timeout=2500ms"]);
     let with = measure("with");
     println!("| evictions on a node that does not drain | p50 | p99 |\n|---|---|---|");
     for (name, (half, most)) in [("without the gate", without), ("with the gate", with)] {

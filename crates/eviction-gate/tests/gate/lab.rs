@@ -28,11 +28,11 @@ pub(crate) fn gate_rules() -> Vec<Rule> {
     ]
 }
 
-/// The webhook configuration of the manifests.
+/// The webhook configuration of the manifests, with more time.
 pub(crate) fn configuration() -> Value {
     json!({"kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
     "metadata": {"name": NAME}, "webhooks": [{
-        "name": "eviction-gate.nodegate.io", "failurePolicy": "Ignore", "sideEffects": "None", "timeoutSeconds": 3,
+        "name": "eviction-gate.nodegate.io", "failurePolicy": "Ignore", "sideEffects": "None", "timeoutSeconds": 60,
         "admissionReviewVersions": ["v1"],
         "clientConfig": {"service": {"namespace": NAMESPACE, "name": NAME, "path": "/evict"}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}],
@@ -123,12 +123,6 @@ impl Lab {
             .unwrap();
     }
 
-    /// Ends a gate, and takes it out of its Service.
-    pub(crate) fn retire(&self, gate: Gate) {
-        self.sim().delete("endpointslices", NAMESPACE, &format!("gate-{}", gate.reviews.port()));
-        drop(gate);
-    }
-
     /// Returns a gate with these arguments, and with those of a test where they leave something out.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-eviction-gate"));
@@ -144,6 +138,9 @@ impl Lab {
             "--health-listen=127.0.0.1:0".to_owned(),
             "--shutdown-delay=0s".to_owned(),
             format!("--agent-port={}", self.agent_port()),
+            // A busy machine is no fault of an agent or of the API server.
+            "--agent-timeout=15s".to_owned(),
+            "--review-timeout=30s".to_owned(),
         ];
         let is_set = |flag: &str| args.iter().any(|arg| arg.split('=').next() == flag.split('=').next());
         command.args(args).args(usual.iter().filter(|flag| !is_set(flag)));

@@ -1,7 +1,7 @@
 //! Each row of the rules, through the API server and the real gate.
 
 use crate::lab::{Evicted, Lab, NAME, NAMESPACE, evict};
-use nodegate_testbed::stub::answer;
+use nodegate_testbed::stub::{Act, answer};
 use nodegate_testbed::{NODE, until};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -162,8 +162,7 @@ fn nobody_asks_is_no_reason_to_wait_unless_the_agent_demands_it() {
 #[test]
 fn annotations_choose() {
     let lab = Lab::new();
-    let gate =
-        lab.gate(&["--hold=annotated", "--max-hold=3s", "--unknown-hold=3s", "--max-hold-released=1h"]);
+    let gate = lab.gate(&["--hold=annotated", "--max-hold=1h", "--max-hold-released=1h"]);
     lab.sim().cordon(NODE);
     let annotated = |pod: &mut Value, when: &str| {
         pod["metadata"]["annotations"] = json!({"nodegate.io/evict-when": when});
@@ -242,14 +241,19 @@ fn a_dry_run_gets_the_same_answer_and_changes_nothing() {
 #[test]
 fn an_unreachable_agent_holds_for_a_while() {
     let lab = Lab::new();
-    let gate = lab.gate(&["--unknown-hold=2s"]);
+    let gate = lab.gate(&["--unknown-hold=2s", "--agent-timeout=1s"]);
     lab.sim().cordon(NODE);
-    let rows: [Row<'_>; 5] = [
+    let rows: [Row<'_>; 6] = [
         ("unreachable", "the node's agent does not answer", Box::new(|| lab.agent_hangs())),
         (
             "unreachable",
             "the node's agent does not answer",
             Box::new(|| lab.agent.now(answer("404 Not Found", ""))),
+        ),
+        (
+            "unreachable",
+            "the node's agent does not answer",
+            Box::new(|| lab.agent.now(Act::Say(String::new()))),
         ),
         (
             "wrong_agent",
