@@ -36,9 +36,8 @@ fn settings_of_help() -> Vec<Setting> {
     blocks.map(setting).collect()
 }
 
-/// The companion is built elsewhere; its parser is here.
-fn settings_of_companion() -> Vec<Setting> {
-    let program = nodegate_haproxy::run::command();
+/// The other programs are built elsewhere; their parsers are here.
+fn settings_of(program: &clap::Command) -> Vec<Setting> {
     let setting = |arg: &clap::Arg| {
         let takes_value = arg.get_action().takes_values();
         let default = arg.get_default_values().iter().filter(|_| takes_value);
@@ -73,7 +72,14 @@ fn the_table_of_settings_is_complete_and_true() {
 
 #[test]
 fn so_is_the_companions() {
-    let parser = settings_of_companion();
+    let parser = settings_of(&nodegate_haproxy::run::command());
     assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");
     assert_eq!(settings_of_document("docs/nodegate-haproxy.md"), parser);
+}
+
+#[test]
+fn so_is_the_gates() {
+    let parser = settings_of(&nodegate_eviction_gate::run::command());
+    assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");
+    assert_eq!(settings_of_document("docs/eviction-gate.md"), parser);
 }
