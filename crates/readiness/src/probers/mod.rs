@@ -23,7 +23,7 @@ pub use handover::{Handover, NoHandover};
 pub use pace::ProbePace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
-pub use told::{Demands, PoolChange, Told, ToldSettings, Unknown, WaitingFor, told};
+pub use told::{Demands, NOBODY, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, told};
 pub use waiting::{Goal, Progress, WaitEnd, Waiting};
 
 use std::time::Duration;

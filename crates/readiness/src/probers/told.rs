@@ -133,12 +133,30 @@ pub enum Unknown {
     Nobody,
 }
 
+/// The word for programs if there is no regular prober.
+pub const NOBODY: &str = "nobody";
+/// The word for programs if there are fewer regular probers than demanded.
+pub const TOO_FEW: &str = "too_few";
+
 impl Unknown {
     /// Returns true if waiting can change it.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::OlderAgent | Self::Misconfigured | Self::Nobody => false,
             Self::Stale | Self::Listening { .. } | Self::Undecided(_) | Self::TooFew { .. } => true,
+        }
+    }
+
+    /// Returns the word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::OlderAgent => "older_agent",
+            Self::Misconfigured => "misconfigured",
+            Self::Stale => "stale",
+            Self::Listening { .. } => "listening",
+            Self::Undecided(_) => "undecided",
+            Self::TooFew { .. } => TOO_FEW,
+            Self::Nobody => NOBODY,
         }
     }
 }
