@@ -1,7 +1,8 @@
 //! Wires the parts together and runs them on two threads.
 //!
-//! The main thread only answers. The background thread runs everything that waits for something else (the API
-//! server, the local checks, timers), so that a slow one can't delay an answer.
+//! The main thread only answers; the server starts threads of its own for known requests. The background
+//! thread runs everything that waits for something else (the API server, the local checks, timers), so that a
+//! slow one can't delay an answer.
 
 use crate::memory::{self, Opens, Patience, ProberSource, Sources};
 use crate::ports::{PortSettings, Ports};
