@@ -1,4 +1,4 @@
-//! The facts of the Node, as plain data. No crate below kube-follow uses Kubernetes' types.
+//! The facts of the Node, as plain data. kube-follow converts Kubernetes' types to these.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! Decides whether all regular probers are told.
+//! Decides whether all regular probers are told. [`ProberRecord::has_been_told`] decides that for one prober;
+//! `drain_status.rs` puts both conclusions into the status.
 
 use super::asked::{Standing, takes_out};
 use super::record::{ProberRecord, millis};

@@ -1,5 +1,7 @@
 //! The probers: each answer with a verdict is recorded.
 //!
+//! `nodegate_readiness::probers` has the rules for the records, and concludes from them whether all are told.
+//!
 //! A known prober is found in a table of fixed size, by a hash of its identity and its probe request. That
 //! and a few stores behind the slot's own lock are the whole cost of an answer. Only a new prober takes the
 //! table's lock ([`names::ProberNames`]), and only then is its request parsed.
