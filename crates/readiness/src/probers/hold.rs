@@ -8,7 +8,7 @@ use crate::check::Verdict;
 use crate::status::Status;
 use std::time::Duration;
 
-/// A node that has been NotReady for longer holds no request: its balancers have had time enough.
+/// A node that has been `NotReady` for longer holds no request: its balancers have had time enough.
 const NOT_READY_FOR: Duration = Duration::from_mins(1);
 
 /// The maximum number of probers in the reason for a hold.

@@ -12,9 +12,9 @@ use tokio::time::{sleep, timeout};
 
 /// The least time between two judgements, so that frequent probes cost no more.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The longest time between two judgements. Some conditions change by time alone: a silent prober is gone, a
-/// new agent has listened for long enough, the cache gets stale.
-const JUDGE_AT_LEAST_EVERY: Duration = Duration::from_secs(1);
+/// The longest pause. Some conditions change by time alone: a silent prober is gone, a new agent has listened
+/// for long enough, the cache gets stale.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The waiting requests.
 #[derive(Default)]
@@ -109,6 +109,6 @@ async fn judge(app: Arc<App>) {
         app.waiters.judge(now, goals.map(|goal| status.hold(goal, unchanged_for)).into());
         drop(status);
         sleep(PAUSE).await;
-        let _ = timeout(JUDGE_AT_LEAST_EVERY - PAUSE, app.probers.wake.woken()).await;
+        let _ = timeout(LONGEST_PAUSE, app.probers.wake.woken()).await;
     }
 }
