@@ -190,8 +190,8 @@ pub(crate) struct Args {
 
     /// Signals that drain the node: unschedulable, deleting, taint:<key>, taint:<key>=<value>,
     /// taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>, annotation:<key>,
-    /// annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle (DrainInProgress,
-    /// GracefulNodeShutdownInProgress or MaintenanceInProgress is True); or none alone
+    /// annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle (short
+    /// for the conditions of a drain, a graceful shutdown or a maintenance in progress); or none alone
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 
