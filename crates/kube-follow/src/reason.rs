@@ -111,7 +111,7 @@ pub fn detail(error: &dyn StdError) -> String {
 }
 
 /// Looks for a certain error among the causes of another.
-fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+pub(crate) fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
         // An io::Error shows the cause of what it wraps, not what it wraps.

@@ -34,6 +34,9 @@ pub struct Timing {
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
 impl Timing {
+    /// What holds for every check that has no timing of its own, if nothing is set.
+    pub const USUAL: Self = Self::new(DEFAULT_INTERVAL, DEFAULT_TIMEOUT);
+
     /// Returns a check that is believed at once in both directions.
     ///
     /// Rise and fall are 1 because load balancers count for themselves (HAProxy's own default is fall 3, rise 2):
@@ -45,13 +48,6 @@ impl Timing {
     /// How long a result may be shown: the next run begins within the interval and ends within the timeout.
     pub(crate) fn good_for(&self) -> Duration {
         self.interval + self.timeout + SLACK
-    }
-}
-
-/// What holds for every check of which nothing is set.
-impl Default for Timing {
-    fn default() -> Self {
-        Self::new(DEFAULT_INTERVAL, DEFAULT_TIMEOUT)
     }
 }
 
