@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use nodegate_testbed::programs::run;
@@ -90,6 +90,7 @@ pub(crate) fn knows_every_field(object: &Value) {
         "FlowSchema" => through::<FlowSchema>(object),
         "DaemonSet" => through::<DaemonSet>(object),
         "Namespace" => through::<Namespace>(object),
+        "Pod" => through::<Pod>(object),
         "Role" => through::<Role>(object),
         "RoleBinding" => through::<RoleBinding>(object),
         "ServiceAccount" => through::<ServiceAccount>(object),
