@@ -3,6 +3,7 @@
 //!
 //! | test | what is real about it |
 //! |---|---|
+//! | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
 //! | `isolated` | an API server cut off from etcd |
 //! | `kubelet` | the kubelet and the node controller: cut off, frozen, without a runtime |
 //! | `zone` | what the node controller does to four nodes of which some fall silent |
@@ -16,6 +17,7 @@
 //! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
 //! (`tests/endurance/soak/real.rs`) run there, too.
 
+mod apiserver;
 mod daemonset;
 mod hooks;
 mod isolated;
