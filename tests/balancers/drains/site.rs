@@ -15,8 +15,7 @@ pub(super) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/drain");
 const AGENT_PORT: u16 = 25_001;
 /// The default signals that are used here, and the label of the recipe for kured.
-const DRAIN_ON: &str =
-    "--drain-on=unschedulable,taint:ToBeDeletedByClusterAutoscaler,label:kured-reboot=draining";
+pub(super) const DRAIN_ON: &str = "--drain-on=unschedulable,taint:ToBeDeletedByClusterAutoscaler,taint:karpenter.sh/disrupted,label:kured-reboot=draining";
 const SHARED: [u8; 4] = [10, 0, 0, 100];
 /// Each client asks so often a second; some of its threads wait for slow answers.
 const PER_SECOND: u32 = 40;
@@ -28,9 +27,9 @@ pub(super) struct Site {
     clients: [Prober; 2],
     balancers: [Balancer; 2],
     _agents: Vec<Agent>,
-    cluster: Cluster,
+    pub(super) cluster: Cluster,
     told: Told,
-    lan: Namespace,
+    pub(super) lan: Namespace,
 }
 
 /// How long it took from the cordon on.
@@ -45,7 +44,7 @@ pub(super) fn address(node: usize) -> IpAddr {
     IpAddr::from([10, 0, 0, 21 + u8::try_from(node).unwrap()])
 }
 
-fn agent(node: usize) -> SocketAddr {
+pub(super) fn agent(node: usize) -> SocketAddr {
     SocketAddr::new(address(node), AGENT_PORT)
 }
 
@@ -118,14 +117,19 @@ impl Site {
             cordoned.elapsed()
         });
         self.kubectl(&["drain", NODES[node], "--ignore-daemonsets"]);
-        let first = |(at, name): &(Instant, String)| (*at >= cordoned && name == NODES[node]).then_some(*at);
-        let evicted = self.told.lock().unwrap().iter().find_map(first).expect("a pod that was evicted");
+        let evicted = self.first_eviction(node, cordoned);
         if goal.is_none() {
             // The balancers are to have taken it out before it comes back, or the next drain would find it out already.
             self.wait(node, "told");
         }
         self.bring_back(node);
         Drained { told, evicted: evicted - cordoned }
+    }
+
+    /// When the first pod there was told to end, after this.
+    pub(super) fn first_eviction(&self, node: usize, since: Instant) -> Instant {
+        let first = |(at, name): &(Instant, String)| (*at >= since && name == NODES[node]).then_some(*at);
+        self.told.lock().unwrap().iter().find_map(first).expect("a pod that was evicted")
     }
 
     /// Puts a drained node back into the pool.
