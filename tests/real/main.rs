@@ -11,10 +11,12 @@
 //! | `rights` | RBAC and the audit log |
 //! | `simulated` | what a simulated API server is compared with |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
+//! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` behind the eviction gate |
 //!
 //! The e2e rules (`tests/cluster/e2e`) and the judged run of events and outages (`tests/endurance/soak/real.rs`) run there, too.
 
 mod daemonset;
+mod gate;
 mod isolated;
 mod kubelet;
 mod plugin;

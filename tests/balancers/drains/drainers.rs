@@ -73,10 +73,13 @@ impl Site {
         let node = number % NODES.len();
         let began = Instant::now();
         let ended = AtomicBool::new(false);
+        let pods = self.names_on(node);
         let told = thread::scope(|scope| {
             let told = scope.spawn(|| self.told_at(node, began, &ended));
             self.play(node, drainer);
-            until("its pods to be gone", || (self.pods_on(node) == 0).then_some(()));
+            // The simulated scheduler knows cordons alone: others may have taken their place on a tainted node.
+            let is_gone = |left: &[String]| pods.iter().all(|pod| !left.contains(pod));
+            until("its pods to be gone", || is_gone(&self.names_on(node)).then_some(()));
             ended.store(true, Ordering::SeqCst);
             told.join().unwrap()
         });
