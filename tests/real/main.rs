@@ -13,12 +13,14 @@
 //! | `simulated` | what a simulated API server is compared with |
 //! | `hooks` | the kubelet's `preStop` hooks on `/wait` |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
+//! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` behind the eviction gate |
 //!
 //! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
 //! (`tests/endurance/soak/real.rs`) run there, too.
 
 mod apiserver;
 mod daemonset;
+mod gate;
 mod hooks;
 mod isolated;
 mod kubelet;
