@@ -87,6 +87,7 @@ impl NodeWatch {
             })
             .collect();
         let node = follow::node(&self, driver, no_client, first_list, share);
-        tokio::join!(node, lease, drive, join_all(services));
+        // Biased: the order in which the streams are polled does not depend on how often they were.
+        tokio::join!(biased; node, lease, drive, join_all(services));
     }
 }

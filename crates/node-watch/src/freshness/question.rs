@@ -4,7 +4,7 @@ use super::node_state::{Finding, NodeVersion};
 use super::refusal::Refusal;
 use super::stream::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FIRST_REPLACEMENT_GAP, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, Why};
+use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, Why};
 use crate::stream::Stream;
 use nodegate_kube_follow::{Backoff, Connection};
 use nodegate_readiness::Moment;
@@ -367,9 +367,7 @@ impl FreshnessMonitor {
     fn replace_silent_watches(&mut self, now: Moment) {
         let overdue = self.question.ask_after.max(self.renewed_every.mul_f64(LEASE_OVERDUE));
         let silent = self.lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
-        if !(self.lease.is_open() && self.lease.had_event && silent) {
-            self.replacement_gap = FIRST_REPLACEMENT_GAP;
-        } else if now >= self.next_replacement {
+        if self.lease.is_open() && self.lease.had_event && silent && now >= self.next_replacement {
             self.take(Transition::LeaseSilent);
             self.next_replacement = now.plus(self.replacement_gap);
             self.replacement_gap = (self.replacement_gap * 2).min(LONGEST_REPLACEMENT_GAP);

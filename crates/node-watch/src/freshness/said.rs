@@ -4,7 +4,7 @@ use super::lease::Step;
 use super::node_state::NodeVersion;
 use super::stream::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FreshnessMonitor, RENEWAL_LATE, RENEWED_EVERY};
+use super::{Action, FIRST_REPLACEMENT_GAP, FreshnessMonitor, RENEWAL_LATE, RENEWED_EVERY};
 use crate::stream::Stream;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
@@ -65,6 +65,8 @@ impl FreshnessMonitor {
         let date = at.ok_or(Transition::LeaseWithoutDate);
         let date = date.and_then(|at| self.clock.date(at, now, self.stale_after));
         if let Ok(date) = date {
+            // Only a kubelet that renews makes it worthwhile to replace a silent watch soon.
+            self.replacement_gap = FIRST_REPLACEMENT_GAP;
             self.actions.push(Action::LeaseRenewed(date));
         }
         match date.and_then(|date| Ok((date, self.lease_speaks(now)?))) {

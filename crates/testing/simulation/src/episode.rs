@@ -3,7 +3,7 @@
 use crate::agent::Restart;
 use crate::events::Event;
 use crate::fault::SimulatedFault;
-use crate::law::{Laws, NODES_LOST, Weight};
+use crate::law::{Aftermath, Laws, NODES_LOST, Weight};
 use crate::plan::{Plan, Planned};
 use crate::trace::note;
 use crate::world::RunningWorld;
@@ -160,6 +160,8 @@ impl RunningWorld {
         let took = nodegate_clock::now() - healed;
         note!(self.trace, "RECOVERED after {:.3} s", took.as_secs_f64());
         self.report.recovered(took);
+        let stale_after = nodegate_readiness::Policy::default().stale_after;
+        self.aftermath = Aftermath::of(stale_after, self.law.service_unseen);
         self.law = Laws { unseen: Laws::FAIR.unseen, stale_allowed: None, ..self.law };
         while self.shape.service && !self.services.has_shown(endpoints) {
             self.pass(MARKER_EVERY).await?;

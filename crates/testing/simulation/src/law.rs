@@ -5,7 +5,7 @@ use crate::fault::SimulatedFault;
 use crate::link::Carries;
 use crate::network::Address;
 use crate::plan::{Planned, World};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a fault does to proof, alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +44,40 @@ impl Laws {
     /// The agent has not had the time for its first list.
     pub(crate) const BEGINNING: Self =
         Self { stale_allowed: Some(Duration::MAX), service_stale_allowed: true, ..Self::FAIR };
+}
+
+/// For how long a change may be missed after an episode: the agent may just have replaced a watch, which it
+/// resumes with backoff, and a Service's watch may have been opened on a connection that stays deaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aftermath {
+    /// The time at which the agent had recovered.
+    recovered: Option<Instant>,
+    unseen: Duration,
+    service_unseen: Duration,
+}
+
+impl Aftermath {
+    pub(crate) const NONE: Self =
+        Self { recovered: None, unseen: Duration::ZERO, service_unseen: Duration::ZERO };
+
+    /// Begins now, after an episode in which a change of the Service could be missed for this time.
+    pub(crate) fn of(stale_after: Duration, service_unseen: Duration) -> Self {
+        Self { recovered: Some(nodegate_clock::now()), unseen: stale_after + GRACE, service_unseen }
+    }
+
+    fn lasts(&self, time: Duration) -> bool {
+        self.recovered.is_some_and(|at| nodegate_clock::now().saturating_duration_since(at) <= time)
+    }
+
+    /// Returns the time for which a change of the Node may be missed.
+    pub(crate) fn unseen(&self) -> Duration {
+        if self.lasts(self.unseen) { self.unseen } else { Duration::ZERO }
+    }
+
+    /// Returns the time for which a change of the Service may be missed.
+    pub(crate) fn service_unseen(&self) -> Duration {
+        if self.lasts(self.service_unseen) { self.service_unseen } else { Duration::ZERO }
+    }
 }
 
 /// Where no proof can be had while a fault lasts.

@@ -22,6 +22,7 @@ pub mod events;
 mod fault;
 mod law;
 mod link;
+mod lives;
 mod network;
 mod oracle;
 mod plan;

@@ -106,8 +106,13 @@ impl Site {
     }
 
     /// The kubelet renews the Node's Lease, unless it is dead or there is no Node.
+    /// Returns true if the kubelet renews its Lease.
+    pub(crate) fn renews(&self) -> bool {
+        !self.has(SimulatedFault::KubeletDead) && !self.kubelet_is_cut_off && self.sim.node(NODE).is_some()
+    }
+
     pub(crate) fn renew(&self) {
-        if self.has(SimulatedFault::KubeletDead) || self.kubelet_is_cut_off || self.sim.node(NODE).is_none() {
+        if !self.renews() {
             return;
         }
         let (name, namespace) = (NODE, "kube-node-lease");

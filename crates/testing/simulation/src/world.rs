@@ -1,15 +1,15 @@
 //! A seed's world: a cluster, an agent, whoever asks it, and time.
 
-use crate::agent::{Restart, STARTUP_GRACE, SimulatedAgent, SimulatedPast};
+use crate::agent::{STARTUP_GRACE, SimulatedAgent, SimulatedPast};
 use crate::balancer::Balancer;
 use crate::events::{Event, Events};
-use crate::law::Laws;
+use crate::law::{Aftermath, Laws};
 use crate::link::Carries;
 use crate::oracle::{Beginning, Believed, Judged, KINDS, Law, Oracle};
 use crate::plan::World as Shape;
 use crate::report::SimulationReport;
 use crate::second::Second;
-use crate::service::{ServiceBeginning, ServiceOracle};
+use crate::service::{ServiceAnswer, ServiceBeginning, ServiceOracle};
 use crate::silence::Silence;
 use crate::site::{NODE, Site};
 use crate::trace::{Trace, note};
@@ -23,8 +23,6 @@ use tokio::time::sleep_until;
 pub(crate) const EPISODES: u64 = 10;
 /// Simulated time begins here.
 const BEGINNING: Duration = Duration::from_hours(500_000);
-/// An agent that gets its turns again has said so everywhere within this time.
-const FED: Duration = Duration::from_millis(100);
 /// A new watch brings the heartbeat back. Without one the agent asks every 12.9 s: 28 times.
 const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
 const LEASE_RENEWAL: Duration = Duration::from_secs(10);
@@ -74,8 +72,8 @@ pub(crate) struct Schedule {
 /// An agent that has started while another one answers.
 pub(crate) struct Successor {
     pub(crate) agent: SimulatedAgent,
-    beginning: Beginning,
-    service_beginning: ServiceBeginning,
+    pub(crate) beginning: Beginning,
+    pub(crate) service_beginning: ServiceBeginning,
 }
 
 /// A world under way.
@@ -88,10 +86,12 @@ pub(crate) struct RunningWorld {
     pub(crate) services: ServiceOracle,
     /// What holds now.
     pub(crate) law: Laws,
+    /// The law that the last episode leaves behind.
+    pub(crate) aftermath: Aftermath,
     /// When a fault last began or ended.
     pub(crate) last_edge: Instant,
     pub(crate) balancer: Balancer,
-    second: Option<Second>,
+    pub(crate) second: Option<Second>,
     pub(crate) silence: Silence,
     pub(crate) events: Events,
     pub(crate) truth: Truth,
@@ -103,11 +103,12 @@ pub(crate) struct RunningWorld {
     pub(crate) turns: Schedule,
     written: u64,
     last_answer: String,
+    last_service: Option<ServiceAnswer>,
     /// An agent that is to take the place of this one when it listens.
     pub(crate) successor: Option<Successor>,
     pub(crate) listens: bool,
     /// Whether the agent gets no turn, and since when that is so or not.
-    starved: (bool, Instant),
+    pub(crate) starved: (bool, Instant),
 }
 
 impl RunningWorld {
@@ -123,6 +124,7 @@ impl RunningWorld {
             oracle: Oracle::new(shape.on_stale, &truth),
             services: ServiceOracle::new(shape.on_stale),
             law: Laws::BEGINNING,
+            aftermath: Aftermath::NONE,
             last_edge: now,
             balancer: Balancer::new(now, None),
             second: random.bool().then(|| Second::draw(&mut random)),
@@ -133,6 +135,7 @@ impl RunningWorld {
             event_every: Duration::from_secs(5),
             written: 0,
             last_answer: String::new(),
+            last_service: None,
             successor: None,
             listens: false,
             starved: (false, now),
@@ -246,9 +249,15 @@ impl RunningWorld {
             }
         }
         if self.shape.service {
-            let (unseen, stale_allowed) = (self.law.service_unseen, self.law.service_stale_allowed);
+            let unseen = self.law.service_unseen.max(self.aftermath.service_unseen());
+            let stale_allowed = self.law.service_stale_allowed;
             let law = Law { unseen, stale_allowed, believed: Believed::EITHER };
-            self.services.judge(self.agent.ask_for_service(), law)?;
+            let answer = self.agent.ask_for_service();
+            if self.last_service != Some(answer) {
+                self.last_service = Some(answer);
+                note!(self.trace, "Service: {answer:?}, in truth {}", self.site.endpoints);
+            }
+            self.services.judge(answer, law)?;
         }
         // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is enough.
         if out || self.report.answers.is_multiple_of(8) {
@@ -280,75 +289,11 @@ impl RunningWorld {
         let late =
             |patience: Duration| attempts.is_some_and(|attempts| since > patience.saturating_mul(attempts));
         let stale_allowed = self.law.stale_allowed.is_some_and(|patience| !late(patience));
+        let unseen = self.law.unseen.max(self.aftermath.unseen());
         // A fault may hide from the agent what the Node was before.
-        let fair = self.law.unseen <= Laws::FAIR.unseen;
+        let fair = unseen <= Laws::FAIR.unseen;
         let believed = if fair { self.silence.believed() } else { Believed::EITHER };
-        Law { unseen: self.law.unseen, stale_allowed, believed }
-    }
-
-    /// An agent without turns, or with the first ones after a while, need not be well.
-    fn is_well(&self) -> Result<(), String> {
-        let (starved, since) = self.starved;
-        let fed_for = nodegate_clock::now().saturating_duration_since(since);
-        if starved || fed_for < FED { Ok(()) } else { self.agent.is_well() }
-    }
-
-    /// Lets the agent answer from when it listens. Returns whether one does.
-    fn opens(&mut self) -> Result<bool, String> {
-        let mut asked_before = None;
-        if let Some(next) = self.successor.take_if(|next| next.agent.opened().is_some()) {
-            note!(self.trace, "the successor listens");
-            self.report.transitions(&self.agent.transitions());
-            self.report.replaced += 1;
-            if let Some(opened) = next.agent.opened() {
-                next.agent.opens_in_time(opened, Some(&self.agent).filter(|_| self.listens))?;
-            }
-            self.agent = next.agent;
-            self.oracle.restarted(next.beginning);
-            self.services.restarted(next.service_beginning);
-            asked_before = self.listens.then_some(self.balancer.known_since());
-            self.listens = false;
-        }
-        if let Some(opened) = self.agent.opened().filter(|_| !self.listens) {
-            self.agent.opens_in_time(opened, None)?;
-            self.listens = true;
-            self.balancer = Balancer::new(opened, asked_before);
-            self.second.iter_mut().for_each(Second::restarted);
-            self.takes_over();
-        }
-        Ok(self.listens)
-    }
-
-    fn takes_over(&mut self) {
-        if self.agent.has_only_taken_over() {
-            note!(self.trace, "the agent has taken over what its predecessor knew");
-            self.oracle.taken_over();
-            self.services.taken_over();
-        }
-    }
-
-    /// From now on the agent's tasks get no turn, or do again.
-    pub(crate) fn starve(&mut self, starved: bool) {
-        self.starved = (starved, nodegate_clock::now());
-        self.agent.starve(starved);
-        self.successor.iter().for_each(|next| next.agent.starve(starved));
-    }
-
-    /// Another agent begins where this one was, or beside it.
-    pub(crate) fn restart_agent(&mut self, restart: Restart) {
-        note!(self.trace, "{restart:?}");
-        let agent = self.agent.successor(&self.shape, &self.site.network, &self.trace, restart);
-        let (beginning, service_beginning) = (self.oracle.beginning(), self.services.beginning());
-        self.successor = None;
-        if restart == Restart::Replaced {
-            self.successor = Some(Successor { agent, beginning, service_beginning });
-            return;
-        }
-        self.report.transitions(&self.agent.transitions());
-        self.agent = agent;
-        self.oracle.restarted(beginning);
-        self.services.restarted(service_beginning);
-        self.listens = false;
+        Law { unseen, stale_allowed, believed }
     }
 
     /// The server loses the Lease's stream, and the agent looks for a heartbeat that is still there.
@@ -379,7 +324,7 @@ impl RunningWorld {
         self.pass(Duration::from_hours(1)).await?;
         let after = self.site.network.asked();
         let (requests, most) = (after.requests - before.requests, after.most_open);
-        let lease_speaks = self.shape.leases && !self.site.clock_was_set_back;
+        let lease_speaks = self.shape.leases && !self.site.clock_was_set_back && self.site.renews();
         let bar = if lease_speaks { 60 } else { 300 };
         self.report.idle(lease_speaks, requests);
         if requests >= bar {

@@ -343,9 +343,11 @@ fn watches_beside_a_lease_that_fell_silent_are_replaced_ever_more_rarely() {
         story.answers(question, node(1), here());
         if !story.replaced(Why::Deaf).is_empty() {
             replaced.push(story.now);
+            // The watches answer after the lists, so at the next check they have not been silent for long.
             for stream in [Stream::Node, Stream::Lease, SERVICE] {
                 story.lists(stream, 1);
-                story.step(Input::Accepted(stream, here()));
+                story.passes(Duration::from_millis(1));
+                story.step(Input::Accepted(stream, here())).step(Input::Bytes(stream));
             }
         }
     }
