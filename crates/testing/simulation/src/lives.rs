@@ -1,4 +1,5 @@
-//! The agents of a world, one after the other: each gets its turns or not, opens its ports, and has a successor.
+//! The agents of a world, one after the other: each gets its turns or not, opens its ports, and has a
+//! successor.
 
 use crate::agent::Restart;
 use crate::balancer::Balancer;
