@@ -166,6 +166,14 @@ plugin-picture: ## Write docs/images/fleet.svg from what kubectl nodegate shows 
 image: ## The container image: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
 	hack/build-image nodegate:dev $(ARCH)
 
+.PHONY: gate-image gate-test
+gate-image: ## The image of the eviction gate: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
+	PROGRAM=nodegate-eviction-gate hack/build-image nodegate-eviction-gate:dev $(ARCH)
+
+gate-test: tools ## The eviction gate with a real agent under two balancers and plain kubectl drain; what it costs an eviction that it does not hold (three minutes)
+	@cargo build --quiet --locked --bin nodegate
+	@cargo test --quiet --locked -p nodegate-eviction-gate --test gate -- --ignored --nocapture --test-threads=1
+
 push: ## The image built and pushed, and target/install.yaml, which deploys it by digest: make push IMAGE=registry.example.com/nodegate:0.1.0
 	@hack/push-image "$(IMAGE)" $(ARCH)
 

@@ -21,6 +21,33 @@ app.kubernetes.io/part-of: nodegate
 {{ include "nodegate.name" . }}-haproxy
 {{- end }}
 
+{{/* The labels of the eviction gate's objects. */}}
+{{- define "nodegate.gate.labels" -}}
+app.kubernetes.io/name: nodegate-eviction-gate
+app.kubernetes.io/component: eviction-gate
+app.kubernetes.io/part-of: nodegate
+{{- end }}
+
+{{- define "nodegate.gate.name" -}}
+{{ include "nodegate.name" . }}-eviction-gate
+{{- end }}
+
+{{- define "nodegate.gate.port" -}}
+{{ .Values.evictionGate.settings.listen | regexFind "[0-9]+$" | default "25005" }}
+{{- end }}
+
+{{- define "nodegate.gate.healthPort" -}}
+{{ .Values.evictionGate.settings.healthListen | regexFind "[0-9]+$" | default "25006" }}
+{{- end }}
+
+{{/* The gate's settings, with those of the agents that it must know. */}}
+{{- define "nodegate.gate.settings" -}}
+{{- $settings := deepCopy .Values.evictionGate.settings }}
+{{- if not $settings.drainOn }}{{ $_ := set $settings "drainOn" .Values.settings.drainOn }}{{ end }}
+{{- if not $settings.agentPort }}{{ $_ := set $settings "agentPort" .Values.settings.listenPort }}{{ end }}
+{{- toYaml $settings }}
+{{- end }}
+
 {{/* An image, of (dict "image" … "root" $): a digest takes precedence over a tag. */}}
 {{- define "nodegate.image" -}}
 {{- with .image -}}

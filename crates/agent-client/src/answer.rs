@@ -2,11 +2,16 @@
 
 use crate::get::{AgentReply, GetError};
 use bytes::Bytes;
+use nodegate_readiness::probers::DrainSummary;
 use nodegate_readiness::status::Status;
+use serde::de::DeserializeOwned;
 use std::time::Duration;
 
 /// The path of an agent's whole state.
 pub const STATUS_PATH: &str = "/status.json";
+
+/// The path of the progress of a drain.
+pub const DRAIN_PATH: &str = "/drain.json";
 
 /// An agent's answer.
 #[derive(Clone, Debug)]
@@ -27,11 +32,11 @@ pub enum AskError {
     #[error("no whole answer within {}", humantime::format_duration(*.0))]
     Late(Duration),
     /// The answer has another status than 200.
-    #[error("{STATUS_PATH} answered HTTP {0}{hint}", hint = hint(*.0))]
-    Refused(u16),
+    #[error("{0} answered HTTP {1}{hint}", hint = hint(.0, *.1))]
+    Refused(&'static str, u16),
     /// The answer does not come from a nodegate agent.
-    #[error("the answer to {STATUS_PATH} is not one of nodegate: {0}")]
-    Foreign(serde_json::Error),
+    #[error("the answer to {0} is not one of nodegate: {1}")]
+    Foreign(&'static str, serde_json::Error),
 }
 
 impl AskError {
@@ -40,21 +45,30 @@ impl AskError {
         match self {
             Self::Get(error) => error.short().to_owned(),
             Self::Late(_) => "no answer in time".to_owned(),
-            Self::Refused(code) => format!("HTTP {code}"),
-            Self::Foreign(_) => "no agent of nodegate".to_owned(),
+            Self::Refused(_, code) => format!("HTTP {code}"),
+            Self::Foreign(..) => "no agent of nodegate".to_owned(),
         }
     }
 }
 
-fn hint(code: u16) -> &'static str {
-    if code == 404 { "; an agent with --metrics-addr answers there" } else { "" }
+fn hint(path: &str, code: u16) -> &'static str {
+    if code == 404 && path == STATUS_PATH { "; an agent with --metrics-addr answers there" } else { "" }
 }
 
 /// Parses the reply to [`STATUS_PATH`].
 pub fn understand(reply: AgentReply) -> Result<Answered, AskError> {
-    if reply.status != 200 {
-        return Err(AskError::Refused(reply.status));
-    }
-    let status = serde_json::from_slice(&reply.body).map_err(AskError::Foreign)?;
+    let status = parse(STATUS_PATH, &reply)?;
     Ok(Answered { status, body: reply.body })
+}
+
+/// Parses the reply to [`DRAIN_PATH`].
+pub(crate) fn understand_drain(reply: &AgentReply) -> Result<DrainSummary, AskError> {
+    parse(DRAIN_PATH, reply)
+}
+
+fn parse<T: DeserializeOwned>(path: &'static str, reply: &AgentReply) -> Result<T, AskError> {
+    if reply.status != 200 {
+        return Err(AskError::Refused(path, reply.status));
+    }
+    serde_json::from_slice(&reply.body).map_err(|error| AskError::Foreign(path, error))
 }

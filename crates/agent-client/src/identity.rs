@@ -1,6 +1,7 @@
 //! Confirms which Node's agent has answered.
 
 use crate::harmless;
+use nodegate_readiness::probers::DrainSummary;
 use nodegate_readiness::status::Status;
 use std::fmt;
 
@@ -51,21 +52,32 @@ impl NodeIdentity {
         })
     }
 
+    /// Confirms that `/drain.json` comes from the agent of this Node.
+    ///
+    /// # Errors
+    /// Fails like [`NodeIdentity::confirm`].
+    pub fn confirm_drain(&self, drain: &DrainSummary) -> Result<(), WrongAgent> {
+        self.agrees(drain.node.as_deref(), drain.uid.as_deref())?;
+        let is_known = self.uid.is_none() || drain.uid.is_some();
+        if is_known { Ok(()) } else { Err(WrongAgent::NotYetKnown) }
+    }
+
     /// Confirms that an answer does not name another Node. An answer without a name passes: this is for an
     /// agent that the API server has identified.
     ///
     /// # Errors
     /// Fails if the answer names another Node.
     pub fn not_contradicted(&self, status: &Status) -> Result<(), WrongAgent> {
-        let is_other_name = status.node.as_ref().is_some_and(|name| *name != self.name);
-        let is_other_uid = self.uid.is_some() && status.uid.is_some() && self.uid != status.uid;
+        self.agrees(status.node.as_deref(), status.uid.as_deref())
+    }
+
+    fn agrees(&self, name: Option<&str>, uid: Option<&str>) -> Result<(), WrongAgent> {
+        let is_other_name = name.is_some_and(|name| name != self.name);
+        let is_other_uid = self.uid.as_deref().zip(uid).is_some_and(|(meant, said)| meant != said);
         if !is_other_name && !is_other_uid {
             return Ok(());
         }
-        let said = NodeIdentity {
-            name: shortened(status.node.as_deref().unwrap_or_default()),
-            uid: status.uid.as_deref().map(shortened),
-        };
+        let said = NodeIdentity { name: shortened(name.unwrap_or_default()), uid: uid.map(shortened) };
         Err(WrongAgent::Stranger { meant: self.clone(), said })
     }
 }

@@ -9,9 +9,10 @@ mod answer;
 mod get;
 mod identity;
 
-pub use answer::{Answered, AskError, STATUS_PATH, understand};
+pub use answer::{Answered, AskError, DRAIN_PATH, STATUS_PATH, understand};
 pub use get::{AgentConnection, AgentReply, GetError, MOST, get};
 pub use identity::{NodeIdentity, WrongAgent};
+pub use nodegate_readiness::probers::DrainSummary;
 pub use nodegate_readiness::status::Status;
 
 use std::net::SocketAddr;
@@ -22,6 +23,14 @@ use std::time::Duration;
 pub async fn ask(address: SocketAddr, timeout: Duration) -> Result<Answered, AskError> {
     let reply = tokio::time::timeout(timeout, get(address, STATUS_PATH)).await;
     understand(reply.map_err(|_| AskError::Late(timeout))??)
+}
+
+/// Queries the agent at the first of these addresses that accepts a connection for the progress of a drain, within
+/// `timeout`. The caller confirms the identity of the agent.
+pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<DrainSummary, AskError> {
+    let reply = async { AgentConnection::open(addresses).await?.get(DRAIN_PATH).await };
+    let reply = tokio::time::timeout(timeout, reply).await.map_err(|_| AskError::Late(timeout))??;
+    answer::understand_drain(&reply)
 }
 
 /// Returns untrusted text without control characters, which could steer a terminal.

@@ -49,6 +49,9 @@ PATHS
   /nodename                  Node: \"<name>\"
   /services/<ns>/<name>      what kube-proxy's healthCheckNodePort answers; ?drain=<code> heeds a cordon, too
   /status.json               everything known
+  /drain.json                how far a drain has come, in short
+  /wait                      answers when all balancers know that the node is out, for a preStop hook;
+                             ?for=told|released|ready, ?timeout=<s> (20, at most 600), ?settle=<s>
   /metrics                   Prometheus or OpenMetrics text
   /livez, /readyz            nodegate itself, for the kubelet
 
@@ -186,8 +189,9 @@ pub(crate) struct Args {
     pub(crate) state_dir: Option<PathBuf>,
 
     /// Signals that drain the node: unschedulable, deleting, taint:<key>, taint:<key>=<value>,
-    /// taint:<key>:<effect>, label:<key>, label:<key>=<value>, condition:<Type>, condition:<Type>=<status>;
-    /// or none alone
+    /// taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>, annotation:<key>,
+    /// annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle (DrainInProgress,
+    /// GracefulNodeShutdownInProgress or MaintenanceInProgress is True); or none alone
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 

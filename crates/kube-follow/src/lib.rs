@@ -1,7 +1,8 @@
 //! Kubernetes' client as nodegate uses it, and the cycle of every follower: list, watch, restart.
 //!
-//! A follower handles every fault the same way: it drops the session, waits with jitter, then reconnects with
-//! reloaded credentials and relists. The crates above choose the objects and interpret the events.
+//! A follower handles every fault the same way: it drops the session, waits with jitter, and relists. A new
+//! connection reads the credentials again. The crates above choose the objects, interpret the events, and
+//! decide whether to keep a connection whose server still answers.
 
 mod backoff;
 mod client;

@@ -6,7 +6,11 @@ use k8s_openapi::jiff::Timestamp;
 use nodegate_readiness::reason::clean;
 use nodegate_readiness::{Condition, ConditionStatus, NodeFacts, Taint, UnreachableTaint};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+
+/// The maximum number of networks of a node's pods: one of each family.
+const MOST_POD_CIDRS: usize = 2;
 
 /// A Node, reduced to the needed fields: its image list alone can be 20 kB.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,6 +30,8 @@ struct Spec {
     unschedulable: Option<bool>,
     #[serde(default)]
     taints: Option<Vec<ApiTaint>>,
+    #[serde(default, rename = "podCIDRs")]
+    pod_cidrs: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -83,9 +89,17 @@ impl WatchedNode {
             deleting: self.metadata.deletion_timestamp.is_some(),
             taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
+            annotations: self.annotations(),
+            pod_cidrs: spec.pod_cidrs.into_iter().flatten().take(MOST_POD_CIDRS).map(clean).collect(),
             address_families: self.internal_ips().collect(),
             unreachable,
         }
+    }
+
+    /// Returns its annotations, each value cut after 256 bytes.
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let annotations = self.metadata.annotations.iter().flatten();
+        annotations.map(|(key, value)| (key.clone(), clean(value.clone()))).collect()
     }
 
     fn internal_ips(&self) -> impl Iterator<Item = IpAddr> {
@@ -155,14 +169,16 @@ mod tests {
     #[test]
     fn what_matters_is_read_and_the_rest_ignored() {
         let facts = facts(
-            r#"{"kind":"Node","metadata":{"resourceVersion":"7","uid":"1-2","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
-            "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"},{"key":"k","value":"v"}],"podCIDR":"10.0.0.0/24"},
+            r#"{"kind":"Node","metadata":{"resourceVersion":"7","uid":"1-2","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"},
+            "annotations":{"c":"d","e":"f\ng"}},
+            "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"},{"key":"k","value":"v"}],"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64","no third"]},
             "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}],
             "addresses":[{"type":"Hostname","address":"n1"},{"type":"ExternalIP","address":"2001:db8::1"},
                          {"type":"InternalIP","address":"10.0.0.11"}]}}"#,
         );
         assert_eq!(facts.address_families, AddressFamilies { ipv4: true, ipv6: false });
         assert!(facts.unschedulable && facts.deleting);
+        assert_eq!(facts.pod_cidrs, ["10.0.0.0/24", "fd00::/64"]);
         assert_eq!(facts.uid.as_deref(), Some("1-2"));
         let taint = |key: &str, value: &str, effect: &str| Taint {
             key: key.to_owned(),
@@ -171,6 +187,10 @@ mod tests {
         };
         assert_eq!(facts.taints, [taint("k", "", "NoSchedule"), taint("k", "v", "")].into());
         assert_eq!(facts.labels, [("a".to_owned(), "b".to_owned())].into());
+        assert_eq!(
+            facts.annotations,
+            [("c", "d"), ("e", "f g")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+        );
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
     }
 

@@ -1,4 +1,4 @@
-//! Watches the node's own Node object and its Lease, and keeps proof that the cache follows the API server.
+//! Watches the node's own Node object and its Lease, and keeps proof that the cache matches etcd.
 //!
 //! One follower watches the Node, one the Lease, whose renewals are a heartbeat without requests, and one the
 //! `EndpointSlices` of each watched Service. A state machine (`freshness`) without clock and network decides

@@ -1,8 +1,9 @@
 //! The HTTP server of nodegate: answers load balancers from memory, serves metrics and the status.
 //!
-//! It runs on one current-thread runtime: [`bind`], then [`serve`] an [`App`] until its shutdown future
-//! resolves. An answer to `/health` comes from the [`Board`](nodegate_readiness::Board). It waits for
-//! nothing, allocates nothing, and needs only two system calls: the read and the write.
+//! It runs on one current-thread runtime, and starts threads that accept connections and answer known
+//! requests: [`bind`], then [`serve`] an [`App`] until its shutdown future resolves. An answer to `/health`
+//! comes from the [`Board`](nodegate_readiness::Board). If it is rendered, it waits for nothing, allocates
+//! nothing, and on a kept connection needs only two system calls besides the wait: the read and the write.
 //!
 //! The five modules and their dependencies:
 //!

@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -25,7 +26,8 @@ pub(super) struct Listening {
     pub(super) agent_address: SocketAddr,
     /// True while the API server answers.
     proof: Arc<AtomicBool>,
-    _stop: watch::Sender<()>,
+    stop: watch::Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Listening {
@@ -47,7 +49,7 @@ impl Listening {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let (agent, _no_watch) = AssembledAgent::new(settings, surroundings, runtime.handle());
         let AssembledAgent { board, timeline, mut app, .. } = agent;
-        board.set_node(node(false), Moment::default(), nodegate_clock::wall());
+        board.set_node(node(ConditionStatus::True, false), Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());
         // Each question is answered as of now: what these stories compare are times below a second.
         Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
@@ -57,7 +59,7 @@ impl Listening {
         let (stop, stopped) = watch::channel(());
         let proof = Arc::new(AtomicBool::new(true));
         let (heard, beating) = (Arc::clone(&proof), Arc::clone(&board));
-        std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             let ended = |mut stopped: watch::Receiver<()>| async move { drop(stopped.changed().await) };
             let beat = async {
                 loop {
@@ -77,18 +79,38 @@ impl Listening {
                 }
             });
         });
-        Self { board, timeline, address, agent_address, proof, _stop: stop }
+        Self { board, timeline, address, agent_address, proof, stop, thread }
     }
 
     pub(super) fn cordon(&self, unschedulable: bool) {
+        self.set(node(ConditionStatus::True, unschedulable), Duration::ZERO);
+    }
+
+    /// Sets the Ready condition, as of so long ago.
+    pub(super) fn set_ready(&self, status: ConditionStatus, ago: Duration) {
+        self.set(node(status, false), ago);
+    }
+
+    fn set(&self, node: Node, ago: Duration) {
         let now = self.timeline.at(nodegate_clock::now());
         self.board.prove(now);
-        self.board.set_node(node(unschedulable), now, nodegate_clock::wall());
+        self.board.set_node(node, now.before(ago).unwrap(), nodegate_clock::wall());
     }
 
     /// Makes the API server stop answering.
     pub(super) fn lose_the_api_server(&self) {
         self.proof.store(false, Ordering::Relaxed);
+    }
+
+    /// The API server is heard again.
+    pub(super) fn find_the_api_server(&self) {
+        self.proof.store(true, Ordering::Relaxed);
+    }
+
+    /// Shuts it down, and waits for its end.
+    pub(super) fn end(self) {
+        drop(self.stop);
+        self.thread.join().unwrap();
     }
 
     pub(super) fn status(&self) -> Value {
@@ -103,11 +125,7 @@ impl Listening {
     }
 }
 
-fn node(unschedulable: bool) -> Node {
-    let ready = Condition {
-        kind: "Ready".to_owned(),
-        status: ConditionStatus::True,
-        reason: "KubeletReady".to_owned(),
-    };
+fn node(status: ConditionStatus, unschedulable: bool) -> Node {
+    let ready = Condition { kind: "Ready".to_owned(), status, reason: "KubeletReady".to_owned() };
     Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
 }

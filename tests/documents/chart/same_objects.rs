@@ -102,6 +102,14 @@ fn pairs() -> Vec<(Value, String)> {
             ),
         ),
         (json!({"haproxy": {"enabled": true}, "prometheus": {"enabled": true}}), both.to_owned()),
+        (json!({"evictionGate": {"enabled": true}}), component("eviction-gate")),
+        (
+            json!({"evictionGate": {"enabled": true}, "prometheus": {"enabled": true}, "openshift": {"enabled": true}}),
+            "resources: [manifests/base]\ncomponents: [manifests/components/prometheus, \
+             manifests/components/eviction-gate, manifests/components/eviction-gate/prometheus, \
+             manifests/components/openshift]\n"
+                .to_owned(),
+        ),
     ]
 }
 
@@ -130,12 +138,18 @@ fn the_chart_renders_the_namespace_only_with_create_namespace() {
 fn the_chart_and_kustomize_give_the_same_objects_in_another_namespace() {
     let values = json!({
         "createNamespace": true, "openshift": {"enabled": true}, "prometheus": {"enabled": true},
-        "pluginUsers": {"enabled": true}, "haproxy": {"enabled": true},
+        "pluginUsers": {"enabled": true}, "haproxy": {"enabled": true}, "evictionGate": {"enabled": true},
         "settings": {"watchService": ["ingress/router"]}, "services": {"rbac": "cluster"},
     });
     let chart = template_with(&values, &["--namespace", "lb"]).unwrap();
-    let components =
-        ["components/openshift", "components/prometheus", "components/plugin-users", "components/services"];
+    let components = [
+        "components/eviction-gate",
+        "components/eviction-gate/prometheus",
+        "components/openshift",
+        "components/prometheus",
+        "components/plugin-users",
+        "components/services",
+    ];
     let components = components.map(|name| format!("manifests/{name}")).join(", ");
     let kustomize = Manifests::parse(&render(&format!(
         "namespace: lb\nresources: [manifests/base, manifests/haproxy]\n\
@@ -157,12 +171,17 @@ fn the_chart_and_kustomize_give_the_same_objects_in_another_namespace() {
 fn the_charts_pods_break_only_the_rules_for_host_network_and_host_paths() {
     let broken = |values: Value| -> Vec<Vec<&'static str>> {
         let manifests = template(&values).unwrap();
-        let pods = manifests.0.iter().filter(|object| object.at("/kind") == "DaemonSet");
+        let is_workload =
+            |object: &&Value| matches!(object["kind"].as_str(), Some("DaemonSet" | "Deployment"));
+        let pods = manifests.0.iter().filter(is_workload);
         pods.map(|pod| broken_by(pod.at("/spec/template/spec"))).collect()
     };
     assert_eq!(broken(json!({})), [["Host Namespaces"]]);
     assert_eq!(broken(json!({"openshift": {"enabled": true}})), [["Host Namespaces"]]);
     assert_eq!(broken(json!({"haproxy": {"enabled": true}})), [["Host Namespaces"], ["Host Namespaces"]]);
+    let gate = |host_network: bool| json!({"evictionGate": {"enabled": true, "hostNetwork": host_network}});
+    assert_eq!(broken(gate(false)), [vec!["Host Namespaces"], vec![]]);
+    assert_eq!(broken(gate(true)), [["Host Namespaces"], ["Host Namespaces"]]);
     let host_checks = json!({"hostChecks": {"enabled": true}});
     assert_eq!(broken(host_checks), [["Host Namespaces", "HostPath Volumes", "Volume Types"]]);
 }

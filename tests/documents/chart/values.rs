@@ -31,6 +31,13 @@ fn agent_settings() -> BTreeSet<String> {
     settings(&nodegate_agent::command(), &["node-name", "state-dir", "host-root"])
 }
 
+/// But for names, which are those of the release, and for files, which are cert-manager's.
+fn gate_settings() -> BTreeSet<String> {
+    let own =
+        ["namespace", "service", "app", "secret", "webhook-configuration", "tls-cert-file", "tls-key-file"];
+    settings(&nodegate_eviction_gate::run::command(), &own)
+}
+
 #[test]
 fn every_setting_of_the_programs_is_a_value_of_the_chart() {
     let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
@@ -53,6 +60,8 @@ fn every_setting_of_the_programs_is_a_value_of_the_chart() {
     ];
     let companion = settings(&nodegate_haproxy::run::command(), &files);
     assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), companion);
+    assert_eq!(keys(values.at("/evictionGate/settings")), gate_settings(), "values.yaml");
+    assert_eq!(keys(schema.at("/properties/evictionGate/properties/settings/properties")), gate_settings());
 }
 
 /// Returns a sample for each value that differs from its default.
@@ -60,7 +69,7 @@ fn samples() -> Value {
     json!({
         "listenPort": 25011, "listenAddress": "0.0.0.0", "agentCheckPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
         "acceptProxy": true, "metricsAddr": "[::]:25004", "maxConnections": 100_000, "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
-        "drainOn": ["unschedulable", "taint:example.com/maintenance"], "startupGrace": "2s", "shutdownGrace": "1m30s",
+        "drainOn": ["unschedulable", "taint:example.com/*", "annotation:example.com/out=yes", "lifecycle"], "startupGrace": "2s", "shutdownGrace": "1m30s",
         "defaultChecks": ["node_ready", "kubelet"], "backgroundChecks": ["kubelet", "network"], "onDemand": "none",
         "checkSettings": ["kubelet:interval=2s,fall=2", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
         "httpCheck": ["nginx=http://127.0.0.1:10254/healthz"], "tcpCheck": ["db=127.0.0.1:5432", "mq=127.0.0.1:5672"],
@@ -219,6 +228,7 @@ fn a_second_release_of_the_chart_has_names_of_its_own() {
     let values = json!({
         "fullnameOverride": "edge", "createNamespace": true, "prometheus": {"enabled": true}, "openshift": {"enabled": true},
         "settings": {"watchService": ["a/x"]}, "haproxy": {"enabled": true}, "pluginUsers": {"enabled": true},
+        "evictionGate": {"enabled": true},
         "flowSchema": {"enabled": true},
     });
     let manifests = super::template_with(&values, &["--namespace", "lb"]).unwrap();
@@ -287,4 +297,55 @@ fn the_chart_gives_haproxy_its_template_and_settings() {
         );
     }
     assert_eq!(pod.at("/containers/1/readinessProbe/httpGet/port"), 25009);
+}
+
+/// By the variables of the container, as the program's own parser takes them.
+#[test]
+fn the_gate_takes_what_each_value_sets_and_what_it_must_know_of_the_agents() {
+    let samples = json!({
+        "evictWhen": "released", "hold": "annotated", "maxHold": "85s", "maxHoldReleased": "10m", "unknownHold": "20s",
+        "drainOn": ["unschedulable", "label:example.com/out"], "agentPort": 25011, "agentTimeout": "800ms",
+        "reviewTimeout": "2s", "listen": "[::]:26005", "healthListen": "[::]:26006", "certificateLifetime": "90days",
+        "selfCheckInterval": "30s", "shutdownDelay": "7s", "log": "debug", "logFormat": "json",
+    });
+    assert_eq!(keys(&samples), gate_settings(), "a sample for each");
+    let gate = |values: Value| {
+        let manifests = template(&values).unwrap();
+        let name = values["fullnameOverride"].as_str().unwrap_or("nodegate").to_owned() + "-eviction-gate";
+        let container = manifests.the("Deployment", &name).at("/spec/template/spec/containers/0").clone();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let set: BTreeMap<_, _> =
+            container.every("/env").iter().map(|each| (text(&each["name"]), text(&each["value"]))).collect();
+        (manifests, container, set)
+    };
+    let (manifests, container, set) = gate(json!({"evictionGate": {"enabled": true, "settings": samples}}));
+    let command = nodegate_eviction_gate::run::command();
+    let mut line = vec!["nodegate-eviction-gate".to_owned()];
+    for arg in command.get_arguments().filter(|arg| arg.get_env().is_some()) {
+        let name = arg.get_env().unwrap().to_str().unwrap();
+        if let (Some(value), false) = (set.get(name), name == "NODEGATE_GATE_NAMESPACE") {
+            line.push(format!("--{}={value}", arg.get_long().unwrap()));
+        }
+    }
+    assert_eq!(line.len(), set.len(), "each is a variable of the gate: {set:?}");
+    command.try_get_matches_from(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
+    assert_eq!(container.at("/readinessProbe/httpGet/port"), 26006);
+    assert_eq!(manifests.the("Service", "nodegate-eviction-gate").at("/spec/ports/0/targetPort"), 26005);
+
+    let agents = json!({"drainOn": ["deleting"], "listenPort": 25012});
+    let (_, _, set) = gate(json!({"evictionGate": {"enabled": true}, "settings": agents}));
+    assert_eq!(
+        (set["NODEGATE_GATE_DRAIN_ON"].as_str(), set["NODEGATE_GATE_AGENT_PORT"].as_str()),
+        ("deleting", "25012")
+    );
+
+    let values =
+        json!({"fullnameOverride": "edge", "evictionGate": {"enabled": true, "tlsSecret": "gate-tls"}});
+    let (manifests, container, set) = gate(values);
+    for name in ["SERVICE", "SECRET", "WEBHOOK_CONFIGURATION"] {
+        assert_eq!(set[&format!("NODEGATE_GATE_{name}")], "edge-eviction-gate");
+    }
+    assert_eq!(set["NODEGATE_GATE_TLS_CERT_FILE"], "/tls/tls.crt");
+    assert_eq!(container.at("/volumeMounts/0/mountPath"), "/tls");
+    assert!(!manifests.names().iter().any(|name| name.starts_with("Secret ")), "cert-manager's");
 }

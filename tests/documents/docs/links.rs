@@ -95,7 +95,10 @@ const NO_METRICS: [&str; 4] =
 /// Returns the agent's metrics in a piece of code.
 fn metrics(code: &str) -> impl Iterator<Item = &str> {
     let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let ours = words.filter(|word| word.starts_with("nodegate_") && !word.starts_with("nodegate_haproxy"));
+    let others = ["nodegate_haproxy", "nodegate_gate"];
+    let ours = words.filter(move |word| {
+        word.starts_with("nodegate_") && !others.iter().any(|other| word.starts_with(other))
+    });
     ours.filter(|word| !NO_METRICS.contains(word))
 }
 
@@ -127,4 +130,24 @@ fn every_alert_has_the_section_of_its_runbook_link() {
     {
         assert!(anchors.contains(&format!("nodegate{alert}")), "docs/operations.md has no section {alert}");
     }
+}
+
+/// By what a registry of the gate exposes.
+#[test]
+fn every_metric_of_the_gate_that_is_named_exists() {
+    use nodegate_eviction_gate::decision::{Answer, Why};
+    let metrics = std::sync::Arc::new(nodegate_eviction_gate::serve::metrics::GateMetrics::default());
+    metrics.reviewed(Answer::Allowed, Why::Told);
+    metrics.held(std::time::Duration::from_secs(1));
+    let text = nodegate_exposition::Format::Prometheus.encode(&[&metrics.registry()]).unwrap();
+    let mut found = 0;
+    for page in pages::all() {
+        let words =
+            page.code_spans().flat_map(|code| code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+        for name in words.filter(|word| word.starts_with("nodegate_gate_")) {
+            assert!(text.contains(&format!("# TYPE {name} ")), "{}: there is no metric {name}", page.path);
+            found += 1;
+        }
+    }
+    assert!(found > 5, "only {found} were found");
 }

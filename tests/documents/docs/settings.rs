@@ -37,9 +37,8 @@ fn settings_of_help() -> Vec<Setting> {
     blocks.map(setting).collect()
 }
 
-/// Returns the settings of nodegate-haproxy from its parser, because the program is built elsewhere.
-fn settings_of_companion() -> Vec<Setting> {
-    let program = nodegate_haproxy::run::command();
+/// Returns the settings of another program from its parser, because the program is built elsewhere.
+fn settings_of(program: &clap::Command) -> Vec<Setting> {
     let setting = |arg: &clap::Arg| {
         let takes_value = arg.get_action().takes_values();
         let default = arg.get_default_values().iter().filter(|_| takes_value);
@@ -74,7 +73,14 @@ fn the_table_of_the_agents_settings_equals_its_help() {
 
 #[test]
 fn the_table_of_nodegate_haproxys_settings_equals_its_parser() {
-    let parser = settings_of_companion();
+    let parser = settings_of(&nodegate_haproxy::run::command());
     assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");
     assert_eq!(settings_of_document("docs/nodegate-haproxy.md"), parser);
+}
+
+#[test]
+fn so_is_the_gates() {
+    let parser = settings_of(&nodegate_eviction_gate::run::command());
+    assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");
+    assert_eq!(settings_of_document("docs/eviction-gate.md"), parser);
 }

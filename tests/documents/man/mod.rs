@@ -11,8 +11,13 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Returns the programs' parsers.
-fn programs() -> [Command; 3] {
-    [nodegate_agent::command(), nodegate_haproxy::run::command(), nodegate_kubectl::command()]
+fn programs() -> [Command; 4] {
+    [
+        nodegate_agent::command(),
+        nodegate_eviction_gate::run::command(),
+        nodegate_haproxy::run::command(),
+        nodegate_kubectl::command(),
+    ]
 }
 
 /// Returns every generated file by its path.

@@ -5,10 +5,11 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, line_break, roman};
 
-const ALL: [&str; 8] = [
+const ALL: [&str; 9] = [
     "nodegate",
     "nodegate-status",
     "nodegate-wait",
+    "nodegate-eviction-gate",
     "nodegate-haproxy",
     "kubectl-nodegate",
     "kubectl-nodegate-wait",

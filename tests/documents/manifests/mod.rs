@@ -3,6 +3,7 @@
 
 mod combinations;
 mod component_heads;
+mod eviction_gate;
 mod haproxy;
 mod pod_security;
 mod pod_security_rules;

@@ -1,11 +1,12 @@
 //! The manifests as tests read them, and the agent's settings from its parser.
 
 use k8s_openapi::api::admissionregistration::v1::{
-    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use nodegate_testbed::programs::run;
 use serde::{Serialize, de::DeserializeOwned};
@@ -90,12 +91,17 @@ pub(crate) fn knows_every_field(object: &Value) {
         "ConfigMap" => through::<ConfigMap>(object),
         "FlowSchema" => through::<FlowSchema>(object),
         "DaemonSet" => through::<DaemonSet>(object),
+        "Deployment" => through::<Deployment>(object),
         "Namespace" => through::<Namespace>(object),
+        "PodDisruptionBudget" => through::<PodDisruptionBudget>(object),
         "Role" => through::<Role>(object),
         "RoleBinding" => through::<RoleBinding>(object),
+        "Secret" => through::<Secret>(object),
+        "Service" => through::<Service>(object),
         "ServiceAccount" => through::<ServiceAccount>(object),
         "ValidatingAdmissionPolicy" => through::<ValidatingAdmissionPolicy>(object),
         "ValidatingAdmissionPolicyBinding" => through::<ValidatingAdmissionPolicyBinding>(object),
+        "ValidatingWebhookConfiguration" => through::<ValidatingWebhookConfiguration>(object),
         // Custom resources, whose types the operator defines.
         _ if object.at("/apiVersion").as_str().unwrap().starts_with("monitoring.coreos.com/") => {
             object.clone()

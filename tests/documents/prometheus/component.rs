@@ -85,10 +85,17 @@ impl Component {
         Self::of(&haproxy_objects(), "nodegate-haproxy-dashboard.json")
     }
 
+    /// That of the eviction gate.
+    pub(crate) fn gate() -> Self {
+        Self::of(&gate_objects(), "nodegate-eviction-gate-dashboard.json")
+    }
+
     fn of(objects: &[Value], dashboard: &str) -> Self {
         let spec = |kind: &str| the(objects, kind)["spec"].clone();
         let dashboard = the(objects, "ConfigMap")["data"][dashboard].as_str().unwrap();
-        let labels = &the(objects, "DaemonSet")["spec"]["template"]["metadata"]["labels"];
+        let is_deployment = |object: &Value| object["kind"] == "Deployment";
+        let workload = if objects.iter().any(is_deployment) { "Deployment" } else { "DaemonSet" };
+        let labels = &the(objects, workload)["spec"]["template"]["metadata"]["labels"];
         Self {
             pod_monitor: serde_json::from_value(spec("PodMonitor")).unwrap(),
             rules: serde_json::from_value(spec("PrometheusRule")).unwrap(),
@@ -105,6 +112,12 @@ fn kustomize() -> Vec<Value> {
 fn haproxy_objects() -> Vec<Value> {
     let lines = "resources: [manifests/haproxy]\ncomponents: [manifests/haproxy/prometheus]\n";
     Manifests::parse(&render(lines)).0
+}
+
+fn gate_objects() -> Vec<Value> {
+    let lines =
+        "components: [manifests/components/eviction-gate, manifests/components/eviction-gate/prometheus]";
+    overlay(lines).0
 }
 
 fn the<'a>(objects: &'a [Value], kind: &str) -> &'a Value {

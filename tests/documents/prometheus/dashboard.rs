@@ -108,6 +108,7 @@ pub(crate) fn label_values(prometheus: &Prometheus, label: &str, series: &str) -
 fn grafana_can_import_the_dashboards() {
     grafana_imports(&Component::render().dashboard, "nodegate");
     grafana_imports(&Component::haproxy().dashboard, "nodegate-haproxy");
+    grafana_imports(&Component::gate().dashboard, "nodegate-eviction-gate");
 }
 
 fn grafana_imports(model: &Value, uid: &str) {
@@ -133,6 +134,7 @@ fn grafana_imports(model: &Value, uid: &str) {
 fn no_panel_of_the_dashboards_overlaps_another() {
     covers_nothing(&Component::render().dashboard);
     covers_nothing(&Component::haproxy().dashboard);
+    covers_nothing(&Component::gate().dashboard);
 }
 
 fn covers_nothing(model: &Value) {

@@ -44,6 +44,7 @@ fn shorter(duration: &str, divisor: u64) -> String {
 fn each_alert_fires_in_promtool_when_due_and_not_before() {
     fires_when_it_should(&Component::render(), "rules.test.yaml");
     fires_when_it_should(&Component::haproxy(), "haproxy.test.yaml");
+    fires_when_it_should(&Component::gate(), "gate.test.yaml");
 }
 
 fn fires_when_it_should(component: &Component, tests: &str) {
@@ -63,6 +64,7 @@ fn fires_when_it_should(component: &Component, tests: &str) {
 fn each_alert_has_a_summary_and_a_runbook_link() {
     says_where_to_read_on(&Component::render());
     says_where_to_read_on(&Component::haproxy());
+    says_where_to_read_on(&Component::gate());
 }
 
 fn says_where_to_read_on(component: &Component) {

@@ -1,5 +1,8 @@
-//! The last known facts from before this agent started. If the API server does not answer, a new agent has no
-//! facts of its own. The previous agent had some, and so had this one before a crash.
+//! The knowledge from before this agent started: the last known facts, and the predecessor's probers.
+//!
+//! If the API server does not answer, a new agent has no facts of its own. The previous agent had some, and
+//! so had this one before a crash. The probers are taken over at every start, from a running predecessor
+//! only.
 
 mod answering;
 mod first_answer;

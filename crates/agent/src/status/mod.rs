@@ -87,7 +87,7 @@ impl Question {
     fn status(reply: AgentReply) -> Result<Told, String> {
         let said = explained(&reply.body);
         let answered = understand(reply).map_err(|error| match error {
-            AskError::Refused(_) => harmless(&format!("{error}{said}")),
+            AskError::Refused(..) => harmless(&format!("{error}{said}")),
             error => harmless(&error.to_string()),
         })?;
         // With a wall clock before 1970, flips look young. Nothing depends on that.

@@ -55,7 +55,7 @@ impl NoAgentAnswer {
     }
 
     fn of(address: impl fmt::Display, error: &AskError) -> Self {
-        let hint = if matches!(error, AskError::Refused(404)) { " (--port)" } else { "" };
+        let hint = if matches!(error, AskError::Refused(_, 404)) { " (--port)" } else { "" };
         Self::new(error.short(), format!("{address}: {error}{hint}"))
     }
 

@@ -24,7 +24,7 @@
 //! |---|---|---|---|
 //! | the cache is stale | `--stale-after` from the last proof | each proof | the next proof |
 //! | the check, by age | 6/7 of that | each proof | the next proof |
-//! | the check, early | at once | the last renewal that counts, a clock step forward, an old event | 1 or 2 |
+//! | the check, early | at once | see below | 1 or 2 |
 //! | the check, without bookmarks | 70 s from the Node's last bytes | bytes, an answer | the next of them |
 //! | the Lease no longer speaks | 85 s from the last 1 or 2 | 1 and 2 | history that went back |
 //! | the answer is late | 1.5 s | the check | the answer |
@@ -32,8 +32,12 @@
 //! | the next attempt | backoff, up to 10 s | a failure after the first, a finding | a proof by 1, a list |
 //! | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
 //! | the next new connection | 3 to 30 s, doubled each time | a check on a new one | an answer |
-//! | the next replacement | 24 s to 5 min, doubled each time | a replacement | bytes of the Lease |
+//! | the next replacement | 24 s to 30 min, doubled each time | a replacement | a dated renewal (the gap) |
 //! | a Service's watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
+//!
+//! The check is due early after a renewal whose successor would come too late to count, a clock step forward,
+//! or an old event; and after a list of the Node or the acceptance of a watch if there is a Service whose
+//! watch is open and whose facts are not as fresh as the Node.
 //!
 //! 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
 //! after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,

@@ -24,12 +24,12 @@ impl Board {
         Freshness { age: Some(age), stale: age > self.policy.stale_after }
     }
 
-    /// Returns the time of the last proof that the cache follows the API server.
+    /// Returns the date of the last proof that the cache matched etcd.
     pub fn last_proof(&self) -> Option<Moment> {
         self.proof.get()
     }
 
-    /// Records proof that the cache followed the API server at `now`.
+    /// Records proof that the cache matched etcd at `now`, the date of the proof.
     pub fn prove(&self, now: Moment) {
         self.proof.advance(now);
     }

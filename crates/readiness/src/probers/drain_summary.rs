@@ -1,6 +1,6 @@
 //! `/drain.json`: the progress of a drain, for programs that poll it often.
 
-use super::told::ToldSettings;
+use super::told::{Demands, PoolChange, Told, ToldSettings, told};
 use crate::check::Verdict;
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,12 @@ pub struct DrainSummary {
     /// The reason why `told` is not known, or `told_ready` on the way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known: Option<String>,
+    /// The same reason as one word for programs, such as `nobody`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_known_code: Option<String>,
+    /// True if `--balancers` names the clients whose requests count.
+    #[serde(default)]
+    pub balancers: bool,
     /// The settings behind these conclusions.
     pub settings: ToldSettings,
 }
@@ -67,6 +73,10 @@ impl Status {
         let drain = self.drain.clone().unwrap_or_default();
         let (told_probers, probers) = self.told_of();
         let waiting_for = drain.waiting_for.iter().take(NAMED);
+        let not_known_code = match told(self, PoolChange::of(self.verdict), &Demands::default()) {
+            Told::Unknown(unknown) => Some(unknown.code().to_owned()),
+            Told::Yes { .. } | Told::NotYet { .. } => None,
+        };
         DrainSummary {
             node: self.node.clone(),
             uid: self.uid.as_deref().map(|uid| cut(uid, LENGTH)),
@@ -83,6 +93,8 @@ impl Status {
                 .map(|one| cut(&format!("{} {}", one.prober, one.question), LENGTH))
                 .collect(),
             not_known: drain.not_known.map(|why| cut(&why, REASON)),
+            not_known_code,
+            balancers: !drain.balancers.is_empty(),
             settings: drain.settings,
         }
     }

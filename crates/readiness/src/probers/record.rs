@@ -1,4 +1,4 @@
-//! A prober in `/status.json`.
+//! A prober in `/status.json`, and the rule by which it is told.
 
 use super::asked::{Asked, Standing, takes_out};
 use super::{LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, PoolChange, ToldSettings};

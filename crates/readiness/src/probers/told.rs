@@ -1,4 +1,5 @@
-//! Decides whether all regular probers are told.
+//! Decides whether all regular probers are told. [`ProberRecord::has_been_told`] decides that for one prober;
+//! `drain_status.rs` puts both conclusions into the status.
 
 use super::asked::{Standing, takes_out};
 use super::record::{ProberRecord, millis};
@@ -133,12 +134,30 @@ pub enum Unknown {
     Nobody,
 }
 
+/// The word for programs if there is no regular prober.
+pub const NOBODY: &str = "nobody";
+/// The word for programs if there are fewer regular probers than demanded.
+pub const TOO_FEW: &str = "too_few";
+
 impl Unknown {
     /// Returns true if waiting can change it.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::OlderAgent | Self::Misconfigured | Self::Nobody => false,
             Self::Stale | Self::Listening { .. } | Self::Undecided(_) | Self::TooFew { .. } => true,
+        }
+    }
+
+    /// Returns the word for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::OlderAgent => "older_agent",
+            Self::Misconfigured => "misconfigured",
+            Self::Stale => "stale",
+            Self::Listening { .. } => "listening",
+            Self::Undecided(_) => "undecided",
+            Self::TooFew { .. } => TOO_FEW,
+            Self::Nobody => NOBODY,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Answers with a verdict: recorded, counted, and sent again as long as they are true.
+//! Answers with a verdict: recorded, counted, and sent again as long as they are true. The conclusion that a
+//! prober is told is drawn in `nodegate_readiness::probers`.
 
 use super::app::App;
 use crate::probers::{Asks, ProbeRequest};

@@ -1,5 +1,7 @@
 //! The probers: each answer with a verdict is recorded.
 //!
+//! `nodegate_readiness::probers` has the rules for the records, and concludes from them whether all are told.
+//!
 //! A known prober is found in a table of fixed size, by a hash of its identity and its probe request. That
 //! and a few stores behind the slot's own lock are the whole cost of an answer. Only a new prober takes the
 //! table's lock ([`names::ProberNames`]), and only then is its request parsed.
@@ -12,8 +14,10 @@ mod slot;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod wake;
 
 pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, ProbeRequest};
+pub(crate) use wake::Wake;
 
 use self::name::Name;
 use self::names::ProberNames;
@@ -56,6 +60,8 @@ pub(crate) struct Probers {
     /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
     settings: OnceLock<ProberSettings>,
+    /// Woken after each recorded probe.
+    pub(crate) wake: Arc<Wake>,
 }
 
 /// The settings of the probers.
@@ -85,6 +91,7 @@ impl Default for Probers {
             overflown: AtomicMoment::default(),
             listening_since: OnceLock::new(),
             settings: OnceLock::new(),
+            wake: Arc::default(),
         }
     }
 }
@@ -111,6 +118,7 @@ impl Probers {
             // If another prober has taken the slot by now, the table overflowed, and the overflow is counted.
             note(slot);
         }
+        self.wake.wake();
     }
 
     /// Returns the key of a probe request: never zero, which means a free slot, and always odd.

@@ -1,9 +1,11 @@
 //! The fast path: requests whose heads are known byte for byte, answered on the thread that reads them.
 //!
-//! The first request of a connection is read by the thread that accepted it, every later one by the thread
-//! that waits for kept connections. Both do the same: one read, one look into the [`KnownHeads`], one send.
-//! Neither parses, renders or polls anything else. A connection with any other request goes to hyper on the
-//! runtime and stays there.
+//! The thread that accepted a connection reads its first request, if that has arrived by then. The thread of
+//! the kept connections reads all others. Both do the same: one read, one look into the [`KnownHeads`], one
+//! send. Neither parses, renders or polls anything else. A connection with any other request goes to hyper on
+//! the runtime and stays there.
+//!
+//! [`KnownHeads`]: super::known_heads::KnownHeads
 
 use super::activity::Activity;
 use super::connections::WaitingConnection;

@@ -1,4 +1,5 @@
-//! The thread that waits for the next request on every kept connection.
+//! The thread that waits for the next request on every kept connection, also for the first request of a
+//! connection that was silent at its accept.
 
 use super::http::Http;
 use super::poller::Ready;

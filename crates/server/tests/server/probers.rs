@@ -90,6 +90,7 @@ fn drain_json_is_short_whoever_asks() {
         assert_eq!(drain[key], status["drain"][key], "{key}");
     }
     assert!(drain["not_known"].as_str().unwrap().contains("has listened for"), "{drain}");
+    assert_eq!((&drain["not_known_code"], &drain["balancers"]), (&"listening".into(), &false.into()));
     assert_eq!(drain["settings"], serde_json::json!({"fall":3,"rise":2,"interval_ms":null,"probers":null}));
     assert_eq!((&drain["probers"], &drain["stale"]), (&0.into(), &false.into()));
     server.set_node(cordoned());

@@ -1,5 +1,6 @@
 //! The API server's request path: authentication, authorization, routing and the answer.
 
+mod admission;
 pub(crate) mod auth;
 mod bookmark;
 mod delete;

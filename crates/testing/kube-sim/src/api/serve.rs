@@ -13,7 +13,7 @@ use tower::BoxError;
 use super::auth::{AccessRequest, User};
 use super::operation::{AskedOperation, Operation};
 use super::server::Api;
-use super::{delete, evict, paths, proxy, read, watch, write};
+use super::{admission, delete, evict, paths, proxy, read, watch, write};
 use crate::faults;
 use crate::faults::requests::Effect;
 use crate::store::object::uuid;
@@ -190,7 +190,10 @@ impl Api {
         let body = self.body(asked, body).await?;
         self.etcd.write(resource, &asked.query).await?;
         match asked.kind.verb.as_str() {
-            "create" if evicts => evict::evict(&operation, &body),
+            "create" if evicts => {
+                let warnings = admission::review(&operation, &body).await?;
+                evict::evict(&operation, &body).map(|reply| admission::with_warnings(reply, &warnings))
+            }
             "create" => write::create(&operation, &body),
             "update" => write::update(&operation, &body),
             "patch" => write::patch(&operation, asked.header(&CONTENT_TYPE), &body),

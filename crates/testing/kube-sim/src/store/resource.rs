@@ -106,19 +106,30 @@ pub(crate) static RESOURCES: &[Resource] = &[
     Resource { group: RBAC, plural: "roles", singular: "role", kind: "Role", hash: "7FuwZcIIItM=", ..BASE },
     Resource { group: "coordination.k8s.io", plural: "leases", singular: "lease", kind: "Lease", hash: "gqkMMb/YqFM=", ..BASE },
     Resource { group: "discovery.k8s.io", plural: "endpointslices", singular: "endpointslice", kind: "EndpointSlice", hash: "qgS0xkrxYAI=", ..BASE },
+    Resource { group: ADMISSION, plural: "validatingwebhookconfigurations", singular: "validatingwebhookconfiguration", kind: "ValidatingWebhookConfiguration", namespaced: false, hash: "P9NhrezfnWE=", ..BASE },
     Resource { group: FLOW_CONTROL, plural: "flowschemas", singular: "flowschema", kind: "FlowSchema", namespaced: false, sub: &["status"], ..BASE },
     Resource { group: OPERATOR, plural: "podmonitors", singular: "podmonitor", kind: "PodMonitor", short: &["pmon"], ..BASE },
     Resource { group: OPERATOR, plural: "prometheusrules", singular: "prometheusrule", kind: "PrometheusRule", short: &["promrule"], ..BASE },
 ];
 
 const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
 const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
 /// The API group that the Prometheus operator adds to a cluster.
 const OPERATOR: &str = "monitoring.coreos.com";
 
 /// The groups in discovery's order, the core group first.
-pub(crate) static GROUPS: &[&str] =
-    &["", "apps", "policy", RBAC, "coordination.k8s.io", "discovery.k8s.io", FLOW_CONTROL, OPERATOR];
+pub(crate) static GROUPS: &[&str] = &[
+    "",
+    "apps",
+    "policy",
+    RBAC,
+    ADMISSION,
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    FLOW_CONTROL,
+    OPERATOR,
+];
 
 /// Finds a resource by its path.
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {

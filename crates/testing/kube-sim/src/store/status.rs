@@ -302,6 +302,39 @@ impl ApiStatus {
             .with(Details { causes: vec![cause], ..Details::default() })
     }
 
+    /// Returns the answer to an eviction that a webhook denies.
+    pub(crate) fn denied_by_webhook(webhook: &str, said: &serde_json::Value) -> Self {
+        let text = |key: &str| said.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let number = |pointer: &str| said.pointer(pointer).and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let denied = format!("admission webhook \"{webhook}\" denied the request");
+        let message = match (text("message"), text("reason")) {
+            ("", "") => format!("{denied} without explanation"),
+            ("", why) | (why, _) => format!("{denied}: {why}"),
+        };
+        let code = u16::try_from(number("/code")).ok().filter(|code| *code >= 400).unwrap_or(400);
+        let known = ["TooManyRequests", "Forbidden", "BadRequest"];
+        let reason = known.into_iter().find(|reason| *reason == text("reason")).unwrap_or_default();
+        let status =
+            Self::failure(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), reason, message);
+        if said.get("details").is_none_or(serde_json::Value::is_null) {
+            return status;
+        }
+        let retry_after_seconds = u32::try_from(number("/details/retryAfterSeconds")).unwrap_or(0);
+        status.with(Details { retry_after_seconds, ..Details::default() })
+    }
+
+    /// Returns the 500 for a webhook that can't be called, with `failurePolicy: Fail`.
+    pub(crate) fn webhook_failed(webhook: &str, why: &str) -> Self {
+        let what = format!("failed calling webhook \"{webhook}\": failed to call webhook: {why}");
+        let cause = Cause { reason: "", message: what.clone(), field: String::new() };
+        Self::failure(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalError",
+            format!("Internal error occurred: {what}"),
+        )
+        .with(Details { causes: vec![cause], ..Details::default() })
+    }
+
     /// Returns a 422 for a JSON patch that does not apply.
     pub fn patch_rejected() -> Self {
         let message = "the server rejected our request due to an error in our request";

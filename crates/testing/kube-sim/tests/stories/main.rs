@@ -26,4 +26,6 @@ mod service;
 #[cfg(test)]
 mod watches;
 #[cfg(test)]
+mod webhook;
+#[cfg(test)]
 mod writes;

@@ -1,0 +1,135 @@
+//! What a decision depends on.
+
+use nodegate_agent_client::DrainSummary;
+use std::time::Duration;
+
+/// A Pod, as far as the decision depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct PodView {
+    /// `metadata.uid`
+    pub uid: String,
+    /// `metadata.namespace`
+    pub namespace: String,
+    /// The node on which it runs.
+    pub node: String,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub is_terminating: bool,
+    /// Whether its phase is `Running`.
+    pub is_running: bool,
+    /// Whether a DaemonSet controls it.
+    pub is_daemon: bool,
+    /// Whether the kubelet made it from a file.
+    pub is_mirror: bool,
+    /// The label `app.kubernetes.io/name`.
+    pub app: Option<String>,
+    /// Its annotation.
+    pub evict_when: Option<EvictWhen>,
+}
+
+/// How the gate recognizes its own pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatePods {
+    /// Their namespace.
+    pub namespace: String,
+    /// Their label `app.kubernetes.io/name`.
+    pub app: String,
+}
+
+/// The event for which an eviction waits: the annotation `nodegate.io/evict-when` and `--evict-when`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EvictWhen {
+    /// Every load balancer has acknowledged the drain.
+    #[default]
+    Told,
+    /// Besides, no session is left.
+    Released,
+    /// Nothing.
+    Now,
+}
+
+impl EvictWhen {
+    /// Parses the value of the annotation.
+    pub fn of(word: &str) -> Option<Self> {
+        match word.trim() {
+            "told" => Some(Self::Told),
+            "released" => Some(Self::Released),
+            "now" => Some(Self::Now),
+            _ => None,
+        }
+    }
+}
+
+/// The pods that are held: `--hold`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// All that have no annotation `now`.
+    #[default]
+    All,
+    /// Those with an annotation, their own or their namespace's.
+    Annotated,
+}
+
+/// A Node, as far as the decision depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeView {
+    /// The name.
+    pub name: String,
+    /// The reason of its first drain signal.
+    pub drain_reason: Option<String>,
+    /// For how long its condition `Ready` has not been True.
+    pub not_ready_for: Option<Duration>,
+}
+
+/// What the node's agent says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AgentWord {
+    /// The agent of this Node has answered.
+    Said(Box<DrainSummary>),
+    /// There is no answer, for this reason.
+    Silent(String),
+    /// The answer does not come from the agent of this Node, for this reason.
+    Wrong(String),
+    /// Too many agents are being asked.
+    Overloaded,
+}
+
+/// A review of a pod on a draining node.
+#[derive(Clone, Copy, Debug)]
+pub struct Drain<'a> {
+    /// The node.
+    pub node: &'a NodeView,
+    /// The annotation of the pod, else that of its namespace.
+    pub annotation: Option<EvictWhen>,
+    /// The agent's word.
+    pub agent: &'a AgentWord,
+    /// The time since this replica of the gate first saw the drain.
+    pub seen_for: Duration,
+}
+
+/// The settings of a decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `--evict-when`
+    pub evict_when: EvictWhen,
+    /// `--hold`
+    pub hold: Hold,
+    /// `--max-hold`
+    pub max_hold: Duration,
+    /// `--max-hold-released`; without it `max_hold` counts.
+    pub max_hold_released: Option<Duration>,
+    /// `--unknown-hold`
+    pub unknown_hold: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            evict_when: EvictWhen::Told,
+            hold: Hold::All,
+            max_hold: Duration::from_mins(1),
+            max_hold_released: None,
+            unknown_hold: Duration::from_secs(30),
+        }
+    }
+}

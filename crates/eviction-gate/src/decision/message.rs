@@ -1,0 +1,44 @@
+//! The sentences of a decision. All are bounded: an agent's address may be anybody's.
+
+use nodegate_agent_client::{DrainSummary, harmless};
+use std::fmt::Write as _;
+
+/// The number of named load balancers.
+const NAMED: usize = 3;
+/// The longest foreign text in a message, in characters.
+const LONGEST: usize = 240;
+
+/// Returns what a drain still waits for.
+pub(super) fn waiting(said: &DrainSummary) -> String {
+    let told = said.told_probers.min(said.probers);
+    let mut text = format!("{told} of {} load balancers have acknowledged the drain", said.probers);
+    let mut named = said.waiting_for.iter().take(NAMED).map(|name| short(name));
+    let Some(first) = named.next() else {
+        return text + "; waiting until the interval of --told-interval has passed";
+    };
+    text.push_str("; waiting for ");
+    text.push_str(&first);
+    for name in named {
+        text.push_str(", ");
+        text.push_str(&name);
+    }
+    let others = said.probers.saturating_sub(told).max(said.waiting_for.len()).saturating_sub(NAMED);
+    if others > 0 {
+        // Writing to a String does not fail.
+        let _ = write!(text, " and {others} more");
+    }
+    text
+}
+
+/// Returns why the agent does not know.
+pub(super) fn not_known(said: &DrainSummary) -> String {
+    let why = said.not_known.as_deref().map(short);
+    why.unwrap_or_else(|| {
+        "the agent does not say whether the load balancers have acknowledged the drain".to_owned()
+    })
+}
+
+/// Returns foreign text, bounded and without control characters.
+pub(super) fn short(text: &str) -> String {
+    harmless(&text.chars().take(LONGEST).collect::<String>())
+}

@@ -1,0 +1,12 @@
+//! Decides about an eviction: a pure function of the Pod, the Node, the agent's word and the time.
+
+mod case;
+mod message;
+mod rules;
+#[cfg(test)]
+mod tests;
+mod why;
+
+pub use case::{AgentWord, Drain, EvictWhen, GatePods, Hold, Limits, NodeView, PodView};
+pub use rules::{decide, node_is_free, pod_is_free};
+pub use why::{Answer, Decision, Why};

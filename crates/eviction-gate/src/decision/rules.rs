@@ -1,0 +1,174 @@
+//! The rules, in the order in which they count.
+
+use super::case::{AgentWord, Drain, EvictWhen, GatePods, Hold, Limits, NodeView, PodView};
+use super::message::{not_known, short, waiting};
+use super::why::{Answer, Decision, Why};
+use nodegate_agent_client::DrainSummary;
+use nodegate_readiness::Verdict;
+use nodegate_readiness::probers::{NOBODY, TOO_FEW};
+use std::time::Duration;
+
+/// An agent that is fresh and still says Ready after this time has other drain signals than the gate.
+const MISMATCH_AFTER: Duration = Duration::from_secs(5);
+/// A Node that has not been ready for this long, and whose agent is silent, is dead.
+const DEAD_AFTER: Duration = Duration::from_secs(30);
+/// During this part of a hold the client is asked to retry after a second.
+const RETRY_SOON: Duration = Duration::from_secs(10);
+
+/// Returns why the gate does not hold this Pod, whatever its Node; `None` if it depends on the Node.
+pub fn pod_is_free(pod: Option<&PodView>, own: &GatePods) -> Option<Why> {
+    let Some(pod) = pod else { return Some(Why::PodGone) };
+    let is_gate = pod.namespace == own.namespace && pod.app.as_deref() == Some(own.app.as_str());
+    let rules = [
+        (pod.is_terminating, Why::PodTerminating),
+        (!pod.is_running || pod.node.is_empty(), Why::PodNotRunning),
+        (pod.is_daemon, Why::PodOfDaemonSet),
+        (pod.is_mirror, Why::MirrorPod),
+        (is_gate, Why::GatePod),
+    ];
+    rules.into_iter().find_map(|(applies, why)| applies.then_some(why))
+}
+
+/// Returns why the gate holds no Pod of this Node; `None` if it is draining.
+pub fn node_is_free(node: Option<&NodeView>) -> Option<Why> {
+    match node {
+        None => Some(Why::NodeGone),
+        Some(node) => node.drain_reason.is_none().then_some(Why::NotDraining),
+    }
+}
+
+/// Decides about a pod on a draining node.
+pub fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
+    let when = match (drain.annotation, limits.hold) {
+        (Some(EvictWhen::Now), _) => return Decision::allowed(Why::AnnotatedNow),
+        (None, Hold::Annotated) => return Decision::allowed(Why::NotAnnotated),
+        (None, Hold::All) if limits.evict_when == EvictWhen::Now => {
+            return Decision::allowed(Why::NotAnnotated);
+        }
+        (annotation, _) => annotation.unwrap_or(limits.evict_when),
+    };
+    let age = age(drain);
+    let found = found(drain, when);
+    let Finding::Hold { why, what, at_most } = found else {
+        return match found {
+            Finding::Free(why) => Decision::allowed(why),
+            Finding::Unheard(why, what) => {
+                Decision::unheard(why, said_of(drain, &what, "; evicting nevertheless"))
+            }
+            Finding::Hold { .. } => Decision::allowed(Why::Error),
+        };
+    };
+    let max_hold = match why {
+        Why::Sessions => limits.max_hold_released.unwrap_or(limits.max_hold),
+        _ => limits.max_hold,
+    };
+    if age > max_hold {
+        let held = format!("; the drain is older than {}: evicting nevertheless", in_seconds(max_hold));
+        return Decision::unheard(Why::MaxHold, said_of(drain, &what, &held));
+    }
+    if at_most == AtMost::UnknownHold && age >= limits.unknown_hold {
+        let held = format!("; held for {}: evicting nevertheless", in_seconds(limits.unknown_hold));
+        return Decision::unheard(why, said_of(drain, &what, &held));
+    }
+    let retry_soon = drain.seen_for < RETRY_SOON;
+    Decision { answer: Answer::Denied { retry_soon }, why, message: said_of(drain, &what, "") }
+}
+
+/// The maximum time of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtMost {
+    /// `--max-hold`
+    MaxHold,
+    /// `--unknown-hold`
+    UnknownHold,
+}
+
+/// What the agent's word comes to, apart from the time that a hold may last.
+enum Finding {
+    Free(Why),
+    Unheard(Why, String),
+    Hold { why: Why, what: String, at_most: AtMost },
+}
+
+fn found(drain: &Drain<'_>, when: EvictWhen) -> Finding {
+    let unknown = |why, what| Finding::Hold { why, what, at_most: AtMost::UnknownHold };
+    match drain.agent {
+        AgentWord::Said(said) => heard(drain, said, when),
+        AgentWord::Wrong(why) => unknown(Why::WrongAgent, short(why)),
+        AgentWord::Silent(why) => {
+            let what = format!("the node's agent does not answer: {}", short(why));
+            match drain.node.not_ready_for {
+                Some(time) if time >= DEAD_AFTER => Finding::Unheard(Why::NodeDead, what),
+                _ => unknown(Why::Unreachable, what),
+            }
+        }
+        AgentWord::Overloaded => {
+            let what = "too many drains at once to ask every agent".to_owned();
+            Finding::Hold { why: Why::Overloaded, what, at_most: AtMost::MaxHold }
+        }
+    }
+}
+
+fn heard(drain: &Drain<'_>, said: &DrainSummary, when: EvictWhen) -> Finding {
+    let hold = |why, what| Finding::Hold { why, what, at_most: AtMost::MaxHold };
+    let unknown = |why, what| Finding::Hold { why, what, at_most: AtMost::UnknownHold };
+    if said.stale {
+        return unknown(Why::Stale, "the agent's cache is stale".to_owned());
+    }
+    match said.verdict {
+        None => return unknown(Why::NotKnown, not_known(said)),
+        Some(Verdict::Ready) if drain.seen_for < MISMATCH_AFTER => {
+            return hold(Why::NotOut, "the agent does not say yet that the node is going out".to_owned());
+        }
+        Some(Verdict::Ready) => {
+            let what = "the agent says that the node is ready: its --drain-on differs from the gate's";
+            return Finding::Unheard(Why::Mismatch, what.to_owned());
+        }
+        Some(Verdict::Draining | Verdict::NotReady) => {}
+    }
+    match (said.told, when, said.released) {
+        (Some(true), EvictWhen::Released, Some(true)) => Finding::Free(Why::Released),
+        (Some(true), EvictWhen::Released, Some(false)) => hold(
+            Why::Sessions,
+            "all load balancers have acknowledged the drain; sessions are left".to_owned(),
+        ),
+        (Some(true), EvictWhen::Released, None) => {
+            unknown(Why::NotKnown, "the agent does not know whether sessions are left".to_owned())
+        }
+        (Some(true), _, _) => Finding::Free(Why::Told),
+        (Some(false), _, _) => hold(Why::Waiting, waiting(said)),
+        (None, _, _) if matches!(said.not_known_code.as_deref(), Some(NOBODY | TOO_FEW)) => {
+            if said.balancers || said.settings.probers.is_some() {
+                unknown(Why::Nobody, not_known(said))
+            } else {
+                Finding::Free(Why::Nobody)
+            }
+        }
+        (None, _, _) => unknown(Why::NotKnown, not_known(said)),
+    }
+}
+
+/// The age of the drain. An agent that says that the node is out knows it best; a replica that has seen the drain for
+/// longer does not start over because the agent was restarted.
+fn age(drain: &Drain<'_>) -> Duration {
+    match drain.agent {
+        AgentWord::Said(said)
+            if !said.stale && matches!(said.verdict, Some(Verdict::Draining | Verdict::NotReady)) =>
+        {
+            Duration::from_millis(said.since_ms).max(drain.seen_for)
+        }
+        _ => drain.seen_for,
+    }
+}
+
+fn said_of(drain: &Drain<'_>, what: &str, end: &str) -> String {
+    format!("node {}: {what}{end}", short(&drain.node.name))
+}
+
+fn in_seconds(duration: Duration) -> String {
+    if duration.subsec_millis() == 0 {
+        format!("{} s", duration.as_secs())
+    } else {
+        format!("{} ms", duration.as_millis())
+    }
+}

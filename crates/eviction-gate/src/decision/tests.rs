@@ -1,0 +1,317 @@
+//! The rules, row by row, and what holds for all words of all agents at all times.
+
+use super::*;
+use nodegate_agent_client::DrainSummary;
+use nodegate_readiness::Verdict;
+use nodegate_readiness::probers::ToldSettings;
+use proptest::prelude::*;
+use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn summary() -> DrainSummary {
+    DrainSummary {
+        node: Some("n1".to_owned()),
+        uid: Some("u1".to_owned()),
+        start_id: Some("s".to_owned()),
+        verdict: Some(Verdict::Draining),
+        since_ms: 1000,
+        stale: false,
+        told: Some(false),
+        told_ready: Some(false),
+        released: Some(false),
+        told_probers: 1,
+        probers: 2,
+        waiting_for: vec!["10.0.0.6 (lb2) /health".to_owned()],
+        not_known: None,
+        not_known_code: None,
+        balancers: false,
+        settings: ToldSettings::default(),
+    }
+}
+
+fn node() -> NodeView {
+    NodeView {
+        name: "worker-1".to_owned(),
+        drain_reason: Some("Unschedulable".to_owned()),
+        not_ready_for: None,
+    }
+}
+
+fn said(change: impl FnOnce(&mut DrainSummary)) -> AgentWord {
+    let mut said = summary();
+    change(&mut said);
+    AgentWord::Said(Box::new(said))
+}
+
+fn after(agent: &AgentWord, seconds: u32) -> Decision {
+    let node = node();
+    let drain = Drain { node: &node, annotation: None, agent, seen_for: SECOND * seconds };
+    decide(&drain, &Limits::default())
+}
+
+fn denied(why: Why, retry_soon: bool) -> (Answer, Why) {
+    (Answer::Denied { retry_soon }, why)
+}
+
+fn outcome(agent: &AgentWord, seconds: u32) -> (Answer, Why) {
+    let decision = after(agent, seconds);
+    (decision.answer, decision.why)
+}
+
+type Change = fn(&mut PodView);
+
+const UNHEARD: Answer = Answer::AllowedUnheard;
+
+#[test]
+fn a_pod_that_serves_nobody_is_free() {
+    let own = GatePods { namespace: "nodegate".to_owned(), app: "gate".to_owned() };
+    let web = PodView { node: "n1".to_owned(), is_running: true, ..PodView::default() };
+    assert_eq!(pod_is_free(Some(&web), &own), None);
+    assert_eq!(pod_is_free(None, &own), Some(Why::PodGone));
+    let rows: [(Change, Why); 5] = [
+        (|pod| pod.is_terminating = true, Why::PodTerminating),
+        (|pod| pod.is_running = false, Why::PodNotRunning),
+        (|pod| pod.node.clear(), Why::PodNotRunning),
+        (|pod| pod.is_daemon = true, Why::PodOfDaemonSet),
+        (|pod| pod.is_mirror = true, Why::MirrorPod),
+    ];
+    for (change, why) in rows {
+        let mut pod = web.clone();
+        change(&mut pod);
+        assert_eq!(pod_is_free(Some(&pod), &own), Some(why));
+    }
+    let app = |namespace: &str| PodView {
+        namespace: namespace.to_owned(),
+        app: Some("gate".to_owned()),
+        ..web.clone()
+    };
+    assert_eq!(pod_is_free(Some(&app("nodegate")), &own), Some(Why::GatePod));
+    assert_eq!(pod_is_free(Some(&app("other")), &own), None, "anybody may use the label");
+}
+
+#[test]
+fn a_node_that_does_not_drain_is_free() {
+    assert_eq!(node_is_free(Some(&node())), None);
+    assert_eq!(node_is_free(None), Some(Why::NodeGone));
+    assert_eq!(node_is_free(Some(&NodeView::default())), Some(Why::NotDraining));
+}
+
+#[test]
+fn told_lets_go_and_not_told_holds() {
+    assert_eq!(outcome(&said(|s| s.told = Some(true)), 1), (Answer::Allowed, Why::Told));
+    let waiting = said(|_| {});
+    assert_eq!(outcome(&waiting, 1), denied(Why::Waiting, true));
+    assert_eq!(outcome(&waiting, 10), denied(Why::Waiting, false));
+    let message = "node worker-1: 1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health";
+    assert_eq!(after(&waiting, 1).message, message);
+    assert_eq!(outcome(&waiting, 61), (UNHEARD, Why::MaxHold));
+    // The agent's own date counts if it is older, and told counts for more than any date.
+    assert_eq!(outcome(&said(|s| s.since_ms = 61_000), 1), (UNHEARD, Why::MaxHold));
+    let told_late = said(|s| (s.since_ms, s.told) = (3_600_000, Some(true)));
+    assert_eq!(outcome(&told_late, 90), (Answer::Allowed, Why::Told));
+}
+
+#[test]
+fn an_agent_that_still_says_ready_has_five_seconds() {
+    let ready = said(|s| (s.verdict, s.since_ms) = (Some(Verdict::Ready), 3_600_000));
+    assert_eq!(outcome(&ready, 0), denied(Why::NotOut, true));
+    assert_eq!(outcome(&ready, 4), denied(Why::NotOut, true));
+    assert_eq!(outcome(&ready, 5), (UNHEARD, Why::Mismatch));
+    let stale = said(|s| (s.verdict, s.stale) = (Some(Verdict::Ready), true));
+    assert_eq!(outcome(&stale, 6), denied(Why::Stale, true));
+}
+
+#[test]
+fn nobody_asks_is_no_reason_to_wait_unless_somebody_must() {
+    for code in ["nobody", "too_few"] {
+        let nobody = |change: fn(&mut DrainSummary)| {
+            said(|s| {
+                (s.told, s.not_known_code, s.probers) = (None, Some(code.to_owned()), 0);
+                change(s);
+            })
+        };
+        assert_eq!(outcome(&nobody(|_| {}), 0), (Answer::Allowed, Why::Nobody));
+        for demanding in [nobody(|s| s.balancers = true), nobody(|s| s.settings.probers = Some(2))] {
+            assert_eq!(outcome(&demanding, 29), denied(Why::Nobody, false));
+            assert_eq!(outcome(&demanding, 30), (UNHEARD, Why::Nobody));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_known_holds_for_half_a_minute() {
+    let listening = said(|s| {
+        (s.told, s.not_known_code) = (None, Some("listening".to_owned()));
+        s.not_known = Some("the agent has listened for 3 s".to_owned());
+    });
+    assert_eq!(after(&listening, 3).message, "node worker-1: the agent has listened for 3 s");
+    let misconfigured = said(|s| (s.told, s.verdict) = (None, None));
+    let stale = said(|s| s.stale = true);
+    let (silent, wrong) = (AgentWord::Silent("refused".to_owned()), AgentWord::Wrong("another".to_owned()));
+    for (word, why) in [
+        (listening, Why::NotKnown),
+        (misconfigured, Why::NotKnown),
+        (stale, Why::Stale),
+        (silent, Why::Unreachable),
+        (wrong, Why::WrongAgent),
+    ] {
+        assert_eq!(outcome(&word, 0), denied(why, true));
+        assert_eq!(outcome(&word, 29), denied(why, false));
+        assert_eq!(outcome(&word, 30), (UNHEARD, why));
+    }
+    assert_eq!(outcome(&AgentWord::Overloaded, 60), denied(Why::Overloaded, false));
+    assert_eq!(outcome(&AgentWord::Overloaded, 61), (UNHEARD, Why::MaxHold));
+}
+
+#[test]
+fn a_dead_node_is_not_waited_for() {
+    let agent = AgentWord::Silent("no whole answer within 1s".to_owned());
+    for (dead_for, allowed) in [(None, false), (Some(29), false), (Some(30), true)] {
+        let node = NodeView { not_ready_for: dead_for.map(Duration::from_secs), ..node() };
+        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for: Duration::ZERO };
+        assert_eq!(decide(&drain, &Limits::default()).answer.is_allowed(), allowed, "{dead_for:?}");
+    }
+}
+
+#[test]
+fn annotations_choose() {
+    let decide_as = |annotation, hold, agent: &AgentWord, seconds: u32, released: Option<Duration>| {
+        let node = node();
+        let limits = Limits { hold, max_hold_released: released, ..Limits::default() };
+        let drain = Drain { node: &node, annotation, agent, seen_for: SECOND * seconds };
+        let decision = decide(&drain, &limits);
+        (decision.answer, decision.why)
+    };
+    let (waiting, told) = (said(|_| {}), said(|s| (s.told, s.released) = (Some(true), Some(false))));
+    let free = said(|s| (s.told, s.released) = (Some(true), Some(true)));
+    let unknown = said(|s| (s.told, s.released) = (Some(true), None));
+    let (now, released) = (Some(EvictWhen::Now), Some(EvictWhen::Released));
+    assert_eq!(decide_as(now, Hold::All, &waiting, 1, None), (Answer::Allowed, Why::AnnotatedNow));
+    assert_eq!(decide_as(None, Hold::Annotated, &waiting, 1, None), (Answer::Allowed, Why::NotAnnotated));
+    assert_eq!(
+        decide_as(Some(EvictWhen::Told), Hold::Annotated, &waiting, 1, None),
+        denied(Why::Waiting, true)
+    );
+    assert_eq!(decide_as(released, Hold::All, &told, 1, None), denied(Why::Sessions, true));
+    assert_eq!(decide_as(released, Hold::All, &told, 61, None), (UNHEARD, Why::MaxHold));
+    assert_eq!(decide_as(released, Hold::All, &told, 61, Some(SECOND * 300)), denied(Why::Sessions, false));
+    assert_eq!(decide_as(released, Hold::All, &told, 301, Some(SECOND * 300)), (UNHEARD, Why::MaxHold));
+    assert_eq!(decide_as(released, Hold::All, &waiting, 61, Some(SECOND * 300)), (UNHEARD, Why::MaxHold));
+    assert_eq!(decide_as(released, Hold::All, &free, 1, None), (Answer::Allowed, Why::Released));
+    assert_eq!(decide_as(released, Hold::All, &unknown, 30, None), (UNHEARD, Why::NotKnown));
+}
+
+prop_compose! {
+    fn any_summary()(
+        verdict in prop_oneof![Just(None), Just(Some(Verdict::Ready)), Just(Some(Verdict::Draining)), Just(Some(Verdict::NotReady))],
+        since_ms in prop_oneof![0..200_000_u64, any::<u64>()],
+        (stale, balancers, demanded) in any::<(bool, bool, bool)>(),
+        told: Option<bool>,
+        released: Option<bool>,
+        (told_probers, probers) in any::<(usize, usize)>(),
+        waiting_for in prop::collection::vec(".{0,300}", 0..9),
+        not_known in prop::option::of(".{0,600}"),
+        code in prop::option::of("nobody|too_few|listening|stale|.{0,9}"),
+    ) -> DrainSummary {
+        let settings = ToldSettings { probers: demanded.then_some(2), ..ToldSettings::default() };
+        DrainSummary { verdict, since_ms, stale, told, released, told_probers, probers, waiting_for, not_known,
+            not_known_code: code, balancers, settings, ..summary() }
+    }
+}
+
+fn any_word() -> impl Strategy<Value = AgentWord> {
+    prop_oneof![
+        6 => any_summary().prop_map(|said| AgentWord::Said(Box::new(said))),
+        1 => ".{0,400}".prop_map(AgentWord::Silent),
+        1 => ".{0,400}".prop_map(AgentWord::Wrong),
+        1 => Just(AgentWord::Overloaded),
+    ]
+}
+
+fn any_annotation() -> impl Strategy<Value = Option<EvictWhen>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(EvictWhen::Told)),
+        Just(Some(EvictWhen::Released)),
+        Just(Some(EvictWhen::Now))
+    ]
+}
+
+prop_compose! {
+    fn any_limits()(hold in any::<bool>(), max in 1..300_u64, released in prop::option::of(1..600_u64), unknown in 0..300_u64,
+        when in any::<bool>()) -> Limits {
+        Limits {
+            evict_when: if when { EvictWhen::Told } else { EvictWhen::Released },
+            hold: if hold { Hold::All } else { Hold::Annotated },
+            max_hold: Duration::from_secs(max),
+            max_hold_released: released.map(Duration::from_secs),
+            unknown_hold: Duration::from_secs(unknown.min(max)),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_drain_is_held_beyond_its_limit(agent in any_word(), limits in any_limits(), annotation in any_annotation(), ms in 0..700_000_u64) {
+        let (node, seen_for) = (node(), Duration::from_millis(ms));
+        let decision = decide(&Drain { node: &node, annotation, agent: &agent, seen_for }, &limits);
+        let longest = limits.max_hold.max(limits.max_hold_released.unwrap_or_default());
+        if seen_for > longest {
+            prop_assert!(decision.answer.is_allowed(), "{decision:?}");
+        }
+        if let (Answer::Denied { .. }, AgentWord::Said(said)) = (decision.answer, &agent)
+            && !said.stale && matches!(said.verdict, Some(Verdict::Draining | Verdict::NotReady))
+        {
+            prop_assert!(Duration::from_millis(said.since_ms) <= longest, "{decision:?}");
+        }
+    }
+
+    #[test]
+    fn told_is_never_held(agent in any_summary(), limits in any_limits(), ms in 0..700_000_u64) {
+        let out = DrainSummary { verdict: Some(Verdict::Draining), stale: false, told: Some(true), ..agent };
+        let (node, agent) = (node(), AgentWord::Said(Box::new(out)));
+        let drain = Drain { node: &node, annotation: Some(EvictWhen::Told), agent: &agent, seen_for: Duration::from_millis(ms) };
+        let decision = decide(&drain, &limits);
+        prop_assert_eq!((decision.answer, decision.why), (Answer::Allowed, Why::Told));
+    }
+
+    /// Silence about the outcome is for what is known to be safe alone.
+    #[test]
+    fn an_eviction_goes_on_silently_only_if_it_may(agent in any_word(), limits in any_limits(), annotation in any_annotation(), ms in 0..700_000_u64) {
+        let (node, seen_for) = (node(), Duration::from_millis(ms));
+        let decision = decide(&Drain { node: &node, annotation, agent: &agent, seen_for }, &limits);
+        if decision.answer != Answer::Allowed {
+            prop_assert!(!decision.message.is_empty());
+            return Ok(());
+        }
+        let is_safe = match (&agent, decision.why) {
+            (_, Why::AnnotatedNow) => annotation == Some(EvictWhen::Now),
+            (_, Why::NotAnnotated) => annotation.is_none() && limits.hold == Hold::Annotated,
+            (AgentWord::Said(said), Why::Told | Why::Released) => said.told == Some(true) && !said.stale,
+            (AgentWord::Said(said), Why::Nobody) => !said.balancers && said.settings.probers.is_none() && said.told.is_none(),
+            _ => false,
+        };
+        prop_assert!(is_safe, "{decision:?} of {agent:?}");
+    }
+
+    /// Waiting never turns an allowed eviction into a refused one.
+    #[test]
+    fn time_only_lets_go(agent in any_word(), limits in any_limits(), annotation in any_annotation(), early in 0..700_000_u64, more in 0..700_000_u64) {
+        let node = node();
+        let at = |ms| decide(&Drain { node: &node, annotation, agent: &agent, seen_for: Duration::from_millis(ms) }, &limits).answer;
+        if at(early).is_allowed() {
+            prop_assert!(at(early + more).is_allowed());
+        }
+    }
+
+    #[test]
+    fn messages_are_bounded_and_steer_no_terminal(agent in any_word(), ms in 0..100_000_u64) {
+        let node = NodeView { name: "n".repeat(253), ..node() };
+        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for: Duration::from_millis(ms) };
+        let message = decide(&drain, &Limits::default()).message;
+        prop_assert!(message.chars().count() < 1400 && !message.contains(|c: char| c.is_control()), "{message}");
+    }
+}

@@ -1,0 +1,182 @@
+//! The command line and the environment: each setting is declared once, here.
+
+use crate::decision::{EvictWhen, Hold};
+use crate::facts::api::is_name;
+use clap::Parser;
+use nodegate_readiness::DrainSignals;
+use nodegate_settings::{HTTP_PORT, LogSettings, choice, duration, number};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const HOLD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
+const UNKNOWN_HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1);
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
+const LIFETIME: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_hours(24 * 3650);
+const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
+const DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "nodegate-eviction-gate",
+    version,
+    about = "Holds evictions of pods from a draining node until every load balancer has acknowledged the drain",
+    long_about = "nodegate-eviction-gate is a validating webhook for pods/eviction. kubectl drain, kured, cluster-autoscaler, \
+Karpenter and Cluster API evict pods as soon as a node is cordoned. The gate answers 429 to them, which they retry, \
+until the node's nodegate agent says that every load balancer knows that the node is going out.\n\n\
+It watches nothing: it reads the Pod and its Node for each eviction. An error of the gate never stops an eviction.",
+    after_long_help = "\
+ANNOTATION OF A POD OR OF ITS NAMESPACE
+  nodegate.io/evict-when: told       every load balancer has acknowledged the drain
+  nodegate.io/evict-when: released   besides, no session is left on the node (the agents' --traffic-port)
+  nodegate.io/evict-when: now        this pod is not held
+
+CREDENTIALS
+  The Pod's service account if there is one, else the file that KUBECONFIG names.
+
+ENVIRONMENT
+  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME,
+  and the KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of a pod.
+
+EXAMPLES
+  nodegate-eviction-gate                                   # all pods wait for told, at most 60 s
+  nodegate-eviction-gate --hold annotated                  # only pods or namespaces with the annotation
+  nodegate-eviction-gate --max-hold 85s                    # below the 90 s of OpenShift's machine config operator
+  kubectl delete validatingwebhookconfiguration nodegate-eviction-gate     # off, at once
+
+EXIT CODES
+  0  ended by SIGTERM or SIGINT
+  1  could not start
+  2  a setting is wrong; every wrong one is named on a line of its own"
+)]
+pub(crate) struct Args {
+    /// Event for which evictions wait, unless an annotation says otherwise: told, when every load balancer has
+    /// acknowledged the drain; released, when besides no session is left
+    #[arg(long, env = "NODEGATE_GATE_EVICT_WHEN", value_name = "told|released", default_value = "told")]
+    #[arg(value_parser = choice(&[("told", EvictWhen::Told), ("released", EvictWhen::Released)]))]
+    pub(crate) evict_when: EvictWhen,
+
+    /// Pods to hold: all, or only those that have the annotation themselves or by their namespace
+    #[arg(long, env = "NODEGATE_GATE_HOLD", value_name = "all|annotated", default_value = "all")]
+    #[arg(value_parser = choice(&[("all", Hold::All), ("annotated", Hold::Annotated)]))]
+    pub(crate) hold: Hold,
+
+    /// Oldest drain that still holds evictions. It must be more than (fall + 1) x interval of the slowest load balancer
+    /// and less than the time after which the drainer gives up: 90 s for OpenShift's machine config operator, 120 s
+    /// for cluster-autoscaler and Rancher
+    #[arg(long, env = "NODEGATE_GATE_MAX_HOLD", value_name = "DURATION", default_value = "60s")]
+    #[arg(value_parser = duration(HOLD))]
+    pub(crate) max_hold: Duration,
+
+    /// Oldest drain that still holds evictions of pods that wait for released, once all load balancers have acknowledged
+    /// it. Without it: --max-hold
+    #[arg(long, env = "NODEGATE_GATE_MAX_HOLD_RELEASED", value_name = "DURATION", value_parser = duration(HOLD))]
+    pub(crate) max_hold_released: Option<Duration>,
+
+    /// Oldest drain that still holds evictions while it can't be known whether all load balancers have acknowledged it:
+    /// the agent does not answer, is stale, or does not know its load balancers yet
+    #[arg(long, env = "NODEGATE_GATE_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
+    #[arg(value_parser = duration(UNKNOWN_HOLD))]
+    pub(crate) unknown_hold: Duration,
+
+    /// Signals that drain a node, the same as the agents' --drain-on: unschedulable, deleting, taint:<key>,
+    /// taint:<key>=<value>, taint:<key>:<effect>, label:<key>, label:<key>=<value>, condition:<Type>,
+    /// condition:<Type>=<status>; or none alone
+    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t)]
+    pub(crate) drain_on: DrainSignals,
+
+    /// Port of the agents on each node's internal address. Their --allow-from must name the addresses of the gate's pods
+    #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
+    #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"))]
+    pub(crate) agent_port: u16,
+
+    /// Longest wait for an agent's answer
+    #[arg(long, env = "NODEGATE_GATE_AGENT_TIMEOUT", value_name = "DURATION", default_value = "1s")]
+    #[arg(value_parser = duration(TIMEOUT))]
+    pub(crate) agent_timeout: Duration,
+
+    /// Longest time for the answer to a review, of which a request to the API server may take half. It must be less than
+    /// timeoutSeconds of the webhook configuration (3)
+    #[arg(long, env = "NODEGATE_GATE_REVIEW_TIMEOUT", value_name = "DURATION", default_value = "2500ms")]
+    #[arg(value_parser = duration(TIMEOUT))]
+    pub(crate) review_timeout: Duration,
+
+    /// Address and port for the API server's reviews, over HTTPS
+    #[arg(long, env = "NODEGATE_GATE_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:25005")]
+    pub(crate) listen: SocketAddr,
+
+    /// Address and port for /metrics, /livez and /readyz, over HTTP
+    #[arg(
+        long,
+        env = "NODEGATE_GATE_HEALTH_LISTEN",
+        value_name = "ADDRESS:PORT",
+        default_value = "[::]:25006"
+    )]
+    pub(crate) health_listen: SocketAddr,
+
+    /// Namespace of the gate's own pods, Service and Secret
+    #[arg(long, env = "NODEGATE_GATE_NAMESPACE", value_name = "NAME", default_value = "nodegate", value_parser = name)]
+    pub(crate) namespace: String,
+
+    /// Service by which API servers reach the gate; the certificate has its names
+    #[arg(
+        long,
+        env = "NODEGATE_GATE_SERVICE",
+        value_name = "NAME",
+        default_value = "nodegate-eviction-gate"
+    )]
+    #[arg(value_parser = name)]
+    pub(crate) service: String,
+
+    /// Label app.kubernetes.io/name of the gate's own pods, which are never held
+    #[arg(long, env = "NODEGATE_GATE_APP", value_name = "NAME", default_value = "nodegate-eviction-gate")]
+    pub(crate) app: String,
+
+    /// Secret for the gate's own certificate. It must exist; the gate fills it
+    #[arg(long, env = "NODEGATE_GATE_SECRET", value_name = "NAME", default_value = "nodegate-eviction-gate")]
+    #[arg(value_parser = name)]
+    pub(crate) secret: String,
+
+    /// Webhook configuration into which the gate writes its caBundle
+    #[arg(long, env = "NODEGATE_GATE_WEBHOOK_CONFIGURATION", value_name = "NAME")]
+    #[arg(default_value = "nodegate-eviction-gate", value_parser = name)]
+    pub(crate) webhook_configuration: String,
+
+    /// Life of the gate's own certificate, which it renews at two thirds of that
+    #[arg(
+        long,
+        env = "NODEGATE_GATE_CERTIFICATE_LIFETIME",
+        value_name = "DURATION",
+        default_value = "365days"
+    )]
+    #[arg(value_parser = duration(LIFETIME))]
+    pub(crate) certificate_lifetime: Duration,
+
+    /// Certificate chain in PEM form that another program renews, such as cert-manager; with --tls-key-file. The gate
+    /// then writes neither the Secret nor the caBundle, and reads the files once in --self-check-interval
+    #[arg(long, env = "NODEGATE_GATE_TLS_CERT_FILE", value_name = "FILE")]
+    pub(crate) tls_cert_file: Option<PathBuf>,
+
+    /// Key of --tls-cert-file
+    #[arg(long, env = "NODEGATE_GATE_TLS_KEY_FILE", value_name = "FILE")]
+    pub(crate) tls_key_file: Option<PathBuf>,
+
+    /// Time between two self-checks: the gate looks after its certificate, then evicts a Pod that does not exist as a dry
+    /// run, which must come back to a replica of the gate as a review
+    #[arg(long, env = "NODEGATE_GATE_SELF_CHECK_INTERVAL", value_name = "DURATION", default_value = "1m")]
+    #[arg(value_parser = duration(INTERVAL))]
+    pub(crate) self_check_interval: Duration,
+
+    /// Time from SIGTERM to the end, in which the gate still answers reviews and API servers learn that it is going
+    #[arg(long, env = "NODEGATE_GATE_SHUTDOWN_DELAY", value_name = "DURATION", default_value = "5s")]
+    #[arg(value_parser = duration(DELAY))]
+    pub(crate) shutdown_delay: Duration,
+
+    #[command(flatten)]
+    pub(crate) log: LogSettings,
+}
+
+fn name(text: &str) -> Result<String, &'static str> {
+    if is_name(text) { Ok(text.to_owned()) } else { Err("takes the name of an object: a-z, 0-9, - and .") }
+}

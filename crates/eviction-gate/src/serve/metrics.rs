@@ -1,0 +1,115 @@
+//! The metrics. Label values are closed sets.
+
+use crate::decision::{AgentWord, Answer, Why};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The bounds of a hold, in seconds.
+const HOLDS: [f64; 10] = [0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Review {
+    answer: &'static str,
+    why: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Lookup {
+    result: &'static str,
+}
+
+/// All metrics.
+#[derive(Debug)]
+pub struct GateMetrics {
+    reviews: Family<Review, Counter>,
+    unheard: Counter,
+    lookups: Family<Lookup, Counter>,
+    hold: Histogram,
+    self_check: Gauge,
+    certificate: Gauge,
+}
+
+impl Default for GateMetrics {
+    fn default() -> Self {
+        let metrics = Self {
+            reviews: Family::default(),
+            unheard: Counter::default(),
+            lookups: Family::default(),
+            hold: Histogram::new(HOLDS),
+            self_check: Gauge::default(),
+            certificate: Gauge::default(),
+        };
+        // Alerts on rates need the series before the first event.
+        for result in ["said", "unreachable", "wrong_agent", "overloaded"] {
+            let _ = metrics.lookups.get_or_create(&Lookup { result });
+        }
+        for (answer, why) in [("allowed", Why::Error), ("allowed", Why::MaxHold), ("allowed", Why::Mismatch)]
+        {
+            let _ = metrics.reviews.get_or_create(&Review { answer, why: why.as_str() });
+        }
+        metrics
+    }
+}
+
+impl GateMetrics {
+    /// Returns the registry.
+    pub fn registry(self: &Arc<Self>) -> Registry {
+        let mut registry = Registry::with_prefix("nodegate_gate");
+        let all = &mut registry;
+        all.register("reviews", "Reviews of evictions, by the answer and its reason", self.reviews.clone());
+        let help = "Evictions that went on although load balancers may not know";
+        all.register("unheard", help, self.unheard.clone());
+        all.register("agent_lookups", "Lookups of agents for reviews, by the result", self.lookups.clone());
+        let help =
+            "Time from the first refused eviction of a pod to the allowed one, as one replica saw both";
+        all.register_with_unit("hold", help, Unit::Seconds, self.hold.clone());
+        let help = "1 if the last self-check came back as a review, 0 if evictions go by unheld";
+        all.register("self_check_passed", help, self.self_check.clone());
+        let help = "When the serving certificate expires, in seconds since 1970; 0 without a certificate";
+        all.register("certificate_expiry_timestamp_seconds", help, self.certificate.clone());
+        let version = vec![("version", env!("CARGO_PKG_VERSION"))];
+        all.register("build", "What this program was built from", Info::new(version));
+        registry
+    }
+
+    /// Counts a review.
+    pub fn reviewed(&self, answer: Answer, why: Why) {
+        self.reviews.get_or_create(&Review { answer: answer.as_str(), why: why.as_str() }).inc();
+        if answer == Answer::AllowedUnheard {
+            self.unheard.inc();
+        }
+    }
+
+    /// Counts a lookup of an agent.
+    pub fn looked_up(&self, word: &AgentWord) {
+        let result = match word {
+            AgentWord::Said(_) => "said",
+            AgentWord::Silent(_) => "unreachable",
+            AgentWord::Wrong(_) => "wrong_agent",
+            AgentWord::Overloaded => "overloaded",
+        };
+        self.lookups.get_or_create(&Lookup { result }).inc();
+    }
+
+    /// Observes a hold that has ended.
+    pub fn held(&self, hold: Duration) {
+        self.hold.observe(hold.as_secs_f64());
+    }
+
+    /// Shows the result of a self-check.
+    pub fn self_checked(&self, passed: bool) {
+        self.self_check.set(i64::from(passed));
+    }
+
+    /// Shows when the certificate expires, in seconds since 1970.
+    pub fn certificate_expires(&self, at: i64) {
+        self.certificate.set(at);
+    }
+}

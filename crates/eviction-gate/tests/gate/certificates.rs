@@ -1,0 +1,96 @@
+//! The gate's certificates: its own, and those of another program.
+
+use crate::lab::{Lab, NAME, NAMESPACE, file};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nodegate_eviction_gate::certificates::issue;
+use nodegate_testbed::{NODE, until, until_or};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+#[test]
+fn the_certificate_is_renewed_under_evictions() {
+    let lab = Lab::new();
+    let gate = lab.gate(&["--certificate-lifetime=10s", "--self-check-interval=1s"]);
+    lab.sim().cordon(NODE);
+    lab.pod("p");
+    let mut bundles = BTreeSet::new();
+    until("three certificates", || {
+        // Never unheld, whatever is renewed.
+        let evicted = lab.evict("p");
+        assert_eq!(evicted.code, 429, "{evicted:?}\n{}", gate.log());
+        let secret = lab.sim().get("secrets", NAMESPACE, NAME).unwrap();
+        bundles.insert(secret["data"]["ca.crt"].to_string());
+        std::thread::sleep(Duration::from_millis(50));
+        (bundles.len() >= 3).then_some(())
+    });
+    assert_eq!(gate.metric("nodegate_gate_self_check_passed"), 1);
+    assert!(gate.metric("nodegate_gate_certificate_expiry_timestamp_seconds") > 1_000_000_000);
+    let configuration = lab.sim().get("validatingwebhookconfigurations", "", NAME).unwrap();
+    let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap().to_owned();
+    let bundle = String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap();
+    assert!(matches!(bundle.matches("BEGIN CERTIFICATE").count(), 1 | 2), "{bundle}");
+}
+
+#[test]
+fn files_of_another_program_are_used_and_an_expired_one_is_told_of() {
+    let lab = Lab::new();
+    let names = [format!("{NAME}.{NAMESPACE}.svc")];
+    let (certificate, key) = (file(&lab, "tls.crt"), file(&lab, "tls.key"));
+    let write = |lifetime: Duration, from: SystemTime| {
+        let issued = issue(&names, lifetime, from).unwrap();
+        std::fs::write(&certificate, issued.certificate).unwrap();
+        std::fs::write(&key, issued.key).unwrap();
+        // What cert-manager's CA injector does.
+        lab.sim()
+            .apply({
+                let mut configuration = crate::lab::configuration();
+                configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(STANDARD.encode(issued.ca));
+                configuration
+            })
+            .unwrap();
+    };
+    let now = SystemTime::now();
+    write(Duration::from_hours(1), now);
+    let flags = [
+        format!("--tls-cert-file={}", certificate.display()),
+        format!("--tls-key-file={}", key.display()),
+        "--self-check-interval=1s".to_owned(),
+    ];
+    let gate = lab.gate(&flags.each_ref().map(String::as_str));
+    lab.sim().cordon(NODE);
+    for name in ["p", "q"] {
+        lab.pod(name);
+    }
+    assert_eq!(lab.evict("p").code, 429);
+    assert!(
+        lab.sim().get("secrets", NAMESPACE, NAME).unwrap().get("data").is_none(),
+        "the Secret is not its own"
+    );
+    write(Duration::from_hours(1), now - Duration::from_hours(2));
+    gate.wait_for("the certificate is not valid now; evictions go by unheld");
+    until_or(|| (gate.metric("nodegate_gate_self_check_passed") == 0).then_some(()), || gate.log());
+    assert_eq!(lab.evict("q").code, 201);
+    write(Duration::from_hours(1), now);
+    until("the new files", || (gate.metric("nodegate_gate_self_check_passed") == 1).then_some(()));
+    assert_eq!(lab.evict("p").code, 429);
+    std::fs::remove_file(&key).unwrap();
+    gate.wait_for("can't refresh the certificate; keeping the present one and retrying");
+    assert_eq!(lab.evict("p").code, 429);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let lab = Lab::new();
+    lab.sim().delete("secrets", NAMESPACE, NAME);
+    let gate = lab.start_gate(&[]);
+    gate.wait_for("there is no Secret nodegate-eviction-gate in the namespace nodegate (--secret)");
+    assert_eq!((gate.page("/readyz").status, gate.page("/livez").status), (503, 200));
+    assert!(gate.page("/readyz").body.contains("no certificate yet"));
+    let secret =
+        json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": NAME, "namespace": NAMESPACE}});
+    lab.sim().apply(secret).unwrap();
+    gate.wait_for("self-check passed");
+    assert_eq!(gate.page("/readyz").status, 200);
+}

@@ -1,0 +1,294 @@
+//! A simulated cluster with the gate as its webhook, and an agent that says what it is told.
+
+use nodegate_kube_sim::{Builder, Rule, Sim};
+use nodegate_testbed::http::{PATIENCE, ProbeReply, exchange, get};
+use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::{Cluster, NODE, until, until_or};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+pub(crate) const NAMESPACE: &str = "nodegate";
+pub(crate) const NAME: &str = "nodegate-eviction-gate";
+const TOKEN: &str = "gate-token";
+
+/// What manifests/components/eviction-gate allows.
+pub(crate) fn gate_rules() -> Vec<Rule> {
+    let webhooks =
+        Rule::allow(&["get", "patch"], "admissionregistration.k8s.io", &["validatingwebhookconfigurations"]);
+    vec![
+        Rule::allow(&["get"], "", &["pods", "nodes", "namespaces"]),
+        webhooks.named(NAME),
+        Rule::allow(&["get", "update"], "", &["secrets"]).in_namespace(NAMESPACE).named(NAME),
+        Rule::allow(&["create"], "", &["pods/eviction"]).in_namespace(NAMESPACE),
+        Rule::allow(&["create"], "", &["events"]),
+    ]
+}
+
+/// The webhook configuration of the manifests, with more time.
+pub(crate) fn configuration() -> Value {
+    json!({"kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
+    "metadata": {"name": NAME}, "webhooks": [{
+        "name": "eviction-gate.nodegate.io", "failurePolicy": "Ignore", "sideEffects": "None", "timeoutSeconds": 60,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": {"namespace": NAMESPACE, "name": NAME, "path": "/evict"}},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}],
+    }]})
+}
+
+/// What an agent of the node says while it drains and one of two balancers knows.
+pub(crate) fn draining(uid: &str) -> Value {
+    json!({"node": NODE, "uid": uid, "start_id": "5eed", "verdict": "draining", "since_ms": 1000, "stale": false,
+        "told": false, "told_ready": false, "released": false, "told_probers": 1, "probers": 2,
+        "waiting_for": ["10.0.0.6 (lb2) /health"], "balancers": false,
+        "settings": {"fall": 3, "rise": 2, "interval_ms": null, "probers": null}})
+}
+
+pub(crate) struct Lab {
+    pub(crate) cluster: Cluster,
+    pub(crate) agent: Stub,
+    pub(crate) uid: String,
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub(crate) fn with(set: impl FnOnce(Builder) -> Builder) -> Self {
+        // Plain HTTP: the tests' own client speaks it.
+        let cluster = Cluster::with(|builder| set(builder.tls(false)));
+        let sim = &cluster.sim;
+        sim.service_account(TOKEN, NAMESPACE, NAME, gate_rules());
+        std::fs::write(cluster.dir.path().join("gate.kubeconfig"), sim.kubeconfig_for(TOKEN)).unwrap();
+        let secret =
+            json!({"kind": "Secret", "apiVersion": "v1", "metadata": {"name": NAME, "namespace": NAMESPACE}});
+        let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE}});
+        for object in [namespace, secret, configuration()] {
+            sim.apply(object).unwrap();
+        }
+        sim.edit_node(NODE, "kubelet", |node| {
+            node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
+        });
+        let uid = sim.get("nodes", "", NODE).unwrap()["metadata"]["uid"].as_str().unwrap().to_owned();
+        let agent = Stub::start(answer("200 OK", &draining(&uid).to_string()));
+        Self { cluster, agent, uid }
+    }
+
+    pub(crate) fn sim(&self) -> &Sim {
+        &self.cluster.sim
+    }
+
+    pub(crate) fn agent_port(&self) -> u16 {
+        self.agent.url("").rsplit(':').next().unwrap().parse().unwrap()
+    }
+
+    /// The agent says this of a drain, changed.
+    pub(crate) fn agent_says(&self, change: impl FnOnce(&mut Value)) {
+        let mut said = draining(&self.uid);
+        change(&mut said);
+        self.agent.now(answer("200 OK", &said.to_string()));
+    }
+
+    pub(crate) fn agent_hangs(&self) {
+        self.agent.now(Act::Hang);
+    }
+
+    /// Starts a gate, and waits until evictions come to it.
+    pub(crate) fn gate(&self, args: &[&str]) -> Gate {
+        let gate = self.start_gate(args);
+        gate.wait_for("self-check passed");
+        gate
+    }
+
+    /// Starts a gate, and makes it an endpoint of its Service.
+    pub(crate) fn start_gate(&self, args: &[&str]) -> Gate {
+        let gate = Gate::start(&mut self.command(args));
+        self.publish(&gate);
+        gate
+    }
+
+    pub(crate) fn publish(&self, gate: &Gate) {
+        self.sim()
+            .apply(
+                json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+                "metadata": {"name": format!("gate-{}", gate.reviews.port()), "namespace": NAMESPACE,
+                    "labels": {"kubernetes.io/service-name": NAME}},
+                "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true}}],
+                "ports": [{"port": gate.reviews.port()}]}),
+            )
+            .unwrap();
+    }
+
+    /// Returns a gate with these arguments, and with those of a test where they leave something out.
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-eviction-gate"));
+        for (name, _) in std::env::vars_os() {
+            let name_text = name.to_string_lossy();
+            if name_text.starts_with("NODEGATE_") || name_text == "KUBERNETES_SERVICE_HOST" {
+                command.env_remove(&name);
+            }
+        }
+        command.env("KUBECONFIG", self.cluster.dir.path().join("gate.kubeconfig")).env_remove("RUST_LOG");
+        let usual = [
+            "--listen=127.0.0.1:0".to_owned(),
+            "--health-listen=127.0.0.1:0".to_owned(),
+            "--shutdown-delay=0s".to_owned(),
+            format!("--agent-port={}", self.agent_port()),
+            // A busy machine is no fault of an agent or of the API server.
+            "--agent-timeout=15s".to_owned(),
+            "--review-timeout=30s".to_owned(),
+        ];
+        let is_set = |flag: &str| args.iter().any(|arg| arg.split('=').next() == flag.split('=').next());
+        command.args(args).args(usual.iter().filter(|flag| !is_set(flag)));
+        command
+    }
+
+    /// Makes a pod that runs on a node; `change` may make another one of it.
+    pub(crate) fn pod_on(&self, node: &str, name: &str, change: impl FnOnce(&mut Value)) {
+        let mut pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        change(&mut pod);
+        self.sim().apply(pod).unwrap();
+    }
+
+    pub(crate) fn pod(&self, name: &str) {
+        self.pod_on(NODE, name, |_| {});
+    }
+
+    pub(crate) fn evict(&self, name: &str) -> Evicted {
+        evict(self.sim().address(), "default", name, "")
+    }
+
+    pub(crate) fn evict_dry(&self, name: &str) -> Evicted {
+        evict(self.sim().address(), "default", name, "?dryRun=All")
+    }
+
+    /// Evicts until it is allowed; gives the refusals before that.
+    pub(crate) fn evict_until_allowed(&self, name: &str) -> (Vec<Evicted>, Evicted) {
+        let mut refused = Vec::new();
+        let allowed = until("the eviction to be allowed", || {
+            let evicted = self.evict(name);
+            if evicted.code == 201 {
+                return Some(evicted);
+            }
+            assert_eq!(evicted.code, 429, "{evicted:?}");
+            refused.push(evicted);
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            None
+        });
+        (refused, allowed)
+    }
+
+    /// Returns the messages of the Events on the node.
+    pub(crate) fn events(&self) -> Vec<String> {
+        let events = self.sim().list("events");
+        let of_node = events.iter().filter(|event| event["involvedObject"]["name"] == NODE);
+        of_node.map(|event| format!("{}: {}", event["reason"], event["message"])).collect()
+    }
+}
+
+/// What a client gets.
+#[derive(Clone, Debug)]
+pub(crate) struct Evicted {
+    pub(crate) code: u16,
+    pub(crate) retry_after: Option<String>,
+    pub(crate) warning: Option<String>,
+    pub(crate) message: String,
+}
+
+pub(crate) fn evict(api: SocketAddr, namespace: &str, name: &str, query: &str) -> Evicted {
+    let body = json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": name}}).to_string();
+    let request = format!(
+        "POST /api/v1/namespaces/{namespace}/pods/{name}/eviction{query} HTTP/1.0\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let reply = ProbeReply::parse(&exchange(api, &request, PATIENCE).unwrap()).unwrap();
+    let message = serde_json::from_str::<Value>(&reply.body).unwrap()["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
+    let header = |name| reply.header(name).map(str::to_owned);
+    Evicted { code: reply.status, retry_after: header("retry-after"), warning: header("warning"), message }
+}
+
+/// A running gate; killed when dropped.
+pub(crate) struct Gate {
+    pub(crate) child: Child,
+    pub(crate) reviews: SocketAddr,
+    pub(crate) health: SocketAddr,
+    log: Arc<Mutex<Vec<String>>>,
+}
+
+impl Gate {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let (lines, written) = (BufReader::new(child.stderr.take().unwrap()).lines(), log.clone());
+        std::thread::spawn(move || {
+            lines.map_while(Result::ok).for_each(|line| written.lock().unwrap().push(line));
+        });
+        let started = until("the gate to start", || {
+            assert!(child.try_wait().unwrap().is_none(), "{:#?}", log.lock().unwrap());
+            log.lock().unwrap().iter().find(|line| line.contains("started")).cloned()
+        });
+        let port = |key: &str| -> u16 {
+            let value = started.split(&format!("{key}=")).nth(1).unwrap().split(' ').next().unwrap();
+            value.trim_matches('"').rsplit(':').next().unwrap().parse().unwrap()
+        };
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self { reviews: at(port("reviews")), health: at(port("health")), child, log }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap().join("\n")
+    }
+
+    pub(crate) fn wait_for(&self, words: &str) {
+        until_or(
+            || self.log().contains(words).then_some(()),
+            || format!("no {words:?} in the gate's log:\n{}", self.log()),
+        );
+    }
+
+    pub(crate) fn page(&self, path: &str) -> ProbeReply {
+        get(self.health, path).unwrap()
+    }
+
+    /// Returns the whole part of the value of a series, 0 without it.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts and dates")]
+    pub(crate) fn metric(&self, series: &str) -> u64 {
+        let page = self.page("/metrics").body;
+        let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        line.map_or(0, |value| value.parse::<f64>().unwrap() as u64)
+    }
+
+    pub(crate) fn reviews_of(&self, answer: &str, why: &str) -> u64 {
+        self.metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_reviews(&self, answer: &str, why: &str, count: u64) {
+        until_or(
+            || (self.reviews_of(answer, why) >= count).then_some(()),
+            || format!("no {answer}/{why} in\n{}\n{}", self.page("/metrics").body, self.log()),
+        );
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where a test may leave files.
+pub(crate) fn file(lab: &Lab, name: &str) -> PathBuf {
+    lab.cluster.dir.path().join(name)
+}

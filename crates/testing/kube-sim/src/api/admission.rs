@@ -1,0 +1,218 @@
+//! Validating webhooks for evictions: asked as a real API server asks them, and for nothing else.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT, WARNING};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::operation::Operation;
+use crate::store::object::{meta_mut, meta_str, uuid};
+use crate::store::resource::by_plural;
+use crate::store::selector::Selector;
+use crate::store::status::ApiStatus;
+use crate::wire::reply::ApiReply;
+use crate::writes::decode;
+
+/// The longest answer of a webhook.
+const LONGEST: usize = 3 << 20;
+/// `timeoutSeconds` if it is not set.
+const DEFAULT_TIMEOUT: u64 = 10;
+
+/// Asks every webhook for evictions. Gives the warnings of those that allow it.
+pub(super) async fn review(operation: &Operation<'_>, body: &Bytes) -> Result<Vec<String>, ApiStatus> {
+    let mut warnings = Vec::new();
+    for webhook in webhooks(operation) {
+        warnings.extend(review_by(operation, body, &webhook).await?);
+    }
+    Ok(warnings)
+}
+
+fn webhooks(operation: &Operation<'_>) -> Vec<Value> {
+    let configurations = by_plural("validatingwebhookconfigurations");
+    let all = operation.api.store.list(configurations, None, &Selector::default()).1;
+    let webhooks = all.iter().filter_map(|each| each.value.get("webhooks")?.as_array()).flatten();
+    webhooks.filter(|webhook| is_for_evictions(webhook)).cloned().collect()
+}
+
+/// Shows a client the warnings of webhooks.
+pub(super) fn with_warnings(mut reply: ApiReply, warnings: &[String]) -> ApiReply {
+    let quoted = |warning: &String| HeaderValue::from_str(&format!("299 - {warning:?}")).ok();
+    for value in warnings.iter().filter_map(quoted) {
+        reply.headers_mut().append(WARNING, value);
+    }
+    reply
+}
+
+fn is_for_evictions(webhook: &Value) -> bool {
+    let rules = webhook.get("rules").and_then(Value::as_array).into_iter().flatten();
+    let has = |rule: &Value, field: &str, words: &[&str]| {
+        let listed = rule.get(field).and_then(Value::as_array).into_iter().flatten();
+        listed.filter_map(Value::as_str).any(|word| words.contains(&word))
+    };
+    rules.into_iter().any(|rule| {
+        has(rule, "apiGroups", &["", "*"])
+            && has(rule, "operations", &["CREATE", "*"])
+            && has(rule, "resources", &["pods/eviction", "pods/*", "*/eviction", "*/*"])
+    })
+}
+
+async fn review_by(
+    operation: &Operation<'_>,
+    body: &Bytes,
+    webhook: &Value,
+) -> Result<Vec<String>, ApiStatus> {
+    let text = |key: &str| webhook.get(key).and_then(Value::as_str).unwrap_or_default();
+    let name = text("name");
+    let eviction = decode::decode(body)?;
+    let dry_run =
+        operation.query().dry_run() || eviction.pointer("/deleteOptions/dryRun/0") == Some(&json!("All"));
+    if dry_run && !matches!(text("sideEffects"), "None" | "NoneOnDryRun") {
+        let why = format!("admission webhook \"{name}\" does not support dry run");
+        return Err(ApiStatus::bad_request(why));
+    }
+    let uid = uuid();
+    let seconds = webhook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_TIMEOUT);
+    let asked = ask(operation, webhook, review_json(operation, eviction, dry_run, &uid), seconds);
+    let answer = match tokio::time::timeout(Duration::from_secs(seconds), asked).await {
+        Ok(answer) => answer,
+        Err(_) => Err("context deadline exceeded".to_owned()),
+    };
+    let answer = answer.and_then(|answer| match answer.get("response") {
+        Some(response) if response.get("uid") == Some(&json!(uid)) => Ok(response.clone()),
+        _ => Err("expected response.uid of the request".to_owned()),
+    });
+    match answer {
+        Err(why) if text("failurePolicy") == "Ignore" => {
+            tracing::warn!(webhook = name, why, "failed calling webhook, failing open");
+            Ok(Vec::new())
+        }
+        Err(why) => Err(ApiStatus::webhook_failed(name, &why)),
+        Ok(response) if response.get("allowed") == Some(&json!(true)) => {
+            let warnings = response.get("warnings").and_then(Value::as_array).into_iter().flatten();
+            Ok(warnings.filter_map(Value::as_str).map(str::to_owned).collect())
+        }
+        Ok(response) => {
+            Err(ApiStatus::denied_by_webhook(name, response.get("status").unwrap_or(&Value::Null)))
+        }
+    }
+}
+
+fn review_json(operation: &Operation<'_>, mut eviction: Value, dry_run: bool, uid: &str) -> Value {
+    let target = operation.target;
+    if meta_str(&eviction, "namespace").is_none() {
+        meta_mut(&mut eviction).insert("namespace".to_owned(), json!(target.namespace));
+    }
+    let kind = json!({"group": "policy", "version": "v1", "kind": "Eviction"});
+    let resource = json!({"group": "", "version": "v1", "resource": "pods"});
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+        "uid": uid, "kind": kind, "resource": resource, "subResource": "eviction", "requestKind": kind,
+        "requestResource": resource, "requestSubResource": "eviction", "name": target.name,
+        "namespace": target.namespace, "operation": "CREATE",
+        "userInfo": {"username": operation.asked.kind.user, "groups": ["system:authenticated"]},
+        "object": eviction, "oldObject": null, "dryRun": dry_run,
+        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+    }})
+}
+
+/// Where a webhook is: address, the name in its certificate, and its path.
+struct Place {
+    address: String,
+    server_name: String,
+    path: String,
+}
+
+/// A webhook at a URL, or at one of the endpoints of its Service, whichever kube-proxy would take.
+fn place(operation: &Operation<'_>, config: &Value) -> Result<Place, String> {
+    if let Some(url) = config.get("url").and_then(Value::as_str) {
+        let uri: http::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
+        let host = uri.host().unwrap_or_default().to_owned();
+        let address = format!("{host}:{}", uri.port_u16().unwrap_or(443));
+        return Ok(Place { address, server_name: host, path: uri.path().to_owned() });
+    }
+    let of =
+        |key: &str| config.pointer(&format!("/service/{key}")).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (of("namespace"), of("name"));
+    let slices =
+        operation.api.store.list(by_plural("endpointslices"), Some(namespace), &Selector::default()).1;
+    let label = "/metadata/labels/kubernetes.io~1service-name";
+    let mut addresses: Vec<String> = Vec::new();
+    for slice in slices.iter().filter(|slice| slice.value.pointer(label) == Some(&json!(name))) {
+        let port = slice.value.pointer("/ports/0/port").and_then(Value::as_u64).unwrap_or(443);
+        let endpoints = slice.value.get("endpoints").and_then(Value::as_array).into_iter().flatten();
+        let ready = endpoints.filter(|each| each.pointer("/conditions/ready") != Some(&json!(false)));
+        let first = ready.filter_map(|each| each.pointer("/addresses/0")?.as_str());
+        addresses.extend(first.map(|address| format!("{address}:{port}")));
+    }
+    if addresses.is_empty() {
+        return Err(format!("no endpoints available for service \"{name}\""));
+    }
+    let address = addresses.swap_remove(fastrand::usize(..addresses.len()));
+    let path = if of("path").is_empty() { "/" } else { of("path") };
+    Ok(Place { address, server_name: format!("{name}.{namespace}.svc"), path: path.to_owned() })
+}
+
+/// POSTs a review on a connection of its own.
+async fn ask(
+    operation: &Operation<'_>,
+    webhook: &Value,
+    review: Value,
+    seconds: u64,
+) -> Result<Value, String> {
+    let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
+    let Place { address, server_name, path } = place(operation, config)?;
+    let said = |error: &dyn std::fmt::Display| format!("Post \"https://{server_name}{path}\": {error}");
+    let name = ServerName::try_from(server_name.clone()).map_err(|error| said(&error))?;
+    let tls = trusting(config.get("caBundle").and_then(Value::as_str).unwrap_or_default());
+    let tls = tls.map_err(|error| said(&error))?;
+    let stream = TcpStream::connect(&address).await.map_err(|error| said(&error))?;
+    let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(|error| said(&error))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| said(&error))?;
+    let driver = tokio::spawn(connection);
+    let request = Request::post(format!("{path}?timeout={seconds}s"))
+        .header(HOST, &server_name)
+        .header(USER_AGENT, "kube-apiserver-admission")
+        .header(ACCEPT, "application/json, */*")
+        .header(CONTENT_TYPE, "application/json")
+        .body(Full::new(Bytes::from(review.to_string())))
+        .map_err(|error| said(&error))?;
+    let answer = async {
+        let answer = sender.send_request(request).await.map_err(|error| said(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), LONGEST).collect().await.map_err(|error| said(&error))?;
+        if status != StatusCode::OK {
+            return Err(format!("the server responded with the status code {status}"));
+        }
+        serde_json::from_slice(&body.to_bytes()).map_err(|error| said(&error))
+    };
+    let answer = answer.await;
+    driver.abort();
+    answer
+}
+
+fn trusting(bundle: &str) -> io::Result<Arc<ClientConfig>> {
+    let pem = STANDARD.decode(bundle).map_err(io::Error::other)?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
+        roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
+}
