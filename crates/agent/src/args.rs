@@ -48,6 +48,9 @@ PATHS
   /nodename                  Node: \"<name>\"
   /services/<ns>/<name>      what kube-proxy's healthCheckNodePort answers; ?drain=<code> heeds a cordon, too
   /status.json               everything known
+  /drain.json                how far a drain has come, in short
+  /wait                      answers when all balancers know that the node is out, for a preStop hook;
+                             ?for=told|released|ready, ?timeout=<s> (20, at most 600), ?settle=<s>
   /metrics                   Prometheus or OpenMetrics text
   /livez, /readyz            nodegate itself, for the kubelet
 

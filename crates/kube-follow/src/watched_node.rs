@@ -8,6 +8,9 @@ use nodegate_readiness::{Condition, ConditionStatus, NodeFacts, Taint, Unreachab
 use serde::Deserialize;
 use std::net::IpAddr;
 
+/// The maximum number of networks of a node's pods: one of each family.
+const MOST_POD_CIDRS: usize = 2;
+
 /// A Node, reduced to the needed fields: its image list alone can be 20 kB.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WatchedNode {
@@ -26,6 +29,8 @@ struct Spec {
     unschedulable: Option<bool>,
     #[serde(default)]
     taints: Option<Vec<ApiTaint>>,
+    #[serde(default, rename = "podCIDRs")]
+    pod_cidrs: Option<Vec<String>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -83,6 +88,7 @@ impl WatchedNode {
             deleting: self.metadata.deletion_timestamp.is_some(),
             taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
+            pod_cidrs: spec.pod_cidrs.into_iter().flatten().take(MOST_POD_CIDRS).map(clean).collect(),
             address_families: self.internal_ips().collect(),
             unreachable,
         }
@@ -156,13 +162,14 @@ mod tests {
     fn what_matters_is_read_and_the_rest_ignored() {
         let facts = facts(
             r#"{"kind":"Node","metadata":{"resourceVersion":"7","uid":"1-2","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
-            "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"},{"key":"k","value":"v"}],"podCIDR":"10.0.0.0/24"},
+            "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"},{"key":"k","value":"v"}],"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64","no third"]},
             "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}],
             "addresses":[{"type":"Hostname","address":"n1"},{"type":"ExternalIP","address":"2001:db8::1"},
                          {"type":"InternalIP","address":"10.0.0.11"}]}}"#,
         );
         assert_eq!(facts.address_families, AddressFamilies { ipv4: true, ipv6: false });
         assert!(facts.unschedulable && facts.deleting);
+        assert_eq!(facts.pod_cidrs, ["10.0.0.0/24", "fd00::/64"]);
         assert_eq!(facts.uid.as_deref(), Some("1-2"));
         let taint = |key: &str, value: &str, effect: &str| Taint {
             key: key.to_owned(),

@@ -1,6 +1,7 @@
 //! Holds the state and the answers that are rendered from it. One writer at a time updates it; readers take
 //! no lock.
 
+mod flipped;
 mod freshness;
 mod kubelet;
 mod last_known;
@@ -44,14 +45,19 @@ pub struct Board {
     asked: Vec<AtomicMoment>,
     opened: AtomicMoment,
     turned: AtomicMoment,
+    flipped: AtomicMoment,
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
     on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
     on_need: OnceLock<OnNeed>,
+    after_flip: OnceLock<AfterFlip>,
 }
 
 /// Starts a local check.
 type OnNeed = Box<dyn Fn(CheckId) + Send + Sync>;
+
+/// Wakes the code that waits for a flip.
+type AfterFlip = Box<dyn Fn() + Send + Sync>;
 
 /// The state that only the writer uses.
 #[derive(Default)]
@@ -101,10 +107,12 @@ impl Board {
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             opened: AtomicMoment::default(),
             turned: AtomicMoment::default(),
+            flipped: AtomicMoment::default(),
             writer: Mutex::default(),
             published: ArcSwap::from_pointee(Published::new(state.clone())),
             on_flip,
             on_need: OnceLock::new(),
+            after_flip: OnceLock::new(),
         };
         board.publish(state, Moment::default());
         board
@@ -222,16 +230,6 @@ impl Board {
         self.opened.get()
     }
 
-    /// Returns the time of the last pool change, or the time at which the ports opened if there was none.
-    pub fn turned(&self) -> Moment {
-        self.turned.get().or(self.opened.get()).unwrap_or_default()
-    }
-
-    /// Returns the remembered flips, the oldest first.
-    pub fn flips(&self) -> Vec<Flip> {
-        self.write().flips.remembered().cloned().collect()
-    }
-
     /// Returns the reason with which a check last failed, even if it passes now.
     pub fn last_reason(&self, id: CheckId) -> Option<Reason> {
         self.write().last_reasons.get(&id).cloned()
@@ -335,16 +333,11 @@ impl Board {
         let reports = self.reports(state, &self.default_checks, stale, now);
         let (verdict, reason) = why(&reports);
         let flip = writer.flips.observe(verdict, reason, wall)?;
+        self.flipped.advance(now);
         if (flip.from == Verdict::Ready) != (flip.to == Verdict::Ready) {
             self.turned.advance(now);
         }
         Some(flip)
-    }
-
-    fn tell(&self, flip: Option<Flip>) {
-        if let Some(flip) = flip {
-            (self.on_flip)(&flip);
-        }
     }
 
     /// Ignores poisoning: readers see only a state that is swapped in one step, so a writer that panicked

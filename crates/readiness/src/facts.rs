@@ -55,6 +55,9 @@ pub struct NodeFacts {
     /// `metadata.labels`, each written as `key` or `key=value`.
     #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
     pub labels: BTreeMap<String, String>,
+    /// `spec.podCIDRs`, the networks of its pods. Not handed on: the next agent reads them itself.
+    #[serde(skip)]
+    pub pod_cidrs: Vec<String>,
     /// The address families of its `InternalIP`s.
     pub address_families: AddressFamilies,
     /// The taint `node.kubernetes.io/unreachable:NoExecute`, if the Node has it.

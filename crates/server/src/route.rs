@@ -15,12 +15,13 @@ pub(crate) enum Route {
     Metrics,
     Status,
     Drain,
+    Wait,
     Page,
     Other,
 }
 
 impl Route {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Health,
         Self::NodeCheck,
         Self::NodeName,
@@ -30,6 +31,7 @@ impl Route {
         Self::Metrics,
         Self::Status,
         Self::Drain,
+        Self::Wait,
         Self::Page,
         Self::Other,
     ];
@@ -48,6 +50,7 @@ impl Route {
             "/metrics" => Self::Metrics,
             "/status.json" => Self::Status,
             "/drain.json" => Self::Drain,
+            "/wait" => Self::Wait,
             _ if path.starts_with(SERVICES_PREFIX) => Self::Services,
             _ => Self::Other,
         }
@@ -80,6 +83,7 @@ impl Route {
             Self::Metrics => "/metrics",
             Self::Status => "/status.json",
             Self::Drain => "/drain.json",
+            Self::Wait => "/wait",
             Self::Page => "/",
             Self::Other => "other",
         }

@@ -13,6 +13,7 @@ use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -27,7 +28,8 @@ pub(super) struct Listening {
     pub(super) agent_address: SocketAddr,
     /// Whether the API server is heard.
     proof: Arc<AtomicBool>,
-    _stop: watch::Sender<()>,
+    stop: watch::Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 impl Listening {
@@ -44,7 +46,7 @@ impl Listening {
         let default = [catalog.find(NODE_READY).unwrap()];
         let policy = Policy { stale_after: Duration::from_secs(3), ..Policy::default() };
         let board = Arc::new(Board::new(Some(NODE.to_owned()), policy, catalog, &default, Box::new(|_| {})));
-        board.set_node(node(false), Moment::default(), nodegate_clock::wall());
+        board.set_node(node(ConditionStatus::True, false), Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());
         let mut app = App::new(AppParts {
             board: Arc::clone(&board),
@@ -64,7 +66,7 @@ impl Listening {
         let (stop, stopped) = watch::channel(());
         let proof = Arc::new(AtomicBool::new(true));
         let (heard, beating) = (Arc::clone(&proof), Arc::clone(&board));
-        std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             let app = Arc::new(app);
             let ended = |mut stopped: watch::Receiver<()>| async move { drop(stopped.changed().await) };
@@ -86,18 +88,38 @@ impl Listening {
                 }
             });
         });
-        Self { board, timeline, address, agent_address, proof, _stop: stop }
+        Self { board, timeline, address, agent_address, proof, stop, thread }
     }
 
     pub(super) fn cordon(&self, unschedulable: bool) {
+        self.set(node(ConditionStatus::True, unschedulable), Duration::ZERO);
+    }
+
+    /// Sets the Ready condition, as of so long ago.
+    pub(super) fn set_ready(&self, status: ConditionStatus, ago: Duration) {
+        self.set(node(status, false), ago);
+    }
+
+    fn set(&self, node: Node, ago: Duration) {
         let now = self.timeline.at(nodegate_clock::now());
         self.board.prove(now);
-        self.board.set_node(node(unschedulable), now, nodegate_clock::wall());
+        self.board.set_node(node, now.before(ago).unwrap(), nodegate_clock::wall());
     }
 
     /// The API server falls silent.
     pub(super) fn lose_the_api_server(&self) {
         self.proof.store(false, Ordering::Relaxed);
+    }
+
+    /// The API server is heard again.
+    pub(super) fn find_the_api_server(&self) {
+        self.proof.store(true, Ordering::Relaxed);
+    }
+
+    /// Shuts it down, and waits for its end.
+    pub(super) fn end(self) {
+        drop(self.stop);
+        self.thread.join().unwrap();
     }
 
     pub(super) fn status(&self) -> Value {
@@ -112,11 +134,7 @@ impl Listening {
     }
 }
 
-fn node(unschedulable: bool) -> Node {
-    let ready = Condition {
-        kind: "Ready".to_owned(),
-        status: ConditionStatus::True,
-        reason: "KubeletReady".to_owned(),
-    };
+fn node(status: ConditionStatus, unschedulable: bool) -> Node {
+    let ready = Condition { kind: "Ready".to_owned(), status, reason: "KubeletReady".to_owned() };
     Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
 }

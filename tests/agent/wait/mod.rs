@@ -3,7 +3,9 @@
 
 mod handover;
 mod haproxy;
+mod hooks;
 mod listening;
+mod six_hundred;
 
 use listening::Listening;
 use nodegate_readiness::probers::Traffic;

@@ -38,7 +38,7 @@ impl Goal {
         }
     }
 
-    fn turn(self) -> PoolChange {
+    pub(super) fn turn(self) -> PoolChange {
         match self {
             Self::Told | Self::Released => PoolChange::Out,
             Self::Ready => PoolChange::Ready,
@@ -326,6 +326,7 @@ fn in_words(stands: &Stands) -> String {
     }
 }
 
-fn balancers(probers: usize) -> String {
+/// Returns the number of balancers in words.
+pub(super) fn balancers(probers: usize) -> String {
     if probers == 1 { "the one balancer that asks".to_owned() } else { format!("{probers} balancers") }
 }

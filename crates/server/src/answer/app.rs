@@ -2,6 +2,7 @@
 
 use super::drain_json::DrainJson;
 use super::shared::SharedAnswers;
+use super::wait::Waiters;
 use crate::metrics::{Metrics, Registries, StateCollector};
 use crate::probers::{ProberSettings, Probers};
 use nodegate_readiness::probers::Handover;
@@ -72,6 +73,7 @@ pub struct App {
     pub(super) waiting: Semaphore,
     pub(super) probers: Arc<Probers>,
     pub(super) drain_json: DrainJson,
+    pub(super) waiters: Waiters,
     closing: AtomicBool,
 }
 
@@ -80,6 +82,8 @@ impl App {
     pub fn new(parts: AppParts) -> Self {
         let AppParts { board, timeline, liveness, activator, metrics, version, revision } = parts;
         let probers = Arc::<Probers>::default();
+        let wake = Arc::clone(&probers.wake);
+        board.when_flipped(move || wake.wake());
         let registries = Registries::new(StateCollector {
             board: Arc::clone(&board),
             timeline,
@@ -103,6 +107,7 @@ impl App {
             waiting: Semaphore::new(MAX_WAITING),
             probers,
             drain_json: DrainJson::default(),
+            waiters: Waiters::default(),
             closing: AtomicBool::new(false),
         }
     }
@@ -147,11 +152,13 @@ impl App {
         let most = (max_connections / 4).clamp(1, MAX_WAITING);
         self.waiting.forget_permits(self.waiting.available_permits().saturating_sub(most));
         debug_assert!(self.waiting.available_permits() <= most);
+        self.waiters.limit(max_connections);
     }
 
-    /// Starts the shutdown: `/readyz` fails, and every answer closes its connection.
+    /// Starts the shutdown: `/readyz` fails, every answer closes its connection, and no request waits longer.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
+        self.waiters.wake();
     }
 
     pub(crate) fn is_closing(&self) -> bool {

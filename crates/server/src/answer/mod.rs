@@ -12,8 +12,10 @@ mod response_head;
 mod service_health;
 mod shared;
 mod told;
+mod wait;
 
 pub use app::{Activate, App, AppParts, NoLocalChecks};
 pub use body::AnswerBody;
 pub use respond::ResponseFuture;
 pub(crate) use told::{ServedAnswer, log_answer};
+pub(crate) use wait::Client;

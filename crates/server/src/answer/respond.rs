@@ -7,6 +7,7 @@ use super::places::{MOST, Place};
 use super::response_head::{BodyFormat, ResponseHead};
 use super::shared::Representation;
 use super::told::{ServedAnswer, asks};
+use super::wait::Client;
 use crate::page;
 use crate::route::Route;
 use futures::future::{Either, Ready, ready};
@@ -32,16 +33,16 @@ pub type ResponseFuture = Either<Ready<Answered>, Pin<Box<dyn Future<Output = An
 
 type Answered = Result<Response<AnswerBody>, Infallible>;
 
-const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json or /\n";
+const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /\n";
 /// The text of a 404 on a port whose [`Route::tells_everything`] routes are elsewhere.
 const NOT_FOUND_HERE: &str =
-    "not found; try /health, /nodecheck, /nodename, /livez, /readyz or /drain.json\n";
+    "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /drain.json or /wait\n";
 
 impl App {
     /// Answers a request as of `now`. The body of the request is not read; a connection with unread body
     /// bytes ends with the response.
     pub fn respond<B: Body>(self: &Arc<Self>, request: Request<B>, now: Moment) -> ResponseFuture {
-        self.respond_on(request, now, None, None).0
+        self.respond_on(request, now, Client { address: None, on_this_node: true }, None).0
     }
 
     /// Answers a request from this address like [`respond`](Self::respond), and records the client as a
@@ -52,7 +53,8 @@ impl App {
         now: Moment,
         peer: IpAddr,
     ) -> ResponseFuture {
-        self.respond_on(request, now, Some(peer), None).0
+        let on_this_node = peer.to_canonical().is_loopback();
+        self.respond_on(request, now, Client { address: Some(peer), on_this_node }, None).0
     }
 
     /// Answers a request on a listener like [`respond_to`](Self::respond_to). If `metrics_moved_to` is set,
@@ -62,9 +64,10 @@ impl App {
         self: &Arc<Self>,
         mut request: Request<B>,
         now: Moment,
-        peer: Option<IpAddr>,
+        client: Client,
         metrics_moved_to: Option<SocketAddr>,
     ) -> (ResponseFuture, Option<ServedAnswer>) {
+        let peer = client.address;
         let route = Route::of(request.method(), request.uri().path());
         let exposition = match route {
             Route::Metrics => exposition::Format::accepted(request.headers()),
@@ -111,6 +114,7 @@ impl App {
                 self.shared_answer(head, which, place, now)
             }
             Route::Drain => self.drain_json(head, now),
+            Route::Wait => return (self.wait(head, request.uri(), client, now), None),
             Route::Page => {
                 let which = Representation::Page { refreshes: query != "pause" };
                 self.shared_answer(head, which, place, now)

@@ -11,8 +11,10 @@ pub(super) enum StatusLabel {
     BadRequest,
     NotFound,
     MethodNotAllowed,
+    TooManyRequests,
     InternalServerError,
     ServiceUnavailable,
+    GatewayTimeout,
     Other2xx,
     Other3xx,
     Other4xx,
@@ -20,13 +22,15 @@ pub(super) enum StatusLabel {
 }
 
 impl StatusLabel {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Ok,
         Self::BadRequest,
         Self::NotFound,
         Self::MethodNotAllowed,
+        Self::TooManyRequests,
         Self::InternalServerError,
         Self::ServiceUnavailable,
+        Self::GatewayTimeout,
         Self::Other2xx,
         Self::Other3xx,
         Self::Other4xx,
@@ -39,8 +43,10 @@ impl StatusLabel {
             400 => Self::BadRequest,
             404 => Self::NotFound,
             405 => Self::MethodNotAllowed,
+            429 => Self::TooManyRequests,
             500 => Self::InternalServerError,
             503 => Self::ServiceUnavailable,
+            504 => Self::GatewayTimeout,
             other => match other / 100 {
                 2 => Self::Other2xx,
                 3 => Self::Other3xx,
@@ -57,8 +63,10 @@ impl StatusLabel {
             Self::BadRequest => "400",
             Self::NotFound => "404",
             Self::MethodNotAllowed => "405",
+            Self::TooManyRequests => "429",
             Self::InternalServerError => "500",
             Self::ServiceUnavailable => "503",
+            Self::GatewayTimeout => "504",
             Self::Other2xx => "2xx",
             Self::Other3xx => "3xx",
             Self::Other4xx => "4xx",

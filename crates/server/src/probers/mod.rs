@@ -11,8 +11,10 @@ mod slot;
 mod takeover;
 #[cfg(test)]
 mod tests;
+mod wake;
 
 pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, ProbeRequest};
+pub(crate) use wake::Wake;
 
 use self::names::{Name, ProberNames};
 use self::places::Rules;
@@ -54,6 +56,8 @@ pub(crate) struct Probers {
     /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
     settings: OnceLock<ProberSettings>,
+    /// Woken after each recorded probe.
+    pub(crate) wake: Arc<Wake>,
 }
 
 /// The settings of the probers.
@@ -83,6 +87,7 @@ impl Default for Probers {
             overflown: AtomicMoment::default(),
             listening_since: OnceLock::new(),
             settings: OnceLock::new(),
+            wake: Arc::default(),
         }
     }
 }
@@ -109,6 +114,7 @@ impl Probers {
             // If another prober has taken the slot by now, the table overflowed, and the overflow is counted.
             note(slot);
         }
+        self.wake.wake();
     }
 
     /// Returns the key of a probe request: never zero, which means a free slot, and always odd.

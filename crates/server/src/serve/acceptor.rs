@@ -76,7 +76,7 @@ impl Denials {
 /// Returns true if the client is on this node: its address is a loopback address or the address that it
 /// connected to. The latter is true for the kubelet's probes of a pod on the host network. No other host
 /// completes a handshake from such an address, because packets to a node's own address never leave the node.
-fn is_on_this_node(peer: IpAddr, socket: &TcpStream) -> bool {
+pub(super) fn is_on_this_node(peer: IpAddr, socket: &TcpStream) -> bool {
     let local = || SocketAddr::try_from(getsockname(socket).ok()?).ok().map(|local| local.ip());
     peer.to_canonical().is_loopback() || local() == Some(peer)
 }

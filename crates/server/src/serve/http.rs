@@ -1,5 +1,6 @@
 //! HTTP with hyper, on the runtime: hyper parses all unknown heads, and keeps their connections.
 
+use super::acceptor::is_on_this_node;
 use super::activity::Activity;
 use super::connections::{ConnectionSlot, Connections};
 use super::fast_path::Rest;
@@ -8,7 +9,7 @@ use super::known_heads::KnownHeads;
 use super::lesson::Lesson;
 use super::proxy_header;
 use super::stream::SocketStream;
-use crate::answer::{AnswerBody, App, ResponseFuture, log_answer};
+use crate::answer::{AnswerBody, App, Client, ResponseFuture, log_answer};
 use futures::future::{Either, ready};
 use http::header::CONNECTION;
 use http::{Request, Response, Version};
@@ -65,8 +66,10 @@ impl Http {
         rest: Rest,
     ) {
         let http = Arc::clone(self);
+        let on_this_node = is_on_this_node(peer, &socket);
         slot.spawn(|slot| async move {
-            converse(http, SocketStream::new(socket, Arc::clone(&activity)), peer, activity, rest).await;
+            let stream = SocketStream::new(socket, Arc::clone(&activity));
+            converse(http, stream, peer, on_this_node, activity, rest).await;
             drop(slot);
         });
     }
@@ -88,6 +91,7 @@ async fn converse(
     http: Arc<Http>,
     mut stream: SocketStream,
     peer: IpAddr,
+    on_this_node: bool,
     activity: Arc<Activity>,
     rest: Rest,
 ) {
@@ -105,6 +109,7 @@ async fn converse(
             app: Arc::clone(&http.app),
             activity,
             peer,
+            on_this_node,
             metrics_moved_to: http.metrics_moved_to,
             lesson,
         };
@@ -145,6 +150,7 @@ struct RequestHandler {
     app: Arc<App>,
     activity: Arc<Activity>,
     peer: IpAddr,
+    on_this_node: bool,
     metrics_moved_to: Option<SocketAddr>,
     lesson: Arc<Lesson>,
 }
@@ -163,7 +169,8 @@ impl Service<Request<Incoming>> for RequestHandler {
         }
         // Answers with a verdict are logged where they are recorded.
         let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
-        let (response, told) = self.app.respond_on(request, now, Some(self.peer), self.metrics_moved_to);
+        let client = Client { address: Some(self.peer), on_this_node: self.on_this_node };
+        let (response, told) = self.app.respond_on(request, now, client, self.metrics_moved_to);
         let uri = uri.filter(|_| told.is_none());
         self.lesson.parsed(told.filter(|_| !body_left));
         match response {

@@ -86,7 +86,7 @@ fn a_stale_cache_fails_open_and_says_so() {
 #[test]
 fn without_a_node_name_everything_that_needs_it_is_a_500() {
     let server = Scenario { node_name: None, ..Scenario::default() }.serve();
-    for target in ["/health", "/health?check=bogus", "/nodename"] {
+    for target in ["/health", "/health?check=bogus", "/nodename", "/wait"] {
         let response = server.get(target);
         assert_eq!(response.status, 500, "{target}");
         assert!(response.body.contains("spec.nodeName"), "{}", response.body);
@@ -115,7 +115,9 @@ fn plain_words_for_simple_balancers() {
 #[test]
 fn methods() {
     let server = Scenario::default().serve();
-    for target in ["/health", "/nodecheck", "/nodename", "/livez", "/readyz", "/status.json", "/", "/bogus"] {
+    for target in
+        ["/health", "/nodecheck", "/nodename", "/livez", "/readyz", "/status.json", "/wait", "/", "/bogus"]
+    {
         let get = server.get(target);
         let head = server.request("HEAD", target);
         assert_eq!((head.status, head.body.as_str()), (get.status, ""), "{target}");

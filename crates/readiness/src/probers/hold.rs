@@ -1,0 +1,57 @@
+//! Decides whether `GET /wait` answers or holds a request.
+
+use super::drain_status::is_free;
+use super::told::{Demands, PoolChange, Told, Unknown, told};
+use super::waiting::{Goal, balancers};
+use crate::age::Age;
+use crate::check::Verdict;
+use crate::status::Status;
+use std::time::Duration;
+
+/// A node that has been `NotReady` for longer holds no request: its balancers have had time enough.
+const NOT_READY_FOR: Duration = Duration::from_mins(1);
+
+/// The maximum number of probers in the reason for a hold.
+const NAMED: usize = 8;
+
+/// The decision about a request that waits for a goal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The node is not going out, so balancers need not be told.
+    InService,
+    /// The goal has been reached, or there is nothing to wait for; with the reason in words.
+    Over(String),
+    /// The goal may yet be reached; with the reason in words why it has not.
+    Waits(String),
+}
+
+impl Status {
+    /// Decides about requests that wait for this goal, by the agent's own settings. `unchanged_for` is the
+    /// time since the last flip.
+    pub fn hold(&self, goal: Goal, unchanged_for: Duration) -> Hold {
+        if goal.turn() == PoolChange::Out {
+            match self.verdict {
+                Some(Verdict::NotReady) if unchanged_for > NOT_READY_FOR => {
+                    let age = Age(unchanged_for.as_millis());
+                    return Hold::Over(format!("the node has been NotReady for {age}"));
+                }
+                Some(Verdict::Ready) if !self.cache.stale => return Hold::InService,
+                _ => {}
+            }
+        }
+        match told(self, goal.turn(), &Demands::default()) {
+            Told::Unknown(nobody @ Unknown::Nobody) => Hold::Over(nobody.to_string()),
+            Told::Unknown(unknown) => Hold::Waits(unknown.to_string()),
+            Told::NotYet { why, waiting_for } => {
+                let probers = waiting_for.iter().take(NAMED);
+                let probers = probers.map(|one| format!("{} {} ({})", one.prober, one.question, one.why));
+                Hold::Waits(why.into_iter().chain(probers).collect::<Vec<_>>().join("; "))
+            }
+            Told::Yes { probers } => match (goal, is_free(self)) {
+                (Goal::Released, Ok(false)) => Hold::Waits("all told, but sessions are left".to_owned()),
+                (Goal::Released, Err(why)) => Hold::Waits(why),
+                _ => Hold::Over(format!("{}: {}", goal.as_str(), balancers(probers))),
+            },
+        }
+    }
+}

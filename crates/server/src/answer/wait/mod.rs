@@ -1,0 +1,143 @@
+//! `/wait`: holds a request until the balancers have been told, for `preStop` hooks and scripts.
+//!
+//! A waiting request is a future that one task wakes. That task judges for all requests, after each probe,
+//! after each flip, and once a second for what changes by time alone. It runs while any request waits.
+
+mod places;
+mod question;
+mod waiters;
+
+pub(super) use waiters::Waiters;
+
+use super::app::App;
+use super::body::AnswerBody;
+use super::respond::ResponseFuture;
+use super::response_head::ResponseHead;
+use super::told::log_answer;
+use crate::route::Route;
+use futures::future::Either;
+use http::header::{HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode, Uri};
+use ipnet::IpNet;
+use nodegate_readiness::board::{NODE_NAME_MISSING, why};
+use nodegate_readiness::probers::{Goal, Hold};
+use nodegate_readiness::{Moment, Verdict};
+use question::WaitQuestion;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// The longest timeout of a client that is neither this node nor one of its pods.
+const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    /// The address; `None` for a request that came over no connection.
+    pub(crate) address: Option<IpAddr>,
+    /// True if the client is on this node, in its own network namespace.
+    pub(crate) on_this_node: bool,
+}
+
+impl App {
+    /// Answers `/wait`.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        head: ResponseHead,
+        uri: &Uri,
+        client: Client,
+        now: Moment,
+    ) -> ResponseFuture {
+        let at_once =
+            |head: ResponseHead, status, text: String| self.told(Route::Wait, None, head.text(status, text));
+        let asked = match WaitQuestion::parse(uri.query().unwrap_or_default()) {
+            Err(wrong) => return at_once(head, StatusCode::BAD_REQUEST, wrong),
+            Ok(_) if self.board.node_name().is_none() => {
+                return at_once(head, StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING.to_owned());
+            }
+            Ok(asked) => asked,
+        };
+        let other = client.address.filter(|address| !client.on_this_node && !self.is_pod(*address));
+        let Some(place) = self.waiters.places.take(other) else {
+            let mut head = head;
+            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+            return at_once(head, StatusCode::TOO_MANY_REQUESTS, "too many requests wait\n".to_owned());
+        };
+        if asked.goal != Goal::Ready && asked.settle.is_zero() && self.is_in_service(now) {
+            return at_once(head, StatusCode::OK, IN_SERVICE.to_owned());
+        }
+        let longest = if other.is_some() { TIMEOUT_OF_OTHERS } else { asked.timeout };
+        let asked = WaitQuestion { timeout: asked.timeout.min(longest), ..asked };
+        let (app, uri) = (Arc::clone(self), uri.clone());
+        Either::Right(Box::pin(async move {
+            app.start_to_judge();
+            let (status, text) = app.hold(asked, now).await;
+            drop(place);
+            let response = app.end_of_wait(head, status, text);
+            app.metrics.answered(Route::Wait, status, None);
+            log_answer(client.address, &uri, status);
+            Ok(response)
+        }))
+    }
+
+    /// Holds a request that was asked `now`, and returns its answer.
+    async fn hold(&self, asked: WaitQuestion, now: Moment) -> (StatusCode, String) {
+        let began = Instant::now();
+        let deadline = began + asked.timeout;
+        let settled = deadline.min(began + asked.settle);
+        loop {
+            let mut changed = pin!(self.waiters.changed.notified());
+            changed.as_mut().enable();
+            let hold = self.waiters.judgement(asked.goal, now);
+            let (until, why) = match hold {
+                Some(Hold::Over(why)) => return (StatusCode::OK, format!("{why}\n")),
+                Some(Hold::InService) if Instant::now() >= settled => {
+                    return (StatusCode::OK, IN_SERVICE.to_owned());
+                }
+                Some(Hold::InService) => (settled, String::new()),
+                Some(Hold::Waits(why)) => (deadline, why),
+                None => (deadline, "not judged yet".to_owned()),
+            };
+            if self.is_closing() {
+                let closing = "the agent is shutting down; its successor knows more\n";
+                return (StatusCode::SERVICE_UNAVAILABLE, closing.to_owned());
+            }
+            if Instant::now() >= deadline {
+                let (goal, seconds) = (asked.goal.as_str(), asked.timeout.as_secs());
+                return (StatusCode::GATEWAY_TIMEOUT, format!("not {goal} within {seconds} s: {why}\n"));
+            }
+            // The end of either is seen above.
+            let _ = timeout_at(until, changed).await;
+        }
+    }
+
+    fn end_of_wait(&self, mut head: ResponseHead, status: StatusCode, text: String) -> Response<AnswerBody> {
+        if self.is_closing() {
+            head.close();
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        head.text(status, text)
+    }
+
+    /// Returns true if the node is in the pool, by an answer that is not stale.
+    fn is_in_service(&self, now: Moment) -> bool {
+        !self.board.freshness(now).stale && why(&self.board.default_reports(now)).0 == Verdict::Ready
+    }
+
+    /// Returns true if the address belongs to one of the node's pods, as far as the Node says.
+    fn is_pod(&self, address: IpAddr) -> bool {
+        let published = self.board.published();
+        let networks = published.state.node.facts().map_or(&[][..], |facts| &facts.pod_cidrs);
+        let address = address.to_canonical();
+        networks
+            .iter()
+            .any(|network| network.parse::<IpNet>().is_ok_and(|network| network.contains(&address)))
+    }
+}
+
+/// The answer where balancers need not be told.
+const IN_SERVICE: &str = "the node is not going out\n";
