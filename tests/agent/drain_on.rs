@@ -1,6 +1,7 @@
 //! `--drain-on`: values, effects and conditions as clusters give them, by the real agent.
 
-use nodegate_testbed::{Agent, Cluster, NODE};
+use nodegate_testbed::{Agent, Cluster, NODE, until};
+use serde_json::{Value, json};
 
 const SIGNALS: &str = "--drain-on=label:maintenance=planned,taint:example.com/out=disk:NoExecute,\
                        condition:DrainInProgress,condition:Healthy=False";
@@ -80,4 +81,67 @@ fn of_labels_and_taints_the_status_tells_the_keys_and_what_a_signal_depends_on()
     let has = |list: &str, text: &str| facts[list].as_array().unwrap().iter().any(|found| found == text);
     assert!(has("labels", "maintenance=planned") && has("labels", "team") && has("taints", "dedicated"));
     assert!(!status.body.contains("secret-project") && !agent.get("/").body.contains("secret-project"));
+}
+
+/// As tools do that have a prefix of their own for taints, or can write nothing but annotations.
+#[test]
+fn a_taint_drains_by_its_prefix_and_an_annotation_by_its_value() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&["--drain-on=taint:example.com/*,annotation:reboot=now,annotation:out"]);
+    cluster.sim.taint(NODE, "example.org/disk", "", "NoSchedule");
+    cluster.sim.taint(NODE, "example.com/disk", "", "NoSchedule");
+    drains(&agent, "Taint:example.com/disk");
+    cluster.sim.untaint(NODE, "example.com/disk");
+    agent.wait_ready();
+
+    let annotate = |key: &str, value: Value| {
+        let edit = |node: &mut Value| match value {
+            Value::Null => drop(node["metadata"]["annotations"].as_object_mut().unwrap().remove(key)),
+            value => node["metadata"]["annotations"][key] = value,
+        };
+        assert!(cluster.sim.edit_node(NODE, "test", edit));
+    };
+    annotate("reboot", json!("later"));
+    annotate("out", json!(""));
+    drains(&agent, "Annotation:out");
+    annotate("out", Value::Null);
+    agent.wait_ready();
+    annotate("reboot", json!("now"));
+    drains(&agent, "Annotation:reboot");
+}
+
+#[test]
+fn the_conditions_of_a_drain_or_a_shutdown_take_the_node_out_and_planned_ones_do_not() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&["--drain-on=lifecycle"]);
+    let condition = |kind: &str, status: &str| cluster.sim.set_condition(NODE, kind, status, "Because");
+    cluster.sim.cordon(NODE);
+    for planned in ["MaintenancePlanned", "Drained"] {
+        condition(planned, "True");
+    }
+    for kind in ["DrainInProgress", "GracefulNodeShutdownInProgress", "MaintenanceInProgress"] {
+        condition(kind, "Unknown");
+        condition(kind, "True");
+        drains(&agent, &format!("Condition:{kind}"));
+        condition(kind, "False");
+        agent.wait_ready();
+    }
+}
+
+/// A Node has up to 256 KiB of annotations, and whoever writes them means other readers.
+#[test]
+fn annotations_that_no_signal_names_are_not_kept() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&["--drain-on=annotation:reboot=now,annotation:out,unschedulable"]);
+    let annotations = json!({"secret": "x".repeat(200_000), "reboot": "y".repeat(10_000), "out": "secret"});
+    cluster.sim.edit_node(NODE, "test", |node| node["metadata"]["annotations"] = annotations);
+    drains(&agent, "Annotation:out");
+    let status = until("the annotations", || {
+        let status = agent.get("/status.json");
+        status.body.contains("reboot").then_some(status)
+    });
+    assert!(!status.body.contains("secret") && status.body.len() < 20_000, "{}", status.body);
+    let facts = status.json()["facts"]["annotations"].clone();
+    let [out, reboot] = [0, 1].map(|index| facts[index].as_str().unwrap());
+    assert!(out == "out" && reboot.starts_with("reboot=yyy") && reboot.len() < 300, "{facts}");
 }

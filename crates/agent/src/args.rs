@@ -188,8 +188,9 @@ pub(crate) struct Args {
     pub(crate) state_dir: Option<PathBuf>,
 
     /// Signals that drain the node: unschedulable, deleting, taint:<key>, taint:<key>=<value>,
-    /// taint:<key>:<effect>, label:<key>, label:<key>=<value>, condition:<Type>, condition:<Type>=<status>;
-    /// or none alone
+    /// taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>, annotation:<key>,
+    /// annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle (DrainInProgress,
+    /// GracefulNodeShutdownInProgress or MaintenanceInProgress is True); or none alone
     #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 

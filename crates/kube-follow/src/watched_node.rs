@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use nodegate_readiness::reason::clean;
 use nodegate_readiness::{Condition, ConditionStatus, NodeFacts, Taint, UnreachableTaint};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// The maximum number of networks of a node's pods: one of each family.
@@ -88,10 +89,17 @@ impl WatchedNode {
             deleting: self.metadata.deletion_timestamp.is_some(),
             taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
+            annotations: self.annotations(),
             pod_cidrs: spec.pod_cidrs.into_iter().flatten().take(MOST_POD_CIDRS).map(clean).collect(),
             address_families: self.internal_ips().collect(),
             unreachable,
         }
+    }
+
+    /// Returns its annotations, each value cut after 256 bytes.
+    fn annotations(&self) -> BTreeMap<String, String> {
+        let annotations = self.metadata.annotations.iter().flatten();
+        annotations.map(|(key, value)| (key.clone(), clean(value.clone()))).collect()
     }
 
     fn internal_ips(&self) -> impl Iterator<Item = IpAddr> {
@@ -161,7 +169,8 @@ mod tests {
     #[test]
     fn what_matters_is_read_and_the_rest_ignored() {
         let facts = facts(
-            r#"{"kind":"Node","metadata":{"resourceVersion":"7","uid":"1-2","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"}},
+            r#"{"kind":"Node","metadata":{"resourceVersion":"7","uid":"1-2","deletionTimestamp":"2026-11-21T06:40:10Z","labels":{"a":"b"},
+            "annotations":{"c":"d","e":"f\ng"}},
             "spec":{"unschedulable":true,"taints":[{"key":"k","effect":"NoSchedule"},{"key":"k","value":"v"}],"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24","fd00::/64","no third"]},
             "status":{"conditions":[{"type":"Ready","status":"Odd","lastHeartbeatTime":null}],"images":[{"names":["x"]}],
             "addresses":[{"type":"Hostname","address":"n1"},{"type":"ExternalIP","address":"2001:db8::1"},
@@ -178,6 +187,10 @@ mod tests {
         };
         assert_eq!(facts.taints, [taint("k", "", "NoSchedule"), taint("k", "v", "")].into());
         assert_eq!(facts.labels, [("a".to_owned(), "b".to_owned())].into());
+        assert_eq!(
+            facts.annotations,
+            [("c", "d"), ("e", "f g")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+        );
         assert_eq!(facts.condition("Ready").unwrap().status, ConditionStatus::Unknown);
     }
 

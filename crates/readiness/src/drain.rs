@@ -1,8 +1,8 @@
 //! The signals with which an operator or a controller takes a Node out of service.
 
 use crate::conditions::ConditionRule;
-use crate::facts::{NodeFacts, Taint};
-use crate::reason::Reason;
+use crate::facts::{ConditionStatus, NodeFacts, Taint};
+use crate::reason::{MAX_REASON, Reason};
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,11 +15,18 @@ pub(crate) const EXCLUDED: &str = "ExcludedFromLoadBalancers";
 
 /// The longest value of a label or a taint.
 const MAX_VALUE: usize = 63;
+/// The longest value of an annotation in a signal. The facts keep values of this length whole.
+const MAX_ANNOTATION: usize = 200;
+const _: () = assert!(MAX_ANNOTATION < MAX_REASON);
 
 /// Taints set by the cluster autoscaler, by Karpenter, and by an operator on a node that was shut down
 /// (KEP-2268).
 const DRAIN_TAINTS: [&str; 3] =
     ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"];
+
+/// The conditions of KEP-5683 that take a node out. `MaintenancePlanned` does not yet, and `Drained` comes
+/// after the drain.
+const LIFECYCLE: [&str; 3] = ["DrainInProgress", "GracefulNodeShutdownInProgress", "MaintenanceInProgress"];
 
 /// One signal that drains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,14 +39,21 @@ pub enum DrainSignal {
     Taint(TaintSignal),
     /// A label with this key, and with this value; `None` accepts any value.
     Label(String, Option<String>),
+    /// An annotation with this key, and with this value; `None` accepts any value.
+    Annotation(String, Option<String>),
     /// A condition with a certain status.
     Condition(ConditionRule),
+    /// One of the conditions in [`LIFECYCLE`] is True.
+    Lifecycle,
 }
 
 /// A taint with this key, value and effect; `None` accepts any value or effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaintSignal {
+    /// The key, or the start of it.
     key: String,
+    /// True if any key with this start will do.
+    is_prefix: bool,
     value: Option<String>,
     effect: Option<String>,
 }
@@ -57,8 +71,8 @@ impl DrainSignal {
             Self::Unschedulable => facts.unschedulable.then(|| Reason::new("Unschedulable")),
             Self::Deleting => facts.deleting.then(|| Reason::new("Deleting")),
             Self::Taint(signal) => {
-                let found = facts.taints.iter().any(|taint| signal.is(taint));
-                found.then(|| Reason::new("Taint").key(&signal.key))
+                let found = facts.taints.iter().find(|taint| signal.is(taint))?;
+                Some(Reason::new("Taint").key(&found.key))
             }
             Self::Label(key, wanted) => {
                 let value = facts.labels.get(key)?;
@@ -68,8 +82,19 @@ impl DrainSignal {
                     key => Reason::new("Label").key(key),
                 })
             }
+            Self::Annotation(key, wanted) => {
+                let value = facts.annotations.get(key)?;
+                let found = wanted.as_ref().is_none_or(|wanted| wanted == value);
+                found.then(|| Reason::new("Annotation").key(key))
+            }
             Self::Condition(rule) => {
                 rule.met_by(facts).map(|_| Reason::new("Condition").key(&rule.to_string()))
+            }
+            Self::Lifecycle => {
+                let is_true = |kind: &&str| {
+                    facts.condition(kind).is_some_and(|found| found.status == ConditionStatus::True)
+                };
+                LIFECYCLE.iter().find(|kind| is_true(kind)).map(|kind| Reason::new("Condition").key(kind))
             }
         }
     }
@@ -78,15 +103,19 @@ impl DrainSignal {
 impl TaintSignal {
     fn is(&self, taint: &Taint) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
-        self.key == taint.key && is(&self.value, &taint.value) && is(&self.effect, &taint.effect)
+        self.is_about(&taint.key) && is(&self.value, &taint.value) && is(&self.effect, &taint.effect)
+    }
+
+    fn is_about(&self, key: &str) -> bool {
+        if self.is_prefix { key.starts_with(&self.key) } else { key == self.key }
     }
 }
 
 /// The error for a word that is no drain signal.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "takes unschedulable, deleting, taint:<key>[=<value>][:<effect>], label:<key>[=<value>], \
-     condition:<Type>[=<status>] (any but Ready), or none alone"
+    "takes unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
+     annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone"
 )]
 pub struct BadDrainSignal;
 
@@ -97,8 +126,14 @@ impl FromStr for DrainSignal {
         match word.split_once(':') {
             None if word == "unschedulable" => Ok(Self::Unschedulable),
             None if word == "deleting" => Ok(Self::Deleting),
+            None if word == "lifecycle" => Ok(Self::Lifecycle),
             Some(("taint", taint)) => taint.parse().map(Self::Taint),
-            Some(("label", label)) => key_and_value(label).map(|(key, value)| Self::Label(key, value)),
+            Some(("label", label)) => {
+                key_and_value(label, is_value).map(|(key, value)| Self::Label(key, value))
+            }
+            Some(("annotation", annotation)) => {
+                key_and_value(annotation, is_annotation).map(|(key, value)| Self::Annotation(key, value))
+            }
             Some(("condition", rule)) => match rule.parse::<ConditionRule>() {
                 Ok(rule) if rule.kind() != READY => Ok(Self::Condition(rule)),
                 _ => Err(BadDrainSignal),
@@ -108,7 +143,7 @@ impl FromStr for DrainSignal {
     }
 }
 
-/// Parses `key=value:effect`, the notation of kubectl. Only the key is required.
+/// Parses `key=value:effect`, the notation of kubectl. Only the key is required; `*` may be its end.
 impl FromStr for TaintSignal {
     type Err = BadDrainSignal;
 
@@ -118,13 +153,22 @@ impl FromStr for TaintSignal {
             Some((rest, effect)) => (rest, Some(effect.to_owned())),
             None => (text, None),
         };
-        let (key, value) = key_and_value(rest)?;
-        Ok(Self { key, value, effect })
+        let (pattern, value) = rest.split_once('=').map_or((rest, None), |(key, value)| (key, Some(value)));
+        if let Some(prefix) = pattern.strip_suffix('*') {
+            // Any end will do, so a prefix is right if it can be the start of a key.
+            if !is_qualified_name(&format!("{prefix}0")) || prefix.is_empty() || !value.is_none_or(is_value) {
+                return Err(BadDrainSignal);
+            }
+            let (key, value) = (prefix.to_owned(), value.map(str::to_owned));
+            return Ok(Self { key, is_prefix: true, value, effect });
+        }
+        let (key, value) = key_and_value(rest, is_value)?;
+        Ok(Self { key, is_prefix: false, value, effect })
     }
 }
 
 /// Parses `key` or `key=value`. An empty value is a value of its own, not "any".
-fn key_and_value(text: &str) -> Result<(String, Option<String>), BadDrainSignal> {
+fn key_and_value(text: &str, is_value: fn(&str) -> bool) -> Result<(String, Option<String>), BadDrainSignal> {
     let (key, value) = match text.split_once('=') {
         Some((key, value)) => (key, Some(value)),
         None => (text, None),
@@ -136,6 +180,12 @@ fn key_and_value(text: &str) -> Result<(String, Option<String>), BadDrainSignal>
 /// Returns true if this is a valid value of a label or a taint.
 fn is_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= MAX_VALUE && !value.contains('/') && is_qualified_name(value))
+}
+
+/// Returns true if a signal may name this value of an annotation. A value with a space or a character beyond
+/// ASCII can't be named, and neither can one with a comma, which ends the signal.
+fn is_annotation(value: &str) -> bool {
+    value.len() <= MAX_ANNOTATION && value.chars().all(|c| c.is_ascii_graphic())
 }
 
 /// Returns true if this is a valid key. A typing mistake in the setting would silently never drain.
@@ -154,7 +204,7 @@ impl fmt::Display for DrainSignal {
             Self::Unschedulable => f.write_str("unschedulable"),
             Self::Deleting => f.write_str("deleting"),
             Self::Taint(signal) => {
-                write!(f, "taint:{}", signal.key)?;
+                write!(f, "taint:{}{}", signal.key, if signal.is_prefix { "*" } else { "" })?;
                 signal.value.iter().try_for_each(|value| write!(f, "={value}"))?;
                 signal.effect.iter().try_for_each(|effect| write!(f, ":{effect}"))
             }
@@ -162,7 +212,12 @@ impl fmt::Display for DrainSignal {
                 write!(f, "label:{key}")?;
                 value.iter().try_for_each(|value| write!(f, "={value}"))
             }
+            Self::Annotation(key, value) => {
+                write!(f, "annotation:{key}")?;
+                value.iter().try_for_each(|value| write!(f, "={value}"))
+            }
             Self::Condition(rule) => write!(f, "condition:{rule}"),
+            Self::Lifecycle => f.write_str("lifecycle"),
         }
     }
 }
@@ -177,6 +232,13 @@ impl DrainSignals {
         self.0.iter().find_map(|signal| signal.reason(facts))
     }
 
+    /// Removes the annotations that no signal names: a Node can have 256 KiB of them.
+    pub(crate) fn drop_annotations(&self, facts: &mut NodeFacts) {
+        facts.annotations.retain(|key, _| {
+            self.0.iter().any(|signal| matches!(signal, DrainSignal::Annotation(of, _) if of == key))
+        });
+    }
+
     /// Returns the facts as `/status.json` shows them: the keys of all labels and taints, and the values and
     /// effects that a signal depends on. The next agent reaches the same verdict with them.
     pub fn told(&self, facts: &NodeFacts) -> NodeFacts {
@@ -186,10 +248,18 @@ impl DrainSignals {
                 value.clear();
             }
         }
+        self.drop_annotations(&mut told);
+        for (key, value) in &mut told.annotations {
+            let depends =
+                |signal: &DrainSignal| matches!(signal, DrainSignal::Annotation(of, Some(_)) if of == key);
+            if !self.0.iter().any(depends) {
+                value.clear();
+            }
+        }
         let taints = std::mem::take(&mut told.taints).into_iter().map(|mut taint| {
             let about = || {
                 self.0.iter().filter_map(|signal| match signal {
-                    DrainSignal::Taint(signal) if signal.key == taint.key => Some(signal),
+                    DrainSignal::Taint(signal) if signal.is_about(&taint.key) => Some(signal),
                     _ => None,
                 })
             };
@@ -210,7 +280,8 @@ impl DrainSignals {
 
 impl Default for DrainSignals {
     fn default() -> Self {
-        let any = |key: &str| TaintSignal { key: key.to_owned(), value: None, effect: None };
+        let any =
+            |key: &str| TaintSignal { key: key.to_owned(), is_prefix: false, value: None, effect: None };
         let taints = DRAIN_TAINTS.map(|key| DrainSignal::Taint(any(key)));
         let mut signals = vec![DrainSignal::Unschedulable, DrainSignal::Deleting];
         signals.extend(taints);
@@ -256,18 +327,25 @@ mod tests {
     fn mistakes_are_refused() {
         let words = "cordon taint: taint:a/b/c unschedulable,none label:-a taint:a:noschedule taint:a: \
                      taint:a=b:NoSchedule:x taint:=b taint:a=b=c taint:a=b/c label:a=- label:a=b:NoSchedule label:=b \
-                     condition: condition:A=true condition:A= condition:Ready condition:Ready=False unschedulable=true";
+                     condition: condition:A=true condition:A= condition:Ready condition:Ready=False unschedulable=true taint:* taint:*a taint:a*b \
+                     taint:a/b/* taint:-* taint:a*=b/c taint:a*:soon annotation: annotation:* annotation:a/b/c annotation:=b \
+                     lifecycle=True lifecycle:Drained";
         for word in words.split(' ').chain(["", "label:a b", "condition:A B"]) {
             assert_eq!(word.parse::<DrainSignals>(), Err(BadDrainSignal), "{word:?}");
         }
         let long = format!("label:a={}", "b".repeat(64));
         assert_eq!(long.parse::<DrainSignals>(), Err(BadDrainSignal));
+        for value in ["b c".to_owned(), "é".to_owned(), "b".repeat(MAX_ANNOTATION + 1)] {
+            let word = format!("annotation:a={value}");
+            assert_eq!(word.parse::<DrainSignals>(), Err(BadDrainSignal), "{word}");
+        }
     }
 
     #[test]
     fn what_is_set_is_shown_as_it_was_set() {
         for list in [
             "unschedulable,taint:a=b,taint:a=b:NoExecute,taint:a:NoSchedule,taint:a=",
+            "taint:a.b/*,taint:a*,taint:a.b/c*=d:NoExecute,annotation:a.b/c,annotation:a=,annotation:a=b:c=d/*,lifecycle",
             "label:a.b/c=d,label:a=,label:a,condition:DrainInProgress,condition:A=False,condition:a.b/C=Unknown",
         ] {
             assert_eq!(list.parse::<DrainSignals>().unwrap().to_string(), list);
@@ -300,7 +378,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_means_the_same_when_shown(text in "((taint|label|condition|un):?|[-a-zA-Z0-9./_]{0,5}|=|:NoExecute|=False|unschedulable|deleting|none|,| ){0,8}") {
+        fn what_is_read_means_the_same_when_shown(text in "((taint|label|annotation|condition|un):?|[-a-zA-Z0-9./_*]{0,5}|=|:NoExecute|=False|unschedulable|deleting|none|,| ){0,8}") {
             if let Ok(signals) = text.parse::<DrainSignals>() {
                 prop_assert_eq!(signals.to_string().parse(), Ok(signals));
             }

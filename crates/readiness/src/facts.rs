@@ -55,6 +55,10 @@ pub struct NodeFacts {
     /// `metadata.labels`, each written as `key` or `key=value`.
     #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
     pub labels: BTreeMap<String, String>,
+    /// `metadata.annotations`, written like labels. The board keeps those that a drain signal names.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
+    pub annotations: BTreeMap<String, String>,
     /// `spec.podCIDRs`, the networks of its pods. Not handed on: the next agent reads them itself.
     #[serde(skip)]
     pub pod_cidrs: Vec<String>,

@@ -33,6 +33,7 @@ fn meaning(reason: &Reason) -> Option<String> {
     known.map(|(_, meaning)| (*meaning).to_owned()).or_else(|| match (reason.code(), reason.names()) {
         ("Taint", key) => Some(format!("tainted with {key}")),
         ("Label", key) => Some(format!("labelled with {key}")),
+        ("Annotation", key) => Some(format!("annotated with {key}")),
         ("Condition", rule) => Some(format!("its condition {rule} says so")),
         _ => None,
     })
@@ -111,6 +112,7 @@ mod tests {
             ("Taint:karpenter.sh/disrupted", "Karpenter removes it (Taint:karpenter.sh/disrupted)"),
             ("Taint:a/b", "tainted with a/b (Taint:a/b)"),
             ("Label:a/b", "labelled with a/b (Label:a/b)"),
+            ("Annotation:a/b", "annotated with a/b (Annotation:a/b)"),
             (
                 "Condition:DrainInProgress",
                 "its condition DrainInProgress says so (Condition:DrainInProgress)",

@@ -103,7 +103,16 @@ impl State {
     }
 
     /// Sets the Node; returns true if it changed.
-    pub(crate) fn set_node(&mut self, node: Node, policy: &Policy, now: Moment, wall: SystemTime) -> bool {
+    pub(crate) fn set_node(
+        &mut self,
+        mut node: Node,
+        policy: &Policy,
+        now: Moment,
+        wall: SystemTime,
+    ) -> bool {
+        if let Node::Present(facts) = &mut node {
+            policy.drain_on.drop_annotations(facts);
+        }
         let changed = self.node != node;
         self.ready = self.ready.after(&self.node, &node, policy, now, wall);
         self.node = node;

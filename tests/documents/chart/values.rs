@@ -58,7 +58,7 @@ fn samples() -> Value {
     json!({
         "listenPort": 25011, "listenAddress": "0.0.0.0", "agentCheckPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
         "acceptProxy": true, "metricsAddr": "[::]:25004", "maxConnections": 100_000, "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
-        "drainOn": ["unschedulable", "taint:example.com/maintenance"], "startupGrace": "2s", "shutdownGrace": "1m30s",
+        "drainOn": ["unschedulable", "taint:example.com/*", "annotation:example.com/out=yes", "lifecycle"], "startupGrace": "2s", "shutdownGrace": "1m30s",
         "defaultChecks": ["node_ready", "kubelet"], "backgroundChecks": ["kubelet", "network"], "onDemand": "none",
         "checkSettings": ["kubelet:interval=2s,fall=2", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
         "httpCheck": ["nginx=http://127.0.0.1:10254/healthz"], "tcpCheck": ["db=127.0.0.1:5432", "mq=127.0.0.1:5672"],

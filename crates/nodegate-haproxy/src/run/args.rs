@@ -172,8 +172,9 @@ pub(crate) struct Args {
     pub(crate) load_balancer_class: Option<String>,
 
     /// Signals that drain a node, by the rules of the agent's --drain-on: unschedulable, deleting,
-    /// taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, label:<key>, label:<key>=<value>,
-    /// condition:<Type>, condition:<Type>=<status>; or none alone
+    /// taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>,
+    /// label:<key>=<value>, annotation:<key>, annotation:<key>=<value>, condition:<Type>,
+    /// condition:<Type>=<status>, lifecycle; or none alone
     #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 

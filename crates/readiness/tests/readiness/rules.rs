@@ -91,6 +91,7 @@ fn which_signals_drain_is_a_setting() {
         ]
         .map(|taint| Taint::from(text(taint)))
         .into(),
+        annotations: [(text("example.com/reboot"), text("2026-11-23T17:00:00Z"))].into(),
         conditions: vec![
             condition("Ready", ConditionStatus::True, "KubeletReady"),
             condition("DrainInProgress", ConditionStatus::True, "KubectlDrain"),
@@ -115,6 +116,11 @@ fn which_signals_drain_is_a_setting() {
         ("taint:example.com/out:NoExecute", "Taint:example.com/out"),
         ("taint:example.com/out=disk:NoSchedule", "Taint:example.com/out"),
         ("taint:soft=", "Taint:soft"),
+        ("taint:example.com/*", "Taint:example.com/out"),
+        ("taint:example.com/o*=disk:NoSchedule", "Taint:example.com/out"),
+        ("annotation:example.com/reboot", "Annotation:example.com/reboot"),
+        ("annotation:example.com/reboot=2026-11-23T17:00:00Z", "Annotation:example.com/reboot"),
+        ("lifecycle", "Condition:DrainInProgress"),
         ("condition:DrainInProgress", "Condition:DrainInProgress"),
         ("condition:MaintenanceInProgress=False", "Condition:MaintenanceInProgress=False"),
         ("condition:Healthy=Unknown", "Condition:Healthy=Unknown"),
@@ -125,6 +131,10 @@ fn which_signals_drain_is_a_setting() {
         "label:maintenance=done",
         "label:maintenance=",
         "label:missing=planned",
+        "taint:example.org/*",
+        "taint:example.com/*:PreferNoSchedule",
+        "annotation:example.com/reboot=now",
+        "annotation:example.com/other",
         "taint:example.com/out=",
         "taint:example.com/out=memory",
         "taint:example.com/out:PreferNoSchedule",
