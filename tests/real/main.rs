@@ -10,11 +10,13 @@
 //! | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
 //! | `rights` | RBAC and the audit log |
 //! | `simulated` | what a simulated API server is compared with |
+//! | `hooks` | the kubelet's `preStop` hooks on `/wait` |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
 //!
 //! The e2e rules (`tests/cluster/e2e`) and the judged run of events and outages (`tests/endurance/soak/real.rs`) run there, too.
 
 mod daemonset;
+mod hooks;
 mod isolated;
 mod kubelet;
 mod plugin;
