@@ -71,3 +71,8 @@ fn release_1_35() {
 fn release_1_36() {
     on("1.36");
 }
+
+#[test]
+fn release_1_37() {
+    on("1.37");
+}

@@ -38,7 +38,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     servers: u8,
 
-    /// The release of Kubernetes that is played, 1.28 to 1.36.
+    /// The release of Kubernetes that is played, 1.28 to 1.37.
     #[arg(long, default_value_t)]
     release: Release,
 

@@ -36,7 +36,7 @@ async fn lists_are_streamed_in_1_32_and_from_1_34_on() {
 
 #[tokio::test]
 async fn a_list_from_a_version_that_is_no_number_is_checked_from_1_33_on() {
-    for (release, code) in [("1.28", 500), ("1.32", 500), ("1.33", 400), ("1.36", 400)] {
+    for (release, code) in [("1.28", 500), ("1.32", 500), ("1.33", 400), ("1.36", 400), ("1.37", 400)] {
         let answer = get(&of(release).await, "/api/v1/nodes?resourceVersion=x").await;
         assert_eq!(answer.code, code, "{release}: {}", answer.text());
     }
@@ -62,7 +62,7 @@ async fn discovery_has_the_document_that_the_release_knows() {
         format!("application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList")
     };
     for (release, v2, beta) in
-        [("1.28", 406, 200), ("1.31", 200, 200), ("1.33", 200, 406), ("1.36", 200, 406)]
+        [("1.28", 406, 200), ("1.31", 200, 200), ("1.33", 200, 406), ("1.36", 200, 406), ("1.37", 200, 406)]
     {
         let sim = of(release).await;
         for (version, code) in [("v2", v2), ("v2beta1", beta)] {
@@ -104,5 +104,5 @@ async fn unknown_fields_are_warned_of() {
 #[test]
 fn releases_are_named_as_kubernetes_names_them() {
     assert_eq!(Release::default().to_string(), "1.36");
-    assert!(["1.27", "1.37", "36", "v1.36", ""].iter().all(|name| name.parse::<Release>().is_err()));
+    assert!(["1.27", "1.38", "36", "v1.36", ""].iter().all(|name| name.parse::<Release>().is_err()));
 }
