@@ -73,8 +73,8 @@ lb-test: tools wheels ## Every balancer that can be had, every event, as a table
 	@cargo build --quiet --locked --bin nodegate
 	@LB="$(LB)" LB_WRITE="$(WRITE)" cargo test --quiet --locked --test balancers -- --ignored --exact stories::table --nocapture
 
-drains: tools ## A hundred drains under traffic behind one HAProxy, and behind two with keepalived, as a table (twenty minutes; DRAINS=5)
-	@cargo build --quiet --locked --bin nodegate
+drains: tools ## A hundred drains under traffic behind one HAProxy, and behind two with keepalived; then each drainer behind the eviction gate, as tables (forty minutes; DRAINS=5)
+	@cargo build --quiet --locked -p nodegate -p nodegate-eviction-gate --bin nodegate --bin nodegate-eviction-gate
 	@DRAINS="$(DRAINS)" cargo test --quiet --locked --test balancers -- --ignored --exact drains::table --nocapture
 
 e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…

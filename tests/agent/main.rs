@@ -3,6 +3,7 @@
 
 mod access;
 mod answers;
+mod apiserver;
 mod check_states;
 mod container_runtime;
 mod credentials;

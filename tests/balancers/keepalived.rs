@@ -39,7 +39,7 @@ fn holds(node: &Namespace) -> bool {
     node.run("ip -4 addr show dev eth0").contains(&format!("{ADDRESS}/24"))
 }
 
-fn holder(site: &Site) -> Option<usize> {
+pub(crate) fn holder(site: &Site) -> Option<usize> {
     let nodes = site.namespaces()?.nodes.iter().enumerate();
     let mut holders = nodes.filter(|(_, node)| holds(node)).map(|(index, _)| index);
     let first = holders.next()?;
@@ -51,7 +51,7 @@ pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
     Box::new(Keepalived { _programs: all.collect() })
 }
 
-fn keepalived(site: &Site, index: usize, name: &str) -> Program {
+pub(crate) fn keepalived(site: &Site, index: usize, name: &str) -> Program {
     let file = |name: &str| site.dir().join(format!("{name}-{index}"));
     let mut command = site.command_on(index, "sh");
     command.args(["-ec", WITH_NODEGATE]).arg(programs::agent());

@@ -6,6 +6,7 @@
 
 mod agent_check;
 mod apache;
+mod apiserver;
 mod backend;
 mod balancer;
 mod bgp;

@@ -3,6 +3,7 @@
 //!
 //! | test | what is real about it |
 //! |---|---|
+//! | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
 //! | `isolated` | an API server cut off from etcd |
 //! | `kubelet` | the kubelet and the node controller: cut off, frozen, without a runtime |
 //! | `zone` | what the node controller does to four nodes of which some fall silent |
@@ -12,11 +13,14 @@
 //! | `simulated` | what a simulated API server is compared with |
 //! | `hooks` | the kubelet's `preStop` hooks on `/wait` |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
+//! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` behind the eviction gate |
 //!
 //! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
 //! (`tests/endurance/soak/real.rs`) run there, too.
 
+mod apiserver;
 mod daemonset;
+mod gate;
 mod hooks;
 mod isolated;
 mod kubelet;

@@ -3,7 +3,7 @@
 
 use crate::assembly::STARTUP_GRACE;
 use clap::{Parser, Subcommand};
-use nodegate_local_checks::HostRoot;
+use nodegate_local_checks::{ApiServerUrl, HostRoot, ReadyzParts};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::probers::{FALL, Goal, RISE};
 use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, OnUnknown, Policy, ServiceName};
@@ -241,6 +241,18 @@ pub(crate) struct Args {
     /// before the name. May be repeated, and the environment variable takes several separated by ";"
     #[arg(long, env = "NODEGATE_TCP_CHECK", value_name = "NAME=HOST:PORT", value_delimiter = ';')]
     pub(crate) tcp_check: Vec<String>,
+
+    /// URL of this node's own API server, for the check `apiserver`, which a balancer in front of the API servers
+    /// asks as /health?check=apiserver. Its certificate must be of the cluster's CA and for the name
+    /// kubernetes.default.svc
+    #[arg(long, env = "NODEGATE_APISERVER", value_name = "URL", default_value_t)]
+    pub(crate) apiserver: ApiServerUrl,
+
+    /// Parts of the API server's /readyz that do not count for the check `apiserver`, by their names, e.g.
+    /// etcd,etcd-readiness; empty means that all count
+    #[arg(long, env = "NODEGATE_APISERVER_EXCLUDE", value_name = "LIST", default_value_t)]
+    #[arg(hide_default_value = true)]
+    pub(crate) apiserver_exclude: ReadyzParts,
 
     /// Directory of the host's files; in a container, the path at which the host's / is mounted
     #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value_t, value_parser = host_root)]

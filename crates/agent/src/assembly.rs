@@ -1,8 +1,8 @@
 //! Assembles an agent from its settings and its surroundings.
 //!
-//! The program, the simulation, the benchmarks and the tests that run an agent in their own process all use this
-//! assembly, so all of them run the same wiring: board, freshness, timers, local checks, probers, handover.
-//! [`Surroundings`] and [`Past`] hold what differs between them. The simulation does not run what
+//! The program, the simulation, the benchmarks and the tests that run an agent in their own process all use
+//! this assembly, so all of them run the same wiring: board, freshness, timers, local checks, probers,
+//! handover. [`Surroundings`] and [`Past`] hold what differs between them. The simulation does not run what
 //! [`crate::agent`] adds, because no simulated clock can drive it: the two runtimes and their threads, the
 //! sockets, the signals, and the thread that writes to `--state-dir`.
 
@@ -161,8 +161,8 @@ impl AssembledAgent {
         (agent, background)
     }
 
-    /// Waits until this agent can answer, and takes over the facts and the probers of the agents before it. The
-    /// caller opens the ports next.
+    /// Waits until this agent can answer, and takes over the facts and the probers of the agents before it.
+    /// The caller opens the ports next.
     pub async fn prepare(&self, past: &impl Past) {
         let seen = self.wait_for_the_truth(past).await;
         // The verdict of this Node may depend on its kubelet.
@@ -174,8 +174,8 @@ impl AssembledAgent {
     /// Waits for the first sync and the first results of the local checks that always run, so that no load
     /// balancer gets an answer that may be wrong. Waits no longer than `patience`, and not for missing
     /// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
-    /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts of a
-    /// fresh predecessor.
+    /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts
+    /// of a fresh predecessor.
     async fn wait_for_the_truth(&self, past: &impl Past) -> Option<Memory> {
         let Some(node) = self.board.node_name() else {
             tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);

@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::assembly::AgentSettings;
 use crate::memory::StateFile;
 use crate::ports::PortSettings;
-use nodegate_local_checks::{CheckSettings, LocalChecks, OwnChecks};
+use nodegate_local_checks::{ApiServerSettings, CheckSettings, LocalChecks, OwnChecks};
 use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::probers::ToldSettings;
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
@@ -34,7 +34,8 @@ impl Settings {
             bad.0.iter().for_each(|error| wrong.setting("check-settings", error));
             CheckSettings::default()
         });
-        let local_checks = LocalChecks::new(&set, &args.host_root).with_own(&own, &set);
+        let apiserver = ApiServerSettings { url: args.apiserver, exclude: args.apiserver_exclude };
+        let local_checks = LocalChecks::new(&set, &args.host_root, &apiserver).with_own(&own, &set);
         let services = services(args.watch_service, wrong);
         let catalog = Catalog::new(local_checks.for_catalog()).with_services(services);
         let default_checks = checks(&args.default_checks, &catalog, |_| true).and_then(at_least_one);

@@ -185,22 +185,30 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
-        let board = board();
+    /// Returns the log lines of the seconds from 1 to 190, each with its second.
+    fn mentioned(mut at_second: impl FnMut(u64)) -> Vec<(u64, String)> {
         let lines = Lines::default();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
         let mut mentioned = Vec::new();
         tracing::subscriber::with_default(subscriber, || {
-            let mut episode = Episode::default();
             for second in 1..=190 {
-                if second == 180 {
-                    board.prove(at(180));
-                }
-                log_staleness(&board, &mut episode, at(second));
+                at_second(second);
                 let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
                 mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
             }
+        });
+        mentioned
+    }
+
+    #[test]
+    fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
+        let board = board();
+        let mut episode = Episode::default();
+        let mentioned = mentioned(|second| {
+            if second == 180 {
+                board.prove(at(180));
+            }
+            log_staleness(&board, &mut episode, at(second));
         });
         let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();
         assert_eq!(seconds, [17, 77, 137, 180], "{mentioned:#?}");
@@ -227,20 +235,13 @@ mod tests {
         let node = Node::Present(NodeFacts { conditions: vec![silent], ..NodeFacts::default() });
         let result =
             LocalResult { outcome: Outcome::Pass, duration: Duration::ZERO, at: at(10), good_until: at(140) };
-        let lines = Lines::default();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
-        let mut mentioned = Vec::new();
-        tracing::subscriber::with_default(subscriber, || {
-            let mut episode = Episode::default();
-            for second in 1..=190 {
-                if second == 10 {
-                    board.set_node(node.clone(), at(10), UNIX_EPOCH);
-                    board.set_local(board.needed().unwrap(), Some(result.clone()), at(10), UNIX_EPOCH);
-                }
-                log_cut_off(&board, &mut episode, at(second));
-                let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
-                mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
+        let mut episode = Episode::default();
+        let mentioned = mentioned(|second| {
+            if second == 10 {
+                board.set_node(node.clone(), at(10), UNIX_EPOCH);
+                board.set_local(board.needed().unwrap(), Some(result.clone()), at(10), UNIX_EPOCH);
             }
+            log_cut_off(&board, &mut episode, at(second));
         });
         let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();
         assert_eq!(seconds, [10, 70, 130, 140], "{mentioned:#?}");

@@ -72,7 +72,7 @@ fn source() -> String {
 }
 
 /// Reads the configuration: the in-cluster credentials first, then `KUBECONFIG`.
-async fn config<C: Credentials>() -> Result<Config, ClientError> {
+pub(crate) async fn config<C: Credentials>() -> Result<Config, ClientError> {
     let in_cluster = match Config::incluster() {
         Ok(config) => return Ok(config),
         Err(error) => error,
@@ -158,7 +158,8 @@ fn https(
     Ok(builder.enable_all_versions().wrap_connector(connector()))
 }
 
-fn connector() -> HttpConnector<Resolver> {
+/// Returns the way to a server's TCP port, and how soon a silent one is noticed.
+pub(crate) fn connector() -> HttpConnector<Resolver> {
     let mut connector = HttpConnector::new_with_resolver(Resolver);
     connector.enforce_http(false);
     connector.set_nodelay(true);

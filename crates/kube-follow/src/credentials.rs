@@ -108,7 +108,7 @@ impl Credentials for StaticCredentials {
 }
 
 /// Refuses unsupported credentials. Only a kubeconfig can contain them.
-fn refuse_what_is_not_taken(user: &AuthInfo) -> Result<(), CredentialError> {
+pub(crate) fn refuse_what_is_not_taken(user: &AuthInfo) -> Result<(), CredentialError> {
     if let Some(exec) = &user.exec {
         let command = exec.command.as_deref().unwrap_or("a program without a name");
         return Err(CredentialError::Plugin(format!("a credential plugin (exec: {command})")));
@@ -120,6 +120,11 @@ fn refuse_what_is_not_taken(user: &AuthInfo) -> Result<(), CredentialError> {
         return Err(CredentialError::Password);
     }
     Ok(())
+}
+
+/// Returns the `Authorization` header of one request, if the user has a token.
+pub(crate) fn authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, CredentialError> {
+    Ok(Token::of(user)?.map(|token| token.header()))
 }
 
 /// The source of the `Authorization` header.

@@ -19,6 +19,7 @@ mod resolver;
 mod resource;
 mod session;
 mod tls;
+mod verified;
 mod watched_node;
 
 pub use backoff::Backoff;
@@ -31,4 +32,5 @@ pub use observe::{BoxedService, RequestOutcome, WatchObserver};
 pub use reason::{FailureReason, detail};
 pub use session::{Session, SessionEnd};
 pub use tls::TlsError;
+pub use verified::{Caller, OpenError, Verified, open_verified};
 pub use watched_node::{WatchedNode, node_facts};

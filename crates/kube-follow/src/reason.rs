@@ -111,7 +111,7 @@ pub fn detail(error: &dyn StdError) -> String {
 }
 
 /// Finds an error of this type among the causes of another.
-fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+pub(crate) fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
         // The source of an `io::Error` is that of the error that it wraps, not the wrapped error itself.

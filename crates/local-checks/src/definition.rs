@@ -1,8 +1,10 @@
 //! A check's entry in the registry, before the check is built.
 
 use crate::check::Check;
+use crate::checks::apiserver::ApiServerSettings;
 use crate::host_root::HostRoot;
 use crate::options::{OptionKey, Options};
+use crate::timing::Timing;
 use crate::url::HttpUrl;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,8 @@ pub struct Definition {
     pub name: &'static str,
     /// Its settings besides its timing.
     pub options: &'static [OptionKey],
+    /// Its timing without settings.
+    pub timing: Timing,
     /// Creates the check.
     pub new: fn(&Context<'_>) -> Arc<dyn Check>,
 }
@@ -23,6 +27,8 @@ pub struct Definition {
 pub struct Context<'a> {
     /// The root of the host's files.
     pub host: &'a HostRoot,
+    /// The address and settings of this node's API server.
+    pub apiserver: &'a ApiServerSettings,
     /// The operator's settings of this check.
     pub options: &'a Options,
     /// The timeout of a run, for a check with several parts that must report which one hangs.

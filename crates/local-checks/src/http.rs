@@ -1,18 +1,19 @@
-//! One plain-HTTP GET to an address on this node, for several checks.
+//! One HTTP GET to an address on this node, for several checks.
 
 use crate::connect::{ConnectError, HostConnector, HostPort};
 use crate::url::HttpUrl;
 use bytes::Bytes;
 use futures::future::{Either, select};
+use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::rt;
 use hyper_util::rt::TokioIo;
 use nodegate_readiness::Reason;
 use std::error::Error as _;
 use std::io;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The maximum length of status line and headers. Health endpoints send a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
@@ -21,6 +22,11 @@ const MAX_HEAD: usize = 16 * 1024;
 pub(crate) const MAX_BODY: usize = 64 * 1024;
 
 const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
+
+/// A connection for HTTP. hyper's client is compiled for the boxed one alone.
+pub(crate) trait Stream: rt::Read + rt::Write + Send + Unpin {}
+
+impl<S: rt::Read + rt::Write + Send + Unpin> Stream for S {}
 
 /// Requests one URL, over a new connection each time: a kept connection would not notice that nothing listens
 /// any more.
@@ -97,43 +103,47 @@ impl HttpGet {
     }
 
     async fn get(&self, body: usize) -> Result<HttpReply, HttpError> {
-        self.over(self.connector.connect().await?, body).await
+        self.over(Box::new(TokioIo::new(self.connector.connect().await?)), body).await
     }
 
     /// Sends the request over an existing connection.
-    pub(crate) async fn over(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin,
-        body: usize,
-    ) -> Result<HttpReply, HttpError> {
-        let (mut sender, connection) = http1::Builder::new()
-            .max_header_size(MAX_HEAD)
-            .handshake::<_, Empty<Bytes>>(TokioIo::new(stream))
-            .await?;
-        let exchange = Box::pin(async move { read(sender.send_request(self.request()?).await?, body).await });
-        // The connection is driven here and not in a task of its own, so that dropping this future drops it.
-        match select(exchange, Box::pin(connection)).await {
-            Either::Left((reply, _)) => reply,
-            Either::Right((driven, exchange)) => {
-                let reply = exchange.await;
-                // The connection's own error says more than the cancelled request.
-                match (reply, driven) {
-                    (Err(HttpError::Closed), Err(error)) => Err(error.into()),
-                    (reply, _) => reply,
-                }
+    pub(crate) async fn over(&self, stream: Box<dyn Stream>, body: usize) -> Result<HttpReply, HttpError> {
+        exchange(stream, get(self.url.path(), self.url.authority())?, body).await
+    }
+}
+
+/// Returns the request for `path` of the server `authority`.
+pub(crate) fn get(path: &PathAndQuery, authority: &str) -> Result<Request<Empty<Bytes>>, HttpError> {
+    Request::get(path.as_str())
+        .header(header::HOST, authority)
+        .header(header::USER_AGENT, USER_AGENT)
+        .header(header::ACCEPT, "*/*")
+        .header(header::CONNECTION, "close")
+        .body(Empty::new())
+        // Unreachable: host and path were parsed as such.
+        .map_err(|error| HttpError::Io(io::Error::other(error)))
+}
+
+/// Sends a request over a connection, and reads at most `body` bytes of the answer's body.
+pub(crate) async fn exchange(
+    stream: Box<dyn Stream>,
+    request: Request<Empty<Bytes>>,
+    body: usize,
+) -> Result<HttpReply, HttpError> {
+    let (mut sender, connection) =
+        http1::Builder::new().max_header_size(MAX_HEAD).handshake::<_, Empty<Bytes>>(stream).await?;
+    let exchange = Box::pin(async move { read(sender.send_request(request).await?, body).await });
+    // The connection is driven here and not in a task of its own, so that dropping this future drops it.
+    match select(exchange, Box::pin(connection)).await {
+        Either::Left((reply, _)) => reply,
+        Either::Right((driven, exchange)) => {
+            let reply = exchange.await;
+            // The connection's own error says more than the cancelled request.
+            match (reply, driven) {
+                (Err(HttpError::Closed), Err(error)) => Err(error.into()),
+                (reply, _) => reply,
             }
         }
-    }
-
-    fn request(&self) -> Result<Request<Empty<Bytes>>, HttpError> {
-        Request::get(self.url.path().as_str())
-            .header(header::HOST, self.url.authority())
-            .header(header::USER_AGENT, USER_AGENT)
-            .header(header::ACCEPT, "*/*")
-            .header(header::CONNECTION, "close")
-            .body(Empty::new())
-            // Unreachable: host and path were parsed as such.
-            .map_err(|error| HttpError::Io(io::Error::other(error)))
     }
 }
 

@@ -6,8 +6,7 @@
 //!
 //! To add one: write a file in `checks` with a [`Check`] and its [`Definition`], and add a line to the
 //! [`registry`]. All checks share the code for interval, timeout, rise and fall, panics, logging
-//! ([`Runner`]); for calls into the kernel that can't be cancelled ([`DedicatedThread`]); and for plain HTTP
-//! ([`http`]).
+//! ([`Runner`]); for calls into the kernel that can't be cancelled ([`DedicatedThread`]); and for HTTP ([`http`]).
 //!
 //! [`Board`]: nodegate_readiness::Board
 
@@ -35,6 +34,7 @@ mod timing;
 mod url;
 
 pub use check::{Check, Run};
+pub use checks::apiserver::{ApiServerSettings, ApiServerUrl, ReadyzParts};
 pub use connect::{ConnectError, HostPort, resolve};
 pub use dedicated_thread::{DedicatedThread, NoAnswer};
 pub use definition::{Context, Definition};

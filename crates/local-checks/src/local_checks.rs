@@ -1,6 +1,7 @@
 //! The configured local checks, before they run.
 
 use crate::check::Check;
+use crate::checks::apiserver::ApiServerSettings;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::own::OwnChecks;
@@ -25,13 +26,13 @@ pub(crate) struct Entry {
 }
 
 impl LocalChecks {
-    /// Returns the checks of the [`registry`] with the operator's settings, on the host whose files are below
-    /// `host`.
-    pub fn new(settings: &CheckSettings, host: &HostRoot) -> Self {
+    /// Returns the checks of the [`registry`] as set by the operator, on the host whose files are below
+    /// `host`, and whose API server is `apiserver`.
+    pub fn new(settings: &CheckSettings, host: &HostRoot, apiserver: &ApiServerSettings) -> Self {
         let make = |checks: Self, definition: &Definition| {
             let timing = settings.timing(definition.name);
             let options = settings.options(definition.name);
-            let check = (definition.new)(&Context { host, options, timeout: timing.timeout });
+            let check = (definition.new)(&Context { host, apiserver, options, timeout: timing.timeout });
             checks.with(definition.name, timing, check)
         };
         registry::known().iter().fold(Self::none(), make)

@@ -1,7 +1,7 @@
 //! The list of all checks.
 
 use crate::checks::{
-    container_runtime, disk_pressure, filesystem_ro, kube_proxy, kubelet, network, okd_router_1936,
+    apiserver, container_runtime, disk_pressure, filesystem_ro, kube_proxy, kubelet, network, okd_router_1936,
 };
 use crate::definition::Definition;
 
@@ -9,6 +9,7 @@ use crate::definition::Definition;
 static KNOWN: &[Definition] = &[
     okd_router_1936::DEFINITION,
     kubelet::DEFINITION,
+    apiserver::DEFINITION,
     kube_proxy::DEFINITION,
     container_runtime::DEFINITION,
     filesystem_ro::DEFINITION,
@@ -24,6 +25,7 @@ pub fn known() -> &'static [Definition] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checks::apiserver::ApiServerSettings;
     use crate::definition::Context;
     use crate::host_root::HostRoot;
     use crate::options::{OptionKey, Options};
@@ -43,8 +45,14 @@ mod tests {
     #[test]
     fn every_check_can_be_made_when_nothing_is_set() {
         let (host, options) = (HostRoot::default(), Options::default());
+        let apiserver = ApiServerSettings::default();
         for definition in KNOWN {
-            (definition.new)(&Context { host: &host, options: &options, timeout: DEFAULT_TIMEOUT });
+            (definition.new)(&Context {
+                host: &host,
+                apiserver: &apiserver,
+                options: &options,
+                timeout: DEFAULT_TIMEOUT,
+            });
         }
     }
 }

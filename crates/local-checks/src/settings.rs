@@ -146,7 +146,8 @@ impl CheckSettings {
 
     /// Returns the timing of the check of this name.
     pub fn timing(&self, name: &str) -> Timing {
-        let defaults = Timing::default();
+        let known = registry::known().iter().find(|known| known.name == name);
+        let defaults = known.map_or(Timing::USUAL, |known| known.timing);
         let Some(set) = self.find(name) else { return defaults };
         Timing {
             interval: set.interval.unwrap_or(defaults.interval),
@@ -233,10 +234,23 @@ mod tests {
         assert_eq!((timing.interval, timing.timeout), (Duration::from_secs(2), Duration::from_millis(500)));
         assert_eq!(numbers, (3, 2));
         let router = "okd_router_1936";
-        assert_eq!(settings.timing(router), Timing::default());
+        assert_eq!(settings.timing(router), Timing::USUAL);
         assert_eq!(settings.options(router).text("url").unwrap(), "http://127.0.0.1:9/ready?a=b");
         assert_eq!(settings.options("kubelet").text("url"), None);
         assert_eq!(CheckSettings::parse::<&str>(&[]), Ok(CheckSettings::default()));
+    }
+
+    /// A server that shuts down says so only for some seconds, and the others of these checks ask it for more.
+    #[test]
+    fn a_check_may_have_a_timing_of_its_own() {
+        let seconds = |name, settings: &CheckSettings| settings.timing(name).interval.as_secs();
+        let usual = CheckSettings::default();
+        assert_eq!(
+            (seconds("apiserver", &usual), seconds("kubelet", &usual), seconds("http:x", &usual)),
+            (1, 5, 5)
+        );
+        let set = CheckSettings::parse(&["apiserver:timeout=2s"]).unwrap();
+        assert_eq!((seconds("apiserver", &set), set.timing("apiserver").timeout.as_secs()), (1, 2));
     }
 
     #[test]

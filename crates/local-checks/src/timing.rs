@@ -36,6 +36,9 @@ pub struct Timing {
 pub(crate) const SLACK: Duration = Duration::from_secs(1);
 
 impl Timing {
+    /// The timing of every check that has none of its own, without settings.
+    pub const USUAL: Self = Self::new(DEFAULT_INTERVAL, DEFAULT_TIMEOUT);
+
     /// Returns a timing with a rise and a fall of 1.
     ///
     /// Load balancers count for themselves (HAProxy's own default is fall 3, rise 2). Counting on both sides
@@ -48,13 +51,6 @@ impl Timing {
     /// within the timeout.
     pub(crate) fn good_for(&self) -> Duration {
         self.interval + self.timeout + SLACK
-    }
-}
-
-/// The timing of a check without settings.
-impl Default for Timing {
-    fn default() -> Self {
-        Self::new(DEFAULT_INTERVAL, DEFAULT_TIMEOUT)
     }
 }
 

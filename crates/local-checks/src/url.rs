@@ -2,7 +2,7 @@
 
 use crate::options::OptionKey;
 use http::Uri;
-use http::uri::PathAndQuery;
+use http::uri::{Authority, PathAndQuery};
 use std::fmt;
 use std::str::FromStr;
 
@@ -76,27 +76,33 @@ impl FromStr for HttpUrl {
             return Err(BadUrl::NotHttp);
         }
         let authority = uri.authority().ok_or(BadUrl::Malformed)?;
-        if authority.as_str().contains('@') {
-            return Err(BadUrl::UserInfo);
-        }
-        let bracketed = authority.host();
-        let host = bracketed.trim_start_matches('[').trim_end_matches(']');
-        if host.is_empty() {
-            return Err(BadUrl::Malformed);
-        }
-        // `Authority::port` returns the same `None` for no port and for one that is out of range.
-        let port = match authority.as_str().strip_prefix(bracketed) {
-            Some("") => 80,
-            Some(rest) => rest
-                .strip_prefix(':')
-                .and_then(|port| port.parse().ok())
-                .filter(|port| *port > 0)
-                .ok_or(BadUrl::Port)?,
-            None => return Err(BadUrl::Malformed),
-        };
+        let (host, port) = host_and_port(authority, 80)?;
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         Ok(Self { host: host.to_owned(), port, authority: authority.as_str().to_owned(), path })
     }
+}
+
+/// Returns the host, IPv6 without brackets, and the port, or this one if there is none.
+pub(crate) fn host_and_port(authority: &Authority, usual: u16) -> Result<(&str, u16), BadUrl> {
+    if authority.as_str().contains('@') {
+        return Err(BadUrl::UserInfo);
+    }
+    let bracketed = authority.host();
+    let host = bracketed.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() {
+        return Err(BadUrl::Malformed);
+    }
+    // `Authority::port` gives the same `None` for no port and for one that is out of range.
+    let port = match authority.as_str().strip_prefix(bracketed) {
+        Some("") => usual,
+        Some(rest) => rest
+            .strip_prefix(':')
+            .and_then(|port| port.parse().ok())
+            .filter(|port| *port > 0)
+            .ok_or(BadUrl::Port)?,
+        None => return Err(BadUrl::Malformed),
+    };
+    Ok((host, port))
 }
 
 impl fmt::Display for HttpUrl {

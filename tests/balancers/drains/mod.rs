@@ -5,9 +5,12 @@
 //! prints the table.
 
 mod balancer;
+mod drainers;
+mod gate;
 mod pods;
 mod site;
 
+use drainers::Drainer;
 use site::{Drained, NODES, Site};
 use std::fmt::Write;
 use std::time::Duration;
@@ -25,6 +28,14 @@ fn a_drain_that_waits_for_told_loses_no_request() {
     by_script(&site, 2);
     as_kured_does(&site, 0);
     as_the_autoscaler_does(&site, 1);
+    // Behind the gate nobody has to wait by itself.
+    let gate = site.gate();
+    for (number, drainer) in Drainer::ALL.into_iter().enumerate() {
+        let drained = site.drain_as(number, drainer);
+        let told = drained.told.expect("told, before the pods are gone");
+        assert!(drained.evicted >= told, "{drainer:?}: evicted {:?}, told {told:?}", drained.evicted);
+    }
+    assert_eq!(gate.unheard(), 0, "{}", gate.metrics());
     let requests = site.stop();
     assert_eq!(requests.lost, [0, 0], "{}", requests.failures);
 }
@@ -91,7 +102,44 @@ fn table() {
         }
     }
     println!("{table}");
+    lost_after_told += behind_the_gate(&site, drains.min(DRAINS));
     assert_eq!(lost_after_told, 0);
+}
+
+/// Prints a row for each drainer behind the eviction gate, with two balancers: `kubectl drain` as often as all
+/// rows before together, the others a fifth of that. Returns the number of lost requests.
+fn behind_the_gate(site: &Site, drains: usize) -> usize {
+    let gate = site.gate();
+    let mut table = String::from(
+        "\n| drainer behind the gate | drains | requests | lost, `Local` | lost, host network | the address moved | mark to told, median and longest | told to eviction, median and longest |\n\
+         |---|---|---|---|---|---|---|---|\n",
+    );
+    let mut lost = 0;
+    for drainer in Drainer::ALL {
+        let times = if drainer == Drainer::Kubectl { drains * 3 } else { drains.div_ceil(5) * 3 };
+        let (before, moves) = (site.requests(), site.moves_of_the_address());
+        let all: Vec<Drained> = (0..times).map(|drain| site.drain_as(drain, drainer)).collect();
+        let requests = site.requests().since(&before);
+        let told: Vec<Duration> = all.iter().filter_map(|drained| drained.told).collect();
+        let after: Vec<Duration> =
+            all.iter().filter_map(|drained| Some(drained.evicted.saturating_sub(drained.told?))).collect();
+        lost += requests.lost.iter().sum::<usize>();
+        let line = format!(
+            "| {} | {times} | {} | {} | {} | {} | {} | {} |",
+            drainer.title(),
+            requests.sent,
+            requests.lost[0],
+            requests.lost[1],
+            site.moves_of_the_address() - moves,
+            spread(&told),
+            spread(&after),
+        );
+        println!("{line}");
+        let _ = writeln!(table, "{line}");
+    }
+    println!("{table}\n{}", gate.metrics());
+    assert_eq!(gate.unheard(), 0);
+    lost
 }
 
 /// The results of the requests.

@@ -15,8 +15,8 @@ pub(super) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/drain");
 const AGENT_PORT: u16 = 25_001;
 /// The default signals that these tests use, and the label of the recipe for kured.
-const DRAIN_ON: &str =
-    "--drain-on=unschedulable,taint:ToBeDeletedByClusterAutoscaler,label:kured-reboot=draining";
+pub(super) const DRAIN_ON: &str = "--drain-on=unschedulable,taint:ToBeDeletedByClusterAutoscaler,\
+    taint:karpenter.sh/disrupted,label:kured-reboot=draining";
 const SHARED: [u8; 4] = [10, 0, 0, 100];
 /// The requests per second of each client; some of its threads wait for slow answers.
 const PER_SECOND: u32 = 40;
@@ -28,9 +28,9 @@ pub(super) struct Site {
     clients: [Prober; 2],
     balancers: [Balancer; 2],
     _agents: Vec<Agent>,
-    cluster: Cluster,
+    pub(super) cluster: Cluster,
     told: Told,
-    lan: Namespace,
+    pub(super) lan: Namespace,
 }
 
 /// The durations of a drain, each from the cordon.
@@ -45,7 +45,7 @@ pub(super) fn address(node: usize) -> IpAddr {
     IpAddr::from([10, 0, 0, 21 + u8::try_from(node).unwrap()])
 }
 
-fn agent(node: usize) -> SocketAddr {
+pub(super) fn agent(node: usize) -> SocketAddr {
     SocketAddr::new(address(node), AGENT_PORT)
 }
 
@@ -119,8 +119,7 @@ impl Site {
             cordoned.elapsed()
         });
         self.kubectl(&["drain", NODES[node], "--ignore-daemonsets"]);
-        let first = |(at, name): &(Instant, String)| (*at >= cordoned && name == NODES[node]).then_some(*at);
-        let evicted = self.told.lock().unwrap().iter().find_map(first).expect("a pod that was evicted");
+        let evicted = self.first_eviction(node, cordoned);
         if goal.is_none() {
             // Waits until the balancers have taken the node out: else the next drain would start with the
             // node already out.
@@ -128,6 +127,12 @@ impl Site {
         }
         self.bring_back(node);
         Drained { told, evicted: evicted - cordoned }
+    }
+
+    /// When the first pod there was told to end, after this.
+    pub(super) fn first_eviction(&self, node: usize, since: Instant) -> Instant {
+        let first = |(at, name): &(Instant, String)| (*at >= since && name == NODES[node]).then_some(*at);
+        self.told.lock().unwrap().iter().find_map(first).expect("a pod that was evicted")
     }
 
     /// Puts a drained node back into the pool.

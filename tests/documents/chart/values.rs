@@ -75,6 +75,7 @@ fn samples() -> Value {
         "httpCheck": ["nginx=http://127.0.0.1:10254/healthz"], "tcpCheck": ["db=127.0.0.1:5432", "mq=127.0.0.1:5672"],
         "conditions": ["DiskPressure", "Mine=False"], "balancers": ["10.0.0.5"], "trafficPort": [80, 443],
         "toldFall": 5, "toldRise": 4, "toldInterval": "2s", "toldProbers": 2,
+        "apiserver": "https://10.0.0.5:6443", "apiserverExclude": ["etcd", "etcd-readiness"],
         "log": "debug", "logFormat": "json",
     })
 }

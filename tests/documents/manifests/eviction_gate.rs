@@ -93,7 +93,7 @@ fn the_pods_are_restricted_spread_and_never_all_drained_at_once() {
     assert!(selects(manifests.the("Service", NAME).at("/spec/selector")));
     let budget = manifests.the("PodDisruptionBudget", NAME);
     assert!(selects(budget.at("/spec/selector/matchLabels")));
-    assert_eq!(budget.at("/spec/minAvailable"), 1);
+    assert_eq!(budget.at("/spec/maxUnavailable"), 1);
     // The gate lets go of its own pods by this label.
     assert_eq!(labels["app.kubernetes.io/name"], default_of("app"));
     let agent = manifests.the("DaemonSet", "nodegate").at("/spec/selector/matchLabels").clone();

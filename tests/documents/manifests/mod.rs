@@ -8,6 +8,7 @@ mod haproxy;
 mod pod_security;
 mod pod_security_rules;
 mod reserve_host_ports;
+mod static_pod;
 mod support;
 
 pub(crate) use component_heads::without_url;

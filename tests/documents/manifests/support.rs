@@ -4,7 +4,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -93,6 +93,7 @@ pub(crate) fn knows_every_field(object: &Value) {
         "DaemonSet" => through::<DaemonSet>(object),
         "Deployment" => through::<Deployment>(object),
         "Namespace" => through::<Namespace>(object),
+        "Pod" => through::<Pod>(object),
         "PodDisruptionBudget" => through::<PodDisruptionBudget>(object),
         "Role" => through::<Role>(object),
         "RoleBinding" => through::<RoleBinding>(object),

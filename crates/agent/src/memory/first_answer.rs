@@ -44,8 +44,8 @@ pub(crate) enum Opens {
     Unheard,
 }
 
-/// Waits for the API server's first answer, within the time limit. While a fresh predecessor answers, this agent
-/// waits longer, because the predecessor knows more. Returns the last facts of such a predecessor, too.
+/// Waits for the API server's first answer, within the time limit. While a fresh predecessor answers, this
+/// agent waits longer, because the predecessor knows more. Returns the last facts of such a predecessor, too.
 pub(crate) async fn wait(
     past: &impl Past,
     node: &str,

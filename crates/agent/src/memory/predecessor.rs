@@ -50,8 +50,8 @@ pub(super) fn probers(targets: &[AgentAddress], node: &str) -> Result<Option<Han
     })
 }
 
-/// Queries the targets in sequence until one has an answer. A closed port is not an error; of several errors the
-/// first is returned.
+/// Queries the targets in sequence until one has an answer. A closed port is not an error; of several errors
+/// the first is returned.
 fn first<T>(
     targets: &[AgentAddress],
     parse: impl Fn(&AgentAddress, &[u8]) -> Result<Option<T>, NotTold>,

@@ -3,6 +3,7 @@
 use crate::check::{Check, Run};
 use crate::definition::Definition;
 use crate::http::{HttpGet, status_reason};
+use crate::timing::Timing;
 use crate::url::HttpUrl;
 use http::StatusCode;
 use nodegate_readiness::{AddressFamilies, Outcome};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub(crate) const DEFINITION: Definition = Definition {
     name: "kubelet",
     options: &[HttpUrl::OPTION],
+    timing: Timing::USUAL,
     new: |context| Arc::new(Kubelet(HttpGet::new(context.url(|| HttpUrl::local(10248, "/healthz"))))),
 };
 

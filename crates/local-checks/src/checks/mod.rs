@@ -1,5 +1,6 @@
 //! The checks, one in each file.
 
+pub(crate) mod apiserver;
 pub(crate) mod container_runtime;
 pub(crate) mod disk_pressure;
 pub(crate) mod filesystem_ro;

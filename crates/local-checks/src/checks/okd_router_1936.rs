@@ -3,6 +3,7 @@
 use crate::checks::http::Http;
 use crate::definition::Definition;
 use crate::http::HttpGet;
+use crate::timing::Timing;
 use crate::url::HttpUrl;
 use std::sync::Arc;
 
@@ -11,5 +12,6 @@ use std::sync::Arc;
 pub(crate) const DEFINITION: Definition = Definition {
     name: "okd_router_1936",
     options: &[HttpUrl::OPTION],
+    timing: Timing::USUAL,
     new: |context| Arc::new(Http(HttpGet::new(context.url(|| HttpUrl::local(1936, "/healthz/ready"))))),
 };

@@ -4,7 +4,9 @@ use crate::support::{Healthz, Scripted, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_local_checks::http::HttpGet;
-use nodegate_local_checks::{Check, CheckSettings, DedicatedThread, HostRoot, LocalChecks, Run, Timing};
+use nodegate_local_checks::{
+    ApiServerSettings, Check, CheckSettings, DedicatedThread, HostRoot, LocalChecks, Run, Timing,
+};
 use nodegate_readiness::{AddressFamilies, LocalResult, Outcome, Query, Reason};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::StubServer;
@@ -347,7 +349,9 @@ async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
         World::start(&LocalChecks::none().with("x", every(1000, 30_000), check), &Handle::current(), &[]);
     world.activate("node_ready").await;
     assert_eq!(
-        LocalChecks::new(&CheckSettings::default(), &HostRoot::default()).for_catalog().len(),
+        LocalChecks::new(&CheckSettings::default(), &HostRoot::default(), &ApiServerSettings::default())
+            .for_catalog()
+            .len(),
         nodegate_local_checks::registry::known().len()
     );
     let waiting = world.runner.activate(&[world.id("x")]);

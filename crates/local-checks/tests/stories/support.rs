@@ -1,6 +1,8 @@
 //! Scripted checks, and a board with their results.
 
-use nodegate_local_checks::{Check, CheckSettings, HostRoot, HttpUrl, LocalChecks, Run, Runner, Timing};
+use nodegate_local_checks::{
+    ApiServerSettings, Check, CheckSettings, HostRoot, HttpUrl, LocalChecks, Run, Runner, Timing,
+};
 use nodegate_readiness::{
     AddressFamilies, Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline,
 };
@@ -94,7 +96,11 @@ impl World {
 /// board.
 pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
     let settings = CheckSettings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
-    let world = World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
+    let world = World::start(
+        &LocalChecks::new(&settings, &HostRoot::default(), &ApiServerSettings::default()),
+        &Handle::current(),
+        &[],
+    );
     world.activate(name).await;
     world.outcome(name).unwrap()
 }

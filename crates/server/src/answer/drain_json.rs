@@ -13,8 +13,8 @@ const SHARED_FOR: Duration = Duration::from_millis(100);
 pub(super) struct DrainJson(Mutex<Option<(Moment, Bytes)>>);
 
 impl DrainJson {
-    /// Returns the summary; `render` makes it anew if it is older. Its length is at most 2 KiB, whatever the names and numbers in
-    /// it.
+    /// Returns the body. Calls `render` if the latest rendering is too old. No name or number from a client
+    /// can make the body longer than 2 KiB.
     pub(super) fn get(&self, now: Moment, render: impl FnOnce() -> Vec<u8>) -> Bytes {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*latest {

@@ -110,6 +110,7 @@ async fn act_on(server: &ApiServer, path: &[&str]) -> Option<()> {
         ["etcd", "cut", resources @ ..] => server.cut_off_from_etcd(resources),
         ["etcd", "lose-streams", resources @ ..] => server.lose_streams_of_etcd(resources),
         ["etcd", "mend"] => server.mend_etcd(),
+        ["unready", parts @ ..] => server.fail_readyz(parts),
         _ => return None,
     }
     Some(())

@@ -24,7 +24,12 @@ pub struct ApiServer {
 impl ApiServer {
     /// Starts another server on the same etcd.
     fn beside(&self, number: usize) -> io::Result<Self> {
-        let api = Arc::new(Api { number, etcd: Arc::default(), ..self.api.as_ref().clone() });
+        let api = Arc::new(Api {
+            number,
+            etcd: Arc::default(),
+            health: Arc::default(),
+            ..self.api.as_ref().clone()
+        });
         let net = self.net.beside(api.clone())?;
         Ok(ApiServer { api, net })
     }
@@ -73,6 +78,13 @@ impl ApiServer {
     /// Mends both kinds of cuts. All changes that were held back arrive at once.
     pub fn mend_etcd(&self) {
         self.api.etcd.mend();
+    }
+
+    // --- health ---
+
+    /// Lets these parts of `/readyz` fail (`etcd`, `shutdown`, or any other name), and no others.
+    pub fn fail_readyz(&self, parts: &[&str]) {
+        self.api.health.fail(parts);
     }
 
     // --- connections ---

@@ -277,6 +277,15 @@ impl Sim {
         Ok(())
     }
 
+    /// Makes a new server certificate of the same CA that is valid for these names only. New connections get
+    /// it.
+    pub fn certify_only(&self, names: &[&str]) -> Result<(), CertificateError> {
+        match &self.first().net.tls {
+            Some(tls) => tls.rename(names),
+            None => Ok(()),
+        }
+    }
+
     /// Stops all tasks and API servers.
     pub async fn shutdown(&self) {
         self.inner.tasks.iter().for_each(AbortHandle::abort);

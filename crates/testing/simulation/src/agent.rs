@@ -1,7 +1,7 @@
 //! The agent under test: all of `crates/agent` but its sockets, its threads and its file.
 //!
-//! A simulated past stands in for the agents before it, a simulated network for the API server's, and a simulated check
-//! for the kubelet.
+//! A simulated past stands in for the agents before it, a simulated network for the API server's, and a
+//! simulated check for the kubelet.
 
 use crate::network::Network;
 use crate::plan::World;

@@ -24,7 +24,8 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    /// It asks an agent that has listened since `began`, and that may know it from agents that have since `known_since`.
+    /// It asks an agent that has listened since `began`, and that may know it from agents that have since
+    /// `known_since`.
     pub(crate) fn new(began: Instant, known_since: Option<Instant>) -> Self {
         let known_since = known_since.unwrap_or(began);
         Self { began, known_since, out_in_a_row: [0; KINDS.len()], out_since: None }

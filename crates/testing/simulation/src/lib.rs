@@ -1,8 +1,8 @@
 //! Hours of faults in seconds.
 //!
-//! The agent's own watch, guard, backoff, board and answers run under tokio's paused time, one runtime a seed, against the API
-//! of kube-sim without sockets. A seed makes a world and plans of faults in it; an oracle judges every answer. The same seed
-//! gives the same trace.
+//! The whole agent, as `crates/agent` assembles it, runs under tokio's paused time, one runtime a seed,
+//! against the API of kube-sim without sockets. A seed makes a world and plans of faults in it; an oracle
+//! judges every answer. The same seed gives the same trace.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,6 +22,7 @@ pub mod events;
 mod fault;
 mod law;
 mod link;
+mod lives;
 mod network;
 mod oracle;
 mod plan;

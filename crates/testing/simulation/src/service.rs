@@ -18,7 +18,8 @@ pub(crate) struct ServiceAnswer {
     pub(crate) stale: bool,
 }
 
-/// What an agent can't be older than: the count when it began, and that which its predecessor had shown by then.
+/// What an agent can't be older than: the count when it began, and that which its predecessor had shown by
+/// then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServiceBeginning {
     shown: usize,

@@ -1,6 +1,6 @@
 //! A seed's world: a cluster, an agent, whoever asks it, and time.
 
-use crate::agent::{Restart, STARTUP_GRACE, SimulatedAgent, SimulatedPast};
+use crate::agent::{STARTUP_GRACE, SimulatedAgent, SimulatedPast};
 use crate::balancer::Balancer;
 use crate::events::{Event, Events};
 use crate::law::{Aftermath, Laws};
@@ -23,8 +23,6 @@ use tokio::time::sleep_until;
 pub(crate) const EPISODES: u64 = 10;
 /// Simulated time begins here.
 const BEGINNING: Duration = Duration::from_hours(500_000);
-/// An agent that gets its turns again has said so everywhere within this time.
-const FED: Duration = Duration::from_millis(100);
 /// A new watch brings the heartbeat back. Without one the agent asks every 12.9 s: 28 times.
 const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
 const LEASE_RENEWAL: Duration = Duration::from_secs(10);
@@ -74,8 +72,8 @@ pub(crate) struct Schedule {
 /// An agent that has started while another one answers.
 pub(crate) struct Successor {
     pub(crate) agent: SimulatedAgent,
-    beginning: Beginning,
-    service_beginning: ServiceBeginning,
+    pub(crate) beginning: Beginning,
+    pub(crate) service_beginning: ServiceBeginning,
 }
 
 /// A world under way.
@@ -93,7 +91,7 @@ pub(crate) struct RunningWorld {
     /// When a fault last began or ended.
     pub(crate) last_edge: Instant,
     pub(crate) balancer: Balancer,
-    second: Option<Second>,
+    pub(crate) second: Option<Second>,
     pub(crate) silence: Silence,
     pub(crate) events: Events,
     pub(crate) truth: Truth,
@@ -110,7 +108,7 @@ pub(crate) struct RunningWorld {
     pub(crate) successor: Option<Successor>,
     pub(crate) listens: bool,
     /// Whether the agent gets no turn, and since when that is so or not.
-    starved: (bool, Instant),
+    pub(crate) starved: (bool, Instant),
 }
 
 impl RunningWorld {
@@ -296,71 +294,6 @@ impl RunningWorld {
         let fair = unseen <= Laws::FAIR.unseen;
         let believed = if fair { self.silence.believed() } else { Believed::EITHER };
         Law { unseen, stale_allowed, believed }
-    }
-
-    /// An agent without turns, or with the first ones after a while, need not be well.
-    fn is_well(&self) -> Result<(), String> {
-        let (starved, since) = self.starved;
-        let fed_for = nodegate_clock::now().saturating_duration_since(since);
-        if starved || fed_for < FED { Ok(()) } else { self.agent.is_well() }
-    }
-
-    /// Lets the agent answer from when it listens. Returns whether one does.
-    fn opens(&mut self) -> Result<bool, String> {
-        let mut asked_before = None;
-        if let Some(next) = self.successor.take_if(|next| next.agent.opened().is_some()) {
-            note!(self.trace, "the successor listens");
-            self.report.transitions(&self.agent.transitions());
-            self.report.replaced += 1;
-            if let Some(opened) = next.agent.opened() {
-                next.agent.opens_in_time(opened, Some(&self.agent).filter(|_| self.listens))?;
-            }
-            self.agent = next.agent;
-            self.oracle.restarted(next.beginning);
-            self.services.restarted(next.service_beginning);
-            asked_before = self.listens.then_some(self.balancer.known_since());
-            self.listens = false;
-        }
-        if let Some(opened) = self.agent.opened().filter(|_| !self.listens) {
-            self.agent.opens_in_time(opened, None)?;
-            self.listens = true;
-            self.balancer = Balancer::new(opened, asked_before);
-            self.second.iter_mut().for_each(Second::restarted);
-            self.takes_over();
-        }
-        Ok(self.listens)
-    }
-
-    fn takes_over(&mut self) {
-        if self.agent.has_only_taken_over() {
-            note!(self.trace, "the agent has taken over what its predecessor knew");
-            self.oracle.taken_over();
-            self.services.taken_over();
-        }
-    }
-
-    /// From now on the agent's tasks get no turn, or do again.
-    pub(crate) fn starve(&mut self, starved: bool) {
-        self.starved = (starved, nodegate_clock::now());
-        self.agent.starve(starved);
-        self.successor.iter().for_each(|next| next.agent.starve(starved));
-    }
-
-    /// Another agent begins where this one was, or beside it.
-    pub(crate) fn restart_agent(&mut self, restart: Restart) {
-        note!(self.trace, "{restart:?}");
-        let agent = self.agent.successor(&self.shape, &self.site.network, &self.trace, restart);
-        let (beginning, service_beginning) = (self.oracle.beginning(), self.services.beginning());
-        self.successor = None;
-        if restart == Restart::Replaced {
-            self.successor = Some(Successor { agent, beginning, service_beginning });
-            return;
-        }
-        self.report.transitions(&self.agent.transitions());
-        self.agent = agent;
-        self.oracle.restarted(beginning);
-        self.services.restarted(service_beginning);
-        self.listens = false;
     }
 
     /// The server loses the Lease's stream, and the agent looks for a heartbeat that is still there.

@@ -22,6 +22,11 @@ pub fn nodegate_haproxy() -> PathBuf {
     built("nodegate-haproxy", "-p nodegate-haproxy")
 }
 
+/// Returns the eviction gate.
+pub fn eviction_gate() -> PathBuf {
+    built("nodegate-eviction-gate", "-p nodegate-eviction-gate")
+}
+
 /// Returns the kubectl plugin.
 pub fn kubectl_nodegate() -> PathBuf {
     built("kubectl-nodegate", "-p nodegate-kubectl --bin kubectl-nodegate")

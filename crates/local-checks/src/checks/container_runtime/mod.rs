@@ -11,6 +11,7 @@ use crate::dedicated_thread::{DedicatedThread, NoAnswer};
 use crate::definition::Definition;
 use crate::host_root::{HostRoot, by_descriptor};
 use crate::options::OptionKey;
+use crate::timing::Timing;
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -39,6 +40,7 @@ const SOCKET: OptionKey = OptionKey::new::<Socket>("socket");
 pub(crate) const DEFINITION: Definition = Definition {
     name: "container_runtime",
     options: &[SOCKET],
+    timing: Timing::USUAL,
     new: |context| {
         let set = context.options.get::<Socket>(SOCKET.name()).map(|Socket(path)| vec![path]);
         Arc::new(ContainerRuntime {
@@ -253,7 +255,9 @@ mod tests {
     async fn without_a_socket_the_places_are_named_and_fit_into_a_reason() {
         let empty = tempfile::tempdir().unwrap();
         let (host, options) = (HostRoot::new(empty.path()).unwrap(), crate::Options::default());
-        let context = crate::Context { host: &host, options: &options, timeout: std::time::Duration::MAX };
+        let apiserver = &crate::ApiServerSettings::default();
+        let timeout = std::time::Duration::MAX;
+        let context = crate::Context { host: &host, apiserver, options: &options, timeout };
         let Outcome::Fail(reason) = (DEFINITION.new)(&context).run(AddressFamilies::default()).await else {
             panic!("it passed")
         };

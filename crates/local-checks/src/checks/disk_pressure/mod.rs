@@ -12,7 +12,7 @@ use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;
-use crate::timing::timeout_reason;
+use crate::timing::{Timing, timeout_reason};
 use futures::future::join_all;
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use rustix::fs::fstatvfs;
@@ -42,6 +42,7 @@ const LIMITS: OptionKey = OptionKey::new::<LimitSettings>("limits");
 pub(crate) const DEFINITION: Definition = Definition {
     name: "disk_pressure",
     options: &[PATHS, LIMITS],
+    timing: Timing::USUAL,
     new: |context| Arc::new(DiskPressure::new(context)),
 };
 
@@ -342,7 +343,9 @@ mod tests {
             options.set(*key, value).unwrap();
         }
         let host = HostRoot::new(host).unwrap();
-        DiskPressure::new(&Context { host: &host, options: &options, timeout: Duration::from_mins(1) })
+        let apiserver = &crate::ApiServerSettings::default();
+        let timeout = Duration::from_mins(1);
+        DiskPressure::new(&Context { host: &host, apiserver, options: &options, timeout })
     }
 
     #[tokio::test]

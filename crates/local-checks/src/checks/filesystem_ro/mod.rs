@@ -11,6 +11,7 @@ use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;
+use crate::timing::Timing;
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use rustix::fs::fstat;
 use std::collections::HashMap;
@@ -42,6 +43,7 @@ const PATHS: OptionKey = OptionKey::new::<Paths>("paths");
 pub(crate) const DEFINITION: Definition = Definition {
     name: "filesystem_ro",
     options: &[PATHS],
+    timing: Timing::USUAL,
     new: |context| {
         let set = context.options.get::<Paths>(PATHS.name()).map(|Paths(paths)| paths);
         let watch = Watch {

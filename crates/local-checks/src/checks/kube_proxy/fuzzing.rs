@@ -4,6 +4,7 @@ use super::answer::{MaxAge, judge};
 use crate::http::{HttpGet, MAX_BODY};
 use crate::url::HttpUrl;
 use http::StatusCode;
+use hyper_util::rt::TokioIo;
 use nodegate_readiness::Outcome;
 use tokio::net::UnixStream;
 
@@ -15,7 +16,7 @@ pub fn answer(status: u16, body: &[u8]) -> Option<Outcome> {
 /// Returns the outcome of a request to the peer of a connection.
 pub async fn connection(stream: UnixStream) -> Outcome {
     let healthz = HttpGet::new(HttpUrl::local(10256, "/healthz"));
-    match healthz.over(stream, MAX_BODY).await {
+    match healthz.over(Box::new(TokioIo::new(stream)), MAX_BODY).await {
         Ok(reply) => judge(reply.status, &reply.body, MaxAge::default()),
         Err(error) => Outcome::Fail(error.into()),
     }

@@ -11,6 +11,7 @@ use crate::connect::ConnectError;
 use crate::definition::Definition;
 use crate::http::{HttpError, HttpGet};
 use crate::options::OptionKey;
+use crate::timing::Timing;
 use crate::url::HttpUrl;
 use answer::{MaxAge, judge};
 use deployed::{Absence, COMES_WITHIN, Deployed};
@@ -27,6 +28,7 @@ const DEPLOYED: OptionKey = OptionKey::new::<Deployed>("deployed");
 pub(crate) const DEFINITION: Definition = Definition {
     name: "kube_proxy",
     options: &[HttpUrl::OPTION, MAX_AGE, DEPLOYED],
+    timing: Timing::USUAL,
     new: |context| {
         Arc::new(KubeProxy {
             healthz: HttpGet::new(context.url(|| HttpUrl::local(10256, "/healthz"))),

@@ -14,6 +14,7 @@ use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::netlink::Netlink;
 use crate::options::OptionKey;
+use crate::timing::Timing;
 use dns::DnsQuery;
 use futures::future::{join, join_all};
 use gateway::Silent;
@@ -44,6 +45,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) const DEFINITION: Definition = Definition {
     name: "network",
     options: &[NAME, NAMESERVERS, GATEWAYS, FAMILIES],
+    timing: Timing::USUAL,
     new: |context| Arc::new(Network::new(context)),
 };
 

@@ -96,7 +96,7 @@ impl Api {
                 if let Some(reply) = self.etcd.health(path).await {
                     return Ok(reply);
                 }
-                Ok(paths::reply(asked, path, self.settings.release))
+                Ok(paths::reply(asked, path, self.settings.release, &self.health))
             }
             Route::Resource(target) => {
                 let ask = AccessRequest::of(target, &asked.kind.verb, &asked.query);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::api::auth::Tokens;
 use crate::counters::Counters;
 use crate::faults::etcd::Etcd;
+use crate::faults::health::Health;
 use crate::faults::requests::Faults;
 use crate::store::Store;
 use crate::wire::release::Release;
@@ -41,6 +42,8 @@ pub(crate) struct Api {
     pub counters: Arc<Counters>,
     /// The server's link to etcd.
     pub etcd: Arc<Etcd>,
+    /// The parts of the server's `/readyz`.
+    pub health: Arc<Health>,
     pub settings: Settings,
     /// The flow schema and the priority level that the headers report for all requests.
     pub flow: (String, String),
@@ -56,6 +59,7 @@ impl Api {
             faults: Arc::default(),
             counters: Arc::default(),
             etcd: Arc::default(),
+            health: Arc::default(),
             settings,
             flow: (crate::store::object::uuid(), crate::store::object::uuid()),
         }

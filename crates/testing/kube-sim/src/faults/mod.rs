@@ -3,4 +3,5 @@
 pub(crate) mod body;
 pub(crate) mod connection;
 pub(crate) mod etcd;
+pub(crate) mod health;
 pub(crate) mod requests;

@@ -72,8 +72,16 @@ impl Tls {
         if ca {
             *state = fresh(self.address)?;
         } else {
-            state.config = leaf(&state.issuer, &state.ca, self.address)?;
+            state.config = leaf(&state.issuer, &state.ca, names(self.address))?;
         }
+        Ok(())
+    }
+
+    /// Makes a new server certificate that is valid for these names only.
+    pub(crate) fn rename(&self, names: &[&str]) -> Result<(), CertificateError> {
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        state.config = leaf(&state.issuer, &state.ca, names)?;
         Ok(())
     }
 }
@@ -90,8 +98,19 @@ fn fresh(address: IpAddr) -> Result<State, CertificateError> {
     let ca = params.self_signed(&key)?;
     let (ca_pem, ca) = (ca.pem(), ca.der().clone());
     let issuer = Issuer::new(params, key);
-    let config = leaf(&issuer, &ca, address)?;
+    let config = leaf(&issuer, &ca, names(address))?;
     Ok(State { issuer, ca_pem, ca, config })
+}
+
+/// Returns the names of a server's certificate: loopback, the usual service names and its address.
+fn names(address: IpAddr) -> Vec<String> {
+    let mut names: Vec<String> =
+        ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+            .map(str::to_owned)
+            .to_vec();
+    let address = (!address.is_unspecified()).then(|| address.to_string());
+    names.extend(address.filter(|address| !names.contains(address)));
+    names
 }
 
 /// Returns the server's TLS configuration with a certificate of this issuer. It requests a client certificate
@@ -99,15 +118,8 @@ fn fresh(address: IpAddr) -> Result<State, CertificateError> {
 fn leaf(
     issuer: &Issuer<'static, KeyPair>,
     ca: &CertificateDer<'static>,
-    address: IpAddr,
+    names: Vec<String>,
 ) -> Result<Arc<ServerConfig>, CertificateError> {
-    let mut names: Vec<String> =
-        ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-            .map(str::to_owned)
-            .to_vec();
-    if !address.is_unspecified() && !address.is_loopback() {
-        names.push(address.to_string());
-    }
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name.push(DnType::CommonName, "kube-apiserver");
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -119,6 +119,11 @@ impl QueryString {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// Returns all values of a key.
+    pub(crate) fn all(&self, key: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
     /// Returns the value of a key, or an empty string.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.get(key).unwrap_or_default()

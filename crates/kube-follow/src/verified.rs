@@ -1,0 +1,141 @@
+//! Opens one TLS connection to an API server of the operator's choice.
+//!
+//! A client ([`crate::Connector`]) goes to the server that the credentials name. A check of one API server
+//! goes to another address and needs no more than a connection and a header. Both trust the same CA.
+
+use crate::client::{ClientError, config, connector};
+use crate::credentials::{CredentialError, StaticCredentials, authorization, refuse_what_is_not_taken};
+use crate::reason::{detail, find};
+use crate::tls::{self, TlsError};
+use http::{HeaderValue, Uri};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::rt::TokioIo;
+use kube::config::AuthInfo;
+use rustls::CertificateError;
+use rustls::pki_types::{DnsName, ServerName};
+use std::error::Error as StdError;
+use std::io;
+use tokio::net::TcpStream;
+use tower::Service;
+
+/// The name that every API server's certificate has, whatever its address: pods reach it by this name.
+const NAME: &str = "kubernetes.default.svc";
+
+/// The user that a connection speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// No user: neither a token nor a client certificate is shown.
+    Anonymous,
+    /// The agent's own user.
+    Agent,
+}
+
+/// A verified connection, for HTTP/1.1.
+pub struct Verified {
+    /// The stream of bytes.
+    pub stream: MaybeHttpsStream<TokioIo<TcpStream>>,
+    /// The `Authorization` header of requests, if the caller has a token.
+    pub authorization: Option<HeaderValue>,
+}
+
+/// The reason why there is no verified connection.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The credentials of this place are of no use.
+    #[error(transparent)]
+    Credentials(#[from] ClientError),
+    /// The credentials name no CA, so no server can be verified.
+    #[error("the credentials name no certificate authority")]
+    NoAuthority,
+    /// The server's certificate is not one for this name and of this CA.
+    #[error("{kind}: {detail}")]
+    Certificate {
+        /// One word for the kind of mistake.
+        kind: &'static str,
+        /// The sentence of the TLS library.
+        detail: String,
+    },
+    /// The server does not speak TLS as this side does.
+    #[error("{0}")]
+    Tls(String),
+    /// The connection could not be made, or broke.
+    #[error("{0}")]
+    Io(io::Error),
+}
+
+/// Opens a connection to `server`, whose certificate must be of the cluster's CA and for the name
+/// `kubernetes.default.svc`. An `insecure-skip-tls-verify` of the kubeconfig does not count. The files of the
+/// credentials are read anew each time. Only the TCP connection has a timeout; dropping the future closes it.
+pub async fn open_verified(server: Uri, caller: Caller) -> Result<Verified, OpenError> {
+    let mut config = config::<StaticCredentials>().await?;
+    config.accept_invalid_certs = false;
+    if config.root_cert.is_none() {
+        return Err(OpenError::NoAuthority);
+    }
+    let authorization = match caller {
+        Caller::Anonymous => {
+            config.auth_info = AuthInfo::default();
+            None
+        }
+        Caller::Agent => {
+            refuse_what_is_not_taken(&config.auth_info)?;
+            authorization(&config.auth_info)?
+        }
+    };
+    let name = DnsName::try_from(NAME).map_err(|_| ClientError::ServerName(NAME.to_owned()))?;
+    let tls = HttpsConnectorBuilder::new().with_tls_config(tls::client_config(&config)?).https_only();
+    let tls =
+        tls.with_server_name_resolver(FixedServerNameResolver::new(ServerName::DnsName(name))).enable_http1();
+    // A new connector is always ready.
+    let stream = tls.wrap_connector(connector()).call(server).await;
+    let stream = stream.map_err(|error| OpenError::of(error.as_ref()))?;
+    Ok(Verified { stream, authorization })
+}
+
+// === impl OpenError ===
+
+impl OpenError {
+    fn of(error: &(dyn StdError + 'static)) -> Self {
+        match find::<rustls::Error>(error) {
+            Some(rustls::Error::InvalidCertificate(why)) => {
+                Self::Certificate { kind: kind(why), detail: why.to_string() }
+            }
+            Some(other) => Self::Tls(other.to_string()),
+            None => Self::Io(innermost(error).unwrap_or_else(|| io::Error::other(detail(error)))),
+        }
+    }
+}
+
+impl From<CredentialError> for OpenError {
+    fn from(error: CredentialError) -> Self {
+        Self::Credentials(error.into())
+    }
+}
+
+impl From<TlsError> for OpenError {
+    fn from(error: TlsError) -> Self {
+        CredentialError::from(error).into()
+    }
+}
+
+fn kind(error: &CertificateError) -> &'static str {
+    match error {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => "UnknownIssuer",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "Expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "NotValidYet",
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "NotValidForName"
+        }
+        _ => "Invalid",
+    }
+}
+
+/// Returns the kernel's error, or that of the last `io::Error` that wraps no other error.
+fn innermost(error: &(dyn StdError + 'static)) -> Option<io::Error> {
+    let found = find::<io::Error>(error)?;
+    match (found.raw_os_error(), found.get_ref()) {
+        (Some(code), _) => Some(io::Error::from_raw_os_error(code)),
+        (None, Some(wrapped)) if wrapped.is::<io::Error>() => innermost(wrapped),
+        (None, _) => Some(io::Error::new(found.kind(), found.to_string())),
+    }
+}

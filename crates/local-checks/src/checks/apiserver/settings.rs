@@ -1,0 +1,159 @@
+//! The settings of the check: which API server, and which parts of its answer count.
+
+use crate::url::{BadUrl, host_and_port};
+use http::Uri;
+use http::uri::{PathAndQuery, Scheme};
+use std::fmt;
+use std::str::FromStr;
+
+/// The most parts that may be left out, and the length of the longest name.
+const MAX_PARTS: usize = 32;
+const MAX_NAME: usize = 128;
+
+/// The API server of this node, and the parts of its readiness that do not count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ApiServerSettings {
+    /// The address of the API server.
+    pub url: ApiServerUrl,
+    /// The parts of `/readyz` to leave out.
+    pub exclude: ReadyzParts,
+}
+
+/// The `https://` URL of an API server, without a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiServerUrl(Uri);
+
+/// Names of parts of `/readyz`, such as `etcd`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadyzParts(Vec<String>);
+
+// === impl ApiServerUrl ===
+
+impl ApiServerUrl {
+    /// Returns the URL to connect to.
+    pub(super) fn uri(&self) -> &Uri {
+        &self.0
+    }
+}
+
+impl Default for ApiServerUrl {
+    fn default() -> Self {
+        Self(Uri::from_static("https://127.0.0.1:6443"))
+    }
+}
+
+impl FromStr for ApiServerUrl {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const TAKES: &str = "takes the URL of an API server without a path, e.g. https://127.0.0.1:6443";
+        let uri: Uri = text.parse().map_err(|_| TAKES)?;
+        let authority = uri.authority().ok_or(TAKES)?;
+        if uri.scheme() != Some(&Scheme::HTTPS)
+            || uri.path_and_query().is_some_and(|path| path.as_str() != "/")
+        {
+            return Err(TAKES);
+        }
+        match host_and_port(authority, 443) {
+            Ok(_) => Ok(Self(uri)),
+            Err(BadUrl::Port) => Err("takes a port from 1 to 65535"),
+            Err(_) => Err(TAKES),
+        }
+    }
+}
+
+impl fmt::Display for ApiServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.to_string().trim_end_matches('/'))
+    }
+}
+
+// === impl ReadyzParts ===
+
+impl ReadyzParts {
+    /// Returns true if every part counts.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the request for all other parts, each with its name and its state.
+    pub(super) fn request(&self) -> PathAndQuery {
+        let query =
+            self.0.iter().fold("/readyz?verbose".to_owned(), |query, part| query + "&exclude=" + part);
+        // Names have no characters that a query can't hold.
+        query.parse().unwrap_or_else(|_| PathAndQuery::from_static("/readyz?verbose"))
+    }
+}
+
+impl FromStr for ReadyzParts {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let parts: Vec<String> = parts.map(str::to_owned).collect();
+        let sound = |part: &String| part.len() <= MAX_NAME && part.chars().all(allowed);
+        if parts.len() <= MAX_PARTS && parts.iter().all(sound) {
+            Ok(Self(parts))
+        } else {
+            Err("takes a list of up to 32 names of parts of /readyz, e.g. etcd,etcd-readiness")
+        }
+    }
+}
+
+impl fmt::Display for ReadyzParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_as_they_are_shown() {
+        let usual = ApiServerUrl::default().to_string();
+        for text in [&*usual, "https://10.0.0.1", "https://[::1]:6443", "https://api.example:8443"] {
+            assert_eq!(text.parse::<ApiServerUrl>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "https://10.0.0.1:6443/".parse::<ApiServerUrl>().unwrap().to_string(),
+            "https://10.0.0.1:6443"
+        );
+    }
+
+    #[test]
+    fn other_urls_are_refused() {
+        let refused = |text: &str| text.parse::<ApiServerUrl>().unwrap_err();
+        let form = "takes the URL of an API server without a path, e.g. https://127.0.0.1:6443";
+        for text in [
+            "",
+            "127.0.0.1:6443",
+            "http://127.0.0.1:6443",
+            "https://127.0.0.1:6443/readyz",
+            "https://127.0.0.1:6443/?verbose",
+            "https://me@127.0.0.1:6443",
+            "https://:6443",
+        ] {
+            assert_eq!(refused(text), form, "{text:?}");
+        }
+        for text in ["https://127.0.0.1:0", "https://127.0.0.1:65536"] {
+            assert_eq!(refused(text), "takes a port from 1 to 65535");
+        }
+    }
+
+    #[test]
+    fn each_part_is_left_out_by_its_name() {
+        let parts: ReadyzParts = " etcd, poststarthook/rbac_bootstrap.x-1 ,".parse().unwrap();
+        assert_eq!(parts.to_string(), "etcd,poststarthook/rbac_bootstrap.x-1");
+        let request = "/readyz?verbose&exclude=etcd&exclude=poststarthook/rbac_bootstrap.x-1";
+        assert_eq!(parts.request().as_str(), request);
+        assert_eq!(ReadyzParts::default().request().as_str(), "/readyz?verbose");
+        assert!("".parse::<ReadyzParts>().unwrap().is_empty());
+        let many = "a,".repeat(33);
+        for text in ["a b", "a&b", "a=b", "a#b", "ä", "a%20", &many, &"a".repeat(129)] {
+            assert!(text.parse::<ReadyzParts>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Requests to two real API servers on one etcd, through HAProxy: how many fail in each event, by the
+//! documented configuration, by HAProxy's plain TCP check, and by `httpchk GET /readyz` over TLS.
+
+use nodegate_testbed::Agent;
+use nodegate_testbed::haproxy::Haproxy;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::prober::{Probe, Prober, Saw};
+use nodegate_testbed::real_cluster::{Api, PATIENCE, REAL_NODE, RealCluster, ServerRoute, repository_file};
+use nodegate_testbed::waiting::until_within;
+use nodegate_testbed::watching::seen;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The ways to the API servers: HAProxy's frontends.
+const WAYS: [&str; 3] = [NODEGATE, PLAIN, READYZ];
+const NODEGATE: &str = "nodegate";
+const PLAIN: &str = "TCP check";
+const READYZ: &str = "httpchk /readyz";
+/// The parts of the cluster with the API servers, and their addresses.
+const SERVERS: [(&str, &str); 2] = [("api-a", "10.10.0.1"), ("api-b", "10.10.0.2")];
+/// Each request is a process, a handshake and a read of etcd.
+const REQUESTS_A_SECOND: u32 = 6;
+const CLIENTS: u32 = 3;
+/// How long requests go on after an event.
+const AFTERWARDS: Duration = Duration::from_secs(15);
+/// Longer than agent and balancer need to take a server out that says that it shuts down.
+const DELAY: &str = "--shutdown-delay-duration=10s";
+/// What HAProxy's own ways may lose less than ours by chance: requests in flight when a server dies.
+const BY_CHANCE: usize = 2;
+const CHECK: &str = "apiserver";
+
+/// A new connection, TLS verified through the balancer, and a read that etcd has to answer.
+fn request(api: &Api, to: SocketAddr) -> Saw {
+    let mut curl = api.curl();
+    curl.args(["--silent", "--show-error", "--max-time", "5", "--output", "/dev/null", "--write-out"]);
+    curl.args(["%{http_code}", "--connect-to", &format!("kubernetes.default.svc:6443:{to}")]);
+    curl.arg("https://kubernetes.default.svc:6443/api/v1/namespaces/default");
+    let output = curl.output().expect("curl is needed");
+    match String::from_utf8_lossy(&output.stdout).trim() {
+        "200" => Saw::Answer(200, String::new()),
+        other => Saw::Failed(format!("{other} {}", String::from_utf8_lossy(&output.stderr).trim())),
+    }
+}
+
+/// The two API servers with an agent each, and the balancer with its clients in front of them.
+struct Site<'a> {
+    cluster: &'a RealCluster,
+    agents: Vec<Option<Agent>>,
+    balancer: Haproxy,
+    addresses: Vec<SocketAddr>,
+    clients: Vec<(&'static str, Prober)>,
+}
+
+/// How many requests failed by each way, of how many.
+struct Lost(Vec<(&'static str, usize, usize)>);
+
+impl Lost {
+    fn by(&self, way: &str) -> usize {
+        self.0.iter().find(|(name, ..)| *name == way).expect("a way of this name").1
+    }
+
+    /// The promise: never worse than a check that asks no agent.
+    #[track_caller]
+    fn is_no_worse_than_a_plain_check(&self) {
+        let (ours, plain) = (self.by(NODEGATE), self.by(PLAIN));
+        assert!(ours <= plain + BY_CHANCE, "{ours} requests were lost, and {plain} by HAProxy's TCP check");
+    }
+}
+
+impl<'a> Site<'a> {
+    fn start(cluster: &'a RealCluster) -> Self {
+        cluster.grant_agents();
+        let addresses: Vec<SocketAddr> =
+            WAYS.iter().map(|_| (Ipv4Addr::LOCALHOST, ports::free()).into()).collect();
+        let balancer = balance(cluster, &addresses);
+        let mut site = Self { cluster, agents: Vec::new(), balancer, addresses, clients: Vec::new() };
+        site.agents = (0..SERVERS.len()).map(|index| Some(site.agent(index, 6443))).collect();
+        for agent in site.agents.iter().flatten() {
+            agent.wait_passes(CHECK);
+        }
+        site.wait_arrivals();
+        for (way, address) in WAYS.into_iter().zip(&site.addresses) {
+            let api = cluster.api.clone();
+            let prober = Prober::start(*address, move |to| request(&api, to), REQUESTS_A_SECOND, CLIENTS);
+            site.clients.push((way, prober));
+        }
+        site
+    }
+
+    /// Starts the agent of a server, where the documented configuration asks it.
+    fn agent(&self, index: usize, port: u16) -> Agent {
+        let (_, address) = SERVERS[index];
+        let route = [ServerRoute::A, ServerRoute::B][index];
+        let args = [
+            format!("--listen-address={address}"),
+            "--listen-port=25001".to_owned(),
+            format!("--apiserver=https://{address}:{port}"),
+            "--background-checks=apiserver".to_owned(),
+        ];
+        self.cluster.agent(REAL_NODE, route, "nodegate", &args.each_ref().map(String::as_str))
+    }
+
+    /// Ends the agent of a server, and starts one that asks at another port.
+    fn replace_agent(&mut self, index: usize, port: u16) {
+        if let Some(agent) = self.agents[index].take() {
+            agent.terminate();
+        }
+        self.agents[index] = Some(self.agent(index, port));
+    }
+
+    /// Waits until requests arrive by every way, with each server behind it.
+    fn wait_arrivals(&self) {
+        for (way, address) in WAYS.into_iter().zip(&self.addresses) {
+            let arrives = || matches!(request(&self.cluster.api, *address), Saw::Answer(..)).then_some(());
+            until_within(PATIENCE, arrives, || format!("nothing arrives by {way}"));
+        }
+        for backend in ["api_servers", "any_api_server", "plain", "readyz"] {
+            let up = || {
+                let stat = self.balancer.command(&format!("show stat {backend} -1 -1"))?;
+                (stat.matches(",UP,").count() >= SERVERS.len()).then_some(())
+            };
+            until_within(PATIENCE, up, || format!("{backend}: not all servers are up"));
+        }
+    }
+
+    /// Plays an event, lets requests go on for a while, and reports what was lost by each way.
+    fn play(&mut self, rule: &str, event: impl FnOnce(&mut Self)) -> Lost {
+        self.wait_arrivals();
+        let began = Instant::now();
+        event(self);
+        sleep(AFTERWARDS);
+        let lost = self.clients.iter().map(|(way, prober)| {
+            let requests = prober.answered_since(began);
+            let failed = requests.iter().filter(|request| matches!(request.saw, Saw::Failed(_)));
+            failed.clone().take(3).for_each(|request| eprintln!("{rule}, {way}: {}", Probe::told(request)));
+            (*way, failed.count(), requests.len())
+        });
+        let lost: Vec<_> = lost.collect();
+        let told: Vec<String> =
+            lost.iter().map(|(way, failed, all)| format!("{way}: {failed} of {all} lost")).collect();
+        seen(rule, &told.join("; "));
+        Lost(lost)
+    }
+
+    /// Starts every API server again, one after the other, each by SIGTERM.
+    fn restart_all(&mut self) {
+        for (part, _) in SERVERS {
+            self.cluster.node_script(&["end", part]);
+            self.cluster.node_script(&["start", part]);
+            self.wait_arrivals();
+        }
+    }
+}
+
+/// The flags of the API servers that start from now on; none when dropped.
+struct ServerFlags<'a>(&'a RealCluster);
+
+impl<'a> ServerFlags<'a> {
+    fn set(cluster: &'a RealCluster, flags: &str) -> Self {
+        fs::write(cluster.directory().join("api-flags"), flags).unwrap();
+        let set = Self(cluster);
+        set.apply();
+        set
+    }
+
+    fn apply(&self) {
+        for (part, _) in SERVERS {
+            self.0.node_script(&["stop", part]);
+            self.0.node_script(&["start", part]);
+        }
+    }
+}
+
+impl Drop for ServerFlags<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.0.directory().join("api-flags"));
+        self.apply();
+    }
+}
+
+/// HAProxy with the documented configuration for two servers, and with its own checks at the same pace beside
+/// it.
+fn balance(cluster: &RealCluster, addresses: &[SocketAddr]) -> Haproxy {
+    let files = cluster.files.path();
+    let documented = repository_file("docs/load-balancers/haproxy/apiserver.cfg");
+    let for_two: Vec<&str> = documented.lines().filter(|line| !line.contains("10.0.0.13")).collect();
+    let mut text = for_two
+        .join("\n")
+        .replace("10.0.0.10:6443", &addresses[0].to_string())
+        .replace("10.0.0.11", SERVERS[0].1)
+        .replace("10.0.0.12", SERVERS[1].1)
+        .replace("/run/haproxy/", &format!("{}/", files.display()));
+    let ca = cluster.directory().join("pki/ca.crt");
+    let tls = format!("check-ssl check-sni kubernetes.default.svc verify required ca-file {}", ca.display());
+    let readyz = format!("  option httpchk GET /readyz\n  default-server {tls}\n");
+    for (name, address, check) in [("plain", addresses[1], ""), ("readyz", addresses[2], &readyz)] {
+        write!(text, "\n\nlisten {name}\n  bind {address}\n  balance leastconn\n{check}").unwrap();
+        text += "  default-server check inter 500ms fall 1 rise 2\n";
+        for (part, server) in SERVERS {
+            writeln!(text, "  server {part} {server}:6443").unwrap();
+        }
+    }
+    let file = files.join("haproxy.cfg");
+    fs::write(&file, text).unwrap();
+    Haproxy::start(&file)
+}
+
+#[test]
+#[ignore = "make real-cluster-test"]
+fn rolling_restart_with_a_delay() {
+    let cluster = RealCluster::take();
+    let _flags = ServerFlags::set(&cluster, DELAY);
+    let lost = Site::start(&cluster).play("rolling restart, shutdown delay 10 s", Site::restart_all);
+    assert_eq!(lost.by(NODEGATE), 0);
+    lost.is_no_worse_than_a_plain_check();
+}
+
+#[test]
+#[ignore = "make real-cluster-test"]
+fn rolling_restart_without_a_delay() {
+    let cluster = RealCluster::take();
+    let lost = Site::start(&cluster).play("rolling restart, no shutdown delay", Site::restart_all);
+    lost.is_no_worse_than_a_plain_check();
+}
+
+#[test]
+#[ignore = "make real-cluster-test"]
+fn killed() {
+    let cluster = RealCluster::take();
+    let mut site = Site::start(&cluster);
+    let lost = site.play("one of two killed with SIGKILL, and started again", |site| {
+        site.cluster.node_script(&["stop", "api-b"]);
+        sleep(AFTERWARDS);
+        site.cluster.node_script(&["start", "api-b"]);
+    });
+    lost.is_no_worse_than_a_plain_check();
+}
+
+/// The plain check never notices: half of its requests wait for an etcd that does not answer.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn cut_off_from_etcd() {
+    let cluster = RealCluster::take();
+    let mut site = Site::start(&cluster);
+    let lost = site.play("one of two cut off from etcd for 30 s", |site| {
+        let cut = site.cluster.cut("etcd-b");
+        site.agents[1].as_ref().unwrap().wait_fails_with(CHECK, "etcd");
+        sleep(Duration::from_secs(30).saturating_sub(cut.since.elapsed()));
+        // It does not say yes between two no's.
+        let check = site.agents[1].as_ref().unwrap().get("/health?check=apiserver");
+        assert_eq!(check.status, 503, "{}", check.body);
+        cut.mend();
+    });
+    lost.is_no_worse_than_a_plain_check();
+    assert!(lost.by(NODEGATE) < lost.by(PLAIN), "the plain check has noticed it, too?");
+}
+
+#[test]
+#[ignore = "make real-cluster-test"]
+fn cordoned() {
+    let cluster = RealCluster::take();
+    let mut site = Site::start(&cluster);
+    let lost = site.play("the node cordoned", |site| {
+        site.cluster.kubectl.must(&["cordon", REAL_NODE]);
+        for agent in site.agents.iter().flatten() {
+            agent.wait_reason("Unschedulable");
+            agent.wait_passes(CHECK);
+        }
+    });
+    cluster.kubectl.must(&["uncordon", REAL_NODE]);
+    assert_eq!(lost.by(NODEGATE), 0);
+}
+
+/// A rollout that gives every agent the wrong address, and is then undone.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn a_wrong_flag_on_every_agent() {
+    let cluster = RealCluster::take();
+    let mut site = Site::start(&cluster);
+    let lost = site.play("a wrong --apiserver on every agent", |site| {
+        for index in 0..SERVERS.len() {
+            site.replace_agent(index, 6444);
+            site.agents[index].as_ref().unwrap().wait_fails(CHECK, "ConnectionRefused");
+        }
+        sleep(AFTERWARDS);
+        for index in 0..SERVERS.len() {
+            site.replace_agent(index, 6443);
+            site.agents[index].as_ref().unwrap().wait_passes(CHECK);
+        }
+    });
+    assert_eq!(lost.by(NODEGATE), 0);
+}
+
+/// Balancer first, then one API server, then agents: as a control plane that is started from nothing.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn cold_start() {
+    let cluster = RealCluster::take();
+    let mut site = Site::start(&cluster);
+    let lost = site.play("cold start: no agent, no API server, then one of each", |site| {
+        for (part, _) in SERVERS {
+            site.cluster.node_script(&["stop", part]);
+        }
+        site.agents.iter_mut().for_each(|agent| drop(agent.take()));
+        site.balancer.restart();
+        site.cluster.node_script(&["start", "api-a"]);
+        let started = Instant::now();
+        for (way, address) in WAYS.into_iter().zip(&site.addresses) {
+            let arrives = || matches!(request(&site.cluster.api, *address), Saw::Answer(..)).then_some(());
+            until_within(PATIENCE, arrives, || format!("nothing arrives by {way}"));
+            seen(
+                "cold start",
+                &format!("{way}: arrives {:.1} s after the API server", started.elapsed().as_secs_f64()),
+            );
+        }
+        site.cluster.node_script(&["start", "api-b"]);
+        for index in 0..SERVERS.len() {
+            site.agents[index] = Some(site.agent(index, 6443));
+            site.agents[index].as_ref().unwrap().wait_passes(CHECK);
+        }
+    });
+    lost.is_no_worse_than_a_plain_check();
+}
+
+/// No balancer can help; it must not make it worse, nor last longer.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn etcd_gone() {
+    let cluster = RealCluster::take();
+    let mut site = Site::start(&cluster);
+    let lost = site.play("etcd frozen for 20 s", |site| {
+        site.cluster.node_script(&["freeze", "etcd"]);
+        for agent in site.agents.iter().flatten() {
+            agent.wait_fails_with(CHECK, "etcd");
+        }
+        sleep(Duration::from_secs(20));
+        site.cluster.node_script(&["thaw", "etcd"]);
+        for agent in site.agents.iter().flatten() {
+            agent.wait_passes(CHECK);
+        }
+    });
+    lost.is_no_worse_than_a_plain_check();
+}
