@@ -57,22 +57,21 @@ webhooks:
 ",
             STANDARD.encode(issued.ca)
         ));
-        let gate = Self { cluster, _program: program };
-        let asked = || gate.metrics().contains("nodegate_gate_self_check_passed 1").then_some(());
-        until_within(PATIENCE, asked, || gate.metrics());
-        gate
+        let asked = || metrics().contains("nodegate_gate_self_check_passed 1").then_some(());
+        until_within(PATIENCE, asked, metrics);
+        Self { cluster, _program: program }
     }
+}
 
-    fn metrics(&self) -> String {
-        let page = http::get(SocketAddr::from(([127, 0, 0, 1], HEALTH)), "/metrics");
-        page.map_or_else(|error| error.to_string(), |page| page.body)
-    }
+fn metrics() -> String {
+    let page = http::get(SocketAddr::from(([127, 0, 0, 1], HEALTH)), "/metrics");
+    page.map_or_else(|error| error.to_string(), |page| page.body)
+}
 
-    fn metric(&self, series: &str) -> u64 {
-        let text = self.metrics();
-        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        value.map_or(0, |value| value.parse().unwrap())
-    }
+fn metric(series: &str) -> u64 {
+    let text = metrics();
+    let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    value.map_or(0, |value| value.parse().unwrap())
 }
 
 impl Drop for Gate<'_> {
@@ -90,7 +89,7 @@ fn plain_kubectl_drain() {
     cluster.apply(WORKLOAD);
     until_within(PATIENCE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
     let balancer = Prober::start(installed.address, prober::health, 5, 1);
-    let gate = Gate::start(&cluster);
+    let _gate = Gate::start(&cluster);
     let drain = || {
         let reply = http::get(installed.address, "/drain.json");
         reply.map_or_else(|error| error.to_string(), |reply| reply.body)
@@ -114,14 +113,10 @@ fn plain_kubectl_drain() {
         until_within(PATIENCE, || drain().contains("\"told_ready\":true").then_some(()), drain);
     }
     let of = |answer: &str, why: &str| {
-        gate.metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
+        metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
     };
-    assert!(
-        of("denied", "waiting") > 0 && of("allowed", "told") >= u64::from(2 * DRAINS),
-        "{}",
-        gate.metrics()
-    );
-    assert_eq!(gate.metric("nodegate_gate_unheard_total"), 0, "{}", gate.metrics());
+    assert!(of("denied", "waiting") > 0 && of("allowed", "told") >= u64::from(2 * DRAINS), "{}", metrics());
+    assert_eq!(metric("nodegate_gate_unheard_total"), 0, "{}", metrics());
     assert!(balancer.probes().iter().any(|probe| probe.told() == "503 Unschedulable"));
     // A denial that a real API server passes on, word for word.
     cluster.kubectl.must(&[

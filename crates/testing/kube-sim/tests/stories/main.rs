@@ -25,6 +25,7 @@ mod releases;
 mod service;
 #[cfg(test)]
 mod watches;
+#[cfg(test)]
 mod webhook;
 #[cfg(test)]
 mod writes;
