@@ -60,15 +60,16 @@ impl Drains {
     }
 
     /// Returns the same after the agent's answer, which may show that the node was in the pool since this replica first
-    /// saw the drain, so that this is another drain: the agent still says Ready, since a later time than that; or the
-    /// same agent process reports a later start of the drain than before.
+    /// saw the drain, so that this is another drain: after it said that the node is out it says Ready, since a later time
+    /// than the first review; or the same agent process reports a later start of the drain than before.
     pub fn said(&self, node: &str, said: &DrainSummary, now: Instant, dry_run: bool) -> Duration {
         let mut drains = self.drains();
         let Some(drain) = drains.get_mut(node) else { return Duration::ZERO };
         let is_out = !said.stale && matches!(said.verdict, Some(Verdict::Draining | Verdict::NotReady));
         let began = now.checked_sub(Duration::from_millis(said.since_ms));
         let is_ready = !said.stale && said.verdict == Some(Verdict::Ready);
-        if is_ready && began.is_some_and(|began| began > drain.first) && !dry_run {
+        let was_out = drain.by_agent.is_some();
+        if is_ready && was_out && began.is_some_and(|began| began > drain.first) && !dry_run {
             (drain.first, drain.by_agent) = (now, None);
         }
         if let (true, Some(id), Some(began), false) = (is_out, &said.start_id, began, dry_run) {
@@ -183,6 +184,11 @@ mod tests {
         assert_eq!(drains.said("u", &ready_for(5000), at(30), true), Duration::from_secs(30), "a dry run");
         assert_eq!(drains.said("u", &ready_for(5000), at(30), false), Duration::ZERO);
         assert_eq!(drains.said("u", &ready_for(36_000), at(36), false), Duration::from_secs(6), "not again");
+        assert_eq!(
+            drains.said("u", &ready_for(1000), at(40), false),
+            Duration::from_secs(10),
+            "whatever it says"
+        );
     }
 
     #[test]
