@@ -1,5 +1,5 @@
 //! Drainers that know nothing of nodegate, each in its own order and with its own retries. kubectl does what kubectl/pkg/drain
-//! does by itself; the others evict by `kubectl create --raw`, in which client-go obeys `Retry-After` as it does in them.
+//! does by itself; the others evict by `kubectl create --raw`, which does not obey `Retry-After` itself but shows it.
 
 use super::site::{Drained, NODES, Site, agent};
 use nodegate_testbed::{http, until};
@@ -156,23 +156,38 @@ impl Site {
         here.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// One call of client-go, which obeys `Retry-After` up to ten times.
+    /// One call of client-go (`rest/with_retry.go`): after a 429 with `Retry-After` it waits and tries again, up to ten times.
     fn evict(&self, pod: &str) -> Result<(), Refused> {
+        for _ in 0..10 {
+            let (refused, retry_after) = match self.evict_once(pod) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused,
+            };
+            match (refused, retry_after) {
+                (Refused::TooManyRequests, Some(after)) => thread::sleep(after),
+                (refused, _) => return Err(refused),
+            }
+        }
+        self.evict_once(pod).map_err(|(refused, _)| refused)
+    }
+
+    fn evict_once(&self, pod: &str) -> Result<(), (Refused, Option<Duration>)> {
         let file = self.cluster.dir.path().join(format!("evict-{pod}.json"));
         let eviction = json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": pod, "namespace": "default"}});
         fs::write(&file, eviction.to_string()).unwrap();
         let path = format!("/api/v1/namespaces/default/pods/{pod}/eviction");
-        let said = self.lan.act(|| {
-            self.cluster.admin().run(&["create", "--raw", &path, "--filename", file.to_str().unwrap()])
-        });
-        match said {
-            Ok(_) => Ok(()),
-            Err(error) if error.contains("TooManyRequests") || error.contains("denied the request") => {
-                Err(Refused::TooManyRequests)
-            }
-            Err(error) if error.contains("NotFound") => Err(Refused::Gone),
-            Err(error) => Err(Refused::Other(error)),
-        }
+        let args = ["create", "--v=8", "--raw", &path, "--filename", file.to_str().unwrap()];
+        let Err(said) = self.lan.act(|| self.cluster.admin().run(&args)) else { return Ok(()) };
+        let header = said.split("Retry-After: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
+        let refused = if said.contains("denied the request") {
+            Refused::TooManyRequests
+        } else if said.contains("NotFound") {
+            Refused::Gone
+        } else {
+            Refused::Other(said)
+        };
+        Err((refused, retry_after))
     }
 
     /// When the agent first said that all are told, if it did before the end.

@@ -124,6 +124,9 @@ fn behind_the_gate(site: &Site, drains: usize) -> usize {
         let after: Vec<Duration> =
             all.iter().filter_map(|drained| Some(drained.evicted.saturating_sub(drained.told?))).collect();
         lost += requests.lost.iter().sum::<usize>();
+        if requests.lost != [0, 0] {
+            println!("lost so far: {}; unheard so far: {}", requests.failures, gate.unheard());
+        }
         let line = format!(
             "| {} | {times} | {} | {} | {} | {} | {} | {} |",
             drainer.title(),

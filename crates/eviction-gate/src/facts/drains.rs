@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 /// The most drains and held pods that are remembered; the one that was seen longest ago is forgotten first.
 const MOST: usize = 8192;
-/// A drain or a pod that nobody has asked about for this long is forgotten.
+/// A drain without a review for this long has ended; drainers retry within a minute.
+const ENDED_AFTER: Duration = Duration::from_mins(2);
+/// A pod without a review for this long is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 /// The start of a drain by the agent's clock may differ from the earlier one by this much.
 const TOLERANCE: Duration = Duration::from_secs(2);
@@ -43,7 +45,7 @@ impl Drains {
     pub fn seen(&self, node: &str, now: Instant, dry_run: bool) -> Duration {
         let mut drains = self.drains();
         if let Some(drain) = drains.get_mut(node)
-            && now.saturating_duration_since(drain.last) < FORGOTTEN_AFTER
+            && now.saturating_duration_since(drain.last) < ENDED_AFTER
         {
             if !dry_run {
                 drain.last = now;
@@ -57,13 +59,19 @@ impl Drains {
         Duration::ZERO
     }
 
-    /// Returns the same after the agent's answer. The same agent process that reports a later start than before shows
-    /// that the node was in the pool in between: this is another drain.
+    /// Returns the same after the agent's answer, which may show that the node was in the pool since this replica first
+    /// saw the drain, so that this is another drain: after it said that the node is out it says Ready, since a later time
+    /// than the first review; or the same agent process reports a later start of the drain than before.
     pub fn said(&self, node: &str, said: &DrainSummary, now: Instant, dry_run: bool) -> Duration {
         let mut drains = self.drains();
         let Some(drain) = drains.get_mut(node) else { return Duration::ZERO };
         let is_out = !said.stale && matches!(said.verdict, Some(Verdict::Draining | Verdict::NotReady));
         let began = now.checked_sub(Duration::from_millis(said.since_ms));
+        let is_ready = !said.stale && said.verdict == Some(Verdict::Ready);
+        let was_out = drain.by_agent.is_some();
+        if is_ready && was_out && began.is_some_and(|began| began > drain.first) && !dry_run {
+            (drain.first, drain.by_agent) = (now, None);
+        }
         if let (true, Some(id), Some(began), false) = (is_out, &said.start_id, began, dry_run) {
             if let Some((known, before)) = &drain.by_agent
                 && known == id
@@ -162,6 +170,25 @@ mod tests {
         assert_eq!(drains.said("u", &out_for(1000, "b"), at(40), false), Duration::from_secs(40));
         // In the pool for a while, unseen by this replica.
         assert_eq!(drains.said("u", &out_for(3000, "b"), at(70), false), Duration::from_secs(3));
+    }
+
+    /// A review may reach the agent before the cordon does.
+    #[test]
+    fn an_agent_that_has_been_ready_in_between_shows_another_drain() {
+        let (drains, start) = (Drains::default(), nodegate_clock::now() + Duration::from_hours(1));
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let ready_for = |since_ms| DrainSummary { verdict: Some(Verdict::Ready), ..out_for(since_ms, "a") };
+        drains.seen("u", at(0), false);
+        drains.said("u", &out_for(100, "a"), at(0), false);
+        assert_eq!(drains.seen("u", at(30), false), Duration::from_secs(30));
+        assert_eq!(drains.said("u", &ready_for(5000), at(30), true), Duration::from_secs(30), "a dry run");
+        assert_eq!(drains.said("u", &ready_for(5000), at(30), false), Duration::ZERO);
+        assert_eq!(drains.said("u", &ready_for(36_000), at(36), false), Duration::from_secs(6), "not again");
+        assert_eq!(
+            drains.said("u", &ready_for(1000), at(40), false),
+            Duration::from_secs(10),
+            "whatever it says"
+        );
     }
 
     #[test]

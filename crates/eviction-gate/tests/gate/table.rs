@@ -132,6 +132,29 @@ fn an_agent_that_stays_ready_has_other_signals() {
     );
 }
 
+/// Nobody evicts while the node is back in the pool, so the gate does not see that.
+#[test]
+fn a_second_drain_is_not_taken_for_the_first() {
+    let lab = Lab::new();
+    let gate = lab.gate(&[]);
+    lab.sim().cordon(NODE);
+    for name in ["p", "q"] {
+        lab.pod(name);
+    }
+    denied(&lab.evict("p"), "1 of 2");
+    lab.agent_says(|said| said["told"] = json!(true));
+    allowed(&lab.evict("p"));
+    lab.sim().uncordon(NODE);
+    std::thread::sleep(Duration::from_secs(6));
+    lab.sim().cordon(NODE);
+    // The agent has not heard of the second cordon yet.
+    lab.agent_says(|said| (said["verdict"], said["since_ms"]) = (json!("ready"), json!(3000)));
+    denied(&lab.evict("q"), "the agent does not say yet that the node is going out");
+    lab.agent_says(|_| {});
+    denied(&lab.evict("q"), "1 of 2");
+    assert_eq!(gate.metric("nodegate_gate_unheard_total"), 0);
+}
+
 #[test]
 fn nobody_asks_is_no_reason_to_wait_unless_the_agent_demands_it() {
     let lab = Lab::new();
