@@ -49,7 +49,8 @@ fast: ## What takes minutes: format, clippy, spelling, and the tests that stand 
 
 # AGAIN=1, as CI sets it: a test program that fails is run once more, alone, and named.
 unit:
-	$(if $(AGAIN),hack/test-twice,cargo test) --workspace --locked
+	cargo test --workspace --locked --no-run
+	hack/in-own-network $(if $(AGAIN),hack/test-twice,cargo test) --workspace --locked --offline
 
 faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took; then each attack of strangers (forty minutes; STRANGERS="HEADs": one attack)
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim

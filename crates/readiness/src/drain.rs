@@ -43,7 +43,7 @@ pub enum DrainSignal {
     Annotation(String, Option<String>),
     /// A condition with a certain status.
     Condition(ConditionRule),
-    /// One of the conditions in [`LIFECYCLE`] is True.
+    /// One of the conditions in `LIFECYCLE` is True.
     Lifecycle,
 }
 
