@@ -25,6 +25,7 @@ const THREADS: u32 = 8;
 const TIMEOUT: &str = "--timeout=60s";
 
 pub(super) struct Site {
+    began: Instant,
     clients: [Prober; 2],
     balancers: [Balancer; 2],
     _agents: Vec<Agent>,
@@ -69,8 +70,9 @@ impl Site {
             until("the service to be there", || lan.act(|| http::get(to, "/")).ok());
             lan.act(|| Prober::start(to, ask, PER_SECOND, THREADS))
         };
+        let began = Instant::now();
         let clients = [80, 81].map(client);
-        let site = Self { clients, balancers, _agents: agents, cluster, told, lan };
+        let site = Self { began, clients, balancers, _agents: agents, cluster, told, lan };
         site.wait_until_known();
         site
     }
@@ -183,16 +185,26 @@ impl Site {
         assert!(output.status.success(), "{goal}: {}: {}", output.status, String::from_utf8_lossy(&said));
     }
 
-    /// Returns the results of the requests so far.
-    pub(super) fn requests(&self) -> Requests {
-        let all = self.clients.each_ref().map(Prober::probes);
+    /// Returns the results of the requests that began in this time.
+    pub(super) fn requests_begun(&self, from: Instant, to: Instant) -> Requests {
+        let all = self.clients.each_ref().map(|client| {
+            let probes = client.probes().into_iter().filter(|probe| (from..to).contains(&probe.sent));
+            probes.collect::<Vec<_>>()
+        });
         let lost =
             all.each_ref().map(|probes| probes.iter().filter(|probe| is_lost(probe)).collect::<Vec<_>>());
-        let told =
-            |probes: &Vec<&Probe>| probes.iter().map(|probe| probe.told()).collect::<Vec<_>>().join(", ");
+        let told = |probe: &&Probe| {
+            let (after, took) = (probe.sent - from, probe.answered - probe.sent);
+            format!(
+                "{:.1} s after the row's begin, for {:.1} s: {}",
+                after.as_secs_f64(),
+                took.as_secs_f64(),
+                probe.told()
+            )
+        };
         Requests {
             sent: all.iter().map(Vec::len).sum(),
-            failures: lost.each_ref().map(told).join("; "),
+            failures: lost.iter().flatten().map(told).collect::<Vec<_>>().join("; "),
             lost: lost.map(|lost| lost.len()),
         }
     }
@@ -200,7 +212,7 @@ impl Site {
     /// Waits for the requests in flight, and returns all results.
     pub(super) fn stop(mut self) -> Requests {
         self.clients.iter_mut().for_each(Prober::stop);
-        self.requests()
+        self.requests_begun(self.began, Instant::now())
     }
 }
 

@@ -179,6 +179,8 @@ async fn ask(
     let tls = trusting(config.get("caBundle").and_then(Value::as_str).unwrap_or_default());
     let tls = tls.map_err(|error| said(&error))?;
     let stream = TcpStream::connect(&address).await.map_err(|error| said(&error))?;
+    // As Go does with every connection.
+    stream.set_nodelay(true).map_err(|error| said(&error))?;
     let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(|error| said(&error))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| said(&error))?;
