@@ -6,7 +6,7 @@
 //! etcd. **Proof has a date: the latest instant at which the cache is known to match etcd.**
 //!
 //! 1. The answer to a consistency check (in the code: the question), if it has the state that the cache
-//!    holds. Dated when the agent sent it (`question.rs`).
+//!    holds, or has held since the request (`node_state.rs`). Dated when the agent sent it (`question.rs`).
 //! 2. A consistent list. Dated when the agent sent the request.
 //! 3. A renewal of the node's own Lease on the same connection. Dated by the kubelet (`lease.rs`). For a
 //!    while after one of the first two it counts for the Node ("speaks for" it), while the Node is watched
@@ -36,8 +36,8 @@
 //! | a Service's watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
 //!
 //! The check is due early after a renewal whose successor would come too late to count, a clock step forward,
-//! or an old event; and after a list of the Node or the acceptance of a watch if there is a Service whose
-//! watch is open and whose facts are not as fresh as the Node.
+//! an old event, or an answer that the watch has overtaken; and after a list of the Node or the acceptance of
+//! a watch if there is a Service whose watch is open and whose facts are not as fresh as the Node.
 //!
 //! 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
 //! after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
@@ -50,6 +50,7 @@
 //! and a test can play an hour in a millisecond. [`Transitions`] counts each transition by name, so that a
 //! simulation can report those of [`Transition::ALL`] that it never took. Nothing else reads the counts.
 
+mod asking;
 mod lease;
 mod node_state;
 mod question;

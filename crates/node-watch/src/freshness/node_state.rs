@@ -19,13 +19,22 @@ pub(crate) enum NodeVersion {
 /// The meaning of etcd's answer for the cached state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// The cache has the newest state, or had it at the time of the request.
+    /// The cache has the newest state.
     Current,
+    /// The cache has had this state since the request, and the watch has delivered another one since.
+    Overtaken,
     /// There is a newer state that the watch has not delivered.
     Behind,
     /// History went back, or there is another Node with this name: the cached state will never be current
     /// again.
     Rewound,
+}
+
+impl Finding {
+    /// Returns true if the cache has the state in the answer, or has had it since the request.
+    pub(crate) fn is_known(self) -> bool {
+        matches!(self, Self::Current | Self::Overtaken)
+    }
 }
 
 impl NodeVersion {
@@ -49,11 +58,15 @@ impl NodeVersion {
         number(self).zip(number(other)).is_some_and(|(this, other)| this < other)
     }
 
-    /// Compares the answer of a consistent read with the cached state, and with the state cached before the
-    /// request.
-    pub(crate) fn compare(&self, before: &Self, answer: &Self) -> Finding {
-        if answer == self || answer == before {
+    /// Judges the answer of a consistent read by the cached state, and by all states that the cache has had
+    /// since the request. Versions alone can't tell: after etcd was restored from a copy, an answer of the new
+    /// history may lie between two states that a watch of the old one has delivered.
+    pub(crate) fn compare(&self, since_the_request: &[Self], answer: &Self) -> Finding {
+        if answer == self {
             return Finding::Current;
+        }
+        if since_the_request.contains(answer) {
+            return Finding::Overtaken;
         }
         let (Self::Present { uid, version }, Self::Present { uid: newest_uid, version: newest }) =
             (self, answer)
@@ -61,24 +74,11 @@ impl NodeVersion {
             return Finding::Behind;
         };
         // Resource versions of one resource may be compared as numbers (KEP-5504).
-        let (Ok(held), Ok(newest)) = (version.parse::<u64>(), newest.parse::<u64>()) else {
-            return if uid == newest_uid { Finding::Behind } else { Finding::Rewound };
+        let is_newer = match (version.parse::<u64>(), newest.parse::<u64>()) {
+            (Ok(held), Ok(newest)) => newest > held,
+            _ => true,
         };
-        if uid == newest_uid && newest > held {
-            return Finding::Behind;
-        }
-        // The watch was quicker than the answer, which is nevertheless from after the request.
-        let after_the_question = match before {
-            Self::Present { version, .. } => version.parse::<u64>().is_ok_and(|before| newest >= before),
-            // There was no Node, so the answer is a state from its creation on.
-            Self::Absent => true,
-            Self::Unknown => false,
-        };
-        if newest <= held && after_the_question && self != before {
-            Finding::Current
-        } else {
-            Finding::Rewound
-        }
+        if uid == newest_uid && is_newer { Finding::Behind } else { Finding::Rewound }
     }
 }
 
@@ -90,10 +90,14 @@ mod tests {
         NodeVersion::Present { uid: uid.to_owned(), version: version.to_owned() }
     }
 
+    /// Compares with a cache that has not changed since the request.
+    fn compare(held: &NodeVersion, answer: &NodeVersion) -> Finding {
+        held.compare(std::slice::from_ref(held), answer)
+    }
+
     #[test]
     fn versions_are_compared_in_both_directions() {
-        let compare =
-            |held: &str, newest: &str| node("a", held).compare(&node("a", held), &node("a", newest));
+        let compare = |held: &str, newest: &str| compare(&node("a", held), &node("a", newest));
         assert_eq!(compare("10", "10"), Finding::Current);
         assert_eq!(compare("9", "10"), Finding::Behind);
         assert_eq!(compare("10", "9"), Finding::Rewound);
@@ -101,28 +105,26 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_that_is_quicker_than_the_answer_is_current() {
-        let compare = |before: &str, now: &str, newest: &str| {
-            node("a", now).compare(&node("a", before), &node("a", newest))
-        };
-        assert_eq!(compare("5", "9", "5"), Finding::Current);
-        assert_eq!(compare("5", "9", "7"), Finding::Current);
-        assert_eq!(compare("5", "9", "4"), Finding::Rewound);
-        assert_eq!(compare("5", "9", "11"), Finding::Behind);
-        assert_eq!(NodeVersion::Absent.compare(&node("a", "5"), &node("a", "5")), Finding::Current);
+    fn an_answer_that_the_watch_has_overtaken_is_no_history_that_went_back() {
+        // The Node was changed, deleted, and created again while the answer was on its way.
+        let since = [node("a", "5"), node("a", "7"), NodeVersion::Absent, node("b", "9")];
+        let compare = |answer: &NodeVersion| since[3].compare(&since, answer);
+        assert_eq!(compare(&since[3]), Finding::Current);
+        for overtaken in &since[..3] {
+            assert_eq!(compare(overtaken), Finding::Overtaken, "{overtaken:?}");
+        }
+        assert_eq!(compare(&node("b", "11")), Finding::Behind);
     }
 
+    /// etcd was restored from a copy, and the watch has delivered states of the old history meanwhile.
     #[test]
-    fn a_node_that_is_created_while_we_ask_is_current() {
-        let (made, changed) = (node("a", "5"), node("a", "9"));
-        assert_eq!(changed.compare(&NodeVersion::Absent, &made), Finding::Current);
-        assert_eq!(changed.compare(&NodeVersion::Absent, &node("a", "11")), Finding::Behind);
-        assert_eq!(changed.compare(&NodeVersion::Unknown, &made), Finding::Rewound, "nobody knows");
-        // The Node was deleted and created again meanwhile: the answer is the old one, as it was after the
-        // request.
-        let (before, again) = (node("a", "5"), node("b", "9"));
-        assert_eq!(again.compare(&before, &node("a", "7")), Finding::Current);
-        assert_eq!(again.compare(&before, &node("a", "4")), Finding::Rewound);
+    fn an_answer_that_the_watch_has_never_delivered_is_of_another_history() {
+        let since = [node("a", "5"), node("a", "9")];
+        for answer in [node("a", "4"), node("a", "7"), node("b", "7")] {
+            assert_eq!(since[1].compare(&since, &answer), Finding::Rewound, "{answer:?}");
+        }
+        let created = [NodeVersion::Absent, node("a", "9")];
+        assert_eq!(created[1].compare(&created, &node("a", "7")), Finding::Rewound);
     }
 
     #[test]
@@ -140,10 +142,10 @@ mod tests {
     #[test]
     fn another_node_of_that_name_is_not_the_one_we_hold() {
         let held = node("a", "10");
-        assert_eq!(held.compare(&held, &node("b", "10")), Finding::Rewound);
-        assert_eq!(held.compare(&held, &node("b", "11")), Finding::Rewound);
-        assert_eq!(held.compare(&held, &NodeVersion::Absent), Finding::Behind);
-        assert_eq!(NodeVersion::Absent.compare(&NodeVersion::Absent, &held), Finding::Behind);
-        assert_eq!(NodeVersion::Absent.compare(&NodeVersion::Absent, &NodeVersion::Absent), Finding::Current);
+        assert_eq!(compare(&held, &node("b", "10")), Finding::Rewound);
+        assert_eq!(compare(&held, &node("b", "11")), Finding::Rewound);
+        assert_eq!(compare(&held, &NodeVersion::Absent), Finding::Behind);
+        assert_eq!(compare(&NodeVersion::Absent, &held), Finding::Behind);
+        assert_eq!(compare(&NodeVersion::Absent, &NodeVersion::Absent), Finding::Current);
     }
 }

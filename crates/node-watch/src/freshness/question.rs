@@ -1,5 +1,6 @@
 //! The consistency check: the time when it is due, its connection, and the meaning of its answer.
 
+use super::asking::{Answer, Asked, Asking};
 use super::node_state::{Finding, NodeVersion};
 use super::refusal::Refusal;
 use super::stream::BOOKMARK_OVERDUE;
@@ -62,28 +63,6 @@ enum Next {
     ElsewhereAtOnce,
 }
 
-#[derive(Debug)]
-enum Asking {
-    Nothing,
-    Waits(Asked),
-    /// etcd holds another state than the cache; the watch has until this time to deliver it.
-    Doubts(Asked, Answer, Moment),
-}
-
-#[derive(Clone, Debug)]
-struct Answer {
-    node: NodeVersion,
-    connection: Connection,
-}
-
-#[derive(Clone, Debug)]
-struct Asked {
-    at: Moment,
-    /// The cached state at the time of the request.
-    before: NodeVersion,
-    on_a_new_connection: bool,
-}
-
 impl ConsistencyCheck {
     pub(super) fn new(stale_after: Duration) -> Self {
         Self {
@@ -126,16 +105,15 @@ impl ConsistencyCheck {
         self.early = false;
     }
 
-    /// Ends an outage after a list: a check in progress counts as answered, and the next failure is a first
-    /// one again.
-    pub(super) fn outage_is_over(&mut self) {
-        if matches!(self.asking, Asking::Waits(_)) {
-            self.asking = Asking::Nothing;
-        }
+    /// Ends an outage after a list, and the check in progress, because the list was requested later. The next
+    /// failure is a first one again. Returns true if the check was answered on a new connection.
+    pub(super) fn outage_is_over(&mut self) -> bool {
+        let ended = std::mem::replace(&mut self.asking, Asking::Nothing);
         self.failing = false;
         self.next = Next::Here;
         self.left_alone_until = Moment::default();
         self.backoff.reset();
+        matches!(ended, Asking::Doubts(asked, ..) if asked.on_a_new_connection)
     }
 
     fn wait(&mut self, now: Moment, drawn: f64) {
@@ -171,7 +149,7 @@ impl FreshnessMonitor {
                 self.in_vain(Refusal::Unheard { retry_after: None }, now);
             }
             Asking::Doubts(asked, answer, _) if due => {
-                self.conclude(self.held.compare(&asked.before, &answer.node), &asked, answer, now);
+                self.conclude(self.held.compare(&asked.held, &answer.node), &asked, answer, now);
             }
             still => self.question.asking = still,
         }
@@ -187,8 +165,7 @@ impl FreshnessMonitor {
         let on_a_new_connection = self.question.next != Next::Here;
         self.take(if on_a_new_connection { Transition::AskedOnANewConnection } else { Transition::Asked });
         self.question.number += 1;
-        self.question.asking =
-            Asking::Waits(Asked { at: now, before: self.held.clone(), on_a_new_connection });
+        self.question.asking = Asking::Waits(Asked::new(now, self.held.clone(), on_a_new_connection));
         self.actions.push(Action::Ask { question: self.question.number, on_a_new_connection });
     }
 
@@ -212,9 +189,9 @@ impl FreshnessMonitor {
         self.question.connection_gap = FIRST_CONNECTION_GAP;
         self.question.next_connection = now;
         self.question.left_alone_until = Moment::default();
-        let finding = self.held.compare(&asked.before, &node);
+        let finding = self.held.compare(&asked.held, &node);
         let answer = Answer { node, connection };
-        if finding == Finding::Current {
+        if finding.is_known() {
             self.conclude(finding, &asked, answer, now);
         } else {
             self.take(Transition::FoundAnother);
@@ -283,6 +260,7 @@ impl FreshnessMonitor {
         if node.is_before(&self.held) {
             return false;
         }
+        self.question.asking.remember(&node);
         self.held = node;
         self.caught_up(now);
         true
@@ -291,7 +269,7 @@ impl FreshnessMonitor {
     /// Concludes the check if the cached state now matches the answer.
     fn caught_up(&mut self, now: Moment) {
         let Asking::Doubts(asked, answer, _) = &self.question.asking else { return };
-        if self.held.compare(&asked.before, &answer.node) == Finding::Current {
+        if self.held.compare(&asked.held, &answer.node) == Finding::Current {
             let (asked, answer) = (asked.clone(), answer.clone());
             self.question.asking = Asking::Nothing;
             self.take(Transition::CaughtUp);
@@ -301,7 +279,7 @@ impl FreshnessMonitor {
 
     fn conclude(&mut self, finding: Finding, asked: &Asked, answer: Answer, now: Moment) {
         let Answer { node, connection } = answer;
-        if finding != Finding::Current {
+        if !finding.is_known() {
             self.question.wait(now, self.rng.f64());
             self.actions.push(Action::Found(finding, node));
         }
@@ -309,6 +287,10 @@ impl FreshnessMonitor {
             Finding::Current => {
                 self.take(Transition::FoundCurrent);
                 self.current(asked.at, connection);
+            }
+            Finding::Overtaken => {
+                self.take(Transition::FoundOvertaken);
+                self.overtaken(asked.at, connection, now);
             }
             Finding::Behind => self.take(Transition::FoundBehind),
             Finding::Rewound => {
@@ -321,7 +303,7 @@ impl FreshnessMonitor {
             self.take(Transition::Moved);
             self.move_to(connection, asked.on_a_new_connection);
         }
-        if finding != Finding::Current {
+        if !finding.is_known() {
             self.replace_those(Why::Deaf, |_| true);
         } else if !elsewhere {
             self.replace_silent_watches(now);
@@ -336,6 +318,17 @@ impl FreshnessMonitor {
         self.question.backoff.reset();
         self.question.verified = self.question.verified.max(Some(asked_at));
         self.prove_node(asked_at, Some(connection));
+    }
+
+    /// Handles an answer with a state that the cache has had since the request. The cache matched etcd at the
+    /// time of the request. But the later states may come from a watch of a history that is over, so the check
+    /// is repeated soon, and a stale cache stays stale until then.
+    fn overtaken(&mut self, asked_at: Moment, connection: Connection, now: Moment) {
+        if !self.is_stale(now) {
+            self.prove_node(asked_at, Some(connection));
+        }
+        self.question.wait(now, self.rng.f64());
+        self.question.ask_early();
     }
 
     /// Drops the cached state and its proof, because history went back and nothing may be compared with it

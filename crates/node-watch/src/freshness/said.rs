@@ -16,7 +16,9 @@ impl FreshnessMonitor {
         self.held = NodeVersion::Unknown;
         self.hold(node, now);
         self.take(Transition::NodeListed);
-        self.question.outage_is_over();
+        if self.question.outage_is_over() {
+            self.actions.push(Action::DropTheAnswer);
+        }
         self.prove_node(asked_at, None);
         self.ask_for_services();
     }

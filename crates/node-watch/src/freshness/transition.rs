@@ -73,6 +73,8 @@ transitions! {
     AnsweredTooLate,
     /// The cache matches etcd.
     FoundCurrent,
+    /// The cache has had the answered state since the request, and has another one now.
+    FoundOvertaken,
     /// etcd holds another state; the watch gets time to deliver it.
     FoundAnother,
     /// The watch has delivered that state in time.

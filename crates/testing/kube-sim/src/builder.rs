@@ -13,6 +13,7 @@ use crate::cluster::kubelet::{KubeletTiming, Kubelets};
 use crate::cluster::node::NodeShape;
 use crate::cluster::pods::{self, PodProgram};
 use crate::cluster::{base, node_controller, workloads};
+use crate::faults::health::Distribution;
 use crate::net::Net;
 use crate::net::tls::{CertificateError, Tls};
 use crate::server::{ApiServer, ApiServers};
@@ -46,6 +47,7 @@ pub struct Builder {
     lifecycle: bool,
     pods: Option<PodProgram>,
     anonymous: Option<bool>,
+    distribution: Distribution,
     release: Release,
 }
 
@@ -64,6 +66,7 @@ impl Default for Builder {
             lifecycle: true,
             pods: None,
             anonymous: None,
+            distribution: Distribution::default(),
             release: Release::default(),
         }
     }
@@ -181,6 +184,13 @@ impl Builder {
         self
     }
 
+    /// Sets the simulated distribution (default: Kubernetes itself).
+    #[must_use]
+    pub fn distribution(mut self, distribution: Distribution) -> Self {
+        self.distribution = distribution;
+        self
+    }
+
     /// Sets the simulated release of Kubernetes (default: the newest known one).
     #[must_use]
     pub fn release(mut self, release: Release) -> Self {
@@ -222,6 +232,7 @@ impl Builder {
             anonymous,
             lifecycle: self.lifecycle,
             pods_live: self.pods.is_some(),
+            distribution: self.distribution,
             release: self.release,
         };
         Arc::new(Api::new(Arc::new(Store::new()), settings))

@@ -45,6 +45,7 @@ pub use builder::{Builder, StartError};
 pub use cluster::node::{NodeShape, make as make_node};
 pub use cluster::pods::{PodProgram, RunningPod};
 pub use counters::{Counters, Reading, RequestKind};
+pub use faults::health::Distribution;
 pub use faults::requests::{Effect, Fault, FaultId, FaultScope, Faults};
 pub use net::tls::CertificateError;
 pub use observed::{Observed, Observer};

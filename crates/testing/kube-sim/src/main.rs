@@ -24,7 +24,7 @@ use serde_json::json;
 ///   /nodes/<name>/cordon, /nodes/<name>/uncordon
 ///   /servers/<n>/etcd/cut[/<resource>…]: that API server is cut off from etcd; 0 is the first
 ///   /servers/<n>/etcd/lose-streams[/<resource>…]: its caches stand still, while etcd answers it
-///   /servers/<n>/unready[/<part>…]: these parts of its /readyz fail, and no others
+///   /servers/<n>/unready[/<part>…]: these parts of its /readyz (and etcd of its /livez) fail, and no others
 ///   /servers/<n>/etcd/mend, /servers/<n>/kill, /servers/<n>/restart
 ///   /etcd/back-up, /etcd/restore: etcd goes back to the last copy
 ///   /faults/<code>[/<Retry-After>]: every request is answered so (429/5); /faults/clear

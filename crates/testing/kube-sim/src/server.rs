@@ -82,7 +82,8 @@ impl ApiServer {
 
     // --- health ---
 
-    /// Lets these parts of `/readyz` fail (`etcd`, `shutdown`, or any other name), and no others.
+    /// Lets these parts of `/readyz` fail (`etcd`, `shutdown`, or any other name), and no others. `/livez` has
+    /// `etcd`, too.
     pub fn fail_readyz(&self, parts: &[&str]) {
         self.api.health.fail(parts);
     }

@@ -46,7 +46,7 @@ impl RunningWorld {
             self.perform(&Event::Ready(Ready::True));
         }
         taint(self.site.sim(), false);
-        self.silence.tainted = None;
+        self.silence.untainted();
         self.kubelet(true);
         self.report.silences += 1;
         // What was on its way has arrived before anything breaks.

@@ -3,7 +3,7 @@
 use crate::agent::Restart;
 use crate::events::Event;
 use crate::fault::SimulatedFault;
-use crate::law::{Aftermath, Laws, NODES_LOST, Weight};
+use crate::law::{Aftermath, BOOKMARK_OVERDUE, GRACE, Laws, NODES_LOST, Weight};
 use crate::plan::{Plan, Planned};
 use crate::trace::note;
 use crate::world::RunningWorld;
@@ -96,6 +96,8 @@ impl RunningWorld {
             SimulatedFault::Rewound => {
                 self.truth = self.truth_of_backup.clone();
                 self.oracle.changed(&self.truth);
+                // Right away: by the next turn it may have changed again.
+                self.services.changed(self.site.endpoints);
             }
             SimulatedFault::AgentRestarted => self.restart_agent(restart(planned.force)),
             SimulatedFault::Starved => self.starve(true),
@@ -123,6 +125,11 @@ impl RunningWorld {
         }
         let patience = recovery(faults.iter().copied());
         let stale = blocks || disturbances > 1;
+        // The bound for a lost stream has an answer to the check, and to the list after it. Without them the last
+        // renewal that came before its bookmark was missed counts, until it is older than `--stale-after`.
+        if blocks && self.shape.leases && faults.iter().any(|planned| planned.loses_nodes()) {
+            unseen = unseen.max(BOOKMARK_OVERDUE + stale_after + GRACE);
+        }
         Laws {
             unseen,
             service_unseen,

@@ -99,11 +99,11 @@ pub(crate) const LATE_ANSWER: Duration = Duration::from_millis(4500);
 /// finds that the watch has missed a change, its answer, 300 ms for the watch and the answer to a list must fit in.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(900);
 /// The contract's bound for a missed change: `--stale-after` and a second.
-const GRACE: Duration = Duration::from_secs(1);
+pub(crate) const GRACE: Duration = Duration::from_secs(1);
 /// One stream of a live connection was lost by the server.
 const STREAM_LOST: Duration = Duration::from_secs(73);
-/// A Service's watch without a bookmark for this time is replaced, and what it said is proof no more.
-const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
+/// A watch without a bookmark for this time is replaced, and what it said is proof no more.
+pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 /// The Nodes' client of etcd alone is gone, or Nodes' events alone.
 pub(crate) const NODES_LOST: Duration = Duration::from_secs(100);
 
@@ -120,6 +120,15 @@ impl Planned {
     /// Whose stream a server loses.
     pub(crate) fn loses(&self) -> Carries {
         [Carries::Nodes, Carries::Leases, Carries::Services][(self.force * 2.99) as usize]
+    }
+
+    /// Returns true if the server loses the stream of the Nodes, and goes on with the Leases'.
+    pub(crate) fn loses_nodes(&self) -> bool {
+        match self.fault {
+            SimulatedFault::DeafStream => true,
+            SimulatedFault::StreamLost => self.loses() == Carries::Nodes,
+            _ => false,
+        }
     }
 
     /// What it does to proof behind `address`.
@@ -182,8 +191,7 @@ impl Planned {
     /// For how long a change of the Node may be missed while a fresh answer is given.
     pub(crate) fn unseen(&self, stale_after: Duration, world: &World) -> Duration {
         let longer = match self.fault {
-            SimulatedFault::DeafStream => STREAM_LOST,
-            SimulatedFault::StreamLost if self.loses() == Carries::Nodes => STREAM_LOST,
+            _ if self.loses_nodes() => STREAM_LOST,
             SimulatedFault::MemberLost
             | SimulatedFault::EtcdStreamLost
             | SimulatedFault::LostEvents

@@ -6,8 +6,8 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use nodegate_kube_sim::{Observed, ResponseBody};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_local};
@@ -58,9 +58,25 @@ pub(crate) struct SimulatedConnection {
     pub(crate) id: u64,
     pub(crate) server: usize,
     pub(crate) link: Observed<Link>,
+    /// When the last event arrives.
+    last: Mutex<Option<Instant>>,
 }
 
 impl SimulatedConnection {
+    pub(crate) fn new(id: u64, server: usize, link: Link) -> Self {
+        Self { id, server, link: Observed::new(link), last: Mutex::default() }
+    }
+
+    /// When an event arrives that is sent now. A server that was late with its events sends them in order: a Lease's
+    /// renewal overtakes no earlier event of the Node. (One stream that is late alone is a lost one.)
+    fn arrival(&self) -> Instant {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = nodegate_clock::now() + self.link.read(|link| link.late);
+        let due = last.map_or(due, |last| last.max(due));
+        *last = Some(due);
+        due
+    }
+
     /// Whether new requests may go over it.
     pub(crate) fn is_usable(&self) -> bool {
         self.link.read(|link| link.broken.is_none() && !link.leaving)
@@ -154,13 +170,15 @@ async fn send(
     sent: mpsc::UnboundedSender<Sent>,
 ) {
     while let Ok(Some(frame)) = connection.during(body.frame()).await {
-        let late = match (&events, &frame) {
+        let due = match (&events, &frame) {
             (Some(events), Ok(frame)) if events.swallow(frame) => continue,
-            (Some(events), _) => connection.link.read(|link| events.late(link)),
-            (None, _) => Duration::ZERO,
+            (Some(events), _) => connection
+                .arrival()
+                .max(nodegate_clock::now() + connection.link.read(|link| events.late(link))),
+            (None, _) => nodegate_clock::now(),
         };
         let cut = frame.is_err();
-        if sent.send((nodegate_clock::now() + late, frame.map_err(Into::into))).is_err() || cut {
+        if sent.send((due, frame.map_err(Into::into))).is_err() || cut {
             return;
         }
     }
@@ -181,8 +199,9 @@ impl Events {
         self.lost.load(Ordering::Relaxed) || (self.no_bookmarks.load(Ordering::Relaxed) && is_bookmark())
     }
 
+    /// How much later than all others these events arrive.
     fn late(&self, link: &Link) -> Duration {
-        if self.carries == Carries::Services { link.late.max(link.late_services) } else { link.late }
+        if self.carries == Carries::Services { link.late_services } else { Duration::ZERO }
     }
 }
 

@@ -76,7 +76,9 @@ fn many(first: u64, episodes: u64, violations: u64, threads: u64) -> (Simulation
             let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
             let (report, bad) = &mut *sums;
             report.add(&outcome.report);
-            if outcome.violation.is_some() {
+            if let Some(what) = &outcome.violation {
+                // A long run may be ended before its table.
+                eprintln!("seed {}: {what}", outcome.seed);
                 bad.push(outcome);
             }
             let enough = report.episodes >= episodes || bad.len() as u64 >= violations;

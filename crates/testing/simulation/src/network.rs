@@ -326,8 +326,7 @@ impl Network {
         let mut inner = self.lock();
         inner.next_id += 1;
         inner.in_vain = None;
-        let connection =
-            Arc::new(SimulatedConnection { id: inner.next_id, server, link: Observed::new(link) });
+        let connection = Arc::new(SimulatedConnection::new(inner.next_id, server, link));
         inner.connections.push(Arc::downgrade(&connection));
         drop(inner);
         let open = self.connections(None).len();

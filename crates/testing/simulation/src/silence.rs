@@ -2,6 +2,7 @@
 //! contract says of `--on-unknown=local`, from outside.
 
 use crate::agent::KUBELET_ASKED_EVERY;
+use crate::law::Laws;
 use crate::oracle::Believed;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ pub(crate) struct Silence {
     pub(crate) unknown_after: Duration,
     pub(crate) since: Instant,
     pub(crate) tainted: Option<Instant>,
+    /// When the taint went from a node that may have left because of it.
+    stays_again: Option<Instant>,
     /// Whether the kubelet answers the agent.
     pub(crate) kubelet_answers: bool,
     /// Since when it does or does not.
@@ -25,7 +28,26 @@ pub(crate) struct Silence {
 impl Silence {
     pub(crate) fn new(unknown_after: Duration) -> Self {
         let now = nodegate_clock::now();
-        Self { unknown_after, since: now, tainted: None, kubelet_answers: true, changed: now }
+        Self {
+            unknown_after,
+            since: now,
+            tainted: None,
+            stays_again: None,
+            kubelet_answers: true,
+            changed: now,
+        }
+    }
+
+    /// The taint goes.
+    pub(crate) fn untainted(&mut self) {
+        if self.tainted.take().is_some_and(|at| self.may_have_left(at)) {
+            self.stays_again = Some(nodegate_clock::now());
+        }
+    }
+
+    /// Returns true if a node that was tainted then may have left.
+    fn may_have_left(&self, tainted: Instant) -> bool {
+        nodegate_clock::now().saturating_duration_since(tainted) + TAINT_DATE >= self.unknown_after
     }
 
     /// Returns what may be believed of a `Ready=Unknown` now, if the agent has seen all that happened.
@@ -33,7 +55,9 @@ impl Silence {
         let now = nodegate_clock::now();
         let since = |then: Instant| now.saturating_duration_since(then);
         let leaves = self.tainted.map(|at| since(at).saturating_sub(self.unknown_after));
-        let may_have_left = self.tainted.is_some_and(|at| since(at) + TAINT_DATE >= self.unknown_after);
+        // The agent may not have heard yet that the taint went.
+        let may_have_left = self.tainted.is_some_and(|at| self.may_have_left(at))
+            || self.stays_again.is_some_and(|at| since(at) <= Laws::FAIR.unseen);
         let must_have_left = leaves.is_some_and(|ago| ago > SEEN_AND_HELD);
         let was_asked = since(self.changed) > 2 * KUBELET_ASKED_EVERY;
         let is_dead = !self.kubelet_answers && since(self.changed.max(self.since)) > SEEN_AND_HELD;

@@ -25,6 +25,11 @@ pub(crate) const EPISODES: u64 = 10;
 const BEGINNING: Duration = Duration::from_hours(500_000);
 /// A new watch brings the heartbeat back. Without one the agent asks every 12.9 s: 28 times.
 const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
+/// The agent is over an outage after this time.
+const STEADY: Duration = Duration::from_mins(10);
+/// It replaces the watches beside a silent Lease ever more rarely, down to one in 30 min after 24 s, 48 s and so on, which are
+/// 51 min. The first time may be 11 min after a Lease that was forbidden.
+const STEADY_BESIDE_A_SILENT_LEASE: Duration = Duration::from_mins(65);
 const LEASE_RENEWAL: Duration = Duration::from_secs(10);
 
 /// What came of a seed.
@@ -317,8 +322,9 @@ impl RunningWorld {
         note!(self.trace, "IDLE HOUR");
         self.event_every = Duration::from_hours(10);
         self.turns.event = nodegate_clock::now() + self.event_every;
-        // What follows an outage is over.
-        self.pass(Duration::from_mins(10)).await?;
+        // What follows an outage is over: the bar is one of the steady state.
+        let silent = self.shape.leases && !self.site.renews();
+        self.pass(if silent { STEADY_BESIDE_A_SILENT_LEASE } else { STEADY }).await?;
         self.site.network.mark();
         let before = self.site.network.asked();
         self.pass(Duration::from_hours(1)).await?;

@@ -2,6 +2,7 @@
 
 mod anything;
 mod in_time;
+mod overtaken;
 mod rules;
 mod story;
 mod world;

@@ -4,22 +4,25 @@ use http::header::ACCEPT;
 use http::{Method, StatusCode};
 
 use super::operation::AskedOperation;
-use crate::faults::health::Health;
+use super::server::Api;
 use crate::kubectl::{discovery, openapi};
 use crate::store::status::ApiStatus;
-use crate::wire::release::Release;
 use crate::wire::reply::{self, ApiReply};
-use crate::wire::request::QueryString;
 
 /// Returns the answer for a path, or a 404.
-pub(super) fn reply(asked: &AskedOperation, path: &str, release: Release, health: &Health) -> ApiReply {
+pub(super) async fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiReply {
     if !matches!(asked.method, Method::GET | Method::HEAD) {
         return reply::status(&ApiStatus::method_not_allowed());
     }
+    let release = api.settings.release;
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
-        [name @ ("livez" | "readyz" | "healthz")] => health.reply(name, &asked.query),
-        ["livez" | "readyz" | "healthz", ..] => health.reply("", &QueryString::parse("")),
+        [name @ ("livez" | "readyz" | "healthz")] => {
+            api.health.reply(name, &asked.query, api.settings.distribution, api.etcd.answers()).await
+        }
+        ["livez" | "readyz" | "healthz", ..] => {
+            reply::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned())
+        }
         ["version"] => reply::json(StatusCode::OK, release.document()),
         [root @ ("api" | "apis")] => discovery::reply(*root == "api", asked.header(&ACCEPT), release),
         ["api", version] => resources("", version),

@@ -93,10 +93,7 @@ impl Api {
                     let verb = asked.method.as_str().to_lowercase();
                     return Err(ApiStatus::forbidden_path(&user.name, &verb, path));
                 }
-                if let Some(reply) = self.etcd.health(path).await {
-                    return Ok(reply);
-                }
-                Ok(paths::reply(asked, path, self.settings.release, &self.health))
+                Ok(paths::reply(self, asked, path).await)
             }
             Route::Resource(target) => {
                 let ask = AccessRequest::of(target, &asked.kind.verb, &asked.query);

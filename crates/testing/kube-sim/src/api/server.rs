@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::auth::Tokens;
 use crate::counters::Counters;
 use crate::faults::etcd::Etcd;
-use crate::faults::health::Health;
+use crate::faults::health::{Distribution, Health};
 use crate::faults::requests::Faults;
 use crate::store::Store;
 use crate::wire::release::Release;
@@ -24,6 +24,8 @@ pub(crate) struct Settings {
     /// True if controllers start and end pods. Otherwise a pod runs once it is bound and is gone once it is
     /// deleted.
     pub pods_live: bool,
+    /// The distribution that the simulator imitates.
+    pub distribution: Distribution,
     /// The release of Kubernetes that the simulator imitates.
     pub release: Release,
 }
@@ -42,7 +44,7 @@ pub(crate) struct Api {
     pub counters: Arc<Counters>,
     /// The server's link to etcd.
     pub etcd: Arc<Etcd>,
-    /// The parts of the server's `/readyz`.
+    /// The failing parts of the server's health.
     pub health: Arc<Health>,
     pub settings: Settings,
     /// The flow schema and the priority level that the headers report for all requests.

@@ -343,6 +343,7 @@ mod tests {
     use super::*;
     use crate::api::operation::AskedOperation;
     use crate::api::server::Settings;
+    use crate::faults::health::Distribution;
     use crate::store::Edit;
     use crate::store::object::Key;
     use crate::store::resource::nodes;
@@ -358,6 +359,7 @@ mod tests {
             anonymous: true,
             lifecycle: false,
             pods_live: false,
+            distribution: Distribution::default(),
             release: Release::default(),
         };
         let api = Arc::new(Api::new(Arc::new(Store::new()), settings));

@@ -18,14 +18,11 @@ use crate::store::resource::{RESOURCES, Resource};
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 use crate::wire::options::{ReadSource, VERSION_WAIT};
-use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::QueryString;
 
 /// The API server gives up a request after this time (`--request-timeout`), unless the client has set a
 /// shorter one.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-/// The time for which `/livez` waits for etcd's answer.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// The frozen caches by plural name.
 pub(crate) type Caches = HashMap<&'static str, Arc<Cache>>;
 
@@ -124,17 +121,9 @@ impl Etcd {
         }
     }
 
-    /// Returns the failure of `/livez` if the link is cut for all resources. `/readyz` keeps reporting
-    /// success.
-    pub(crate) async fn health(&self, path: &str) -> Option<ApiReply> {
-        let cut = self.cut.read(|cut| cut.values().filter(|cache| !cache.asks_etcd()).count());
-        if cut < RESOURCES.len() || !matches!(path.trim_matches('/'), "livez" | "healthz") {
-            return None;
-        }
-        tokio::time::sleep(HEALTH_TIMEOUT).await;
-        let name = path.trim_matches('/');
-        let text = format!("[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\n{name} check failed\n");
-        Some(reply::typed(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text))
+    /// Returns true if the link works for any resource.
+    pub(crate) fn answers(&self) -> bool {
+        self.cut.read(|cut| cut.values().filter(|cache| !cache.asks_etcd()).count()) < RESOURCES.len()
     }
 }
 

@@ -1,6 +1,7 @@
-//! The parts of an API server's `/readyz`, which a test can let fail.
+//! The parts of an API server's `/readyz`, `/livez` and `/healthz`, which a test can let fail.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use http::StatusCode;
 use http::header::HeaderValue;
@@ -8,9 +9,14 @@ use http::header::HeaderValue;
 use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::QueryString;
 
-/// The parts that every API server has, in the order of a real one. `/livez` and `/healthz` have the first
-/// three.
-const PARTS: [&str; 6] = ["ping", "log", "etcd", "etcd-readiness", "informer-sync", "shutdown"];
+/// The parts that every API server has, in the order of a real one.
+const PARTS: [&str; 6] = ["ping", "log", ETCD[0], ETCD[1], "informer-sync", "shutdown"];
+/// `/livez` and `/healthz` have the first three.
+const ALIVE: usize = 3;
+/// The parts that ask etcd.
+const ETCD: [&str; 2] = ["etcd", "etcd-readiness"];
+/// The time for which each of them waits for etcd's answer.
+const ETCD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The failing parts of one API server.
 #[derive(Debug, Default)]
@@ -18,26 +24,51 @@ pub(crate) struct Health {
     failing: Mutex<Vec<String>>,
 }
 
+/// The distribution of Kubernetes whose API servers the simulator imitates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Distribution {
+    /// Kubernetes: `/readyz` and `/livez` have parts that ask etcd.
+    #[default]
+    Kubernetes,
+    /// OpenShift: only `/livez` has one.
+    OpenShift,
+}
+
 impl Health {
-    /// Lets these parts of `/readyz` fail, and no others.
+    /// Lets these parts fail, and no others.
     pub(crate) fn fail(&self, parts: &[&str]) {
         let parts = parts.iter().map(|part| (*part).to_owned()).collect();
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = parts;
     }
 
     /// Returns the answer of `livez`, `healthz` or `readyz` (`name`) to this query, which may exclude parts.
-    pub(crate) fn reply(&self, name: &str, query: &QueryString) -> ApiReply {
+    /// `etcd_answers` is false for a server that is cut off from etcd.
+    pub(crate) async fn reply(
+        &self,
+        name: &str,
+        query: &QueryString,
+        distribution: Distribution,
+        etcd_answers: bool,
+    ) -> ApiReply {
         let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let fails = |part: &str| name == "readyz" && failing.iter().any(|failing| failing == part);
-        let own = PARTS.iter().copied().take(if name == "readyz" { PARTS.len() } else { 3 });
-        let more = failing.iter().map(String::as_str).filter(|part| fails(part) && !PARTS.contains(part));
+        let is_readyz = name == "readyz";
+        let own = PARTS.iter().copied().take(if is_readyz { PARTS.len() } else { ALIVE });
+        let without_etcd = is_readyz && distribution == Distribution::OpenShift;
+        let own = own.filter(|part| !(without_etcd && ETCD.contains(part)));
+        let more = failing.iter().map(String::as_str).filter(|part| is_readyz && !PARTS.contains(part));
         let excluded: Vec<&str> = query.all("exclude").collect();
         let (mut lines, mut failed, mut unknown) = (Vec::new(), false, excluded.clone());
         for part in own.chain(more) {
             unknown.retain(|name| *name != part);
             if excluded.contains(&part) {
                 lines.push(format!("[+]{part} excluded: ok"));
-            } else if fails(part) {
+                continue;
+            }
+            let in_vain = !etcd_answers && ETCD.contains(&part);
+            if in_vain {
+                tokio::time::sleep(ETCD_TIMEOUT).await;
+            }
+            if in_vain || failing.iter().any(|failing| failing == part) {
                 failed = true;
                 lines.push(format!("[-]{part} failed: reason withheld"));
             } else {

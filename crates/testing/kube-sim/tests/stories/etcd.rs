@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::client::{Next, Served, Stream, get, send, start, try_send, until, watch};
-use nodegate_kube_sim::{ApiServer, Builder, Effect, FaultScope, Sim};
+use nodegate_kube_sim::{ApiServer, Builder, Distribution, Effect, FaultScope, Sim};
 use serde_json::Value;
 
 const WATCH: &str = "/api/v1/nodes?watch=1";
@@ -141,14 +141,29 @@ async fn a_streaming_list_that_must_be_consistent_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn it_says_that_it_is_ready_and_not_alive() {
+async fn its_health_names_etcd_after_two_seconds_for_each_part() {
     let sim = cut(builder()).await;
-    let (began, alive) = (Instant::now(), get(&sim, "/livez").await);
-    assert!(alive.code == 500 && alive.text().contains("[-]etcd failed"), "{}", alive.text());
-    assert!(began.elapsed() >= Duration::from_secs(2));
-    assert_eq!(get(&sim, "/readyz").await.text(), "ok");
+    for (path, failed, seconds) in [("/livez", &["etcd"][..], 2), ("/readyz", &["etcd", "etcd-readiness"], 4)]
+    {
+        let (began, health) = (Instant::now(), get(&sim, path).await);
+        assert_eq!(health.code, 500, "{path}");
+        let text = health.text();
+        let names = text.lines().filter_map(|line| line.strip_prefix("[-]")?.split(' ').next());
+        assert_eq!(names.collect::<Vec<_>>(), failed, "{path}");
+        assert!(began.elapsed() >= Duration::from_secs(seconds), "{path}");
+    }
     sim.mend_etcd();
-    assert_eq!(get(&sim, "/livez").await.code, 200);
+    assert_eq!((get(&sim, "/livez").await.code, get(&sim, "/readyz").await.code), (200, 200));
+}
+
+/// As OpenShift's API servers do.
+#[tokio::test]
+async fn it_may_be_ready_without_etcd_and_not_alive() {
+    let sim = cut(builder().distribution(Distribution::OpenShift)).await;
+    let ready = get(&sim, "/readyz?verbose&exclude=etcd").await.text();
+    assert!(!ready.contains("]etcd") && ready.contains("no matches for \"etcd\""), "{ready}");
+    assert_eq!(get(&sim, "/livez").await.code, 500);
+    assert_eq!(get(&sim, "/livez?exclude=etcd").await.text(), "ok");
 }
 
 #[tokio::test]

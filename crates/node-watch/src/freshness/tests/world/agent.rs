@@ -1,6 +1,6 @@
 //! The agent of the simulation: executes the state machine's actions.
 
-use super::{Follower, World, moment};
+use super::{Follower, Question, World, moment};
 use crate::freshness::{Action, Input, Refusal, Why};
 use crate::stream::Stream;
 use nodegate_kube_follow::Connection;
@@ -36,7 +36,10 @@ impl World {
         let never = server.frozen || server.cut[0];
         let takes = if self.quick || self.rng.u8(0..8) > 0 { 400 } else { 4000 };
         if !never {
-            self.questions.push((self.now + self.rng.u64(0..takes), question, connection));
+            // The server reads the state at once, or when it answers.
+            let read = self.rng.bool().then(|| self.states[self.newest()].0.clone());
+            let at = self.now + self.rng.u64(0..takes);
+            self.questions.push(Question { at, number: question, connection, read });
         }
     }
 
@@ -50,7 +53,7 @@ impl World {
         self.followers[index] = Follower::Rests { until: self.now + self.rng.u64(1..1500) };
     }
 
-    pub(super) fn answer(&mut self, question: u64, connection: u64) {
+    pub(super) fn answer(&mut self, Question { number: question, connection, read, .. }: Question) {
         self.answered_on = connection;
         if self.server(connection).refuses {
             let retry_after = self.rng.bool().then_some(Duration::from_secs(2));
@@ -61,7 +64,7 @@ impl World {
             };
             return self.step(Input::Unanswered { question, refusal });
         }
-        let node = self.states[self.newest()].0.clone();
+        let node = read.unwrap_or_else(|| self.states[self.newest()].0.clone());
         self.step(Input::Answered { question, node, connection: Connection::of_client(connection) });
     }
 

@@ -62,8 +62,7 @@ struct World {
     machine: FreshnessMonitor,
     /// An event in flight: its arrival, and the state of the Node in it.
     late: Option<(u64, usize)>,
-    /// Checks in flight: the arrival of the answer, the number, and the connection.
-    questions: Vec<(u64, u64, u64)>,
+    questions: Vec<Question>,
     /// True if all answers come at once.
     quick: bool,
     answered_on: u64,
@@ -80,6 +79,16 @@ struct World {
     pace: u64,
     /// True if this episode has faults with the longer limit.
     one_stream: bool,
+}
+
+/// A check in flight.
+struct Question {
+    /// The arrival of the answer.
+    at: u64,
+    number: u64,
+    connection: u64,
+    /// The answer, if the server has read it.
+    read: Option<NodeVersion>,
 }
 
 fn moment(ms: u64) -> Moment {
@@ -156,7 +165,7 @@ impl World {
                 // A timer fires late, never early.
                 u64::try_from(at.since(Moment::default()).as_nanos().div_ceil(1_000_000)).unwrap()
             });
-            let answers = self.questions.iter().map(|(at, _, _)| *at);
+            let answers = self.questions.iter().map(|question| question.at);
             let rests = self.followers.iter().filter_map(|follower| match follower {
                 Follower::Rests { until } => Some(*until),
                 Follower::Watches { .. } => None,
@@ -173,9 +182,9 @@ impl World {
     }
 
     fn one_thing(&mut self, wakes: Option<u64>) {
-        if let Some(due) = self.questions.iter().position(|(at, _, _)| *at <= self.now) {
-            let (_, question, connection) = self.questions.remove(due);
-            self.answer(question, connection);
+        if let Some(due) = self.questions.iter().position(|question| question.at <= self.now) {
+            let question = self.questions.remove(due);
+            self.answer(question);
         } else if let Some((_, state)) = self.late.filter(|(at, _)| *at <= self.now) {
             self.tell_in_order(state);
         } else if wakes.is_some_and(|at| at <= self.now) {

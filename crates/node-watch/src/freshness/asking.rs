@@ -1,0 +1,50 @@
+//! A consistency check in progress.
+
+use super::node_state::NodeVersion;
+use nodegate_kube_follow::Connection;
+use nodegate_readiness::Moment;
+
+/// The most states of the Node that are remembered while a check is in progress. If the watch delivers more,
+/// an answer that it has overtaken looks like another history, and costs a list.
+const MOST_REMEMBERED: usize = 64;
+
+#[derive(Debug)]
+pub(super) enum Asking {
+    Nothing,
+    Waits(Asked),
+    /// etcd holds another state than the cache; the watch has until this time to deliver it.
+    Doubts(Asked, Answer, Moment),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) node: NodeVersion,
+    pub(super) connection: Connection,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) at: Moment,
+    /// The states that the cache has had since the request, the oldest first.
+    pub(super) held: Vec<NodeVersion>,
+    pub(super) on_a_new_connection: bool,
+}
+
+impl Asking {
+    /// Records a state of the cache.
+    pub(super) fn remember(&mut self, state: &NodeVersion) {
+        if let Self::Waits(asked) | Self::Doubts(asked, ..) = self {
+            if asked.held.len() == MOST_REMEMBERED {
+                asked.held.remove(0);
+            }
+            asked.held.push(state.clone());
+        }
+    }
+}
+
+impl Asked {
+    /// Describes a check that is sent now, while the cache has this state.
+    pub(super) fn new(at: Moment, held: NodeVersion, on_a_new_connection: bool) -> Self {
+        Self { at, held: vec![held], on_a_new_connection }
+    }
+}
