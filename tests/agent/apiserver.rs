@@ -1,6 +1,6 @@
 //! The check `apiserver`, by the real agent against the TLS server of a simulated control plane.
 
-use nodegate_kube_sim::{Effect, Fault, FaultScope};
+use nodegate_kube_sim::{Distribution, Effect, Fault, FaultScope, RequestKind};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, until};
 use std::fs;
@@ -31,10 +31,13 @@ fn refused(user: &str, code: u16) -> Fault {
 
 /// Returns how often this user has asked for the health, with this answer.
 fn asked_by(cluster: &Cluster, user: &str, code: u16) -> u64 {
+    asked(cluster, "readyz", |kind| kind.user == user && kind.code == code)
+}
+
+/// Returns how many of the requests to this path fit.
+fn asked(cluster: &Cluster, path: &str, fits: impl Fn(&RequestKind) -> bool) -> u64 {
     let requests = cluster.sim.counters().read().requests;
-    let fits = requests.into_iter().filter(|(kind, _)| {
-        kind.resource.trim_matches('/') == "readyz" && kind.user == user && kind.code == code
-    });
+    let fits = requests.into_iter().filter(|(kind, _)| kind.resource.trim_matches('/') == path && fits(kind));
     fits.map(|(_, count)| count).sum()
 }
 
@@ -80,8 +83,46 @@ fn parts_are_left_out_by_their_names_and_a_wrong_name_is_logged() {
     mistaken.wait_fails(CHECK, "ReadyzFailed: etcd-readiness");
     mistaken.wait_runs(CHECK, 3);
     mistaken.logs_once("--apiserver-exclude names parts that the API server does not have");
-    mistaken.logs_once(r#"no matches for \"readiness\""#);
+    mistaken.logs_once(r#"parts="readiness""#);
     assert_eq!(without_etcd.logged("--apiserver-exclude"), 0);
+}
+
+/// As OpenShift's API servers do. Only their `/livez` tells that etcd is lost.
+#[test]
+fn a_server_that_leaves_etcd_out_of_readyz_is_asked_whether_it_is_alive() {
+    let cluster = Cluster::with(|builder| builder.distribution(Distribution::OpenShift));
+    let agent = agent(&cluster, &[]);
+    let server = &cluster.sim.servers()[0];
+    agent.wait_passes(CHECK);
+    assert!(asked(&cluster, "livez", |kind| kind.user == ANONYMOUS && kind.code == 200) > 0);
+    server.fail_readyz(&["etcd"]);
+    agent.wait_fails(CHECK, "LivezFailed: etcd");
+    server.fail_readyz(&["etcd", "shutdown"]);
+    agent.wait_fails(CHECK, "ReadyzFailed: shutdown");
+    // No name is wrong: `/livez` has etcd.
+    let without_etcd = self::agent(&cluster, &["--apiserver-exclude=etcd,etcd-readiness"]);
+    server.fail_readyz(&["etcd"]);
+    without_etcd.wait_passes(CHECK);
+    assert_eq!(without_etcd.logged("--apiserver-exclude"), 0);
+}
+
+/// A real one takes 2 s for each part that asks etcd; the agent waits for that.
+#[test]
+fn an_api_server_that_is_cut_off_from_etcd_fails() {
+    for (distribution, reason) in [
+        (Distribution::Kubernetes, "ReadyzFailed: etcd, etcd-readiness"),
+        (Distribution::OpenShift, "LivezFailed: etcd"),
+    ] {
+        let cluster = Cluster::with(|builder| builder.distribution(distribution));
+        let agent = agent(&cluster, &[]);
+        agent.wait_passes(CHECK);
+        let one_request = asked(&cluster, "livez", |_| true) == 0;
+        assert_eq!(one_request, distribution == Distribution::Kubernetes);
+        cluster.sim.cut_off_from_etcd(&[]);
+        agent.wait_fails(CHECK, reason);
+        cluster.sim.mend_etcd();
+        agent.wait_passes(CHECK);
+    }
 }
 
 #[test]

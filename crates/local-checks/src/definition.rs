@@ -1,7 +1,7 @@
 //! A check's entry in the registry, before the check is built.
 
 use crate::check::Check;
-use crate::checks::apiserver::ApiServerSettings;
+use crate::checks::apiserver::settings::ApiServerSettings;
 use crate::host_root::HostRoot;
 use crate::options::{OptionKey, Options};
 use crate::timing::Timing;

@@ -34,7 +34,7 @@ mod timing;
 mod url;
 
 pub use check::{Check, Run};
-pub use checks::apiserver::{ApiServerSettings, ApiServerUrl, ReadyzParts};
+pub use checks::apiserver::settings::{ApiServerSettings, ApiServerUrl, ReadyzParts};
 pub use connect::{ConnectError, HostPort, resolve};
 pub use dedicated_thread::{DedicatedThread, NoAnswer};
 pub use definition::{Context, Definition};

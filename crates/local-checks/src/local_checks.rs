@@ -1,7 +1,7 @@
 //! The configured local checks, before they run.
 
 use crate::check::Check;
-use crate::checks::apiserver::ApiServerSettings;
+use crate::checks::apiserver::settings::ApiServerSettings;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::own::OwnChecks;

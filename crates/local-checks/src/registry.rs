@@ -25,7 +25,7 @@ pub fn known() -> &'static [Definition] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::apiserver::ApiServerSettings;
+    use crate::checks::apiserver::settings::ApiServerSettings;
     use crate::definition::Context;
     use crate::host_root::HostRoot;
     use crate::options::{OptionKey, Options};

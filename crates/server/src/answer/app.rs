@@ -2,7 +2,7 @@
 
 use super::drain_json::DrainJson;
 use super::shared::SharedAnswers;
-use super::wait::Waiters;
+use super::wait::waiters::Waiters;
 use crate::metrics::{Metrics, Registries, StateCollector};
 use crate::probers::{ProberSettings, Probers};
 use nodegate_readiness::probers::Handover;

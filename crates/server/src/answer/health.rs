@@ -4,7 +4,7 @@
 use super::app::{App, MAX_WAITING};
 use super::asker::Asker;
 use super::body::AnswerBody;
-use super::respond::ResponseFuture;
+use super::response::ResponseFuture;
 use super::response_head::{BodyFormat, ResponseHead};
 use super::told::ServedAnswer;
 use crate::route::Route;

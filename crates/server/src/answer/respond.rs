@@ -3,35 +3,27 @@
 use super::app::App;
 use super::asker::Asker;
 use super::body::AnswerBody;
+use super::client::Client;
 use super::places::{MOST, Place};
+use super::response::ResponseFuture;
 use super::response_head::{BodyFormat, ResponseHead};
 use super::shared::Representation;
 use super::told::{ServedAnswer, asks};
-use super::wait::Client;
 use crate::page;
 use crate::route::Route;
-use futures::future::{Either, Ready, ready};
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use nodegate_exposition as exposition;
+use nodegate_readiness::Moment;
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{Moment, Verdict};
-use std::convert::Infallible;
-use std::future::Future;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
-
-/// A response that is ready, or one that must be waited for. Only the latter is boxed.
-pub type ResponseFuture = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
-
-type Answered = Result<Response<AnswerBody>, Infallible>;
 
 const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /\n";
 /// The text of a 404 on a port whose [`Route::tells_everything`] routes are elsewhere.
@@ -134,17 +126,6 @@ impl App {
         response: Response<AnswerBody>,
     ) -> (ResponseFuture, Option<ServedAnswer>) {
         (self.told(route, None, response), None)
-    }
-
-    /// Counts the response and returns it as a future.
-    pub(super) fn told(
-        &self,
-        route: Route,
-        verdict: Option<Verdict>,
-        response: Response<AnswerBody>,
-    ) -> ResponseFuture {
-        self.metrics.answered(route, response.status(), verdict);
-        Either::Left(ready(Ok(response)))
     }
 
     fn node_name(&self, head: ResponseHead) -> Response<AnswerBody> {

@@ -1,9 +1,7 @@
 //! `apiserver`: the API server of this node is ready, for the balancer in front of the API servers.
 
-mod readyz;
-mod settings;
-
-pub use settings::{ApiServerSettings, ApiServerUrl, ReadyzParts};
+mod parts;
+pub(crate) mod settings;
 
 use crate::check::{Check, Run};
 use crate::definition::Definition;
@@ -13,6 +11,7 @@ use http::uri::PathAndQuery;
 use http::{StatusCode, header};
 use nodegate_kube_follow::{Caller, OpenError, open_verified};
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
+use settings::ApiServerSettings;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +30,8 @@ pub(crate) const DEFINITION: Definition = Definition {
 
 struct ApiServer {
     settings: ApiServerSettings,
-    request: PathAndQuery,
+    readyz: PathAndQuery,
+    livez: PathAndQuery,
     /// The last caller that was not refused was the agent; the next run asks as the same caller first.
     as_agent: AtomicBool,
     /// The log has the names that can't be left out.
@@ -46,75 +46,81 @@ enum Failure {
 
 impl Check for ApiServer {
     fn run(&self, _: AddressFamilies) -> Run<'_> {
-        Box::pin(async {
-            match self.reply().await {
-                Ok(reply) => self.judge(&reply),
-                Err(failure) => Outcome::Fail(failure.into()),
-            }
-        })
+        Box::pin(async { self.outcome().await.unwrap_or_else(|failure| Outcome::Fail(failure.into())) })
     }
 }
 
 impl ApiServer {
     fn new(settings: ApiServerSettings) -> Self {
-        let request = settings.exclude.request();
-        Self { settings, request, as_agent: AtomicBool::default(), warned: AtomicBool::default() }
+        let (readyz, livez) = (settings.exclude.request("/readyz"), settings.exclude.request("/livez"));
+        Self { settings, readyz, livez, as_agent: AtomicBool::default(), warned: AtomicBool::default() }
+    }
+
+    /// Asks for `/readyz`, and for `/livez` if only that one would tell that etcd is lost: OpenShift's API
+    /// servers leave etcd out of `/readyz`.
+    async fn outcome(&self) -> Result<Outcome, Failure> {
+        let readyz = self.reply(&self.readyz).await?;
+        self.warn_of_unknown_parts(&readyz);
+        let tells_etcd = parts::ask_etcd(&readyz.body) || self.settings.exclude.contains(parts::ETCD);
+        if readyz.status != StatusCode::OK || tells_etcd {
+            return Ok(judge("ReadyzFailed", &readyz));
+        }
+        Ok(judge("LivezFailed", &self.reply(&self.livez).await?))
     }
 
     /// Asks as the caller who was last admitted, and as the other one if that is refused: a cluster may
     /// forbid anonymous requests, and a token may have no right to `/readyz`.
-    async fn reply(&self) -> Result<HttpReply, Failure> {
+    async fn reply(&self, request: &PathAndQuery) -> Result<HttpReply, Failure> {
         let as_agent = self.as_agent.load(Ordering::Relaxed);
         let (first, second) =
             if as_agent { (Caller::Agent, Caller::Anonymous) } else { (Caller::Anonymous, Caller::Agent) };
-        let reply = self.ask(first).await?;
+        let reply = self.ask(request, first).await?;
         if !is_refusal(reply.status) {
             return Ok(reply);
         }
-        let reply = self.ask(second).await?;
+        let reply = self.ask(request, second).await?;
         if !is_refusal(reply.status) {
             self.as_agent.store(!as_agent, Ordering::Relaxed);
         }
         Ok(reply)
     }
 
-    async fn ask(&self, caller: Caller) -> Result<HttpReply, Failure> {
+    async fn ask(&self, request: &PathAndQuery, caller: Caller) -> Result<HttpReply, Failure> {
         let url = self.settings.url.uri();
         let verified = open_verified(url.clone(), caller).await?;
         let authority = url.authority().map_or("", http::uri::Authority::as_str);
-        let mut request = get(&self.request, authority)?;
+        let mut request = get(request, authority)?;
         if let Some(authorization) = verified.authorization {
             request.headers_mut().insert(header::AUTHORIZATION, authorization);
         }
         Ok(exchange(Box::new(verified.stream), request, MAX_BODY).await?)
     }
 
-    fn judge(&self, reply: &HttpReply) -> Outcome {
-        self.warn_of_unknown_parts(reply);
-        if reply.status == StatusCode::OK {
-            return Outcome::Pass;
-        }
-        let reason = status_reason(reply.status);
-        Outcome::Fail(if is_refusal(reply.status) {
-            reason.detail("refused without credentials and with the agent's")
-        } else {
-            readyz::failed_parts(&reply.body).unwrap_or(reason)
-        })
-    }
-
     /// Warns once: a name with a mistake leaves nothing out, and no answer of the check would show it.
-    fn warn_of_unknown_parts(&self, reply: &HttpReply) {
-        if self.settings.exclude.is_empty() || self.warned.load(Ordering::Relaxed) {
+    fn warn_of_unknown_parts(&self, readyz: &HttpReply) {
+        if self.warned.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(unknown) = readyz::unknown_parts(&reply.body) {
+        let unknown = parts::unknown_parts(&self.settings.exclude, &readyz.body);
+        if !unknown.is_empty() {
             self.warned.store(true, Ordering::Relaxed);
-            tracing::warn!(
-                answer = unknown,
-                "--apiserver-exclude names parts that the API server does not have"
-            );
+            let parts = unknown.join(",");
+            tracing::warn!(parts, "--apiserver-exclude names parts that the API server does not have");
         }
     }
+}
+
+/// Returns the outcome of an answer; `code` is the word for parts that failed.
+fn judge(code: &'static str, reply: &HttpReply) -> Outcome {
+    if reply.status == StatusCode::OK {
+        return Outcome::Pass;
+    }
+    let reason = status_reason(reply.status);
+    Outcome::Fail(if is_refusal(reply.status) {
+        reason.detail("refused without credentials and with the agent's")
+    } else {
+        parts::failed_parts(code, &reply.body).unwrap_or(reason)
+    })
 }
 
 fn is_refusal(status: StatusCode) -> bool {

@@ -71,17 +71,22 @@ impl fmt::Display for ApiServerUrl {
 // === impl ReadyzParts ===
 
 impl ReadyzParts {
-    /// Returns true if every part counts.
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Returns true if this part does not count.
+    pub(super) fn contains(&self, part: &str) -> bool {
+        self.0.iter().any(|excluded| excluded == part)
     }
 
-    /// Returns the request for all other parts, each with its name and its state.
-    pub(super) fn request(&self) -> PathAndQuery {
-        let query =
-            self.0.iter().fold("/readyz?verbose".to_owned(), |query, part| query + "&exclude=" + part);
+    /// Returns the names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// Returns the request to `path` for all other parts, each with its name and its state.
+    pub(super) fn request(&self, path: &'static str) -> PathAndQuery {
+        let all = format!("{path}?verbose");
+        let query = self.0.iter().fold(all, |query, part| query + "&exclude=" + part);
         // Names have no characters that a query can't hold.
-        query.parse().unwrap_or_else(|_| PathAndQuery::from_static("/readyz?verbose"))
+        query.parse().unwrap_or_else(|_| PathAndQuery::from_static(path))
     }
 }
 
@@ -148,9 +153,10 @@ mod tests {
         let parts: ReadyzParts = " etcd, poststarthook/rbac_bootstrap.x-1 ,".parse().unwrap();
         assert_eq!(parts.to_string(), "etcd,poststarthook/rbac_bootstrap.x-1");
         let request = "/readyz?verbose&exclude=etcd&exclude=poststarthook/rbac_bootstrap.x-1";
-        assert_eq!(parts.request().as_str(), request);
-        assert_eq!(ReadyzParts::default().request().as_str(), "/readyz?verbose");
-        assert!("".parse::<ReadyzParts>().unwrap().is_empty());
+        assert_eq!(parts.request("/readyz").as_str(), request);
+        assert_eq!(ReadyzParts::default().request("/livez").as_str(), "/livez?verbose");
+        assert!(parts.contains("etcd") && !parts.contains("etcd-readiness"));
+        assert_eq!("".parse::<ReadyzParts>().unwrap().names().count(), 0);
         let many = "a,".repeat(33);
         for text in ["a b", "a&b", "a=b", "a#b", "ä", "a%20", &many, &"a".repeat(129)] {
             assert!(text.parse::<ReadyzParts>().is_err(), "{text:?}");

@@ -3,15 +3,15 @@
 //! A waiting request is a future that one task wakes. That task judges for all requests, after each probe,
 //! after each flip, and once a second for what changes by time alone. It runs while any request waits.
 
+mod judge;
 mod places;
 mod question;
-mod waiters;
-
-pub(super) use waiters::Waiters;
+pub(super) mod waiters;
 
 use super::app::App;
 use super::body::AnswerBody;
-use super::respond::ResponseFuture;
+use super::client::Client;
+use super::response::ResponseFuture;
 use super::response_head::ResponseHead;
 use super::told::log_answer;
 use crate::route::Route;
@@ -31,15 +31,6 @@ use tokio::time::{Instant, timeout_at};
 
 /// The longest timeout of a client that is neither this node nor one of its pods.
 const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
-
-/// The client of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Client {
-    /// The address; `None` for a request that came over no connection.
-    pub(crate) address: Option<IpAddr>,
-    /// True if the client is on this node, in its own network namespace.
-    pub(crate) on_this_node: bool,
-}
 
 impl App {
     /// Answers `/wait`.

@@ -1,20 +1,11 @@
-//! The judgement that all waiting requests share.
+//! The waiting requests, and the judgement that all of them share.
 
 use super::places::WaitPlaces;
-use crate::answer::App;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Goal, Hold};
 use std::mem::discriminant;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
-
-/// The least time between two judgements, so that frequent probes cost no more.
-const PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause. Some conditions change by time alone: a silent prober is gone, a new agent has listened
-/// for long enough, the cache gets stale.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The waiting requests.
 #[derive(Default)]
@@ -56,7 +47,7 @@ impl Waiters {
 
     /// Stores judgements, and wakes the requests if one of them may end. Requests are not woken by news that
     /// only change the reason for a hold.
-    fn judge(&self, at: Moment, goals: Vec<Hold>) {
+    pub(super) fn judge(&self, at: Moment, goals: Vec<Hold>) {
         let mut judged = self.judged();
         let same = judged.goals.len() == goals.len()
             && judged.goals.iter().zip(&goals).all(|(old, new)| discriminant(old) == discriminant(new));
@@ -71,44 +62,25 @@ impl Waiters {
     fn judged(&self) -> MutexGuard<'_, Judged> {
         self.judged.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl App {
-    /// Has the goals judged for a request that has taken its place. One task does that for all, as long as
-    /// any request waits.
-    pub(super) fn start_to_judge(self: &Arc<Self>) {
-        let mut judged = self.waiters.judged();
+    /// Notes that a request waits, and calls `start` if no task judges yet.
+    pub(super) fn start_to_judge(&self, start: impl FnOnce()) {
+        let mut judged = self.judged();
         judged.is_awaited = true;
         if !judged.is_running {
             judged.is_running = true;
-            self.probers.wake.want(true);
-            tokio::spawn(judge(Arc::clone(self)));
+            start();
         }
-        drop(judged);
-        self.probers.wake.wake();
     }
 
-    /// Ends the task if no request waits.
-    fn stops_to_judge(&self) -> bool {
-        let mut judged = self.waiters.judged();
-        let stops = self.waiters.places.are_free();
+    /// Returns true if no request waits, so that the task ends. Calls `stop` before another task may start.
+    pub(super) fn stops_to_judge(&self, stop: impl FnOnce()) -> bool {
+        let mut judged = self.judged();
+        let stops = self.places.are_free();
         if stops {
             *judged = Judged::default();
-            self.probers.wake.want(false);
+            stop();
         }
         stops
-    }
-}
-
-/// Judges after each probe and each flip, and once a second, until no request waits.
-async fn judge(app: Arc<App>) {
-    while !app.stops_to_judge() {
-        let now = app.now();
-        let (status, unchanged_for) = (app.status(now), now.since(app.board.flipped()));
-        let goals = [Goal::Told, Goal::Released, Goal::Ready];
-        app.waiters.judge(now, goals.map(|goal| status.hold(goal, unchanged_for)).into());
-        drop(status);
-        sleep(PAUSE).await;
-        let _ = timeout(LONGEST_PAUSE, app.probers.wake.woken()).await;
     }
 }
