@@ -35,11 +35,14 @@ struct Balancer {
 
 impl Balancer {
     fn start(index: usize, lan: &Namespace, dir: &Path) -> Self {
-        let namespace = Namespace::new(&format!("lb{index}"));
-        lan.run(&format!("ip link add lb{index} type veth peer name eth0 netns {}", namespace.name()));
-        lan.run(&format!("ip link set lb{index} master lan up"));
-        namespace.run(&format!("ip addr add 10.0.0.1{index}/24 dev eth0"));
+        let name = format!("lb{}", index + 1);
+        let namespace = Namespace::new(&name);
+        lan.run(&format!("ip link add {name} type veth peer name eth0 netns {}", namespace.name()));
+        lan.run(&format!("ip link set {name} master lan up"));
+        namespace.run(&format!("ip addr add 10.0.0.1{}/24 dev eth0", index + 1));
         namespace.run("ip link set eth0 up");
+        // As in many networks.
+        namespace.run("iptables --append INPUT --destination 224.0.0.0/4 --jump DROP");
         let (config, master) =
             (dir.join(format!("haproxy-{index}.cfg")), dir.join(format!("master-{index}")));
         let companion = |more: &[&str]| {
@@ -60,7 +63,7 @@ impl Balancer {
         let haproxy = Some(haproxy(&namespace, &config, &master));
         until("HAProxy to run", || master.exists().then_some(()));
         let mut keepalived = namespace.command("keepalived");
-        keepalived.args(["-n", "-l", "-P", "-f", &format!("{EXAMPLES}/keepalived.conf")]);
+        keepalived.args(["-n", "-l", "-P", "-f", &format!("{EXAMPLES}/keepalived.conf"), "-i", &name]);
         keepalived
             .arg("-p")
             .arg(dir.join(format!("pid-{index}")))

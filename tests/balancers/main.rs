@@ -24,6 +24,7 @@ mod nginx;
 mod nodes;
 mod picture;
 mod site;
+mod skew;
 mod stage;
 mod stories;
 mod table;

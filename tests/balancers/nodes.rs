@@ -6,6 +6,7 @@ use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
 use nodegate_testbed::turns::{TestSlot, TestSlots};
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Short, to make outages short; the kubelets renew their Leases every second to match.
@@ -21,6 +22,7 @@ pub(crate) struct Nodes {
     pub(crate) cluster: Cluster,
     pub(crate) agents: Vec<Option<Agent>>,
     pub(crate) backends: Vec<Backend>,
+    program: PathBuf,
     agent_args: &'static [&'static str],
     /// Dropped after the agents and the backends, and before the slot is released.
     pub(crate) site: Site,
@@ -34,6 +36,15 @@ impl Nodes {
 
     /// Starts the nodes at another site, with additional arguments for the agents.
     pub(crate) fn start_with(site: impl FnOnce() -> Site, agent_args: &'static [&'static str]) -> Self {
+        Self::of(programs::agent(), site, agent_args)
+    }
+
+    /// Starts like that with another program as the agents.
+    pub(crate) fn of(
+        program: PathBuf,
+        site: impl FnOnce() -> Site,
+        agent_args: &'static [&'static str],
+    ) -> Self {
         let turn = TURNS.take();
         let site = site();
         let router = site.namespaces().map(|_| (ROUTER, 0).into());
@@ -50,7 +61,7 @@ impl Nodes {
         // network.
         assert!(cluster.sim.delete_node(NODE));
         let (agents, backends) = (Vec::new(), Vec::new());
-        let mut nodes = Self { site, cluster, agents, backends, agent_args, _turn: turn };
+        let mut nodes = Self { site, cluster, agents, backends, program, agent_args, _turn: turn };
         for index in 0..NODES.len() {
             nodes.agents.push(Some(nodes.new_agent(index)));
             nodes.backends.push(nodes.new_backend(index));
@@ -62,10 +73,14 @@ impl Nodes {
     }
 
     pub(crate) fn new_agent(&self, index: usize) -> Agent {
-        let mut command = self.site.command_on(index, programs::agent());
+        let mut command = self.site.command_on(index, &self.program);
         command.env("NODE_NAME", NODES[index]).env("KUBECONFIG", self.cluster.kubeconfig());
         command.env("NODEGATE_LISTEN_ADDRESS", self.listens_at(index).to_string());
-        command.arg(format!("--listen-port={HTTP_PORT}")).arg(format!("--agent-check-port={AGENT_PORT}"));
+        command.arg(format!("--listen-port={HTTP_PORT}"));
+        // The second name is that of 0.1.
+        for name in ["NODEGATE_AGENT_CHECK_PORT", "NODEGATE_AGENT_PORT"] {
+            command.env(name, AGENT_PORT.to_string());
+        }
         command.arg(STALE_AFTER).args(self.agent_args);
         Agent::launch(command)
     }

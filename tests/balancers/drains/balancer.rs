@@ -13,10 +13,13 @@ use std::path::{Path, PathBuf};
 const KEEPALIVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy/keepalived.conf");
 
 /// HAProxy's configuration without retries, so that the clients see each failure. `send-state` lets the agent
-/// tell the two servers of one node apart.
+/// tell the two servers of one node apart. The log explains each lost request.
 const CONFIGURATION: &str = "\
 defaults
     mode tcp
+    log global
+    option tcplog
+    option log-health-checks
     timeout connect 2s
     timeout client 1m
     timeout server 1m
@@ -27,6 +30,7 @@ defaults
     default-server check port 25001 inter 500ms fall 3 rise 2
 frontend alive
     mode http
+    no log
     bind 127.0.0.1:8405
     http-request return status 200
 ";
@@ -58,7 +62,10 @@ impl Balancer {
 
     pub(super) fn start_haproxy(&mut self) {
         let (config, socket) = (self.file("haproxy.cfg"), self.file("stats.sock"));
-        let mut text = format!("global\n    stats socket {} mode 600\n{CONFIGURATION}", socket.display());
+        let mut text = format!(
+            "global\n    stats socket {} mode 600\n    log stdout format iso local0\n{CONFIGURATION}",
+            socket.display()
+        );
         for (service, port) in [("local", 80), ("ingress", 81)] {
             let _ = write!(
                 text,
@@ -70,9 +77,15 @@ impl Balancer {
             }
         }
         fs::write(&config, text).unwrap();
-        self.haproxy =
-            Some(Program::start(self.namespace.command("haproxy").args(["-db", "-f"]).arg(&config)));
+        let mut command = self.namespace.command("haproxy");
+        command.args(["-db", "-f"]).arg(&config).env("TZ", "UTC");
+        self.haproxy = Some(Program::start_into(&mut command, &self.log()));
         until("HAProxy to run", || UnixStream::connect(&socket).ok());
+    }
+
+    /// Returns the file that HAProxy logs into.
+    pub(super) fn log(&self) -> PathBuf {
+        self.file("haproxy.log")
     }
 
     pub(super) fn runs(&self) -> bool {

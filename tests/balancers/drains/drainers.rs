@@ -51,6 +51,16 @@ impl Drainer {
         }
     }
 
+    /// Its own retry, once client-go no longer retries silently.
+    pub(super) fn retries(self) -> &'static str {
+        match self {
+            Self::Kubectl | Self::Kured | Self::MachineConfigOperator => "5 s",
+            Self::Autoscaler => "10 s",
+            Self::Karpenter => "0.1 s to 10 s",
+            Self::ClusterApi => "20 s",
+        }
+    }
+
     fn taint(self) -> Option<&'static str> {
         match self {
             Self::Autoscaler => Some("ToBeDeletedByClusterAutoscaler"),

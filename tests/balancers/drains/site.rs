@@ -1,14 +1,16 @@
 //! Three nodes with agents and pods, the network between them and the balancers, and clients.
 
-use super::Requests;
 use super::balancer::Balancer;
+use super::losses;
 use super::pods::{self, Told, ingress_port};
+use super::{EVICTED_WITHIN, Requests, SOON};
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::programs::{self, needs_root};
 use nodegate_testbed::{Agent, Cluster, NODE, http, until};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
@@ -30,6 +32,8 @@ pub(super) struct Site {
     balancers: [Balancer; 2],
     _agents: Vec<Agent>,
     pub(super) cluster: Cluster,
+    /// The agents' program.
+    program: PathBuf,
     told: Told,
     pub(super) lan: Namespace,
 }
@@ -40,6 +44,13 @@ pub(super) struct Drained {
     pub(super) told: Option<Duration>,
     /// Until the first pod was told to end.
     pub(super) evicted: Duration,
+}
+
+impl Drained {
+    /// Returns true if the first eviction came later after told than client-go's silent retries allow.
+    pub(super) fn is_late(&self) -> bool {
+        self.told.is_some_and(|told| told <= SOON && self.evicted > told + EVICTED_WITHIN)
+    }
 }
 
 pub(super) fn address(node: usize) -> IpAddr {
@@ -54,6 +65,11 @@ impl Site {
     /// Starts with one balancer that has the shared address, and returns when the agents have listened long
     /// enough to know their probers.
     pub(super) fn start() -> Self {
+        Self::of(programs::agent())
+    }
+
+    /// Starts like that with another program as the agents.
+    pub(super) fn of(program: PathBuf) -> Self {
         needs_root("network namespaces");
         let lan = Namespace::new("drains");
         lan.run("ip link add lan type bridge");
@@ -61,18 +77,18 @@ impl Site {
         lan.run("ip addr add 10.0.0.1/24 dev lan");
         let told = Told::default();
         let cluster = cluster(&lan, &told);
-        let agents = (0..NODES.len()).map(|node| start_agent(&lan, &cluster, node)).collect();
+        let agents = (0..NODES.len()).map(|node| start_agent(&program, &lan, &cluster, node)).collect();
         let mut balancers = [0, 1].map(|index| Balancer::new(index, &lan, cluster.dir.path()));
         balancers[0].start_haproxy();
         balancers[0].address("add");
         let client = |port: u16| {
             let to = SocketAddr::from((SHARED, port));
             until("the service to be there", || lan.act(|| http::get(to, "/")).ok());
-            lan.act(|| Prober::start(to, ask, PER_SECOND, THREADS))
+            lan.act(|| Prober::start(to, losses::ask, PER_SECOND, THREADS))
         };
         let began = Instant::now();
         let clients = [80, 81].map(client);
-        let site = Self { began, clients, balancers, _agents: agents, cluster, told, lan };
+        let site = Self { began, clients, balancers, _agents: agents, cluster, program, told, lan };
         site.wait_until_known();
         site
     }
@@ -81,9 +97,10 @@ impl Site {
     pub(super) fn pair(&mut self) {
         let [first, second] = &mut self.balancers;
         second.start_haproxy();
+        // keepalived takes the address away itself when it starts, so it must not be there any more.
+        first.address("del");
         first.start_keepalived();
         second.start_keepalived();
-        first.address("del");
         let holders =
             |balancers: &[Balancer; 2]| balancers.iter().filter(|one| one.holds_the_address()).count();
         until("one to hold the address", || (holders(&self.balancers) == 1).then_some(()));
@@ -166,7 +183,7 @@ impl Site {
 
     /// Runs a script of examples/drain as the administrator.
     pub(super) fn script(&self, name: &str, args: &[&str]) {
-        let programs = programs::agent().parent().unwrap().display().to_string();
+        let programs = self.program.parent().unwrap().display().to_string();
         let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
         let mut command = self.lan.command(format!("{SCRIPTS}/{name}"));
         command.args(args).env("PATH", path).env("KUBECONFIG", self.cluster.admin().kubeconfig());
@@ -178,7 +195,7 @@ impl Site {
 
     /// Runs `nodegate wait`, as a script does.
     pub(super) fn wait(&self, node: usize, goal: &str) {
-        let mut command = self.lan.command(programs::agent());
+        let mut command = self.lan.command(&self.program);
         command.args(["wait", "--for", goal, TIMEOUT, "--addr", &agent(node).to_string()]);
         let output = command.output().unwrap();
         let said = [output.stdout, output.stderr].concat();
@@ -193,18 +210,10 @@ impl Site {
         });
         let lost =
             all.each_ref().map(|probes| probes.iter().filter(|probe| is_lost(probe)).collect::<Vec<_>>());
-        let told = |probe: &&Probe| {
-            let (after, took) = (probe.sent - from, probe.answered - probe.sent);
-            format!(
-                "{:.1} s after the row's begin, for {:.1} s: {}",
-                after.as_secs_f64(),
-                took.as_secs_f64(),
-                probe.told()
-            )
-        };
+        let logs = self.balancers.each_ref().map(Balancer::log);
         Requests {
             sent: all.iter().map(Vec::len).sum(),
-            failures: lost.iter().flatten().map(told).collect::<Vec<_>>().join("; "),
+            failures: losses::explain(&lost.concat(), from, &logs),
             lost: lost.map(|lost| lost.len()),
         }
     }
@@ -213,13 +222,6 @@ impl Site {
     pub(super) fn stop(mut self) -> Requests {
         self.clients.iter_mut().for_each(Prober::stop);
         self.requests_begun(self.began, Instant::now())
-    }
-}
-
-fn ask(to: SocketAddr) -> Saw {
-    match http::get(to, "/") {
-        Ok(reply) => Saw::Answer(reply.status, String::new()),
-        Err(error) => Saw::Failed(error.to_string()),
     }
 }
 
@@ -244,8 +246,8 @@ fn cluster(lan: &Namespace, told: &Told) -> Cluster {
     cluster
 }
 
-fn start_agent(lan: &Namespace, cluster: &Cluster, node: usize) -> Agent {
-    let mut command = lan.command(programs::agent());
+fn start_agent(program: &Path, lan: &Namespace, cluster: &Cluster, node: usize) -> Agent {
+    let mut command = lan.command(program);
     command.args([DRAIN_ON, "--balancers=10.0.0.10/31", &format!("--traffic-port={}", ingress_port(node))]);
     command.env("NODE_NAME", NODES[node]).env("KUBECONFIG", cluster.kubeconfig());
     command

@@ -1,8 +1,9 @@
 //! Keeps the serving certificate fresh.
 
-use super::pair::{Pair, PairError};
+use super::error::CertificateError;
+use super::pair::Pair;
 use super::secret::OwnSecret;
-use crate::facts::api::{ApiError, KubeApi};
+use crate::facts::api::KubeApi;
 use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
 use std::path::PathBuf;
@@ -24,36 +25,6 @@ pub enum Source {
         /// The key.
         key: PathBuf,
     },
-}
-
-/// Why there is no fresh certificate.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// The API server refuses.
-    #[error(transparent)]
-    Api(#[from] ApiError),
-    /// The Secret does not exist.
-    #[error("there is no Secret {name} in the namespace {namespace} (--secret); the manifests have an empty one",
-        name = .0.name, namespace = .0.namespace)]
-    NoSecret(OwnSecret),
-    /// Other replicas write the Secret all the time.
-    #[error("the Secret {} was changed by another program during each attempt to write it", .0.name)]
-    Contended(OwnSecret),
-    /// The configuration does not exist.
-    #[error("there is no ValidatingWebhookConfiguration {0} (--webhook-configuration)")]
-    NoConfiguration(String),
-    /// An answer can't be read.
-    #[error("unreadable answer: {0}")]
-    Unreadable(String),
-    /// A file can't be read.
-    #[error("{0}: {1}")]
-    File(PathBuf, std::io::Error),
-    /// The certificate is of no use.
-    #[error(transparent)]
-    Pair(#[from] PairError),
-    /// No certificate could be made.
-    #[error("can't issue a certificate: {0}")]
-    Issue(#[from] rcgen::Error),
 }
 
 /// The present certificate.

@@ -1,7 +1,7 @@
 //! The Secret with the gate's own certificate, and the `caBundle` of the webhook configuration.
 
+use super::error::CertificateError;
 use super::issue::issue;
-use super::keeper::CertificateError;
 use super::pair::{Pair, valid_parts};
 use crate::facts::api::KubeApi;
 use base64::Engine as _;
@@ -33,7 +33,7 @@ impl OwnSecret {
     pub async fn refresh(&self, api: &KubeApi, now: SystemTime) -> Result<Pair, CertificateError> {
         let path = format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name);
         for _ in 0..3 {
-            let json = api.get(&path).await?.ok_or_else(|| CertificateError::NoSecret(self.clone()))?;
+            let json = api.get(&path).await?.ok_or_else(|| self.is_absent())?;
             let mut secret: Value = serde_json::from_str(&json)
                 .map_err(|error| CertificateError::Unreadable(error.to_string()))?;
             let bundle = decoded(&secret, "ca.crt");
@@ -74,7 +74,11 @@ impl OwnSecret {
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(CertificateError::Contended(self.clone()))
+        Err(CertificateError::Contended(self.name.clone()))
+    }
+
+    fn is_absent(&self) -> CertificateError {
+        CertificateError::NoSecret { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
     /// Writes the bundle into all webhooks of the configuration that have another one.

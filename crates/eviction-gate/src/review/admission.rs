@@ -6,10 +6,14 @@ use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview
 use kube::core::response::StatusDetails;
 use kube::core::{DynamicObject, Status};
 
-/// A review of an eviction.
+/// The longest uid of a review: API servers send 36 characters.
+const LONGEST_UID: usize = 128;
+
+/// A review of an eviction. It is small, however long its request was.
 #[derive(Debug)]
 pub struct EvictionReview {
-    request: AdmissionRequest<DynamicObject>,
+    /// An answer that allows the eviction.
+    response: AdmissionResponse,
     /// The namespace of the Pod.
     pub namespace: String,
     /// The name of the Pod.
@@ -32,6 +36,9 @@ pub enum BadReview {
     /// A name that no object can have.
     #[error("the review names no Pod")]
     NoName,
+    /// A uid that no API server sends.
+    #[error("the uid of the review has more than {LONGEST_UID} characters")]
+    LongUid,
 }
 
 /// Parses a review.
@@ -53,15 +60,18 @@ pub fn parse(body: &[u8]) -> Result<EvictionReview, BadReview> {
     if !is_name(&name) || !is_name(&namespace) {
         return Err(BadReview::NoName);
     }
+    if request.uid.len() > LONGEST_UID {
+        return Err(BadReview::LongUid);
+    }
     let options = request.object.as_ref().and_then(|object| object.data.pointer("/deleteOptions/dryRun"));
     let dry_run =
         request.dry_run || options.is_some_and(|list| list.as_array().is_some_and(|list| !list.is_empty()));
-    Ok(EvictionReview { request, namespace, name, dry_run })
+    Ok(EvictionReview { response: AdmissionResponse::from(&request), namespace, name, dry_run })
 }
 
 /// Returns the answer as JSON.
 pub fn answer_json(review: &EvictionReview, decision: &Decision) -> serde_json::Result<Vec<u8>> {
-    let mut response = AdmissionResponse::from(&review.request);
+    let mut response = review.response.clone();
     match decision.answer {
         Answer::Allowed => {}
         Answer::AllowedUnheard => response.warnings = Some(vec![decision.message.clone()]),
@@ -163,6 +173,7 @@ mod tests {
             ("/request/name", json!("a?b")),
             ("/request/namespace", json!("a/b")),
             ("/request/namespace", Value::Null),
+            ("/request/uid", json!("u".repeat(129))),
             ("/request", Value::Null),
         ] {
             let mut changed = review();

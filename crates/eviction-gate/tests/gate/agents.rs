@@ -1,8 +1,11 @@
 //! With the real agent, and with kubectl.
 
-use crate::lab::{Lab, NAME};
-use nodegate_testbed::{Agent, NODE, http, until};
-use serde_json::Value;
+use crate::lab::{Gate, Lab, NAME};
+use nodegate_testbed::network::node_network::NodeNetwork;
+use nodegate_testbed::process::StoppedProcess;
+use nodegate_testbed::{Agent, Cluster, NODE, http, programs, until};
+use serde_json::{Value, json};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -30,6 +33,67 @@ fn a_real_agent_is_read_like_the_canned_ones() {
 
 fn port(agent: &Agent) -> String {
     format!("--agent-port={}", agent.address().port())
+}
+
+/// Evicts a pod until the gate lets it go after `--unknown-hold` (2 s), for this reason.
+fn held_for_a_while(lab: &Lab, gate: &Gate, says: &str, why: &str) {
+    lab.pod("p");
+    let (refused, evicted) = lab.evict_until_allowed("p");
+    assert!(refused.iter().any(|refused| refused.message.contains(says)), "{refused:?}");
+    assert!(evicted.warning.as_ref().is_some_and(|text| text.contains("held for 2 s")), "{evicted:?}");
+    gate.wait_for_reviews("allowed", why, 1);
+}
+
+#[test]
+fn a_hung_agent_holds_for_a_while() {
+    let lab = Lab::with(|builder| builder.kubelets(true));
+    let agent = lab.cluster.ready_agent(&[]);
+    let gate = lab.gate(&[&port(&agent), "--unknown-hold=2s", "--agent-timeout=1s"]);
+    lab.sim().cordon(NODE);
+    let _stopped = StoppedProcess::new(agent.pid());
+    held_for_a_while(&lab, &gate, "the node's agent does not answer", "unreachable");
+}
+
+#[test]
+fn another_clusters_agent_holds_for_a_while() {
+    let (lab, other) = (Lab::new(), Cluster::start());
+    let agent = other.ready_agent(&[]);
+    let gate = lab.gate(&[&port(&agent), "--unknown-hold=2s"]);
+    lab.sim().cordon(NODE);
+    held_for_a_while(&lab, &gate, "another cluster's agent answers at 127.0.0.1", "wrong_agent");
+}
+
+/// The test is on the node; cluster and gate are on its router.
+#[test]
+fn an_agent_that_shuts_the_gate_out_holds_for_a_while() {
+    const FLAGS: [&str; 3] = ["--agent-port=25001", "--unknown-hold=2s", "--agent-timeout=1s"];
+    let net = NodeNetwork::start();
+    let lab =
+        net.on_router(|| Lab::with(|builder| builder.listen(([10, 77, 0, 1], 0).into()).kubelets(true)));
+    lab.sim().edit_node(NODE, "kubelet", |node| {
+        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.77.0.2"}]);
+    });
+    let agent = |allow_from: &str| {
+        let mut command = Command::new(programs::agent());
+        command.args(["--listen-address=10.77.0.2", "--listen-port=25001", allow_from]);
+        let agent = lab.cluster.launch(command);
+        agent.wait_ready();
+        agent
+    };
+    let shut = agent("--allow-from=10.77.0.9");
+    let gate = net.on_router(|| lab.gate(&FLAGS));
+    lab.sim().cordon(NODE);
+    net.on_router(|| held_for_a_while(&lab, &gate, "the node's agent does not answer", "unreachable"));
+    assert!(shut.metric("nodegate_connections_denied_total").unwrap() >= 1.0);
+    drop(shut);
+    lab.sim().uncordon(NODE);
+    let _open = agent("--allow-from=10.77.0.1");
+    net.on_router(|| {
+        lab.pod("q");
+        assert_eq!(lab.evict("q").code, 201, "not draining");
+        lab.sim().cordon(NODE);
+        held_for_a_while(&lab, &gate, "the agent has listened for", "not_known");
+    });
 }
 
 /// Two load balancers ask; plain kubectl drains. The agent has to listen for a minute and a half before it knows who asks.

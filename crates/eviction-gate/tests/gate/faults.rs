@@ -4,8 +4,10 @@ use crate::lab::{Lab, NAME, NAMESPACE, configuration, evict, gate_rules};
 use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::http::ask;
 use nodegate_testbed::process::StoppedProcess;
+use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::{NODE, until, until_or};
 use serde_json::json;
+use std::time::{Duration, Instant};
 
 #[test]
 fn without_the_gate_evictions_go_on() {
@@ -17,12 +19,7 @@ fn without_the_gate_evictions_go_on() {
     }
     assert_eq!(lab.evict("p").code, 429);
     // One of them hangs: the other answers, or the API server gives up.
-    let mut impatient = configuration();
-    impatient["webhooks"][0]["timeoutSeconds"] = json!(3);
-    impatient["webhooks"][0]["clientConfig"] =
-        lab.sim().get("validatingwebhookconfigurations", "", NAME).unwrap()["webhooks"][0]["clientConfig"]
-            .clone();
-    lab.sim().apply(impatient).unwrap();
+    lab.api_server_gives_up_after(3);
     let stopped = StoppedProcess::new(gates[0].child.id());
     let evicted = lab.evict_dry("p");
     assert!(matches!(evicted.code, 201 | 429), "{evicted:?}");
@@ -140,8 +137,7 @@ fn the_gate_notices_that_it_is_not_asked() {
     lab.sim().apply(configuration()).unwrap();
     back();
     // A network policy, a firewall, or a wrong Service.
-    let slice = format!("gate-{}", gate.reviews.port());
-    lab.sim().delete("endpointslices", NAMESPACE, &slice);
+    lab.withdraw(&gate);
     bypassed();
     lab.publish(&gate);
     back();
@@ -160,6 +156,25 @@ fn the_gate_notices_that_it_is_not_asked() {
     // A Pod of that name in another namespace is nothing special.
     let name = "nodegate-eviction-gate-self-check-1";
     assert_eq!(evict(lab.sim().address(), "default", name, "?dryRun=All").code, 404);
+}
+
+/// With the default settings: two self-checks are a minute apart.
+#[test]
+fn within_two_minutes_the_gate_says_that_evictions_go_by() {
+    let lab = Lab::new();
+    let gate = lab.gate(&[]);
+    lab.sim().cordon(NODE);
+    lab.pod("p");
+    lab.withdraw(&gate);
+    assert_eq!(lab.evict("p").code, 201);
+    let began = Instant::now();
+    until_within(
+        Duration::from_mins(2),
+        || (gate.metric("nodegate_gate_self_check_passed") == 0).then_some(()),
+        || format!("still passed:\n{}", gate.log()),
+    );
+    gate.wait_for("self-check failed; evictions go by unheld");
+    eprintln!("an unreachable webhook: said after {:.0} s", began.elapsed().as_secs_f64());
 }
 
 #[test]

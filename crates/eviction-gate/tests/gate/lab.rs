@@ -123,6 +123,18 @@ impl Lab {
             .unwrap();
     }
 
+    /// Takes a gate away from the endpoints of its Service.
+    pub(crate) fn withdraw(&self, gate: &Gate) {
+        assert!(self.sim().delete("endpointslices", NAMESPACE, &format!("gate-{}", gate.reviews.port())));
+    }
+
+    /// Sets `timeoutSeconds`, and leaves what the gate has written into its webhook configuration.
+    pub(crate) fn api_server_gives_up_after(&self, seconds: u64) {
+        let mut configuration = self.sim().get("validatingwebhookconfigurations", "", NAME).unwrap();
+        configuration["webhooks"][0]["timeoutSeconds"] = json!(seconds);
+        self.sim().apply(configuration).unwrap();
+    }
+
     /// Returns a gate with these arguments, and with those of a test where they leave something out.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-eviction-gate"));

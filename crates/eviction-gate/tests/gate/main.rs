@@ -11,7 +11,11 @@ mod certificates;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod lab;
+#[cfg(test)]
+mod own_node;
 #[cfg(test)]
 mod settings;
 #[cfg(test)]

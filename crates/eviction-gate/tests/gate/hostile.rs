@@ -1,0 +1,245 @@
+//! Hostile clients of the webhook's port. The API server's reviews are answered beside all of them.
+
+use crate::lab::{Gate, Lab, NAME, NAMESPACE};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nodegate_testbed::process::{self, allow_descriptors};
+use nodegate_testbed::{NODE, until_or};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// The simulated API server has another one.
+const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+/// More than the gate has places.
+const STRANGERS: usize = 1_100;
+const PLACES: usize = 1_024;
+/// The limit of the manifests.
+const MEMORY_MIB: f64 = 128.0;
+/// `timeoutSeconds` of the manifests: a later answer is none.
+const API_SERVER_WAITS: u64 = 3;
+const EVICTIONS: usize = 20;
+
+/// What a stranger does with each of its connections.
+#[derive(Clone, Copy, Debug)]
+enum Manner {
+    /// Nothing.
+    Silent,
+    /// Begins a TLS handshake and does not go on.
+    HalfHello,
+    /// Nothing after the handshake.
+    NoRequest,
+    /// Sends a byte of a head now and then.
+    SlowHead,
+    /// The same after a first request that was answered.
+    SlowSecondHead,
+    /// Sends a byte of a body now and then.
+    SlowBody,
+    /// Sends most of the longest body, and does not go on.
+    LongBody,
+}
+
+impl Manner {
+    const ALL: [Self; 7] = [
+        Self::Silent,
+        Self::HalfHello,
+        Self::NoRequest,
+        Self::SlowHead,
+        Self::SlowSecondHead,
+        Self::SlowBody,
+        Self::LongBody,
+    ];
+
+    /// The time after which the gate ends such a connection.
+    fn limit(self) -> Duration {
+        Duration::from_secs(if matches!(self, Self::SlowBody | Self::LongBody) { 2 } else { 5 })
+    }
+}
+
+/// A way to the gate from the stranger's address.
+#[derive(Clone)]
+struct Way {
+    to: SocketAddr,
+    connector: TlsConnector,
+    name: ServerName<'static>,
+}
+
+impl Way {
+    fn new(lab: &Lab, gate: &Gate) -> Self {
+        let configuration = lab.sim().get("validatingwebhookconfigurations", "", NAME).unwrap();
+        let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap().to_owned();
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&STANDARD.decode(bundle).unwrap()) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config =
+            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let name = ServerName::try_from(format!("{NAME}.{NAMESPACE}.svc")).unwrap();
+        Self { to: gate.reviews, connector: TlsConnector::from(Arc::new(config)), name }
+    }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((STRANGER, 0).into())?;
+        socket.connect(self.to).await
+    }
+
+    async fn shake_hands(&self) -> io::Result<TlsStream<TcpStream>> {
+        self.connector.connect(self.name.clone(), self.connect().await?).await
+    }
+
+    /// Plays a connection to its end. Gives what the gate answered in the end, and after which time of slowness it ended.
+    async fn play(&self, manner: Manner, pause: Duration) -> io::Result<(String, Duration)> {
+        let head =
+            |length: usize| format!("POST /evict HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+        match manner {
+            Manner::Silent | Manner::HalfHello => {
+                let mut stream = self.connect().await?;
+                let began = Instant::now();
+                if matches!(manner, Manner::HalfHello) {
+                    // The head of a ClientHello of 512 bytes.
+                    stream.write_all(&[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3]).await?;
+                }
+                Ok((read_to_end(&mut stream).await, began.elapsed()))
+            }
+            Manner::NoRequest => {
+                let mut stream = self.shake_hands().await?;
+                let began = Instant::now();
+                Ok((read_to_end(&mut stream).await, began.elapsed()))
+            }
+            Manner::SlowHead => drip(self.shake_hands().await?, b"POST /evict HTTP/1.1\r\nX: ", pause).await,
+            Manner::SlowSecondHead => {
+                let mut stream = self.shake_hands().await?;
+                stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await?;
+                let mut answer = [0; 1024];
+                let length = stream.read(&mut answer).await?;
+                assert!(answer[..length].starts_with(b"HTTP/1.1 404"));
+                drip(stream, b"POST /evict HTTP/1.1\r\nX: ", pause).await
+            }
+            Manner::SlowBody => drip(self.shake_hands().await?, head(10_000).as_bytes(), pause).await,
+            Manner::LongBody => {
+                let mut stream = self.shake_hands().await?;
+                let began = Instant::now();
+                stream.write_all(head(1 << 20).as_bytes()).await?;
+                // The gate takes as much of it as it has room for.
+                let _ = timeout(manner.limit(), stream.write_all(&vec![b' '; (1 << 20) - 1])).await;
+                Ok((read_to_end(&mut stream).await, began.elapsed()))
+            }
+        }
+    }
+}
+
+/// Sends these bytes, and then one more after each pause until the gate ends the connection.
+async fn drip(
+    mut stream: TlsStream<TcpStream>,
+    first: &[u8],
+    pause: Duration,
+) -> io::Result<(String, Duration)> {
+    let began = Instant::now();
+    stream.write_all(first).await?;
+    let mut answer = Vec::new();
+    loop {
+        let mut bytes = [0; 1024];
+        match timeout(pause, stream.read(&mut bytes)).await {
+            Ok(Ok(length)) if length > 0 => {
+                answer.extend_from_slice(&bytes[..length]);
+                return Ok((String::from_utf8_lossy(&answer).into_owned(), began.elapsed()));
+            }
+            Ok(_) => return Ok((String::new(), began.elapsed())),
+            Err(_) if stream.write_all(b"x").await.is_err() => return Ok((String::new(), began.elapsed())),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Reads what comes before the end, by a close or a reset.
+async fn read_to_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+#[test]
+fn a_slow_client_loses_its_connection() {
+    let lab = Lab::new();
+    let gate = lab.gate(&[]);
+    let (way, runtime) = (Way::new(&lab, &gate), runtime());
+    let played = Manner::ALL.map(|manner| {
+        let way = way.clone();
+        (manner, runtime.spawn(async move { way.play(manner, Duration::from_millis(500)).await.unwrap() }))
+    });
+    for (manner, played) in played {
+        let (answer, took) = runtime.block_on(played).unwrap();
+        let limit = manner.limit();
+        assert!(took >= limit.mul_f64(0.9) && took < limit * 4, "{manner:?}: {took:?}");
+        let is_told = matches!(manner, Manner::SlowBody | Manner::LongBody);
+        assert_eq!(answer.starts_with("HTTP/1.1 408 "), is_told, "{manner:?}: {answer:?}");
+    }
+}
+
+/// One address holds all places in every manner, and comes again for each that it loses.
+#[test]
+fn one_address_does_not_keep_the_api_server_out() {
+    allow_descriptors(8_192);
+    let lab = Lab::new();
+    let gate = lab.gate(&["--agent-timeout=1s", "--review-timeout=2500ms", "--max-hold=1h"]);
+    lab.api_server_gives_up_after(API_SERVER_WAITS);
+    lab.sim().cordon(NODE);
+    lab.pod("p");
+    let way = Way::new(&lab, &gate);
+    println!(
+        "| 1,100 connections of one address | reviews | the slowest, ms | peak memory, MiB |\n|---|--:|--:|--:|"
+    );
+    for manner in Manner::ALL {
+        let (runtime, ended) = (runtime(), Arc::new(AtomicUsize::new(0)));
+        for number in 0..STRANGERS {
+            let (way, ended) = (way.clone(), ended.clone());
+            runtime.spawn(async move {
+                sleep(Duration::from_millis(number as u64)).await;
+                loop {
+                    let _ = way.play(manner, Duration::from_secs(1)).await;
+                    ended.fetch_add(1, Ordering::Relaxed);
+                    sleep(Duration::from_secs(1)).await;
+                }
+            });
+        }
+        let mut memory: f64 = 0.0;
+        until_or(
+            || {
+                memory = memory.max(process::memory(gate.child.id()).resident_mib());
+                let full = process::descriptors(gate.child.id()) > PLACES
+                    || ended.load(Ordering::Relaxed) > STRANGERS;
+                full.then_some(())
+            },
+            || format!("{manner:?}: {} descriptors", process::descriptors(gate.child.id())),
+        );
+        let mut slowest = Duration::ZERO;
+        for _ in 0..EVICTIONS {
+            let began = Instant::now();
+            let evicted = lab.evict("p");
+            slowest = slowest.max(began.elapsed());
+            assert_eq!(evicted.code, 429, "{manner:?}: {evicted:?}");
+            memory = memory.max(process::memory(gate.child.id()).resident_mib());
+        }
+        println!("| {manner:?} | {EVICTIONS} | {} | {memory:.0} |", slowest.as_millis());
+        assert!(memory < MEMORY_MIB, "{manner:?}: {memory} MiB");
+        runtime.shutdown_background();
+    }
+    assert_eq!(gate.metric("nodegate_gate_unheard_total"), 0);
+}
