@@ -3,6 +3,7 @@
 //!
 //! | test | what is real about it |
 //! |---|---|
+//! | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 //! | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
 //! | `isolated` | an API server cut off from etcd |
 //! | `kubelet` | the kubelet and the node controller: cut off, frozen, without a runtime |
@@ -11,13 +12,14 @@
 //! | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
 //! | `rights` | RBAC and the audit log |
 //! | `simulated` | what a simulated API server is compared with |
-//! | `hooks` | the kubelet's `preStop` hooks on `/wait` |
+//! | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
 //! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` behind the eviction gate |
 //!
 //! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
 //! (`tests/endurance/soak/real.rs`) run there, too.
 
+mod account;
 mod apiserver;
 mod daemonset;
 mod gate;

@@ -62,6 +62,16 @@ pub fn fetched(name: &str) -> Option<PathBuf> {
     places.find(|program| program.is_file())
 }
 
+/// Returns the root directory of a Debian that `hack/install-debian` has fetched. `NODEGATE_DEBIAN=12` replaces
+/// release 13.
+pub fn debian() -> PathBuf {
+    let release = std::env::var("NODEGATE_DEBIAN").unwrap_or_else(|_| "13".to_owned());
+    let own = std::env::current_exe().unwrap();
+    let mut places = own.ancestors().skip(1).map(|place| place.join(format!("debian-{release}")));
+    let missing = || panic!("there is no target/debian-{release}: hack/install-debian {release}");
+    places.find(|root| root.join("etc/debian_version").is_file()).unwrap_or_else(missing)
+}
+
 /// Returns a program of the system. Debian keeps many of them outside of a user's PATH.
 pub fn system(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);

@@ -44,6 +44,8 @@ impl Rollout {
             .env("KUBECONFIG", self.cluster.kubeconfig())
             .env("LISTEN_PORT", self.port.to_string())
             .env("NODEGATE_AGENT_CHECK_PORT", self.agent_port.to_string())
+            // As 0.1 calls it.
+            .env("NODEGATE_AGENT_PORT", self.agent_port.to_string())
             .env("NODEGATE_LISTEN_ADDRESS", self.listen.to_string())
             // No probe may see an answer from before the first sync.
             .arg("--startup-grace=60s");

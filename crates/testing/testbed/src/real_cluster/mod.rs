@@ -5,10 +5,12 @@
 mod api;
 mod cable;
 mod member;
+mod power;
 
 pub use api::{Api, MERGE, STRATEGIC};
 pub use cable::CutCable;
 pub use member::Member;
+pub use power::{Power, now};
 
 use crate::agent::Agent;
 use crate::kubectl::Kubectl;
@@ -92,9 +94,10 @@ impl RealCluster {
                 self.node_script(&["start", part]);
             }
         }
+        let into_service = r#"{"spec": {"unschedulable": null, "taints": null}}"#;
         until_within(
             PATIENCE,
-            || self.kubectl.run(&["uncordon", REAL_NODE]).ok(),
+            || self.kubectl.run(&["patch", "node", REAL_NODE, "--type=merge", "--patch", into_service]).ok(),
             || "the node can't be uncordoned".to_owned(),
         );
         self.wait_node("True", REAL_NODE);
@@ -107,10 +110,15 @@ impl RealCluster {
     }
 
     fn try_node_script(&self, words: &[&str]) -> Result<(), String> {
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../hack/real-node");
+        self.script("real-node", words).map(drop)
+    }
+
+    /// Runs a script of `hack`, and returns its output, or what it reports as the error.
+    fn script(&self, name: &str, words: &[&str]) -> Result<String, String> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../hack").join(name);
         let output = system(script).args(words).env("REAL_CLUSTER", &self.directory).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        output.status.success().then_some(()).ok_or(said)
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        output.status.success().then(|| said(&output.stdout)).ok_or_else(|| said(&output.stderr))
     }
 
     /// Returns the directory with logs and kubeconfigs.

@@ -1,0 +1,96 @@
+//! The course of an ending: when balancers are told and pods end, and which requests are lost.
+
+use super::site::{Site, WAYS, Way, drain, listens};
+use nodegate_testbed::real_cluster::PATIENCE;
+use nodegate_testbed::waiting::until_within;
+use nodegate_testbed::watching::seen;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The time for which clients go on after all has ended.
+const AFTERWARDS: Duration = Duration::from_secs(5);
+
+/// The agent renders what it reports to the test once in a tenth of a second.
+const STEP: Duration = Duration::from_millis(200);
+
+/// What came when after the signal.
+#[derive(Default)]
+pub(super) struct Course {
+    pub(super) out: Option<Duration>,
+    pub(super) told: Option<Duration>,
+    pub(super) plain: Option<Duration>,
+    pub(super) held: Option<Duration>,
+    pub(super) agent: Option<Duration>,
+}
+
+impl Course {
+    /// Watches until `is_over`.
+    pub(super) fn watch(site: &Site<'_>, began: Instant, is_over: impl Fn(&Self) -> bool) -> Self {
+        let mut course = Self::default();
+        let step = || {
+            // The agent first: told came no later than an end that is seen after it.
+            let state = drain(site.agent);
+            note(&mut course.out, began, state["verdict"].as_str().is_some_and(|is| is != "ready"));
+            note(&mut course.told, began, state["told"] == true);
+            note(&mut course.plain, began, !listens(Way::Plain.address()));
+            note(&mut course.held, began, !listens(Way::Held.address()));
+            note(&mut course.agent, began, !listens(site.agent));
+            is_over(&course).then_some(())
+        };
+        until_within(PATIENCE, step, || "the pods go on".to_owned());
+        course
+    }
+
+    pub(super) fn pods_have_ended(&self) -> bool {
+        self.plain.is_some() && self.held.is_some()
+    }
+
+    pub(super) fn told_and_pods_ended(&self) -> bool {
+        self.told.is_some() && self.pods_have_ended()
+    }
+
+    pub(super) fn all_has_ended(&self) -> bool {
+        self.agent.is_some() && self.pods_have_ended()
+    }
+
+    pub(super) fn is_told_before(&self, end: Option<Duration>) -> bool {
+        self.told.zip(end).is_some_and(|(told, end)| told <= end + STEP)
+    }
+
+    /// Lets the clients go on for a while, prints the line of the documents' table, and returns the requests
+    /// lost without and with a hook.
+    pub(super) fn report(&self, what: &str, site: &Site<'_>, began: Instant) -> [u32; 2] {
+        thread::sleep(AFTERWARDS);
+        let requests = WAYS.map(|way| site.requests(way, began));
+        let times = [self.out, self.told, self.plain, self.held, self.agent]
+            .map(|time| time.map_or("-".to_owned(), |time| format!("{:.1} s", time.as_secs_f64())));
+        let lost = requests.map(|way| {
+            let last = way.last_lost.map(|last| last.saturating_duration_since(began).as_secs_f64());
+            let until = last.map_or_else(String::new, |last| format!(", until {last:.1} s"));
+            format!("{} of {}{until}", way.lost, way.all)
+        });
+        seen(what, &format!("| {} | {} |", times.join(" | "), lost.join(" | ")));
+        requests.map(|way| way.lost)
+    }
+
+    /// Asserts that the hook did what it is for, and that there was something to do.
+    pub(super) fn held_until_told(&self, what: &str, [lost_plain, lost_held]: [u32; 2]) {
+        assert!(self.is_told_before(self.held), "{what}: told {:?}, ended {:?}", self.told, self.held);
+        assert!(self.plain < self.told, "{what}: the pod without a hook waited, too");
+        assert!(lost_plain > 0, "{what}: no request was lost without a hook");
+        assert_eq!(lost_held, 0, "{what}: lost in spite of the hook");
+    }
+}
+
+fn note(slot: &mut Option<Duration>, began: Instant, is_so: bool) {
+    if slot.is_none() && is_so {
+        *slot = Some(began.elapsed());
+    }
+}
+
+pub(super) fn header() {
+    seen(
+        "ending",
+        "| 503 | told | pod without the hook | pod with it | agent | lost without the hook | lost with it |",
+    );
+}
