@@ -14,11 +14,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::{Arc, Mutex};
 
-const OWN: &str = "/etc/haproxy/haproxy.cfg";
+pub(crate) const OWN: &str = "/etc/haproxy/haproxy.cfg";
 
 /// Returns Debian's default configuration with additions by a person: an application, and a `bind` with
 /// quotes.
-fn hand_written(at: Ipv4Addr, port: u16, application: u16) -> String {
+pub(crate) fn hand_written(at: Ipv4Addr, port: u16, application: u16) -> String {
     format!(
         "global\n\tlog /dev/log\tlocal0\n\tchroot /var/lib/haproxy\n\t\
          stats socket /run/haproxy/admin.sock mode 660 level admin\n\tuser haproxy\n\tgroup haproxy\n\tdaemon\n\n\
@@ -29,17 +29,17 @@ fn hand_written(at: Ipv4Addr, port: u16, application: u16) -> String {
     )
 }
 
-/// Returns the program's settings on these hosts besides those of its unit: the lab's ports.
-fn settings(lab: &Lab, host: &Host) -> String {
-    let metrics = SocketAddr::from((host.address, lab.metrics_port));
+/// Returns the program's settings on a host with this address besides those of its unit: the lab's ports.
+pub(crate) fn settings(lab: &Lab, address: Ipv4Addr) -> String {
+    let metrics = SocketAddr::from((address, lab.metrics_port));
     format!(
         "# Of the lab.\nNODEGATE_HAPROXY_BIND={}\nNODEGATE_HAPROXY_CHECK_PORT={}\nNODEGATE_HAPROXY_AGENT_CHECK_PORT=0\n\
          NODEGATE_HAPROXY_CHECK_INTERVAL=500ms\nNODEGATE_HAPROXY_LISTEN={metrics}\n",
-        host.address, lab.check_port
+        address, lab.check_port
     )
 }
 
-fn of_type_load_balancer(mut service: Value) -> Value {
+pub(crate) fn of_type_load_balancer(mut service: Value) -> Value {
     service["spec"]["type"] = json!("LoadBalancer");
     service
 }
@@ -88,7 +88,7 @@ impl Shared {
 
 /// Returns the kubeconfig of the documentation's first step. Its token has the rights of the account's
 /// `ClusterRole`.
-fn account(lab: &Lab) -> String {
+pub(crate) fn account(lab: &Lab) -> String {
     let admin = lab.dir.path().join("kubeconfig");
     let mut script = nodegate_testbed::programs::system(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -135,7 +135,7 @@ pub(crate) async fn five_steps() -> Row {
         let host = &mut hosts[this];
         // The kubeconfig and the settings.
         std::fs::write(host.path("/etc/nodegate-haproxy/kubeconfig"), &kubeconfig).unwrap();
-        std::fs::write(host.path("/etc/default/nodegate-haproxy"), settings(&lab, host)).unwrap();
+        std::fs::write(host.path("/etc/default/nodegate-haproxy"), settings(&lab, host.address)).unwrap();
         // A look, which changes nothing.
         let explained = shown(host, "--explain").await;
         assert!(explained.contains("default/web") && explained.contains("default/thief"), "{explained}");

@@ -367,7 +367,7 @@ impl Drop for Lab {
 }
 
 /// Returns the program that cargo built, or the one that `NODEGATE_HAPROXY` names, such as a release.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let built = || PathBuf::from(env!("CARGO_BIN_EXE_nodegate-haproxy"));
     std::env::var_os("NODEGATE_HAPROXY").map_or_else(built, PathBuf::from)
 }

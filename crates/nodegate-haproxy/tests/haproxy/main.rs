@@ -9,21 +9,25 @@
     reason = "a test that cannot go on says why and fails"
 )]
 
+mod ansible;
 mod applier;
 mod beginnings;
 mod by_check;
 mod churn;
+mod debian;
 mod exposure;
 mod faults;
 mod guest;
 mod host;
 mod inherits;
 mod interrupted;
+mod kubeconfig;
 mod lab;
 mod last_resort;
 mod mover;
 mod moves;
 mod operators;
+mod packages;
 mod pair;
 mod places;
 mod plan;

@@ -1,0 +1,99 @@
+//! hack/haproxy-kubeconfig, in the repository and as a package has it.
+
+use crate::lab::Lab;
+use crate::packages::ROOT;
+use nodegate_testbed::kubectl::Kubectl;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const SERVER: &str = "https://10.0.0.5:6443";
+
+fn run(script: &Path, lab: &Lab, arguments: &[&str]) -> Output {
+    Command::new(script)
+        .args(arguments)
+        .env("KUBECONFIG", lab.dir.path().join("kubeconfig"))
+        .output()
+        .unwrap()
+}
+
+fn succeeds(script: &Path, lab: &Lab, arguments: &[&str]) -> (String, String) {
+    let output = run(script, lab, arguments);
+    let [out, error] =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    assert!(output.status.success(), "{arguments:?}: {out}\n{error}");
+    (out, error)
+}
+
+/// Returns who may read what: for each binding its namespace, its subject, and the resources of its role.
+fn rights(kubectl: &Kubectl) -> Vec<String> {
+    let list = |what: &str| -> Vec<Value> {
+        let text = kubectl.must(&["get", what, "--all-namespaces", "--output=json"]);
+        serde_json::from_str::<Value>(&text).unwrap()["items"].as_array().unwrap().clone()
+    };
+    let roles = list("clusterroles");
+    let of_binding = |binding: &Value| {
+        let role = roles.iter().find(|role| role["metadata"]["name"] == binding["roleRef"]["name"]).unwrap();
+        let rule = &role["rules"][0];
+        assert_eq!(rule["verbs"], serde_json::json!(["get", "list", "watch"]), "{role}");
+        assert_eq!(role["rules"].as_array().unwrap().len(), 1, "{role}");
+        let subject = &binding["subjects"][0];
+        assert_eq!(
+            (&subject["namespace"], &subject["name"]),
+            (&"nodegate".into(), &"nodegate-haproxy".into())
+        );
+        let resources: Vec<&str> =
+            rule["resources"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let namespace = binding["metadata"]["namespace"].as_str().unwrap_or("all");
+        format!("{namespace}: {}", resources.join(" "))
+    };
+    let bindings = [list("clusterrolebindings"), list("rolebindings")].concat();
+    let ours = bindings.iter().filter(|binding| binding["subjects"][0]["name"] == "nodegate-haproxy");
+    let mut rights: Vec<String> = ours.map(of_binding).collect();
+    rights.sort();
+    rights
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
+    let lab = Lab::new(1).await;
+    let kubectl = Kubectl::new(&lab.dir.path().join("kubeconfig"), lab.dir.path());
+    for namespace in ["shop", "web"] {
+        kubectl.must(&["create", "namespace", namespace]);
+    }
+    // As the package has it.
+    let packaged = lab.dir.path().join("share");
+    std::fs::create_dir_all(packaged.join("manifests")).unwrap();
+    for name in ["rbac.yaml", "service-account.yaml", "token.yaml"] {
+        let from = Path::new(ROOT).join("manifests/haproxy").join(name);
+        std::fs::copy(from, packaged.join("manifests").join(name)).unwrap();
+    }
+    let script = packaged.join("haproxy-kubeconfig");
+    std::fs::copy(Path::new(ROOT).join("hack/haproxy-kubeconfig"), &script).unwrap();
+
+    let (kubeconfig, error) = succeeds(&script, &lab, &[]);
+    assert!(error.contains("is an address of this machine; --server"), "{error}");
+    assert!(kubeconfig.contains("server: https://127.0.0.1"), "{kubeconfig}");
+    assert_eq!(rights(&kubectl), ["all: nodes services"]);
+
+    let (kubeconfig, error) = succeeds(&script, &lab, &["--server", SERVER, "--namespaces", "shop,web"]);
+    assert!(!error.contains("is an address of this machine"), "{error}");
+    assert!(kubeconfig.contains(&format!("server: {SERVER}\n")), "{kubeconfig}");
+    assert_eq!(rights(&kubectl), ["all: nodes", "shop: services", "web: services"]);
+
+    for (arguments, message) in [
+        (&["--server", "10.0.0.5"][..], "--server 10.0.0.5 is not an https:// URL"),
+        (&["--server"], "--server needs a URL"),
+        (&["--help"], "haproxy-kubeconfig --remove"),
+    ] {
+        let output = run(&script, &lab, arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && output.stdout.is_empty() && error.contains(message), "{error}");
+    }
+
+    succeeds(&script, &lab, &["--remove"]);
+    assert_eq!(rights(&kubectl), Vec::<String>::new());
+    let left = "secrets,serviceaccounts,clusterroles,clusterrolebindings,rolebindings";
+    let left = kubectl.must(&["get", left, "--all-namespaces", "--output=name"]);
+    assert!(!left.contains("nodegate-haproxy"), "{left}");
+}
