@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint fast unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish release-test reproducible sbom fuzz manifests chart man tools wheels
+.PHONY: help demo test root lint fast unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish sign-published release-test reproducible sbom fuzz manifests chart man site tools wheels skew
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,7 +12,7 @@ demo: ## Three nodes with agents, pods and traffic on a simulated Kubernetes API
 	@cargo build -p nodegate -p nodegate-kubectl --bin nodegate --bin kubectl-nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
-test: root tools wheels lint unit ## Everything that CI runs; installs what is missing
+test: root tools wheels packagers debian lint unit ## Everything that CI runs; installs what is missing
 
 root:
 	@[ "$$(id -u)" -eq 0 ] || { echo "make test: run it as root: the tests make network namespaces, mounts and loop devices of their own" >&2; exit 1; }
@@ -23,6 +23,30 @@ tools: ## Install the programs that the tests need (Debian packages)
 wheels: ## Fetch the load balancers that Debian does not have, by pip; without them their stories are not played
 	@hack/install-wheels || true
 
+.PHONY: packagers debian packages packages-test
+packagers: ## Install cargo-deb and cargo-generate-rpm into target/tools
+	@hack/packages --tools
+
+debian: ## Fetch the Debian on which the tests install packages: target/debian-13
+	@hack/install-debian >/dev/null
+
+packages: ## The .deb and .rpm of nodegate-haproxy and of kubectl's plugin: target/packages (ARCH="amd64 arm64")
+	@hack/install-tools readelf aarch64-linux-gnu-gcc
+	@rm -rf "$${CARGO_TARGET_DIR:-target}/packages"
+	@hack/packages $(ARCH)
+
+packages-test: tools packagers debian ## The packages with static programs: lintian, and all of their tests on Debian 12 and 13 (a quarter of an hour)
+	@hack/install-tools lintian
+	@hack/install-debian 12 >/dev/null
+	@set -e; . hack/architectures; here=$$(architecture_here); target="$$(realpath "$${CARGO_TARGET_DIR:-target}")"; \
+	  rm -rf "$$target/packages"; \
+	  PROFILE=quick hack/packages "$$here"; \
+	  lintian --allow-root --fail-on error,warning "$$target"/packages/*.deb; \
+	  for release in 12 13; do \
+	    NODEGATE_DEBIAN=$$release NODEGATE_HAPROXY="$$target/$$(triple "$$here")/quick/nodegate-haproxy" \
+	      cargo test --quiet --locked -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
+	  done
+
 lint:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -31,8 +55,9 @@ lint:
 # What they reach is in no other build.
 	! cargo tree --workspace --locked --prefix none --format '{lib}: {f}' | grep -w fuzzing
 	hack/mutants --check
-	hack/install-wheels typos
+	hack/install-wheels typos zizmor
 	"$${CARGO_TARGET_DIR:-target}/balancers/typos"
+	"$${CARGO_TARGET_DIR:-target}/balancers/zizmor" --offline --quiet .github
 # Advisories need a network of their own: the workflow asks for them.
 	@tools="$${CARGO_TARGET_DIR:-target}/tools"; [ -x "$$tools/bin/cargo-deny" ] || \
 	  cargo install --quiet --locked --debug --root "$$tools" cargo-deny@0.20.2
@@ -84,7 +109,7 @@ e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBEC
 	  cargo test --quiet --locked --test cluster -- e2e:: --nocapture --test-threads=1 | sed -u 's/^\.*//'
 
 .PHONY: real-cluster-test
-real-cluster-test: root ## What only real Kubernetes shows, on a cluster of its own: make real-cluster-test KUBEBIN=<directory> (half an hour; TESTS="isolated kubelet")
+real-cluster-test: root ## What only real Kubernetes shows, on a cluster of its own: make real-cluster-test KUBEBIN=<directory> (an hour; TESTS="isolated kubelet")
 	@: "$${KUBEBIN:?make real-cluster-test KUBEBIN=<directory of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy>}"
 	@KUBEBIN="$(KUBEBIN)" hack/real-cluster-test $(TESTS)
 
@@ -175,7 +200,7 @@ gate-test: tools ## The eviction gate with a real agent under two balancers and 
 	@cargo build --quiet --locked --bin nodegate
 	@cargo test --quiet --locked -p nodegate-eviction-gate --test gate -- --ignored --nocapture --test-threads=1
 
-push: ## The image built and pushed, and target/install.yaml, which deploys it by digest: make push IMAGE=registry.example.com/nodegate:0.1.0
+push: ## The image built and pushed, and target/install.yaml, which deploys it by digest: make push IMAGE=registry.example.com/nodegate:0.2.0
 	@hack/push-image "$(IMAGE)" $(ARCH)
 
 image-test: ## The image built, pushed to a registry, started as a node would, and asked; its size (takes a release build)
@@ -183,23 +208,26 @@ image-test: ## The image built, pushed to a registry, started as a node would, a
 	@hack/try-registry nodegate:test
 	@hack/try-image nodegate:test
 
-release-tools: ## Install what a release is built with besides Rust: cross compilers, buildah, skopeo, cargo-auditable
-	@hack/install-tools buildah readelf skopeo aarch64-linux-gnu-gcc x86_64-w64-mingw32-gcc
+release-tools: mdbook ## Install what a release is built with besides Rust: cross compilers, buildah, skopeo, cargo-auditable, mdBook
+	@hack/install-tools buildah readelf skopeo helm openssl aarch64-linux-gnu-gcc x86_64-w64-mingw32-gcc
 	rustup target add aarch64-unknown-linux-gnu x86_64-pc-windows-gnu
 	cargo install --quiet --locked cargo-auditable@0.7.7
 
-release: ## All that a release's page has, in target/release-VERSION: make release VERSION=0.1.0 (IMAGE=registry.example.com/nodegate DARWIN=<directory with the plugin for macOS>)
-	@DARWIN="$(DARWIN)" hack/release "$(VERSION)" $(IMAGE)
+release: ## All that a release's page has, in target/release-VERSION: make release VERSION=0.2.0 (IMAGE=registry.example.com/nodegate DARWIN=<directory with the plugin for macOS> RELEASE_KEY=<file>)
+	@DARWIN="$(DARWIN)" RELEASE_KEY="$(RELEASE_KEY)" hack/release "$(VERSION)" $(IMAGE)
 
-publish: ## The release's image pushed to a registry, as it is: make publish VERSION=0.1.0 IMAGE=registry.example.com/nodegate
+publish: ## The release's images and chart pushed to a registry: make publish VERSION=0.2.0 IMAGE=registry.example.com/nodegate
 	@hack/publish "$(VERSION)" "$(IMAGE)"
+
+sign-published: ## What make publish has pushed, signed by digest: make sign-published VERSION=0.2.0 (RELEASE_KEY=<file>; without it by cosign, keyless)
+	@RELEASE_KEY="$(RELEASE_KEY)" hack/sign-published "$(VERSION)"
 
 release-test: ## The image for arm64 and its agent in whole-program tests, under qemu (takes a release build)
 	@hack/install-tools buildah readelf setpriv curl aarch64-linux-gnu-gcc qemu-aarch64-static
 	@hack/try-arm64
 
-reproducible: ## The binary built twice, in two places, and compared byte for byte (VERSION=0.1.0: all files of the release)
-	@hack/reproduce $(VERSION)
+reproducible: ## The binary built twice, in two places, and compared byte for byte (VERSION=0.2.0: all files of the release; AGAINST=<directory>: once, and compared with a release's files)
+	@DARWIN="$(DARWIN)" AGAINST="$(AGAINST)" hack/reproduce $(VERSION) $(IMAGE)
 
 sbom: ## What the binary is made of, as CycloneDX JSON: target/nodegate.cdx.json
 	@hack/sbom
@@ -215,3 +243,14 @@ chart: ## Write the table of values in charts/nodegate/README.md
 
 man: ## Write man pages and completions from the argument parsers: target/packaging
 	@cargo test --quiet --locked --test documents -- --ignored --exact man::write --nocapture
+
+.PHONY: mdbook
+mdbook:
+	@tools="$${CARGO_TARGET_DIR:-target}/tools"; [ -x "$$tools/bin/mdbook" ] || \
+	  cargo install --quiet --locked --debug --no-default-features --features search --root "$$tools" mdbook@0.5.4
+
+site: mdbook ## The documents as a site with search, target/site/index.html; each of its links is looked up
+	@hack/site
+
+skew: tools ## This commit's programs beside those of 0.1, each pair that can meet, as a table (builds 0.1; a quarter of an hour)
+	@hack/try-skew

@@ -6,6 +6,7 @@ mod demo;
 mod docs;
 mod man;
 mod manifests;
+mod packages;
 mod prometheus;
 mod release;
 mod running_demo;

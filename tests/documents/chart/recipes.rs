@@ -3,7 +3,7 @@
 use super::same_objects::are_the_same;
 use super::{read, template};
 use crate::docs::pages::Page;
-use crate::manifests::{Manifests, render, without_url};
+use crate::manifests::{Json, Manifests, render, without_url};
 use serde_json::Value;
 
 /// Returns the bodies of a page's YAML blocks.
@@ -39,4 +39,21 @@ fn the_chart_accepts_the_values_in_its_readme() {
     for block in blocks {
         template(&values(&block)).unwrap_or_else(|error| panic!("{block}: {error}"));
     }
+}
+
+#[test]
+fn the_chart_accepts_the_values_of_the_first_page() {
+    let blocks = blocks("docs/getting-started.md");
+    let [first] = &blocks[..] else { panic!("{blocks:?}") };
+    let mut values = values(first);
+    values["evictionGate"]["enabled"] = true.into();
+    let rendered = template(&values).unwrap();
+    let image = |kind: &str, name: &str| {
+        let object = rendered.the(kind, name);
+        object.at("/spec/template/spec/containers/0/image").as_str().unwrap().to_owned()
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(image("DaemonSet", "nodegate"), format!("registry.example.com/nodegate:{version}"));
+    let gate = format!("registry.example.com/nodegate-eviction-gate:{version}");
+    assert_eq!(image("Deployment", "nodegate-eviction-gate"), gate);
 }

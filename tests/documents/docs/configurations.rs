@@ -23,7 +23,7 @@ const COOKBOOK: &str = "docs/load-balancers.md";
 
 /// The URL from which kustomizations take the manifests.
 const PUBLISHED: &str = "https://github.com/nodegate/nodegate//";
-const RELEASE: &str = "?ref=v0.1.0";
+const RELEASE: &str = concat!("?ref=v", env!("CARGO_PKG_VERSION"));
 
 fn is_configuration(page: &Page, block: &Block) -> bool {
     let of_chart = block.body.lines().any(|line| line.starts_with("settings:"));

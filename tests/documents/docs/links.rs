@@ -58,6 +58,17 @@ fn every_link_in_the_documents_has_a_target() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// Shows that the order of the site's pages has each document once, which `make site` needs.
+#[test]
+fn every_document_is_a_page_of_the_site() {
+    let summary = pages::read("packaging/site/SUMMARY.md");
+    let mut listed: Vec<&str> =
+        summary.split("](").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    listed.sort_unstable();
+    let pages = pages::all();
+    assert_eq!(listed, pages.iter().map(|page| page.path.as_str()).collect::<Vec<_>>());
+}
+
 #[test]
 fn every_file_that_the_documents_name_exists() {
     let tops =

@@ -6,4 +6,5 @@ mod commands;
 mod configurations;
 mod links;
 pub(crate) mod pages;
+mod policies;
 mod settings;

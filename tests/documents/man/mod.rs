@@ -31,7 +31,7 @@ fn generated() -> BTreeMap<String, String> {
 }
 
 /// Writes every generated file below this directory.
-fn write_to(directory: &Path) {
+pub(crate) fn write_to(directory: &Path) {
     for (name, text) in generated() {
         let path = directory.join(&name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

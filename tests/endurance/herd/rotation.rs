@@ -6,12 +6,12 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// The range of a watch's seconds, from which node-watch draws.
-const WATCH_SECONDS: RangeInclusive<u32> = 400..=1200;
+const WATCH_SECONDS: RangeInclusive<u32> = 1000..=3000;
 const WATCHES: usize = 2;
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Consistency checks, forty an hour.
-const QUESTIONS_A_MINUTE: f64 = 0.67;
+/// Consistency checks, 45 an hour.
+const QUESTIONS_A_MINUTE: f64 = 0.75;
 
 /// Returns the resumed watches per minute at an even rate.
 fn even(watchers: usize) -> f64 {

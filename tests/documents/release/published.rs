@@ -1,0 +1,105 @@
+//! Images and chart in a real registry: pushed by digest, signed, verified.
+
+use super::signed::make_key;
+use super::{Clone, VERSION};
+use nodegate_testbed::process::Program;
+use nodegate_testbed::programs::system;
+use nodegate_testbed::until_or;
+use std::fs;
+use std::path::Path;
+
+/// A registry on loopback, ended when dropped.
+struct Registry {
+    address: String,
+    _program: Program,
+}
+
+impl Registry {
+    fn start(directory: &Path) -> Self {
+        let (settings, log) = (directory.join("registry.yml"), directory.join("registry.log"));
+        let root = directory.join("registry").display().to_string();
+        let text = format!(
+            "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {root}}}}}\nhttp: {{addr: '127.0.0.1:0'}}\n"
+        );
+        fs::write(&settings, text).unwrap();
+        // It logs on stderr.
+        let serve = format!("exec docker-registry serve {} 2>{}", settings.display(), log.display());
+        let program = Program::start(system("sh").args(["-c", &serve]));
+        let address = until_or(
+            || {
+                let log = fs::read_to_string(&log).ok()?;
+                let rest = log.split("listening on ").nth(1)?;
+                Some(rest.split(['"', ',', ' ', '\n']).next()?.to_owned())
+            },
+            || fs::read_to_string(&log).unwrap_or_default(),
+        );
+        Self { address, _program: program }
+    }
+}
+
+#[test]
+fn images_and_chart_are_pushed_signed_and_verified_by_digest() {
+    let (clone, work) = (Clone::new(), tempfile::tempdir().unwrap());
+    let registry = Registry::start(work.path());
+    let image = format!("{}/lb/nodegate", registry.address);
+    make_key(&clone, "target/keys");
+    make_key(&clone, "target/other");
+    let run = |script: &str| {
+        clone.run(&format!("export CARGO_TARGET_DIR=$PWD/target/out TLS_VERIFY=false HELM_CACHE_HOME=$PWD/target/helm; {script}"))
+    };
+    run(&format!("hack/release {VERSION} {image}")).unwrap();
+    let unpublished =
+        run(&format!("RELEASE_KEY=target/keys/nodegate.key hack/sign-published {VERSION}")).unwrap_err();
+    assert!(unpublished.contains("make publish"), "{unpublished}");
+    let elsewhere = run(&format!("hack/publish {VERSION} {image}-other")).unwrap_err();
+    assert!(elsewhere.contains("make release"), "{elsewhere}");
+    run(&format!("hack/publish {VERSION} {image}")).unwrap();
+
+    let published = fs::read_to_string(clone.path().join(format!("target/out/published-{VERSION}"))).unwrap();
+    let references: Vec<&str> = published.lines().collect();
+    let [agent, gate, chart] = references[..] else { panic!("{published}") };
+    assert!(agent.starts_with(&format!("{image}@sha256:")), "{agent}");
+    assert!(gate.starts_with(&format!("{image}-eviction-gate@sha256:")), "{gate}");
+    assert!(chart.starts_with(&format!("{}/lb/charts/nodegate@sha256:", registry.address)), "{chart}");
+    let (_, agent_digest) = agent.split_once('@').unwrap();
+    let (_, gate_digest) = gate.split_once('@').unwrap();
+    assert_ne!(agent_digest, gate_digest);
+
+    // The chart of the registry deploys these images.
+    let oci = format!("oci://{}/lb/charts/nodegate --version {VERSION} --plain-http", registry.address);
+    let rendered = run(&format!("helm template nodegate {oci} --set evictionGate.enabled=true")).unwrap();
+    for reference in [agent, gate] {
+        assert!(rendered.contains(&format!("image: {reference}")), "{reference}: {rendered}");
+    }
+    let shown = run(&format!("helm show chart {oci}")).unwrap();
+    assert!(shown.contains(&format!("image: {image}:{VERSION}")), "{shown}");
+    let artifacthub = format!("docker://{}/lb/charts/nodegate:artifacthub.io", registry.address);
+    let metadata = run(&format!("skopeo inspect --raw --tls-verify=false {artifacthub}")).unwrap();
+    assert!(
+        metadata.contains("application/vnd.cncf.artifacthub.repository-metadata.layer.v1.yaml"),
+        "{metadata}"
+    );
+
+    let verify =
+        |reference: &str, key: &str| run(&format!("hack/verify-image {reference} target/{key}/nodegate.pub"));
+    let unsigned = verify(agent, "keys").unwrap_err();
+    assert!(unsigned.contains("no signature"), "{unsigned}");
+    run(&format!("RELEASE_KEY=target/keys/nodegate.key hack/sign-published {VERSION}")).unwrap();
+    for reference in references.iter().copied() {
+        assert_eq!(verify(reference, "keys").unwrap(), format!("verified {reference}\n"));
+        let refused = verify(reference, "other").unwrap_err();
+        assert!(refused.contains("not signed with this key"), "{refused}");
+    }
+
+    // The agent's signature in the place of the gate's.
+    let tag = |digest: &str| digest.replace(':', "-") + ".sig";
+    let copy = "skopeo copy --quiet --preserve-digests --src-tls-verify=false --dest-tls-verify=false";
+    run(&format!(
+        "{copy} docker://{image}:{} docker://{image}-eviction-gate:{}",
+        tag(agent_digest),
+        tag(gate_digest)
+    ))
+    .unwrap();
+    let refused = verify(gate, "keys").unwrap_err();
+    assert!(refused.contains(&format!("the signature is that of {agent_digest}")), "{refused}");
+}
