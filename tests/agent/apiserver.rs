@@ -12,6 +12,7 @@ use std::time::Duration;
 const CHECK: &str = "apiserver";
 const AGENT: &str = "system:serviceaccount:nodegate:nodegate";
 const ANONYMOUS: &str = "system:anonymous";
+const NO_AUTHORITY: &str = "NoCredentials: the credentials name no certificate authority";
 /// Runs often, and with patience for a busy machine.
 const FAST: &str = "--check-settings=apiserver:interval=200ms,timeout=20s";
 
@@ -186,7 +187,21 @@ fn a_kubeconfig_that_skips_verification_does_not_count() {
     fs::write(cluster.kubeconfig(), lines.join("\n")).unwrap();
     let agent = agent(&cluster, &[]);
     agent.wait_ready();
-    agent.wait_fails(CHECK, "NoCredentials: the credentials name no certificate authority");
+    agent.wait_fails(CHECK, NO_AUTHORITY);
+}
+
+#[test]
+fn an_empty_file_of_the_ca_is_named_as_the_cause() {
+    let cluster = cluster();
+    let empty = cluster.kubeconfig().with_file_name("empty-ca.crt");
+    fs::write(&empty, "").unwrap();
+    let text = fs::read_to_string(cluster.kubeconfig()).unwrap();
+    let lines = text.lines().map(|line| match line.split_once("certificate-authority-data:") {
+        Some((indent, _)) => format!("{indent}certificate-authority: {}", empty.display()),
+        None => line.to_owned(),
+    });
+    fs::write(cluster.kubeconfig(), lines.collect::<Vec<_>>().join("\n")).unwrap();
+    agent(&cluster, &[]).wait_fails(CHECK, NO_AUTHORITY);
 }
 
 #[test]
