@@ -94,9 +94,9 @@ struct Drained {
 
 impl Drained {
     fn once(cluster: &RealCluster, site: &Site<'_>) -> Self {
+        let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
         let began = Instant::now();
         let [cordoned, told, evicted] = thread::scope(|scope| {
-            let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
             let drains = scope.spawn(|| cluster.kubectl.must(&words));
             let times = watch(site);
             drains.join().unwrap();
@@ -116,18 +116,18 @@ impl Drained {
 
 /// Waits for the cordon, told, and the eviction, and returns when each was seen.
 fn watch(site: &Site<'_>) -> [Instant; 3] {
-    let mut seen = [None; 3];
+    let mut times = [None; 3];
     let step = || {
         // The eviction first: what the agent says after it is no earlier.
         let is_evicted = site.pods.are_ending();
         let state = drain(site.agent);
         let is_out = state["verdict"].as_str().is_some_and(|verdict| verdict != "ready");
-        for (seen, is_so) in seen.iter_mut().zip([is_out, state["told"] == true, is_evicted]) {
-            if seen.is_none() && is_so {
-                *seen = Some(Instant::now());
+        for (time, is_so) in times.iter_mut().zip([is_out, state["told"] == true, is_evicted]) {
+            if time.is_none() && is_so {
+                *time = Some(Instant::now());
             }
         }
-        let [cordoned, told, evicted] = seen;
+        let [cordoned, told, evicted] = times;
         Some([cordoned?, told?, evicted?])
     };
     until_within(PATIENCE, step, || drain(site.agent).to_string())
