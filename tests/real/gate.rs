@@ -1,11 +1,10 @@
-//! The eviction gate behind a real API server: its reviews, its retries of a denial, and plain `kubectl drain`.
+//! The eviction gate behind a real API server: its reviews, its retries of a denial, and plain `kubectl drain` of
+//! a pod that ends at SIGTERM, while clients send requests through HAProxy.
 
-use crate::daemonset::Installed;
-use crate::plugin::{WORKLOAD, running};
+use crate::site::{Requests, Site, Way, drain};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_eviction_gate::certificates::issue;
-use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, REAL_NODE_IP, RealCluster};
 use nodegate_testbed::waiting::until_within;
@@ -14,9 +13,14 @@ use nodegate_testbed::{http, programs};
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-const DRAINS: u32 = 5;
+const DRAINS: u32 = 20;
+/// Without the gate, for comparison.
+const UNHELD_DRAINS: u32 = 3;
+/// The pod has no hook: the gate alone protects it.
+const WAYS: [Way; 1] = [Way::Plain];
 const REVIEWS: u16 = 25_005;
 const HEALTH: u16 = 25_006;
 const NAME: &str = "nodegate-eviction-gate";
@@ -80,77 +84,122 @@ impl Drop for Gate<'_> {
     }
 }
 
-/// kubectl knows nothing of nodegate; the pods stay until the balancer has been told.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn plain_kubectl_drain() {
-    let cluster = RealCluster::take();
-    let installed = Installed::by_manifests(&cluster);
-    cluster.apply(WORKLOAD);
-    until_within(PATIENCE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
-    let balancer = Prober::start(installed.address, prober::health, 5, 1);
-    let _gate = Gate::start(&cluster);
-    let drain = || {
-        let reply = http::get(installed.address, "/drain.json");
-        reply.map_or_else(|error| error.to_string(), |reply| reply.body)
-    };
-    // The agent listens for a minute and a half before it knows who asks.
-    until_within(PATIENCE, || drain().contains("\"told\":false").then_some(()), drain);
-    let mut took = Vec::new();
-    for _ in 0..DRAINS {
+/// A drain by kubectl, which knows nothing of nodegate, and the way back into service.
+struct Drained {
+    cordoned: Instant,
+    told: Instant,
+    evicted: Instant,
+    requests: Requests,
+}
+
+impl Drained {
+    fn once(cluster: &RealCluster, site: &Site<'_>) -> Self {
+        let words = ["drain", REAL_NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data"];
         let began = Instant::now();
-        cluster.kubectl.must(&[
-            "drain",
-            REAL_NODE,
-            "--ignore-daemonsets",
-            "--force",
-            "--delete-emptydir-data",
-        ]);
-        took.push(began.elapsed());
-        assert!(drain().contains("\"told\":true"), "{}", drain());
+        let [cordoned, told, evicted] = thread::scope(|scope| {
+            let drains = scope.spawn(|| cluster.kubectl.must(&words));
+            let times = watch(site);
+            drains.join().unwrap();
+            times
+        });
+        // The pod is back before the node: what is lost is lost by the drain alone.
+        site.start_again();
         cluster.kubectl.must(&["uncordon", REAL_NODE]);
-        until_within(PATIENCE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
-        until_within(PATIENCE, || drain().contains("\"told_ready\":true").then_some(()), drain);
+        site.wait_in_service();
+        Self { cordoned, told, evicted, requests: site.requests(Way::Plain, began) }
     }
-    let of = |answer: &str, why: &str| {
-        metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
+
+    fn is_told_first(&self) -> bool {
+        self.told <= self.evicted
+    }
+}
+
+/// Waits for the cordon, told, and the eviction, and returns when each was seen.
+fn watch(site: &Site<'_>) -> [Instant; 3] {
+    let mut times = [None; 3];
+    let step = || {
+        // The eviction first: what the agent says after it is no earlier.
+        let is_evicted = site.pods.are_ending();
+        let state = drain(site.agent);
+        let is_out = state["verdict"].as_str().is_some_and(|verdict| verdict != "ready");
+        for (time, is_so) in times.iter_mut().zip([is_out, state["told"] == true, is_evicted]) {
+            if time.is_none() && is_so {
+                *time = Some(Instant::now());
+            }
+        }
+        let [cordoned, told, evicted] = times;
+        Some([cordoned?, told?, evicted?])
     };
-    assert!(of("denied", "waiting") > 0 && of("allowed", "told") >= u64::from(2 * DRAINS), "{}", metrics());
-    assert_eq!(metric("nodegate_gate_unheard_total"), 0, "{}", metrics());
-    assert!(balancer.probes().iter().any(|probe| probe.told() == "503 Unschedulable"));
-    // A denial that a real API server passes on, word for word.
-    cluster.kubectl.must(&[
-        "annotate",
-        "namespace",
-        "default",
-        "nodegate.io/evict-when=released",
-        "--overwrite",
-    ]);
+    until_within(PATIENCE, step, || drain(site.agent).to_string())
+}
+
+/// Asks for an eviction as a dry run while nobody knows whether sessions are left, and returns the denial.
+fn denial(cluster: &RealCluster) -> String {
+    let annotate = |what: &str| cluster.kubectl.must(&["annotate", "namespace", "pool", what, "--overwrite"]);
+    annotate("nodegate.io/evict-when=released");
     cluster.kubectl.must(&["cordon", REAL_NODE]);
-    let pod = running(&cluster).remove(0);
-    let name = pod.trim_start_matches("pod/");
+    let name = Way::Plain.name();
     let eviction = format!(
-        "{{\"kind\":\"Eviction\",\"apiVersion\":\"policy/v1\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"default\"}}}}"
+        "{{\"kind\":\"Eviction\",\"apiVersion\":\"policy/v1\",\"metadata\":{{\"name\":\"{name}\",\"namespace\":\"pool\"}}}}"
     );
     let file = cluster.files.path().join("eviction.json");
     fs::write(&file, eviction).unwrap();
-    let path = format!("/api/v1/namespaces/default/pods/{name}/eviction?dryRun=All");
+    let path = format!("/api/v1/namespaces/pool/pods/{name}/eviction?dryRun=All");
     let said = cluster.kubectl.run(&["create", "--raw", &path, "--filename", file.to_str().unwrap()]);
-    let said = said.expect_err("a denial");
+    annotate("nodegate.io/evict-when-");
+    cluster.kubectl.must(&["uncordon", REAL_NODE]);
+    said.expect_err("a denial")
+}
+
+fn median_and_longest(drains: &[Drained], of: impl Fn(&Drained) -> Duration) -> String {
+    let mut took: Vec<_> = drains.iter().map(|drained| of(drained).as_secs_f64()).collect();
+    took.sort_by(f64::total_cmp);
+    format!("median {:.1} s, longest {:.1} s", took[took.len() / 2], took[took.len() - 1])
+}
+
+fn total(drains: &[Drained]) -> (u32, u32) {
+    drains
+        .iter()
+        .fold((0, 0), |(all, lost), Drained { requests, .. }| (all + requests.all, lost + requests.lost))
+}
+
+/// With the gate no request is lost; without it requests are, so they would have shown.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn plain_kubectl_drain_loses_no_request() {
+    let cluster = RealCluster::take();
+    let site = Site::start(&cluster, &WAYS);
+    let gate = Gate::start(&cluster);
+    let held: Vec<_> = (0..DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
+    let of = |answer: &str, why: &str| {
+        metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
+    };
+    assert!(of("denied", "waiting") > 0 && of("allowed", "told") >= u64::from(DRAINS), "{}", metrics());
+    assert_eq!(metric("nodegate_gate_unheard_total"), 0, "{}", metrics());
+    // A denial that a real API server passes on, word for word.
+    let said = denial(&cluster);
     assert!(
         said.contains("admission webhook \"eviction-gate.nodegate.io\" denied the request: node"),
         "{said}"
     );
-    cluster.kubectl.must(&["annotate", "namespace", "default", "nodegate.io/evict-when-"]);
-    cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    cluster.kubectl.must(&["delete", "deployment", "workload"]);
-    took.sort();
+    site.wait_in_service();
+    drop(gate);
+    let unheld: Vec<_> = (0..UNHELD_DRAINS).map(|_| Drained::once(&cluster, &site)).collect();
+
+    let ((requests, lost), (unheld_requests, unheld_lost)) = (total(&held), total(&unheld));
     seen(
-        "plain kubectl drain behind the eviction gate",
+        "plain kubectl drain",
         &format!(
-            "{DRAINS} drains, each after the balancer was told; median {:.1} s, longest {:.1} s",
-            took[took.len() / 2].as_secs_f64(),
-            took[took.len() - 1].as_secs_f64()
+            "{DRAINS} drains behind the eviction gate: {lost} of {requests} requests lost; cordon to told {}; told to \
+             eviction {}; {UNHELD_DRAINS} drains without it: {unheld_lost} of {unheld_requests} lost",
+            median_and_longest(&held, |drained| drained.told.saturating_duration_since(drained.cordoned)),
+            median_and_longest(&held, |drained| drained.evicted.saturating_duration_since(drained.told)),
         ),
     );
+    assert!(held.iter().all(Drained::is_told_first), "evicted before the balancers were told");
+    assert_eq!(lost, 0, "{:?}", held.iter().map(|drained| drained.requests).collect::<Vec<_>>());
+    for drained in &unheld {
+        assert!(!drained.is_told_first(), "without the gate the pod waited, too");
+        assert!(drained.requests.lost > 0, "no request was lost without the gate");
+    }
 }

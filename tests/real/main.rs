@@ -14,7 +14,7 @@
 //! | `simulated` | what a simulated API server is compared with |
 //! | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
-//! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` behind the eviction gate |
+//! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
 //!
 //! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
 //! (`tests/endurance/soak/real.rs`) run there, too.
@@ -29,5 +29,6 @@ mod kubelet;
 mod plugin;
 mod rights;
 mod simulated;
+mod site;
 mod traffic;
 mod zone;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Instant;
 
 /// Two pods that need a node.
-pub(crate) const WORKLOAD: &str = "
+const WORKLOAD: &str = "
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: workload, namespace: default}
@@ -37,7 +37,7 @@ fn nodegate(cluster: &RealCluster, args: &[&str]) -> Said {
     Said { code: output.status.code(), text: text(&output.stdout) + &text(&output.stderr) }
 }
 
-pub(crate) fn running(cluster: &RealCluster) -> Vec<String> {
+fn running(cluster: &RealCluster) -> Vec<String> {
     let about =
         ["get", "pods", "--selector=app=workload", "--field-selector=status.phase=Running", "--output=name"];
     cluster.kubectl.must(&about).lines().map(str::to_owned).collect()

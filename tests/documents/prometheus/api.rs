@@ -89,6 +89,25 @@ impl Prometheus {
         println!("{query}: {}", shown.collect::<Vec<_>>().join(", "));
         series
     }
+
+    /// Waits until an alert fires with this value of a label, empty if it should have none. Checks that its
+    /// texts are filled in, and returns it.
+    pub(crate) fn wait_alert(&self, alert: &str, label: &str, value: &str) -> Value {
+        let found = until(&format!("{alert} {value}"), || {
+            let alerts = self.get("/api/v1/alerts");
+            let is_wanted = |one: &&Value| {
+                let labels = &one["labels"];
+                let has_value = labels[label].as_str().unwrap_or_default() == value;
+                labels["alertname"] == alert && has_value && one["state"] == "firing"
+            };
+            alerts["alerts"].as_array().unwrap().iter().find(is_wanted).cloned()
+        });
+        for annotation in ["summary", "description"] {
+            let text = found["annotations"][annotation].as_str().unwrap();
+            assert!(!text.contains('{') && !text.contains("no value"), "{alert}: {text}");
+        }
+        found
+    }
 }
 
 impl Drop for Prometheus {

@@ -114,7 +114,8 @@ fn haproxy_objects() -> Vec<Value> {
     Manifests::parse(&render(lines)).0
 }
 
-fn gate_objects() -> Vec<Value> {
+/// Returns all objects of the eviction gate, with its component for Prometheus.
+pub(crate) fn gate_objects() -> Vec<Value> {
     let lines =
         "components: [manifests/components/eviction-gate, manifests/components/eviction-gate/prometheus]";
     overlay(lines).0

@@ -71,15 +71,7 @@ impl Site {
     }
 
     fn fires(&self, alert: &str, balancer: &str) {
-        until(&format!("{alert} {balancer}"), || {
-            let alerts = self.prometheus.get("/api/v1/alerts");
-            let firing = |one: &Value| {
-                one["labels"]["alertname"] == alert
-                    && one["labels"]["balancer"].as_str().unwrap_or("") == balancer
-                    && one["state"] == "firing"
-            };
-            alerts["alerts"].as_array().unwrap().iter().any(firing).then_some(())
-        });
+        self.prometheus.wait_alert(alert, "balancer", balancer);
         println!("{alert} {balancer}");
     }
 }

@@ -1,6 +1,6 @@
 //! The course of an ending: when balancers are told and pods end, and which requests are lost.
 
-use super::site::{Site, WAYS, Way, drain, listens};
+use crate::site::{Site, WAYS, Way, drain, listens};
 use nodegate_testbed::real_cluster::PATIENCE;
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;

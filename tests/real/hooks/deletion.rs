@@ -1,7 +1,7 @@
 //! Pods that are deleted without an eviction, on a node that goes out at the same moment.
 
 use super::course::{Course, header};
-use super::site::{Site, WAYS, Way};
+use crate::site::{Site, WAYS, Way};
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster};
 use std::thread;
 use std::time::Instant;
@@ -14,7 +14,7 @@ type Ending<'a> = (&'a str, &'a dyn Fn(), &'a dyn Fn());
 #[ignore = "make real-cluster-test"]
 fn deletions_on_a_node_that_goes_out() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
+    let site = Site::start(&cluster, &WAYS);
     header();
     let names = WAYS.map(Way::name);
     let kubectl = |words: &str| {
@@ -35,7 +35,7 @@ fn deletions_on_a_node_that_goes_out() {
             "forced expiry",
             &|| {
                 node("taint node", "karpenter.sh/disrupted:NoSchedule");
-                kubectl("--namespace=hooks delete pod plain held --grace-period=45 --wait=false");
+                kubectl("--namespace=pool delete pod plain held --grace-period=45 --wait=false");
             },
             &|| node("taint node", "karpenter.sh/disrupted-"),
         ),
@@ -55,7 +55,7 @@ fn deletions_on_a_node_that_goes_out() {
         course.held_until_told(what, course.report(what, &site, began));
         assert_eq!(course.agent, None, "{what}: the agent has ended, too");
         undo();
-        site.pods.start_again();
+        site.start_again();
         site.wait_in_service();
     }
 }

@@ -4,14 +4,13 @@
 mod course;
 mod deletion;
 mod shutdown;
-mod site;
 
 use crate::daemonset::Installed;
+use crate::site::{Pods, Way, drain};
 use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, repository_file};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
-use site::{Pods, Way, drain};
 use std::time::{Duration, Instant};
 
 /// The hook of the documents for a pod with an address of its own.
@@ -32,7 +31,7 @@ fn start_with_exec_hook(cluster: &RealCluster) {
         "
 apiVersion: v1
 kind: Pod
-metadata: {{name: exec, namespace: hooks}}
+metadata: {{name: exec, namespace: pool}}
 spec:
   nodeName: {REAL_NODE}
   terminationGracePeriodSeconds: 60
@@ -48,7 +47,7 @@ spec:
           {EXEC}
 "
     ));
-    cluster.wait_pod("hooks", "exec");
+    cluster.wait_pod("pool", "exec");
 }
 
 /// The hook costs a node in service only its settling time; and one in a pod's own network waits, too.
@@ -80,7 +79,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     });
     let ended = after(began, "the pod to end", || pods.is_gone("exec"));
     let events =
-        cluster.kubectl.must(&["--namespace=hooks", "get", "events", "--output=jsonpath={.items[*].reason}"]);
+        cluster.kubectl.must(&["--namespace=pool", "get", "events", "--output=jsonpath={.items[*].reason}"]);
     assert!(!events.contains("FailedPreStopHook"), "{events}");
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
     seen(

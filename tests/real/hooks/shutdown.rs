@@ -1,7 +1,7 @@
 //! Shutdowns and power cuts of a node, and reboots.
 
 use super::course::{Course, header};
-use super::site::{Site, WAYS, Way, drain};
+use crate::site::{Site, WAYS, Way, drain};
 use nodegate_testbed::prober::{self, Prober, Saw, trail};
 use nodegate_testbed::real_cluster::{PATIENCE, Power, REAL_NODE, RealCluster, now};
 use nodegate_testbed::waiting::until_within;
@@ -40,7 +40,7 @@ fn back_in_service(cluster: &RealCluster, site: &Site<'_>, power: &mut Power<'_>
     power.boot();
     cluster.wait_node("True", REAL_NODE);
     cluster.wait_pod_agent();
-    site.pods.start_again();
+    site.start_again();
     site.wait_in_service();
 }
 
@@ -49,7 +49,7 @@ fn back_in_service(cluster: &RealCluster, site: &Site<'_>, power: &mut Power<'_>
 #[ignore = "make real-cluster-test"]
 fn graceful_shutdowns() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
+    let site = Site::start(&cluster, &WAYS);
     let mut power = with_kubelet(&cluster, GRACEFUL);
     header();
     let what = "graceful shutdown";
@@ -104,7 +104,7 @@ fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str) -> Power<'a> {
 #[ignore = "make real-cluster-test"]
 fn a_shutdown_that_is_not_configured_and_a_power_cut() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
+    let site = Site::start(&cluster, &WAYS);
     let mut power = with_kubelet(&cluster, "");
     assert!(!power.inhibitors().contains("kubelet"), "{}", power.inhibitors());
     header();
@@ -146,7 +146,7 @@ fn a_shutdown_that_is_not_configured_and_a_power_cut() {
 #[ignore = "make real-cluster-test"]
 fn a_drained_node_reboots() {
     let cluster = RealCluster::take();
-    let site = Site::start(&cluster);
+    let site = Site::start(&cluster, &WAYS);
     let mut power = with_kubelet(&cluster, GRACEFUL);
     cluster.kubectl.must(&["cordon", REAL_NODE]);
     let told = || (drain(site.agent)["told"] == true).then_some(());
@@ -186,6 +186,6 @@ fn a_drained_node_reboots() {
         ),
     );
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    site.pods.start_again();
+    site.start_again();
     site.wait_in_service();
 }
