@@ -3,7 +3,7 @@
 use super::error::CertificateError;
 use super::pair::Pair;
 use super::secret::OwnSecret;
-use crate::facts::api::KubeApi;
+use nodegate_kube_follow::KubeApi;
 use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
 use std::path::PathBuf;

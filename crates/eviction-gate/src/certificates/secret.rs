@@ -3,7 +3,7 @@
 use super::error::CertificateError;
 use super::issue::issue;
 use super::pair::{Pair, valid_parts};
-use crate::facts::api::KubeApi;
+use nodegate_kube_follow::KubeApi;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};

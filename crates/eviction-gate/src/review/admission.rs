@@ -1,7 +1,7 @@
 //! `AdmissionReview` in and out.
 
 use crate::decision::{Answer, Decision, Why};
-use crate::facts::api::is_name;
+use nodegate_kube_follow::is_name;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use kube::core::response::StatusDetails;
 use kube::core::{DynamicObject, Status};

@@ -8,7 +8,7 @@ use crate::decision::{
     pod_is_free,
 };
 use crate::facts::agents::Agents;
-use crate::facts::api::{ApiError, KubeApi};
+use nodegate_kube_follow::{ApiError, KubeApi};
 use crate::facts::drains::Drains;
 use crate::facts::objects::{self, ReadNode};
 use crate::facts::shared_reads::SharedReads;

@@ -1,7 +1,7 @@
 //! Events on Nodes about evictions that go on unheard.
 
 use crate::decision::Why;
-use crate::facts::api::KubeApi;
+use nodegate_kube_follow::KubeApi;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use std::collections::HashMap;

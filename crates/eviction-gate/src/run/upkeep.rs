@@ -2,7 +2,7 @@
 
 use super::health::Health;
 use crate::certificates::Keeper;
-use crate::facts::api::{ApiError, KubeApi};
+use nodegate_kube_follow::{ApiError, KubeApi};
 use crate::review::SELF_CHECK;
 use crate::serve::metrics::GateMetrics;
 use serde_json::json;
