@@ -79,7 +79,7 @@ impl std::fmt::Debug for KubeApi {
 impl KubeApi {
     /// Creates an access with credentials of this kind, which waits for each answer for at most `timeout`.
     /// `observer` observes all requests. Nothing is sent yet.
-    pub fn new<C: Credentials>(timeout: Duration, observer: impl WatchObserver + Sync) -> Self
+    pub fn new<C: Credentials + 'static>(timeout: Duration, observer: impl WatchObserver + Sync) -> Self
     where
         ClientError: From<C::Error>,
     {

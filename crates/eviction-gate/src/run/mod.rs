@@ -6,13 +6,13 @@ mod upkeep;
 
 use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::decision::{GatePods, Limits};
-use nodegate_kube_follow::{KubeApi, NoObserver, StaticCredentials};
 use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::metrics::GateMetrics;
 use crate::serve::pages::{self, Pages};
 use crate::serve::webhook::{self, Webhook};
 use args::Args;
 use health::Health;
+use nodegate_kube_follow::{KubeApi, NoObserver, StaticCredentials};
 use nodegate_settings::{BAD_SETTING, Mistakes, failed, read};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

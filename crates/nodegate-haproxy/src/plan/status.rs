@@ -294,7 +294,8 @@ mod tests {
         for good in ["10.0.0.1", "fd00::1", "lb.example.com", "a", "1a.b"] {
             assert_eq!(good.parse::<ClientAddress>().unwrap().to_string(), good);
         }
-        for bad in ["", "0.0.0.0", "::", "224.0.0.1", "10.0.0.256", "a..b", "-a", "LB", "a_b", "a:80", "a/b"] {
+        for bad in ["", "0.0.0.0", "::", "224.0.0.1", "10.0.0.256", "a..b", "-a", "LB", "a_b", "a:80", "a/b"]
+        {
             assert!(bad.parse::<ClientAddress>().is_err(), "{bad}");
         }
     }
@@ -370,7 +371,10 @@ mod tests {
             ..Desired::default()
         };
         let effect = Effect { desired: &desired, runs: &Desired::default(), left_out: &[] };
-        assert_eq!(effect.not_published(), BTreeMap::from([(key("web"), "a; port 53 is not TCP".to_owned())]));
+        assert_eq!(
+            effect.not_published(),
+            BTreeMap::from([(key("web"), "a; port 53 is not TCP".to_owned())])
+        );
     }
 
     #[test]

@@ -199,16 +199,17 @@ pub(crate) struct Args {
     #[arg(value_parser = List::<BindGrant>::of("namespaces with names of addresses, e.g. shop=web,*=db"))]
     pub(crate) bind_allow: Option<List<BindGrant>>,
 
-    /// Addresses or host names that clients use, for status.loadBalancer.ingress of published Services of type
-    /// LoadBalancer; Services that are not published get an Event that says why. NAME= is for those that listen
-    /// on the --bind address of that name; without it, they get that address itself. The account needs more
-    /// rights (haproxy-kubeconfig --publish-status). Without this setting nothing is written to the cluster
+    /// Addresses or host names that clients use: they become status.loadBalancer.ingress of each published
+    /// load-balancer Service, and a Service that can't be published gets an Event that says why. NAME=ADDRESS
+    /// is for Services that listen on the --bind address of that name; those without such an entry get the
+    /// --bind address itself. The account needs more rights: haproxy-kubeconfig --publish-status. Without this
+    /// setting, nothing is written to the cluster
     #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH_STATUS", value_name = "[NAME=]ADDRESSES")]
     #[arg(value_parser = status_addresses)]
     pub(crate) publish_status: Option<List<StatusAddress>>,
 
-    /// Lease of --publish-status: of all processes with the same one, one at a time writes. Its name is the
-    /// field manager, too: two pairs for two classes need two
+    /// Lease of --publish-status: of all processes with the same Lease, one at a time writes. Its name is also
+    /// the field manager of the statuses, so give each pair of one cluster a name of its own
     #[arg(long, env = "NODEGATE_HAPROXY_LEASE", value_name = "NAMESPACE/NAME")]
     #[arg(default_value = "nodegate/nodegate-haproxy", value_parser = lease)]
     pub(crate) lease: LeaseName,

@@ -145,9 +145,10 @@ mod tests {
 
     #[test]
     fn status_addresses_may_have_names_and_count_once() {
-        let given: Vec<StatusAddress> = ["10.0.0.1", "web=lb.example.com", "10.0.0.1", "web=10.0.0.2", "fd00::1"]
-            .map(|text| text.parse().unwrap())
-            .to_vec();
+        let given: Vec<StatusAddress> =
+            ["10.0.0.1", "web=lb.example.com", "10.0.0.1", "web=10.0.0.2", "fd00::1"]
+                .map(|text| text.parse().unwrap())
+                .to_vec();
         let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
         assert_eq!(
             by_bind(&given),

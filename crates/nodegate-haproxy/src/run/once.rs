@@ -48,13 +48,8 @@ pub enum RunError {
 async fn plan_once(setup: &Setup, memory: &mut MemoryFile) -> Result<(Desired, Facts, Holds), RunError> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
-    let watching = watch::run(
-        setup.scope.clone(),
-        sender,
-        StatusSink::default(),
-        Life::new(&lists),
-        Arc::default(),
-    );
+    let watching =
+        watch::run(setup.scope.clone(), sender, StatusSink::default(), Life::new(&lists), Arc::default());
     let complete = observed.wait_for(|now| lists.iter().all(|list| now.synced.contains(list)));
     let facts = tokio::select! {
         complete = tokio::time::timeout(ONCE, complete) => match complete {

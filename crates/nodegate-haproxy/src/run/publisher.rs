@@ -266,7 +266,12 @@ impl Writer {
 
     /// Writes a status, unless that was tried for this version of the Service. The error is the wait before the
     /// next attempt of anything.
-    async fn write(&mut self, key: &ServiceKey, status: &ServiceStatus, change: Change) -> Result<(), Duration> {
+    async fn write(
+        &mut self,
+        key: &ServiceKey,
+        status: &ServiceStatus,
+        change: Change,
+    ) -> Result<(), Duration> {
         let known = self.accepted.get(key).is_some_and(|(sent, made)| {
             matches!(&change, Change::Set(entries) if entries == sent) && *made == status.ingress
         });
@@ -376,8 +381,10 @@ impl Writer {
             if !self.lease.holds() {
                 return None;
             }
-            let event = not_published(&key, &status.uid, &why, &self.lease.identity(), nodegate_clock::wall());
-            let path = format!("/api/v1/namespaces/{}/events?fieldManager={}", key.0, self.settings.lease.name);
+            let event =
+                not_published(&key, &status.uid, &why, &self.lease.identity(), nodegate_clock::wall());
+            let path =
+                format!("/api/v1/namespaces/{}/events?fieldManager={}", key.0, self.settings.lease.name);
             match self.api.post(&path, &event).await {
                 Ok(_) => {
                     self.failing.succeeded("event");

@@ -107,7 +107,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn lease(holder: &str, version: u64) -> LeaseState {
-        LeaseState { holder: holder.to_owned(), duration: DURATION, transitions: 3, version: version.to_string() }
+        LeaseState {
+            holder: holder.to_owned(),
+            duration: DURATION,
+            transitions: 3,
+            version: version.to_string(),
+        }
     }
 
     fn seconds(start: Instant, seconds: f64) -> Instant {

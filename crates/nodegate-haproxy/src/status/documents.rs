@@ -124,7 +124,9 @@ mod tests {
         assert_eq!(lease("{}").unwrap(), LeaseState::default());
         assert!(lease("<html>").is_err());
         let renewal = held_lease("7", "me", 0, false, now);
-        assert!(renewal["spec"].get("acquireTime").is_none() && renewal["metadata"]["resourceVersion"] == "7");
+        assert!(
+            renewal["spec"].get("acquireTime").is_none() && renewal["metadata"]["resourceVersion"] == "7"
+        );
     }
 
     #[test]

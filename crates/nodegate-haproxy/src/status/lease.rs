@@ -41,7 +41,10 @@ impl FromStr for LeaseName {
 
 impl LeaseName {
     fn of_all(&self) -> String {
-        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases?fieldManager={}", self.namespace, self.name)
+        format!(
+            "/apis/coordination.k8s.io/v1/namespaces/{}/leases?fieldManager={}",
+            self.namespace, self.name
+        )
     }
 
     fn path(&self) -> String {
@@ -68,6 +71,32 @@ enum Round {
     Held,
     /// Another one does, or was faster.
     Wait(Duration),
+}
+
+/// The last failure, which is logged once.
+#[derive(Default)]
+struct Failing {
+    any: bool,
+    code: Option<u16>,
+}
+
+impl Failing {
+    fn tell(&mut self, error: &ApiError) {
+        let code = error.code();
+        let known = self.any && self.code == code;
+        *self = Self { any: true, code };
+        if known {
+            tracing::debug!(%error, "the Lease failed again; retrying");
+        } else if code == Some(403) {
+            tracing::warn!(
+                %error,
+                "the account may not use the Lease of --publish-status; writing no status and no Event. \
+                 manifests/haproxy/publish-status has the rights"
+            );
+        } else {
+            tracing::warn!(%error, "can't take or renew the Lease of --publish-status; retrying");
+        }
+    }
 }
 
 impl LeaseKeeper {
@@ -102,8 +131,12 @@ impl LeaseKeeper {
         self.held.send_if_modified(|before| {
             let LeaseName { namespace, name } = &self.name;
             match (*before, held) {
-                (false, true) => tracing::info!(namespace, name, "holding the Lease; writing statuses and Events"),
-                (true, false) => tracing::info!(namespace, name, "no longer holding the Lease; writing nothing"),
+                (false, true) => {
+                    tracing::info!(namespace, name, "holding the Lease; writing statuses and Events")
+                }
+                (true, false) => {
+                    tracing::info!(namespace, name, "no longer holding the Lease; writing nothing")
+                }
                 _ => {}
             }
             std::mem::replace(before, held) != held
@@ -114,7 +147,7 @@ impl LeaseKeeper {
     /// failed request.
     pub async fn run(&self, may: impl Fn() -> bool, failed: impl Fn(&ApiError)) {
         let mut backoff = Backoff::new();
-        let mut failing = None;
+        let mut failing = Failing::default();
         loop {
             if !may() {
                 self.release().await;
@@ -123,7 +156,7 @@ impl LeaseKeeper {
             }
             let wait = match self.round().await {
                 Ok(round) => {
-                    if failing.take().is_some() {
+                    if std::mem::take(&mut failing).any {
                         tracing::info!(lease = self.name.name, "the Lease works again");
                     }
                     backoff.reset();
@@ -135,7 +168,7 @@ impl LeaseKeeper {
                 Err(error) => {
                     failed(&error);
                     let forbidden = error.code() == Some(403);
-                    self.log(&error, &mut failing);
+                    failing.tell(&error);
                     if forbidden {
                         FORBIDDEN
                     } else if self.holds() {
@@ -156,23 +189,6 @@ impl LeaseKeeper {
         while tokio::time::Instant::now() < until {
             tokio::time::sleep_until(until.min(tokio::time::Instant::now() + AGAIN)).await;
             self.tell();
-        }
-    }
-
-    fn log(&self, error: &ApiError, failing: &mut Option<Option<u16>>) {
-        let code = error.code();
-        if *failing == Some(code) {
-            return tracing::debug!(%error, "the Lease failed again; retrying");
-        }
-        *failing = Some(code);
-        if code == Some(403) {
-            tracing::warn!(
-                %error,
-                "the account may not use the Lease of --publish-status; writing no status and no Event. \
-                 manifests/haproxy/publish-status has the rights"
-            );
-        } else {
-            tracing::warn!(%error, "can't take or renew the Lease of --publish-status; retrying");
         }
     }
 
