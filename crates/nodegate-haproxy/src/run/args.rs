@@ -209,9 +209,10 @@ pub(crate) struct Args {
     pub(crate) publish_status: Option<List<StatusAddress>>,
 
     /// Lease of --publish-status: of all processes with the same Lease, one at a time writes. Its name is also
-    /// the field manager of the statuses, so give each pair of one cluster a name of its own
-    #[arg(long, env = "NODEGATE_HAPROXY_LEASE", value_name = "NAMESPACE/NAME")]
-    #[arg(default_value = "nodegate/nodegate-haproxy", value_parser = lease)]
+    /// the field manager of the statuses, so give each pair of one cluster a name of its own. Without a namespace: that of this Pod, or
+    /// outside of a Pod "nodegate"
+    #[arg(long, env = "NODEGATE_HAPROXY_LEASE", value_name = "[NAMESPACE/]NAME")]
+    #[arg(default_value = "nodegate-haproxy", value_parser = lease)]
     pub(crate) lease: LeaseName,
 
     /// Ports that a namespace may open; * stands for all. Without this setting: every namespace may open all

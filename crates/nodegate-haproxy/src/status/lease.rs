@@ -15,6 +15,9 @@ const LATER: Duration = Duration::from_secs(5);
 /// The wait if the account may not use the Lease.
 const FORBIDDEN: Duration = Duration::from_secs(30);
 
+/// The file with the namespace of a Pod.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
 /// The namespace and the name of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
@@ -25,17 +28,26 @@ pub struct LeaseName {
     pub name: String,
 }
 
+/// Returns the namespace of this Pod, or outside of a Pod that of the manifests.
+fn own_namespace() -> String {
+    let text = std::fs::read_to_string(NAMESPACE_FILE).unwrap_or_default();
+    let text = text.trim();
+    if text.is_empty() { "nodegate".to_owned() } else { text.to_owned() }
+}
+
 impl FromStr for LeaseName {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const TAKES: &str = "takes a namespace and a name, e.g. nodegate/nodegate-haproxy";
-        let (namespace, name) = text.split_once('/').ok_or(TAKES)?;
-        let is_name = crate::plan::names::is_dns_name;
-        if !is_name(namespace) || namespace.len() > 63 || !is_name(name) || name.len() > 63 {
-            return Err(TAKES);
+        let is_name = |name: &str| crate::plan::names::is_dns_name(name) && name.len() <= 63;
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (namespace.to_owned(), name),
+            None => (own_namespace(), text),
+        };
+        if !is_name(&namespace) || !is_name(name) {
+            return Err("takes a name, or a namespace and a name, e.g. nodegate/nodegate-haproxy");
         }
-        Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+        Ok(Self { namespace, name: name.to_owned() })
     }
 }
 
@@ -268,7 +280,8 @@ mod tests {
     fn a_lease_has_a_namespace_and_a_name() {
         let name: LeaseName = "nodegate/nodegate-haproxy".parse().unwrap();
         assert_eq!((name.namespace.as_str(), name.name.as_str()), ("nodegate", "nodegate-haproxy"));
-        for bad in ["", "a", "/a", "a/", "a/b/c", "A/b", "a/b c", "a/?x"] {
+        assert_eq!("a".parse(), Ok(LeaseName { namespace: "nodegate".to_owned(), name: "a".to_owned() }));
+        for bad in ["", "/a", "a/", "a/b/c", "A/b", "a/b c", "a/?x"] {
             assert!(bad.parse::<LeaseName>().is_err(), "{bad}");
         }
     }

@@ -37,7 +37,7 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--bind-allow", "a", "namespaces with names of addresses"),
         ("--ports", "a=0", "namespaces with ports"),
         ("--publish-status", "0.0.0.0", "list of IP addresses and host names"),
-        ("--lease", "nodegate", "takes a namespace and a name"),
+        ("--lease", "a/b/c", "takes a name, or a namespace and a name"),
         ("--load-balancer-class", "a b", "loadBalancerClass"),
         ("--drain-on", "cordon", "takes unschedulable, deleting"),
     ];
