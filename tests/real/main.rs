@@ -14,6 +14,7 @@
 //! | `simulated` | what a simulated API server is compared with |
 //! | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
+//! | `publish` | `nodegate-haproxy --publish-status`: `helm install --wait`, Argo CD's health, one writer of two |
 //! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` behind the eviction gate |
 //!
 //! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
@@ -27,6 +28,7 @@ mod hooks;
 mod isolated;
 mod kubelet;
 mod plugin;
+mod publish;
 mod rights;
 mod simulated;
 mod traffic;

@@ -34,7 +34,8 @@ fn the_rights_to_write_are_a_component_of_their_own() {
     let with = Manifests::parse(&render(component));
     with.0.iter().for_each(knows_every_field);
     let writes = |manifests: &Manifests| {
-        let roles = manifests.0.iter().filter(|object| object["kind"] == "ClusterRole" || object["kind"] == "Role");
+        let roles =
+            manifests.0.iter().filter(|object| object["kind"] == "ClusterRole" || object["kind"] == "Role");
         let rules = roles.flat_map(|role| role.every("/rules").to_vec());
         let reads = |verb: &serde_json::Value| ["get", "list", "watch"].contains(&verb.as_str().unwrap());
         let writes = rules.filter(|rule| !rule.every("/verbs").iter().all(reads));
@@ -50,7 +51,10 @@ fn the_rights_to_write_are_a_component_of_their_own() {
     let (found, allowed): (BTreeSet<_>, BTreeSet<_>) =
         (writes(&with).into_iter().collect(), allowed.map(str::to_owned).into_iter().collect());
     assert_eq!(found, allowed);
-    assert_eq!(with.the("Role", "nodegate-haproxy-lease").at("/rules/1/resourceNames"), &json!(["nodegate-haproxy"]));
+    assert_eq!(
+        with.the("Role", "nodegate-haproxy-lease").at("/rules/1/resourceNames"),
+        &json!(["nodegate-haproxy"])
+    );
 }
 
 #[test]
