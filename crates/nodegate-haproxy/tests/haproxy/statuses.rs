@@ -246,7 +246,8 @@ pub(crate) async fn why_not() -> Row {
     let uid = lab.sim.get("services", "default", "late").unwrap()["metadata"]["uid"].clone();
     assert_eq!(event["involvedObject"]["uid"], uid);
     a_while(&lab).await;
-    let posted = || lab.sim.counters().read().count("create", "events", 0);
+    let sim = lab.sim.clone();
+    let posted = || sim.counters().read().count("create", "events", 0);
     assert_eq!((events(&lab).len(), posted()), (1, 1), "no other Service, and not twice");
     assert_eq!(ingress(&lab, "late"), Value::Null);
     // Another process knows the Event by its name.
