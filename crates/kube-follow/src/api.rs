@@ -89,6 +89,13 @@ impl KubeApi {
         Self { timeout, connect: Arc::new(connect), client: Arc::default() }
     }
 
+    /// Connects unless there is a client, and waits for as long as that takes: a credential plugin may run for
+    /// seconds, and no request would leave it the time.
+    pub async fn open(&self) -> Result<(), ApiError> {
+        let failed = |error: ClientError| ApiError::Failed("connect".to_owned(), error.to_string());
+        self.client().await.map(drop).map_err(failed)
+    }
+
     /// Returns an object as JSON, from etcd: no `resourceVersion` is a quorum read. `None` if there is none.
     pub async fn get(&self, path: &str) -> Result<Option<String>, ApiError> {
         match self.send(Method::GET, path, None).await {

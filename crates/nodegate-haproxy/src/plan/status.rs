@@ -172,13 +172,15 @@ impl Effect<'_> {
         let mut reasons = BTreeMap::<ServiceKey, BTreeSet<&str>>::new();
         let refused = self.desired.unpublished.iter().filter(|unpublished| !unpublished.intended);
         let refused = refused.map(|unpublished| (&unpublished.service, &unpublished.why));
-        let left_out = self.left_out.iter().filter(|problem| {
-            problem.kind != ABSENT
-                && self.desired.frontends.iter().any(|frontend| {
-                    problem.about == format!("{}/{}", frontend.namespace, frontend.service)
-                        && !self.runs(frontend)
-                })
-        });
+        // Empty almost always, and then the frontends need not be looked at.
+        let stopped: BTreeSet<String> = if self.left_out.is_empty() {
+            BTreeSet::new()
+        } else {
+            let stopped = self.desired.frontends.iter().filter(|frontend| !self.runs(frontend));
+            stopped.map(|frontend| format!("{}/{}", frontend.namespace, frontend.service)).collect()
+        };
+        let left_out =
+            self.left_out.iter().filter(|problem| problem.kind != ABSENT && stopped.contains(&problem.about));
         let left_out = left_out.map(|problem| (&problem.about, &problem.text));
         for (service, why) in refused.chain(left_out) {
             if let Some((namespace, name)) = service.split_once('/') {

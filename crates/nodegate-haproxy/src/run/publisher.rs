@@ -25,6 +25,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// The shortest time between two requests.
 const PACE: Duration = Duration::from_millis(20);
+/// The maximum number of writes before the plan is looked at again.
+const AT_ONCE: usize = 50;
 /// The shortest time between two Events.
 const EVENT_PACE: Duration = Duration::from_millis(200);
 /// The shortest time between two Events on one Service.
@@ -232,16 +234,23 @@ impl Writer {
         let wanted = effect.wanted(&self.settings.addresses, &self.binds);
         let mut waits = Vec::new();
         let mut foreign = BTreeSet::new();
+        let mut left = AT_ONCE;
         for (key, status) in statuses.iter() {
             match status.decide(wanted.get(key), &self.settings.lease.name) {
                 Decision::Keep => {}
                 Decision::Foreign => drop(foreign.insert(key.clone())),
-                Decision::Write(change) => {
-                    if let Err(wait) = self.write(key, status, change).await {
+                Decision::Write(change) => match self.write(key, status, change).await {
+                    Ok(sent) => {
+                        left -= usize::from(sent);
+                        if left == 0 {
+                            return Some(PACE);
+                        }
+                    }
+                    Err(wait) => {
                         waits.push(wait);
                         break;
                     }
-                }
+                },
             }
         }
         self.tell_foreign(foreign, statuses);
@@ -264,20 +273,20 @@ impl Writer {
         format!("/api/v1/namespaces/{namespace}/services/{name}{subresource}?fieldManager={manager}")
     }
 
-    /// Writes a status, unless that was tried for this version of the Service. The error is the wait before the
-    /// next attempt of anything.
+    /// Writes a status, unless that was tried for this version of the Service. Returns true if a request was
+    /// sent. The error is the wait before the next attempt of anything.
     async fn write(
         &mut self,
         key: &ServiceKey,
         status: &ServiceStatus,
         change: Change,
-    ) -> Result<(), Duration> {
+    ) -> Result<bool, Duration> {
         let known = self.accepted.get(key).is_some_and(|(sent, made)| {
             matches!(&change, Change::Set(entries) if entries == sent) && *made == status.ingress
         });
         let attempt = (status.version.clone(), change);
         if known || self.attempted.get(key) == Some(&attempt) || !self.lease.holds() {
-            return Ok(());
+            return Ok(false);
         }
         let (path, (_, change)) = (self.path(key, "/status"), &attempt);
         let answer = self.api.merge(&path, &status_patch(status, change)).await;
@@ -314,7 +323,7 @@ impl Writer {
         }
         self.attempted.insert(key.clone(), attempt);
         sleep(PACE).await;
-        Ok(())
+        Ok(true)
     }
 
     /// Removes our entries from a Service that is no longer watched: its labels no longer fit
@@ -360,8 +369,8 @@ impl Writer {
         self.foreign = foreign;
     }
 
-    /// Posts an Event on each Service that is not published for another reason than before. Returns the wait
-    /// before the next one.
+    /// Posts an Event on a Service that is not published for another reason than before. Returns the wait before
+    /// the next one, if there may be one.
     async fn events(&mut self, effect: &Effect<'_>, statuses: &Statuses) -> Option<Duration> {
         let reasons = effect.not_published();
         self.told.retain(|key, _| reasons.contains_key(key));
@@ -400,7 +409,7 @@ impl Writer {
                 }
             }
             self.told.insert(key, Told { why, at: Instant::now() });
-            sleep(EVENT_PACE).await;
+            return Some(EVENT_PACE);
         }
         next
     }

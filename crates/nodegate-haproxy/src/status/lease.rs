@@ -12,6 +12,8 @@ use tokio::sync::watch;
 const AGAIN: Duration = Duration::from_millis(500);
 /// The longest wait of another process after a failure.
 const LATER: Duration = Duration::from_secs(5);
+/// The longest time for the credentials of a connection.
+const CONNECT: Duration = Duration::from_secs(30);
 /// The wait if the account may not use the Lease.
 const FORBIDDEN: Duration = Duration::from_secs(30);
 
@@ -207,6 +209,8 @@ impl LeaseKeeper {
     /// Reads the Lease, and takes or renews it if that is due.
     async fn round(&self) -> Result<Round, ApiError> {
         let (path, identity) = (self.name.path(), self.identity());
+        let late = || ApiError::Late("connect".to_owned(), CONNECT);
+        tokio::time::timeout(CONNECT, self.api.open()).await.map_err(|_| late())??;
         let Some(json) = self.api.get(&path).await? else {
             let sent = nodegate_clock::now();
             let LeaseName { namespace, name } = &self.name;
