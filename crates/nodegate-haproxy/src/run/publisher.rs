@@ -87,6 +87,8 @@ impl Publisher {
             foreign: BTreeSet::new(),
             told: BTreeMap::new(),
             failing: Failing::default(),
+            status_waits: Waits::default(),
+            event_waits: Waits::default(),
         };
         Some(Self { lease, shared: shared.clone(), statuses: Sender::default(), writer })
     }
@@ -179,6 +181,33 @@ impl Failing {
     }
 }
 
+/// The waits after failures. Other changes in between cause no attempt.
+#[derive(Default)]
+struct Waits {
+    all: Option<Instant>,
+    /// Of single namespaces, after an answer that says no: RBAC and admission may be theirs alone.
+    namespaces: BTreeMap<String, Instant>,
+}
+
+impl Waits {
+    /// Returns how long requests in this namespace have to wait, or `None`.
+    fn left(&self, namespace: &str) -> Option<Duration> {
+        let until = self.all.max(self.namespaces.get(namespace).copied())?;
+        Some(until.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+    }
+
+    fn failed(&mut self, namespace: &str, error: &ApiError, wait: Duration) {
+        let until = Instant::now() + wait;
+        match error.code() {
+            None | Some(401 | 429 | 503 | 504) => self.all = Some(until),
+            Some(_) => {
+                self.namespaces.retain(|_, until| *until > Instant::now());
+                self.namespaces.insert(namespace.to_owned(), until);
+            }
+        }
+    }
+}
+
 /// The Event on a Service.
 struct Told {
     why: String,
@@ -202,6 +231,8 @@ struct Writer {
     foreign: BTreeSet<ServiceKey>,
     told: BTreeMap<ServiceKey, Told>,
     failing: Failing,
+    status_waits: Waits,
+    event_waits: Waits,
 }
 
 impl Writer {
@@ -246,23 +277,15 @@ impl Writer {
                             return Some(PACE);
                         }
                     }
-                    Err(wait) => {
-                        waits.push(wait);
-                        break;
-                    }
+                    Err(wait) => waits.push(wait),
                 },
             }
         }
         self.tell_foreign(foreign, statuses);
-        if waits.is_empty() {
-            let gone = |key: &&ServiceKey| !statuses.contains_key(*key) && !wanted.contains_key(*key);
-            let gone: Vec<ServiceKey> = self.ours.iter().filter(gone).cloned().collect();
-            for key in gone {
-                if let Err(wait) = self.clean_up(&key).await {
-                    waits.push(wait);
-                    break;
-                }
-            }
+        let gone = |key: &&ServiceKey| !statuses.contains_key(*key) && !wanted.contains_key(*key);
+        let gone: Vec<ServiceKey> = self.ours.iter().filter(gone).take(AT_ONCE).cloned().collect();
+        for key in gone {
+            waits.extend(self.clean_up(&key).await.err());
         }
         waits.extend(self.events(effect, statuses).await);
         waits.into_iter().min()
@@ -287,6 +310,9 @@ impl Writer {
         let attempt = (status.version.clone(), change);
         if known || self.attempted.get(key) == Some(&attempt) || !self.lease.holds() {
             return Ok(false);
+        }
+        if let Some(wait) = self.status_waits.left(&key.0) {
+            return Err(wait);
         }
         let (path, (_, change)) = (self.path(key, "/status"), &attempt);
         let answer = self.api.merge(&path, &status_patch(status, change)).await;
@@ -316,10 +342,7 @@ impl Writer {
                 self.metrics.failed("status");
                 tracing::warn!(service, %error, "the API server rejects the Service's status; leaving it");
             }
-            Err(error) => {
-                self.metrics.failed("status");
-                return Err(self.failing.failed("status", &error));
-            }
+            Err(error) => return Err(self.status_failed(&key.0, &error)),
         }
         self.attempted.insert(key.clone(), attempt);
         sleep(PACE).await;
@@ -333,13 +356,13 @@ impl Writer {
             return Ok(());
         }
         let (namespace, name) = key;
+        if let Some(wait) = self.status_waits.left(namespace) {
+            return Err(wait);
+        }
         let path = format!("/api/v1/namespaces/{namespace}/services/{name}");
         let json = match self.api.get(&path).await {
             Ok(json) => json,
-            Err(error) => {
-                self.metrics.failed("status");
-                return Err(self.failing.failed("status", &error));
-            }
+            Err(error) => return Err(self.status_failed(namespace, &error)),
         };
         let status = json.and_then(|json| service_status(&json).ok());
         if let Some(status) = status
@@ -350,6 +373,13 @@ impl Writer {
         self.ours.remove(key);
         self.attempted.remove(key);
         Ok(())
+    }
+
+    fn status_failed(&mut self, namespace: &str, error: &ApiError) -> Duration {
+        self.metrics.failed("status");
+        let wait = self.failing.failed("status", error);
+        self.status_waits.failed(namespace, error, wait);
+        wait
     }
 
     fn tell_foreign(&mut self, foreign: BTreeSet<ServiceKey>, statuses: &Statuses) {
@@ -390,6 +420,10 @@ impl Writer {
             if !self.lease.holds() {
                 return None;
             }
+            if let Some(wait) = self.event_waits.left(&key.0) {
+                next = Some(next.map_or(wait, |next: Duration| next.min(wait)));
+                continue;
+            }
             let event =
                 not_published(&key, &status.uid, &why, &self.lease.identity(), nodegate_clock::wall());
             let path =
@@ -405,10 +439,14 @@ impl Writer {
                 }
                 Err(error) => {
                     self.metrics.failed("event");
-                    return Some(self.failing.failed("event", &error));
+                    let wait = self.failing.failed("event", &error);
+                    self.event_waits.failed(&key.0, &error, wait);
+                    return Some(EVENT_PACE);
                 }
             }
-            self.told.insert(key, Told { why, at: Instant::now() });
+            let now = Instant::now();
+            self.told.insert(key, Told { why, at: now });
+            self.event_waits.all = Some(now + EVENT_PACE);
             return Some(EVENT_PACE);
         }
         next
