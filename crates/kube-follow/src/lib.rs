@@ -4,6 +4,7 @@
 //! connection reads the credentials again. The crates above choose the objects, interpret the events, and
 //! decide whether to keep a connection whose server still answers.
 
+mod api;
 mod backoff;
 mod client;
 mod connection;
@@ -22,6 +23,7 @@ mod tls;
 mod verified;
 mod watched_node;
 
+pub use api::{ApiError, KubeApi, NoObserver, is_name};
 pub use backoff::Backoff;
 pub use client::{ClientError, connect, tagged};
 pub use connection::{Connection, Ends, retry_after};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use http::uri::Scheme;
-use http::{Request, Response, Uri};
+use http::{Method, Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use std::net::SocketAddr;
@@ -79,6 +79,12 @@ pub type BoxedService =
 
 /// Returns the verb of a request in RBAC's terms.
 fn verb(request: &Parts, names_a_stream: bool) -> &'static str {
+    match request.method {
+        Method::POST => return "create",
+        Method::PUT => return "update",
+        Method::PATCH => return "patch",
+        _ => {}
+    }
     let query = request.uri.query().unwrap_or_default();
     match (query.split('&').any(|pair| pair.starts_with("watch=")), names_a_stream) {
         (true, _) => "watch",

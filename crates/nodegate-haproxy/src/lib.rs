@@ -3,10 +3,12 @@
 //! Each module knows only those named before it. [`plan`] turns facts and policy into the desired
 //! configuration and its text, without IO or a clock. [`watch`] gets the facts from the API server.
 //! [`haproxy`] talks to HAProxy. [`apply`] changes the structure through the file and a reload (or dynamic
-//! servers), and states at once. [`run`] has the arguments, the program's tasks, its pages and metrics.
+//! servers), and states at once. [`status`] writes to the cluster: a Lease,
+//! statuses of Services, Events. [`run`] has the arguments, the program's tasks, its pages and metrics.
 
 pub mod apply;
 pub mod haproxy;
 pub mod plan;
 pub mod run;
+pub mod status;
 pub mod watch;

@@ -102,6 +102,20 @@ fn pairs() -> Vec<(Value, String)> {
             ),
         ),
         (json!({"haproxy": {"enabled": true}, "prometheus": {"enabled": true}}), both.to_owned()),
+        (
+            json!({"haproxy": {"enabled": true, "settings": {"publishStatus": ["203.0.113.10", "web=lb.example.com"]}}}),
+            "resources: [manifests/base, manifests/haproxy]\ncomponents: [manifests/haproxy/publish-status]\n\
+             patches:\n  - target: {kind: DaemonSet, name: nodegate-haproxy}\n    patch: |-\n"
+                .to_owned()
+                + &["initContainers/0", "containers/1"]
+                    .map(|container| {
+                        format!(
+                            "      - {{op: add, path: /spec/template/spec/{container}/env/3, value: \
+                             {{name: NODEGATE_HAPROXY_PUBLISH_STATUS, value: '203.0.113.10,web=lb.example.com'}}}}\n"
+                        )
+                    })
+                    .concat(),
+        ),
         (json!({"evictionGate": {"enabled": true}}), component("eviction-gate")),
         (
             json!({"evictionGate": {"enabled": true}, "prometheus": {"enabled": true}, "openshift": {"enabled": true}}),

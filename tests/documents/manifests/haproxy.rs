@@ -29,6 +29,35 @@ fn every_object_of_the_haproxy_manifests_has_only_known_fields() {
 }
 
 #[test]
+fn the_rights_to_write_are_a_component_of_their_own() {
+    let component = "resources: [manifests/haproxy]\ncomponents: [manifests/haproxy/publish-status]\n";
+    let with = Manifests::parse(&render(component));
+    with.0.iter().for_each(knows_every_field);
+    let writes = |manifests: &Manifests| {
+        let roles =
+            manifests.0.iter().filter(|object| object["kind"] == "ClusterRole" || object["kind"] == "Role");
+        let rules = roles.flat_map(|role| role.every("/rules").to_vec());
+        let reads = |verb: &serde_json::Value| ["get", "list", "watch"].contains(&verb.as_str().unwrap());
+        let writes = rules.filter(|rule| !rule.every("/verbs").iter().all(reads));
+        writes.map(|rule| format!("{} {}", rule["verbs"], rule["resources"])).collect::<Vec<_>>()
+    };
+    assert_eq!(writes(&manifests()), Vec::<String>::new());
+    let allowed = [
+        r#"["patch"] ["services/status"]"#,
+        r#"["create"] ["events"]"#,
+        r#"["create"] ["leases"]"#,
+        r#"["get","patch"] ["leases"]"#,
+    ];
+    let (found, allowed): (BTreeSet<_>, BTreeSet<_>) =
+        (writes(&with).into_iter().collect(), allowed.map(str::to_owned).into_iter().collect());
+    assert_eq!(found, allowed);
+    assert_eq!(
+        with.the("Role", "nodegate-haproxy-lease").at("/rules/1/resourceNames"),
+        &json!(["nodegate-haproxy"])
+    );
+}
+
+#[test]
 fn haproxys_manifests_combine_with_the_agents_and_prometheus() {
     let both = "resources: [manifests/base, manifests/haproxy]\n\
         components: [manifests/components/prometheus, manifests/haproxy/prometheus]\n";

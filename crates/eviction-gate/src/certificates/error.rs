@@ -1,7 +1,7 @@
 //! The reason why there is no fresh certificate.
 
 use super::pair::PairError;
-use crate::facts::api::ApiError;
+use nodegate_kube_follow::ApiError;
 use std::path::PathBuf;
 
 /// Why there is no fresh certificate.

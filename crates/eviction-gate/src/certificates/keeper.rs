@@ -3,8 +3,8 @@
 use super::error::CertificateError;
 use super::pair::Pair;
 use super::secret::OwnSecret;
-use crate::facts::api::KubeApi;
 use arc_swap::ArcSwapOption;
+use nodegate_kube_follow::KubeApi;
 use rustls::ServerConfig;
 use std::path::PathBuf;
 use std::sync::Arc;

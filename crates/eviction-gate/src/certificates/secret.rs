@@ -3,9 +3,9 @@
 use super::error::CertificateError;
 use super::issue::issue;
 use super::pair::{Pair, valid_parts};
-use crate::facts::api::KubeApi;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nodegate_kube_follow::KubeApi;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 

@@ -1,7 +1,6 @@
 //! What a decision depends on, from the API server and from agents.
 
 pub mod agents;
-pub mod api;
 pub mod drains;
 pub mod objects;
 pub mod shared_reads;

@@ -1,10 +1,10 @@
 //! `AdmissionReview` in and out.
 
 use crate::decision::{Answer, Decision, Why};
-use crate::facts::api::is_name;
 use kube::core::admission::{AdmissionRequest, AdmissionResponse, AdmissionReview, Operation};
 use kube::core::response::StatusDetails;
 use kube::core::{DynamicObject, Status};
+use nodegate_kube_follow::is_name;
 
 /// The longest uid of a review: API servers send 36 characters.
 const LONGEST_UID: usize = 128;

@@ -8,11 +8,11 @@ use crate::decision::{
     pod_is_free,
 };
 use crate::facts::agents::Agents;
-use crate::facts::api::{ApiError, KubeApi};
 use crate::facts::drains::Drains;
 use crate::facts::objects::{self, ReadNode};
 use crate::facts::shared_reads::SharedReads;
 use crate::serve::metrics::GateMetrics;
+use nodegate_kube_follow::{ApiError, KubeApi};
 use nodegate_readiness::DrainSignals;
 use std::sync::Arc;
 use std::time::Duration;

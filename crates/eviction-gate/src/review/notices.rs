@@ -1,8 +1,8 @@
 //! Events on Nodes about evictions that go on unheard.
 
 use crate::decision::Why;
-use crate::facts::api::KubeApi;
 use k8s_openapi::jiff::Timestamp;
+use nodegate_kube_follow::KubeApi;
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! The command line and the environment: each setting is declared once, here.
 
 use crate::decision::{EvictWhen, Hold};
-use crate::facts::api::is_name;
 use clap::Parser;
+use nodegate_kube_follow::is_name;
 use nodegate_readiness::DrainSignals;
 use nodegate_settings::{HTTP_PORT, LogSettings, choice, duration, number};
 use std::net::SocketAddr;

@@ -6,13 +6,13 @@ mod upkeep;
 
 use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::decision::{GatePods, Limits};
-use crate::facts::api::KubeApi;
 use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::metrics::GateMetrics;
 use crate::serve::pages::{self, Pages};
 use crate::serve::webhook::{self, Webhook};
 use args::Args;
 use health::Health;
+use nodegate_kube_follow::{KubeApi, NoObserver, StaticCredentials};
 use nodegate_settings::{BAD_SETTING, Mistakes, failed, read};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -104,7 +104,7 @@ async fn run(args: Args, source: Source) -> Result<(), ProgramError> {
     let metrics = Arc::new(GateMetrics::default());
     let health = Arc::new(Health::new(args.self_check_interval));
     let keeper = Arc::new(Keeper::new(source));
-    let api = KubeApi::new(args.review_timeout / 2);
+    let api = KubeApi::new::<StaticCredentials>(args.review_timeout / 2, NoObserver);
     let (notices, events) = Notices::new();
     let settings = GateSettings {
         limits: Limits {

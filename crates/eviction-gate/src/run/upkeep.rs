@@ -2,9 +2,9 @@
 
 use super::health::Health;
 use crate::certificates::Keeper;
-use crate::facts::api::{ApiError, KubeApi};
 use crate::review::SELF_CHECK;
 use crate::serve::metrics::GateMetrics;
+use nodegate_kube_follow::{ApiError, KubeApi};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;

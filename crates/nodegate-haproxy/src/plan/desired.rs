@@ -134,6 +134,8 @@ pub struct Unpublished {
     pub port: Option<(u16, String)>,
     /// The reason.
     pub why: String,
+    /// True if it is not published because its author, or the policy, wants that.
+    pub intended: bool,
 }
 
 /// The complete desired configuration. Everything is sorted by name.

@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// A Service's namespace and name.
+pub type ServiceKey = (String, String);
+
 /// The state of a node, with regard to new traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeState {
@@ -144,7 +147,7 @@ pub struct Facts {
     /// Nodes by name.
     pub nodes: BTreeMap<String, Arc<ObservedNode>>,
     /// Services by namespace and name.
-    pub services: BTreeMap<(String, String), Arc<ObservedService>>,
+    pub services: BTreeMap<ServiceKey, Arc<ObservedService>>,
     /// Ports that only Services of these namespaces may have now.
     pub held_ports: Vec<HeldPort>,
 }

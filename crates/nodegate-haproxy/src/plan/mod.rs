@@ -16,3 +16,4 @@ pub mod publish;
 pub mod render;
 mod selector;
 pub mod stand_in;
+pub mod status;

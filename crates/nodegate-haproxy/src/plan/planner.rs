@@ -240,6 +240,7 @@ impl Planner<'_> {
 
     fn refuse(&mut self, service: &ObservedService, port: Option<&PortFacts>, refusal: PublishRefusal) {
         let PublishRefusal { kind, text } = refusal;
+        let intended = kind.is_none();
         if let Some(kind) = kind {
             // One problem of this kind is enough.
             let about = if kind == TOO_MANY { String::new() } else { service.key() };
@@ -247,7 +248,8 @@ impl Planner<'_> {
         }
         if self.desired.unpublished.len() < MAX_UNPUBLISHED {
             let port = port.map(|port| (port.port, port.protocol.clone()));
-            self.desired.unpublished.push(Unpublished { service: service.key(), port, why: text });
+            let service = service.key();
+            self.desired.unpublished.push(Unpublished { service, port, why: text, intended });
         }
     }
 

@@ -4,7 +4,8 @@
 use crate::plan::annotation::{Balance, Mode};
 use crate::plan::names::{DEFAULT_PREFIX, is_dns_name, is_prefix};
 use crate::plan::policy::{LastResort, LocalServiceCheck, MaxRemoval, PlanPolicy, Publish};
-use crate::run::exposure::{Bind, BindGrant, PortGrant};
+use crate::run::exposure::{Bind, BindGrant, PortGrant, StatusAddress};
+use crate::status::lease::LeaseName;
 use clap::Parser;
 use nodegate_readiness::DrainSignals;
 use nodegate_settings::{List, LogSettings, choice, duration, number, shown};
@@ -20,6 +21,9 @@ const RELOAD_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Durati
 const CHECK_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(5);
 /// The maximum number of namespaces. Each has its own watch.
 const MAX_NAMESPACES: usize = 32;
+
+/// The maximum number of addresses of `--publish-status`.
+const MAX_STATUS_ADDRESSES: usize = 64;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -195,6 +199,22 @@ pub(crate) struct Args {
     #[arg(value_parser = List::<BindGrant>::of("namespaces with names of addresses, e.g. shop=web,*=db"))]
     pub(crate) bind_allow: Option<List<BindGrant>>,
 
+    /// Addresses or host names that clients use: they become status.loadBalancer.ingress of each published
+    /// load-balancer Service, and a Service that can't be published gets an Event that says why. NAME=ADDRESS
+    /// is for Services that listen on the --bind address of that name; those without such an entry get the
+    /// --bind address itself. The account needs more rights: haproxy-kubeconfig --publish-status. Without this
+    /// setting, nothing is written to the cluster
+    #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH_STATUS", value_name = "[NAME=]ADDRESSES")]
+    #[arg(value_parser = status_addresses)]
+    pub(crate) publish_status: Option<List<StatusAddress>>,
+
+    /// Lease of --publish-status: of all processes with the same Lease, one at a time writes. Its name is also
+    /// the field manager of the statuses, so give each pair of one cluster a name of its own. Without a namespace: that of this Pod, or
+    /// outside of a Pod "nodegate"
+    #[arg(long, env = "NODEGATE_HAPROXY_LEASE", value_name = "[NAMESPACE/]NAME")]
+    #[arg(default_value = "nodegate-haproxy", value_parser = lease)]
+    pub(crate) lease: LeaseName,
+
     /// Ports that a namespace may open; * stands for all. Without this setting: every namespace may open all
     #[arg(long, env = "NODEGATE_HAPROXY_PORTS", value_name = "NAMESPACE=RANGE,…")]
     #[arg(value_parser = List::<PortGrant>::of("namespaces with ports, e.g. shop=443,shop=8000-8099,*=30000-32767"))]
@@ -328,6 +348,18 @@ fn address_types(value: &str) -> Result<List<String>, &'static str> {
     let types = List::<String>::of("types of node addresses")(value).map_err(|_| TAKES)?;
     let known = |kind: &String| matches!(kind.as_str(), "InternalIP" | "ExternalIP");
     if types.0.is_empty() || !types.0.iter().all(known) { Err(TAKES) } else { Ok(types) }
+}
+
+fn status_addresses(value: &str) -> Result<List<StatusAddress>, String> {
+    const WHAT: &str = "IP addresses and host names, each with the name of a --bind address or without, \
+        e.g. 203.0.113.10,web=lb.example.com";
+    let list = List::<StatusAddress>::of(WHAT)(value)?;
+    let most = MAX_STATUS_ADDRESSES;
+    if list.0.len() <= most { Ok(list) } else { Err(format!("takes at most {most} addresses")) }
+}
+
+fn lease(value: &str) -> Result<LeaseName, &'static str> {
+    value.parse()
 }
 
 fn check_path(value: &str) -> Result<String, &'static str> {

@@ -1,6 +1,7 @@
 //! Settings about listening: named addresses, and the namespaces that may use them and open ports.
 
 use crate::plan::names::is_dns_name;
+use crate::plan::status::{ClientAddress, StatusAddresses};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -10,6 +11,13 @@ use std::str::FromStr;
 pub(crate) struct Bind {
     name: Option<String>,
     address: IpAddr,
+}
+
+/// An address that clients use, for the frontends on the addresses of `--bind` with a name, or without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StatusAddress {
+    name: Option<String>,
+    address: ClientAddress,
 }
 
 /// The permission of a namespace to listen on the addresses with a name.
@@ -38,6 +46,18 @@ impl FromStr for Bind {
             None => (None, text),
         };
         Ok(Self { name: named, address: address.parse().map_err(|_| ())? })
+    }
+}
+
+impl FromStr for StatusAddress {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (named, address) = match text.split_once('=') {
+            Some((named, address)) => (Some(name(named)?), address),
+            None => (None, text),
+        };
+        Ok(Self { name: named, address: address.parse()? })
     }
 }
 
@@ -78,6 +98,31 @@ pub(crate) fn by_name(binds: &[Bind]) -> (Vec<IpAddr>, Named) {
     (plain, named)
 }
 
+/// Separates the addresses of `--publish-status` likewise, each once.
+pub(crate) fn by_bind(given: &[StatusAddress]) -> StatusAddresses {
+    let mut addresses = StatusAddresses::default();
+    for StatusAddress { name, address } in given {
+        let list = match name {
+            None => &mut addresses.plain,
+            Some(name) => {
+                let at = addresses.named.iter().position(|(known, _)| known == name);
+                let at = at.unwrap_or_else(|| {
+                    addresses.named.push((name.clone(), Vec::new()));
+                    addresses.named.len() - 1
+                });
+                match addresses.named.get_mut(at) {
+                    Some((_, list)) => list,
+                    None => continue,
+                }
+            }
+        };
+        if !list.contains(address) {
+            list.push(address.clone());
+        }
+    }
+    addresses
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +140,25 @@ mod tests {
         assert_eq!(by_name(&binds), (ips(&["10.0.0.5", "fd00::5"]), named));
         for bad in ["", "x", "=10.0.0.1", "a b=10.0.0.1", "*=10.0.0.1", "web=", "web=10.0.0.1:80"] {
             assert!(bad.parse::<Bind>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn status_addresses_may_have_names_and_count_once() {
+        let given: Vec<StatusAddress> =
+            ["10.0.0.1", "web=lb.example.com", "10.0.0.1", "web=10.0.0.2", "fd00::1"]
+                .map(|text| text.parse().unwrap())
+                .to_vec();
+        let addresses = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>();
+        assert_eq!(
+            by_bind(&given),
+            StatusAddresses {
+                plain: addresses(&["10.0.0.1", "fd00::1"]),
+                named: vec![("web".to_owned(), addresses(&["lb.example.com", "10.0.0.2"]))],
+            }
+        );
+        for bad in ["", "web=", "=10.0.0.1", "a b=10.0.0.1", "0.0.0.0", "UPPER", "10.0.0.1:80"] {
+            assert!(bad.parse::<StatusAddress>().is_err(), "{bad}");
         }
     }
 

@@ -14,6 +14,7 @@ pub struct LoopHealth {
     applier: AtomicU64,
     mover: AtomicU64,
     applied: AtomicBool,
+    serving: AtomicBool,
 }
 
 /// One of the loops.
@@ -31,6 +32,7 @@ impl LoopHealth {
             applier: AtomicU64::new(0),
             mover: AtomicU64::new(0),
             applied: AtomicBool::new(false),
+            serving: AtomicBool::new(false),
         }
     }
 
@@ -48,6 +50,16 @@ impl LoopHealth {
 
     pub(crate) fn applied(&self) {
         self.applied.store(true, Ordering::Relaxed);
+    }
+
+    /// Records whether a running HAProxy has the last configuration that took effect.
+    pub(crate) fn set_serving(&self, serving: bool) {
+        self.serving.store(serving, Ordering::Relaxed);
+    }
+
+    /// Returns true if HAProxy ran at the last look.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.serving.load(Ordering::Relaxed)
     }
 
     /// Returns true if no loop is stuck.

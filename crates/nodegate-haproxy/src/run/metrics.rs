@@ -4,6 +4,7 @@ use crate::apply::applier::Applied;
 use crate::plan::desired::{Desired, PlannedState, Problem};
 use crate::plan::facts::Facts;
 use crate::plan::guard::Held;
+use crate::plan::status::Change;
 use crate::watch::counts::Counts;
 use crate::watch::life::Life;
 use prometheus_client::collector::Collector;
@@ -52,6 +53,10 @@ pub struct HaproxyMetrics {
     nodes_out: Family<NodeOut, Gauge>,
     loaded: Family<Loaded, Gauge>,
     foreign_changes: Counter,
+    lease_held: Gauge,
+    status_writes: Family<Kind, Counter>,
+    status_foreign: Gauge,
+    service_events: Counter,
 }
 
 impl HaproxyMetrics {
@@ -84,6 +89,14 @@ impl HaproxyMetrics {
         all.register("loaded", help, self.loaded.clone());
         let help = "Times that another program had changed the configuration";
         all.register("foreign_changes", help, self.foreign_changes.clone());
+        let help = "1 while this process holds the Lease of --publish-status, and writes";
+        all.register("lease_held", help, self.lease_held.clone());
+        let help = "Statuses of Services written, by what was done";
+        all.register("status_writes", help, self.status_writes.clone());
+        let help = "Published Services whose status another program has written; it is left alone";
+        all.register("status_foreign", help, self.status_foreign.clone());
+        let help = "Events posted on Services that are not published";
+        all.register("service_events", help, self.service_events.clone());
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         all.register("build", "What this program was built from", Info::new(version));
         all.register_collector(Box::new(Freshness(life)));
@@ -129,6 +142,26 @@ impl HaproxyMetrics {
 
     pub(crate) fn foreign_changes(&self, count: u64) {
         self.foreign_changes.inc_by(count.saturating_sub(self.foreign_changes.get()));
+    }
+
+    pub(crate) fn lease_held(&self, held: bool) {
+        self.lease_held.set(held.into());
+    }
+
+    pub(crate) fn status_written(&self, change: &Change) {
+        let kind = match change {
+            Change::Set(_) => "set",
+            Change::Remove => "removed",
+        };
+        self.status_writes.get_or_create(&Kind { kind }).inc();
+    }
+
+    pub(crate) fn status_foreign(&self, count: usize) {
+        self.status_foreign.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn event_posted(&self) {
+        self.service_events.inc();
     }
 
     pub(crate) fn planned(&self, desired: &Desired, facts: &Facts, held: &Held) {

@@ -9,6 +9,7 @@ pub mod metrics;
 mod node_log;
 pub mod once;
 pub mod pause;
+pub mod publisher;
 mod report;
 mod settings;
 pub mod shared;

@@ -18,6 +18,7 @@ use crate::run::tasks::seconds;
 use crate::watch;
 use crate::watch::life::Life;
 use crate::watch::observed::Observed;
+use crate::watch::statuses::StatusSink;
 use similar::TextDiff;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +48,8 @@ pub enum RunError {
 async fn plan_once(setup: &Setup, memory: &mut MemoryFile) -> Result<(Desired, Facts, Holds), RunError> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
-    let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists), Arc::default());
+    let watching =
+        watch::run(setup.scope.clone(), sender, StatusSink::default(), Life::new(&lists), Arc::default());
     let complete = observed.wait_for(|now| lists.iter().all(|list| now.synced.contains(list)));
     let facts = tokio::select! {
         complete = tokio::time::timeout(ONCE, complete) => match complete {
@@ -136,7 +138,8 @@ pub async fn explain(setup: &Setup) -> Result<String, RunError> {
     let template = tools.read_template().map_err(ApplyError::from)?;
     let old = tools.file.read().map_err(ApplyError::from)?.unwrap_or_default();
     for problem in tools.leave_out(&template, &mut desired, &String::from_utf8_lossy(&old)).await {
-        desired.unpublished.push(Unpublished { service: problem.about, port: None, why: problem.text });
+        let Problem { about: service, text: why, .. } = problem;
+        desired.unpublished.push(Unpublished { service, port: None, why, intended: false });
     }
     desired.unpublished.sort();
     Ok(explain::explain(&desired, &facts))

@@ -9,14 +9,15 @@ use crate::haproxy::socket::Runtime;
 use crate::plan::names::Names;
 use crate::plan::policy::{HealthCheck, PlanPolicy};
 use crate::run::args::Args;
-use crate::run::exposure::{BindGrant, by_name};
+use crate::run::exposure::{BindGrant, by_bind, by_name};
 use crate::run::pause::Pause;
+use crate::run::publisher::StatusSettings;
 use crate::run::shared::Setup;
 use crate::watch::WatchScope;
 use nodegate_readiness::Policy as Rules;
 use nodegate_settings::{List, Mistakes};
 use socket2::{Domain, Socket, Type};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
 /// The directory of HAProxy's configuration.
@@ -59,6 +60,7 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
             wrong.line(format!("--bind-allow: no address of --bind has the name {name}"));
         }
     }
+    let publish_status = publish_status(&args, &bind, &named, wrong);
     let tools = Tools {
         reloader: reloader(&args),
         runtime: runtime(&args),
@@ -99,7 +101,39 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
         rules: Rules { drain_on: args.drain_on, ..Rules::default() },
         ..WatchScope::default()
     };
-    Setup { scope, tools, pause: Pause::new(args.pause_file) }
+    Setup { scope, tools, pause: Pause::new(args.pause_file), publish_status }
+}
+
+/// Returns the settings of `--publish-status`. A Service must not be left without an address.
+fn publish_status(
+    args: &Args,
+    bind: &[IpAddr],
+    named: &[(String, Vec<IpAddr>)],
+    wrong: &mut Mistakes,
+) -> Option<StatusSettings> {
+    let List(given) = args.publish_status.as_ref().filter(|given| !given.0.is_empty())?;
+    let addresses = by_bind(given);
+    for (name, _) in &addresses.named {
+        if !named.iter().any(|(known, _)| known == name) {
+            wrong.setting("publish-status", format_args!("{name:?}: no address of --bind has this name"));
+        }
+    }
+    let everywhere: &[IpAddr] = &[Ipv6Addr::UNSPECIFIED.into()];
+    let plain = match (bind, named) {
+        // All Services listen on named addresses.
+        ([], [_, ..]) => None,
+        ([], []) => Some(everywhere),
+        (bind, _) => Some(bind),
+    };
+    for listens_on in plain.into_iter().chain(named.iter().map(|(_, addresses)| addresses.as_slice())) {
+        if addresses.of(listens_on, named).is_empty() {
+            let name = named.iter().find(|(_, addresses)| addresses == listens_on);
+            let which = name.map_or("without a name".to_owned(), |(name, _)| format!("for {name}="));
+            let what = "that stands for all addresses of this host, and --bind has no other";
+            wrong.setting("publish-status", format_args!("has no address {which}, {what}"));
+        }
+    }
+    Some(StatusSettings { addresses, lease: args.lease.clone() })
 }
 
 /// Returns the default addresses to listen on. On a host with both families the list is empty, for all of

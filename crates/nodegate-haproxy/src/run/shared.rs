@@ -2,10 +2,11 @@
 
 use crate::apply::layout::Layout;
 use crate::apply::tools::Tools;
-use crate::plan::desired::Desired;
+use crate::plan::desired::{Desired, Problem};
 use crate::run::health::LoopHealth;
 use crate::run::metrics::HaproxyMetrics;
 use crate::run::pause::Pause;
+use crate::run::publisher::StatusSettings;
 use crate::watch::WatchScope;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Setup {
     pub tools: Tools,
     /// The file that pauses all changes.
     pub pause: Pause,
+    /// The settings of `--publish-status`. `None` if nothing is written to the cluster.
+    pub publish_status: Option<StatusSettings>,
 }
 
 /// The data that the tasks share.
@@ -35,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) health: Arc<LoopHealth>,
     pub(crate) desired: Sender<Option<Arc<Desired>>>,
     pub(crate) layout: Sender<Option<Arc<Layout>>>,
+    /// The problems of the structure that the plan does not contain.
+    pub(crate) left_out: Sender<Vec<Problem>>,
     /// Requests a reload, because HAProxy lacks servers or backends.
     pub(crate) reload: Notify,
     /// Requests that the states are saved. The sender in the request gets a message afterwards.

@@ -123,6 +123,14 @@ impl StructureTask {
         // These are set before the result, because a reader who waits for the result may look at them next.
         metrics.foreign_changes(self.applier.foreign_changes());
         metrics.left_out(self.applier.problems());
+        self.shared.left_out.send_if_modified(|left_out| {
+            let problems = self.applier.problems();
+            let changed = left_out.as_slice() != problems;
+            if changed {
+                *left_out = problems.to_vec();
+            }
+            changed
+        });
         match outcome {
             Ok(Applied::Postponed) => self.retry.at = self.pace.opens(),
             Ok(applied) => self.succeeded(applied),
@@ -159,6 +167,7 @@ impl StructureTask {
         metrics.applied(applied);
         let running = applied != Applied::NotRunning;
         metrics.pending(!running);
+        health.set_serving(running);
         if running {
             metrics.loaded(self.applier.in_effect());
             health.applied();

@@ -8,6 +8,7 @@ use crate::run::memory::MemoryFile;
 use crate::run::metrics::HaproxyMetrics;
 use crate::run::node_log::NodeLog;
 use crate::run::pause::PauseLog;
+use crate::run::publisher::Publisher;
 use crate::run::report::{Outage, Reported};
 use crate::run::shared::{Setup, Shared};
 use crate::run::{states, structure};
@@ -21,6 +22,9 @@ use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::sync::{Notify, mpsc};
+
+/// The longest time for the release of the Lease at the end.
+const RELEASE: Duration = Duration::from_secs(3);
 
 /// Runs until `shutdown` resolves.
 pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Future<Output = ()>) {
@@ -39,9 +43,12 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     let (save, saves) = mpsc::channel(1);
     let (desired, _) = channel(None);
     let (layout, _) = channel(None);
+    let (left_out, _) = channel(Vec::new());
     let counts = Arc::new(Counts::default());
     let pages = Pages { health: health.clone(), registry: metrics.registry(&counts, life.clone()) };
-    let shared = Arc::new(Shared { setup, metrics, health, desired, layout, reload: Notify::new(), save });
+    let reload = Notify::new();
+    let shared = Arc::new(Shared { setup, metrics, health, desired, layout, left_out, reload, save });
+    let publisher = Publisher::of(&shared, &counts);
     let mut tasks = tokio::task::JoinSet::new();
     if let Some(listener) = listener {
         tasks.spawn(serve(listener, Arc::new(pages)));
@@ -49,13 +56,22 @@ pub async fn run(setup: Setup, listener: Option<TcpListener>, shutdown: impl Fut
     tasks.spawn(structure::run(shared.clone()));
     tasks.spawn(states::run(shared.clone(), saves));
     tasks.spawn(plan_each_change(shared.clone(), (observed.clone(), observations), lists, life.clone()));
-    tasks.spawn(watch::run(shared.setup.scope.clone(), observed, life, counts));
+    let statuses = publisher.as_ref().map(Publisher::sink).unwrap_or_default();
+    let lease = publisher.as_ref().map(|publisher| publisher.lease.clone());
+    if let Some(publisher) = publisher {
+        tasks.spawn(publisher.run());
+    }
+    tasks.spawn(watch::run(shared.setup.scope.clone(), observed, statuses, life, counts));
     tokio::select! {
         () = shutdown => tracing::info!("shutting down; HAProxy keeps its last configuration"),
         // No task ends by itself.
         ended = tasks.join_next() => tracing::error!(?ended, "a task has ended"),
     }
     tasks.shutdown().await;
+    if let Some(lease) = lease {
+        // Nothing writes any more, so another process may.
+        let _ = tokio::time::timeout(RELEASE, lease.release()).await;
+    }
 }
 
 /// Plans again after each change of the observed facts.

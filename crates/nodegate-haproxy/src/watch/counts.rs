@@ -36,7 +36,7 @@ impl Counts {
         all.register("watch_restarts", "Watches begun anew, by the reason", self.restarts.clone());
     }
 
-    pub(super) fn request(&self, verb: &'static str, code: Option<u16>) {
+    pub(crate) fn request(&self, verb: &'static str, code: Option<u16>) {
         let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
         self.requests.get_or_create(&Request { verb, code }).inc();
     }

@@ -1,8 +1,10 @@
 //! The lists that are watched, and the treatment of their objects.
 
 use crate::plan::facts::{ObservedNode, ObservedService};
+use crate::plan::status::ServiceStatus;
 use crate::watch::objects::{ServiceObject, node_facts};
 use crate::watch::observed::{Observed, ServiceKey};
+use crate::watch::statuses::StatusSink;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use nodegate_kube_follow::WatchedNode;
@@ -70,11 +72,19 @@ impl Lists for NodeLists<'_> {
 pub(super) struct ServiceLists {
     pub(super) selector: String,
     pub(super) namespace: Option<String>,
+    pub(super) statuses: StatusSink,
+}
+
+/// The Services of a list, and their statuses if these are kept.
+#[derive(Default)]
+pub(super) struct ListedServices {
+    facts: BTreeMap<ServiceKey, Arc<ObservedService>>,
+    statuses: BTreeMap<ServiceKey, Arc<ServiceStatus>>,
 }
 
 impl Lists for ServiceLists {
     type Object = ServiceObject;
-    type Listed = BTreeMap<ServiceKey, Arc<ObservedService>>;
+    type Listed = ListedServices;
 
     fn api(&self, client: Client) -> Api<ServiceObject> {
         match &self.namespace {
@@ -90,17 +100,27 @@ impl Lists for ServiceLists {
 
     fn list(&self, listed: &mut Self::Listed, object: &ServiceObject) {
         if let Some(facts) = object.facts() {
-            listed.insert((facts.namespace.clone(), facts.name.clone()), Arc::new(facts));
+            let key = (facts.namespace.clone(), facts.name.clone());
+            if self.statuses.is_open() {
+                listed.statuses.insert(key.clone(), Arc::new(object.status()));
+            }
+            listed.facts.insert(key, Arc::new(facts));
         }
     }
 
     fn listed(&self, observed: &mut Observed, listed: Self::Listed) {
-        observed.set_services(self.namespace.as_deref(), listed);
+        observed.set_services(self.namespace.as_deref(), listed.facts);
+        self.statuses.replace(self.namespace.as_deref(), listed.statuses);
     }
 
     fn set(&self, observed: &mut Observed, object: &ServiceObject) -> bool {
         match object.facts() {
-            Some(facts) => observed.set_service(facts),
+            Some(facts) => {
+                if self.statuses.is_open() {
+                    self.statuses.set((facts.namespace.clone(), facts.name.clone()), object.status());
+                }
+                observed.set_service(facts)
+            }
             // The Service has lost its ports on nodes.
             None => self.remove(observed, object),
         }
@@ -109,6 +129,7 @@ impl Lists for ServiceLists {
     fn remove(&self, observed: &mut Observed, object: &ServiceObject) -> bool {
         let meta = object.meta();
         let key = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
+        self.statuses.remove(&key);
         observed.remove_service(key)
     }
 }

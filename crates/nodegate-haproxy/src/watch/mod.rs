@@ -3,13 +3,15 @@
 pub mod counts;
 pub mod life;
 mod lists;
-mod objects;
+pub(crate) mod objects;
 pub mod observed;
+pub mod statuses;
 
 use crate::watch::counts::Counts;
 use crate::watch::life::Life;
 use crate::watch::lists::{Lists, NodeLists, ServiceLists};
 use crate::watch::observed::Observed;
+use crate::watch::statuses::StatusSink;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use nodegate_kube_follow::{Backoff, FailureReason, KubectlCredentials, Session, SessionEnd, connect};
@@ -74,7 +76,13 @@ fn list_name(namespace: Option<&str>) -> String {
 }
 
 /// Watches forever; dropping the future ends it.
-pub async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>, counts: Arc<Counts>) {
+pub async fn run(
+    scope: WatchScope,
+    observed: Sender<Observed>,
+    statuses: StatusSink,
+    life: Arc<Life>,
+    counts: Arc<Counts>,
+) {
     let nodes = async {
         let (list, silence) = ("nodes".to_owned(), scope.silence);
         let watch = Watch { list, observed: &observed, life: &life, counts: &counts, silence };
@@ -82,10 +90,12 @@ pub async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>,
     };
     let services = scope.service_lists().into_iter().map(|namespace| {
         let (observed, life, counts, scope) = (&observed, &life, &counts, &scope);
+        let statuses = statuses.clone();
         async move {
             let (list, silence) = (list_name(namespace.as_deref()), scope.silence);
             let watch = Watch { list, observed, life, counts, silence };
-            watch.run(&ServiceLists { selector: scope.service_selector.clone(), namespace }).await;
+            let selector = scope.service_selector.clone();
+            watch.run(&ServiceLists { selector, namespace, statuses }).await;
         }
     });
     tokio::join!(nodes, futures::future::join_all(services));

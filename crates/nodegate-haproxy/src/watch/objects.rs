@@ -2,7 +2,8 @@
 
 use crate::plan::annotation::{MAX_VALUE, PREFIX};
 use crate::plan::facts::{Family, NodeState, ObservedNode, ObservedService, PortFacts};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use crate::plan::status::{Ingress, ServiceStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nodegate_kube_follow::{WatchedNode, resource};
 use nodegate_readiness::{ConditionStatus, Node, Outcome, Policy};
 use serde::Deserialize;
@@ -21,6 +22,21 @@ pub(crate) struct ServiceObject {
     metadata: ObjectMeta,
     #[serde(default)]
     spec: Option<ServiceSpec>,
+    #[serde(default)]
+    status: Option<StatusObject>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StatusObject {
+    #[serde(default)]
+    load_balancer: Option<LoadBalancerObject>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct LoadBalancerObject {
+    #[serde(default)]
+    ingress: Option<Vec<Ingress>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -128,6 +144,34 @@ impl ServiceObject {
             ports: spec.ports.iter().flatten().filter_map(Port::facts).take(MAX_PARTS).collect(),
             annotations: annotations.take(MAX_PARTS).collect(),
         })
+    }
+}
+
+impl ServiceObject {
+    /// Returns the status of a Service.
+    pub(crate) fn status(&self) -> ServiceStatus {
+        let meta = &self.metadata;
+        let kind = self.spec.as_ref().and_then(|spec| spec.kind.as_deref());
+        let ingress = self.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+        ServiceStatus {
+            uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
+            version: meta.resource_version.as_deref().map(clip).unwrap_or_default(),
+            load_balancer: kind == Some("LoadBalancer"),
+            ingress: ingress.into_iter().flatten().take(MAX_PARTS).cloned().collect(),
+            writer: self.writer(),
+        }
+    }
+
+    /// Returns the field manager that has written `status.loadBalancer.ingress`. The field is one value for the
+    /// API server, so it is the last one that changed it.
+    fn writer(&self) -> Option<String> {
+        let owns = |entry: &&ManagedFieldsEntry| {
+            let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+            let path = ["f:status", "f:loadBalancer", "f:ingress"];
+            path.iter().try_fold(fields?, |fields, key| fields.get(key)).map(drop)
+        };
+        let entries = self.metadata.managed_fields.as_ref()?;
+        entries.iter().find(|entry| owns(entry).is_some())?.manager.as_deref().map(clip)
     }
 }
 

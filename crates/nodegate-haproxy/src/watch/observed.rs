@@ -1,11 +1,9 @@
 //! The objects that all watches have reported.
 
+pub use crate::plan::facts::ServiceKey;
 use crate::plan::facts::{Facts, ObservedNode, ObservedService};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// A Service's namespace and name.
-pub type ServiceKey = (String, String);
 
 /// All observed facts, and the lists that are complete.
 #[derive(Clone, Debug, Default)]

@@ -31,21 +31,29 @@ fn rights(kubectl: &Kubectl) -> Vec<String> {
         let text = kubectl.must(&["get", what, "--all-namespaces", "--output=json"]);
         serde_json::from_str::<Value>(&text).unwrap()["items"].as_array().unwrap().clone()
     };
-    let roles = list("clusterroles");
+    let roles = [list("clusterroles"), list("roles")].concat();
     let of_binding = |binding: &Value| {
         let role = roles.iter().find(|role| role["metadata"]["name"] == binding["roleRef"]["name"]).unwrap();
-        let rule = &role["rules"][0];
-        assert_eq!(rule["verbs"], serde_json::json!(["get", "list", "watch"]), "{role}");
-        assert_eq!(role["rules"].as_array().unwrap().len(), 1, "{role}");
+        let rules = role["rules"].as_array().unwrap();
+        let reads = |rule: &Value| rule["verbs"] == serde_json::json!(["get", "list", "watch"]);
         let subject = &binding["subjects"][0];
         assert_eq!(
             (&subject["namespace"], &subject["name"]),
             (&"nodegate".into(), &"nodegate-haproxy".into())
         );
-        let resources: Vec<&str> =
-            rule["resources"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let words = |list: &Value| {
+            let words: Vec<&str> = list.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            words.join(" ")
+        };
+        let rights: Vec<String> = rules
+            .iter()
+            .map(|rule| match reads(rule) {
+                true => words(&rule["resources"]),
+                false => format!("{} {}", words(&rule["verbs"]), words(&rule["resources"])),
+            })
+            .collect();
         let namespace = binding["metadata"]["namespace"].as_str().unwrap_or("all");
-        format!("{namespace}: {}", resources.join(" "))
+        format!("{namespace}: {}", rights.join(", "))
     };
     let bindings = [list("clusterrolebindings"), list("rolebindings")].concat();
     let ours = bindings.iter().filter(|binding| binding["subjects"][0]["name"] == "nodegate-haproxy");
@@ -68,6 +76,9 @@ async fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
         let from = Path::new(ROOT).join("manifests/haproxy").join(name);
         std::fs::copy(from, packaged.join("manifests").join(name)).unwrap();
     }
+    std::fs::create_dir_all(packaged.join("manifests/publish-status")).unwrap();
+    let from = Path::new(ROOT).join("manifests/haproxy/publish-status/rbac.yaml");
+    std::fs::copy(from, packaged.join("manifests/publish-status/rbac.yaml")).unwrap();
     let script = packaged.join("haproxy-kubeconfig");
     std::fs::copy(Path::new(ROOT).join("hack/haproxy-kubeconfig"), &script).unwrap();
 
@@ -80,6 +91,21 @@ async fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
     assert!(!error.contains("is an address of this machine"), "{error}");
     assert!(kubeconfig.contains(&format!("server: {SERVER}\n")), "{kubeconfig}");
     assert_eq!(rights(&kubectl), ["all: nodes", "shop: services", "web: services"]);
+
+    let (lease, status) =
+        ("nodegate: create leases, get patch leases", "patch services/status, create events");
+    let all = ["--server", SERVER, "--publish-status"];
+    succeeds(&script, &lab, &[&all[..], &["--namespaces", "shop"]].concat());
+    let shop_status = format!("shop: {status}");
+    let web = "web: services";
+    assert_eq!(rights(&kubectl), ["all: nodes", lease, &shop_status, "shop: services", web]);
+    succeeds(&script, &lab, &all);
+    let all_status = format!("all: {status}");
+    let left = ["shop: services", web];
+    assert_eq!(rights(&kubectl), ["all: nodes", "all: nodes services", &all_status, lease, left[0], left[1]]);
+    // What an earlier run granted is taken back.
+    succeeds(&script, &lab, &["--server", SERVER]);
+    assert_eq!(rights(&kubectl), ["all: nodes", "all: nodes services", left[0], left[1]]);
 
     for (arguments, message) in [
         (&["--server", "10.0.0.5"][..], "--server 10.0.0.5 is not an https:// URL"),

@@ -40,6 +40,7 @@ mod scale;
 mod servers;
 mod services;
 mod settings;
+mod statuses;
 mod structure;
 mod traffic;
 mod versions;
@@ -131,6 +132,9 @@ async fn table() {
     table.row(interrupted::unwritable_state()).await;
     table.row(writers::second_writer()).await;
     table.row(writers::standby()).await;
+    table.row(Box::pin(statuses::takeover())).await;
+    table.row(Box::pin(statuses::own_statuses())).await;
+    table.row(statuses::why_not()).await;
     table.row(faults::frozen_worker()).await;
     table.row(faults::frozen_master()).await;
     table.row(faults::api_outage()).await;

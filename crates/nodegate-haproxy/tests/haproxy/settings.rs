@@ -36,6 +36,8 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
         ("--publish", "none", "takes load-balancers, all or annotated"),
         ("--bind-allow", "a", "namespaces with names of addresses"),
         ("--ports", "a=0", "namespaces with ports"),
+        ("--publish-status", "0.0.0.0", "list of IP addresses and host names"),
+        ("--lease", "a/b/c", "takes a name, or a namespace and a name"),
         ("--load-balancer-class", "a b", "loadBalancerClass"),
         ("--drain-on", "cordon", "takes unschedulable, deleting"),
     ];
@@ -69,6 +71,17 @@ fn help_teaches_and_what_contradicts_itself_is_refused() {
     let (code, _, stderr) = run(&words);
     assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
     assert!(stderr.contains("--before none"), "{stderr}");
+    for (words, error) in [
+        (
+            &["--publish-status=web=10.0.0.1"][..],
+            "--publish-status (NODEGATE_HAPROXY_PUBLISH_STATUS) \"web\": no",
+        ),
+        (&["--bind=a=0.0.0.0", "--publish-status=10.0.0.1"], "has no address for a="),
+        (&["--bind=::,a=10.0.0.1", "--publish-status=a=10.0.0.1"], "has no address without a name"),
+    ] {
+        let (code, _, stderr) = run(&[&["--print", "--before=none"], words].concat());
+        assert!(code == Some(2) && stderr.contains(error), "{words:?}: {stderr}");
+    }
     let (code, _, stderr) = run(&["--print", "--master-socket", "/a", "--reload-command", "b"]);
     assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
 }

@@ -9,6 +9,7 @@ use nodegate_haproxy::run::metrics::HaproxyMetrics;
 use nodegate_haproxy::watch::counts::Counts;
 use nodegate_haproxy::watch::life::Life;
 use nodegate_haproxy::watch::observed::Observed;
+use nodegate_haproxy::watch::statuses::StatusSink;
 use nodegate_haproxy::watch::{self, WatchScope};
 use nodegate_kube_sim::Sim;
 use std::process::Stdio;
@@ -30,7 +31,7 @@ async fn watching_half() {
     let (sender, observed) = channel(Observed::default());
     let (metrics, counts) = (Arc::new(HaproxyMetrics::default()), Arc::new(Counts::default()));
     let registry = metrics.registry(&counts, life.clone());
-    tokio::spawn(watch::run(scope, sender, life, counts));
+    tokio::spawn(watch::run(scope, sender, StatusSink::default(), life, counts));
     let (began, mut told) = (Instant::now(), String::new());
     while began.elapsed() < 3 * PATIENCE {
         let synced = lists.iter().all(|list| observed.borrow().synced.contains(list));

@@ -192,7 +192,12 @@ pub(crate) fn update(resource: &Resource, old: &Value, new: &mut Value, status_o
         let old = old.as_object().into_iter().flatten().filter(|(key, _)| kept(key));
         map.extend(old.map(|(key, value)| (key.clone(), value.clone())));
     }
-    if resource.plural == "services" && !status_only {
-        service::prepare(Some(old), new);
+    match (resource.plural, status_only) {
+        ("services", true) => service::settle_status(new),
+        ("services", false) => {
+            service::prepare(Some(old), new);
+            service::clear_status(new);
+        }
+        _ => {}
     }
 }

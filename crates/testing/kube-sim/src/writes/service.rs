@@ -1,9 +1,12 @@
 //! The defaults and node ports of a Service.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value, json};
 
+use crate::store::cause::Cause;
+use crate::store::names::{SUBDOMAIN, is_subdomain};
 use crate::store::object::{Obj, as_map, child_mut, fill};
 use crate::store::resource::Resource;
 
@@ -68,6 +71,64 @@ pub(crate) fn prepare(old: Option<&Value>, service: &mut Value) {
             None => {}
         }
     }
+}
+
+/// Prepares a written status of a Service for the store: each address has a mode.
+pub(crate) fn settle_status(service: &mut Value) {
+    let status = child_mut(service, "status");
+    let load_balancer = as_map(status.entry("loadBalancer").or_insert_with(|| json!({})));
+    let Some(entries) = load_balancer.get_mut("ingress").and_then(Value::as_array_mut) else { return };
+    for entry in entries.iter_mut().map(as_map).filter(|entry| entry.contains_key("ip")) {
+        fill(entry, json!({"ipMode": "VIP"}));
+    }
+    if entries.is_empty() {
+        load_balancer.remove("ingress");
+    }
+}
+
+/// Removes the status that only a Service of type `LoadBalancer` has.
+pub(crate) fn clear_status(service: &mut Value) {
+    if service.pointer("/spec/type").and_then(Value::as_str) != Some("LoadBalancer") {
+        child_mut(service, "status").insert("loadBalancer".to_owned(), json!({}));
+    }
+}
+
+/// Returns the errors of a Service's status.
+pub(crate) fn status_causes(service: &Value) -> Vec<Cause> {
+    const PATH: &str = "status.loadBalancer.ingress";
+    let entries = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+    let entries = entries.map(Vec::as_slice).unwrap_or_default();
+    if service.pointer("/spec/type").and_then(Value::as_str) != Some("LoadBalancer") {
+        let why = "may only be used when `spec.type` is 'LoadBalancer'";
+        return if entries.is_empty() { Vec::new() } else { vec![Cause::forbidden(PATH, why)] };
+    }
+    let mut causes = Vec::new();
+    for (at, entry) in entries.iter().enumerate() {
+        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+        let path = |field: &str| format!("{PATH}[{at}].{field}");
+        let quoted = |text: &str| Value::String(text.to_owned()).to_string();
+        if !text("ip").is_empty() && text("ip").parse::<IpAddr>().is_err() {
+            let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            causes.push(Cause::invalid(path("ip"), &quoted(text("ip")), why));
+        }
+        match text("ipMode") {
+            "" => {}
+            _ if text("ip").is_empty() => {
+                causes.push(Cause::forbidden(path("ipMode"), "may not be specified when `ip` is not set"));
+            }
+            "Proxy" | "VIP" => {}
+            mode => causes.push(Cause::unsupported(path("ipMode"), mode, &["Proxy", "VIP"])),
+        }
+        let name = text("hostname");
+        if !name.is_empty() && !is_subdomain(name) {
+            causes.push(Cause::invalid(path("hostname"), &quoted(name), SUBDOMAIN));
+        }
+        if name.parse::<IpAddr>().is_ok() {
+            let why = "must be a DNS name, not an IP address";
+            causes.push(Cause::invalid(path("hostname"), &quoted(name), why));
+        }
+    }
+    causes
 }
 
 /// Gives each port of a Service that needs one a free node port, as long as there are any.

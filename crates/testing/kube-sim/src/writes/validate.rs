@@ -7,6 +7,7 @@ use crate::store::names::{self, SUBDOMAIN};
 use crate::store::object::meta_str;
 use crate::store::resource::Resource;
 use crate::store::status::ApiStatus;
+use crate::writes::service;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
@@ -21,6 +22,9 @@ pub(crate) fn check(resource: &'static Resource, object: &Value, update: bool) -
             // ValidateNodeUpdate runs the same checks again, and reports their errors again.
             causes.extend(taints);
         }
+    }
+    if resource.plural == "services" {
+        causes.extend(service::status_causes(object));
     }
     if causes.is_empty() {
         Ok(())

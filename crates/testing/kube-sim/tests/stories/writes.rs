@@ -249,3 +249,39 @@ async fn a_service_gets_what_it_leaves_out_and_keeps_it() {
     let outside = send(&sim, "PATCH", &path, &MERGE, r#"{"spec":{"type":"NodePort"}}"#).await.json();
     assert!(outside["spec"]["ports"][0]["nodePort"].is_u64(), "{outside}");
 }
+
+#[tokio::test]
+async fn a_services_status_is_checked_defaulted_and_goes_with_its_type() {
+    const SERVICES: &str = "/api/v1/namespaces/default/services";
+    let sim = sim().await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    });
+    assert_eq!(send(&sim, "POST", SERVICES, &[], &service.to_string()).await.code, 201);
+    let (web, status) = (format!("{SERVICES}/web"), format!("{SERVICES}/web/status?fieldManager=me"));
+    let patch = |entry: Value| json!({"status": {"loadBalancer": {"ingress": entry}}}).to_string();
+    for (entry, error) in [
+        (json!([{"hostname": "a.b", "ipMode": "VIP"}]), "ipMode: Forbidden"),
+        (json!([{"hostname": "10.0.0.1"}]), "must be a DNS name, not an IP address"),
+        (json!([{"ip": "10.0.0.256"}]), "must be a valid IP address"),
+        (json!([{"ip": "10.0.0.1", "ipMode": "x"}]), "supported values: \"Proxy\", \"VIP\""),
+    ] {
+        let answer = send(&sim, "PATCH", &status, &MERGE, &patch(entry)).await;
+        assert!(answer.code == 422 && answer.text().replace("\\", "").contains(error), "{}", answer.text());
+    }
+    let answer = send(&sim, "PATCH", &status, &MERGE, &patch(json!([{"ip": "10.0.0.1"}]))).await.json();
+    let ingress = "/status/loadBalancer/ingress";
+    assert_eq!(answer.pointer(ingress), Some(&json!([{"ip": "10.0.0.1", "ipMode": "VIP"}])));
+    let fields = answer.pointer("/metadata/managedFields").unwrap().as_array().unwrap();
+    let mine = fields.iter().find(|entry| entry["manager"] == "me").unwrap();
+    assert_eq!(mine["subresource"], "status");
+    assert!(mine.pointer("/fieldsV1/f:status/f:loadBalancer/f:ingress").is_some(), "{mine}");
+    // From an old version.
+    let old = json!({"metadata": {"resourceVersion": "1"}, "status": {"loadBalancer": {"ingress": null}}});
+    assert_eq!(send(&sim, "PATCH", &status, &MERGE, &old.to_string()).await.code, 409);
+    let other = send(&sim, "PATCH", &web, &MERGE, r#"{"spec":{"type":"NodePort"}}"#).await.json();
+    assert_eq!(other.pointer("/status"), Some(&json!({"loadBalancer": {}})));
+    let refused = send(&sim, "PATCH", &status, &MERGE, &patch(json!([{"ip": "10.0.0.1"}]))).await;
+    assert!(refused.code == 422 && refused.text().contains("may only be used when"), "{}", refused.text());
+}

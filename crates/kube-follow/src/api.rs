@@ -1,12 +1,14 @@
-//! The API server: quorum reads, and the few writes of the gate.
+//! Single requests to the API server: quorum reads and a few writes.
 
+use crate::client::{ClientError, connect};
+use crate::connection::Connection;
+use crate::credentials::Credentials;
+use crate::observe::{RequestOutcome, WatchObserver};
+use futures::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Method, Request};
 use kube::Client;
-use nodegate_kube_follow::{
-    ClientError, Connection, RequestOutcome, StaticCredentials, WatchObserver, connect,
-};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,11 +46,11 @@ impl ApiError {
     }
 }
 
-/// The gate watches nothing.
-#[derive(Clone, Debug)]
-struct NoWatches;
+/// An observer that records nothing, for clients that watch nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoObserver;
 
-impl WatchObserver for NoWatches {
+impl WatchObserver for NoObserver {
     type Stream = ();
 
     fn stream(&self, _: &Parts) -> Option<()> {
@@ -64,13 +66,34 @@ impl WatchObserver for NoWatches {
 #[derive(Clone)]
 pub struct KubeApi {
     timeout: Duration,
+    connect: Arc<dyn Fn() -> BoxFuture<'static, Result<Client, ClientError>> + Send + Sync>,
     client: Arc<Mutex<Option<Client>>>,
 }
 
+impl std::fmt::Debug for KubeApi {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubeApi").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
 impl KubeApi {
-    /// Waits for each answer for so long. Nothing is asked yet.
-    pub fn new(timeout: Duration) -> Self {
-        Self { timeout, client: Arc::default() }
+    /// Creates an access with credentials of this kind, which waits for each answer for at most `timeout`.
+    /// `observer` observes all requests. Nothing is sent yet.
+    pub fn new<C: Credentials + 'static>(timeout: Duration, observer: impl WatchObserver + Sync) -> Self
+    where
+        ClientError: From<C::Error>,
+    {
+        let connect = move || -> BoxFuture<'static, Result<Client, ClientError>> {
+            Box::pin(connect::<C>(observer.clone()))
+        };
+        Self { timeout, connect: Arc::new(connect), client: Arc::default() }
+    }
+
+    /// Connects unless there is a client, and waits for as long as that takes: a credential plugin may run for
+    /// seconds, and no request would leave it the time.
+    pub async fn open(&self) -> Result<(), ApiError> {
+        let failed = |error: ClientError| ApiError::Failed("connect".to_owned(), error.to_string());
+        self.client().await.map(drop).map_err(failed)
     }
 
     /// Returns an object as JSON, from etcd: no `resourceVersion` is a quorum read. `None` if there is none.
@@ -95,6 +118,12 @@ impl KubeApi {
     /// Patches an object, in the way of `kubectl patch`.
     pub async fn patch(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
         self.send(Method::PATCH, path, Some(("application/strategic-merge-patch+json", body))).await
+    }
+
+    /// Changes the named fields of an object, as a JSON merge patch. With a `resourceVersion` in it, the answer
+    /// is 409 if the object has changed since that version.
+    pub async fn merge(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
+        self.send(Method::PATCH, path, Some(("application/merge-patch+json", body))).await
     }
 
     /// Sends a request, and a read once more on a new connection if the old one is broken.
@@ -160,7 +189,7 @@ impl KubeApi {
         if let Some(client) = self.known() {
             return Ok(client);
         }
-        let client = connect::<StaticCredentials>(NoWatches).await?;
+        let client = (self.connect)().await?;
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
         Ok(client)
     }

@@ -1,0 +1,198 @@
+//! The rules of the Lease, with time as a value.
+//!
+//! No two clocks are compared. A process judges the Lease of another one by its own clock: the Lease has
+//! expired when it has not changed for its duration. The holder counts from the time at which it sent its last
+//! renewal that succeeded, and gives up before any other process can have waited for that duration.
+
+use std::time::{Duration, Instant};
+
+/// The duration of the Lease.
+pub const DURATION: Duration = Duration::from_secs(10);
+/// The time for which a renewal entitles to write. What is left of [`DURATION`] is for a last request in flight.
+pub const HOLD: Duration = Duration::from_millis(7500);
+/// The longest time for one request. [`HOLD`] and one request end before [`DURATION`].
+pub const REQUEST: Duration = Duration::from_secs(2);
+/// The interval of renewals.
+pub const RENEW: Duration = Duration::from_secs(3);
+/// The interval of looks at the Lease of another process. With [`DURATION`], it bounds the takeover.
+pub const LOOK: Duration = Duration::from_secs(2);
+
+/// The Lease, as the API server has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseState {
+    /// The identity of the holder; empty if it was released.
+    pub holder: String,
+    /// The duration that the holder has set.
+    pub duration: Duration,
+    /// The number of changes of the holder.
+    pub transitions: i64,
+    /// The resourceVersion.
+    pub version: String,
+}
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Write the Lease, as its holder: with this number of transitions, over this version.
+    Write {
+        /// The number of changes of the holder.
+        transitions: i64,
+        /// The version that the write replaces.
+        version: String,
+        /// True if another process, or none, held the Lease.
+        anew: bool,
+    },
+    /// Look again after this time.
+    Wait(Duration),
+}
+
+/// A process that wants the Lease.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    identity: String,
+    /// The last version that it has seen, and the time at which it saw that first.
+    seen: Option<(String, Instant)>,
+    /// The time at which the last renewal that succeeded was sent.
+    renewed: Option<Instant>,
+}
+
+impl Candidate {
+    /// Creates a candidate that has seen nothing yet. No other process may have its identity.
+    pub fn new(identity: String) -> Self {
+        Self { identity, seen: None, renewed: None }
+    }
+
+    /// Returns the identity.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Returns true if this process may write now.
+    pub fn holds(&self, now: Instant) -> bool {
+        self.renewed.is_some_and(|renewed| now.saturating_duration_since(renewed) < HOLD)
+    }
+
+    /// Decides about a Lease that was read just now.
+    pub fn look(&mut self, lease: &LeaseState, now: Instant) -> Step {
+        let since = match &self.seen {
+            Some((version, since)) if *version == lease.version => *since,
+            _ => {
+                self.seen = Some((lease.version.clone(), now));
+                now
+            }
+        };
+        let ours = lease.holder == self.identity;
+        let unchanged = now.saturating_duration_since(since);
+        if !ours && !lease.holder.is_empty() && unchanged < lease.duration {
+            return Step::Wait(LOOK.min(lease.duration.saturating_sub(unchanged)));
+        }
+        let transitions = if ours { lease.transitions } else { lease.transitions.saturating_add(1) };
+        Step::Write { transitions, version: lease.version.clone(), anew: !ours }
+    }
+
+    /// Records that the API server accepted a write of the Lease that was sent at this time.
+    pub fn written(&mut self, sent: Instant) {
+        self.renewed = Some(sent);
+    }
+
+    /// Records that this process does not hold the Lease: another one has it, or it was released.
+    pub fn lost(&mut self) {
+        self.renewed = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lease(holder: &str, version: u64) -> LeaseState {
+        LeaseState {
+            holder: holder.to_owned(),
+            duration: DURATION,
+            transitions: 3,
+            version: version.to_string(),
+        }
+    }
+
+    fn seconds(start: Instant, seconds: f64) -> Instant {
+        start + Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
+        let (mut candidate, start) = (Candidate::new("b".to_owned()), nodegate_clock::now());
+        let at = |time| seconds(start, time);
+        assert_eq!(candidate.look(&lease("a", 1), at(0.0)), Step::Wait(LOOK));
+        assert_eq!(candidate.look(&lease("a", 2), at(9.0)), Step::Wait(LOOK));
+        assert_eq!(candidate.look(&lease("a", 2), at(18.0)), Step::Wait(Duration::from_secs(1)));
+        let taken = Step::Write { transitions: 4, version: "2".to_owned(), anew: true };
+        assert_eq!(candidate.look(&lease("a", 2), at(19.0)), taken);
+        assert!(!candidate.holds(at(19.0)), "the API server has not accepted it yet");
+        candidate.written(at(19.0));
+        assert!(candidate.holds(at(26.4)) && !candidate.holds(at(26.6)));
+        let renewed = Step::Write { transitions: 3, version: "7".to_owned(), anew: false };
+        assert_eq!(candidate.look(&lease("b", 7), at(30.0)), renewed);
+        candidate.lost();
+        assert!(!candidate.holds(at(19.0)));
+    }
+
+    #[test]
+    fn a_released_lease_is_taken_at_once() {
+        let mut candidate = Candidate::new("b".to_owned());
+        let step = candidate.look(&lease("", 1), nodegate_clock::now());
+        assert_eq!(step, Step::Write { transitions: 4, version: "1".to_owned(), anew: true });
+    }
+
+    #[test]
+    fn a_last_request_ends_before_the_lease_does() {
+        assert!(HOLD + REQUEST < DURATION && RENEW + REQUEST < HOLD);
+        // The holder dies right after a renewal that the other one sees at its next look.
+        assert!(LOOK + DURATION + REQUEST < Duration::from_secs(15));
+    }
+
+    /// What happens at one moment: a process acts, or is frozen for a while, or loses its connection.
+    #[derive(Clone, Debug)]
+    enum Act {
+        Look(usize),
+        /// The write is accepted, but its answer is lost.
+        Lost(usize),
+        Pass(u64),
+    }
+
+    proptest! {
+        #[test]
+        fn at_most_one_process_may_write(acts in prop::collection::vec(prop_oneof![
+            (0..3_usize).prop_map(Act::Look), (0..3_usize).prop_map(Act::Lost), (0..6_000_u64).prop_map(Act::Pass),
+        ], 1..200)) {
+            let start = nodegate_clock::now();
+            let mut now = start;
+            let mut server = LeaseState { duration: DURATION, ..lease("", 1) };
+            let mut all: Vec<_> = ["a", "b", "c"].map(|name| Candidate::new(name.to_owned())).into();
+            for act in acts {
+                let (index, answered) = match act {
+                    Act::Pass(ms) => {
+                        now += Duration::from_millis(ms);
+                        continue;
+                    }
+                    Act::Look(index) => (index, true),
+                    Act::Lost(index) => (index, false),
+                };
+                let candidate = &mut all[index];
+                match candidate.look(&server, now) {
+                    Step::Wait(time) => prop_assert!(time <= LOOK && !time.is_zero()),
+                    Step::Write { transitions, version, anew } => {
+                        prop_assert_eq!(anew, server.holder != candidate.identity());
+                        let next = version.parse::<u64>().unwrap() + 1;
+                        let holder = candidate.identity().to_owned();
+                        server = LeaseState { holder, duration: DURATION, transitions, version: next.to_string() };
+                        if answered {
+                            candidate.written(now);
+                        }
+                    }
+                }
+                prop_assert!(all.iter().filter(|candidate| candidate.holds(now)).count() <= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! `--publish-status`: of two processes one writes, each change once, and only what is its own. The tests look
+//! at the objects and count the requests of the API server.
+
+use crate::Row;
+use crate::lab::{Lab, get, get_from, serve};
+use nodegate_kube_sim::{Effect, Fault, FaultScope, Rule};
+use nodegate_testbed::kubectl::Kubectl;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::process::signal;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const ADDRESS: &str = "203.0.113.10";
+const HELD: &str = "nodegate_haproxy_lease_held";
+
+fn vip(address: &str) -> Value {
+    json!([{"ip": address, "ipMode": "VIP"}])
+}
+
+/// Returns a lab whose program publishes statuses. No program runs yet.
+async fn publishing(nodes: usize, more: &[&str]) -> Lab {
+    let mut lab = Lab::new(nodes).await;
+    lab.sim
+        .apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nodegate"}}))
+        .unwrap();
+    lab.arguments = vec![format!("--publish-status={ADDRESS}")];
+    lab.arguments.extend(more.iter().map(|word| (*word).to_owned()));
+    lab
+}
+
+/// Starts two balancers of one cluster, with one Service. Returns them and the Service's port.
+async fn pair() -> ([Lab; 2], u16) {
+    let mut first = publishing(2, &["--bind=127.0.0.1"]).await;
+    let mut second = publishing(0, &["--bind=127.0.0.2"]).await;
+    second.sim = first.sim.clone();
+    second.sim.write_kubeconfig(&second.dir.path().join("kubeconfig")).unwrap();
+    (second.check_port, second.node_port) = (first.check_port, first.node_port);
+    let port = ports::free();
+    first.sim.apply(first.service("web", port, &json!({}))).unwrap();
+    first.start(&[port]).await;
+    second.start(&[]).await;
+    let there = SocketAddr::from(([127, 0, 0, 2], port));
+    second.until("the second one serves", async || get_from(there).is_ok()).await;
+    ([first, second], port)
+}
+
+fn ingress(lab: &Lab, name: &str) -> Value {
+    let service = lab.sim.get("services", "default", name).unwrap_or_default();
+    service["status"]["loadBalancer"]["ingress"].clone()
+}
+
+async fn until_ingress(lab: &Lab, name: &str, wanted: &Value) -> Duration {
+    let what = format!("{name} has the addresses {wanted}; it has {}", ingress(lab, name));
+    lab.until(&what, async || ingress(lab, name) == *wanted).await
+}
+
+/// Returns the number of requests to write a status, whatever the answer.
+fn writes(lab: &Lab) -> u64 {
+    lab.sim.counters().read().count("patch", "services/status", 0)
+}
+
+fn lease(lab: &Lab) -> Value {
+    lab.sim.get("leases", "nodegate", "nodegate-haproxy").unwrap_or_default()["spec"].clone()
+}
+
+/// Waits until the Lease has been renewed or read so often that everything that is due has been done.
+async fn a_while(lab: &Lab) {
+    let asked = || lab.sim.counters().read().count("get", "leases", 0);
+    let before = asked();
+    lab.until("the Lease is asked for again", async || asked() >= before + 3).await;
+}
+
+fn kubectl(lab: &Lab, words: &[&str]) {
+    let kubectl = Kubectl::new(&lab.dir.path().join("kubeconfig"), lab.dir.path());
+    kubectl.must(words);
+}
+
+/// Returns a Service with its own node port, and its port.
+async fn another(lab: &Lab, name: &str, annotations: &Value) -> (Value, u16) {
+    let port = ports::free();
+    let mut service = lab.service(name, port, annotations);
+    service["spec"]["ports"][0]["nodePort"] = json!(serve(lab.served.clone(), |_| true).await);
+    (service, port)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_two_writes_once_and_the_other_takes_over() {
+    takeover().await;
+}
+
+pub(crate) async fn takeover() -> Row {
+    let (mut labs, _) = pair().await;
+    until_ingress(&labs[0], "web", &vip(ADDRESS)).await;
+    a_while(&labs[0]).await;
+    assert_eq!(writes(&labs[0]), 1, "{}", labs[0].log());
+    let held = labs.iter().map(|lab| lab.metric(HELD)).collect::<Vec<_>>();
+    assert!(held.contains(&Some(1.0)) && held.contains(&Some(0.0)), "{held:?}");
+    let writer = labs.iter().position(|lab| lab.metric(HELD) == Some(1.0)).unwrap();
+    assert_eq!(labs[writer].metric("nodegate_haproxy_status_writes_total{kind=\"set\"}"), Some(1.0));
+    let before = lease(&labs[0]);
+
+    labs[writer].program.take().unwrap().kill().await.unwrap();
+    let (service, _) = another(&labs[0], "next", &json!({})).await;
+    labs[0].sim.apply(service).unwrap();
+    let took = until_ingress(&labs[1 - writer], "next", &vip(ADDRESS)).await;
+    let after = lease(&labs[0]);
+    assert_ne!(after["holderIdentity"], before["holderIdentity"]);
+    assert_eq!(after["leaseTransitions"].as_i64(), before["leaseTransitions"].as_i64().map(|n| n + 1));
+    a_while(&labs[0]).await;
+    assert_eq!(writes(&labs[0]), 2, "the other one repeats nothing\n{}", labs[1 - writer].log());
+
+    // At a clean end, the other one need not wait.
+    labs[writer].start_program(&[]);
+    labs[writer].until("it is back", async || labs[writer].is_ready()).await;
+    a_while(&labs[0]).await;
+    let mut program = labs[1 - writer].program.take().unwrap();
+    signal(program.id().unwrap(), "TERM");
+    assert!(program.wait().await.unwrap().success());
+    let released = lease(&labs[0]);
+    assert!(released["holderIdentity"] != after["holderIdentity"], "{released}");
+    labs[writer].until_metric(HELD, 1.0).await;
+    let result = format!("1 write by one of two; killed, the other wrote {:.1} s later", took.as_secs_f64());
+    Row { what: "--publish-status", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_without_the_lease_writes_nothing() {
+    let port = ports::free();
+    let mut lab = publishing(1, &[]).await;
+    let holder = |version: u64| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "nodegate-haproxy", "namespace": "nodegate"},
+            "spec": {
+                "holderIdentity": "another", "leaseDurationSeconds": 10, "leaseTransitions": version,
+                // No clock but its own counts for a process.
+                "renewTime": "2020-01-01T00:00:00.000000Z",
+            },
+        })
+    };
+    lab.sim.apply(holder(1)).unwrap();
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    for version in 2..8 {
+        lab.sim.apply(holder(version)).unwrap();
+        a_while(&lab).await;
+        assert_eq!((writes(&lab), lab.metric(HELD)), (0, Some(0.0)), "{}", lab.log());
+    }
+    until_ingress(&lab, "web", &vip(ADDRESS)).await;
+    assert_eq!(lease(&lab)["leaseTransitions"], 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_goes_with_its_service_and_those_of_others_stay() {
+    own_statuses().await;
+}
+
+pub(crate) async fn own_statuses() -> Row {
+    let port = ports::free();
+    let mut lab = publishing(1, &["--service-selector=hidden!=yes"]).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    let foreign = vip("198.51.100.1");
+    let (mut others, others_port) = another(&lab, "others", &json!({})).await;
+    others["status"] = json!({"loadBalancer": {"ingress": foreign}});
+    lab.sim.apply(others).unwrap();
+    let (mut class, _) = another(&lab, "class", &json!({})).await;
+    class["spec"]["loadBalancerClass"] = json!("example.com/other");
+    lab.sim.apply(class).unwrap();
+    let (mut node_port, node_port_port) =
+        another(&lab, "node-port", &json!({"nodegate.io/haproxy-publish": "true"})).await;
+    node_port["spec"]["type"] = json!("NodePort");
+    lab.sim.apply(node_port).unwrap();
+    let (proxy, _) = another(&lab, "proxy", &json!({"nodegate.io/haproxy-send-proxy": "v2"})).await;
+    lab.sim.apply(proxy).unwrap();
+    lab.start(&[port, others_port, node_port_port]).await;
+    until_ingress(&lab, "web", &vip(ADDRESS)).await;
+    until_ingress(&lab, "proxy", &json!([{"ip": ADDRESS, "ipMode": "Proxy"}])).await;
+    lab.until_logged("leaving it alone").await;
+    lab.until_metric("nodegate_haproxy_status_foreign", 1.0).await;
+
+    kubectl(&lab, &["annotate", "service", "web", "proxy", "others", "nodegate.io/haproxy-ignore=true"]);
+    until_ingress(&lab, "web", &Value::Null).await;
+    until_ingress(&lab, "proxy", &Value::Null).await;
+    lab.until("the port is closed", async || get(port).is_err()).await;
+    kubectl(&lab, &["annotate", "service", "web", "nodegate.io/haproxy-ignore-"]);
+    until_ingress(&lab, "web", &vip(ADDRESS)).await;
+    // It is no longer watched, and still cleaned up.
+    kubectl(&lab, &["label", "service", "web", "hidden=yes"]);
+    until_ingress(&lab, "web", &Value::Null).await;
+    a_while(&lab).await;
+    assert_eq!(ingress(&lab, "others"), foreign);
+    for name in ["class", "node-port"] {
+        assert_eq!(ingress(&lab, name), Value::Null, "{name}");
+    }
+    assert_eq!(writes(&lab), 6, "one for each change\n{}", lab.log());
+    let result = "6 changes are 6 writes; another program's status, class and NodePort untouched".to_owned();
+    Row { what: "--publish-status, whose status", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn named_addresses_and_host_names() {
+    let (web, db) = (ports::free(), ports::free());
+    let mut lab = publishing(1, &["--bind=127.0.0.1,web=127.0.0.2,db=127.0.0.3"]).await;
+    lab.arguments[0] = "--publish-status=lb.example.com,2001:db8::10,web=203.0.113.2".to_owned();
+    for (name, port, bind) in
+        [("plain", ports::free(), None), ("web", web, Some("web")), ("db", db, Some("db"))]
+    {
+        let annotations = bind.map_or(json!({}), |bind| json!({"nodegate.io/haproxy-bind": bind}));
+        lab.sim.apply(lab.service(name, port, &annotations)).unwrap();
+    }
+    lab.start(&[]).await;
+    let plain = json!([{"hostname": "lb.example.com"}, {"ip": "2001:db8::10", "ipMode": "VIP"}]);
+    until_ingress(&lab, "plain", &plain).await;
+    until_ingress(&lab, "web", &vip("203.0.113.2")).await;
+    until_ingress(&lab, "db", &vip("127.0.0.3")).await;
+}
+
+fn events(lab: &Lab) -> Vec<Value> {
+    lab.sim.list("events").into_iter().filter(|event| event["reason"] == "NotPublished").collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_say_why_a_service_is_not_published() {
+    why_not().await;
+}
+
+pub(crate) async fn why_not() -> Row {
+    let port = ports::free();
+    let mut lab = publishing(1, &[]).await;
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    let (mut late, _) = another(&lab, "late", &json!({})).await;
+    late["spec"]["ports"][0]["port"] = json!(port);
+    late["metadata"]["creationTimestamp"] = json!("2099-01-01T00:00:00Z");
+    lab.sim.apply(late).unwrap();
+    let (ignored, _) = another(&lab, "ignored", &json!({"nodegate.io/haproxy-ignore": "true"})).await;
+    lab.sim.apply(ignored).unwrap();
+    let event = lab.got("an Event", async || events(&lab).pop()).await;
+    let why = event["message"].as_str().unwrap();
+    assert!(why.contains("which default/web has had for longer"), "{why}");
+    assert_eq!(
+        (&event["type"], &event["involvedObject"]["kind"], &event["involvedObject"]["name"]),
+        (&json!("Warning"), &json!("Service"), &json!("late"))
+    );
+    let uid = lab.sim.get("services", "default", "late").unwrap()["metadata"]["uid"].clone();
+    assert_eq!(event["involvedObject"]["uid"], uid);
+    a_while(&lab).await;
+    let sim = lab.sim.clone();
+    let posted = || sim.counters().read().count("create", "events", 0);
+    assert_eq!((events(&lab).len(), posted()), (1, 1), "no other Service, and not twice");
+    assert_eq!(ingress(&lab, "late"), Value::Null);
+    // Another process knows the Event by its name.
+    lab.program.take().unwrap().kill().await.unwrap();
+    lab.start_program(&[]);
+    lab.until("it asks", async || posted() == 2).await;
+    lab.until_metric(HELD, 1.0).await;
+    assert_eq!(events(&lab).len(), 1);
+    Row { what: "Events on Services", result: format!("1, not repeated: {why}") }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_rights_it_says_so_once_and_serves() {
+    let port = ports::free();
+    let mut lab = publishing(1, &[]).await;
+    let read = Rule::allow(&["get", "list", "watch"], "", &["nodes", "services"]);
+    lab.sim.service_account("reader", "nodegate", "nodegate-haproxy", vec![read.clone()]);
+    let kubeconfig = lab.dir.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, lab.sim.kubeconfig_for("reader")).unwrap();
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    lab.until_logged("may not use the Lease").await;
+    assert!(lab.whole_log().contains("manifests/haproxy/publish-status"), "{}", lab.log());
+    let moved = async || lab.is_draining(&format!("nodegate_default_web_{port}"), "node-000").await;
+    lab.sim.cordon("node-000");
+    lab.until("all else goes on", moved).await;
+    assert_eq!((writes(&lab), ingress(&lab, "web")), (0, Value::Null));
+    assert_eq!(lab.whole_log().matches("may not use the Lease").count(), 1, "{}", lab.log());
+
+    // With the Lease and Events, and without statuses.
+    lab.program.take().unwrap().kill().await.unwrap();
+    let lease = Rule::allow(&["get", "create", "patch"], "coordination.k8s.io", &["leases"]);
+    let events = Rule::allow(&["create"], "", &["events"]);
+    lab.sim.service_account("reader", "nodegate", "nodegate-haproxy", vec![read, lease, events]);
+    lab.start_program(&[]);
+    lab.until_logged("lacks rights for --publish-status").await;
+    lab.until_metric("nodegate_haproxy_failures_total{kind=\"status\"}", 1.0).await;
+    a_while(&lab).await;
+    assert_eq!(lab.whole_log().matches("lacks rights").count(), 1, "{}", lab.log());
+    assert_eq!(ingress(&lab, "web"), Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_and_lost_writes_are_tried_again_and_disturb_nothing() {
+    let port = ports::free();
+    let mut lab = publishing(1, &[]).await;
+    let fault = |code, resource: &str| Fault {
+        effect: Effect::Status { code, retry_after: 0 },
+        scope: FaultScope::all().resources(&[resource]).verbs(&["patch"]),
+        probability: 1.0,
+    };
+    lab.sim.faults().add(fault(500, "services"));
+    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
+    lab.start(&[port]).await;
+    lab.until_logged("can't write to the cluster; retrying").await;
+    let file = std::fs::read(&lab.config).unwrap();
+    lab.sim.faults().clear();
+    until_ingress(&lab, "web", &vip(ADDRESS)).await;
+    lab.until_logged("writing to the cluster works again").await;
+    // Nothing can be renewed: the Lease runs out, and a new Service has to wait.
+    lab.sim.faults().add(fault(500, "leases"));
+    lab.until_metric(HELD, 0.0).await;
+    let before = writes(&lab);
+    let (next, next_port) = another(&lab, "next", &json!({})).await;
+    lab.sim.apply(next).unwrap();
+    lab.until("it is served", async || get(next_port).is_ok()).await;
+    a_while(&lab).await;
+    assert_eq!((writes(&lab), ingress(&lab, "next")), (before, Value::Null), "{}", lab.log());
+    assert_ne!(std::fs::read(&lab.config).unwrap(), file);
+    lab.sim.faults().clear();
+    until_ingress(&lab, "next", &vip(ADDRESS)).await;
+    // An outage of the API server.
+    lab.sim.kill().await;
+    lab.until_metric(HELD, 0.0).await;
+    assert!(get(port).is_ok() && lab.is_ready());
+    lab.sim.restart(true).await.unwrap();
+    lab.until_metric(HELD, 1.0).await;
+    a_while(&lab).await;
+    assert_eq!(writes(&lab), before + 1, "nothing is written again\n{}", lab.log());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_process_leaves_the_lease_to_its_peer() {
+    let (labs, _) = pair().await;
+    until_ingress(&labs[0], "web", &vip(ADDRESS)).await;
+    let writer = labs.iter().position(|lab| lab.metric(HELD) == Some(1.0)).unwrap();
+    std::fs::write(labs[writer].pause_file(), "").unwrap();
+    labs[1 - writer].until_metric(HELD, 1.0).await;
+    labs[writer].until_metric(HELD, 0.0).await;
+    kubectl(&labs[0], &["annotate", "service", "web", "nodegate.io/haproxy-ignore=true"]);
+    until_ingress(&labs[0], "web", &Value::Null).await;
+}
