@@ -268,7 +268,7 @@ async fn a_services_status_is_checked_defaulted_and_goes_with_its_type() {
         (json!([{"ip": "10.0.0.1", "ipMode": "x"}]), "supported values: \"Proxy\", \"VIP\""),
     ] {
         let answer = send(&sim, "PATCH", &status, &MERGE, &patch(entry)).await;
-        assert!(answer.code == 422 && answer.text().replace("\\", "").contains(error), "{}", answer.text());
+        assert!(answer.code == 422 && answer.text().replace('\\', "").contains(error), "{}", answer.text());
     }
     let answer = send(&sim, "PATCH", &status, &MERGE, &patch(json!([{"ip": "10.0.0.1"}]))).await.json();
     let ingress = "/status/loadBalancer/ingress";
