@@ -65,14 +65,14 @@ impl Balancer {
         fs::read_to_string(self.directory.path().join("program.log")).unwrap_or_default()
     }
 
-    fn metric(&self, series: &str) -> f64 {
+    fn metric(&self, series: &str) -> u64 {
         let page = http::get(self.metrics, "/metrics").map(|page| page.body).unwrap_or_default();
         let value = page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
         value.unwrap_or_default()
     }
 
     fn holds(&self) -> bool {
-        self.metric("nodegate_haproxy_lease_held ") > 0.0
+        self.metric("nodegate_haproxy_lease_held ") > 0
     }
 
     fn kill(&mut self) {
@@ -119,7 +119,7 @@ impl<'a> Site<'a> {
         output.stdout
     }
 
-    /// Writes a chart with a Service of type LoadBalancer alone.
+    /// Writes a chart with a Service of type `LoadBalancer` alone.
     fn chart(&self, name: &str, port: u16) -> PathBuf {
         let chart = self.charts.path().join(name);
         fs::create_dir_all(chart.join("templates")).unwrap();
@@ -238,14 +238,14 @@ fn a_published_service_is_finished_for_helm_argo_cd_and_kubectl() {
         None => seen("Argo CD's health of the Service", "NOT TRIED: ARGO_CD is not set (hack/argo-health)"),
     }
 
-    let writes = |balancers: &[Balancer]| -> Vec<f64> {
+    let writes = |balancers: &[Balancer]| -> Vec<u64> {
         let set = "nodegate_haproxy_status_writes_total{kind=\"set\"} ";
         balancers.iter().map(|balancer| balancer.metric(set)).collect()
     };
     let writer = balancers.iter().position(Balancer::holds).expect("one holds the Lease");
     assert!(!balancers[1 - writer].holds());
     let (all, versions) = (writes(&balancers), site.service("web")["metadata"]["resourceVersion"].clone());
-    assert_eq!((all[writer], all[1 - writer]), (1.0, 0.0), "{}", balancers[writer].log());
+    assert_eq!((all[writer], all[1 - writer]), (1, 0), "{}", balancers[writer].log());
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(site.service("web")["metadata"]["resourceVersion"], versions, "written again");
 
@@ -256,7 +256,7 @@ fn a_published_service_is_finished_for_helm_argo_cd_and_kubectl() {
     site.until_published("next", &balancers);
     let took = killed.elapsed();
     assert!(waited <= took && balancers[1 - writer].holds());
-    assert_eq!(writes(&balancers)[1 - writer], 1.0, "the other one repeats nothing");
+    assert_eq!(writes(&balancers)[1 - writer], 1, "the other one repeats nothing");
     seen(
         "the writer killed",
         &format!("the other one wrote the next status {:.1} s later", took.as_secs_f64()),
