@@ -146,10 +146,10 @@ impl LeaseKeeper {
             let LeaseName { namespace, name } = &self.name;
             match (*before, held) {
                 (false, true) => {
-                    tracing::info!(namespace, name, "holding the Lease; writing statuses and Events")
+                    tracing::info!(namespace, name, "holding the Lease; writing statuses and Events");
                 }
                 (true, false) => {
-                    tracing::info!(namespace, name, "no longer holding the Lease; writing nothing")
+                    tracing::info!(namespace, name, "no longer holding the Lease; writing nothing");
                 }
                 _ => {}
             }
