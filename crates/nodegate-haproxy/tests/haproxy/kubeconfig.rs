@@ -47,9 +47,9 @@ fn rights(kubectl: &Kubectl) -> Vec<String> {
         };
         let rights: Vec<String> = rules
             .iter()
-            .map(|rule| match reads(rule) {
-                true => words(&rule["resources"]),
-                false => format!("{} {}", words(&rule["verbs"]), words(&rule["resources"])),
+            .map(|rule| {
+                let resources = words(&rule["resources"]);
+                if reads(rule) { resources } else { format!("{} {resources}", words(&rule["verbs"])) }
             })
             .collect();
         let namespace = binding["metadata"]["namespace"].as_str().unwrap_or("all");
