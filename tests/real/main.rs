@@ -15,7 +15,7 @@
 //! | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 //! | `plugin` | evictions, and the API server's proxy to a pod |
 //! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
-//! | `publish` | `nodegate-haproxy --publish-status`: `helm install --wait`, Argo CD's health, one writer of two |
+//! | `publish` | `nodegate-haproxy --publish-status`: Helm's wait, Argo CD's health, one writer of two |
 //!
 //! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
 //! (`tests/endurance/soak/real.rs`) run there, too.

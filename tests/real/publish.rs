@@ -133,12 +133,13 @@ impl<'a> Site<'a> {
         chart
     }
 
-    /// Runs `helm install --wait`. The error is what helm says.
+    /// Runs `helm install` and waits as Helm 3 does: Helm 4 by itself (`watcher`) waits for the Service's
+    /// `clusterIP` alone. The error is what helm says.
     fn install(&self, name: &str, port: u16, timeout: &str) -> Result<Duration, String> {
         let began = Instant::now();
         let mut helm = system("helm");
         helm.args(["install", name]).arg(self.chart(name, port));
-        helm.args(["--namespace", NAMESPACE, "--wait", "--timeout", timeout]);
+        helm.args(["--namespace", NAMESPACE, "--wait=legacy", "--timeout", timeout]);
         let output = self.in_own_home(&mut helm).output().expect("helm is needed: hack/install-helm");
         let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         output.status.success().then(|| began.elapsed()).ok_or(error)
@@ -229,7 +230,7 @@ fn a_published_service_is_finished_for_helm_argo_cd_and_kubectl() {
         site.install("web", web, "4m").unwrap_or_else(|error| panic!("{error}\n{}", balancers[0].log()));
     site.until_published("web", &balancers);
     assert_eq!(site.external_ip("web"), ADDRESS);
-    seen("helm install --wait", &format!("{:.1} s; without the status: {refused}", waited.as_secs_f64()));
+    seen("helm install --wait=legacy", &format!("{:.1} s; without the status: {refused}", waited.as_secs_f64()));
     match argo_health(&site.service("web")) {
         Some(health) => {
             assert_eq!(health, "Healthy");
