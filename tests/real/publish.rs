@@ -230,7 +230,10 @@ fn a_published_service_is_finished_for_helm_argo_cd_and_kubectl() {
         site.install("web", web, "4m").unwrap_or_else(|error| panic!("{error}\n{}", balancers[0].log()));
     site.until_published("web", &balancers);
     assert_eq!(site.external_ip("web"), ADDRESS);
-    seen("helm install --wait=legacy", &format!("{:.1} s; without the status: {refused}", waited.as_secs_f64()));
+    seen(
+        "helm install --wait=legacy",
+        &format!("{:.1} s; without the status: {refused}", waited.as_secs_f64()),
+    );
     match argo_health(&site.service("web")) {
         Some(health) => {
             assert_eq!(health, "Healthy");
