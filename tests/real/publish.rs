@@ -290,9 +290,9 @@ fn a_published_service_is_finished_for_helm_argo_cd_and_kubectl() {
     // The account may write nothing else.
     let account = Kubectl::new(&kubeconfig, site.charts.path());
     for (question, answer) in [
-        ("patch services/status -A", true),
+        ("patch services --subresource=status -A", true),
         ("patch services -n publish", false),
-        ("patch nodes/status", false),
+        ("patch nodes --subresource=status", false),
         ("patch leases/nodegate-haproxy -n nodegate", true),
         ("patch leases/real-node -n kube-node-lease", false),
     ] {
