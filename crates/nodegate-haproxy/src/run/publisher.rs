@@ -5,12 +5,13 @@
 //! the Service has changed since, or if another process has written it.
 
 use crate::plan::facts::ServiceKey;
-use crate::plan::status::{Change, Decision, Effect, Ingress, ServiceStatus, StatusAddresses};
+use crate::plan::status::{Change, Decision, Effect, Ingress, ServiceStatus};
 use crate::run::metrics::HaproxyMetrics;
 use crate::run::shared::Shared;
+use crate::status::StatusSettings;
 use crate::status::candidate::REQUEST;
 use crate::status::documents::{not_published, service_status, shown, status_patch};
-use crate::status::lease::{LeaseKeeper, LeaseName};
+use crate::status::lease::LeaseKeeper;
 use crate::watch::counts::Counts;
 use crate::watch::statuses::{StatusSink, Statuses};
 use http::request::Parts;
@@ -33,15 +34,6 @@ const EVENT_PACE: Duration = Duration::from_millis(200);
 const EVENT_AGAIN: Duration = Duration::from_mins(1);
 /// The wait after a refusal that only an operator can end.
 const FORBIDDEN: Duration = Duration::from_secs(30);
-
-/// The settings of `--publish-status`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusSettings {
-    /// The addresses that clients use.
-    pub addresses: StatusAddresses,
-    /// The Lease that decides which process writes.
-    pub lease: LeaseName,
-}
 
 /// Counts requests.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use crate::plan::desired::{Desired, Problem};
 use crate::run::health::LoopHealth;
 use crate::run::metrics::HaproxyMetrics;
 use crate::run::pause::Pause;
-use crate::run::publisher::StatusSettings;
+use crate::status::StatusSettings;
 use crate::watch::WatchScope;
 use std::sync::Arc;
 use std::time::Duration;
