@@ -253,6 +253,12 @@ impl SimulatedAgent {
         self.kubelet_answers.store(answers, Ordering::Relaxed);
     }
 
+    /// Returns the date of its last proof.
+    pub(crate) fn last_proof(&self) -> Option<Instant> {
+        let ago = self.now().since(self.agent.board.last_proof()?);
+        nodegate_clock::now().checked_sub(ago)
+    }
+
     /// The ways that its freshness has gone.
     pub(crate) fn transitions(&self) -> Arc<Transitions> {
         self.agent.watch_metrics.transitions()

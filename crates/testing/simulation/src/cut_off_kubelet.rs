@@ -21,11 +21,15 @@ impl RunningWorld {
         note!(self.trace, "KUBELET CUT OFF");
         let answers = self.random.u32(..3) > 0;
         self.kubelet(answers);
-        self.perform(&Event::Ready(Ready::True));
+        // The kubelet has no say about a Node that was not ready before.
+        let before =
+            if self.random.u32(..4) > 0 { Ready::True } else { Ready::False("KubeletNotReady".to_owned()) };
+        self.perform(&Event::Ready(before.clone()));
         self.pass(Duration::from_millis(2500)).await?;
-        if self.truth.ready != Ready::True || !self.truth.present {
+        if self.truth.ready != before || !self.truth.present {
             return Ok(());
         }
+        self.silence.was_ready = before == Ready::True;
         self.site.kubelet_is_cut_off = true;
         self.silence.since = nodegate_clock::now();
         self.perform(&Event::Ready(Ready::Silent));

@@ -1,6 +1,7 @@
 //! An episode: calm, then faults that overlap, then all is healed and the agent must show that it knows.
 
 use crate::agent::Restart;
+use crate::cost;
 use crate::events::Event;
 use crate::fault::SimulatedFault;
 use crate::law::{Aftermath, BOOKMARK_OVERDUE, GRACE, Laws, NODES_LOST, Weight};
@@ -59,6 +60,7 @@ impl RunningWorld {
 
     async fn break_it(&mut self, plan: &Plan) -> Result<(), String> {
         let began = nodegate_clock::now();
+        let before = self.site.network.asked();
         let mut edges: Vec<(Duration, bool, &Planned)> = Vec::new();
         for planned in &plan.faults {
             edges.push((planned.from, true, planned));
@@ -79,7 +81,8 @@ impl RunningWorld {
             }
             self.last_edge = nodegate_clock::now();
         }
-        Ok(())
+        let took = nodegate_clock::now().saturating_duration_since(began);
+        cost::judge(plan, took, before, self.site.network.asked())
     }
 
     fn strike(&mut self, plan: &Plan, planned: &Planned) {
@@ -132,6 +135,7 @@ impl RunningWorld {
         }
         Laws {
             unseen,
+            dates_are_exact: !faults.iter().any(|planned| planned.hides_events()),
             service_unseen,
             stale_allowed: stale.then_some(patience),
             service_stale_allowed: stale,

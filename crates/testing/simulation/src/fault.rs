@@ -153,6 +153,7 @@ impl SimulatedFault {
                 | Self::Unreachable
                 | Self::LateEvents
                 | Self::Replay
+                | Self::Refusals
         )
     }
 }

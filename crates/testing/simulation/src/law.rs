@@ -24,6 +24,8 @@ pub(crate) enum Weight {
 pub(crate) struct Laws {
     /// A change of the Node may be missed for so long.
     pub(crate) unseen: Duration,
+    /// Nothing hides events of the Node while its Lease is renewed, so proof must not be dated later than the state it is of.
+    pub(crate) dates_are_exact: bool,
     /// A change of the Service.
     pub(crate) service_unseen: Duration,
     /// The faults may make stale, until proof has been to be had for this time.
@@ -37,6 +39,7 @@ impl Laws {
     const FAIR_UNSEEN: Duration = Duration::from_secs(2);
     pub(crate) const FAIR: Self = Self {
         unseen: Self::FAIR_UNSEEN,
+        dates_are_exact: true,
         service_unseen: Self::FAIR_UNSEEN,
         stale_allowed: None,
         service_stale_allowed: false,
@@ -131,6 +134,19 @@ impl Planned {
         }
     }
 
+    /// Returns true if the Node's events may be missing while the Lease's arrive, or if history goes back.
+    pub(crate) fn hides_events(&self) -> bool {
+        self.loses_nodes()
+            || matches!(
+                self.fault,
+                SimulatedFault::MemberLost
+                    | SimulatedFault::EtcdStreamLost
+                    | SimulatedFault::DeafConnection
+                    | SimulatedFault::LostEvents
+                    | SimulatedFault::Rewound
+            )
+    }
+
     /// What it does to proof behind `address`.
     pub(crate) fn weight(&self, address: Address) -> Weight {
         match self.fault {
@@ -153,6 +169,7 @@ impl Planned {
             | SimulatedFault::MemberLost
             | SimulatedFault::Frozen
             | SimulatedFault::Killed
+            | SimulatedFault::Refusals
                 if !self.all && address == Address::InTurn =>
             {
                 Weight::Disturbs
@@ -169,7 +186,8 @@ impl Planned {
             | SimulatedFault::Frozen
             | SimulatedFault::Killed
             | SimulatedFault::Unreachable
-            | SimulatedFault::Replay => Stops::ItsServers,
+            | SimulatedFault::Replay
+            | SimulatedFault::Refusals => Stops::ItsServers,
             // The server answers, late, and what it answers sends the agent back to it.
             SimulatedFault::EtcdStreamLost
             | SimulatedFault::Unauthorized
@@ -181,8 +199,7 @@ impl Planned {
             | SimulatedFault::Hanging
             | SimulatedFault::WatchesClosed
             | SimulatedFault::Rewound
-            | SimulatedFault::Starved
-            | SimulatedFault::Refusals => Stops::Everything,
+            | SimulatedFault::Starved => Stops::Everything,
             _ if self.answers_late() > ANSWERED_WITHIN => Stops::Everything,
             _ => Stops::Nothing,
         }

@@ -16,6 +16,7 @@
 
 mod agent;
 mod balancer;
+mod cost;
 mod cut_off_kubelet;
 mod episode;
 pub mod events;
@@ -26,6 +27,8 @@ mod lives;
 mod network;
 mod oracle;
 mod plan;
+mod proof;
+mod rare;
 mod reach;
 mod report;
 mod second;

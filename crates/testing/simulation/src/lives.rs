@@ -3,6 +3,7 @@
 
 use crate::agent::Restart;
 use crate::balancer::Balancer;
+use crate::proof::ProofOracle;
 use crate::second::Second;
 use crate::trace::note;
 use crate::world::{RunningWorld, Successor};
@@ -32,6 +33,7 @@ impl RunningWorld {
             self.agent = next.agent;
             self.oracle.restarted(next.beginning);
             self.services.restarted(next.service_beginning);
+            self.proof = ProofOracle::default();
             asked_before = self.listens.then_some(self.balancer.known_since());
             self.listens = false;
         }
@@ -74,6 +76,7 @@ impl RunningWorld {
         self.agent = agent;
         self.oracle.restarted(beginning);
         self.services.restarted(service_beginning);
+        self.proof = ProofOracle::default();
         self.listens = false;
     }
 }

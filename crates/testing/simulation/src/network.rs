@@ -6,7 +6,7 @@ use crate::trace::{Trace, note};
 use bytes::Bytes;
 use futures::FutureExt;
 use http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
-use http::{Request, Response, Version};
+use http::{Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
@@ -227,6 +227,7 @@ impl Network {
         mut request: Request<Body>,
     ) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError> {
         let uri = request.uri().to_string();
+        let sent = nodegate_clock::now();
         self.count(request.uri().path());
         let connection =
             self.connection(&slot).await.inspect_err(|error| note!(self.trace, "{uri}: {error}"))?;
@@ -251,6 +252,9 @@ impl Network {
         if events.is_none() && !late.is_zero() {
             connection.during(sleep(late)).await?;
         }
+        if is_consistent(&uri) && matches!(answered.status(), StatusCode::OK | StatusCode::NOT_FOUND) {
+            self.lock().asked.last_consistent_read = Some(sent);
+        }
         let mut response = answered.map(|body| over(connection, events, body));
         // As over TLS: one connection carries all streams of a client, and is told from others by its ends.
         *response.version_mut() = Version::HTTP_2;
@@ -261,7 +265,8 @@ impl Network {
     /// The answer to a consistency check that is refused.
     fn refused(&self, request: &Request<Body>, server: usize, id: u64) -> Option<Refused> {
         let refusals = &mut self.lock().refusals;
-        if refusals.times == 0 || !request.uri().path().contains("/nodes/") {
+        let asks = refusals.servers.contains(&server) && request.uri().path().contains("/nodes/");
+        if refusals.times == 0 || !asks {
             return None;
         }
         refusals.times -= 1;
@@ -277,9 +282,7 @@ impl Network {
         let asked = &mut self.lock().asked;
         asked.requests += 1;
         if path.contains("/nodes") {
-            let now = nodegate_clock::now();
-            asked.last_for_nodes = Some(now);
-            asked.first_for_nodes.get_or_insert(now);
+            asked.first_for_nodes.get_or_insert_with(nodegate_clock::now);
         }
     }
 
@@ -331,6 +334,7 @@ impl Network {
         drop(inner);
         let open = self.connections(None).len();
         let asked = &mut self.lock().asked;
+        asked.connections += 1;
         asked.most_open = asked.most_open.max(open);
         connection
     }
@@ -369,6 +373,12 @@ fn breaks(connection: &SimulatedConnection, how: Broken) {
     connection.link.modify(|link| {
         link.broken.get_or_insert(how);
     });
+}
+
+/// Returns true for a read that the API server answers from etcd: of Nodes, or of a Service's endpoints.
+fn is_consistent(uri: &str) -> bool {
+    let watch_or_cache = uri.contains("watch=true") || uri.contains("resourceVersion=");
+    !watch_or_cache && (uri.contains("/nodes") || uri.contains("/endpointslices"))
 }
 
 fn bearer(token: &str) -> HeaderValue {

@@ -15,6 +15,9 @@ pub(crate) const KINDS: [ProbeKind; 5] = ProbeKind::ALL;
 /// States that are remembered: those of the last minutes.
 const REMEMBERED: usize = 400;
 
+/// A renewal and a change that were written at the same time may arrive in either order.
+const AT_ONCE: Duration = Duration::from_millis(10);
+
 /// What holds for answers for the time being.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Law {
@@ -22,6 +25,8 @@ pub(crate) struct Law {
     pub(crate) unseen: Duration,
     /// There may be no proof.
     pub(crate) stale_allowed: bool,
+    /// Nothing hides events of the Node while its Lease is renewed.
+    pub(crate) dates_are_exact: bool,
     /// Who may be believed of a `Ready=Unknown`.
     pub(crate) believed: Believed,
 }
@@ -194,6 +199,27 @@ impl Oracle {
             (None, true) if law.stale_allowed => Ok(Judged::Stale),
             (None, true) => Err(format!("stale while proof is to be had: {}", answer.text())),
             (None, false) => Err(self.explain(kind, answer, oldest, law)),
+        }
+    }
+
+    /// Judges the date of the proof of an answer that is fresh: the state that it shows was true then, or came later.
+    pub(crate) fn judge_date(
+        &self,
+        kind: usize,
+        answer: &SimulatedAnswer,
+        law: Law,
+        proof: Instant,
+    ) -> Result<(), String> {
+        let is = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
+        let shown = (self.shown.max(self.first)..=self.last()).rev().find(is);
+        let over = shown.filter(|number| *number < self.last()).map(|number| self.state(number + 1).since);
+        match over.map(|over| proof.saturating_duration_since(over)) {
+            Some(late) if law.dates_are_exact && late > AT_ONCE => Err(format!(
+                "proof is dated {:.3} s after the state that it is of: {}",
+                late.as_secs_f64(),
+                answer.text()
+            )),
+            _ => Ok(()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::fault::SimulatedFault;
 use crate::network::Address;
+use crate::rare;
 use fastrand::Rng;
 use nodegate_readiness::OnStale;
 use nodegate_readiness::probers::ToldSettings;
@@ -118,6 +119,11 @@ impl Plan {
     pub(crate) fn draw(random: &mut Rng) -> Self {
         let calm = seconds(random, 0.5, 25.0);
         let silence = random.u32(..8) == 0;
+        if random.u32(..30) == 0 {
+            let mut faults = rare::draw(random);
+            faults.sort_by_key(|planned| planned.from);
+            return Self { calm, silence, faults, event_every: seconds(random, 1.0, 12.0) };
+        }
         let count = [1, 2, 2, 3, 3, 4][random.usize(..6)];
         // All of them longer than a bookmark's interval.
         let long = random.u32(..20) == 0;

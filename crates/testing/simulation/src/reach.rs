@@ -12,9 +12,11 @@ pub(crate) struct Reach {
     pub(crate) late_services: Duration,
 }
 
-/// The servers refuse the consistency check so many times more.
-#[derive(Clone, Copy, Debug, Default)]
+/// The consistency check is refused so many times more.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Refusals {
+    /// The servers that refuse it.
+    pub(crate) servers: Vec<usize>,
     pub(crate) times: u32,
     pub(crate) code: u16,
     /// Seconds; 0 for none.
@@ -26,10 +28,12 @@ pub(crate) struct Refusals {
 pub(crate) struct ApiRequest {
     /// Requests, answered or not.
     pub(crate) requests: u64,
+    /// Connections that were opened.
+    pub(crate) connections: u64,
     /// The most connections that were open at once.
     pub(crate) most_open: usize,
-    /// The last request for Nodes.
-    pub(crate) last_for_nodes: Option<Instant>,
+    /// When the last consistent read was sent that was answered.
+    pub(crate) last_consistent_read: Option<Instant>,
     /// The first request for Nodes since [`Network::mark`].
     pub(crate) first_for_nodes: Option<Instant>,
 }

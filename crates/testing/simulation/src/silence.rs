@@ -19,6 +19,8 @@ pub(crate) struct Silence {
     pub(crate) tainted: Option<Instant>,
     /// When the taint went from a node that may have left because of it.
     stays_again: Option<Instant>,
+    /// Whether the Node was ready before.
+    pub(crate) was_ready: bool,
     /// Whether the kubelet answers the agent.
     pub(crate) kubelet_answers: bool,
     /// Since when it does or does not.
@@ -33,6 +35,7 @@ impl Silence {
             since: now,
             tainted: None,
             stays_again: None,
+            was_ready: true,
             kubelet_answers: true,
             changed: now,
         }
@@ -62,8 +65,8 @@ impl Silence {
         let was_asked = since(self.changed) > 2 * KUBELET_ASKED_EVERY;
         let is_dead = !self.kubelet_answers && since(self.changed.max(self.since)) > SEEN_AND_HELD;
         Believed {
-            control_plane: !self.kubelet_answers || !was_asked || may_have_left,
-            kubelet: !is_dead && !must_have_left,
+            control_plane: !self.was_ready || !self.kubelet_answers || !was_asked || may_have_left,
+            kubelet: self.was_ready && !is_dead && !must_have_left,
         }
     }
 }

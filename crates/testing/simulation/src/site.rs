@@ -240,7 +240,7 @@ impl Site {
             SimulatedFault::WatchesClosed => self.sim.close_watches(None),
             SimulatedFault::Rewound => self.restore(force),
             SimulatedFault::ClockStep => self.clock_was_set_back |= !step_the_clock(force),
-            SimulatedFault::Refusals => self.network.refuse(refusals(force)),
+            SimulatedFault::Refusals => self.network.refuse(refusals(force, &active.servers)),
             SimulatedFault::LateAnswers => self.network.delay_answers(active.planned.answers_late()),
             SimulatedFault::NoBookmarks => self.network.no_bookmarks(true),
             SimulatedFault::StreamLost => self.network.lose_streams(active.planned.loses()),
@@ -359,10 +359,11 @@ fn step_the_clock(force: f64) -> bool {
 }
 
 /// Of the consistency check alone: a few, or as many as come.
-fn refusals(force: f64) -> Refusals {
+fn refusals(force: f64, servers: &[usize]) -> Refusals {
     let step = (force * 48.0) as u32;
     let code = if step.is_multiple_of(2) { 429 } else { 503 };
-    Refusals { times: [1, 2, 3, 1000][(step / 2 % 4) as usize], code, retry_after: step / 8 }
+    let times = [1, 2, 3, 1000][(step / 2 % 4) as usize];
+    Refusals { servers: servers.to_vec(), times, code, retry_after: step / 8 }
 }
 
 /// A Service's endpoints, so many of them on the node.

@@ -7,6 +7,7 @@ use crate::law::{Aftermath, Laws};
 use crate::link::Carries;
 use crate::oracle::{Beginning, Believed, Judged, KINDS, Law, Oracle};
 use crate::plan::World as Shape;
+use crate::proof::ProofOracle;
 use crate::report::SimulationReport;
 use crate::second::Second;
 use crate::service::{ServiceAnswer, ServiceBeginning, ServiceOracle};
@@ -89,6 +90,7 @@ pub(crate) struct RunningWorld {
     pub(crate) agent: SimulatedAgent,
     pub(crate) oracle: Oracle,
     pub(crate) services: ServiceOracle,
+    pub(crate) proof: ProofOracle,
     /// What holds now.
     pub(crate) law: Laws,
     /// The law that the last episode leaves behind.
@@ -128,6 +130,7 @@ impl RunningWorld {
         Self {
             oracle: Oracle::new(shape.on_stale, &truth),
             services: ServiceOracle::new(shape.on_stale),
+            proof: ProofOracle::default(),
             law: Laws::BEGINNING,
             aftermath: Aftermath::NONE,
             last_edge: now,
@@ -239,10 +242,18 @@ impl RunningWorld {
             return Ok(());
         }
         let law = self.law_now();
+        let proof = self.agent.last_proof();
+        let read = self.site.network.asked().last_consistent_read;
         let (mut fresh, mut out) = (true, false);
         for (number, kind) in KINDS.into_iter().enumerate() {
             let answer = self.agent.ask(kind);
             let judged = self.oracle.judge(number, &answer, law)?;
+            if let (Judged::Fresh, Some(proof)) = (judged, proof) {
+                self.oracle.judge_date(number, &answer, law, proof)?;
+            }
+            if number == 0 {
+                self.proof.node(judged, proof, read)?;
+            }
             fresh &= judged == Judged::Fresh;
             self.report.answers += 1;
             self.report.stale += u64::from(judged == Judged::Stale);
@@ -256,13 +267,14 @@ impl RunningWorld {
         if self.shape.service {
             let unseen = self.law.service_unseen.max(self.aftermath.service_unseen());
             let stale_allowed = self.law.service_stale_allowed;
-            let law = Law { unseen, stale_allowed, believed: Believed::EITHER };
+            let law = Law { unseen, stale_allowed, dates_are_exact: false, believed: Believed::EITHER };
             let answer = self.agent.ask_for_service();
             if self.last_service != Some(answer) {
                 self.last_service = Some(answer);
                 note!(self.trace, "Service: {answer:?}, in truth {}", self.site.endpoints);
             }
             self.services.judge(answer, law)?;
+            self.proof.service(answer.stale, read)?;
         }
         // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is enough.
         if out || self.report.answers.is_multiple_of(8) {
@@ -298,7 +310,7 @@ impl RunningWorld {
         // A fault may hide from the agent what the Node was before.
         let fair = unseen <= Laws::FAIR.unseen;
         let believed = if fair { self.silence.believed() } else { Believed::EITHER };
-        Law { unseen, stale_allowed, believed }
+        Law { unseen, stale_allowed, dates_are_exact: self.law.dates_are_exact, believed }
     }
 
     /// The server loses the Lease's stream, and the agent looks for a heartbeat that is still there.
@@ -322,6 +334,10 @@ impl RunningWorld {
         note!(self.trace, "IDLE HOUR");
         self.event_every = Duration::from_hours(10);
         self.turns.event = nodegate_clock::now() + self.event_every;
+        if self.random.u32(..3) == 0 {
+            note!(self.trace, "the kubelet is dead");
+            self.site.kubelet_is_cut_off = true;
+        }
         // What follows an outage is over: the bar is one of the steady state.
         let silent = self.shape.leases && !self.site.renews();
         self.pass(if silent { STEADY_BESIDE_A_SILENT_LEASE } else { STEADY }).await?;
