@@ -244,7 +244,7 @@ impl RunningWorld {
         let law = self.law_now();
         let proof = self.agent.last_proof();
         let read = self.site.network.asked().last_consistent_read;
-        let (mut fresh, mut out) = (true, false);
+        let (mut fresh, mut stale, mut out) = (true, false, false);
         for (number, kind) in KINDS.into_iter().enumerate() {
             let answer = self.agent.ask(kind);
             let judged = self.oracle.judge(number, &answer, law)?;
@@ -255,6 +255,7 @@ impl RunningWorld {
                 self.proof.node(judged, proof, read)?;
             }
             fresh &= judged == Judged::Fresh;
+            stale |= judged == Judged::Stale;
             self.report.answers += 1;
             self.report.stale += u64::from(judged == Judged::Stale);
             out |= answer.takes_out();
@@ -279,6 +280,9 @@ impl RunningWorld {
         // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is enough.
         if out || self.report.answers.is_multiple_of(8) {
             let (drain, turned) = (self.agent.drain(), self.agent.turned());
+            if stale && drain.as_ref().and_then(|drain| drain.told) == Some(true) {
+                return Err("told, while the cache is stale".to_owned());
+            }
             self.report.told += u64::from(self.balancer.judge(
                 drain.as_ref(),
                 turned,
