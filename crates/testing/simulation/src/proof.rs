@@ -11,11 +11,15 @@ const SENT_BEFORE: Duration = Duration::from_secs(5);
 /// What was stale when it was last asked for.
 #[derive(Debug, Default)]
 pub(crate) struct ProofOracle {
-    /// The last proof of the Node before its answers became stale.
-    before: Option<Option<Instant>>,
+    /// The proof of the Node that had become too old when its answers became stale.
+    outdated: Option<LastProof>,
     /// When the Service's answers became stale.
     service_since: Option<Instant>,
 }
+
+/// The date of the last proof, or `None` before the first one.
+#[derive(Clone, Copy, Debug)]
+struct LastProof(Option<Instant>);
 
 impl ProofOracle {
     /// Judges how the Node became fresh again: by a consistent read that was sent after its last proof, and was answered.
@@ -26,10 +30,10 @@ impl ProofOracle {
         read: Option<Instant>,
     ) -> Result<(), String> {
         match judged {
-            Judged::Stale => self.before = Some(self.before.unwrap_or(proof)),
+            Judged::Stale => self.outdated = Some(self.outdated.unwrap_or(LastProof(proof))),
             Judged::Either => {}
             Judged::Fresh => {
-                if self.before.take().is_some_and(|before| read <= before) {
+                if self.outdated.take().is_some_and(|LastProof(proof)| read <= proof) {
                     return Err("revived without a consistent read".to_owned());
                 }
             }
