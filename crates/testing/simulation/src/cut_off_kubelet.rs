@@ -1,7 +1,7 @@
 //! Cuts the kubelet off from the control plane, and lets it answer the agent or not.
 
 use crate::events::Event;
-use crate::plan::seconds;
+use crate::planned::seconds;
 use crate::site::NODE;
 use crate::trace::note;
 use crate::truth::Ready;

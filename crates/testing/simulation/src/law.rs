@@ -4,7 +4,8 @@
 use crate::fault::SimulatedFault;
 use crate::link::Carries;
 use crate::network::Address;
-use crate::plan::{Planned, World};
+use crate::plan::World;
+use crate::planned::Planned;
 use std::time::{Duration, Instant};
 
 /// What a fault does to proof, alone.

@@ -27,6 +27,7 @@ mod lives;
 mod network;
 mod oracle;
 mod plan;
+mod planned;
 mod proof;
 mod rare;
 mod reach;

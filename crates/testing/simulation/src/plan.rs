@@ -2,6 +2,7 @@
 
 use crate::fault::SimulatedFault;
 use crate::network::Address;
+use crate::planned::{Planned, seconds};
 use crate::rare;
 use fastrand::Rng;
 use nodegate_readiness::OnStale;
@@ -25,24 +26,6 @@ pub(crate) struct World {
     pub(crate) strangers: Strangers,
     /// `--unknown-after`.
     pub(crate) unknown_after: Duration,
-}
-
-/// As long as the kernel takes to give a connection up.
-const AFTERMATH: Duration = Duration::from_secs(4);
-
-/// One fault of a plan.
-#[derive(Clone, Debug)]
-pub(crate) struct Planned {
-    pub(crate) fault: SimulatedFault,
-    pub(crate) from: Duration,
-    /// The same as `from` for one that is a moment.
-    pub(crate) until: Duration,
-    /// Every server, or one.
-    pub(crate) all: bool,
-    /// Whether the one is that which the agent uses, or another.
-    pub(crate) in_use: bool,
-    /// How hard it hits, from 0 to 1: how many requests, how late, how far.
-    pub(crate) force: f64,
 }
 
 /// What is to happen in an episode, after its calm.
@@ -115,31 +98,35 @@ impl World {
     }
 }
 
+/// One plan in so many is one of `rare.rs`.
+const RARE: u32 = 30;
+
 impl Plan {
     pub(crate) fn draw(random: &mut Rng) -> Self {
         let calm = seconds(random, 0.5, 25.0);
         let silence = random.u32(..8) == 0;
-        if random.u32(..30) == 0 {
-            let mut faults = rare::draw(random);
-            faults.sort_by_key(|planned| planned.from);
-            return Self { calm, silence, faults, event_every: seconds(random, 1.0, 12.0) };
-        }
-        let count = [1, 2, 2, 3, 3, 4][random.usize(..6)];
-        // All of them longer than a bookmark's interval.
-        let long = random.u32(..20) == 0;
-        let mut faults = Vec::new();
-        while faults.len() < count {
-            let fault = SimulatedFault::ALL[random.usize(..SimulatedFault::ALL.len())];
-            if faults.iter().all(|planned: &Planned| planned.fault != fault) {
-                faults.push(Planned::draw(fault, long, random));
-            }
-        }
-        if random.bool() {
-            bring_together(&mut faults, random);
-        }
+        let mut faults = if random.u32(..RARE) == 0 { rare::draw(random) } else { by_chance(random) };
         faults.sort_by_key(|planned| planned.from);
         Self { calm, silence, faults, event_every: seconds(random, 1.0, 12.0) }
     }
+}
+
+/// Draws faults of which each may come with each.
+fn by_chance(random: &mut Rng) -> Vec<Planned> {
+    let count = [1, 2, 2, 3, 3, 4][random.usize(..6)];
+    // All of them longer than a bookmark's interval.
+    let long = random.u32(..20) == 0;
+    let mut faults = Vec::new();
+    while faults.len() < count {
+        let fault = SimulatedFault::ALL[random.usize(..SimulatedFault::ALL.len())];
+        if faults.iter().all(|planned: &Planned| planned.fault != fault) {
+            faults.push(Planned::draw(fault, long, random));
+        }
+    }
+    if random.bool() {
+        bring_together(&mut faults, random);
+    }
+    faults
 }
 
 /// Lets faults begin about when another begins or ends: what one of them has begun is in the middle then.
@@ -151,39 +138,4 @@ fn bring_together(faults: &mut [Planned], random: &mut Rng) {
         faults[number].from = edge.saturating_sub(seconds(random, 0.0, 1.0)) + seconds(random, 0.0, 3.0);
         faults[number].until = faults[number].from + lasts;
     }
-}
-
-impl Planned {
-    fn draw(fault: SimulatedFault, long: bool, random: &mut Rng) -> Self {
-        let from = seconds(random, 0.0, 12.0);
-        let lasts = match random.u32(..3) {
-            _ if long => seconds(random, 70.0, 110.0),
-            // Nobody misses a bookmark before a minute is over.
-            _ if fault == SimulatedFault::NoBookmarks => seconds(random, 70.0, 160.0),
-            0 => seconds(random, 0.2, 9.0),
-            1 => seconds(random, 9.0, 22.0),
-            _ => seconds(random, 18.0, 45.0),
-        };
-        let until = if fault.is_a_moment() { from } else { from + lasts };
-        Self {
-            fault,
-            from,
-            until,
-            all: !fault.is_of_a_server() || random.u32(..4) == 0,
-            in_use: random.u32(..4) > 0,
-            force: random.f64(),
-        }
-    }
-
-    /// Whether both were there at the same time. What a moment's fault does to the agent goes on for some seconds.
-    pub(crate) fn overlaps(&self, other: &Self) -> bool {
-        let until = |planned: &Self| planned.until.max(planned.from + AFTERMATH);
-        self.from <= until(other) && other.from <= until(self)
-    }
-}
-
-/// In whole milliseconds, as tokio's timers have it.
-pub(crate) fn seconds(random: &mut Rng, from: f64, to: f64) -> Duration {
-    let drawn = from + (to - from) * random.f64();
-    Duration::from_millis(Duration::from_secs_f64(drawn).as_millis() as u64)
 }

@@ -2,7 +2,7 @@
 //! enough.
 
 use crate::fault::SimulatedFault;
-use crate::plan::{Planned, seconds};
+use crate::planned::{Planned, seconds};
 use fastrand::Rng;
 use std::time::Duration;
 

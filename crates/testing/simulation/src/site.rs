@@ -3,7 +3,8 @@
 use crate::fault::SimulatedFault;
 use crate::law::{LATE, Stops};
 use crate::network::{Address, Network};
-use crate::plan::{Planned, World};
+use crate::plan::World;
+use crate::planned::Planned;
 use crate::reach::Refusals;
 use crate::trace::{Trace, note};
 use fastrand::Rng;

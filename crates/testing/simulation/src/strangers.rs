@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 /// An agent knows the balancer's own pace after it has listened for this time without a forger. It remembers it for an hour, and
 /// no world is that long.
 const PACE_IS_KNOWN: Duration = Duration::from_mins(4);
+
 impl RunningWorld {
     /// The strangers' turn.
     pub(crate) fn strangers_ask(&mut self, now: Instant) {
