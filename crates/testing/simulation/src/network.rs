@@ -34,7 +34,7 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 pub(crate) enum Address {
     /// The first server's own.
     Direct,
-    /// The next server after that of the newest connection, or of the last attempt if that was just now in vain.
+    /// The next server after that of the newest connection, open or lost, or of the last attempt if that was just now in vain.
     InTurn,
     /// Any, as iptables do it.
     AtRandom,
@@ -43,11 +43,12 @@ pub(crate) enum Address {
 struct Inner {
     servers: Vec<(ApiService, Observed<Reach>)>,
     address: Address,
-    /// The server that the last attempt went to, and when that was, if it was in vain.
+    /// The server of the last attempt, or of the last connection to end since; and when that attempt was, if it was in vain.
     last: usize,
     in_vain: Option<Instant>,
     next_id: u64,
-    connections: Vec<Weak<SimulatedConnection>>,
+    /// With the server that each goes to.
+    connections: Vec<(usize, Weak<SimulatedConnection>)>,
     token: HeaderValue,
     asked: ApiRequest,
     refusals: Refusals,
@@ -180,9 +181,15 @@ impl Network {
 
     /// Open connections, to one server or to all.
     fn connections(&self, server: Option<usize>) -> Vec<Arc<SimulatedConnection>> {
-        let mut inner = self.lock();
-        inner.connections.retain(|connection| connection.upgrade().is_some_and(|c| c.is_open()));
-        let alive = inner.connections.iter().filter_map(Weak::upgrade);
+        let inner = &mut *self.lock();
+        inner.connections.retain(|(server, connection)| {
+            let open = connection.upgrade().is_some_and(|connection| connection.is_open());
+            if !open {
+                inner.last = *server;
+            }
+            open
+        });
+        let alive = inner.connections.iter().filter_map(|(_, connection)| connection.upgrade());
         alive.filter(|connection| server.is_none_or(|server| connection.server == server)).collect()
     }
 
@@ -330,7 +337,7 @@ impl Network {
         inner.next_id += 1;
         inner.in_vain = None;
         let connection = Arc::new(SimulatedConnection::new(inner.next_id, server, link));
-        inner.connections.push(Arc::downgrade(&connection));
+        inner.connections.push((server, Arc::downgrade(&connection)));
         drop(inner);
         let open = self.connections(None).len();
         let asked = &mut self.lock().asked;
