@@ -8,7 +8,7 @@ pub(crate) enum NodeVersion {
     /// It is not known yet.
     #[default]
     Unknown,
-    /// There is no such Node.
+    /// There is no such Node. This has no version: a Node that was created and deleted again in the meantime is not noticed.
     Absent,
     Present {
         uid: String,

@@ -202,7 +202,8 @@ impl Oracle {
         }
     }
 
-    /// Judges the date of the proof of an answer that is fresh: the state that it shows was true then, or came later.
+    /// Judges the date of the proof of an answer that is fresh: the state that it shows was true then, or came later. All but
+    /// a Node's absence has a version: a Node that was away, was there and is away again can't be told from one that stayed away.
     pub(crate) fn judge_date(
         &self,
         kind: usize,
@@ -212,6 +213,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let is = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
         let shown = (self.shown.max(self.first)..=self.last()).rev().find(is);
+        let shown = shown.filter(|number| *number == self.first || !self.between_absences(*number, proof));
         let over = shown.filter(|number| *number < self.last()).map(|number| self.state(number + 1).since);
         match over.map(|over| proof.saturating_duration_since(over)) {
             Some(late) if law.dates_are_exact && late > AT_ONCE => Err(format!(
@@ -221,6 +223,13 @@ impl Oracle {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Returns true if there was no Node before this state, and none at `time`.
+    fn between_absences(&self, number: usize, time: Instant) -> bool {
+        let then = (self.first..=self.last()).rev().find(|other| self.state(*other).since <= time);
+        let absent = |number: usize| !self.state(number).truth.present;
+        absent(number - 1) && then.is_some_and(absent)
     }
 
     fn explain(&self, kind: usize, answer: &SimulatedAnswer, oldest: usize, law: Law) -> String {
