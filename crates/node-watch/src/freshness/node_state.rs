@@ -8,7 +8,8 @@ pub(crate) enum NodeVersion {
     /// It is not known yet.
     #[default]
     Unknown,
-    /// There is no such Node. This has no version: a Node that was created and deleted again in the meantime is not noticed.
+    /// There is no such Node. This has no version: a Node that was created and deleted again in the meantime
+    /// is not noticed.
     Absent,
     Present {
         uid: String,
@@ -59,8 +60,8 @@ impl NodeVersion {
     }
 
     /// Judges the answer of a consistent read by the cached state, and by all states that the cache has had
-    /// since the request. Versions alone can't tell: after etcd was restored from a copy, an answer of the new
-    /// history may lie between two states that a watch of the old one has delivered.
+    /// since the request. Versions alone can't tell: after etcd was restored from a copy, an answer of the
+    /// new history may lie between two states that a watch of the old one has delivered.
     pub(crate) fn compare(&self, since_the_request: &[Self], answer: &Self) -> Finding {
         if answer == self {
             return Finding::Current;

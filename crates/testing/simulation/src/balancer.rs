@@ -1,14 +1,16 @@
-//! A load balancer that asks in all worlds, and whether what the agent says of it is true: told is never said too early and
-//! never of nobody, and it comes.
+//! A load balancer that asks in all worlds, and whether what the agent says of it is true: told is never said
+//! too early and never of nobody, and it comes.
 
 use crate::oracle::KINDS;
 use crate::second::Second;
 use nodegate_readiness::probers::{DrainStatus, FALL, MOST_BETWEEN};
 use std::time::{Duration, Instant};
 
-/// An agent that has listened for this time knows its probers: `MOST_BETWEEN`, and again for one that may become regular.
+/// An agent that has listened for this time knows its probers: `MOST_BETWEEN`, and again for one that may
+/// become regular.
 const KNOWS_PROBERS: Duration = MOST_BETWEEN.saturating_mul(2);
-/// The balancer asks every 900 ms at least, so it has had `FALL` answers and has asked again within this time.
+/// The balancer asks every 900 ms at least, so it has had `FALL` answers and has asked again within this
+/// time.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// One balancer, with a question of each kind.
@@ -46,9 +48,10 @@ impl Balancer {
         *in_a_row = if takes_out { *in_a_row + 1 } else { 0 };
     }
 
-    /// Returns whether told is said, if that is what it should be. `turned` is when the agent's verdict left Ready or came back,
-    /// perhaps between two questions; `fresh` is whether the last answers were; `second` asks as well. With a forger at its address,
-    /// whose questions look like its own, it must have had the answer with which it acts, and need not have asked once more.
+    /// Returns whether told is said, if that is what it should be. `turned` is when the agent's verdict left
+    /// Ready or came back, perhaps between two questions; `fresh` is whether the last answers were; `second`
+    /// asks as well. With a forger at its address, whose questions look like its own, it must have had the
+    /// answer with which it acts, and need not have asked once more.
     pub(crate) fn judge(
         &mut self,
         drain: Option<&DrainStatus>,

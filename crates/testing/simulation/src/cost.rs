@@ -1,18 +1,22 @@
-//! What the agent may ask of the API while faults last: attempts back off, and an answer that is an error costs no connection.
+//! What the agent may ask of the API while faults last: attempts back off, and an answer that is an error
+//! costs no connection.
 
 use crate::fault::SimulatedFault;
 use crate::plan::Plan;
 use crate::reach::ApiRequest;
 use std::time::Duration;
 
-/// Requests and connections that an outage may begin with, and that each second of it may add. Two or three watches try again
-/// every 5 s on average, each with a list and a watch if the server closes watches at once; those that begin anew try sooner.
+/// Requests and connections that an outage may begin with, and that each second of it may add. Two or three
+/// watches try again every 5 s on average, each with a list and a watch if the server closes watches at once;
+/// those that begin anew try sooner.
 const REQUESTS: (f64, f64) = (25.0, 1.2);
 const CONNECTIONS: (f64, f64) = (10.0, 0.35);
-/// Connections while the API server answers with errors: another one is tried after 3 s, 6 s, and so on up to 30 s.
+/// Connections while the API server answers with errors: another one is tried after 3 s, 6 s, and so on up to
+/// 30 s.
 const CONNECTIONS_FOR_ERRORS: (f64, f64) = (4.0, 0.04);
 
-/// Returns true for a fault that leaves the connection as it is: the server answers, or it does not concern the API.
+/// Returns true for a fault that leaves the connection as it is: the server answers, or it does not concern
+/// the API.
 fn keeps_the_connection(fault: SimulatedFault) -> bool {
     matches!(
         fault,

@@ -13,11 +13,13 @@ use std::time::{Duration, Instant};
 
 /// Fresh within this time of the first attempt after the last fault.
 const FRESH_AGAIN: Duration = Duration::from_secs(16);
-/// Attempts for the Node back off to this, and one that was under way when all was healed may take as long as a list may.
+/// Attempts for the Node back off to this, and one that was under way when all was healed may take as long as
+/// a list may.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(16);
 /// `Retry-After` is honoured up to this.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
-/// A list of the Node revives no Service that is stale: the consistency check does, which is due 85 s after that at the latest.
+/// A list of the Node revives no Service that is stale: the consistency check does, which is due 85 s after
+/// that at the latest.
 const SERVICE_FRESH_AGAIN: Duration = Duration::from_secs(130);
 /// How often the Node changes while the agent is to show that it sees it.
 const MARKER_EVERY: Duration = Duration::from_secs(1);
@@ -129,8 +131,9 @@ impl RunningWorld {
         }
         let patience = recovery(faults.iter().copied());
         let stale = blocks || disturbances > 1;
-        // The bound for a lost stream has an answer to the check, and to the list after it. Without them the last
-        // renewal that came before its bookmark was missed counts, until it is older than `--stale-after`.
+        // The bound for a lost stream has an answer to the check, and to the list after it. Without them the
+        // last renewal that came before its bookmark was missed counts, until it is older than
+        // `--stale-after`.
         if blocks && self.shape.leases && faults.iter().any(|planned| planned.loses_nodes()) {
             unseen = unseen.max(BOOKMARK_OVERDUE + stale_after + GRACE);
         }
@@ -157,7 +160,8 @@ impl RunningWorld {
         let endpoints = self.services.changed(self.site.endpoints);
         while !(self.oracle.has_shown(wanted) && self.agent.has_proof_since(healed)) {
             self.pass(Duration::from_millis(50)).await?;
-            // More questions than its own would change the balancer's pace, by which a forger is told from it.
+            // More questions than its own would change the balancer's pace, by which a forger is told from
+            // it.
             if !self.shape.strangers.forge() {
                 self.probe()?;
             }

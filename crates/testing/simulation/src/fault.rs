@@ -1,5 +1,5 @@
-//! What befalls the API servers, the path to them, the kubelet, the clock and the agent. `law.rs` has what the contract says
-//! of each.
+//! What befalls the API servers, the path to them, the kubelet, the clock and the agent. `law.rs` has what
+//! the contract says of each.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What the contract says of each fault: what it does to proof, for how long a change may be missed, and when the agent must
-//! be fresh again although a fault is still there.
+//! What the contract says of each fault: what it does to proof, for how long a change may be missed, and when
+//! the agent must be fresh again although a fault is still there.
 
 use crate::fault::SimulatedFault;
 use crate::link::Carries;
@@ -15,8 +15,8 @@ pub(crate) enum Weight {
     None,
     /// Proof is interrupted, for less than makes stale.
     Disturbs,
-    /// There may be none while it lasts. Half-open and unreachable: the proof may be 10 s old when it begins, the kernel takes
-    /// 4 s, and the first attempt waits for up to 1.5 s.
+    /// There may be none while it lasts. Half-open and unreachable: the proof may be 10 s old when it begins,
+    /// the kernel takes 4 s, and the first attempt waits for up to 1.5 s.
     Blocks,
 }
 
@@ -25,7 +25,8 @@ pub(crate) enum Weight {
 pub(crate) struct Laws {
     /// A change of the Node may be missed for so long.
     pub(crate) unseen: Duration,
-    /// Nothing hides events of the Node while its Lease is renewed, so proof must not be dated later than the state it is of.
+    /// Nothing hides events of the Node while its Lease is renewed, so proof must not be dated later than the
+    /// state it is of.
     pub(crate) dates_are_exact: bool,
     /// A change of the Service.
     pub(crate) service_unseen: Duration,
@@ -36,7 +37,8 @@ pub(crate) struct Laws {
 }
 
 impl Laws {
-    /// In fair weather a change is seen within this time: an event that is on its way, a watch that is being resumed.
+    /// In fair weather a change is seen within this time: an event that is on its way, a watch that is being
+    /// resumed.
     const FAIR_UNSEEN: Duration = Duration::from_secs(2);
     pub(crate) const FAIR: Self = Self {
         unseen: Self::FAIR_UNSEEN,
@@ -99,8 +101,9 @@ pub(crate) enum Stops {
 pub(crate) const LATE: Duration = Duration::from_secs(8);
 /// The longest delay of an answer on its way back.
 pub(crate) const LATE_ANSWER: Duration = Duration::from_millis(4500);
-/// An answer that takes longer than this is none. The consistency check is sent a seventh of 15 s before the cache is stale. If it
-/// finds that the watch has missed a change, its answer, 300 ms for the watch and the answer to a list must fit in.
+/// An answer that takes longer than this is none. The consistency check is sent a seventh of 15 s before the
+/// cache is stale. If it finds that the watch has missed a change, its answer, 300 ms for the watch and the
+/// answer to a list must fit in.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(900);
 /// The contract's bound for a missed change: `--stale-after` and a second.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
@@ -220,8 +223,9 @@ impl Planned {
         if world.leases { plain.max(longer + GRACE) } else { plain }
     }
 
-    /// For how long a change of the Service may be missed while it is called fresh. The consistency check asks for the
-    /// Node: only missing bookmarks tell that a Service's stream is lost, is late, or waits for a version of another history.
+    /// For how long a change of the Service may be missed while it is called fresh. The consistency check
+    /// asks for the Node: only missing bookmarks tell that a Service's stream is lost, is late, or waits for
+    /// a version of another history.
     pub(crate) fn service_unseen(&self, stale_after: Duration, world: &World) -> Duration {
         let longer = match self.fault {
             SimulatedFault::DeafStream

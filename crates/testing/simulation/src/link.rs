@@ -67,8 +67,8 @@ impl SimulatedConnection {
         Self { id, server, link: Observed::new(link), last: Mutex::default() }
     }
 
-    /// When an event arrives that is sent now. A server that was late with its events sends them in order: a Lease's
-    /// renewal overtakes no earlier event of the Node. (One stream that is late alone is a lost one.)
+    /// When an event arrives that is sent now. A server that was late with its events sends them in order: a
+    /// Lease's renewal overtakes no earlier event of the Node. (One stream that is late alone is a lost one.)
     fn arrival(&self) -> Instant {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let due = nodegate_clock::now() + self.link.read(|link| link.late);
@@ -138,8 +138,8 @@ impl Carries {
 
 /// A body that comes over a connection; of a watch, as a stream of events.
 ///
-/// The server sends it as far as it has it, whether the agent reads or not: what is on its way when the server falls silent
-/// arrives.
+/// The server sends it as far as it has it, whether the agent reads or not: what is on its way when the
+/// server falls silent arrives.
 pub(crate) fn over(
     connection: Arc<SimulatedConnection>,
     events: Option<Events>,

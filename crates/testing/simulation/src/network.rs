@@ -1,4 +1,5 @@
-//! Between the agent and the API servers: connections, and an address behind which there may be one server or several.
+//! Between the agent and the API servers: connections, and an address behind which there may be one server or
+//! several.
 
 use crate::link::{Broken, Carries, Events, Link, SimulatedConnection, over};
 use crate::reach::{ApiRequest, Reach, Refusals};
@@ -34,7 +35,8 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 pub(crate) enum Address {
     /// The first server's own.
     Direct,
-    /// The next server after that of the newest connection, open or lost, or of the last attempt if that was just now in vain.
+    /// The next server after that of the newest connection, open or lost, or of the last attempt if that was
+    /// just now in vain.
     InTurn,
     /// Any, as iptables do it.
     AtRandom,
@@ -43,7 +45,8 @@ pub(crate) enum Address {
 struct Inner {
     servers: Vec<(ApiService, Observed<Reach>)>,
     address: Address,
-    /// The server of the last attempt, or of the last connection to end since; and when that attempt was, if it was in vain.
+    /// The server of the last attempt, or of the last connection to end since; and when that attempt was, if
+    /// it was in vain.
     last: usize,
     in_vain: Option<Instant>,
     next_id: u64,

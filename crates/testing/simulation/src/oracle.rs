@@ -1,9 +1,10 @@
-//! Says of every answer whether it may have been given; section by section what the contract says of freshness.
+//! Says of every answer whether it may have been given; section by section what the contract says of
+//! freshness.
 //!
-//! It knows each state that the Node was ever in, and when. A fresh answer must be that of a state which was true within the
-//! last so many seconds (how many, is for the faults to say), and never an older one than the agent has shown to know. A stale
-//! one must be what `--on-stale` makes of a state that the agent may have known last, and may be given only where there may
-//! have been no proof.
+//! It knows each state that the Node was ever in, and when. A fresh answer must be that of a state which was
+//! true within the last so many seconds (how many, is for the faults to say), and never an older one than the
+//! agent has shown to know. A stale one must be what `--on-stale` makes of a state that the agent may have
+//! known last, and may be given only where there may have been no proof.
 
 use crate::truth::{ProbeKind, SimulatedAnswer, Truth};
 use nodegate_readiness::OnStale;
@@ -72,10 +73,11 @@ pub(crate) struct Oracle {
     states: VecDeque<State>,
     /// The number of the first state that is remembered.
     first: usize,
-    /// What the agent says is fresh is this state or a newer one: it has shown that it knows it, or this was the state when it
-    /// began, and its first list is consistent.
+    /// What the agent says is fresh is this state or a newer one: it has shown that it knows it, or this was
+    /// the state when it began, and its first list is consistent.
     shown: usize,
-    /// What it holds as last known is this state or a newer one: its predecessor has shown that, and may have handed it over.
+    /// What it holds as last known is this state or a newer one: its predecessor has shown that, and may have
+    /// handed it over.
     handed_over: usize,
     /// The agent has shown nothing yet.
     knows_nothing: bool,
@@ -202,8 +204,9 @@ impl Oracle {
         }
     }
 
-    /// Judges the date of the proof of an answer that is fresh: the state that it shows was true then, or came later. All but
-    /// a Node's absence has a version: a Node that was away, was there and is away again can't be told from one that stayed away.
+    /// Judges the date of the proof of an answer that is fresh: the state that it shows was true then, or
+    /// came later. All but a Node's absence has a version: a Node that was away, was there and is away again
+    /// can't be told from one that stayed away.
     pub(crate) fn judge_date(
         &self,
         kind: usize,

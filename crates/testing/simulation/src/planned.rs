@@ -44,7 +44,8 @@ impl Planned {
         }
     }
 
-    /// Whether both were there at the same time. What a moment's fault does to the agent goes on for some seconds.
+    /// Whether both were there at the same time. What a moment's fault does to the agent goes on for some
+    /// seconds.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let until = |planned: &Self| planned.until.max(planned.from + AFTERMATH);
         self.from <= until(other) && other.from <= until(self)

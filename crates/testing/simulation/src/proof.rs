@@ -1,5 +1,5 @@
-//! Judges the dates that the agent gives its proof. They are exact, while the bounds of `law.rs` leave seconds to the agent:
-//! a date that comes too late by a millisecond is a violation.
+//! Judges the dates that the agent gives its proof. They are exact, while the bounds of `law.rs` leave
+//! seconds to the agent: a date that comes too late by a millisecond is a violation.
 
 use crate::oracle::Judged;
 use std::time::{Duration, Instant};
@@ -22,7 +22,8 @@ pub(crate) struct ProofOracle {
 struct LastProof(Option<Instant>);
 
 impl ProofOracle {
-    /// Judges how the Node became fresh again: by a consistent read that was sent after its last proof, and was answered.
+    /// Judges how the Node became fresh again: by a consistent read that was sent after its last proof, and
+    /// was answered.
     pub(crate) fn node(
         &mut self,
         judged: Judged,

@@ -1,5 +1,5 @@
-//! Plans that chance makes too rarely: faults that hit one protection only when they come together, in this order, and for long
-//! enough.
+//! Plans that chance makes too rarely: faults that hit one protection only when they come together, in this
+//! order, and for long enough.
 
 use crate::fault::SimulatedFault;
 use crate::planned::{Planned, seconds};

@@ -1,4 +1,5 @@
-//! A second load balancer, slower than the first, which dies and comes back: told waits for it until it is gone.
+//! A second load balancer, slower than the first, which dies and comes back: told waits for it until it is
+//! gone.
 
 use fastrand::Rng;
 use nodegate_readiness::probers::{FALL, REGULAR_AFTER};
@@ -17,8 +18,8 @@ pub(crate) struct Second {
     /// When it asks next.
     pub(crate) next: Instant,
     dies: Instant,
-    /// What it has heard of the agent of now: how often it has asked, first and last, and how many answers in a row have taken
-    /// the node out.
+    /// What it has heard of the agent of now: how often it has asked, first and last, and how many answers in
+    /// a row have taken the node out.
     asked: u32,
     asked_at: Option<(Instant, Instant)>,
     out_in_a_row: u32,
@@ -78,7 +79,8 @@ impl Second {
         regular && silent < self.interval.mul_f64(8.0) + GONE && self.told(turned) <= FALL
     }
 
-    /// Returns true if told may have to wait for it: until its answers span `FALL` times its longest mean, and while it is silent.
+    /// Returns true if told may have to wait for it: until its answers span `FALL` times its longest mean,
+    /// and while it is silent.
     pub(crate) fn may_hold_up(&self, turned: Instant) -> bool {
         let Some((_, last)) = self.asked_at else { return false };
         let now = nodegate_clock::now();

@@ -1,5 +1,5 @@
-//! A kubelet that the control plane no longer hears: `Ready=Unknown` while the kubelet here answers, or does not. What the
-//! contract says of `--on-unknown=local`, from outside.
+//! A kubelet that the control plane no longer hears: `Ready=Unknown` while the kubelet here answers, or does
+//! not. What the contract says of `--on-unknown=local`, from outside.
 
 use crate::agent::KUBELET_ASKED_EVERY;
 use crate::law::Laws;
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// A taint's date has whole seconds.
 const TAINT_DATE: Duration = Duration::from_millis(1100);
-/// A change of the Node may be on its way for 2 s, and then the verdict from before holds for 2 s without a first result.
+/// A change of the Node may be on its way for 2 s, and then the verdict from before holds for 2 s without a
+/// first result.
 const SEEN_AND_HELD: Duration = Duration::from_millis(4100);
 
 /// What is known of the silence from outside.

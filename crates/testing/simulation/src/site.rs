@@ -40,7 +40,8 @@ pub(crate) struct Site {
     trace: Trace,
     /// Whether the kubelet reaches no API server.
     pub(crate) kubelet_is_cut_off: bool,
-    /// Whether the clock on the wall was ever set back: then no renewal is believed until it shows that time again.
+    /// Whether the clock on the wall was ever set back: then no renewal is believed until it shows that time
+    /// again.
     pub(crate) clock_was_set_back: bool,
 }
 
@@ -134,8 +135,9 @@ impl Site {
 
     // === Faults ===
 
-    /// Makes the copy from which etcd may be restored. What a cluster writes in the hours until then follows at once: a Node
-    /// that gets the very version in one history that it has in the other can be told apart by nobody.
+    /// Makes the copy from which etcd may be restored. What a cluster writes in the hours until then follows
+    /// at once: a Node that gets the very version in one history that it has in the other can be told apart
+    /// by nobody.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some((self.sim.back_up_etcd(), self.endpoints));
         self.write_a_lot();
@@ -172,7 +174,8 @@ impl Site {
         }
     }
 
-    /// Returns after how many attempts the agent has proof at the latest, or `None` if a fault that is there now stops them all.
+    /// Returns after how many attempts the agent has proof at the latest, or `None` if a fault that is there
+    /// now stops them all.
     pub(crate) fn attempts_until_proof(&self) -> Option<u32> {
         let mut hit: BTreeSet<usize> = BTreeSet::new();
         for active in &self.active {

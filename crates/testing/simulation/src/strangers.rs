@@ -1,5 +1,6 @@
-//! Who asks and is no load balancer: forgers at the balancer's own address, and floods from others. No answer that they get may
-//! make told true before the balancer has had its own, and with `--balancers` none may delay it.
+//! Who asks and is no load balancer: forgers at the balancer's own address, and floods from others. No answer
+//! that they get may make told true before the balancer has had its own, and with `--balancers` none may
+//! delay it.
 
 use crate::oracle::KINDS;
 use crate::plan::Strangers;
@@ -9,8 +10,8 @@ use crate::world::RunningWorld;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-/// An agent knows the balancer's own pace after it has listened for this time without a forger. It remembers it for an hour, and
-/// no world is that long.
+/// An agent knows the balancer's own pace after it has listened for this time without a forger. It remembers
+/// it for an hour, and no world is that long.
 const PACE_IS_KNOWN: Duration = Duration::from_mins(4);
 
 impl RunningWorld {

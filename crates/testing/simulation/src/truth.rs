@@ -1,5 +1,6 @@
-//! What the Node is, and what a load balancer must be told of it: section 3 and 5 of the contract, written down a second
-//! time. Nothing here calls the agent's code; two who agree by accident must both have made the same mistake.
+//! What the Node is, and what a load balancer must be told of it: section 3 and 5 of the contract, written
+//! down a second time. Nothing here calls the agent's code; two who agree by accident must both have made the
+//! same mistake.
 
 use nodegate_readiness::OnStale;
 use std::collections::BTreeSet;

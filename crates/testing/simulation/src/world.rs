@@ -28,8 +28,8 @@ const BEGINNING: Duration = Duration::from_hours(500_000);
 const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
 /// The agent is over an outage after this time.
 const STEADY: Duration = Duration::from_mins(10);
-/// It replaces the watches beside a silent Lease ever more rarely, down to one in 30 min after 24 s, 48 s and so on, which are
-/// 51 min. The first time may be 11 min after a Lease that was forbidden.
+/// It replaces the watches beside a silent Lease ever more rarely, down to one in 30 min after 24 s, 48 s and
+/// so on, which are 51 min. The first time may be 11 min after a Lease that was forbidden.
 const STEADY_BESIDE_A_SILENT_LEASE: Duration = Duration::from_mins(65);
 const LEASE_RENEWAL: Duration = Duration::from_secs(10);
 
@@ -277,7 +277,8 @@ impl RunningWorld {
             self.services.judge(answer, law)?;
             self.proof.service(answer.stale, read)?;
         }
-        // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is enough.
+        // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is
+        // enough.
         if out || self.report.answers.is_multiple_of(8) {
             let (drain, turned) = (self.agent.drain(), self.agent.turned());
             if stale && drain.as_ref().and_then(|drain| drain.told) == Some(true) {
