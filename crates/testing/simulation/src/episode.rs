@@ -121,13 +121,20 @@ impl RunningWorld {
         if self.shape.leases && has(SimulatedFault::Rewound) && has(SimulatedFault::LeaseMemberLost) {
             unseen = NODES_LOST + Duration::from_secs(1);
         }
-        let (mut blocks, mut disturbances) = (false, 0);
         for planned in &faults {
             unseen = unseen.max(planned.unseen(stale_after, &self.shape));
             service_unseen = service_unseen.max(planned.service_unseen(stale_after, &self.shape));
-            let weight = planned.weight(self.site.network.address());
-            blocks |= weight == Weight::Blocks;
-            disturbances += u32::from(weight == Weight::Disturbs);
+        }
+        let are = |weight| {
+            faults.iter().filter(move |planned| planned.weight(self.site.network.address()) == weight)
+        };
+        let blocks = are(Weight::Blocks).next().is_some();
+        let disturbances = are(Weight::Disturbs).count();
+        // Until the last block ends nothing can tell that a Service's stream is lost, and the answers are stale.
+        if service_unseen > stale_after + GRACE {
+            let first = are(Weight::Blocks).map(|planned| planned.from).min().unwrap_or_default();
+            let last = are(Weight::Blocks).map(|planned| planned.until).max().unwrap_or_default();
+            service_unseen += last - first;
         }
         let patience = recovery(faults.iter().copied());
         let stale = blocks || disturbances > 1;
