@@ -56,7 +56,7 @@ const PLANS: [&[Step]; 6] = [
     ],
     // The Lease's watch is opened anew on another connection than the Node's, whose server loses etcd.
     &[
-        step(SimulatedFault::GoAway, (0.0, 2.0), (0.0, 0.1), Hits::All, ANY),
+        step(SimulatedFault::GoAway, (0.0, 2.0), (0.0, 0.1), Hits::All, (0.0, 0.5)),
         step(SimulatedFault::StreamLost, (2.0, 3.0), (0.0, 0.1), Hits::All, (0.4, 0.6)),
         step(SimulatedFault::CutOff, (16.0, 45.0), (40.0, 60.0), Hits::Another, ANY),
     ],

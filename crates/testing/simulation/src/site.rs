@@ -226,7 +226,13 @@ impl Site {
             }
             SimulatedFault::HalfOpen => self.network.half_open(),
             SimulatedFault::Reset => self.network.reset(),
-            SimulatedFault::GoAway => self.network.go_away(),
+            SimulatedFault::GoAway => {
+                self.network.go_away();
+                // A server that is shut down may end its watches (`--shutdown-watch-termination-grace-period`).
+                if force > 0.5 {
+                    self.sim.close_watches(None);
+                }
+            }
             SimulatedFault::Unauthorized => {
                 let new = format!("token-{:016x}", fastrand::u64(..));
                 self.sim.rotate_token(&self.token, &new);

@@ -66,12 +66,17 @@ impl Etcd {
         let named = |r: &&Resource| plurals.is_empty() || plurals.contains(&r.plural);
         self.cut.modify(|cut| {
             for resource in RESOURCES.iter().filter(named) {
-                let (version, objects) = match cut.get(resource.plural) {
+                let cache = match cut.get(resource.plural) {
+                    // A link of which everything is lost does not get its requests back.
+                    Some(cache) if (cache.lost, lost) == (Lost::Everything, Lost::Stream) => continue,
                     // The cache has not changed since the first cut.
-                    Some(cache) => (cache.version, cache.objects.clone()),
-                    None => store.list(resource, None, &Selector::default()),
+                    Some(cache) => Cache { version: cache.version, objects: cache.objects.clone(), lost },
+                    None => {
+                        let (version, objects) = store.list(resource, None, &Selector::default());
+                        Cache { version, objects, lost }
+                    }
                 };
-                cut.insert(resource.plural, Arc::new(Cache { version, objects, lost }));
+                cut.insert(resource.plural, Arc::new(cache));
             }
         });
     }
