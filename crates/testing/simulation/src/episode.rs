@@ -186,7 +186,7 @@ impl RunningWorld {
         let stale_after = nodegate_readiness::Policy::default().stale_after;
         self.aftermath = Aftermath::of(stale_after, self.law.service_unseen);
         self.law = Laws { unseen: Laws::FAIR.unseen, stale_allowed: None, ..self.law };
-        while self.shape.service && !self.services.has_shown(endpoints) {
+        while self.shape.service && !self.services.may_have_shown(endpoints) {
             self.pass(MARKER_EVERY).await?;
             if nodegate_clock::now().saturating_duration_since(healed) > SERVICE_FRESH_AGAIN {
                 return Err(format!("the Service is not fresh {SERVICE_FRESH_AGAIN:?} after the last fault"));

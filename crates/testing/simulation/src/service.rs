@@ -34,6 +34,8 @@ pub(crate) struct ServiceOracle {
     first: usize,
     /// What the agent says is fresh is this count or a newer one.
     shown: usize,
+    /// The newest count that it may have meant: numbers of endpoints repeat themselves.
+    may_have_shown: usize,
     /// What its predecessor may have handed over is this count or a newer one.
     handed_over: Option<usize>,
     /// The agent has shown that it has heard of the Service.
@@ -45,7 +47,16 @@ pub(crate) struct ServiceOracle {
 impl ServiceOracle {
     pub(crate) fn new(on_stale: OnStale) -> Self {
         let counts = VecDeque::from([(0, nodegate_clock::now())]);
-        Self { on_stale, counts, first: 0, shown: 0, handed_over: None, knows: false, remembers: false }
+        Self {
+            on_stale,
+            counts,
+            first: 0,
+            shown: 0,
+            may_have_shown: 0,
+            handed_over: None,
+            knows: false,
+            remembers: false,
+        }
     }
 
     /// The Service has so many endpoints on the node from now on. Returns the number of that count.
@@ -75,6 +86,7 @@ impl ServiceOracle {
     pub(crate) fn restarted(&mut self, beginning: ServiceBeginning) {
         let ServiceBeginning { shown, handed_over } = beginning;
         (self.shown, self.handed_over, self.knows, self.remembers) = (shown, handed_over, false, false);
+        self.may_have_shown = shown;
     }
 
     /// It takes over what its predecessor knew.
@@ -82,9 +94,9 @@ impl ServiceOracle {
         self.remembers = true;
     }
 
-    /// Returns true if the agent has shown this count or a newer one.
-    pub(crate) fn has_shown(&self, number: usize) -> bool {
-        self.knows && self.shown >= number
+    /// Returns true if the agent may have shown this count or a newer one.
+    pub(crate) fn may_have_shown(&self, number: usize) -> bool {
+        self.knows && self.may_have_shown >= number
     }
 
     /// The oldest count that was true within the last `unseen`.
@@ -100,8 +112,9 @@ impl ServiceOracle {
         let handed_over = self.handed_over.filter(|_| self.remembers && !self.knows);
         let known = handed_over.filter(|_| answer.stale).unwrap_or(self.shown).max(self.first);
         let oldest = if answer.stale { known } else { known.max(self.oldest_allowed(law.unseen)) };
-        let found = (oldest..=self.last())
-            .find(|number| self.counts[number - self.first].0 == answer.local_endpoints);
+        let is = |number: &usize| self.counts[number - self.first].0 == answer.local_endpoints;
+        let found = (oldest..=self.last()).find(is);
+        let newest = (oldest..=self.last()).rev().find(is);
         let guess = match self.on_stale {
             // The Node may be stale while the Service is not: then the number is the one that is known.
             OnStale::NotReady => !answer.passed && (answer.local_endpoints == 0 || found.is_some()),
@@ -113,6 +126,7 @@ impl ServiceOracle {
         match (answer.stale, found) {
             (false, Some(number)) => {
                 (self.shown, self.knows) = (number, true);
+                self.may_have_shown = newest.unwrap_or(number);
                 Ok(Judged::Fresh)
             }
             (true, _) if guess && law.stale_allowed => Ok(Judged::Stale),
