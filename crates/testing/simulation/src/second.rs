@@ -2,13 +2,13 @@
 //! gone.
 
 use fastrand::Rng;
-use nodegate_readiness::probers::{FALL, REGULAR_AFTER};
+use nodegate_readiness::probers::{FALL, MOST_BETWEEN, REGULAR_AFTER};
 use std::time::{Duration, Instant};
 
 /// A prober that has asked for less than this time is not known to go on asking.
 const REGULAR_FOR: Duration = Duration::from_secs(10);
-/// `FALL` times the longest mean that a minute with a pause in it may have.
-const SPAN: Duration = Duration::from_mins(3);
+/// `FALL` of its longest intervals and a half. One pause of up to `MOST_BETWEEN` may be such an interval.
+const SPAN: Duration = Duration::from_secs(MOST_BETWEEN.as_secs() * (2 * FALL as u64 + 1) / 2);
 /// A prober is gone after ten of its intervals and this time.
 const GONE: Duration = Duration::from_secs(30);
 
@@ -79,8 +79,8 @@ impl Second {
         regular && silent < self.interval.mul_f64(8.0) + GONE && self.told(turned) <= FALL
     }
 
-    /// Returns true if told may have to wait for it: until its answers span `FALL` times its longest mean,
-    /// and while it is silent.
+    /// Returns true if told may have to wait for it: until its answers span `FALL` of its longest
+    /// intervals and a half, and while it is silent.
     pub(crate) fn may_hold_up(&self, turned: Instant) -> bool {
         let Some((_, last)) = self.asked_at else { return false };
         let now = nodegate_clock::now();
