@@ -134,7 +134,7 @@ impl RunningWorld {
         if service_unseen > stale_after + GRACE {
             let first = are(Weight::Blocks).map(|planned| planned.from).min().unwrap_or_default();
             let last = are(Weight::Blocks).map(|planned| planned.until).max().unwrap_or_default();
-            service_unseen += last - first;
+            service_unseen += last.saturating_sub(first);
         }
         let patience = recovery(faults.iter().copied());
         let stale = blocks || disturbances > 1;
