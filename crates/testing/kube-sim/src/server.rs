@@ -70,7 +70,7 @@ impl ApiServer {
     }
 
     /// Stops the changes from etcd to the caches of these resources, or of all if `plurals` is empty. etcd
-    /// still answers consistent reads and writes.
+    /// still answers consistent reads and writes, unless the server is cut off from it.
     pub fn lose_streams_of_etcd(&self, plurals: &[&str]) {
         self.api.etcd.lose(Lost::Stream, &self.api.store, plurals);
     }

@@ -275,14 +275,18 @@ async fn a_watch_of_a_frozen_cache_has_no_bookmarks_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_second_cut_keeps_what_the_first_one_froze() {
-    let sim = cut(builder()).await;
-    sim.servers()[0].lose_streams_of_etcd(&["nodes"]);
+async fn a_second_cut_keeps_what_the_first_one_froze_and_gives_nothing_back() {
+    let sim = start(builder()).await;
+    let server = &sim.servers()[0];
+    server.lose_streams_of_etcd(&["nodes"]);
+    sim.cordon("a");
+    assert!(is_cordoned(&sim, NODE).await, "etcd answers");
+    server.cut_off_from_etcd(&["nodes"]);
+    server.lose_streams_of_etcd(&["nodes"]);
     assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
-    assert!(is_cordoned(&sim, NODE).await, "etcd answers again");
-    sim.cut_off_from_etcd(&["nodes"]);
-    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
-    assert!(tokio::time::timeout(SHORT, get(&sim, NODE)).await.is_err());
+    assert!(tokio::time::timeout(SHORT, get(&sim, NODE)).await.is_err(), "etcd answers again");
+    server.mend_etcd();
+    assert!(is_cordoned(&sim, NODE).await);
 }
 
 #[tokio::test]
