@@ -55,7 +55,7 @@ fn agent_of(cluster: &RealCluster, node: &str) -> Agent {
 fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     let added: jiff::Timestamp = added(cluster, node).expect("timeAdded").parse().unwrap();
     let gone = || Some(agent.health()).filter(|reply| reply.status == 503);
-    let out = until_within(unknown_after() + PATIENCE, gone, || agent.all_it_says("a lone node to leave"));
+    let out = until_within(unknown_after() + PATIENCE, gone, || agent.all_it_says("a tainted node to leave"));
     // timeAdded is in whole seconds, so it may be up to a second early, and never late.
     let age = jiff::Timestamp::now().duration_since(added).unsigned_abs();
     assert!(age >= unknown_after(), "{node} left when the taint was {age:?} old: {}", out.body);

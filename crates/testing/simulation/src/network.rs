@@ -182,7 +182,8 @@ impl Network {
 
     // === What is seen of it ===
 
-    /// Open connections, to one server or to all.
+    /// Open connections, to one server or to all. One that is found to have ended leaves its server as the
+    /// last.
     fn connections(&self, server: Option<usize>) -> Vec<Arc<SimulatedConnection>> {
         let inner = &mut *self.lock();
         inner.connections.retain(|(server, connection)| {
@@ -192,8 +193,8 @@ impl Network {
             }
             open
         });
-        let alive = inner.connections.iter().filter_map(|(_, connection)| connection.upgrade());
-        alive.filter(|connection| server.is_none_or(|server| connection.server == server)).collect()
+        let wanted = inner.connections.iter().filter(|(to, _)| server.is_none_or(|server| *to == server));
+        wanted.filter_map(|(_, connection)| connection.upgrade()).collect()
     }
 
     /// The server of the agent's newest connection.

@@ -216,7 +216,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let is = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
         let shown = (self.shown.max(self.first)..=self.last()).rev().find(is);
-        let shown = shown.filter(|number| *number == self.first || !self.between_absences(*number, proof));
+        let shown = shown.filter(|number| !self.between_absences(*number, proof));
         let over = shown.filter(|number| *number < self.last()).map(|number| self.state(number + 1).since);
         match over.map(|over| proof.saturating_duration_since(over)) {
             Some(late) if law.dates_are_exact && late > AT_ONCE => Err(format!(
@@ -232,7 +232,7 @@ impl Oracle {
     fn between_absences(&self, number: usize, time: Instant) -> bool {
         let then = (self.first..=self.last()).rev().find(|other| self.state(*other).since <= time);
         let absent = |number: usize| !self.state(number).truth.present;
-        absent(number - 1) && then.is_some_and(absent)
+        number > self.first && absent(number - 1) && then.is_some_and(absent)
     }
 
     fn explain(&self, kind: usize, answer: &SimulatedAnswer, oldest: usize, law: Law) -> String {
