@@ -37,7 +37,7 @@ use crate::screen::Screen;
 use crate::signals::Signals;
 use crate::tour::Tour;
 use clap::Parser;
-use nodegate_settings::{BAD_SETTING, number, read};
+use nodegate_program::{BAD_SETTING, number, read};
 use std::error::Error;
 use std::process::ExitCode;
 

@@ -4,11 +4,11 @@
 use crate::assembly::STARTUP_GRACE;
 use clap::{Parser, Subcommand};
 use nodegate_local_checks::{ApiServerUrl, HostRoot, ReadyzParts};
+use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, List, LogSettings, choice, duration, number, shown};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::probers::{FALL, Goal, RISE};
 use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, OnUnknown, Policy, ServiceName};
 use nodegate_server::{Limits, Networks};
-use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT, List, LogSettings, choice, duration, number, shown};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

@@ -19,7 +19,7 @@ pub use assembly::{AgentSettings, AssembledAgent, Background, Surroundings};
 pub use memory::Past;
 
 use args::{Args, Command};
-use nodegate_settings::{BAD_SETTING, UNKNOWN, failed, read};
+use nodegate_program::{BAD_SETTING, UNKNOWN, failed, read};
 use settings::Settings;
 use std::process::ExitCode;
 

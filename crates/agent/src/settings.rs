@@ -5,11 +5,11 @@ use crate::assembly::AgentSettings;
 use crate::memory::StateFile;
 use crate::ports::PortSettings;
 use nodegate_local_checks::{ApiServerSettings, CheckSettings, LocalChecks, OwnChecks};
+use nodegate_program::Mistakes;
 use nodegate_readiness::check::KUBE_PROXY;
 use nodegate_readiness::probers::ToldSettings;
 use nodegate_readiness::{Catalog, CheckId, Policy, ServiceName};
 use nodegate_server::{Networks, ProberSettings};
-use nodegate_settings::Mistakes;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
 

@@ -1,7 +1,7 @@
 //! The address of the agent to query.
 
 use crate::args::{LISTEN_ADDRESS, LISTEN_PORT, METRICS_ADDR};
-use nodegate_settings::{HTTP_PORT, Mistakes};
+use nodegate_program::{HTTP_PORT, Mistakes};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;

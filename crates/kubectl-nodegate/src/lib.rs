@@ -21,7 +21,7 @@ use agents::Agents;
 use args::{Args, ClusterArgs, Command};
 use cluster::Cluster;
 use error::Error;
-use nodegate_settings::{UNKNOWN, read};
+use nodegate_program::{UNKNOWN, read};
 use std::process::ExitCode;
 
 /// Returns the parser of the command line, for man pages and completions.

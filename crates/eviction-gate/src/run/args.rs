@@ -3,8 +3,8 @@
 use crate::decision::{EvictWhen, Hold};
 use clap::Parser;
 use nodegate_kube_follow::is_name;
+use nodegate_program::{HTTP_PORT, LogSettings, choice, duration, number};
 use nodegate_readiness::DrainSignals;
-use nodegate_settings::{HTTP_PORT, LogSettings, choice, duration, number};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

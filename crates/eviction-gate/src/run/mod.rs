@@ -13,7 +13,7 @@ use crate::serve::webhook::{self, Webhook};
 use args::Args;
 use health::Health;
 use nodegate_kube_follow::{KubeApi, NoObserver, StaticCredentials};
-use nodegate_settings::{BAD_SETTING, Mistakes, failed, read};
+use nodegate_program::{BAD_SETTING, Mistakes, failed, read};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ fn start() -> Result<(), ExitCode> {
 }
 
 fn humantime_of(duration: std::time::Duration) -> &'static str {
-    nodegate_settings::shown(duration)
+    nodegate_program::shown(duration)
 }
 
 fn source(args: &Args, wrong: &mut Mistakes) -> Source {

@@ -1,6 +1,6 @@
 //! The way to the cluster and its agents: kubectl's own flags, and those for agents.
 
-use nodegate_settings::{HTTP_PORT, choice, duration, number};
+use nodegate_program::{HTTP_PORT, choice, duration, number};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;

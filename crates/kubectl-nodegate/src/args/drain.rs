@@ -2,8 +2,8 @@
 
 use super::{ClusterArgs, PatienceArgs, TIMES};
 use clap::CommandFactory;
+use nodegate_program::{Mistakes, choice, number};
 use nodegate_readiness::probers::Goal;
-use nodegate_settings::{Mistakes, choice, number};
 
 /// The heading of kubectl drain's flags in the help.
 const EVICTION: &str = "Eviction, as with kubectl drain";

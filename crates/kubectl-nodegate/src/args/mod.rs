@@ -7,8 +7,8 @@ pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
 pub(crate) use drain::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
+use nodegate_program::{Mistakes, choice, duration, number};
 use nodegate_readiness::probers::{Demands, Goal};
-use nodegate_settings::{Mistakes, choice, duration, number};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
 use crate::cluster::FleetNode;
 use nodegate_agent_client::Status;
+use nodegate_program::UNKNOWN;
 use nodegate_readiness::{Age, Verdict};
-use nodegate_settings::UNKNOWN;
 use std::cmp::Ordering;
 use std::time::Duration;
 

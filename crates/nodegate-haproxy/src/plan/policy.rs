@@ -2,7 +2,7 @@
 
 use crate::plan::annotation::{Balance, Mode};
 use crate::plan::names::Names;
-use nodegate_settings::{AGENT_CHECK_PORT, HTTP_PORT};
+use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;

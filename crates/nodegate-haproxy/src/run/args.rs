@@ -7,8 +7,8 @@ use crate::plan::policy::{LastResort, LocalServiceCheck, MaxRemoval, PlanPolicy,
 use crate::run::exposure::{Bind, BindGrant, PortGrant, StatusAddress};
 use crate::status::lease::LeaseName;
 use clap::Parser;
+use nodegate_program::{List, LogSettings, choice, duration, number, shown};
 use nodegate_readiness::DrainSignals;
-use nodegate_settings::{List, LogSettings, choice, duration, number, shown};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

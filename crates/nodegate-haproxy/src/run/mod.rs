@@ -21,7 +21,7 @@ use crate::apply::config_file::ConfigFile;
 use crate::apply::writer::{Taken, Writer};
 use crate::haproxy::version::Version;
 use args::Args;
-use nodegate_settings::{BAD_SETTING, failed, read};
+use nodegate_program::{BAD_SETTING, failed, read};
 use once::RunError;
 use shared::Setup;
 use std::io::{self, Write};

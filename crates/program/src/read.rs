@@ -169,7 +169,7 @@ mod tests {
             lines,
             [
                 r#"--wait (CARGO_NO_SUCH_VARIABLE) "2m": takes a duration from 0s to 1m, e.g. 500ms, 15s or 2m"#,
-                r#"--count (CARGO_PKG_NAME) "nodegate-settings": takes 0 to 9"#,
+                r#"--count (CARGO_PKG_NAME) "nodegate-program": takes 0 to 9"#,
                 r#"--times "0": takes 1 to 9"#,
                 r#"--each "0": takes 1 to 9"#,
                 r#"--each "x": takes 1 to 9"#,
