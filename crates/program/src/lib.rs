@@ -1,17 +1,31 @@
-//! The shared parts of all programs: settings, log lines, exit codes.
+//! The shared parts of all programs: settings, log lines, signals, exit codes.
 //!
-//! Each setting is declared once, as a field of its program's `clap` parser: flag, variable, default and
-//! parser. The doc comment of the field is its text in `--help` and in the man page. [`read`] fills the
-//! struct from the command line and the environment, and reports all mistakes at once.
+//! A program implements [`Program`] for its `clap` parser, and its `main` is [`run`]. [`run`] reads the
+//! settings, reports all mistakes at once, starts the log and does the work.
+//!
+//! Each setting is declared once, in an `Args` struct beside the code that reads it: flag, variable, default
+//! and parser. The program's parser flattens these structs. The doc comment of the field is its text in
+//! `--help` and in the man page.
+//!
+//! A removed setting has a row in [`Program::REMOVED`]: a program that gets it, by flag or by variable, ends
+//! with exit code 2 and a line that says what takes its place.
 
 mod logging;
 mod mistakes;
 mod read;
+mod removed;
+mod run;
+#[cfg(unix)]
+mod signals;
 mod value;
 
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
 pub use read::read;
+pub use removed::Removed;
+pub use run::{Program, block_on, run};
+#[cfg(unix)]
+pub use signals::Signals;
 pub use value::{List, choice, duration, number, shown};
 
 /// The agent's port for HTTP, which the other programs query.

@@ -1,0 +1,61 @@
+//! The way of every program from its command line to its exit code.
+
+use crate::logging::LogSettings;
+use crate::mistakes::Mistakes;
+use crate::read::read_without;
+use crate::removed::Removed;
+use crate::{BAD_SETTING, failed};
+use clap::Parser;
+use std::fmt::Display;
+use std::future::Future;
+use std::process::ExitCode;
+use tokio::runtime::Builder;
+
+/// A program: its command line, and what it does.
+pub trait Program: Parser {
+    /// What the program works with: the settings, once each of them and all together are sound.
+    type Setup;
+
+    /// The settings that earlier releases had.
+    const REMOVED: &'static [Removed] = &[];
+
+    /// Returns the exit code for a wrong setting.
+    fn bad_setting() -> u8 {
+        BAD_SETTING
+    }
+
+    /// Returns the settings of log lines; `None` if the program prints its result instead.
+    fn log(&self) -> Option<LogSettings>;
+
+    /// Turns the settings into what the program works with. Adds mistakes that no single setting shows.
+    fn setup(self, mistakes: &mut Mistakes) -> Self::Setup;
+
+    /// Does the work, and returns the exit code.
+    fn run(setup: Self::Setup) -> ExitCode;
+}
+
+/// Runs a program, and returns its exit code: without a sound setup, that for a wrong setting.
+pub fn run<P: Program>() -> ExitCode {
+    start::<P>().unwrap_or_else(|code| code)
+}
+
+fn start<P: Program>() -> Result<ExitCode, ExitCode> {
+    let (args, mut mistakes) = read_without::<P>(P::REMOVED, P::bad_setting())?;
+    let log = args.log();
+    let setup = args.setup(&mut mistakes);
+    mistakes.ensure_none()?;
+    log.into_iter().for_each(LogSettings::start);
+    Ok(P::run(setup))
+}
+
+/// Runs a future on two threads until it ends, and abandons what it has started. Logs its error, and returns
+/// the exit code.
+pub fn block_on<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
+    let runtime = match Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(format_args!("can't start: {error}")),
+    };
+    let result = runtime.block_on(work);
+    runtime.shutdown_background();
+    result.map_or_else(failed, |()| ExitCode::SUCCESS)
+}
