@@ -16,8 +16,8 @@ const FRESH_AGAIN: Duration = Duration::from_secs(16);
 /// Attempts for the Node back off to this, and one that was under way when all was healed may take as long as
 /// a list may.
 const FIRST_ATTEMPT: Duration = Duration::from_secs(16);
-/// `Retry-After` is honoured up to this.
-const RETRY_AFTER: Duration = Duration::from_secs(30);
+/// `Retry-After` is honoured up to 30 s, and up to a quarter more is added by chance.
+const RETRY_AFTER: Duration = Duration::from_millis(37_500);
 /// A list of the Node revives no Service that is stale: the consistency check does, which is due 85 s after
 /// that at the latest.
 const SERVICE_FRESH_AGAIN: Duration = Duration::from_secs(130);
