@@ -76,8 +76,13 @@ fn matters(node: &Value) -> Vec<Value> {
     let ready = list(node, "/status/conditions").filter(|condition| text(condition, "type") == "Ready");
     let ready = ready.flat_map(|condition| ["status", "reason"].map(|key| text(condition, key).into()));
     let draining = list(node, "/spec/taints").map(|taint| text(taint, "key")).filter(|key| {
-        ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"]
-            .contains(key)
+        [
+            "ToBeDeletedByClusterAutoscaler",
+            "karpenter.sh/disrupted",
+            "karpenter.sh/disruption",
+            "node.kubernetes.io/out-of-service",
+        ]
+        .contains(key)
     });
     let fields = ["/spec/unschedulable", "/metadata/deletionTimestamp", EXCLUDED];
     let fields = fields.map(|pointer| node.pointer(pointer).cloned().unwrap_or_default());

@@ -55,10 +55,14 @@ fn oracle(node: &Value) -> Option<String> {
     if !meta["deletionTimestamp"].is_null() {
         return Some("Draining Deleting".to_owned());
     }
-    for key in
-        ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"]
-    {
-        if taints.iter().any(|taint| taint["key"] == key) {
+    for (key, value) in [
+        ("ToBeDeletedByClusterAutoscaler", None),
+        ("karpenter.sh/disrupted", None),
+        ("karpenter.sh/disruption", Some("disrupting")),
+        ("node.kubernetes.io/out-of-service", None),
+    ] {
+        let is_it = |taint: &Value| taint["key"] == key && value.is_none_or(|value| taint["value"] == value);
+        if taints.iter().any(is_it) {
             return Some(format!("Draining Taint:{key}"));
         }
     }

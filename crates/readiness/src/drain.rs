@@ -19,10 +19,14 @@ const MAX_VALUE: usize = 63;
 const MAX_ANNOTATION: usize = 200;
 const _: () = assert!(MAX_ANNOTATION < MAX_REASON);
 
-/// Taints set by the cluster autoscaler, by Karpenter, and by an operator on a node that was shut down
-/// (KEP-2268).
-const DRAIN_TAINTS: [&str; 3] =
-    ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"];
+/// Taints set by the cluster autoscaler, by Karpenter (since 1.0, and before), and by an operator on a node
+/// that was shut down (KEP-2268). Each has a key, and the value that it must have.
+const DRAIN_TAINTS: [(&str, Option<&str>); 4] = [
+    ("ToBeDeletedByClusterAutoscaler", None),
+    ("karpenter.sh/disrupted", None),
+    ("karpenter.sh/disruption", Some("disrupting")),
+    ("node.kubernetes.io/out-of-service", None),
+];
 
 /// The conditions of KEP-5683 that take a node out. `MaintenancePlanned` does not yet, and `Drained` comes
 /// after the drain.
@@ -280,9 +284,10 @@ impl DrainSignals {
 
 impl Default for DrainSignals {
     fn default() -> Self {
-        let any =
-            |key: &str| TaintSignal { key: key.to_owned(), is_prefix: false, value: None, effect: None };
-        let taints = DRAIN_TAINTS.map(|key| DrainSignal::Taint(any(key)));
+        let taints = DRAIN_TAINTS.map(|(key, value)| {
+            let (key, value) = (key.to_owned(), value.map(str::to_owned));
+            DrainSignal::Taint(TaintSignal { key, is_prefix: false, value, effect: None })
+        });
         let mut signals = vec![DrainSignal::Unschedulable, DrainSignal::Deleting];
         signals.extend(taints);
         signals.push(DrainSignal::Label(EXCLUDE_LABEL.to_owned(), None));

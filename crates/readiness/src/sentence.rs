@@ -9,11 +9,12 @@ use crate::status::Status;
 use std::fmt;
 
 /// The meanings of Kubernetes' words. Other reasons, such as those of checks, explain themselves.
-const MEANINGS: [(&str, &str); 11] = [
+const MEANINGS: [(&str, &str); 12] = [
     ("Unschedulable", "cordoned"),
     ("Deleting", "the Node object is being deleted"),
     ("Taint:ToBeDeletedByClusterAutoscaler", "the cluster autoscaler removes it"),
     ("Taint:karpenter.sh/disrupted", "Karpenter removes it"),
+    ("Taint:karpenter.sh/disruption", "Karpenter removes it"),
     ("ExcludedFromLoadBalancers", "labelled to be left out of load balancers"),
     ("NodeNotFound", "the cluster has no Node of this name"),
     ("NodeStatusUnknown", "the kubelet has stopped reporting"),

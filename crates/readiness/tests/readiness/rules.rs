@@ -47,6 +47,8 @@ fn the_table_of_the_design() {
         (deleting, draining("Deleting")),
         (tainted("ToBeDeletedByClusterAutoscaler"), draining("Taint:ToBeDeletedByClusterAutoscaler")),
         (tainted("karpenter.sh/disrupted"), draining("Taint:karpenter.sh/disrupted")),
+        (tainted("karpenter.sh/disruption=disrupting:NoSchedule"), draining("Taint:karpenter.sh/disruption")),
+        (tainted("karpenter.sh/disruption=other:NoSchedule"), Outcome::Pass),
         (tainted("node.kubernetes.io/out-of-service"), draining("Taint:node.kubernetes.io/out-of-service")),
         (tainted("node-role.kubernetes.io/control-plane"), Outcome::Pass),
         (labelled(EXCLUDE), draining("ExcludedFromLoadBalancers")),
