@@ -7,7 +7,7 @@ use std::time::Duration;
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documents/prometheus/metrics.txt");
 
 /// The stable families; the golden file has these and the `process_` families.
-const FAMILIES: [&str; 24] = [
+const FAMILIES: [&str; 25] = [
     "verdict",
     "out",
     "cache_age_seconds",
@@ -27,6 +27,7 @@ const FAMILIES: [&str; 24] = [
     "http_requests_total",
     "answers_total",
     "probers",
+    "probers_without_drains",
     "prober_age_seconds",
     "prober_told",
     "connections",

@@ -2,7 +2,7 @@
 
 use super::text::{DIM, GREEN, Text, YELLOW};
 use nodegate_agent_client::harmless;
-use nodegate_readiness::probers::{ProberRecord, Standing};
+use nodegate_readiness::probers::{ProberRecord, Standing, cant_see};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Verdict};
 
@@ -31,6 +31,10 @@ impl Text {
             (None, None) => String::new(),
         };
         self.fact("told", &format!("{how_far}{left}"));
+        if let Some(who) = cant_see(&drain.cant_see_drains) {
+            let who = self.painted(YELLOW, harmless(&who));
+            self.fact("warning", &who);
+        }
     }
 
     /// Writes the probers that are regular or were so lately.
@@ -84,6 +88,7 @@ fn answer(prober: &ProberRecord) -> String {
     let code = prober.code.map_or(String::new(), |code| format!("{code} "));
     let times = format!("{code}{} x{}", prober.verdict.title(), prober.in_a_row);
     let means = match (prober.standing, prober.drainable, prober.told) {
+        _ if prober.misses_drains() => ", can't see drains",
         (Standing::Gone, ..) => ", gone",
         (_, false, _) => ", no drain changes it",
         (Standing::Silent, ..) => ", silent",

@@ -190,6 +190,11 @@ impl Row {
         }
     }
 
+    /// Returns the clients that may be load balancers and can't see drains.
+    pub(super) fn cant_see_drains(&self) -> Vec<String> {
+        self.status().map(Status::cant_see_drains).unwrap_or_default()
+    }
+
     pub(super) fn sessions(&self) -> Option<u64> {
         self.status().and_then(Status::sessions)
     }

@@ -5,6 +5,8 @@ use crate::args::FleetOutput;
 use crate::console::Console;
 use nodegate_agent_client::harmless;
 use nodegate_readiness::Verdict;
+use nodegate_readiness::probers::cant_see;
+use std::collections::BTreeSet;
 
 /// The longest reason in the table; `-o wide` shows longer ones.
 const LONGEST_REASON: usize = 40;
@@ -152,7 +154,11 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
     let parts = parts.into_iter().filter(|(count, ..)| *count > 0);
     let parts: Vec<_> =
         parts.map(|(count, what, colour)| style.painted(colour, &format!("{count} {what}"))).collect();
-    let summary = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
+    let mut summary = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
+    let blind: BTreeSet<String> = rows.iter().flat_map(Row::cant_see_drains).collect();
+    if let Some(who) = cant_see(&blind.into_iter().collect::<Vec<_>>()) {
+        summary = format!("{summary}; {}", style.painted(RED, &harmless(&who)));
+    }
     if unconfirmed == 0 || rows.iter().any(|row| row.status().is_some() && !row.is_unconfirmed()) {
         return summary;
     }

@@ -27,7 +27,9 @@ pub(crate) fn one_of_each() -> Lab {
     stale["drain"]["not_known"] = json!("the cache is stale: the verdict may be a guess");
     stale["last_known"] = json!({"verdict": "draining", "reason": "Unschedulable"});
     let mut nobody = ready("worker-5");
-    nobody["probers"] = json!([]);
+    let mut blind = prober("10.0.0.7", "ready", 9, None);
+    (blind["question"], blind["drainable"]) = (json!("GET /"), json!(false));
+    nobody["probers"] = json!([blind]);
     nobody["drain"]["not_known"] = json!("no balancer goes on asking this agent");
     Lab::new([
         ("worker-10", says(&ready("worker-10"))),
@@ -66,7 +68,8 @@ fn what_needs_a_person_comes_first() {
             "{got}\n{row}"
         );
     }
-    let summary = "8 nodes: 3 Ready, 2 Draining, 1 NotReady, 2 unknown, 1 guessed from a stale cache";
+    let summary = "8 nodes: 3 Ready, 2 Draining, 1 NotReady, 2 unknown, 1 guessed from a stale cache; \
+                   10.0.0.7 GET / can't see drains";
     assert_eq!(said.out.lines().last(), Some(summary));
     assert!(!said.out.contains('\u{1b}') && said.out.is_ascii(), "colours and symbols are for terminals");
 }

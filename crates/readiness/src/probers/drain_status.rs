@@ -11,6 +11,9 @@ use std::time::Duration;
 /// The maximum age of a count of connections. An older one means that the counting thread is stuck.
 const COUNTED_WITHIN_MS: u64 = 10_000;
 
+/// The maximum number of clients that are named in a sentence.
+const NAMED: usize = 8;
+
 /// The progress of a drain, by the agent's own settings. `null` means not known. Ages are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainStatus {
@@ -25,6 +28,9 @@ pub struct DrainStatus {
     /// The probers that have not received the present verdict often enough.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting_for: Vec<WaitingFor>,
+    /// The regular clients, not of this node, whose answer no drain changes, with their requests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cant_see_drains: Vec<String>,
     /// The reason why `told` is not known, or `told_ready` on the way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known: Option<String>,
@@ -106,6 +112,16 @@ pub(super) fn is_free(status: &Status) -> Result<bool, String> {
     }
 }
 
+/// Says of clients that they can't see drains; `None` if there are none.
+pub fn cant_see(cant_see_drains: &[String]) -> Option<String> {
+    let named = cant_see_drains.get(..NAMED).unwrap_or(cant_see_drains);
+    let more = match cant_see_drains.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!named.is_empty()).then(|| format!("{}{more} can't see drains", named.join(", ")))
+}
+
 impl Status {
     /// Returns a copy with the conclusions from its probers.
     #[must_use]
@@ -121,8 +137,9 @@ impl Status {
         }
         let [out, ready] =
             [PoolChange::Out, PoolChange::Ready].map(|turn| told(&self, turn, &Demands::default()));
-        let free = is_free(&self);
+        let (free, cant_see_drains) = (is_free(&self), self.cant_see_drains());
         let Some(drain) = &mut self.drain else { return self };
+        drain.cant_see_drains = cant_see_drains;
         drain.told = out.is_yes();
         drain.told_ready = ready.is_yes();
         (drain.released, drain.released_not_known) = match (out.is_yes(), free) {
@@ -169,6 +186,12 @@ impl Status {
         }
         let said = self.probers.iter().filter(|prober| prober.is_waited_for());
         said.filter_map(|prober| prober.haproxy.as_ref()?.sessions).reduce(u64::saturating_add)
+    }
+
+    /// Returns the clients that may be load balancers and can't see drains, with their requests.
+    pub fn cant_see_drains(&self) -> Vec<String> {
+        let blind = self.probers.iter().filter(|prober| prober.misses_drains());
+        blind.map(|prober| format!("{} {}", prober.who(), prober.question)).collect()
     }
 
     /// Returns the number of awaited probers that have been told the present verdict, and the number of all

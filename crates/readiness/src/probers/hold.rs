@@ -40,7 +40,7 @@ impl Status {
             }
         }
         match told(self, goal.turn(), &Demands::default()) {
-            Told::Unknown(nobody @ Unknown::Nobody) => Hold::Over(nobody.to_string()),
+            Told::Unknown(nobody @ Unknown::Nobody { .. }) => Hold::Over(nobody.to_string()),
             Told::Unknown(unknown) => Hold::Waits(unknown.to_string()),
             Told::NotYet { why, waiting_for } => {
                 let probers = waiting_for.iter().take(NAMED);
@@ -50,7 +50,9 @@ impl Status {
             Told::Yes { probers } => match (goal, is_free(self)) {
                 (Goal::Released, Ok(false)) => Hold::Waits("all told, but sessions are left".to_owned()),
                 (Goal::Released, Err(why)) => Hold::Waits(why),
-                _ => Hold::Over(format!("{}: {}", goal.as_str(), balancers(probers))),
+                _ => {
+                    Hold::Over(format!("{}: {}", goal.as_str(), balancers(probers, &self.cant_see_drains())))
+                }
             },
         }
     }

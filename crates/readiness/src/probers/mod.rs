@@ -18,7 +18,7 @@ mod told;
 mod waiting;
 
 pub use asked::{Asked, Given, Habit, Standing};
-pub use drain_status::{DrainStatus, Traffic};
+pub use drain_status::{DrainStatus, Traffic, cant_see};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::{Handover, NoHandover};
 pub use hold::Hold;

@@ -21,9 +21,12 @@ pub struct ProberRecord {
     pub haproxy: Option<HaproxyReport>,
     /// Its regularity.
     pub standing: Standing,
-    /// True if a drain changes its answer. Otherwise the agent does not wait for it: `?check=kubelet`,
-    /// `/services/…` without `drain=`.
+    /// True if a drain changes its answer. Otherwise the agent does not wait for it: `GET /`,
+    /// `?check=kubelet`, `/services/…` without `drain=`.
     pub drainable: bool,
+    /// True if it is on this node, e.g. a kubelet: no load balancer that must see drains.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_this_node: bool,
     /// The number of its probes.
     pub asked: u32,
     /// The age of its first probe.
@@ -87,6 +90,7 @@ impl ProberRecord {
             haproxy: None,
             standing: asked.standing(now),
             drainable,
+            on_this_node: false,
             asked: asked.times,
             first_ms: millis(now.since(asked.first)),
             last_ms: millis(now.since(asked.last)),
@@ -114,6 +118,12 @@ impl ProberRecord {
     /// Returns true if the agent waits for it: it is regular, and a drain changes its answer.
     pub fn is_waited_for(&self) -> bool {
         self.drainable && matches!(self.standing, Standing::Regular | Standing::Silent)
+    }
+
+    /// Returns true if it may be a load balancer that asks the wrong question: it is regular, and no drain
+    /// changes its answer.
+    pub fn misses_drains(&self) -> bool {
+        !self.drainable && !self.on_this_node && matches!(self.standing, Standing::Regular | Standing::Silent)
     }
 
     /// Returns true if it has been told of a pool change `since_ms` ago. It must have received the new

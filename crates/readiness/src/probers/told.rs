@@ -2,6 +2,7 @@
 //! `drain_status.rs` puts both conclusions into the status.
 
 use super::asked::{Standing, takes_out};
+use super::drain_status::cant_see;
 use super::record::{ProberRecord, millis};
 use super::{FALL, LISTENS_FOR, RISE};
 use crate::age::Age;
@@ -130,8 +131,11 @@ pub enum Unknown {
         /// The required number.
         wanted: usize,
     },
-    /// There is no regular prober.
-    Nobody,
+    /// There is no regular prober whose answer a drain changes.
+    Nobody {
+        /// The clients that can't see drains.
+        cant_see_drains: Vec<String>,
+    },
 }
 
 /// The word for programs if there is no regular prober.
@@ -143,7 +147,7 @@ impl Unknown {
     /// Returns true if waiting can change it.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::OlderAgent | Self::Misconfigured | Self::Nobody => false,
+            Self::OlderAgent | Self::Misconfigured | Self::Nobody { .. } => false,
             Self::Stale | Self::Listening { .. } | Self::Undecided(_) | Self::TooFew { .. } => true,
         }
     }
@@ -157,7 +161,7 @@ impl Unknown {
             Self::Listening { .. } => "listening",
             Self::Undecided(_) => "undecided",
             Self::TooFew { .. } => TOO_FEW,
-            Self::Nobody => NOBODY,
+            Self::Nobody { .. } => NOBODY,
         }
     }
 }
@@ -193,7 +197,10 @@ impl fmt::Display for Unknown {
             Self::TooFew { probers, wanted } => {
                 write!(f, "{probers} of {wanted} balancers that there must be go on asking")
             }
-            Self::Nobody => f.write_str("no balancer goes on asking this agent"),
+            Self::Nobody { cant_see_drains } => match cant_see(cant_see_drains) {
+                None => f.write_str("no balancer goes on asking this agent"),
+                Some(who) => write!(f, "no balancer asks what a drain changes; {who}"),
+            },
         }
     }
 }
@@ -269,7 +276,7 @@ fn probers_not_known(status: &Status, settings: &ToldSettings) -> Option<Unknown
     let probers = status.probers.iter().filter(|prober| prober.is_waited_for()).count();
     match settings.probers {
         Some(wanted) if probers < wanted => Some(Unknown::TooFew { probers, wanted }),
-        _ => (probers == 0).then_some(Unknown::Nobody),
+        _ => (probers == 0).then(|| Unknown::Nobody { cant_see_drains: status.cant_see_drains() }),
     }
 }
 

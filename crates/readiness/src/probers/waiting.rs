@@ -2,7 +2,7 @@
 //! network: the caller passes each status with the time since the start, and prints the lines.
 
 use super::asked::Standing;
-use super::drain_status::is_free;
+use super::drain_status::{cant_see, is_free};
 use super::record::ProberRecord;
 use super::told::{Demands, PoolChange, Told, ToldSettings, Unknown, WaitingFor, told};
 use crate::age::Age;
@@ -93,6 +93,7 @@ pub struct Waiting {
     probers: BTreeMap<(String, String), Reported>,
     stands: Option<Stands>,
     sessions: Option<u64>,
+    cant_see_drains: Vec<String>,
     all_told: bool,
 }
 
@@ -104,6 +105,7 @@ enum Reported {
     Told,
     Gone,
     NotDrainable,
+    CantSeeDrains,
 }
 
 /// The progress as a whole.
@@ -149,6 +151,7 @@ impl Waiting {
             probers: BTreeMap::new(),
             stands: None,
             sessions: None,
+            cant_see_drains: Vec::new(),
             all_told: false,
         }
     }
@@ -176,7 +179,7 @@ impl Waiting {
             Err(error) => Stands::Unreachable(error.to_owned()),
         };
         if stands.is_new_after(self.stands.as_ref()) {
-            lines.extend(news(&stands));
+            lines.extend(self.news(&stands));
         }
         let ended = self.end(&stands, elapsed);
         if let Some(ended) = ended {
@@ -197,6 +200,7 @@ impl Waiting {
 
     fn look(&mut self, status: &Status) -> Stands {
         self.sessions = status.sessions();
+        self.cant_see_drains = status.cant_see_drains();
         let told = told(status, self.goal.turn(), &self.demands);
         self.all_told = told.is_yes() == Some(true);
         match told {
@@ -225,6 +229,7 @@ impl Waiting {
             let told = prober.has_been_told(self.goal.turn(), since_ms, &self.settings);
             let now = match prober.standing {
                 Standing::Occasional => continue,
+                _ if prober.misses_drains() => Reported::CantSeeDrains,
                 _ if !prober.drainable => Reported::NotDrainable,
                 Standing::Gone => Reported::Gone,
                 Standing::Regular | Standing::Silent if told => Reported::Told,
@@ -253,11 +258,26 @@ impl Waiting {
         }
     }
 
+    /// Returns the progress if it is worth a line before the last one.
+    fn news(&self, stands: &Stands) -> Option<String> {
+        match stands {
+            Stands::Unreachable(error) => Some(format!("no answer of the agent: {error}")),
+            Stands::Unknown(unknown) => Some(format!("not known yet: {unknown}")),
+            Stands::NotYet { why, .. } => why.clone(),
+            Stands::Told { probers } => {
+                Some(format!("all told: {}", balancers(*probers, &self.cant_see_drains)))
+            }
+            Stands::SessionsLeft(left) => Some(format!("all told; {left} sessions are left")),
+            Stands::SessionsNotKnown(_) | Stands::Reached { .. } => None,
+        }
+    }
+
     fn last_line(&self, ended: WaitEnd, stands: &Stands, elapsed: Duration) -> String {
         let (goal, after) = (self.goal.as_str(), Age(elapsed.as_millis()));
+        let balancers = |probers: usize| balancers(probers, &self.cant_see_drains);
         match (ended, stands) {
             (WaitEnd::Reached, Stands::Reached { probers }) if self.goal == Goal::Released => {
-                format!("released after {after}: {} told, no session left", balancers(*probers))
+                format!("released after {after}: no session left; told: {}", balancers(*probers))
             }
             (WaitEnd::Reached, Stands::Reached { probers }) => {
                 format!("{goal} after {after}: {}", balancers(*probers))
@@ -271,8 +291,9 @@ impl Waiting {
     }
 
     fn in_one_line(&self, stands: &Stands, elapsed: Duration) -> String {
+        use Reported::{CantSeeDrains, Gone, NotDrainable};
         let waited_for =
-            self.probers.values().filter(|state| !matches!(state, Reported::Gone | Reported::NotDrainable));
+            self.probers.values().filter(|state| !matches!(state, Gone | NotDrainable | CantSeeDrains));
         let told = waited_for.clone().filter(|state| **state == Reported::Told);
         let (told, of) = (told.count(), waited_for.count());
         let sessions = self.sessions.map_or(String::new(), |sessions| format!(", sessions {sessions}"));
@@ -295,18 +316,9 @@ fn line(prober: &ProberRecord, now: Reported) -> String {
         Reported::NotDrainable => {
             format!("ignored  {who}: no drain changes its answer; not waited for")
         }
-    }
-}
-
-/// Returns the progress if it is worth a line before the last one.
-fn news(stands: &Stands) -> Option<String> {
-    match stands {
-        Stands::Unreachable(error) => Some(format!("no answer of the agent: {error}")),
-        Stands::Unknown(unknown) => Some(format!("not known yet: {unknown}")),
-        Stands::NotYet { why, .. } => why.clone(),
-        Stands::Told { probers } => Some(format!("all told: {}", balancers(*probers))),
-        Stands::SessionsLeft(left) => Some(format!("all told; {left} sessions are left")),
-        Stands::SessionsNotKnown(_) | Stands::Reached { .. } => None,
+        Reported::CantSeeDrains => {
+            format!("ignored  {who}: can't see drains, because no drain changes its answer; not waited for")
+        }
     }
 }
 
@@ -326,7 +338,11 @@ fn in_words(stands: &Stands) -> String {
     }
 }
 
-/// Returns the number of balancers in words.
-pub(super) fn balancers(probers: usize) -> String {
-    if probers == 1 { "the one balancer that asks".to_owned() } else { format!("{probers} balancers") }
+/// Returns the number of balancers in words, and names those that can't see drains.
+pub(super) fn balancers(probers: usize, cant_see_drains: &[String]) -> String {
+    match cant_see(cant_see_drains) {
+        Some(who) => format!("{probers} of {} balancers; {who}", probers + cant_see_drains.len()),
+        None if probers == 1 => "the one balancer that asks".to_owned(),
+        None => format!("{probers} balancers"),
+    }
 }

@@ -1,6 +1,7 @@
 //! The line that `HAProxy`'s agent-check reads.
 
 use super::app::App;
+use super::client::Client;
 use crate::probers::Asks;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Moment, Query, Verdict};
@@ -52,7 +53,8 @@ impl App {
     /// Logs an answered agent-check and records its client; `sent` is its `agent-send` string.
     pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
         tracing::debug!(client = %peer.to_canonical(), line = answer.line.trim_end(), "answered an agent-check");
-        self.note(Some(peer), None, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
+        let client = Client { address: Some(peer), on_this_node: peer.to_canonical().is_loopback() };
+        self.note(client, None, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
     }
 }
 

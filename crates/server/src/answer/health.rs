@@ -33,10 +33,10 @@ impl App {
         match self.board.lookup(uri.query().unwrap_or_default(), now) {
             Lookup::Hit(reply) => {
                 let response = verdict_response(head, route, reply.clone());
-                let Asker { peer, server_state } = asker;
+                let Asker { client, server_state } = asker;
                 let told =
                     ServedAnswer { route, uri: uri.clone(), server_state, status: response.status(), reply };
-                self.note_told(&told, peer, told.server_state(), now);
+                self.note_told(&told, client, told.server_state(), now);
                 (Either::Left(ready(Ok(response))), Some(told))
             }
             Lookup::Bad(bad) => {
@@ -53,9 +53,9 @@ impl App {
                         head.close();
                     }
                     let response = verdict_response(head, route, reply.clone());
-                    let Asker { peer, server_state } = asker;
+                    let Asker { client, server_state } = asker;
                     let told = ServedAnswer { route, uri, server_state, status: response.status(), reply };
-                    app.note_told(&told, peer, told.server_state(), now);
+                    app.note_told(&told, client, told.server_state(), now);
                     Ok(response)
                 });
                 (Either::Right(later), None)

@@ -1,7 +1,7 @@
 //! Answers requests: from a request to its response.
 
 use super::app::App;
-use super::asker::Asker;
+use super::asker::{Asker, may_be_a_balancer};
 use super::body::AnswerBody;
 use super::client::Client;
 use super::places::{MOST, Place};
@@ -10,6 +10,7 @@ use super::response_head::{BodyFormat, ResponseHead};
 use super::shared::Representation;
 use super::told::{ServedAnswer, asks};
 use crate::page;
+use crate::probers::Asks;
 use crate::route::Route;
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
@@ -17,9 +18,9 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
 use nodegate_exposition as exposition;
-use nodegate_readiness::Moment;
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::status::Status;
+use nodegate_readiness::{Moment, Verdict};
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -65,8 +66,8 @@ impl App {
             Route::Metrics => exposition::Format::accepted(request.headers()),
             _ => exposition::Format::Prometheus,
         };
-        let asker =
-            if route.tells_verdict() { Asker::new(peer, request.headers_mut()) } else { Asker::default() };
+        let asker = Asker::new(client, request.headers_mut());
+        let asks_for_page = route == Route::Page && may_be_a_balancer(client, request.headers());
         let mut head = ResponseHead::new(mem::take(request.headers_mut()));
         if !request.body().is_end_stream() || self.is_closing() {
             head.close();
@@ -95,7 +96,7 @@ impl App {
             Route::Services => {
                 let (response, verdict) = self.service_health(head, request.uri().path(), query, now);
                 let code = Some(response.status().as_u16());
-                self.note(asker.peer, asker.server_state(), asks(request.uri()), code, verdict, now);
+                self.note(client, asker.server_state(), asks(request.uri()), code, verdict, now);
                 return (self.told(route, verdict, response), None);
             }
             Route::Live => self.live(head, now),
@@ -112,7 +113,20 @@ impl App {
             Route::Wait => return (self.wait(head, request.uri(), client, now), None),
             Route::Page => {
                 let which = Representation::Page { refreshes: query != "pause" };
-                self.shared_answer(head, which, place, now)
+                let is_head = *request.method() == Method::HEAD;
+                let response = self.shared_answer(head, which, place, now);
+                if asks_for_page && response.status() == StatusCode::OK {
+                    let code = Some(StatusCode::OK.as_u16());
+                    self.note(
+                        client,
+                        asker.server_state(),
+                        Asks::Page { is_head },
+                        code,
+                        Some(Verdict::Ready),
+                        now,
+                    );
+                }
+                response
             }
             Route::Other if metrics_moved_to.is_some() => head.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
             Route::Other => head.text(StatusCode::NOT_FOUND, NOT_FOUND),

@@ -2,6 +2,7 @@
 //! prober is told is drawn in `nodegate_readiness::probers`.
 
 use super::app::App;
+use super::client::Client;
 use crate::probers::{Asks, ProbeRequest};
 use crate::route::Route;
 use http::header::HeaderValue;
@@ -53,7 +54,7 @@ impl App {
     pub(crate) fn note_told(
         &self,
         told: &ServedAnswer,
-        peer: Option<IpAddr>,
+        client: Client,
         server_state: Option<&[u8]>,
         now: Moment,
     ) {
@@ -62,26 +63,26 @@ impl App {
         if told.reply.fails_open {
             self.metrics.failed_open();
         }
-        self.note(peer, server_state, asks(&told.uri), Some(status.as_u16()), verdict, now);
+        self.note(client, server_state, asks(&told.uri), Some(status.as_u16()), verdict, now);
         self.metrics.answered(told.route, status, verdict);
-        log_answer(peer, &told.uri, status);
+        log_answer(client.address, &told.uri, status);
     }
 
     /// Records the verdict that a client got. An answer without a verdict says nothing about the node and is
     /// not recorded.
     pub(super) fn note(
         &self,
-        peer: Option<IpAddr>,
+        client: Client,
         server_state: Option<&[u8]>,
         asks: Asks<'_>,
         code: Option<u16>,
         verdict: Option<Verdict>,
         now: Moment,
     ) {
-        let (Some(peer), Some(verdict)) = (peer, verdict) else { return };
+        let (Some(peer), Some(verdict)) = (client.address, verdict) else { return };
         let server_state = server_state.filter(|state| state.len() <= MOST_OF_STATE);
         self.probers.note(
-            &ProbeRequest { peer, asks, server_state },
+            &ProbeRequest { peer, on_this_node: client.on_this_node, asks, server_state },
             Given { verdict, code },
             &self.board,
             now,

@@ -24,6 +24,10 @@ impl StateCollector {
         let help = "Probers that go on asking, and whose answer a drain changes.";
         gauge(encoder, "probers", help)?
             .encode_gauge(&u64::try_from(status.told_of().1).unwrap_or(u64::MAX))?;
+        let help = "Regular clients, not of this node, whose answer no drain changes: load balancers that can't see drains.";
+        let blind = status.drain.as_ref().map_or(0, |drain| drain.cant_see_drains.len());
+        gauge(encoder, "probers_without_drains", help)?
+            .encode_gauge(&u64::try_from(blind).unwrap_or(u64::MAX))?;
         let help = "Time since a prober that goes on asking last asked; those of --balancers for an hour after they are gone.";
         let mut family = seconds(encoder, "prober_age", help)?;
         for prober in &shown {

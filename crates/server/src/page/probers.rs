@@ -5,7 +5,7 @@ mod tests;
 
 use super::escape::{Breakable, Escaped};
 use super::verdict_style::VerdictStyle;
-use nodegate_readiness::probers::{DrainStatus, HaproxyReport, ProberRecord, Standing};
+use nodegate_readiness::probers::{DrainStatus, HaproxyReport, ProberRecord, Standing, cant_see};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Verdict};
 use std::fmt::{self, Write};
@@ -108,6 +108,9 @@ fn write_doubts(page: &mut String, drain: &DrainStatus) -> fmt::Result {
             write!(page, "<p class=\"note\">{what} is unknown: {}.</p>", Escaped(why))?;
         }
     }
+    if let Some(who) = cant_see(&drain.cant_see_drains) {
+        write!(page, "<p class=\"hint\">{}: let it ask <code>/health</code>.</p>", Escaped(&who))?;
+    }
     if drain.overflows > 0 {
         write!(
             page,
@@ -192,6 +195,11 @@ fn write_told(page: &mut String, prober: &ProberRecord, drain: &DrainStatus) -> 
     let who = prober.who();
     let mut waiting_for = drain.waiting_for.iter();
     match waiting_for.find(|one| one.prober == who && one.question == prober.question) {
+        _ if prober.misses_drains() => {
+            page.push_str(
+                "<span class=\"more\">can&#39;t see drains: a drain does not change this answer</span>",
+            );
+        }
         _ if !prober.drainable => {
             page.push_str("<span class=\"more\">a drain does not change this answer</span>");
         }

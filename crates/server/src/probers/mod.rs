@@ -152,7 +152,8 @@ impl Probers {
         board: &Board,
         now: Moment,
     ) -> Option<&Slot> {
-        let name = Name::new(question.peer.to_canonical(), question.asks.understand(board), state);
+        let address = question.peer.to_canonical();
+        let name = Name::new(address, question.on_this_node, question.asks.understand(board), state);
         let mut names = self.names();
         if let Some(known) = names.find(&name) {
             let slot = self.slots.get(known)?;
@@ -207,6 +208,7 @@ impl Probers {
                 let asked = Some(asked).filter(|asked| !is_forgotten(asked, now))?;
                 let text = name.text.clone();
                 let mut record = ProberRecord::new(name.address, text, name.drainable, &asked, now);
+                record.on_this_node = name.on_this_node;
                 record.haproxy = name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
                     node: node.clone(),
                     server: server.clone(),

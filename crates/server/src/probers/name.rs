@@ -10,15 +10,22 @@ pub(super) struct Name {
     pub(super) address: IpAddr,
     pub(super) text: String,
     pub(super) drainable: bool,
+    pub(super) on_this_node: bool,
     pub(super) checks: Vec<CheckId>,
     /// The name of the HAProxy and the name of its server.
     pub(super) haproxy: Option<(String, String)>,
 }
 
 impl Name {
-    pub(super) fn new(address: IpAddr, asks: Understood, state: Option<ServerState<'_>>) -> Self {
+    pub(super) fn new(
+        address: IpAddr,
+        on_this_node: bool,
+        asks: Understood,
+        state: Option<ServerState<'_>>,
+    ) -> Self {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
-        Self { address, text: asks.text, drainable: asks.drainable, checks: asks.checks, haproxy }
+        let Understood { text, drainable, checks } = asks;
+        Self { address, text, drainable, on_this_node, checks, haproxy }
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {

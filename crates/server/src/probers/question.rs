@@ -36,6 +36,8 @@ pub(crate) const MOST_OF_AGENT_SEND: usize = 64;
 pub(crate) struct ProbeRequest<'a> {
     /// The address of the client.
     pub(crate) peer: IpAddr,
+    /// True if the client is on this node.
+    pub(crate) on_this_node: bool,
     /// The request itself.
     pub(crate) asks: Asks<'a>,
     /// The value of `X-Haproxy-Server-State`.
@@ -47,6 +49,8 @@ pub(crate) struct ProbeRequest<'a> {
 pub(crate) enum Asks<'a> {
     /// A path with its query; a plain `OPTIONS` has the path of its root.
     Http { path: &'a str, query: &'a str },
+    /// The page, whose answer no drain changes.
+    Page { is_head: bool },
     /// HAProxy's agent-check, with its `agent-send` string.
     AgentCheck { sent: &'a [u8] },
 }
@@ -70,9 +74,10 @@ impl ProbeRequest<'_> {
             IpAddr::V6(peer) => peer,
         };
         let peer = peer.octets();
-        // Neither mark can end a path or a query, or be a path.
+        // Neither mark can end a path or a query, or be a path. No path has a space, as the text for the page has.
         let (what, mark, query) = match self.asks {
             Asks::Http { path, query } => (path.as_bytes(), b"?", query.as_bytes()),
+            Asks::Page { is_head } => (page(is_head).as_bytes(), b"?", [].as_slice()),
             Asks::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
         };
         let parts = [&peer[..], what, mark, query];
@@ -96,6 +101,9 @@ impl Asks<'_> {
     pub(super) fn understand(&self, board: &Board) -> Understood {
         let (path, query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
+            Self::Page { is_head } => {
+                return Understood { text: page(*is_head).to_owned(), drainable: false, checks: Vec::new() };
+            }
             Self::Http { path, query } => (*path, Query::parse(query, board.catalog()).unwrap_or_default()),
         };
         let of_service = path.starts_with(SERVICES_PREFIX);
@@ -123,7 +131,9 @@ impl Asks<'_> {
 /// does not ask for the verdict.
 pub(super) fn understand_shown(text: &str, board: &Board) -> Option<Understood> {
     let sent;
-    let asks = if let Some(said) = text.strip_prefix(AGENT_CHECK) {
+    let asks = if let Some(is_head) = [false, true].into_iter().find(|is_head| page(*is_head) == text) {
+        Asks::Page { is_head }
+    } else if let Some(said) = text.strip_prefix(AGENT_CHECK) {
         sent = percent_decode(said.trim_start().as_bytes()).collect::<Vec<u8>>();
         Asks::AgentCheck { sent: &sent }
     } else {
@@ -135,6 +145,11 @@ pub(super) fn understand_shown(text: &str, board: &Board) -> Option<Understood> 
         Asks::Http { path, query }
     };
     Some(asks.understand(board)).filter(|understood| understood.text == text)
+}
+
+/// Returns the text for a request for the page.
+fn page(is_head: bool) -> &'static str {
+    if is_head { "HEAD /" } else { "GET /" }
 }
 
 fn agent_check(sent: &[u8], board: &Board) -> Understood {

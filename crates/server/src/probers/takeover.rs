@@ -49,5 +49,6 @@ fn understand(prober: &ProberRecord, board: &Board, now: Moment) -> Option<(Name
         Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
         None => None,
     };
-    Some((Name::new(prober.address.to_canonical(), asks, state), Asked::taken_over(prober, now)?))
+    let name = Name::new(prober.address.to_canonical(), prober.on_this_node, asks, state);
+    Some((name, Asked::taken_over(prober, now)?))
 }

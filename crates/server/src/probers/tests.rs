@@ -25,7 +25,7 @@ fn address(number: u32) -> IpAddr {
 }
 
 fn http<'a>(peer: IpAddr, path: &'a str, query: &'a str) -> ProbeRequest<'a> {
-    ProbeRequest { peer, asks: Asks::Http { path, query }, server_state: None }
+    ProbeRequest { on_this_node: false, peer, asks: Asks::Http { path, query }, server_state: None }
 }
 
 impl Desk {
@@ -103,6 +103,7 @@ fn questions_are_told_apart_and_shown_in_harmless_characters() {
     }
     let agent = |sent: &'static [u8]| ProbeRequest {
         peer: address(2),
+        on_this_node: false,
         asks: Asks::AgentCheck { sent },
         server_state: None,
     };
@@ -340,7 +341,12 @@ fn a_successor_takes_over_who_goes_on_asking() {
         let ms = 1000 + second * 1000;
         before.asks(1, "/health", "drain=503", ms);
         before.note(
-            &ProbeRequest { peer: address(2), asks: Asks::AgentCheck { sent: b"lb 2" }, server_state: None },
+            &ProbeRequest {
+                on_this_node: false,
+                peer: address(2),
+                asks: Asks::AgentCheck { sent: b"lb 2" },
+                server_state: None,
+            },
             ms,
         );
         let named = Some(b"UP 2/3; name=app/n1; node=lb1; scur=3/4".as_slice());

@@ -124,7 +124,9 @@ impl Http {
         let known =
             known_heads.answer(head, now, nodegate_clock::wall(), |told| self.app.is_still_true(told, now));
         let Some(known) = known else { return Step::Unknown(Rest::of(head)) };
-        self.app.note_told(known.told, Some(peer), known.server_state, now);
+        let client =
+            crate::answer::Client { address: Some(peer), on_this_node: peer.to_canonical().is_loopback() };
+        self.app.note_told(known.told, client, known.server_state, now);
         let (answer, ends) = (known.copy_to(&mut room), known.ends);
         // The lock is held while an answer is looked up, and never across a system call.
         drop(known_heads);

@@ -1,8 +1,12 @@
 //! Probers, as seen over sockets.
 
 use crate::scenario::{Client, Running, Scenario, cordoned};
+use http::Request;
+use http_body_util::BodyExt;
 use serde_json::Value;
 use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
 
 fn probers(server: &Running) -> Vec<Value> {
     let status: Value = serde_json::from_str(&server.get("/status.json").body).unwrap();
@@ -42,6 +46,59 @@ fn only_questions_for_the_verdict_count() {
         ("OPTIONS /", 1),
     ];
     assert_eq!(questions, expected.map(|(question, asked)| (question.to_owned(), asked)));
+}
+
+/// Sends a request every five seconds from each of these clients, and returns those that the status lists as
+/// unable to see drains.
+fn cant_see_drains(clients: &[[&str; 4]]) -> Vec<String> {
+    let world = Scenario::default().build();
+    let (app, now) = (Arc::new(world.app), world.timeline.at(nodegate_clock::now()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let at = |n| now.plus(Duration::from_secs(5) * n);
+    for n in 0..4 {
+        for [peer, method, target, header] in clients {
+            let mut request = Request::builder().method(*method).uri(*target);
+            if let Some((name, value)) = header.split_once(": ") {
+                request = request.header(name, value);
+            }
+            let request = request.body(String::new()).unwrap();
+            let response = runtime.block_on(app.respond_to(request, at(n), peer.parse().unwrap())).unwrap();
+            assert_eq!(response.status(), 200, "{peer} {target}");
+        }
+    }
+    let page = Request::get("/status.json").body(String::new()).unwrap();
+    let body = runtime.block_on(app.respond(page, at(4))).unwrap().into_body();
+    let body = runtime.block_on(body.collect()).unwrap().to_bytes();
+    let status: Value = serde_json::from_slice(&body).unwrap();
+    serde_json::from_value(status["drain"]["cant_see_drains"].clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_balancer_that_asks_the_wrong_question_is_named() {
+    let wrong = cant_see_drains(&[
+        ["10.0.0.1", "GET", "/", ""],
+        ["10.0.0.2", "HEAD", "/", "user-agent: HTTP-Monitor/1.1"],
+        ["10.0.0.3", "GET", "/health?check=custom_conditions", ""],
+        ["10.0.0.4", "GET", "/health", ""],
+        ["10.0.0.5", "OPTIONS", "/", ""],
+    ]);
+    assert_eq!(wrong, ["10.0.0.1 GET /", "10.0.0.2 HEAD /", "10.0.0.3 /health?check=custom_conditions"]);
+}
+
+#[test]
+fn people_prometheus_and_this_node_are_no_balancers() {
+    let others = cant_see_drains(&[
+        ["10.0.0.1", "GET", "/", "accept: text/HTML,application/xhtml+xml;q=0.9"],
+        ["10.0.0.2", "GET", "/", "user-agent: kube-probe/1.36"],
+        ["10.0.0.3", "HEAD", "/", "user-agent: Prometheus/3.5.0"],
+        ["127.0.0.1", "GET", "/", ""],
+        ["127.0.0.1", "GET", "/health?check=custom_conditions", ""],
+        ["10.0.0.4", "GET", "/livez", ""],
+        ["10.0.0.4", "GET", "/readyz", ""],
+        ["10.0.0.4", "GET", "/metrics", ""],
+        ["10.0.0.4", "GET", "/status.json", ""],
+    ]);
+    assert_eq!(others, Vec::<String>::new());
 }
 
 #[test]

@@ -247,9 +247,14 @@ fn what_no_drain_can_change_is_not_waited_for() {
     let status = world.status();
     assert_eq!(status.told_of(), (1, 1));
     assert_eq!(status.probers[1].told, None);
+    let blind = ["10.0.0.3 /health?check=custom_conditions"];
+    assert_eq!(status.drain.unwrap().cant_see_drains, blind);
     world.stop(0);
     world.pass_seconds(60);
-    assert_eq!(not_known(&world), "no balancer goes on asking this agent");
+    assert_eq!(
+        not_known(&world),
+        "no balancer asks what a drain changes; 10.0.0.3 /health?check=custom_conditions can't see drains"
+    );
 }
 
 #[test]

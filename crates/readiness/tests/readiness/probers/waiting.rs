@@ -170,9 +170,11 @@ fn what_no_drain_can_change_is_named() {
     let mut world = after_a_while(World::new([balancer(1, 2000), undrainable]));
     let (ended, lines) = told(&mut world);
     assert_eq!(ended, WaitEnd::Reached);
-    let line =
-        "ignored  10.0.0.2 /health?check=custom_conditions: no drain changes its answer; not waited for";
+    let line = "ignored  10.0.0.2 /health?check=custom_conditions: can't see drains, because no drain changes its \
+         answer; not waited for";
     assert!(lines.contains(&line.to_owned()), "{lines:?}");
+    let named = ": 1 of 2 balancers; 10.0.0.2 /health?check=custom_conditions can't see drains";
+    assert!(lines.last().unwrap().ends_with(named), "{lines:?}");
 }
 
 #[test]
@@ -193,7 +195,7 @@ fn released_is_told_and_no_connection() {
     assert_eq!(watch.look(&world), Some(WaitEnd::Reached));
     assert_eq!(
         watch.lines.last().unwrap(),
-        "released after 50 s: the one balancer that asks told, no session left"
+        "released after 50 s: no session left; told: the one balancer that asks"
     );
     assert_eq!(world.status().drain.unwrap().released, Some(true));
 }

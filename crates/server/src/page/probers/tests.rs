@@ -75,11 +75,12 @@ fn who_has_not_been_told_comes_first_and_what_it_lacks() {
         "not yet<span class=\"more\">heard <b class=\"draining\">Draining</b> (503)",
         "told 2 of 4 times, asks every 1 s",
         "never<span class=\"more\">heard <b class=\"ready\">Ready</b> (200)",
-        "a drain does not change this answer",
+        "can&#39;t see drains: a drain does not change this answer",
+        "10.0.9.9 /health?check=kubelet can&#39;t see drains: let it ask <code>/health</code>.",
     ];
     holds(&status, &parts);
     let page = page(&status);
-    let place = |name: &str| page.find(name).unwrap();
+    let place = |name: &str| page.find(&format!(">{name}<")).unwrap();
     assert!(place("lb2") < place("10.0.9.9") && place("10.0.9.9") < place("lb1"), "{page}");
 }
 
