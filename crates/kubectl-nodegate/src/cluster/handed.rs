@@ -3,10 +3,12 @@
 
 use super::config::Found;
 use crate::args::KubectlArgs;
-use std::io::Write;
+use kube::config::Kubeconfig;
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::NamedTempFile;
+use tokio::process::Command;
 
 /// Flags for kubectl.
 #[derive(Debug)]
@@ -14,37 +16,42 @@ pub(crate) struct Handed {
     flags: Vec<String>,
     /// The flags as an operator would type them.
     shown: Vec<String>,
-    /// The file with a token, which must not be in the process list; removed when this is dropped.
-    _kubeconfig: Option<NamedTempFile>,
+    /// The kubeconfig for a kubectl with `--token`, which must not be in the process list.
+    kubeconfig: Option<Kubeconfig>,
+}
+
+/// The file with a token, for one kubectl; removed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct TokenFile {
+    _file: Option<NamedTempFile>,
 }
 
 impl Handed {
     /// Creates the flags. They name the context even if it is the current one, because the current one may
     /// change while a drain waits. With `--token`, kubectl gets a kubeconfig of mode 0600 instead of flags.
-    pub(super) fn new(args: &KubectlArgs, found: &Found) -> std::io::Result<Self> {
+    pub(super) fn new(args: &KubectlArgs, found: &Found) -> Self {
+        let kubeconfig = found.kubeconfig.clone().filter(|_| args.token.is_some());
         let mut shown = of_kubeconfig(args, found);
-        let handed = match (&args.token, &found.kubeconfig) {
-            (Some(_), Some(kubeconfig)) => {
-                let mut file = tempfile::Builder::new().prefix("kubectl-nodegate-").tempfile()?;
-                // JSON is also YAML.
-                file.write_all(&serde_json::to_vec(kubeconfig)?)?;
-                file.flush()?;
-                let flags = vec![path("kubeconfig", file.path())];
-                shown.push("--token=…".to_owned());
-                Self { flags, shown, _kubeconfig: Some(file) }
-            }
-            _ => Self { flags: shown.clone(), shown, _kubeconfig: None },
-        };
+        let mut flags = if kubeconfig.is_some() { Vec::new() } else { shown.clone() };
+        if kubeconfig.is_some() {
+            shown.push("--token=…".to_owned());
+        }
         let timeout = args.request_timeout.map(|timeout| format!("--request-timeout={}", go(timeout)));
-        Ok(Self {
-            flags: handed.flags.into_iter().chain(timeout.clone()).collect(),
-            shown: handed.shown.into_iter().chain(timeout).collect(),
-            ..handed
-        })
+        flags.extend(timeout.clone());
+        shown.extend(timeout);
+        Self { flags, shown, kubeconfig }
     }
 
-    pub(crate) fn flags(&self) -> &[String] {
-        &self.flags
+    /// Adds the flags to a kubectl that is about to start. The file must live as long as kubectl runs.
+    pub(crate) fn add_to(&self, command: &mut Command) -> io::Result<TokenFile> {
+        command.args(&self.flags);
+        let Some(kubeconfig) = &self.kubeconfig else { return Ok(TokenFile { _file: None }) };
+        let mut file = tempfile::Builder::new().prefix("kubectl-nodegate-").tempfile()?;
+        // JSON is also YAML.
+        file.write_all(&serde_json::to_vec(kubeconfig)?)?;
+        file.flush()?;
+        command.arg(path("kubeconfig", file.path()));
+        Ok(TokenFile { _file: Some(file) })
     }
 
     /// Returns the flags without secrets, with a blank before each.

@@ -6,7 +6,7 @@ mod kubeconfig;
 
 use crate::args::ClusterArgs;
 use futures::stream::{self, StreamExt, TryStreamExt};
-pub(crate) use handed::{Handed, go};
+pub(crate) use handed::{Handed, TokenFile, go};
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
@@ -18,7 +18,6 @@ use nodegate_agent_client::{AgentReply, MOST, NodeIdentity};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,9 +38,6 @@ const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 pub(crate) enum ClusterError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// kubectl can't get the credentials.
-    #[error("can't write a kubeconfig for kubectl: {0}")]
-    HandOver(io::Error),
     #[error("{what}: {}{}", place(cluster, error), explained(error))]
     Kube {
         /// The intended action.
@@ -98,7 +94,7 @@ impl Cluster {
             Some(context) => format!("context {context}, server {server}").into(),
             None => format!("server {server}").into(),
         };
-        let handed = Handed::new(&args.kubectl, &found).map_err(ClusterError::HandOver)?;
+        let handed = Handed::new(&args.kubectl, &found);
         let plugin = found.config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
         let plugin = plugin.map_or_else(String::new, |program| format!(", from the program {program:?}"));
         let what = format!("can't use the credentials for {server}{plugin}");

@@ -2,10 +2,12 @@
 
 use super::stopped::DrainStopped;
 use crate::args::{DrainArgs, DryRun};
-use crate::cluster::{Handed, go};
+use crate::cluster::{Handed, TokenFile, go};
 use crate::platform;
 use nodegate_agent_client::harmless;
+use std::pin::pin;
 use std::process::Stdio;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 
@@ -29,16 +31,20 @@ impl<'a> Kubectl<'a> {
         format!("kubectl drain {node} {}{}", self.flags.join(" "), self.handed.shown())
     }
 
-    fn command(&self, node: &str) -> Command {
+    /// Returns the command, and the file that must live as long as it runs.
+    fn command(&self, node: &str) -> Result<(Command, TokenFile), DrainStopped> {
         let mut command = Command::new("kubectl");
-        command.args(["drain", node]).args(&self.flags).args(self.handed.flags()).stdin(Stdio::null());
-        command
+        command.args(["drain", node]).args(&self.flags).stdin(Stdio::null());
+        let file = self.handed.add_to(&mut command).map_err(DrainStopped::HandOver)?;
+        Ok((command, file))
     }
 
     /// Checks with a dry run that kubectl would drain the node. kubectl requires a flag for pods without a
     /// controller and for pods with local data, and its error says so.
     pub(super) async fn rehearse(&self, node: &str) -> Result<(), DrainStopped> {
-        let rehearsed = self.command(node).arg("--dry-run=client").kill_on_drop(true).output().await;
+        let (mut command, file) = self.command(node)?;
+        let rehearsed = command.arg("--dry-run=client").kill_on_drop(true).output().await;
+        drop(file);
         let output = rehearsed.map_err(DrainStopped::NoKubectl)?;
         if output.status.success() {
             return Ok(());
@@ -51,7 +57,12 @@ impl<'a> Kubectl<'a> {
 
     /// Drains the node, or shows the effect; kubectl writes to the plugin's own output.
     pub(super) async fn drain(&self, node: &str, dry_run: DryRun) -> Result<(), DrainStopped> {
-        let mut command = self.command(node);
+        let mut ending = pin!(platform::ending());
+        // From here on, a signal no longer ends the plugin before the file is removed.
+        if let Poll::Ready(signal) = futures::poll!(ending.as_mut()) {
+            return Err(DrainStopped::BrokenOff(signal));
+        }
+        let (mut command, _file) = self.command(node)?;
         match dry_run {
             DryRun::None => {}
             DryRun::Client => drop(command.arg("--dry-run=client")),
@@ -60,7 +71,7 @@ impl<'a> Kubectl<'a> {
         let mut child = command.spawn().map_err(DrainStopped::NoKubectl)?;
         let ended = tokio::select! {
             ended = child.wait() => ended,
-            signal = platform::ending() => {
+            signal = ending => {
                 end(&mut child).await;
                 return Err(DrainStopped::BrokenOff(signal));
             }

@@ -27,6 +27,8 @@ pub(super) enum DrainStopped {
     NotTold,
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    #[error("can't write a kubeconfig for kubectl: {0}")]
+    HandOver(io::Error),
     #[error("can't run kubectl, which must be in the PATH: {0}")]
     NoKubectl(io::Error),
     #[error("kubectl drain would not do it: {0}")]

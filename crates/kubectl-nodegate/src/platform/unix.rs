@@ -11,14 +11,15 @@ const FILES: u64 = 2048;
 
 /// Waits for a signal to end, and returns its name.
 pub(crate) async fn ending() -> &'static str {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
     else {
         return std::future::pending().await;
     };
     tokio::select! {
         _ = interrupt.recv() => "Ctrl-C",
         _ = terminate.recv() => "SIGTERM",
+        _ = hangup.recv() => "SIGHUP",
     }
 }
 
