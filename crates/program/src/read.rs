@@ -66,7 +66,9 @@ fn parse<P: Parser>(
         None => (&command, &texts),
     };
     let mut mistakes = Mistakes::new(program, asked.clone(), exit_code);
-    gone.iter().for_each(|removed| mistakes.line(removed));
+    for removed in &gone {
+        mistakes.line(removed);
+    }
     let mut typed = each_argument(command.clone(), without_variable);
     let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_last_set());
     for (arg, text) in before.into_iter().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
