@@ -6,7 +6,7 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::{Request, Uri};
-use nodegate_agent::{AgentSettings, AssembledAgent, Surroundings};
+use nodegate_agent::{AgentSettings, AssembledAgent, Environment};
 use nodegate_kube_follow::node_facts;
 use nodegate_kube_sim::{NodeShape, make_node};
 use nodegate_readiness::check::verdict;
@@ -41,7 +41,7 @@ fn report(name: &str, outcome: Outcome) -> CheckReport {
 fn agent(facts: NodeFacts) -> AssembledAgent {
     let runtime = Builder::new_current_thread().build().expect("a runtime without tasks");
     let settings = AgentSettings::new("worker-1", Catalog::default());
-    let (agent, _no_watch) = AssembledAgent::new(settings, Surroundings::default(), runtime.handle());
+    let (agent, _no_watch) = AssembledAgent::new(settings, Environment::default(), runtime.handle());
     agent.board.prove(Moment::default());
     agent.board.set_node(Node::Present(facts), Moment::default(), SystemTime::UNIX_EPOCH);
     agent.board.open(Moment::default(), SystemTime::UNIX_EPOCH);

@@ -1,7 +1,5 @@
 //! nodegate: may this node get new traffic now? All of it is in `crates/agent`.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    nodegate_agent::main()
+fn main() -> std::process::ExitCode {
+    nodegate_program::run::<nodegate_agent::Args>()
 }

@@ -3,7 +3,7 @@
 
 use crate::failure::Failure;
 use crate::load::{Connections, End, Load};
-use nodegate_agent::{AgentSettings, AssembledAgent, Surroundings};
+use nodegate_agent::{AgentSettings, AssembledAgent, Environment};
 use nodegate_readiness::{Catalog, Condition, ConditionStatus, Moment, Node, NodeFacts, Policy};
 use nodegate_server::{App, ServeOptions};
 use std::net::Ipv4Addr;
@@ -51,7 +51,7 @@ fn app(runtime: &Handle) -> Arc<App> {
         policy: Policy { stale_after: Duration::from_hours(1), ..Policy::default() },
         ..AgentSettings::new("worker-1", Catalog::default())
     };
-    let (agent, _no_watch) = AssembledAgent::new(settings, Surroundings::default(), runtime);
+    let (agent, _no_watch) = AssembledAgent::new(settings, Environment::default(), runtime);
     let ready = Condition {
         kind: "Ready".to_owned(),
         status: ConditionStatus::True,

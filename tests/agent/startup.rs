@@ -61,7 +61,7 @@ fn a_second_signal_ends_a_shutdown_at_once() {
     until("the check to hang", || (hangs.asked() > 0).then_some(()));
     agent.signal("TERM");
     until("the shutdown to begin", || {
-        (agent.logged("a second signal ends the agent at once") > 0).then_some(())
+        (agent.logged("a second signal ends the program at once") > 0).then_some(())
     });
     agent.signal("INT");
     assert_eq!(agent.wait_end().code(), Some(1), "{}", agent.log_text());

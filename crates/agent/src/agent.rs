@@ -4,19 +4,20 @@
 //! thread runs everything that waits for something else (the API server, the local checks, timers), so that a
 //! slow one can't delay an answer.
 
-use crate::assembly::{AssembledAgent, Background, Surroundings};
-use crate::memory::{self, HostPast};
-use crate::ports::{PortSettings, Ports};
-use crate::settings::Settings;
-use crate::traffic;
+use crate::assembly::{AgentSettings, AssembledAgent, Background, Environment};
+use crate::handover::{self, HostSources, StateFile};
+use crate::ports::{PortArgs, Ports};
+use crate::traffic::TrafficArgs;
+use nodegate_local_checks::LocalChecks;
+use nodegate_program::Signals;
 use nodegate_readiness::Flip;
 use nodegate_server::{BindError, ServeError};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The reason why the agent could not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -42,43 +43,51 @@ fn runtime(what: &'static str) -> Result<Runtime, AgentError> {
     Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build().map_err(starting(what))
 }
 
+/// An agent with sound settings, before it runs.
+pub struct AgentSetup {
+    pub(crate) settings: AgentSettings,
+    pub(crate) ports: PortArgs,
+    pub(crate) traffic: TrafficArgs,
+    pub(crate) state_file: Option<StateFile>,
+    pub(crate) local_checks: LocalChecks,
+}
+
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(settings: Settings) -> Result<(), AgentError> {
-    let Settings { mut agent, ports, state_file, local_checks, traffic_ports } = settings;
-    agent.probers.traffic = traffic::count(traffic_ports).map_err(starting("count of connections"))?;
+pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
+    let AgentSetup { mut settings, ports, traffic, state_file, local_checks } = setup;
+    settings.probers.traffic = traffic.count().map_err(starting("count of connections"))?;
     // Wakes the recorder, if there is one.
     let (flipped, flips) = sync_channel(1);
     let on_flip = Box::new(move |_: &Flip| {
         let _ = flipped.try_send(());
     });
-    let surroundings = Surroundings { local_checks, on_flip, ..Surroundings::default() };
+    let environment = Environment { local_checks, on_flip, ..Environment::default() };
     let background = runtime("background runtime")?;
-    let (agent, tasks) = AssembledAgent::new(agent, surroundings, background.handle());
+    let (agent, tasks) = AssembledAgent::new(settings, environment, background.handle());
     start_background(background, tasks)?;
 
-    let past = HostPast::new(&ports, state_file.clone());
+    let sources = HostSources::new(&ports, state_file.clone());
     runtime("server runtime")?.block_on(async {
-        let mut shutdown = Shutdown::listen()?;
+        let mut shutdown = pin!(Signals::listen().map_err(starting("signal handler"))?.shutdown());
         tokio::select! {
-            () = agent.prepare(&past) => {}
-            () = shutdown.next() => {
-                tracing::info!("shutting down before the ports were opened");
-                return Ok(());
-            }
+            () = agent.prepare(&sources) => {}
+            // No client has a connection yet.
+            () = &mut shutdown => return Ok(()),
         }
         let ports = open_ports(&agent, ports)?;
         if let Some(file) = state_file {
-            memory::record(file, agent.board.clone(), agent.timeline, flips).map_err(starting("recorder"))?;
+            handover::record(file, agent.board.clone(), agent.timeline, flips)
+                .map_err(starting("recorder"))?;
         }
-        ports.serve(agent.app.clone(), shutdown.requested()).await?;
+        ports.serve(agent.app.clone(), shutdown).await?;
         tracing::info!("bye");
         Ok(())
     })
 }
 
 /// Opens the ports: from here on, probes get answers.
-fn open_ports(agent: &AssembledAgent, settings: PortSettings) -> Result<Ports, AgentError> {
-    let agent_check_port = settings.agent_check_port;
+fn open_ports(agent: &AssembledAgent, settings: PortArgs) -> Result<Ports, AgentError> {
+    let agent_check_port = settings.agent_check();
     let ports = Ports::bind(settings)?;
     agent.open();
     let address = ports.address().map_err(starting("server"))?;
@@ -106,33 +115,4 @@ fn run_background(background: &Runtime, tasks: Background) {
     let _ = catch_unwind(AssertUnwindSafe(|| background.block_on(tasks.run())));
     tracing::error!("the background tasks have ended; the agent exits");
     std::process::exit(1);
-}
-
-/// SIGTERM and SIGINT: the first one requests an orderly shutdown, a second one ends the agent at once.
-struct Shutdown {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Shutdown {
-    fn listen() -> Result<Self, AgentError> {
-        let on = |kind| signal(kind).map_err(starting("signal handler"));
-        Ok(Self { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-
-    async fn requested(mut self) {
-        self.next().await;
-        tracing::info!("shutting down; a second signal ends the agent at once");
-        tokio::spawn(async move {
-            self.next().await;
-            std::process::exit(1);
-        });
-    }
 }

@@ -1,12 +1,12 @@
-//! Assembles an agent from its settings and its surroundings.
+//! Assembles an agent from its settings and its environment.
 //!
 //! The program, the simulation, the benchmarks and the tests that run an agent in their own process all use
 //! this assembly, so all of them run the same wiring: board, freshness, timers, local checks, probers,
-//! handover. [`Surroundings`] and [`Past`] hold what differs between them. The simulation does not run what
+//! handover. [`Environment`] and [`LastKnownSources`] hold what differs between them. The simulation does not run what
 //! [`crate::agent`] adds, because no simulated clock can drive it: the two runtimes and their threads, the
 //! sockets, the signals, and the thread that writes to `--state-dir`.
 
-use crate::memory::{self, Opens, Past, Patience};
+use crate::handover::{self, LastKnownSources, Opens, StartupTimeouts};
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
@@ -56,7 +56,7 @@ impl AgentSettings {
 }
 
 /// The clock, the network and the host of an agent.
-pub struct Surroundings {
+pub struct Environment {
     /// The start of the agent.
     pub started: Instant,
     /// The connections to the API server.
@@ -68,7 +68,7 @@ pub struct Surroundings {
 }
 
 /// An agent that starts now, with the credentials of this host and without local checks.
-impl Default for Surroundings {
+impl Default for Environment {
     fn default() -> Self {
         Self {
             started: nodegate_clock::now(),
@@ -92,7 +92,7 @@ pub struct AssembledAgent {
     /// The metrics of the watches.
     pub watch_metrics: Arc<WatchMetrics>,
     runner: Arc<Runner>,
-    patience: Patience,
+    timeouts: StartupTimeouts,
     started: watch::Receiver<Startup>,
     opened: watch::Sender<bool>,
 }
@@ -112,11 +112,11 @@ impl AssembledAgent {
     /// tasks run.
     pub fn new(
         settings: AgentSettings,
-        surroundings: Surroundings,
+        environment: Environment,
         checks_run_on: &Handle,
     ) -> (Self, Background) {
         let AgentSettings { node_name, policy, catalog, default_checks, probers, startup_grace } = settings;
-        let Surroundings { started, connector, local_checks, on_flip } = surroundings;
+        let Environment { started, connector, local_checks, on_flip } = environment;
         let timeline = Timeline::new(started);
         let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
         let metrics = Arc::new(Metrics::default());
@@ -155,38 +155,38 @@ impl AssembledAgent {
             timeline,
             open,
         };
-        let patience = Patience { grace: startup_grace, stale_after };
+        let timeouts = StartupTimeouts { grace: startup_grace, stale_after };
         let app = Arc::new(app);
-        let agent = Self { board, timeline, liveness, app, watch_metrics, runner, patience, started, opened };
+        let agent = Self { board, timeline, liveness, app, watch_metrics, runner, timeouts, started, opened };
         (agent, background)
     }
 
     /// Waits until this agent can answer, and takes over the facts and the probers of the agents before it.
     /// The caller opens the ports next.
-    pub async fn prepare(&self, past: &impl Past) {
-        let seen = self.wait_for_the_truth(past).await;
+    pub async fn prepare(&self, sources: &impl LastKnownSources) {
+        let seen = self.wait_until_answerable(sources).await;
         // The verdict of this Node may depend on its kubelet.
         self.runner.needed_ready().await;
-        memory::take_over(past, seen, &self.board, self.timeline).await;
-        memory::take_over_probers(past, self.board.node_name(), &self.app).await;
+        handover::take_over(sources, seen, &self.board, self.timeline).await;
+        handover::take_over_probers(sources, self.board.node_name(), &self.app).await;
     }
 
     /// Waits for the first sync and the first results of the local checks that always run, so that no load
-    /// balancer gets an answer that may be wrong. Waits no longer than `patience`, and not for missing
+    /// balancer gets an answer that may be wrong. Waits no longer than the timeouts, and not for missing
     /// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
     /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts
     /// of a fresh predecessor.
-    async fn wait_for_the_truth(&self, past: &impl Past) -> Option<Memory> {
+    async fn wait_until_answerable(&self, sources: &impl LastKnownSources) -> Option<Memory> {
         let Some(node) = self.board.node_name() else {
             tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
             return None;
         };
         let began = tokio::time::Instant::now();
-        let (opens, seen) = memory::wait(past, node, self.started.clone(), self.patience).await;
+        let (opens, seen) = handover::wait(sources, node, self.started.clone(), self.timeouts).await;
         if opens == Opens::NoClient {
             tracing::warn!("no Kubernetes client; answering without one and retrying");
         }
-        let deadline = began + self.patience.grace.max(DEFAULT_TIMEOUT);
+        let deadline = began + self.timeouts.grace.max(DEFAULT_TIMEOUT);
         if timeout_at(deadline, self.runner.eager_ready()).await.is_err() {
             tracing::warn!("a local check has no first result yet; listening without it");
         }

@@ -1,27 +1,107 @@
 //! The ports that the agent listens on.
 
+use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, choice, duration, number, shown};
 use nodegate_server::{App, BindError, Limits, Listener, Networks, ServeError, ServeOptions, bind};
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// The variables with which a container's `nodegate status` finds the agent beside it.
+pub(crate) const LISTEN_PORT: &str = "LISTEN_PORT";
+pub(crate) const LISTEN_ADDRESS: &str = "NODEGATE_LISTEN_ADDRESS";
+pub(crate) const METRICS_ADDR: &str = "NODEGATE_METRICS_ADDR";
+
+/// The range of `--shutdown-grace`.
+const SHUTDOWN_GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
+
 /// The settings of all ports.
-pub(crate) struct PortSettings {
-    /// `None` for all addresses of both families.
-    pub(crate) listen_address: Option<IpAddr>,
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PortArgs {
+    /// The TCP port of the HTTP server
+    #[arg(long, env = LISTEN_PORT, value_name = "PORT")]
+    #[arg(default_value_t = HTTP_PORT)]
+    #[arg(value_parser = number(0..=u16::MAX, "takes a port from 1 to 65535, or 0 for any free one"))]
     pub(crate) listen_port: u16,
-    /// `None` if the agent answers no agent-check.
-    pub(crate) agent_check_port: Option<NonZeroU16>,
-    pub(crate) allow_from: Networks,
-    pub(crate) accept_proxy: bool,
-    /// `None` if the HTTP port answers everything.
+
+    /// The address of the HTTP server; "::" means all addresses of both families
+    #[arg(long, env = LISTEN_ADDRESS, value_name = "IP")]
+    #[arg(default_value_t = Ipv6Addr::UNSPECIFIED.into(), value_parser = listen_address)]
+    listen_address: IpAddr,
+
+    /// The TCP port for HAProxy's agent-check, on the same address; 0 turns it off
+    #[arg(long, env = "NODEGATE_AGENT_CHECK_PORT", value_name = "PORT")]
+    #[arg(default_value_t = AGENT_CHECK_PORT)]
+    #[arg(value_parser = number(0..=u16::MAX, "takes a port from 1 to 65535, or 0 for none"))]
+    agent_check_port: u16,
+
+    /// A second address of the HTTP server; then only this one answers /metrics, /status.json and / (the
+    /// page). It answers all other paths, too. --allow-from does not apply to it
+    #[arg(long, env = METRICS_ADDR, value_name = "IP:PORT", value_parser = metrics_addr)]
     pub(crate) metrics_addr: Option<SocketAddr>,
-    pub(crate) max_connections: usize,
-    pub(crate) shutdown_grace: Duration,
+
+    /// Clients that get an answer on --listen-port and on --agent-check-port: networks and addresses of both
+    /// families, e.g. 10.0.0.0/24,192.168.1.7; empty means all. The agent closes other connections before it
+    /// reads a byte. It always answers the node itself, where the kubelet's probes come from
+    #[arg(long, env = "NODEGATE_ALLOW_FROM", value_name = "LIST")]
+    allow_from: Option<Networks>,
+
+    /// Accept a PROXY protocol header, version 1 or 2, on --listen-port, as an AWS NLB sends with its health
+    /// checks: true or false. The agent skips the header and ignores the address in it
+    #[arg(long, env = "NODEGATE_ACCEPT_PROXY", value_name = "true|false", default_value = "false")]
+    #[arg(action = clap::ArgAction::Set, value_parser = choice(&[("true", true), ("false", false)]))]
+    accept_proxy: bool,
+
+    /// Most connections at a time, for each port by itself; above that the agent closes an idle one of the
+    /// client with the most
+    #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT")]
+    #[arg(default_value_t = Limits::default().connections)]
+    #[arg(value_parser = number(1..=100_000_usize, "takes a number from 1 to 100000"))]
+    max_connections: usize,
+
+    /// Time for requests in flight after SIGTERM
+    #[arg(long, env = "NODEGATE_SHUTDOWN_GRACE", value_name = "DURATION")]
+    #[arg(default_value = shown(Limits::default().drain_timeout), value_parser = duration(SHUTDOWN_GRACE))]
+    shutdown_grace: Duration,
+}
+
+impl PortArgs {
+    /// Checks that no two listeners of this agent have one port: ports are shared so that a new agent can
+    /// take over, so half of the requests would reach the wrong listener.
+    pub(crate) fn check(&self, mistakes: &mut Mistakes) {
+        let Self { listen_port, agent_check_port, metrics_addr, .. } = *self;
+        if agent_check_port != 0 && agent_check_port == listen_port {
+            mistakes.value("agent-check-port", agent_check_port, "takes another port than --listen-port");
+        }
+        if let Some(address) = metrics_addr
+            && address.port() != 0
+            && [listen_port, agent_check_port].contains(&address.port())
+        {
+            let takes = "takes another port than --listen-port and --agent-check-port";
+            mistakes.value("metrics-addr", address, takes);
+        }
+    }
+
+    /// Returns the port for agent-checks; `None` if the agent answers none.
+    pub(crate) fn agent_check(&self) -> Option<u16> {
+        Some(self.agent_check_port).filter(|port| *port != 0)
+    }
+
+    /// Returns the address to listen on; `None` for all addresses of both families.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        Some(self.listen_address).filter(|address| *address != IpAddr::V6(Ipv6Addr::UNSPECIFIED))
+    }
+}
+
+fn listen_address(value: &str) -> Result<IpAddr, &'static str> {
+    value.parse().map_err(|_| "takes an IP address, e.g. ::, 0.0.0.0 or 10.0.0.7")
+}
+
+fn metrics_addr(value: &str) -> Result<SocketAddr, &'static str> {
+    value.parse().map_err(|_| "takes an IP address and a port, e.g. 127.0.0.1:25004 or [::]:25004")
 }
 
 /// The bound sockets, before they are served.
@@ -35,28 +115,27 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Binds all ports of the settings.
-    pub(crate) fn bind(settings: PortSettings) -> Result<Self, BindError> {
+    pub(crate) fn bind(settings: PortArgs) -> Result<Self, BindError> {
         let limits = Limits {
             connections: settings.max_connections,
             drain_timeout: settings.shutdown_grace,
             ..Limits::default()
         }
         .within_descriptors();
-        let agent_check = |port: NonZeroU16| bind(settings.listen_address, port.get());
-        let agent_check = settings.agent_check_port.map(agent_check).transpose()?;
+        let agent_check = settings.agent_check().map(|port| bind(settings.address(), port)).transpose()?;
         let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
         let metrics = settings.metrics_addr.map(metrics).transpose()?;
         // With port 0 only the socket knows its number.
         let metrics_moved_to = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
         // Last: the kernel gives the new connections of a shared port to the socket bound last, and if
         // another port is taken, this process exits.
-        let http = bind(settings.listen_address, settings.listen_port)?;
+        let http = bind(settings.address(), settings.listen_port)?;
         Ok(Self {
             http,
             agent_check,
             metrics,
             options: ServeOptions {
-                allow_from: settings.allow_from,
+                allow_from: settings.allow_from.unwrap_or_default(),
                 metrics_moved_to,
                 accept_proxy: settings.accept_proxy,
                 limits,
@@ -131,11 +210,11 @@ mod tests {
         let others = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let [http, agent, metrics] = others.each_ref().map(|other| other.local_addr().unwrap());
         let refused = |agent: u16, metrics_addr| {
-            let settings = PortSettings {
-                listen_address: Some(Ipv4Addr::LOCALHOST.into()),
+            let settings = PortArgs {
+                listen_address: Ipv4Addr::LOCALHOST.into(),
                 listen_port: http.port(),
-                agent_check_port: NonZeroU16::new(agent),
-                allow_from: Networks::EVERYBODY,
+                agent_check_port: agent,
+                allow_from: None,
                 accept_proxy: false,
                 metrics_addr,
                 max_connections: 1,

@@ -1,17 +1,38 @@
 //! Counts the connections of clients to this host, for `nodegate wait --for released`.
 
 use nodegate_local_checks::Sessions;
+use nodegate_program::List;
 use nodegate_readiness::probers::Traffic;
 use nodegate_server::CountTraffic;
 use std::io;
 use std::sync::Arc;
 
-/// Starts counting the connections to these ports; without ports there is no counter.
-pub(crate) fn count(ports: Vec<u16>) -> io::Result<Option<Arc<dyn CountTraffic>>> {
-    if ports.is_empty() {
-        return Ok(None);
+/// The ports at which clients' traffic arrives.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct TrafficArgs {
+    /// Ports of this host at which clients' traffic arrives, such as those of an ingress on the host's
+    /// network: nodegate wait --for released waits until no connection to them is left; up to 16
+    #[arg(long, env = "NODEGATE_TRAFFIC_PORT", value_name = "LIST", default_value_t)]
+    #[arg(value_parser = traffic_ports, hide_default_value = true)]
+    traffic_port: List<u16>,
+}
+
+impl TrafficArgs {
+    /// Starts counting the connections to these ports; without ports there is no counter.
+    pub(crate) fn count(self) -> io::Result<Option<Arc<dyn CountTraffic>>> {
+        let List(ports) = self.traffic_port;
+        if ports.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::new(Counter(Sessions::start(ports)?))))
     }
-    Ok(Some(Arc::new(Counter(Sessions::start(ports)?))))
+}
+
+fn traffic_ports(value: &str) -> Result<List<u16>, String> {
+    const MOST: usize = 16;
+    let takes = || format!("takes a list of up to {MOST} ports");
+    let list = List::<u16>::of("ports")(value).map_err(|_| takes())?;
+    if list.0.len() > MOST || list.0.contains(&0) { Err(takes()) } else { Ok(list) }
 }
 
 struct Counter(Arc<Sessions>);

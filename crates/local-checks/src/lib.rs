@@ -10,6 +10,7 @@
 //!
 //! [`Board`]: nodegate_readiness::Board
 
+mod args;
 mod check;
 mod checks;
 mod connect;
@@ -33,6 +34,7 @@ pub mod settings;
 mod timing;
 mod url;
 
+pub use args::LocalCheckArgs;
 pub use check::{Check, Run};
 pub use checks::apiserver::settings::{ApiServerSettings, ApiServerUrl, ReadyzParts};
 pub use connect::{ConnectError, HostPort, resolve};

@@ -14,6 +14,7 @@ mod freshness;
 pub mod fuzzing;
 mod metrics;
 mod objects;
+mod services;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ mod tests;
 pub use freshness::{Transition, Transitions};
 pub use metrics::WatchMetrics;
 pub use nodegate_kube_follow::Connector;
+pub use services::ServiceArgs;
 
 use driver::Driver;
 use first_list::FirstList;

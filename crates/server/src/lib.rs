@@ -25,7 +25,7 @@ mod serve;
 pub use answer::{Activate, AnswerBody, App, AppParts, NoLocalChecks, ResponseFuture};
 pub use metrics::Metrics;
 pub use networks::{BadNetworks, Networks};
-pub use probers::{CountTraffic, ProberSettings};
+pub use probers::{CountTraffic, ProberArgs, ProberSettings};
 pub use serve::{BindError, Limits, Listener, ServeError, ServeOptions, bind, serve, serve_agent_check};
 
 // Other crates need it to register their own metric families.

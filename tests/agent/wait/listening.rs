@@ -1,7 +1,7 @@
 //! An agent's server in this process that has already listened for a while, so that tests need not wait for
 //! minutes.
 
-use nodegate_agent::{AgentSettings, AssembledAgent, Surroundings};
+use nodegate_agent::{AgentSettings, AssembledAgent, Environment};
 use nodegate_readiness::{
     Begins, Board, Catalog, Condition, ConditionStatus, LocalCheck, Moment, Node, NodeFacts, Policy, Timeline,
 };
@@ -45,9 +45,9 @@ impl Listening {
             ..AgentSettings::new(NODE, Catalog::new(vec![kubelet]))
         };
         let started = nodegate_clock::now().checked_sub(listened).unwrap();
-        let surroundings = Surroundings { started, ..Surroundings::default() };
+        let environment = Environment { started, ..Environment::default() };
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let (agent, _no_watch) = AssembledAgent::new(settings, surroundings, runtime.handle());
+        let (agent, _no_watch) = AssembledAgent::new(settings, environment, runtime.handle());
         let AssembledAgent { board, timeline, mut app, .. } = agent;
         board.set_node(node(ConditionStatus::True, false), Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());

@@ -3,7 +3,7 @@
 
 use super::{read, template};
 use crate::manifests::{Json, Manifests};
-use clap::Command;
+use clap::{Command, CommandFactory};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 }
 
 fn agent_settings() -> BTreeSet<String> {
-    settings(&nodegate_agent::command(), &["node-name", "state-dir", "host-root"])
+    settings(&nodegate_agent::Args::command(), &["node-name", "state-dir", "host-root"])
 }
 
 /// But for names, which are those of the release, and for files, which are cert-manager's.
@@ -87,7 +87,7 @@ fn the_agent_accepts_the_setting_of_each_value() {
     assert_eq!(keys(&samples), agent_settings(), "a sample for each");
     let manifests = template(&json!({"settings": samples})).unwrap();
     let variables = variables(&manifests);
-    let command = nodegate_agent::command();
+    let command = nodegate_agent::Args::command();
     let mut line = vec!["nodegate".to_owned()];
     for arg in command.get_arguments().filter(|arg| arg.get_env().is_some()) {
         let name = arg.get_env().unwrap().to_str().unwrap();

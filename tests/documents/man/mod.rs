@@ -4,7 +4,7 @@
 mod completions;
 mod pages;
 
-use clap::Command;
+use clap::{Command, CommandFactory};
 use nodegate_testbed::programs::system;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::{env, fs};
 /// Returns the programs' parsers.
 fn programs() -> [Command; 4] {
     [
-        nodegate_agent::command(),
+        nodegate_agent::Args::command(),
         nodegate_eviction_gate::run::command(),
         nodegate_haproxy::run::command(),
         nodegate_kubectl::command(),

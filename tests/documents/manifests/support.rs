@@ -1,5 +1,6 @@
 //! The manifests as tests read them, and the agent's settings from its parser.
 
+use clap::CommandFactory;
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
@@ -145,7 +146,7 @@ impl Settings {
             let default = arg.get_default_values().first().and_then(|value| value.to_str());
             Some((name, default.unwrap_or_default().to_owned()))
         };
-        Self(nodegate_agent::command().get_arguments().filter_map(setting).collect())
+        Self(nodegate_agent::Args::command().get_arguments().filter_map(setting).collect())
     }
 
     pub(crate) fn default_of(&self, name: &str) -> Option<&str> {

@@ -4,12 +4,11 @@ mod health;
 mod probers;
 mod text;
 
-use crate::args::{StatusArgs, StatusOutput};
 use crate::fetch;
 use crate::target::AgentAddress;
 use health::NodeHealth;
 use nodegate_agent_client::{AgentReply, AskError, STATUS_PATH, harmless, understand};
-use nodegate_program::{Mistakes, UNKNOWN};
+use nodegate_program::{Mistakes, UNKNOWN, choice, duration};
 use nodegate_readiness::Verdict;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{IsTerminal, Write, stdout};
@@ -21,8 +20,62 @@ use text::Text;
 const LIST: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b',').remove(b':').remove(b'/');
 
-/// The query, and the form of its output.
-struct Question {
+/// Shows the verdict of a running agent; the exit code is the verdict
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "nodegate status asks a running agent what it says of its node, and shows it: the verdict and why, how far \
+the cache can be trusted, each check, and the last flips. The exit code is the verdict, as monitoring plugins have it, so \
+that scripts, keepalived and exec probes need no curl and no jq.",
+    after_long_help = "\
+THE AGENT ON THIS MACHINE
+  is asked where it listens by its own settings, if they are in the environment: NODEGATE_METRICS_ADDR,
+  else NODEGATE_LISTEN_ADDRESS and LISTEN_PORT, else 127.0.0.1 and 25001. No other setting matters.
+
+EXAMPLES
+  nodegate status                              # the agent on this machine; in a Pod: /nodegate status
+  nodegate status --addr 10.0.0.11             # another one
+  nodegate status --check node_ready,kubelet   # these checks instead of the default ones
+  nodegate status -o json | jq .cache          # the agent's /status.json as it is
+
+EXIT CODES (those of monitoring plugins)
+  0  Ready: OK
+  1  Draining: WARNING
+  2  NotReady: CRITICAL
+  3  UNKNOWN: no answer of an agent, one that does not know its node, or wrong arguments
+  While the cache is stale it is the code of the answer that balancers get, by --on-stale. The text calls it a guess and
+  says what was known before; as data: -o json | jq .last_known"
+)]
+pub(crate) struct StatusArgs {
+    /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
+    /// port: that of the agent on this machine
+    #[arg(long, value_name = "ADDRESS")]
+    addr: Option<String>,
+
+    /// Output format: text or json. Text has colour on a terminal, unless `NO_COLOR` is set
+    #[arg(short, long, value_name = "text|json", default_value = "text")]
+    #[arg(value_parser = choice(&[("text", StatusOutput::Text), ("json", StatusOutput::Json)]))]
+    output: StatusOutput,
+
+    /// Checks to query instead of the default ones, as in /health?check=; the agent starts those that don't
+    /// run
+    #[arg(long, value_name = "LIST")]
+    check: Option<String>,
+
+    /// Timeout of the whole command
+    #[arg(long, value_name = "DURATION")]
+    #[arg(default_value = "2s", value_parser = duration(Duration::from_millis(1)..=Duration::from_hours(1)))]
+    timeout: Duration,
+}
+
+/// The output formats of `nodegate status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StatusOutput {
+    Text,
+    Json,
+}
+
+/// A query of an agent, and the form of its output.
+pub struct StatusQuery {
     target: AgentAddress,
     path: String,
     about_checks: bool,
@@ -36,23 +89,6 @@ struct Told {
     text: Vec<u8>,
 }
 
-/// Queries the agent, prints its status, and returns the exit code.
-pub(crate) fn run(args: &StatusArgs, mut wrong: Mistakes) -> Result<ExitCode, ExitCode> {
-    let question = Question::new(args, &mut wrong);
-    wrong.ensure_none()?;
-    match question.ask() {
-        Ok(told) => {
-            // Ignores a closed stdout; the exit code still has the result.
-            let _ = stdout().write_all(&told.text).and_then(|()| stdout().flush());
-            Ok(ExitCode::from(exit_code(told.verdict)))
-        }
-        Err(error) => {
-            eprintln!("nodegate: http://{}: {error}", question.target);
-            Err(ExitCode::from(UNKNOWN))
-        }
-    }
-}
-
 /// Returns the exit code as monitoring plugins define it: OK, WARNING, CRITICAL, UNKNOWN.
 fn exit_code(verdict: Option<Verdict>) -> u8 {
     match verdict {
@@ -63,15 +99,33 @@ fn exit_code(verdict: Option<Verdict>) -> u8 {
     }
 }
 
-impl Question {
-    fn new(args: &StatusArgs, wrong: &mut Mistakes) -> Self {
-        let target = AgentAddress::chosen(args.addr.as_deref(), wrong);
-        let path = match &args.check {
+impl StatusArgs {
+    /// Returns the query.
+    pub(crate) fn query(self, mistakes: &mut Mistakes) -> StatusQuery {
+        let target = AgentAddress::chosen(self.addr.as_deref(), mistakes);
+        let path = match &self.check {
             Some(list) => format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
             None => STATUS_PATH.to_owned(),
         };
-        let (about_checks, json) = (args.check.is_some(), args.output == StatusOutput::Json);
-        Self { target, path, about_checks, json, timeout: args.timeout }
+        let (about_checks, json) = (self.check.is_some(), self.output == StatusOutput::Json);
+        StatusQuery { target, path, about_checks, json, timeout: self.timeout }
+    }
+}
+
+impl StatusQuery {
+    /// Queries the agent, prints its status, and returns the exit code.
+    pub(crate) fn run(&self) -> ExitCode {
+        match self.ask() {
+            Ok(told) => {
+                // Ignores a closed stdout; the exit code still has the result.
+                let _ = stdout().write_all(&told.text).and_then(|()| stdout().flush());
+                ExitCode::from(exit_code(told.verdict))
+            }
+            Err(error) => {
+                eprintln!("nodegate: http://{}: {error}", self.target);
+                ExitCode::from(UNKNOWN)
+            }
+        }
     }
 
     fn ask(&self) -> Result<Told, String> {

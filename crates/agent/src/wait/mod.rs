@@ -2,12 +2,13 @@
 
 mod terminal;
 
-use crate::args::WaitArgs;
+use crate::args::node_name;
 use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{NodeIdentity, STATUS_PATH, Status, WrongAgent, harmless, understand};
-use nodegate_program::Mistakes;
-use nodegate_readiness::probers::{Demands, WaitEnd, Waiting};
+use nodegate_program::{Mistakes, choice, duration, number};
+use nodegate_readiness::probers::{Demands, Goal, WaitEnd, Waiting};
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -19,29 +20,122 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// The timeout of one query.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// The agent to query, and its Node.
-struct Question {
+const TIMES: &str = "takes a number from 1 to 1000";
+const PROBERS: &str = "takes a number from 1 to 256";
+/// The range of load balancers' intervals.
+const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
+
+/// Waits until every load balancer has been told that the node is out, or back
+#[derive(Debug, clap::Args)]
+#[command(
+    long_about = "nodegate wait asks a running agent who asks it and what each was told, and ends when what is waited for has \
+come: that every load balancer knows that the node is out of the pool, that besides no session is left on it, or that all \
+know that it is back. It goes between kubectl cordon and kubectl drain, in place of a sleep that is too long or too short. \
+It changes nothing.\n\n\
+A balancer counts as told when it has had the answer so often in a row that it must have acted on it (--fall, --rise), \
+has asked once more, since who asks again has digested the answer before, and all of that has taken as long as it takes at its \
+interval. All who go on asking are waited for, and those who fall \
+silent until they are gone, ten of their intervals and half a minute later.",
+    after_long_help = "\
+WHAT CAN'T BE KNOWN
+  An agent that has just started does not know yet who asks: for 90 s nothing is known. So it is while
+  the cache is stale, and where nobody asks. Several balancers behind one address look like one that
+  asks more often, unless they name themselves (HAProxy: http-check send-state, agent-send); --interval
+  says how often each of them asks. Whether sessions are left is known where --traffic-port is set.
+
+THE AGENT ON THIS MACHINE
+  is found as nodegate status finds it; in its Pod: kubectl -n nodegate exec <pod> -- /nodegate wait
+
+EXAMPLES
+  kubectl cordon worker-1 && nodegate wait --addr 10.0.0.11 && kubectl drain worker-1 --ignore-daemonsets
+  nodegate wait --addr 10.0.0.11 --node worker-1   # no other node's agent is believed
+  nodegate wait --probers 2              # two balancers must have been told
+  nodegate wait --fall 5 --interval 10s  # as they are set, behind one address
+  nodegate wait --for released           # an ingress on the host's network has no connection left
+  nodegate wait --for ready              # after kubectl uncordon
+
+EXIT CODES
+  0  it has come
+  1  it has not come in time; the last line names who was waited for
+  3  it can't be known, and the last line says why; or wrong arguments"
+)]
+pub(crate) struct WaitArgs {
+    /// State to wait for: told, every balancer knows that the node is out; released, and no session is left;
+    /// ready, every balancer knows that it is back
+    #[arg(long = "for", value_name = "told|released|ready", default_value = "told")]
+    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released), ("ready", Goal::Ready)]))]
+    goal: Goal,
+
+    /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
+    /// port: that of the agent on this machine
+    #[arg(long, value_name = "ADDRESS")]
+    addr: Option<String>,
+
+    /// Name of the Node whose agent must answer; the answer of another Node's agent is an error. Without it,
+    /// any agent will do
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    node: Option<String>,
+
+    /// UID of --node, which distinguishes it from a node of another cluster (kubectl get node NAME -o
+    /// jsonpath={.metadata.uid})
+    #[arg(long, value_name = "UID")]
+    node_uid: Option<String>,
+
+    /// Answers in a row that take a server out: the largest `fall` of all balancers. If not set, --told-fall
+    /// of the agent
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
+    fall: Option<u32>,
+
+    /// Answers in a row that bring a server back: the largest `rise`. If not set, --told-rise of the agent
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
+    rise: Option<u32>,
+
+    /// Least number of regular probers; with fewer, `told` is unknown. If not set, --told-probers of the
+    /// agent
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=256_usize, PROBERS))]
+    probers: Option<usize>,
+
+    /// Interval at which each balancer probes, if several share an address and don't name themselves. If not
+    /// set, --told-interval of the agent
+    #[arg(long, value_name = "DURATION", value_parser = duration(INTERVAL))]
+    interval: Option<Duration>,
+
+    /// Longest time to wait; if not set, 2 min, or as long as the slowest balancer needs
+    #[arg(long, value_name = "DURATION")]
+    #[arg(value_parser = duration(Duration::ZERO..=Duration::from_hours(24)))]
+    timeout: Option<Duration>,
+}
+
+/// An agent, and what to wait for.
+pub struct WaitQuery {
     target: AgentAddress,
     /// The expected Node; without it any agent will do.
     node: Option<NodeIdentity>,
+    goal: Goal,
+    demands: Demands,
+    timeout: Option<Duration>,
 }
 
-/// Queries the agent until the wait ends, and returns the exit code.
-pub(crate) fn run(args: &WaitArgs, mut wrong: Mistakes) -> Result<ExitCode, ExitCode> {
-    let target = AgentAddress::chosen(args.addr.as_deref(), &mut wrong);
-    if args.node_uid.is_some() && args.node.is_none() {
-        wrong.setting("node-uid", "needs --node");
+impl WaitArgs {
+    /// Returns the query.
+    pub(crate) fn query(self, mistakes: &mut Mistakes) -> WaitQuery {
+        let target = AgentAddress::chosen(self.addr.as_deref(), mistakes);
+        if self.node_uid.is_some() && self.node.is_none() {
+            mistakes.setting("node-uid", "needs --node");
+        }
+        let node = self.node.map(|name| NodeIdentity { name, uid: self.node_uid });
+        let Self { fall, rise, probers, interval, goal, timeout, .. } = self;
+        WaitQuery { target, node, goal, demands: Demands { fall, rise, probers, interval }, timeout }
     }
-    wrong.ensure_none()?;
-    let node = args.node.clone().map(|name| NodeIdentity { name, uid: args.node_uid.clone() });
-    let demands =
-        Demands { fall: args.fall, rise: args.rise, probers: args.probers, interval: args.interval };
-    let waiting = Waiting::new(args.goal, demands, args.timeout);
-    let ended = Question { target, node }.wait(waiting, Terminal::new());
-    Ok(ExitCode::from(ended.exit_code()))
 }
 
-impl Question {
+impl WaitQuery {
+    /// Queries the agent until the wait ends, and returns the exit code.
+    pub(crate) fn run(&self) -> ExitCode {
+        let waiting = Waiting::new(self.goal, self.demands, self.timeout);
+        ExitCode::from(self.wait(waiting, Terminal::new()).exit_code())
+    }
+
     fn wait(&self, mut waiting: Waiting, mut terminal: Terminal) -> WaitEnd {
         let began = nodegate_clock::now();
         loop {

@@ -6,6 +6,7 @@
 //! and a few stores behind the slot's own lock are the whole cost of an answer. Only a new prober takes the
 //! table's lock ([`names::ProberNames`]), and only then is its request parsed.
 
+mod args;
 mod name;
 mod names;
 mod places;
@@ -16,6 +17,7 @@ mod takeover;
 mod tests;
 mod wake;
 
+pub use args::ProberArgs;
 pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, ProbeRequest};
 pub(crate) use wake::Wake;
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
-use nodegate_agent::{AgentSettings, AssembledAgent, Past, Surroundings};
+use nodegate_agent::{AgentSettings, AssembledAgent, Environment, LastKnownSources};
 use nodegate_kube_sim::Observed;
 use nodegate_local_checks::{Check, LocalChecks, Run, Timing};
 use nodegate_node_watch::{Connector, Transitions};
@@ -86,7 +86,7 @@ impl SimulatedPast {
     }
 }
 
-impl Past for SimulatedPast {
+impl LastKnownSources for SimulatedPast {
     type Error = Infallible;
 
     async fn answered_recently(&self) -> bool {
@@ -152,13 +152,13 @@ impl SimulatedAgent {
             note!(flips, "flip: {} to {}, {}", flip.from, flip.to, flip.reason.as_str());
         };
         let network = network.clone();
-        let surroundings = Surroundings {
+        let environment = Environment {
             started: nodegate_clock::now(),
             connector: Connector::Simulated(Arc::new(move || network.client())),
             local_checks,
             on_flip: Box::new(on_flip),
         };
-        let (agent, background) = AssembledAgent::new(settings, surroundings, &Handle::current());
+        let (agent, background) = AssembledAgent::new(settings, environment, &Handle::current());
         let agent = Arc::new(agent);
         let opens = agent.clone();
         let alone = past.predecessor.is_none() && !past.answered_recently;

@@ -1,7 +1,7 @@
 //! The predecessor: the agent that listens on this agent's ports.
 
 use crate::fetch::{self, FetchError};
-use crate::ports::PortSettings;
+use crate::ports::PortArgs;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{GetError, STATUS_PATH};
 use nodegate_readiness::Memory;
@@ -28,9 +28,9 @@ pub(crate) enum NotTold {
 }
 
 /// Returns the addresses at which the predecessor serves `/status.json`, by this agent's own settings.
-pub(super) fn targets(ports: &PortSettings) -> Vec<AgentAddress> {
+pub(super) fn targets(ports: &PortArgs) -> Vec<AgentAddress> {
     let everywhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let http = (ports.listen_address.unwrap_or(everywhere), ports.listen_port);
+    let http = (ports.address().unwrap_or(everywhere), ports.listen_port);
     let metrics = ports.metrics_addr.map(|address| (address.ip(), address.port()));
     let known = metrics.into_iter().chain([http]).filter(|(_, port)| *port != 0);
     known.map(|(ip, port)| AgentAddress::at(ip, port)).collect()
@@ -121,7 +121,7 @@ mod tests {
         let began = nodegate_clock::now();
         assert!(told(&silent).unwrap_err().contains(&silent[0].to_string()));
         assert!(nodegate_clock::now() - began >= WITHIN * 2);
-        assert!(WITHIN * 2 < super::super::host_past::WITHIN);
+        assert!(WITHIN * 2 < super::super::host_sources::WITHIN);
     }
 
     #[test]

@@ -5,26 +5,49 @@
 //! only.
 
 mod answering;
-mod first_answer;
-mod host_past;
+mod host_sources;
 mod predecessor;
 mod recorder;
+mod startup;
 mod state_file;
 
-pub(crate) use first_answer::{Opens, Patience, wait};
-pub(crate) use host_past::HostPast;
+pub(crate) use host_sources::HostSources;
 pub(crate) use recorder::record;
+pub(crate) use startup::{Opens, StartupTimeouts, wait};
 pub(crate) use state_file::StateFile;
 
+use crate::assembly::STARTUP_GRACE;
+use nodegate_program::{duration, shown};
 use nodegate_readiness::memory::Unusable;
 use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Age, Board, LastFacts, Memory, Node, Timeline};
 use nodegate_server::App;
 use std::fmt;
 use std::future::Future;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The range of `--startup-grace`.
+const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
+
+/// The start of an agent whose API server does not answer.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct HandoverArgs {
+    /// Directory for the last known facts of the node, a file of a few kB: an agent that restarts while no
+    /// API server answers reads them. It must exist, be writable, and belong to this agent alone
+    #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+
+    /// Time to wait for the API server's first answer before listening without it, if an agent of this boot
+    /// answered within the last minute; otherwise the agent waits for --stale-after, at most 20 s
+    #[arg(long, env = "NODEGATE_STARTUP_GRACE", value_name = "DURATION")]
+    #[arg(default_value = shown(STARTUP_GRACE), value_parser = duration(GRACE))]
+    pub(crate) startup_grace: Duration,
+}
 
 /// The agents that ran on this node before this one. Each method returns within seconds.
-pub trait Past {
+pub trait LastKnownSources {
     /// The reason why nothing can be taken over.
     type Error: fmt::Display;
 
@@ -45,12 +68,17 @@ pub trait Past {
 /// Takes over the last known facts if the API server has not answered. `seen` are the facts of a fresh
 /// predecessor that may have gone since. Must run right before the ports open: until then a predecessor may
 /// still learn more, and this agent's own listener would hide it.
-pub(crate) async fn take_over(past: &impl Past, seen: Option<Memory>, board: &Board, timeline: Timeline) {
+pub(crate) async fn take_over(
+    sources: &impl LastKnownSources,
+    seen: Option<Memory>,
+    board: &Board,
+    timeline: Timeline,
+) {
     let Some(node) = board.node_name() else { return };
     if board.published().state.node != Node::Unknown {
         return;
     }
-    let (told, read) = tokio::join!(past.predecessor(), past.recorded());
+    let (told, read) = tokio::join!(sources.predecessor(), sources.recorded());
     let told = told.map(|told| told.or(seen));
     let found = [("predecessor", told), ("state-dir", read)];
     let usable = found.into_iter().filter_map(|(from, memory)| Some((from, usable(from, node, memory)?)));
@@ -78,9 +106,9 @@ fn usable(from: &str, node: &str, memory: Result<Option<Memory>, impl fmt::Displ
 
 /// Takes over the probers of the predecessor, which `told` would otherwise need 90 s to learn. Must run right
 /// before the ports open: until then the predecessor still receives probes.
-pub(crate) async fn take_over_probers(past: &impl Past, node: Option<&str>, app: &App) {
+pub(crate) async fn take_over_probers(sources: &impl LastKnownSources, node: Option<&str>, app: &App) {
     let Some(node) = node else { return };
-    match past.probers(node).await {
+    match sources.probers(node).await {
         Ok(None) => {}
         Ok(Some(handover)) => {
             let probers = app.take_over_probers(&handover);

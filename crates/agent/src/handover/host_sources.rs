@@ -2,8 +2,8 @@
 
 use super::predecessor::{self, NotTold};
 use super::state_file::{NotRead, StateFile};
-use super::{Past, answering};
-use crate::ports::PortSettings;
+use super::{LastKnownSources, answering};
+use crate::ports::PortArgs;
 use crate::target::AgentAddress;
 use nodegate_readiness::Memory;
 use nodegate_readiness::probers::Handover;
@@ -18,7 +18,7 @@ use tokio::time::timeout;
 pub(super) const WITHIN: Duration = Duration::from_secs(3);
 
 /// The sources of the last known facts.
-pub(crate) struct HostPast {
+pub(crate) struct HostSources {
     predecessors: Vec<AgentAddress>,
     state_file: Option<StateFile>,
 }
@@ -34,14 +34,14 @@ pub(crate) enum Nothing {
     Late,
 }
 
-impl HostPast {
+impl HostSources {
     /// Creates the sources: the agent that listens on this agent's ports, and this agent's file.
-    pub(crate) fn new(ports: &PortSettings, state_file: Option<StateFile>) -> Self {
+    pub(crate) fn new(ports: &PortArgs, state_file: Option<StateFile>) -> Self {
         Self { predecessors: predecessor::targets(ports), state_file }
     }
 }
 
-impl Past for HostPast {
+impl LastKnownSources for HostSources {
     type Error = Nothing;
 
     async fn answered_recently(&self) -> bool {
@@ -72,7 +72,7 @@ async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Nothing> + Send + 'static,
 ) -> Result<T, Nothing> {
     let (done, waiting) = oneshot::channel();
-    let started = thread::Builder::new().name("memory".to_owned()).spawn(move || drop(done.send(work())));
+    let started = thread::Builder::new().name("handover".to_owned()).spawn(move || drop(done.send(work())));
     match timeout(WITHIN, waiting).await {
         Ok(Ok(found)) if started.is_ok() => found,
         _ => Err(Nothing::Late),

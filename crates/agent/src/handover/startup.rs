@@ -1,6 +1,6 @@
 //! Decides when the ports open: when the Node is known, or when waiting longer does not help.
 
-use super::Past;
+use super::LastKnownSources;
 use nodegate_node_watch::Startup;
 use nodegate_readiness::Memory;
 use std::time::Duration;
@@ -13,11 +13,11 @@ const LONGEST: Duration = Duration::from_secs(20);
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// A time longer than any wait.
-const FOR_EVER: Duration = Duration::from_hours(24);
+const NO_LIMIT: Duration = Duration::from_hours(24);
 
 /// The time to wait for the API server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct StartupTimeouts {
     /// `--startup-grace`, for a start soon after an agent answered here. Then a closed port is worse than a
     /// guess.
     pub(crate) grace: Duration,
@@ -26,7 +26,7 @@ pub(crate) struct Patience {
     pub(crate) stale_after: Duration,
 }
 
-impl Patience {
+impl StartupTimeouts {
     /// Returns the time to wait if no agent answered here recently.
     fn alone(self) -> Duration {
         self.stale_after.min(LONGEST).max(self.grace)
@@ -47,23 +47,23 @@ pub(crate) enum Opens {
 /// Waits for the API server's first answer, within the time limit. While a fresh predecessor answers, this
 /// agent waits longer, because the predecessor knows more. Returns the last facts of such a predecessor, too.
 pub(crate) async fn wait(
-    past: &impl Past,
+    sources: &impl LastKnownSources,
     node: &str,
     mut started: watch::Receiver<Startup>,
-    patience: Patience,
+    timeouts: StartupTimeouts,
 ) -> (Opens, Option<Memory>) {
     let began = Instant::now();
     let mut seen = None;
-    if let Some(opens) = heard(&mut started, began + patience.grace).await {
+    if let Some(opens) = heard(&mut started, began + timeouts.grace).await {
         return (opens, seen);
     }
-    let just_crashed = past.answered_recently().await;
-    let limit = began + if just_crashed { patience.grace } else { patience.alone() };
+    let just_crashed = sources.answered_recently().await;
+    let limit = began + if just_crashed { timeouts.grace } else { timeouts.alone() };
     loop {
         let memory = tokio::select! {
             biased;
-            Some(opens) = heard(&mut started, began + FOR_EVER) => return (opens, seen),
-            memory = ask_predecessor(past, node) => memory,
+            Some(opens) = heard(&mut started, began + NO_LIMIT) => return (opens, seen),
+            memory = ask_predecessor(sources, node) => memory,
         };
         match memory {
             Some(memory) if memory.is_fresh() => {
@@ -91,8 +91,8 @@ pub(crate) async fn wait(
 }
 
 /// Queries the predecessor for this node's facts; `None` if there is no predecessor.
-async fn ask_predecessor(past: &impl Past, node: &str) -> Option<Memory> {
-    let told = past.predecessor().await.ok().flatten().filter(|memory| memory.is_about(node));
+async fn ask_predecessor(sources: &impl LastKnownSources, node: &str) -> Option<Memory> {
+    let told = sources.predecessor().await.ok().flatten().filter(|memory| memory.is_about(node));
     told.map(|memory| memory.written_at(nodegate_clock::wall()))
 }
 

@@ -1,0 +1,56 @@
+//! The settings of the readiness rules.
+
+use nodegate_program::{duration, shown};
+use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, OnUnknown, Policy};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// The range of `--stale-after`. A shorter time would end before the agent has asked the API server again.
+const STALE_AFTER: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_hours(1);
+/// The range of `--unknown-after`.
+const UNKNOWN_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
+
+/// The settings of the readiness rules.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PolicyArgs {
+    /// Longest time without proof that the cache matches the API server; after it, the cache is stale
+    #[arg(long, env = "NODEGATE_STALE_AFTER", value_name = "DURATION")]
+    #[arg(default_value = shown(Policy::default().stale_after), value_parser = duration(STALE_AFTER))]
+    stale_after: Duration,
+
+    /// Answer while the cache is stale: ready fails open; keep-drain fails open but holds the last known
+    /// drain signal; not-ready fails closed
+    #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value_t)]
+    on_stale: OnStale,
+
+    /// Verdict when the control plane has lost the kubelet (Ready=Unknown): local keeps the node in the pool
+    /// while the kubelet's health endpoint on this node answers (check kubelet; see --unknown-after);
+    /// not-ready takes the node out at once
+    #[arg(long, env = "NODEGATE_ON_UNKNOWN", value_name = "local|not-ready", default_value_t)]
+    on_unknown: OnUnknown,
+
+    /// With --on-unknown=local: the age of the taint node.kubernetes.io/unreachable:NoExecute at which the
+    /// node leaves the pool, because Kubernetes then replaces its pods elsewhere
+    #[arg(long, env = "NODEGATE_UNKNOWN_AFTER", value_name = "DURATION")]
+    #[arg(default_value = shown(Policy::default().unknown_after), value_parser = duration(UNKNOWN_AFTER))]
+    unknown_after: Duration,
+
+    /// Signals that drain the node: unschedulable, deleting, taint:<key>, taint:<key>=<value>,
+    /// taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>, annotation:<key>,
+    /// annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle (short
+    /// for the conditions of a drain, a graceful shutdown or a maintenance in progress); or none alone
+    #[arg(long, env = "NODEGATE_DRAIN_ON", value_name = "LIST", default_value_t)]
+    drain_on: DrainSignals,
+
+    /// Node conditions that fail `custom_conditions`: TYPE fails when True, TYPE=STATUS when it has that
+    /// status
+    #[arg(long, env = "NODEGATE_CONDITIONS", value_name = "LIST", default_value_t)]
+    conditions: ConditionRules,
+}
+
+impl PolicyArgs {
+    pub(crate) fn policy(self) -> Policy {
+        let Self { stale_after, on_stale, on_unknown, unknown_after, drain_on, conditions } = self;
+        Policy { stale_after, on_stale, on_unknown, unknown_after, drain_on, conditions }
+    }
+}
