@@ -16,6 +16,7 @@ mod local_checks;
 mod memory;
 mod network;
 mod page;
+mod routes;
 mod rtnl;
 mod services;
 mod settings;

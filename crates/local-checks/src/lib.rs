@@ -28,6 +28,7 @@ mod options;
 mod own;
 mod paths;
 pub mod registry;
+pub mod routes;
 mod runner;
 mod sessions;
 pub mod settings;

@@ -1,6 +1,8 @@
 //! Counts, in the background, the clients' connections to ports of this host.
 
 use crate::netlink::Netlink;
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_DIAG_BY_FAMILY};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -55,10 +57,55 @@ impl Sessions {
     fn count(&self) {
         let count = || {
             let netlink = Netlink::open_diag()?;
-            self.ports.iter().map(|port| netlink.established(*port)).sum::<io::Result<u64>>()
+            self.ports.iter().map(|port| established(&netlink, *port)).sum::<io::Result<u64>>()
         };
         let established = count().map_err(|error| error.to_string());
         let counted = Counted { at: nodegate_clock::now(), established };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
+    }
+}
+
+/// Returns the number of established TCP connections with this local port. The kernel filters them.
+fn established(netlink: &Netlink, port: u16) -> io::Result<u64> {
+    let mut count = 0;
+    // The connections of a dual-stack socket belong to an IPv6 socket whatever they run over, so none counts
+    // twice.
+    for (family, any) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
+        let request = InetRequest {
+            family,
+            protocol: IPPROTO_TCP,
+            extensions: ExtensionFlags::empty(),
+            states: StateFlags::ESTABLISHED,
+            socket_id: SocketId { source_port: port, ..any },
+        };
+        netlink.dump(SOCK_DIAG_BY_FAMILY, &request, |_| count += 1)?;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn connections_are_counted_by_the_port_at_this_end() {
+        for address in ["127.0.0.1:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(address) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            let count = || established(&Netlink::open_diag().unwrap(), port).unwrap();
+            assert_eq!(count(), 0, "one that listens is no connection");
+            let connect = || {
+                let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                (client, listener.accept().unwrap().0)
+            };
+            let mut open: Vec<_> = (0..600).map(|_| connect()).collect();
+            assert_eq!(count(), 600, "{address}");
+            open.truncate(2);
+            assert_eq!(count(), 2);
+            let (client, _server) = open.pop().unwrap();
+            drop(client);
+            assert_eq!(count(), 1, "one whose client has gone");
+        }
     }
 }

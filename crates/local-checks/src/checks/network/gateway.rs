@@ -1,4 +1,4 @@
-//! Tests whether the next hop of a default route exists, by its link and its link-layer address.
+//! Tests whether a next hop of a default route exists, by its link and its link-layer address.
 //!
 //! No packet leaves the node without that address, so every router has one, even if it answers nothing else.
 //! A datagram makes the kernel request the address (ARP, NDP), and its neighbour table shows whether an
@@ -6,13 +6,21 @@
 //!
 //! All calls block: the kernel looks at links under a lock (RTNL) that a failing driver may hold forever.
 
-use super::routes::DefaultRoute;
 use crate::netlink::Netlink;
+use crate::routes::DefaultHop;
+use netlink_packet_core::Parseable;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::link::{LinkFlags, LinkHeader};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourHeader, NeighbourMessage, NeighbourState,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
+const RTM_GETLINK: u16 = 18;
+const RTM_GETNEIGH: u16 = 30;
 /// The first port of traceroute, on which nothing listens.
 const CLOSED_PORT: u16 = 33434;
 
@@ -29,17 +37,33 @@ pub(super) enum Silent {
     Io(io::Error),
 }
 
-/// Checks the next hop of a route, and makes the kernel request its link-layer address.
-pub(super) fn look(route: &DefaultRoute) -> Result<(), Silent> {
+/// Checks a next hop, and makes the kernel request its link-layer address.
+pub(super) fn look(DefaultHop { hop, interface }: &DefaultHop) -> Result<(), Silent> {
     let netlink = Netlink::open()?;
-    let index = netlink.index(&route.interface).map_err(|_| Silent::NoInterface)?;
-    let link = netlink.link(index)?;
-    if !link.running {
+    let flags = link(&netlink, hop.interface)?;
+    if hop.dead || !flags.contains(LinkFlags::Up | LinkFlags::Running) {
         return Err(Silent::NoLink);
     }
-    let Some(next_hop) = route.next_hop.filter(|_| link.resolves) else { return Ok(()) };
-    address(next_hop, &route.interface, index)?;
-    if netlink.knows_neighbour(next_hop, index)? { Ok(()) } else { Err(Silent::NoNeighbour(next_hop)) }
+    // Tunnels and point-to-point links need no address resolution.
+    let Some(router) = hop.router.filter(|_| !flags.contains(LinkFlags::Noarp)) else { return Ok(()) };
+    address(router, interface, hop.interface)?;
+    let known = knows_neighbour(&netlink, router, hop.interface)?;
+    if known { Ok(()) } else { Err(Silent::NoNeighbour(router)) }
+}
+
+/// Returns the flags of the interface with this number.
+fn link(netlink: &Netlink, index: u32) -> Result<LinkFlags, Silent> {
+    let mut found = None;
+    let request = LinkHeader { index, ..LinkHeader::default() };
+    let asked = netlink.get(RTM_GETLINK, &request, |body| {
+        found = found.or(LinkHeader::parse(body).ok().map(|header| header.flags));
+    });
+    match asked {
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
+            Err(Silent::NoInterface)
+        }
+        asked => asked.map_err(Silent::Io).and(found.ok_or(Silent::NoInterface)),
+    }
 }
 
 /// Sends a datagram to the next hop. Its arrival does not matter, only whether the kernel finds the
@@ -64,6 +88,31 @@ fn socket_address(ip: IpAddr, index: u32) -> SocketAddr {
     }
 }
 
+/// Returns true if the kernel has a link-layer address for this neighbour on the interface with this number.
+fn knows_neighbour(netlink: &Netlink, address: IpAddr, index: u32) -> io::Result<bool> {
+    let mut request = NeighbourMessage::default();
+    request.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    // This excludes the thousands on the interfaces of Pods. Kernels without this filter return all, which
+    // are filtered here.
+    request.attributes.push(NeighbourAttribute::IfIndex(index));
+    let wanted = NeighbourAttribute::Destination(NeighbourAddress::from(address));
+    let mut known = false;
+    netlink.dump(RTM_GETNEIGH, &request, |body| {
+        let valid = NeighbourHeader::parse(body)
+            .is_ok_and(|header| header.ifindex == index && is_known(header.state));
+        known |=
+            valid && NeighbourMessage::parse(body).is_ok_and(|message| message.attributes.contains(&wanted));
+    })?;
+    Ok(known)
+}
+
+/// Returns true if the kernel considers the address valid. A neighbour that answered once counts for as long
+/// as the kernel keeps it: the kernel checks again when it needs the address.
+fn is_known(state: NeighbourState) -> bool {
+    use NeighbourState::{Delay, Noarp, Permanent, Probe, Reachable, Stale};
+    matches!(state, Reachable | Noarp | Permanent | Stale | Delay | Probe)
+}
+
 // === impl Silent ===
 
 impl From<io::Error> for Silent {
@@ -80,6 +129,28 @@ impl fmt::Display for Silent {
             Self::NoNeighbour(IpAddr::V4(_)) => f.write_str("no answer to ARP"),
             Self::NoNeighbour(IpAddr::V6(_)) => f.write_str("no answer to NDP"),
             Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routes::NextHop;
+    use rustix::net::netdevice::name_to_index;
+
+    #[test]
+    fn the_kernel_answers() {
+        let netlink = Netlink::open().unwrap();
+        let loopback = name_to_index(&netlink, "lo").unwrap();
+        let hop = |interface| DefaultHop {
+            hop: NextHop { router: None, interface, dead: false },
+            interface: "lo".to_owned(),
+        };
+        look(&hop(loopback)).unwrap();
+        assert!(matches!(look(&hop(u32::MAX / 2)), Err(Silent::NoInterface)));
+        for nobody in ["192.0.2.1", "2001:db8::1"] {
+            assert!(!knows_neighbour(&netlink, nobody.parse().unwrap(), loopback).unwrap(), "{nobody}");
         }
     }
 }

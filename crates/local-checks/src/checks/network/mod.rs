@@ -5,7 +5,6 @@ mod dns;
 pub mod fuzzing;
 mod gateway;
 mod resolv_conf;
-mod routes;
 mod settings;
 
 use crate::check::{Check, Run};
@@ -14,15 +13,16 @@ use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::netlink::Netlink;
 use crate::options::OptionKey;
+use crate::routes::{self, DefaultHop};
 use crate::timing::Timing;
 use dns::DnsQuery;
 use futures::future::{join, join_all};
 use gateway::Silent;
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use resolv_conf::Nameserver;
-use routes::DefaultRoute;
+use rustix::net::netdevice::name_to_index;
 use settings::{Families, Gateways, Nameservers};
-use std::fs::File;
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,8 +37,6 @@ const FAMILIES: OptionKey = OptionKey::new::<Families>("families");
 /// The time within which all of them must answer, in parallel. It is longer than the second after which a
 /// datagram is sent again, and shorter than the default timeout, so that the reason can name the silent ones.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The maximum number of routers of one family.
-const MAX_NEXT_HOPS: usize = 4;
 /// The interval at which the kernel's neighbour table is read again for a pending answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -56,7 +54,8 @@ struct Network {
     gateways: Gateways,
     counted: Families,
     patience: Duration,
-    files: DedicatedThread,
+    /// Reads the host's resolv.conf.
+    file: DedicatedThread,
     families: [Family; 2],
     /// The nameservers in the last warning, so that each warning is logged once.
     complaint: Mutex<Vec<Nameserver>>,
@@ -64,9 +63,9 @@ struct Network {
 
 /// The state of the default routes of IPv4, or of IPv6.
 struct Family {
-    name: &'static str,
+    of: routes::Family,
     had_route: AtomicBool,
-    /// Reads links from the kernel, which may block forever.
+    /// Reads routes and links from the kernel, which may block forever.
     thread: DedicatedThread,
 }
 
@@ -78,24 +77,18 @@ enum Way {
     Works,
 }
 
-/// The content of the host's files.
-struct Files {
-    nameservers: io::Result<Vec<Nameserver>>,
-    routes: [io::Result<Vec<DefaultRoute>>; 2],
-}
-
 impl Check for Network {
     fn run(&self, node: AddressFamilies) -> Run<'_> {
         Box::pin(async move {
             let host = self.host.clone();
-            let files = match self.files.run(move || Files::read(&host)).await {
-                Ok(files) => files,
+            let nameservers = match self.file.run(move || resolv_conf::read(&host)).await {
+                Ok(nameservers) => nameservers,
                 Err(error) => return Outcome::Fail(error.into()),
             };
             let until = Instant::now() + self.patience;
             let counted = self.counted.counted(node);
-            let dns = self.ask_nameservers(files.nameservers, counted, until);
-            let gateways = self.ask_gateways(files.routes, counted, until);
+            let dns = self.ask_nameservers(nameservers, counted, until);
+            let gateways = self.ask_gateways(counted, until);
             let (dns, gateways) = join(dns, gateways).await;
             Reason::join([gateways, dns].into_iter().filter_map(Result::err), "; ").into()
         })
@@ -104,8 +97,8 @@ impl Check for Network {
 
 impl Network {
     fn new(context: &Context<'_>) -> Self {
-        let family = |name| Family {
-            name,
+        let family = |of| Family {
+            of,
             had_route: AtomicBool::default(),
             thread: DedicatedThread::new("network_links"),
         };
@@ -116,8 +109,8 @@ impl Network {
             gateways: context.options.get(GATEWAYS.name()).unwrap_or_default(),
             counted: context.options.get(FAMILIES.name()).unwrap_or_default(),
             patience: PATIENCE.min(context.timeout.mul_f64(0.75)),
-            files: DedicatedThread::new("network"),
-            families: [family("IPv4"), family("IPv6")],
+            file: DedicatedThread::new("network"),
+            families: [family(routes::Family::V4), family(routes::Family::V6)],
             complaint: Mutex::default(),
         }
     }
@@ -158,7 +151,7 @@ impl Network {
     }
 
     async fn ask_nameserver(&self, nameserver: &Nameserver, until: Instant) -> Result<(), String> {
-        let index = |interface: &str| Netlink::open()?.index(interface);
+        let index = |interface: &str| Ok(name_to_index(Netlink::open()?, interface)?);
         let address = nameserver.address(index).map_err(|error| error.to_string())?;
         dns::ask(address, &self.question, until).await.map_err(|error| error.to_string())
     }
@@ -179,22 +172,13 @@ impl Network {
 
     /// Checks the default routes. While the families that count are not known, one working family is enough:
     /// the other's route may be left over.
-    async fn ask_gateways(
-        &self,
-        routes: [io::Result<Vec<DefaultRoute>>; 2],
-        counted: AddressFamilies,
-        until: Instant,
-    ) -> Result<(), Reason> {
+    async fn ask_gateways(&self, counted: AddressFamilies, until: Instant) -> Result<(), Reason> {
         if self.gateways == Gateways::Off {
             return Ok(());
         }
         let counts = [counted.ipv4, counted.ipv6].map(|counts| counts || counted.is_empty());
-        let families = self.families.iter().zip(routes).zip(counts).filter(|(_, counts)| *counts);
-        let asked = families.map(|((family, routes), _)| async move {
-            let routes = routes.map_err(|error| format!("{} routes: {error}", family.name))?;
-            family.ask(routes, until).await
-        });
-        let told = join_all(asked).await;
+        let families = self.families.iter().zip(counts).filter(|(_, counts)| *counts);
+        let told = join_all(families.map(|(family, _)| family.ask(until))).await;
         let one_works = told.contains(&Ok(Way::Works));
         let silent: Vec<String> = told.into_iter().filter_map(Result::err).collect();
         let enough = silent.is_empty() || (counted.is_empty() && one_works);
@@ -203,48 +187,50 @@ impl Network {
 }
 
 impl Family {
-    /// Passes if one of the routers in use exists. With several of the same metric, the kernel or a routing
-    /// daemon avoids a dead one.
-    async fn ask(&self, routes: Vec<DefaultRoute>, until: Instant) -> Result<Way, String> {
-        if routes.is_empty() {
+    /// Passes if one of the routers in use exists. With several, a routing daemon avoids a dead one.
+    async fn ask(&self, until: Instant) -> Result<Way, String> {
+        let family = self.of;
+        let hops = self.on_thread(move || routes::default_hops(family)).await?;
+        let hops: Arc<[DefaultHop]> = hops.map_err(|error| format!("{self} routes: {error}"))?.into();
+        if hops.is_empty() {
             // A node that had a default route and lost it is cut off.
             let had_route = self.had_route.load(Ordering::Relaxed);
-            return if had_route {
-                Err(format!("{} default route is gone", self.name))
-            } else {
-                Ok(Way::None)
-            };
+            return if had_route { Err(format!("{self} default route is gone")) } else { Ok(Way::None) };
         }
         self.had_route.store(true, Ordering::Relaxed);
-        let routes: Arc<[DefaultRoute]> = routes.into_iter().take(MAX_NEXT_HOPS).collect();
         loop {
-            let asked = Arc::clone(&routes);
-            let look = move || asked.iter().map(gateway::look).collect::<Vec<_>>();
-            let looked = self.thread.run(look).await;
-            let looked = looked.map_err(|why| format!("{} links: {}", self.name, Reason::from(why)))?;
-            let silent: Vec<Silent> = looked.into_iter().filter_map(Result::err).collect();
-            if silent.len() < routes.len() {
+            let asked = Arc::clone(&hops);
+            let silent = self.on_thread(move || silent(&asked)).await?;
+            if silent.len() < hops.len() {
                 return Ok(Way::Works);
             }
             let may_still_answer = silent.iter().any(|silent| matches!(silent, Silent::NoNeighbour(_)));
             if !may_still_answer || Instant::now() >= until {
-                let each = routes.iter().zip(silent).map(|(route, silent)| format!("{route}: {silent}"));
+                let each = hops.iter().zip(silent).map(|(hop, silent)| format!("{hop}: {silent}"));
                 return Err(each.collect::<Vec<_>>().join(", "));
             }
             sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await;
         }
     }
+
+    async fn on_thread<T: Send + 'static>(
+        &self,
+        call: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        self.thread.run(call).await.map_err(|why| format!("{self} links: {}", Reason::from(why)))
+    }
 }
 
-impl Files {
-    fn read(host: &HostRoot) -> Self {
-        // The agent runs in the host's network, so its own view is the host's.
-        let ipv6 = match File::open("/proc/net/ipv6_route") {
-            // The kernel has no IPv6.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-            file => file.and_then(routes::ipv6),
-        };
-        let ipv4 = File::open("/proc/net/route").and_then(routes::ipv4);
-        Self { nameservers: resolv_conf::read(host), routes: [ipv4, ipv6] }
+/// Looks at one next hop after the other until one works; returns why those before it do not.
+fn silent(hops: &[DefaultHop]) -> Vec<Silent> {
+    hops.iter().map_while(|hop| gateway::look(hop).err()).collect()
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.of {
+            routes::Family::V4 => "IPv4",
+            routes::Family::V6 => "IPv6",
+        })
     }
 }

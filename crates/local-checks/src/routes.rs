@@ -1,0 +1,264 @@
+//! The routes of the kernel's main table, by rtnetlink.
+//!
+//! In the host's network namespace these are the node's own routes. Other tables belong to VPNs, second
+//! network cards and network plugins. Reading may block: before Linux 6.9 the kernel dumps routes under the
+//! lock on all interfaces (RTNL).
+
+use crate::netlink::Netlink;
+use ipnet::IpNet;
+use netlink_packet_core::{DecodeError, Parseable};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHop, RouteNextHopFlags,
+    RouteType, RouteVia,
+};
+use rustix::net::netdevice::index_to_name;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const RTM_GETROUTE: u16 = 26;
+/// The maximum number of dumps of a table that changes meanwhile.
+const TRIES: usize = 3;
+
+/// A family of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// `IPv4`
+    V4,
+    /// `IPv6`
+    V6,
+}
+
+/// A route of the main table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The network that it leads to.
+    pub destination: IpNet,
+    /// Its metric; the kernel uses the lowest of several routes to one network.
+    pub metric: u32,
+    /// Its next hops; none if it rejects or discards all packets.
+    pub hops: Vec<NextHop>,
+}
+
+/// A next hop of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    /// The router; `None` if the destination is on the link itself. `IPv4` may have one with an `IPv6`
+    /// address.
+    pub router: Option<IpAddr>,
+    /// The number of the interface.
+    pub interface: u32,
+    /// True if the kernel does not use it.
+    pub dead: bool,
+}
+
+/// A next hop of a default route, with the name of its interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DefaultHop {
+    pub(crate) hop: NextHop,
+    pub(crate) interface: String,
+}
+
+impl fmt::Display for DefaultHop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.hop.router {
+            Some(router) => write!(f, "{router} on {}", self.interface),
+            None => f.write_str(&self.interface),
+        }
+    }
+}
+
+/// Passes each route of the main table for this family to `see`, in no certain order. A node with a route for
+/// every node and pod block of a huge cluster has some ten thousand.
+pub fn main_table(family: Family, mut see: impl FnMut(Route)) -> io::Result<()> {
+    dump(&Netlink::open()?, family, |header, body| {
+        if let Some(route) = route(family, header, body).ok().flatten() {
+            see(route);
+        }
+    })
+    .map(drop)
+}
+
+/// Returns the next hops of the default routes that the kernel uses: those with the lowest metric that have a
+/// next hop which is not dead. If all next hops are dead, it returns those.
+pub(crate) fn default_hops(family: Family) -> io::Result<Vec<DefaultHop>> {
+    let netlink = Netlink::open()?;
+    let mut found = Vec::new();
+    for _ in 0..TRIES {
+        let mut failed = None;
+        let consistent = dump(&netlink, family, |header, body| {
+            if header.destination_prefix_length == 0 {
+                match route(family, header, body) {
+                    Ok(route) => found.extend(route),
+                    Err(error) => failed = Some(error),
+                }
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(io::Error::other(error.to_string()));
+        }
+        if consistent || !found.is_empty() {
+            break;
+        }
+    }
+    let name = |hop: NextHop| {
+        let interface = index_to_name(&netlink, hop.interface);
+        DefaultHop { interface: interface.unwrap_or_else(|_| format!("interface {}", hop.interface)), hop }
+    };
+    Ok(in_use(found).into_iter().map(name).collect())
+}
+
+/// Returns the next hops of the routes that the kernel chooses from routes to one network.
+fn in_use(routes: Vec<Route>) -> Vec<NextHop> {
+    let rejects = |route: &Route| route.hops.is_empty();
+    let lives = |route: &Route| route.hops.iter().any(|hop| !hop.dead);
+    let metric = |counts: &dyn Fn(&Route) -> bool| {
+        routes.iter().filter(|route| counts(route)).map(|route| route.metric).min()
+    };
+    let Some(best) = metric(&|route| lives(route) || rejects(route)).or_else(|| metric(&|_| true)) else {
+        return Vec::new();
+    };
+    let mut hops: Vec<NextHop> = Vec::new();
+    for hop in routes.into_iter().filter(|route| route.metric == best).flat_map(|route| route.hops) {
+        if !hops.contains(&hop) {
+            hops.push(hop);
+        }
+    }
+    if hops.iter().any(|hop| !hop.dead) {
+        hops.retain(|hop| !hop.dead);
+    }
+    hops
+}
+
+/// Passes the routes of all tables to `see`; returns true if they are of one moment.
+fn dump(netlink: &Netlink, family: Family, mut see: impl FnMut(&RouteHeader, &[u8])) -> io::Result<bool> {
+    let mut request = RouteMessage::default();
+    request.header.address_family = family.into();
+    netlink.dump(RTM_GETROUTE, &request, |body| {
+        if let Ok(header) = RouteHeader::parse(body) {
+            see(&header, body);
+        }
+    })
+}
+
+/// Parses a route; `None` if it is of another family (a kernel without `IPv6` returns those of all), of
+/// another table, for packets of one source or service, or for none that leave the node.
+fn route(family: Family, header: &RouteHeader, body: &[u8]) -> Result<Option<Route>, DecodeError> {
+    let rejects = match header.kind {
+        RouteType::Unicast => false,
+        RouteType::BlackHole | RouteType::Unreachable | RouteType::Prohibit | RouteType::Throw => true,
+        _ => return Ok(None),
+    };
+    let of_all_packets = header.source_prefix_length == 0 && header.tos == 0;
+    let of_family = header.address_family == family.into();
+    if !of_family || !of_all_packets || header.table != RouteHeader::RT_TABLE_MAIN {
+        return Ok(None);
+    }
+    let attributes = RouteMessage::parse(body)?.attributes;
+    let destination = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(address) => ip(address),
+        _ => None,
+    });
+    let destination = destination.unwrap_or(family.unspecified());
+    let Ok(destination) = IpNet::new(destination, header.destination_prefix_length) else { return Ok(None) };
+    let metric = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Priority(metric) => Some(*metric),
+        _ => None,
+    });
+    let hops = if rejects { Vec::new() } else { hops(header, &attributes) };
+    Ok(Some(Route { destination, metric: metric.unwrap_or(0), hops }))
+}
+
+fn hops(header: &RouteHeader, attributes: &[RouteAttribute]) -> Vec<NextHop> {
+    let of_several = |hop: &RouteNextHop| NextHop {
+        router: router(&hop.attributes),
+        interface: hop.interface_index,
+        dead: hop.flags.contains(RouteNextHopFlags::Dead),
+    };
+    let dead = header.flags.contains(RouteFlags::Dead);
+    let found = attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops.iter().map(of_several).collect()),
+        RouteAttribute::Oif(index) => {
+            Some(vec![NextHop { router: router(attributes), interface: *index, dead }])
+        }
+        _ => None,
+    });
+    found.unwrap_or_default()
+}
+
+fn router(attributes: &[RouteAttribute]) -> Option<IpAddr> {
+    attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    })
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+impl Family {
+    fn unspecified(self) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::UNSPECIFIED.into(),
+            Self::V6 => Ipv6Addr::UNSPECIFIED.into(),
+        }
+    }
+}
+
+impl From<Family> for AddressFamily {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::V4 => Self::Inet,
+            Family::V6 => Self::Inet6,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_uses_the_best_route_that_has_a_living_next_hop() {
+        const DEAD: u32 = 3;
+        let hop = |interface: &u32| NextHop { router: None, interface: *interface, dead: *interface == DEAD };
+        let route = |(metric, interfaces): &(u32, &[u32])| Route {
+            destination: "0.0.0.0/0".parse().unwrap(),
+            metric: *metric,
+            hops: interfaces.iter().map(hop).collect(),
+        };
+        let chosen = |routes: &[(u32, &[u32])]| {
+            let hops = in_use(routes.iter().map(route).collect());
+            hops.iter().map(|hop| hop.interface).collect::<Vec<_>>()
+        };
+        assert_eq!(chosen(&[]), [0; 0]);
+        assert_eq!(chosen(&[(7, &[2]), (5, &[1])]), [1]);
+        assert_eq!(chosen(&[(5, &[1, DEAD]), (5, &[2, 1])]), [1, 2]);
+        assert_eq!(chosen(&[(1, &[DEAD]), (9, &[2])]), [2]);
+        assert_eq!(chosen(&[(1, &[DEAD])]), [DEAD]);
+        // A route that rejects all is chosen, too, and then there is no way out.
+        assert_eq!(chosen(&[(1, &[]), (9, &[2])]), [0; 0]);
+    }
+
+    #[test]
+    fn the_kernel_answers() {
+        for family in [Family::V4, Family::V6] {
+            let mut count = 0;
+            main_table(family, |route| {
+                count += 1;
+                assert_eq!(route.destination.addr().is_ipv4(), family == Family::V4);
+            })
+            .unwrap();
+            default_hops(family).unwrap();
+            println!("{family:?}: {count} routes");
+        }
+    }
+}
