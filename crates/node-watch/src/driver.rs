@@ -133,12 +133,18 @@ impl Driver {
         }
     }
 
+    /// Records proof, and the flip if it ends a stale cache.
+    fn prove(&self, at: Moment) {
+        self.watch.board.prove(at);
+        self.watch.board.tick(self.now(), nodegate_clock::wall());
+    }
+
     /// Executes an action; returns a client that is no longer needed.
     fn act(&self, action: Action, state: &mut State) -> Option<Client> {
         match action {
-            Action::Prove(at) => self.watch.board.prove(at),
+            Action::Prove(at) => self.prove(at),
             Action::ProveNode(at) => {
-                self.watch.board.prove(at);
+                self.prove(at);
                 self.watch.metrics.node_proved(at);
             }
             Action::FollowService(index) => {

@@ -8,10 +8,12 @@ mod last_known;
 mod published;
 mod services;
 mod take_over;
+mod view;
 
 pub use freshness::Freshness;
 pub use last_known::LastKnown;
 pub use published::Published;
+pub use view::BoardView;
 
 use self::published::Rendered;
 use self::take_over::TakenOver;
@@ -63,6 +65,8 @@ type AfterFlip = Box<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 struct Writer {
     open: bool,
+    /// The latest moment for which the verdict was computed.
+    latest: Moment,
     flips: Flips,
     last_reasons: BTreeMap<CheckId, Reason>,
 }
@@ -230,11 +234,6 @@ impl Board {
         self.opened.get()
     }
 
-    /// Returns the reason with which a check last failed, even if it passes now.
-    pub fn last_reason(&self, id: CheckId) -> Option<Reason> {
-        self.write().last_reasons.get(&id).cloned()
-    }
-
     /// Returns the node's name, if it is set.
     pub fn node_name(&self) -> Option<&str> {
         self.node_name.as_deref()
@@ -318,6 +317,7 @@ impl Board {
     }
 
     fn observe(&self, writer: &mut Writer, now: Moment, wall: SystemTime) -> Option<Flip> {
+        writer.latest = writer.latest.max(now);
         let state = &self.published.load().state;
         let stale = self.freshness(now).stale;
         for id in self.catalog.ids() {

@@ -53,7 +53,7 @@ impl Flips {
     }
 
     /// Returns the flips remembered, the oldest first.
-    pub fn remembered(&self) -> impl Iterator<Item = &Flip> {
+    pub fn remembered(&self) -> impl DoubleEndedIterator<Item = &Flip> {
         self.remembered.iter()
     }
 }

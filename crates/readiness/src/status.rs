@@ -1,6 +1,6 @@
 //! The whole state, for `/status.json`.
 
-use crate::board::{Board, LastKnown, why};
+use crate::board::{Board, BoardView, LastKnown, why};
 use crate::check::{Begins, CheckId, Verdict};
 use crate::drain::EXCLUDED;
 use crate::facts::{Node, NodeFacts};
@@ -11,7 +11,7 @@ use crate::probers::{DrainStatus, ProberRecord};
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The label of a control-plane node.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
@@ -148,7 +148,13 @@ impl Status {
     }
 
     /// Reads the board as of `now`. The probers are not on the board.
-    pub fn read(board: &Board, version: &'static str, now: Moment) -> Self {
+    pub fn read(board: &Board, version: &'static str, now: Moment, wall: SystemTime) -> Self {
+        board.read(now, wall, |board| Self::of(board, version))
+    }
+
+    /// Reads a view of the board.
+    pub fn of(board: &BoardView<'_>, version: &'static str) -> Self {
+        let now = board.now();
         let freshness = board.freshness(now);
         let (verdict, reason) = why(&board.default_reports(now));
         let configured = board.node_name().is_some();
@@ -179,10 +185,10 @@ impl Status {
             facts_format: FACTS_FORMAT,
             facts: published.state.node.facts().map(|facts| board.policy().drain_on.told(facts)),
             services: board.services_known(),
-            checks: board.catalog().ids().map(|id| CheckStatus::read(board, id, now)).collect(),
+            checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
             drain: None,
-            flips: board.flips().into_iter().rev().collect(),
+            flips: board.flips().rev().cloned().collect(),
         }
     }
 }
@@ -195,7 +201,8 @@ fn hint(reason: &Reason, node: &Node) -> Option<&'static str> {
 }
 
 impl CheckStatus {
-    fn read(board: &Board, id: CheckId, now: Moment) -> Self {
+    fn read(board: &BoardView<'_>, id: CheckId) -> Self {
+        let now = board.now();
         let published = board.published();
         let result = published.state.local_result(board.catalog(), id);
         let local = board.catalog().local(id).is_some();
@@ -210,7 +217,7 @@ impl CheckStatus {
             passed: active.then_some(report.outcome.passed()),
             verdict: active.then_some(report.outcome.verdict()),
             reason: report.outcome.reason().filter(|_| active).cloned(),
-            last_reason: board.last_reason(id),
+            last_reason: board.last_reason(id).cloned(),
             age_ms: age.as_ref().map(Duration::as_millis),
             duration_ms: report.duration.as_millis(),
         }

@@ -15,11 +15,6 @@ impl Board {
         self.flipped.get().or(self.opened.get()).unwrap_or_default()
     }
 
-    /// Returns the remembered flips, the oldest first.
-    pub fn flips(&self) -> Vec<Flip> {
-        self.write().flips.remembered().cloned().collect()
-    }
-
     /// Calls `after_flip` after each flip, outside of any lock. Only the first call of this function counts.
     pub fn when_flipped(&self, after_flip: impl Fn() + Send + Sync + 'static) {
         let _ = self.after_flip.set(Box::new(after_flip));

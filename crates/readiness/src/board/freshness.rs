@@ -31,6 +31,8 @@ impl Board {
 
     /// Records proof that the cache matched etcd at `now`, the date of the proof.
     pub fn prove(&self, now: Moment) {
+        // No view of the board has proof from before and after.
+        let _guard = self.write();
         self.proof.advance(now);
     }
 }

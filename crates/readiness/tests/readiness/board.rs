@@ -7,6 +7,7 @@ use nodegate_readiness::{
     NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, Verdict,
 };
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -143,7 +144,7 @@ fn the_last_known_facts_are_told_while_the_cache_is_stale() {
     story.router(Outcome::fail("down"), 16);
     assert_eq!(told(15), None, "no guess");
     assert_eq!(told(16).as_deref(), Some("Draining: cordoned (Unschedulable)"), "of the watch alone");
-    let status = Status::read(&story.board, "1.2.3", at(256));
+    let status = Status::read(&story.board, "1.2.3", at(256), WALL);
     assert_eq!(
         status.doubt().as_deref(),
         Some(
@@ -256,7 +257,7 @@ fn the_last_fifty_flips_and_the_last_reason_are_kept() {
         story.board.set_node(node(n % 2 == 0), at(0), WALL);
     }
     story.board.prove(at(2));
-    let status = serde_json::to_value(Status::read(&story.board, "1.2.3", at(3))).unwrap();
+    let status = serde_json::to_value(Status::read(&story.board, "1.2.3", at(3), WALL)).unwrap();
     assert_eq!(status["flips"].as_array().unwrap().len(), 50);
     assert_eq!(status["verdict"], "ready");
     assert_eq!(status["checks"][0]["last_reason"], "Unschedulable");
@@ -264,7 +265,74 @@ fn the_last_fifty_flips_and_the_last_reason_are_kept() {
     assert_eq!(status["cache"]["age_ms"], 1000);
 }
 
+/// While the verdict flips again and again, a reader never combines the Node of one moment with the verdict,
+/// the flips or the time of another.
+#[test]
+fn a_view_has_no_change_in_it() {
+    let (story, stop) = (Story::ready(), AtomicBool::new(false));
+    let ms = |n| Duration::from_millis(n);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for n in 1..14_000 {
+                let Node::Present(mut facts) = node(n % 2 == 1) else { unreachable!() };
+                facts.uid = Some(n.to_string());
+                story.board.set_node(Node::Present(facts), Moment::from_start(ms(n)), WALL + ms(n));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        while !stop.load(Ordering::Relaxed) {
+            let (status, since) = story
+                .board
+                .read(at(0), WALL, |board| (Status::of(board, "1"), board.now().since(board.turned())));
+            let Some(n) = status.uid.as_deref().and_then(|uid| uid.parse::<u64>().ok()) else { continue };
+            let verdict = if n % 2 == 1 { Verdict::Draining } else { Verdict::Ready };
+            assert_eq!(status.verdict, Some(verdict), "{n}");
+            assert_eq!((status.flips[0].at_unix_ms, status.flips[0].to), (n, verdict));
+            assert_eq!(status.facts.unwrap().unschedulable, verdict == Verdict::Draining);
+            assert_eq!(since, Duration::ZERO, "its latest change is this one");
+        }
+    });
+}
+
 proptest! {
+    /// A status has the verdict, the staleness and the time of the last pool change of its own moment, even
+    /// if only time or proof has changed them.
+    #[test]
+    fn one_status_is_of_one_moment(steps in prop::collection::vec((0..4u8, 0..20u64), 1..40)) {
+        let story = Story::ready();
+        let (mut second, mut cordoned, mut proof) = (0, false, 0);
+        let mut turned = (Verdict::Ready, 0);
+        for (step, gap) in steps {
+            second += gap;
+            match step {
+                0 | 1 => {
+                    cordoned = step == 0;
+                    story.board.set_node(node(cordoned), at(second), WALL);
+                }
+                2 => {
+                    proof = second;
+                    story.board.prove(at(second));
+                }
+                _ => {}
+            }
+            let stale = second - proof > 15;
+            let verdict = if cordoned && !stale { Verdict::Draining } else { Verdict::Ready };
+            if turned.0 != verdict {
+                turned = (verdict, second);
+            }
+            let (status, since) = story.board.read(at(second), WALL, |board| {
+                (Status::of(board, "1"), board.now().since(board.turned()))
+            });
+            prop_assert_eq!((status.verdict, status.cache.stale), (Some(verdict), stale));
+            prop_assert_eq!(status.facts.unwrap().unschedulable, cordoned);
+            // The board keeps second 0 as a nanosecond later.
+            prop_assert_eq!((since + Duration::from_nanos(1)).as_secs(), second - turned.1);
+            if let Some(last) = status.flips.first() {
+                prop_assert_eq!(last.to, verdict);
+            }
+        }
+    }
+
     /// An answer that was rendered ahead equals a fresh rendering, whatever happened before.
     #[test]
     fn rendered_ahead_equals_rendered_now(steps in prop::collection::vec((0..5u8, 0..8u64), 1..40)) {

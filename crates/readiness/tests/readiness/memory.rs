@@ -25,7 +25,7 @@ fn predecessor() -> Story {
 
 /// Returns the facts that the next agent reads in `/status.json`.
 fn told(story: &Story, second: u64) -> Memory {
-    let status = Status::read(&story.board, "1.2.3", at(second));
+    let status = Status::read(&story.board, "1.2.3", at(second), WALL);
     Memory::parse(&serde_json::to_vec(&status).unwrap()).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn successor(on_stale: OnStale, last: LastFacts) -> Story {
 }
 
 fn doubt(story: &Story, second: u64) -> String {
-    Status::read(&story.board, "1.2.3", at(second)).doubt().unwrap()
+    Status::read(&story.board, "1.2.3", at(second), WALL).doubt().unwrap()
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn what_is_heard_beats_what_was_taken_over() {
     assert!(story.text("", 2).contains(r#""stale":true"#), "no proof yet");
     story.board.prove(at(2));
     assert_eq!(story.ask("", 2).status, 200);
-    let status = Status::read(&story.board, "1.2.3", at(3));
+    let status = Status::read(&story.board, "1.2.3", at(3), WALL);
     assert_eq!((status.cache.age_ms, status.cache.taken_over), (Some(1000), false));
     assert!(!story.board.take_over(last(), at(3), WALL), "something is known");
     assert_eq!(story.ask("", 3).status, 200);

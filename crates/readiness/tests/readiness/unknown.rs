@@ -172,7 +172,7 @@ fn a_lone_node_leaves_when_its_pods_are_replaced() {
     // A new taint starts the time over.
     set(&story, tainted(Some(2000)), 2002);
     assert_eq!(story.board.leaves_at(at(2002)), Some(at(2300)));
-    assert_eq!(Status::read(&story.board, "1", at(2002)).leaves_in_ms, Some(298_000));
+    assert_eq!(Status::read(&story.board, "1", at(2002), wall(2002)).leaves_in_ms, Some(298_000));
     // The date counts as it was first seen, even if the wall clock changes later.
     story.board.set_node(
         Node::Present(NodeFacts { unschedulable: true, ..tainted(Some(2000)) }),
@@ -240,7 +240,7 @@ fn a_check_that_no_request_may_start_decides_all_the_same() {
     kubelet(&story, Outcome::Pass, 1);
     assert_eq!(says(&story, 2), IN);
     assert!(story.text("check=kubelet", 2).contains("Not enabled: kubelet"));
-    let status = Status::read(&story.board, "1", at(2));
+    let status = Status::read(&story.board, "1", at(2), wall(2));
     assert!(status.unconfirmed && status.checks.iter().any(|check| check.name == "kubelet" && !check.active));
 }
 
@@ -249,7 +249,7 @@ fn people_are_told() {
     let story = story(Policy::default());
     set(&story, tainted(Some(1)), 1);
     kubelet(&story, Outcome::Pass, 1);
-    let status = Status::read(&story.board, "1", at(1));
+    let status = Status::read(&story.board, "1", at(1), wall(1));
     let doubt = status.doubt().unwrap();
     assert!(
         doubt.contains("does not hear the kubelet") && doubt.ends_with("leaves the pool in 5 min"),
@@ -258,7 +258,7 @@ fn people_are_told() {
     let json = serde_json::to_value(&status).unwrap();
     assert_eq!((&json["unconfirmed"], &json["verdict"]), (&true.into(), &"ready".into()));
     set(&story, facts(READY), 2);
-    let json = serde_json::to_value(Status::read(&story.board, "1", at(2))).unwrap();
+    let json = serde_json::to_value(Status::read(&story.board, "1", at(2), wall(2))).unwrap();
     assert!(json.get("unconfirmed").is_none() && json.get("leaves_in_ms").is_none(), "{json}");
 }
 
@@ -267,7 +267,7 @@ fn people_are_told() {
 fn the_taint_is_handed_on() {
     let story = story(Policy::default());
     set(&story, tainted(Some(7)), 8);
-    let json = serde_json::to_vec(&Status::read(&story.board, "1", at(8))).unwrap();
+    let json = serde_json::to_vec(&Status::read(&story.board, "1", at(8), wall(8))).unwrap();
     let last = Memory::parse(&json).unwrap().last_facts("n1", wall(8)).unwrap().unwrap();
     assert_eq!(last.node.facts().unwrap().unreachable, tainted(Some(7)).unreachable);
     let reason = Reason::new("NodeStatusUnknown");

@@ -168,8 +168,7 @@ impl App {
 
     /// Returns the whole status: node, checks, flips, probers and drain.
     pub fn status(&self, now: Moment) -> Status {
-        let (probers, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
-        Status::read(&self.board, self.version, now).started_as(self.start_id()).with_probers(probers, drain)
+        self.probers.status(&self.board, self.version, now).0.started_as(self.start_id())
     }
 
     /// Answers with the latest rendering.

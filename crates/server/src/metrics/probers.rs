@@ -3,7 +3,6 @@
 use super::state::{Encoded, StateCollector, counter, gauge, seconds};
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{ProberRecord, Standing};
-use nodegate_readiness::status::Status;
 use prometheus_client::encoding::DescriptorEncoder;
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -16,9 +15,8 @@ impl StateCollector {
     /// or were within the hour. Without it, these are the probers that have been regular for longest, while
     /// they are: strangers must not fill Prometheus's database.
     pub(super) fn probers(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let (records, drain) = (self.probers.records(now), self.probers.drain(&self.board, now));
-        let overflows = drain.overflows;
-        let status = Status::read(&self.board, self.version, now).with_probers(records, drain);
+        let (status, _) = self.probers.status(&self.board, self.version, now);
+        let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);
         let shown = shown(&status.probers, self.probers.balancers_are_named());
 
         let help = "Probers that go on asking, and whose answer a drain changes.";

@@ -27,8 +27,9 @@ use self::places::Rules;
 use self::slot::{ServerReport, Slot};
 use crate::networks::Networks;
 use nodegate_readiness::probers::{
-    Asked, DrainStatus, Given, HaproxyReport, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
+    Asked, DrainStatus, Given, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
 };
+use nodegate_readiness::status::Status;
 use nodegate_readiness::{AtomicMoment, Board, CheckId, Moment};
 use std::array;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -199,34 +200,30 @@ impl Probers {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all remembered probers, sorted by address and probe request.
-    pub(crate) fn records(&self, now: Moment) -> Vec<ProberRecord> {
-        let now = date(now);
+    /// Returns the whole status as of `now`, and the time since the last flip.
+    pub(crate) fn status(&self, board: &Board, version: &'static str, now: Moment) -> (Status, Duration) {
+        // Read before the board, so that no prober has heard more than the board says.
+        let asked = self.asked();
+        board.read(now, nodegate_clock::wall(), |board| {
+            let now = board.now();
+            let (probers, drain) = (records(asked, now), self.drain(board, now));
+            let status = Status::of(board, version).with_probers(probers, drain);
+            (status, now.since(board.flipped()))
+        })
+    }
+
+    /// Returns the name, the record and the report of each prober.
+    fn asked(&self) -> Vec<(Name, Asked, ServerReport)> {
         let names = self.names();
-        let mut records: Vec<_> = names
-            .all()
-            .filter_map(|(index, name)| {
-                let (asked, report) = self.slots.get(index)?.reported()?;
-                let asked = Some(asked).filter(|asked| !is_forgotten(asked, now))?;
-                let text = name.text.clone();
-                let mut record = ProberRecord::new(name.address, text, name.drainable, &asked, now);
-                record.on_this_node = name.on_this_node;
-                record.haproxy = name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
-                    node: node.clone(),
-                    server: server.clone(),
-                    state: report.state.map(|state| state.to_string()),
-                    sessions: report.sessions.map(u64::from),
-                });
-                Some(record)
-            })
-            .collect();
-        drop(names);
-        records.sort_by_cached_key(|record| (record.address, record.question.clone(), record.who()));
-        records
+        let asked = names.all().filter_map(|(index, name)| {
+            let (asked, report) = self.slots.get(index)?.reported()?;
+            Some((name.clone(), asked, report))
+        });
+        asked.collect()
     }
 
     /// Returns the observed facts of a drain, without a judgement.
-    pub(crate) fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
+    fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
         let opened = date(board.opened().unwrap_or(now));
         let since = self.listening_since.get().copied().unwrap_or(opened);
         let listening = self.overflown.get().map_or(since, |overflown| overflown.max(since));
@@ -251,6 +248,16 @@ impl Probers {
             matches!(standing, Some(Standing::Regular | Standing::Silent))
         })
     }
+}
+
+/// Returns all remembered probers, sorted by address and probe request.
+fn records(asked: Vec<(Name, Asked, ServerReport)>, now: Moment) -> Vec<ProberRecord> {
+    let now = date(now);
+    let remembered = asked.into_iter().filter(|(_, asked, _)| !is_forgotten(asked, now));
+    let mut records: Vec<_> =
+        remembered.map(|(name, asked, report)| name.record(&asked, report, now)).collect();
+    records.sort_by_cached_key(|record| (record.address, record.question.clone(), record.who()));
+    records
 }
 
 /// Converts a moment to the clock of this module.

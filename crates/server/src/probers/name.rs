@@ -1,11 +1,13 @@
 //! The identity of a prober and its probe request.
 
 use super::question::Understood;
-use nodegate_readiness::CheckId;
-use nodegate_readiness::probers::ServerState;
+use super::slot::ServerReport;
+use nodegate_readiness::probers::{Asked, HaproxyReport, ProberRecord, ServerState};
+use nodegate_readiness::{CheckId, Moment};
 use std::net::IpAddr;
 
 /// The identity of a prober and its probe request.
+#[derive(Clone)]
 pub(super) struct Name {
     pub(super) address: IpAddr,
     pub(super) text: String,
@@ -26,6 +28,18 @@ impl Name {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
         let Understood { text, drainable, checks } = asks;
         Self { address, text, drainable, on_this_node, checks, haproxy }
+    }
+
+    pub(super) fn record(self, asked: &Asked, report: ServerReport, now: Moment) -> ProberRecord {
+        let mut record = ProberRecord::new(self.address, self.text, self.drainable, asked, now);
+        record.on_this_node = self.on_this_node;
+        record.haproxy = self.haproxy.map(|(node, server)| HaproxyReport {
+            node,
+            server,
+            state: report.state.map(|state| state.to_string()),
+            sessions: report.sessions.map(u64::from),
+        });
+        record
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {

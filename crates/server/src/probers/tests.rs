@@ -49,7 +49,7 @@ impl Desk {
     }
 
     fn records(&self, ms: u64) -> Vec<ProberRecord> {
-        self.probers.records(at(ms))
+        records(self.probers.asked(), at(ms))
     }
 
     fn questions(&self, ms: u64) -> Vec<String> {
@@ -356,7 +356,8 @@ fn a_successor_takes_over_who_goes_on_asking() {
     before.asks(5, "/health", "", 400_000);
     let handover = |ms| {
         let drain = before.probers.drain(&before.board, at(ms));
-        let status = nodegate_readiness::status::Status::read(&before.board, "1", at(ms));
+        let status =
+            nodegate_readiness::status::Status::read(&before.board, "1", at(ms), SystemTime::UNIX_EPOCH);
         let status = status.with_probers(before.records(ms), drain);
         Handover::parse(&serde_json::to_vec(&status).unwrap(), "n1").unwrap().unwrap()
     };

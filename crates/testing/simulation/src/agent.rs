@@ -317,9 +317,18 @@ impl SimulatedAgent {
         SimulatedAnswer { status, body: body.to_vec().into() }
     }
 
-    /// What it says of who asks, and of a drain.
-    pub(crate) fn drain(&self) -> Option<DrainStatus> {
-        self.agent.app.status(self.now()).drain
+    /// What it says of who asks, and of a drain. Its verdict must be the one that takes the node out, or not,
+    /// and the one that its last flip led to: an answer has no fields of two moments.
+    pub(crate) fn drain(&self, out: bool) -> Result<Option<DrainStatus>, String> {
+        let status = self.agent.app.status(self.now());
+        let (verdict, flip) = (status.verdict, status.flips.first().map(|flip| flip.to));
+        if verdict.is_some_and(|verdict| (verdict != Verdict::Ready) != out) {
+            return Err(format!("the status says {verdict:?} when /health says otherwise"));
+        }
+        if flip.is_some() && flip != verdict {
+            return Err(format!("the status says {verdict:?}, and its last flip {flip:?}"));
+        }
+        Ok(status.drain)
     }
 
     /// When its verdict last went to Ready or from there.

@@ -244,7 +244,7 @@ impl RunningWorld {
         let law = self.law_now();
         let proof = self.agent.last_proof();
         let read = self.site.network.asked().last_consistent_read;
-        let (mut fresh, mut stale, mut out) = (true, false, false);
+        let (mut fresh, mut stale, mut out, mut health_out) = (true, false, false, false);
         for (number, kind) in KINDS.into_iter().enumerate() {
             let answer = self.agent.ask(kind);
             let judged = self.oracle.judge(number, &answer, law)?;
@@ -253,6 +253,7 @@ impl RunningWorld {
             }
             if number == 0 {
                 self.proof.node(judged, proof, read)?;
+                health_out = answer.takes_out();
             }
             fresh &= judged == Judged::Fresh;
             stale |= judged == Judged::Stale;
@@ -280,7 +281,7 @@ impl RunningWorld {
         // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is
         // enough.
         if out || self.report.answers.is_multiple_of(8) {
-            let (drain, turned) = (self.agent.drain(), self.agent.turned());
+            let (drain, turned) = (self.agent.drain(health_out)?, self.agent.turned());
             if stale && drain.as_ref().and_then(|drain| drain.told) == Some(true) {
                 return Err("told, while the cache is stale".to_owned());
             }

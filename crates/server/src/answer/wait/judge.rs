@@ -28,7 +28,7 @@ impl App {
 async fn judge(app: Arc<App>) {
     while !app.waiters.stops_to_judge(|| app.probers.wake.want(false)) {
         let now = app.now();
-        let (status, unchanged_for) = (app.status(now), now.since(app.board.flipped()));
+        let (status, unchanged_for) = app.probers.status(&app.board, app.version, now);
         let goals = [Goal::Told, Goal::Released, Goal::Ready];
         app.waiters.judge(now, goals.map(|goal| status.hold(goal, unchanged_for)).into());
         drop(status);

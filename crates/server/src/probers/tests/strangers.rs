@@ -1,7 +1,6 @@
 //! With `--balancers`, other clients do not change `told`.
 
 use super::*;
-use nodegate_readiness::status::Status;
 use nodegate_readiness::{Condition, ConditionStatus, Node, NodeFacts};
 use proptest::prelude::*;
 
@@ -45,8 +44,7 @@ fn play(mut visits: Vec<Visit>, cordon_ms: u64, until_ms: u64) -> Vec<(String, O
         if now + 2000 < cordon_ms {
             continue;
         }
-        let (records, drain) = (desk.records(now), desk.probers.drain(&desk.board, at(now)));
-        let status = Status::read(&desk.board, "", at(now)).with_probers(records, drain);
+        let (status, _) = desk.probers.status(&desk.board, "", at(now));
         said.push((serde_json::to_string(&status).unwrap(), status.drain.unwrap().told));
     }
     said

@@ -1,0 +1,55 @@
+//! Everything that an answer says of the node, as of one moment.
+
+use super::{Board, Writer};
+use crate::check::CheckId;
+use crate::flips::Flip;
+use crate::moment::Moment;
+use crate::reason::Reason;
+use std::ops::Deref;
+use std::time::SystemTime;
+
+/// The board while nothing changes it: state, proof and flips belong together.
+pub struct BoardView<'a> {
+    board: &'a Board,
+    writer: &'a Writer,
+    now: Moment,
+}
+
+impl Board {
+    /// Calls `read` with the board as of `now`, or as of its latest change if that is later. Blocks all
+    /// changes meanwhile. Records a flip before, if time or proof alone has changed the verdict.
+    pub fn read<T>(&self, now: Moment, wall: SystemTime, read: impl FnOnce(&BoardView<'_>) -> T) -> T {
+        let mut writer = self.write();
+        let now = now.max(writer.latest);
+        let flip = self.observe(&mut writer, now, wall);
+        let read = read(&BoardView { board: self, writer: &writer, now });
+        drop(writer);
+        self.tell(flip);
+        read
+    }
+}
+
+impl BoardView<'_> {
+    /// Returns the moment.
+    pub fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// Returns the remembered flips, the oldest first.
+    pub fn flips(&self) -> impl DoubleEndedIterator<Item = &Flip> {
+        self.writer.flips.remembered()
+    }
+
+    /// Returns the reason with which a check last failed, even if it passes now.
+    pub fn last_reason(&self, id: CheckId) -> Option<&Reason> {
+        self.writer.last_reasons.get(&id)
+    }
+}
+
+impl Deref for BoardView<'_> {
+    type Target = Board;
+
+    fn deref(&self) -> &Board {
+        self.board
+    }
+}
