@@ -239,7 +239,8 @@ fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
         story.now.since(asked_at).as_secs()
     };
     assert!((8..=10).contains(&refused(8)));
-    assert_eq!(refused(3600), 30);
+    // The limit, and up to a quarter by chance.
+    assert!((30..=37).contains(&refused(3600)));
 }
 
 /// Otherwise the cache would be stale again before the next check, although a server answers.
