@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::load::{Connections, End, Load};
 use nodegate_agent::{AgentSettings, AssembledAgent, Environment};
 use nodegate_readiness::{Catalog, Condition, ConditionStatus, Moment, Node, NodeFacts, Policy};
-use nodegate_server::{App, ServeOptions};
+use nodegate_server::{App, ServeOptions, Sharing};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
@@ -25,8 +25,8 @@ pub(crate) fn per_request(connections: Connections, requests: u32) -> Result<f64
 /// Counts all allocations of a server that lives for this number of requests.
 fn count(connections: Connections, requests: u64) -> Result<u64, Failure> {
     let (stop, stopped) = oneshot::channel::<()>();
-    let listener = nodegate_server::bind(Some(Ipv4Addr::LOCALHOST.into()), 0)?;
-    let load = Load { address: listener.local_addr()?, connections, clients: 1, rate: None };
+    let listener = nodegate_server::bind(Some(Ipv4Addr::LOCALHOST.into()), 0, Sharing::Exclusive)?;
+    let load = Load { address: listener.local_addr(), connections, clients: 1, rate: None };
     let client = thread::spawn(move || {
         let outcome = load.run(End::Requests(requests));
         // The server runs for as long as this thread.

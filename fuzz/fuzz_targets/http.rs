@@ -15,8 +15,14 @@ thread_local!(static APP: OnceCell<Arc<App>> = const { OnceCell::new() });
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let served = APP
         .with(|app_once| app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone());
-    let serve = async |socket| serve_http(served, socket).await.expect("a thread can be started");
+    let serve = async |socket| serve_http(served, socket).await;
     let answer = run(exchange(bytes, serve));
+    if !answer.starts_with(b"HTTP/1.") {
+        let first_line = bytes.split(|byte| *byte == b'\n').find(|line| line.starts_with(b"GET /"));
+        let has_version = |line: &[u8]| line.windows(6).any(|window| window == b" HTTP/");
+        assert!(answer.is_empty() || first_line.is_some_and(|line| !has_version(line)), "a body alone");
+        return;
+    }
     let mut rest = &answer[..];
     let mut responses = 0;
     while !rest.is_empty() {

@@ -5,14 +5,14 @@
 use nodegate_fuzz::{app, exchange, facts, run, selector};
 use nodegate_readiness::ConditionStatus;
 use nodegate_server::App;
-use nodegate_server::fuzzing::{HttpServer, proxy_header};
+use nodegate_server::fuzzing::{proxy_header, serve_http};
 use std::cell::OnceCell;
 use std::sync::Arc;
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 const REQUEST: &[u8] = b"GET /nodename HTTP/1.1\r\nConnection: close\r\n\r\n";
 
-thread_local!(static SERVER: OnceCell<(Arc<App>, HttpServer)> = const { OnceCell::new() });
+thread_local!(static APP: OnceCell<Arc<App>> = const { OnceCell::new() });
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((which, data)) = selector(data) else { return };
@@ -43,13 +43,9 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
 });
 
 fn answered_as_alone(header: &[u8]) {
-    SERVER.with(|server| {
-        let (_, server) = server.get_or_init(|| {
-            let app = app(facts(ConditionStatus::True, "KubeletReady"));
-            let server = run(async { HttpServer::new(app.clone(), true) }).expect("a thread can be started");
-            (app, server)
-        });
-        let answer = run(exchange(&[header, REQUEST].concat(), |socket| server.serve(socket)));
+    APP.with(|app_once| {
+        let app = app_once.get_or_init(|| app(facts(ConditionStatus::True, "KubeletReady"))).clone();
+        let answer = run(exchange(&[header, REQUEST].concat(), |socket| serve_http(app, socket)));
         assert!(answer.ends_with(b"Node: \"n1\""), "{}", String::from_utf8_lossy(&answer));
     });
 }

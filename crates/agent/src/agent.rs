@@ -90,7 +90,7 @@ fn open_ports(agent: &AssembledAgent, settings: PortArgs) -> Result<Ports, Agent
     let agent_check_port = settings.agent_check();
     let ports = Ports::bind(settings)?;
     agent.open();
-    let address = ports.address().map_err(starting("server"))?;
+    let address = ports.address();
     tracing::info!(
         %address,
         agent_check_port,

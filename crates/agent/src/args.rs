@@ -13,7 +13,7 @@ use crate::wait::{WaitArgs, WaitQuery};
 use clap::{Parser, Subcommand};
 use nodegate_local_checks::LocalCheckArgs;
 use nodegate_node_watch::ServiceArgs;
-use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, UNKNOWN, failed};
+use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, Removed, UNKNOWN, failed};
 use nodegate_readiness::Catalog;
 use nodegate_server::ProberArgs;
 use std::process::ExitCode;
@@ -119,6 +119,12 @@ pub enum Setup {
 
 impl Program for Args {
     type Setup = Setup;
+
+    const REMOVED: &'static [Removed] = &[Removed::flag(
+        "accept-proxy",
+        "NODEGATE_ACCEPT_PROXY",
+        "leave it out, a PROXY header is always skipped",
+    )];
 
     fn bad_setting() -> u8 {
         // The exit code of these commands is the agent's verdict, so a wrong setting has another one.

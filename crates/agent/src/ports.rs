@@ -1,9 +1,8 @@
 //! The ports that the agent listens on.
 
-use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, choice, duration, number, shown};
-use nodegate_server::{App, BindError, Limits, Listener, Networks, ServeError, ServeOptions, bind};
+use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, duration, number, shown};
+use nodegate_server::{App, BindError, Limits, Listener, Networks, ServeError, ServeOptions, Sharing, bind};
 use std::future::Future;
-use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -48,12 +47,6 @@ pub(crate) struct PortArgs {
     /// reads a byte. It always answers the node itself, where the kubelet's probes come from
     #[arg(long, env = "NODEGATE_ALLOW_FROM", value_name = "LIST")]
     allow_from: Option<Networks>,
-
-    /// Accept a PROXY protocol header, version 1 or 2, on --listen-port, as an AWS NLB sends with its health
-    /// checks: true or false. The agent skips the header and ignores the address in it
-    #[arg(long, env = "NODEGATE_ACCEPT_PROXY", value_name = "true|false", default_value = "false")]
-    #[arg(action = clap::ArgAction::Set, value_parser = choice(&[("true", true), ("false", false)]))]
-    accept_proxy: bool,
 
     /// Most connections at a time, for each port by itself; above that the agent closes an idle one of the
     /// client with the most
@@ -122,11 +115,12 @@ impl Ports {
             ..Limits::default()
         }
         .within_descriptors();
+        let bind = |address, port| bind(address, port, Sharing::WithSuccessor);
         let agent_check = settings.agent_check().map(|port| bind(settings.address(), port)).transpose()?;
         let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
         let metrics = settings.metrics_addr.map(metrics).transpose()?;
         // With port 0 only the socket knows its number.
-        let metrics_moved_to = metrics.as_ref().and_then(|listener| listener.local_addr().ok());
+        let metrics_moved_to = metrics.as_ref().map(Listener::local_addr);
         // Last: the kernel gives the new connections of a shared port to the socket bound last, and if
         // another port is taken, this process exits.
         let http = bind(settings.address(), settings.listen_port)?;
@@ -137,14 +131,13 @@ impl Ports {
             options: ServeOptions {
                 allow_from: settings.allow_from.unwrap_or_default(),
                 metrics_moved_to,
-                accept_proxy: settings.accept_proxy,
                 limits,
             },
         })
     }
 
     /// Returns the address of the HTTP server.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.http.local_addr()
     }
 
@@ -215,7 +208,6 @@ mod tests {
                 listen_port: http.port(),
                 agent_check_port: agent,
                 allow_from: None,
-                accept_proxy: false,
                 metrics_addr,
                 max_connections: 1,
                 shutdown_grace: Duration::ZERO,

@@ -1,13 +1,12 @@
 //! The HTTP server of nodegate: answers load balancers from memory, serves metrics and the status.
 //!
-//! It runs on one current-thread runtime, and starts threads that accept connections and answer known
-//! requests: [`bind`], then [`serve`] an [`App`] until its shutdown future resolves. An answer to `/health`
-//! comes from the [`Board`](nodegate_readiness::Board). If it is rendered, it waits for nothing, allocates
-//! nothing, and on a kept connection needs only two system calls besides the wait: the read and the write.
+//! It runs on one current-thread runtime: [`bind`], then [`serve`] an [`App`] until its shutdown future
+//! resolves. An answer to `/health` comes from the [`Board`](nodegate_readiness::Board). If it is rendered, it
+//! waits for nothing. Big answers are rendered on a thread of their own.
 //!
 //! The five modules and their dependencies:
 //!
-//! - `serve`, a connection from accept to close, uses the [`App`] of `answer`.
+//! - `serve`, the ports, by nodegate-http, uses the [`App`] of `answer`.
 //! - `answer`, from a route to the response, uses `page`, `metrics` and `probers`.
 //! - `metrics` uses `probers`.
 //! - `metrics` and `probers` use `route`, the label of their counts.
@@ -16,7 +15,6 @@ mod answer;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod metrics;
-mod networks;
 mod page;
 mod probers;
 mod route;
@@ -24,9 +22,9 @@ mod serve;
 
 pub use answer::{Activate, AnswerBody, App, AppParts, NoLocalChecks, ResponseFuture};
 pub use metrics::Metrics;
-pub use networks::{BadNetworks, Networks};
+pub use nodegate_http::{BadNetworks, BindError, Limits, Listener, Networks, Sharing, bind};
 pub use probers::{CountTraffic, ProberArgs, ProberSettings};
-pub use serve::{BindError, Limits, Listener, ServeError, ServeOptions, bind, serve, serve_agent_check};
+pub use serve::{ServeError, ServeOptions, serve, serve_agent_check};
 
 // Other crates need it to register their own metric families.
-pub use prometheus_client;
+pub use nodegate_http::prometheus_client;

@@ -5,7 +5,7 @@ use nodegate_agent::{AgentSettings, AssembledAgent, Environment};
 use nodegate_readiness::{
     Begins, Board, Catalog, Condition, ConditionStatus, LocalCheck, Moment, Node, NodeFacts, Policy, Timeline,
 };
-use nodegate_server::{ProberSettings, ServeOptions, bind, serve, serve_agent_check};
+use nodegate_server::{ProberSettings, ServeOptions, Sharing, bind, serve, serve_agent_check};
 use nodegate_testbed::{NODE, http};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -53,9 +53,10 @@ impl Listening {
         board.open(Moment::default(), nodegate_clock::wall());
         // Each question is answered as of now: what these stories compare are times below a second.
         Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
-        let [http, agent] = [(); 2].map(|()| bind(Some(Ipv4Addr::UNSPECIFIED.into()), 0).unwrap());
-        let [address, agent_address] = [&http, &agent]
-            .map(|listener| (Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()).into());
+        let [http, agent] =
+            [(); 2].map(|()| bind(Some(Ipv4Addr::UNSPECIFIED.into()), 0, Sharing::Exclusive).unwrap());
+        let [address, agent_address] =
+            [&http, &agent].map(|listener| (Ipv4Addr::LOCALHOST, listener.local_addr().port()).into());
         let (stop, stopped) = watch::channel(());
         let proof = Arc::new(AtomicBool::new(true));
         let (heard, beating) = (Arc::clone(&proof), Arc::clone(&board));

@@ -150,7 +150,7 @@ fn every_metric_of_the_gate_that_is_named_exists() {
     let metrics = std::sync::Arc::new(nodegate_eviction_gate::serve::metrics::GateMetrics::default());
     metrics.reviewed(Answer::Allowed, Why::Told);
     metrics.held(std::time::Duration::from_secs(1));
-    let text = nodegate_exposition::Format::Prometheus.encode(&[&metrics.registry()]).unwrap();
+    let text = nodegate_http::Format::Prometheus.encode(&[&metrics.registry()]).unwrap();
     let mut found = 0;
     for page in pages::all() {
         let words =

@@ -7,7 +7,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use nodegate_exposition::Format;
+use nodegate_http::Format;
 use prometheus_client::registry::Registry;
 use std::convert::Infallible;
 use std::sync::Arc;

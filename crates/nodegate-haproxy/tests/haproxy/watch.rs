@@ -3,7 +3,6 @@
 //!
 //! The watching half is a process of its own, because it needs its own KUBECONFIG.
 
-use nodegate_exposition::Format;
 use nodegate_haproxy::plan::facts::NodeState;
 use nodegate_haproxy::run::metrics::HaproxyMetrics;
 use nodegate_haproxy::watch::counts::Counts;
@@ -11,6 +10,7 @@ use nodegate_haproxy::watch::life::Life;
 use nodegate_haproxy::watch::observed::Observed;
 use nodegate_haproxy::watch::statuses::StatusSink;
 use nodegate_haproxy::watch::{self, WatchScope};
+use nodegate_http::Format;
 use nodegate_kube_sim::Sim;
 use std::process::Stdio;
 use std::sync::Arc;

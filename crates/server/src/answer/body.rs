@@ -1,6 +1,6 @@
 //! The body of an answer: bytes that answers may share, sent in slices.
 
-use super::places::Place;
+use super::response_slots::ResponseSlot;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::io;
@@ -15,20 +15,20 @@ const SLICE: usize = 8 * 1024;
 #[derive(Debug, Default)]
 pub struct AnswerBody {
     left: Bytes,
-    /// The place of this answer, released when hyper has taken the last slice.
-    place: Option<Place>,
+    /// The slot of this answer, released when hyper has taken the last slice.
+    slot: Option<ResponseSlot>,
 }
 
 impl AnswerBody {
-    /// Creates a body that holds this place until it has been sent.
-    pub(super) fn limited(bytes: Bytes, place: Option<Place>) -> Self {
-        Self { left: bytes, place }
+    /// Creates a body that holds this slot until it has been sent.
+    pub(super) fn limited(bytes: Bytes, slot: Option<ResponseSlot>) -> Self {
+        Self { left: bytes, slot }
     }
 }
 
 impl From<Bytes> for AnswerBody {
     fn from(bytes: Bytes) -> Self {
-        Self { left: bytes, place: None }
+        Self { left: bytes, slot: None }
     }
 }
 
@@ -40,13 +40,13 @@ impl Body for AnswerBody {
         if self.left.is_empty() {
             return Poll::Ready(None);
         }
-        if self.place.as_ref().is_some_and(Place::is_overdue) {
+        if self.slot.as_ref().is_some_and(ResponseSlot::is_overdue) {
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         }
         let length = self.left.len().min(SLICE);
         let slice = self.left.split_to(length);
         if self.left.is_empty() {
-            self.place = None;
+            self.slot = None;
         }
         Poll::Ready(Some(Ok(Frame::data(slice))))
     }

@@ -24,12 +24,12 @@ impl App {
     /// checks.
     pub(super) fn health(
         self: &Arc<Self>,
-        mut head: ResponseHead,
+        head: ResponseHead,
         route: Route,
         asker: Asker,
         uri: &Uri,
         now: Moment,
-    ) -> (ResponseFuture, Option<ServedAnswer>) {
+    ) -> ResponseFuture {
         match self.board.lookup(uri.query().unwrap_or_default(), now) {
             Lookup::Hit(reply) => {
                 let response = verdict_response(head, route, reply.clone());
@@ -37,11 +37,11 @@ impl App {
                 let told =
                     ServedAnswer { route, uri: uri.clone(), server_state, status: response.status(), reply };
                 self.note_told(&told, client, told.server_state(), now);
-                (Either::Left(ready(Ok(response))), Some(told))
+                Either::Left(ready(Ok(response)))
             }
             Lookup::Bad(bad) => {
                 let reply = Reply::error(400, &bad.to_string());
-                (self.told(route, None, verdict_response(head, route, reply)), None)
+                self.told(route, None, verdict_response(head, route, reply))
             }
             Lookup::Miss(query) => {
                 let (app, uri) = (Arc::clone(self), uri.clone());
@@ -49,16 +49,13 @@ impl App {
                     app.wait_for_results(&query, now).await;
                     let now = app.now();
                     let reply = app.board.answer(uri.query().unwrap_or_default(), &query, now);
-                    if app.is_closing() {
-                        head.close();
-                    }
                     let response = verdict_response(head, route, reply.clone());
                     let Asker { client, server_state } = asker;
                     let told = ServedAnswer { route, uri, server_state, status: response.status(), reply };
                     app.note_told(&told, client, told.server_state(), now);
                     Ok(response)
                 });
-                (Either::Right(later), None)
+                Either::Right(later)
             }
         }
     }

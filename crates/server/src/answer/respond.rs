@@ -3,26 +3,28 @@
 use super::app::App;
 use super::asker::{Asker, may_be_a_balancer};
 use super::body::AnswerBody;
-use super::client::Client;
-use super::places::{MOST, Place};
+use super::client::{Client, Port};
 use super::response::ResponseFuture;
 use super::response_head::{BodyFormat, ResponseHead};
+use super::response_slots::{MOST, ResponseSlot};
 use super::shared::Representation;
-use super::told::{ServedAnswer, asks};
+use super::told::asks;
 use crate::page;
 use crate::probers::Asks;
 use crate::route::Route;
+use bytes::Bytes;
+use futures::future::Either;
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use nodegate_exposition as exposition;
+use nodegate_http::Format;
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Moment, Verdict};
 use std::mem;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
@@ -35,7 +37,7 @@ impl App {
     /// Answers a request as of `now`. The body of the request is not read; a connection with unread body
     /// bytes ends with the response.
     pub fn respond<B: Body>(self: &Arc<Self>, request: Request<B>, now: Moment) -> ResponseFuture {
-        self.respond_on(request, now, Client { address: None, on_this_node: true }, None).0
+        self.respond_on(request, now, Client { address: None, on_this_node: true }, None)
     }
 
     /// Answers a request from this address like [`respond`](Self::respond), and records the client as a
@@ -47,29 +49,29 @@ impl App {
         peer: IpAddr,
     ) -> ResponseFuture {
         let on_this_node = peer.to_canonical().is_loopback();
-        self.respond_on(request, now, Client { address: Some(peer), on_this_node }, None).0
+        self.respond_on(request, now, Client { address: Some(peer), on_this_node }, None)
     }
 
-    /// Answers a request on a listener like [`respond_to`](Self::respond_to). If `metrics_moved_to` is set,
-    /// the [`Route::tells_everything`] routes answer 404 and name that address. Also returns the served
-    /// answer if it can be sent again.
+    /// Answers a request on a port like [`respond_to`](Self::respond_to). If the port has
+    /// `metrics_moved_to`, the [`Route::tells_everything`] routes answer 404 and name that address. Without a
+    /// port everything is rendered on this thread.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,
         mut request: Request<B>,
         now: Moment,
         client: Client,
-        metrics_moved_to: Option<SocketAddr>,
-    ) -> (ResponseFuture, Option<ServedAnswer>) {
-        let peer = client.address;
+        port: Option<Port>,
+    ) -> ResponseFuture {
+        let (peer, metrics_moved_to) = (client.address, port.and_then(|port| port.metrics_moved_to));
         let route = Route::of(request.method(), request.uri().path());
-        let exposition = match route {
-            Route::Metrics => exposition::Format::accepted(request.headers()),
-            _ => exposition::Format::Prometheus,
+        let format = match route {
+            Route::Metrics => Format::accepted(request.headers()),
+            _ => Format::Prometheus,
         };
         let asker = Asker::new(client, request.headers_mut());
         let asks_for_page = route == Route::Page && may_be_a_balancer(client, request.headers());
         let mut head = ResponseHead::new(mem::take(request.headers_mut()));
-        if !request.body().is_end_stream() || self.is_closing() {
+        if !request.body().is_end_stream() {
             head.close();
         }
         match *request.method() {
@@ -78,17 +80,17 @@ impl App {
             _ => {
                 head.allow();
                 let refused = head.text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-                return self.at_once(route, refused);
+                return self.told(route, None, refused);
             }
         }
         let query = request.uri().query().unwrap_or_default();
         if let (Some(address), true) = (metrics_moved_to, route.tells_everything()) {
             let moved = format!("not here: --metrics-addr has moved it to {address}\n");
-            return self.at_once(route, head.text(StatusCode::NOT_FOUND, moved));
+            return self.told(route, None, head.text(StatusCode::NOT_FOUND, moved));
         }
-        let place = match peer.filter(|_| route.is_limited()).map(|peer| self.shared.place(peer)) {
-            Some(None) => return self.at_once(route, too_many(head)),
-            place => place.flatten(),
+        let slot = match peer.filter(|_| route.is_limited()).map(|peer| self.shared.slot(peer)) {
+            Some(None) => return self.told(route, None, too_many(head)),
+            slot => slot.flatten(),
         };
         let response = match route {
             Route::Health | Route::NodeCheck => return self.health(head, route, asker, request.uri(), now),
@@ -97,49 +99,35 @@ impl App {
                 let (response, verdict) = self.service_health(head, request.uri().path(), query, now);
                 let code = Some(response.status().as_u16());
                 self.note(client, asker.server_state(), asks(request.uri()), code, verdict, now);
-                return (self.told(route, verdict, response), None);
+                return self.told(route, verdict, response);
             }
             Route::Live => self.live(head, now),
             Route::Ready => self.ready(head),
-            Route::Metrics => self.shared_answer(head, Representation::Metrics(exposition), place, now),
+            Route::Metrics => {
+                let which = Representation::Metrics(format);
+                return self.shared_answer(head, route, which, slot, now, port.is_some());
+            }
             Route::Status => {
                 let which = Representation::Status { pretty: is_pretty(query) };
-                self.shared_answer(head, which, place, now)
+                return self.shared_answer(head, route, which, slot, now, port.is_some());
             }
             Route::Drain => {
                 let body = self.drain_json.get(now, || self.status(now).drain_summary().to_json());
                 head.finish(StatusCode::OK, BodyFormat::Json, body)
             }
-            Route::Wait => return (self.wait(head, request.uri(), client, now), None),
+            Route::Wait => return self.wait(head, request.uri(), client, now),
             Route::Page => {
                 let which = Representation::Page { refreshes: query != "pause" };
-                let is_head = *request.method() == Method::HEAD;
-                let response = self.shared_answer(head, which, place, now);
-                if asks_for_page && response.status() == StatusCode::OK {
-                    let code = Some(StatusCode::OK.as_u16());
-                    self.note(
-                        client,
-                        asker.server_state(),
-                        Asks::Page { is_head },
-                        code,
-                        Some(Verdict::Ready),
-                        now,
-                    );
+                if asks_for_page {
+                    let (asks, code) = (Asks::Page { is_head: *request.method() == Method::HEAD }, Some(200));
+                    self.note(client, asker.server_state(), asks, code, Some(Verdict::Ready), now);
                 }
-                response
+                return self.shared_answer(head, route, which, slot, now, port.is_some());
             }
             Route::Other if metrics_moved_to.is_some() => head.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
             Route::Other => head.text(StatusCode::NOT_FOUND, NOT_FOUND),
         };
-        self.at_once(route, response)
-    }
-
-    fn at_once(
-        &self,
-        route: Route,
-        response: Response<AnswerBody>,
-    ) -> (ResponseFuture, Option<ServedAnswer>) {
-        (self.told(route, None, response), None)
+        self.told(route, None, response)
     }
 
     fn node_name(&self, head: ResponseHead) -> Response<AnswerBody> {
@@ -171,27 +159,39 @@ impl App {
         self.probers.status(&self.board, self.version, now).0.started_as(self.start_id())
     }
 
-    /// Answers with the latest rendering.
+    /// Answers with the latest rendering. If it is too old, a thread of the runtime renders a new one if
+    /// `elsewhere`, so that no probe waits for it.
     fn shared_answer(
-        &self,
+        self: &Arc<Self>,
         mut head: ResponseHead,
+        route: Route,
         which: Representation,
-        place: Option<Place>,
+        slot: Option<ResponseSlot>,
         now: Moment,
-    ) -> Response<AnswerBody> {
-        let format = match which {
-            Representation::Status { .. } => BodyFormat::Json,
-            Representation::Metrics(format) => BodyFormat::Metrics(format),
-            Representation::Page { .. } => {
-                head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
-                head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-                head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-                BodyFormat::Html
-            }
-        };
-        match self.shared.get(which, now, || self.render(which, now)) {
-            Ok(bytes) => head.finish(StatusCode::OK, format, AnswerBody::limited(bytes, place)),
+        elsewhere: bool,
+    ) -> ResponseFuture {
+        if which.is_page() {
+            head.header(CONTENT_SECURITY_POLICY, HeaderValue::from_static(page::POLICY));
+            head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+            head.header(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        }
+        let finish = move |rendered: Result<Bytes, String>| match rendered {
+            Ok(bytes) => head.finish(StatusCode::OK, which.format(), AnswerBody::limited(bytes, slot)),
             Err(error) => head.text(StatusCode::INTERNAL_SERVER_ERROR, error),
+        };
+        let app = Arc::clone(self);
+        let render = move || app.shared.get(which, now, || app.render(which, now));
+        match self.shared.latest(which, now) {
+            Some(bytes) => self.told(route, None, finish(Ok(bytes))),
+            None if !elsewhere => self.told(route, None, finish(render())),
+            None => {
+                let app = Arc::clone(self);
+                Either::Right(Box::pin(async move {
+                    let rendered = tokio::task::spawn_blocking(render).await;
+                    let rendered = rendered.unwrap_or_else(|error| Err(error.to_string()));
+                    app.told(route, None, finish(rendered)).await
+                }))
+            }
         }
     }
 
@@ -217,7 +217,7 @@ impl App {
     }
 }
 
-/// Returns the 503 for a client that gets no place for its big answer.
+/// Returns the 503 for a client that gets no slot for its big answer.
 fn too_many(mut head: ResponseHead) -> Response<AnswerBody> {
     head.header(RETRY_AFTER, HeaderValue::from_static("1"));
     let busy = format!("up to {MOST} answers of this kind are sent at a time; try again in a second\n");

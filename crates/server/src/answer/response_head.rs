@@ -19,7 +19,7 @@ pub(super) enum BodyFormat {
     Json,
     Text,
     Html,
-    Metrics(nodegate_exposition::Format),
+    Metrics(nodegate_http::Format),
 }
 
 impl BodyFormat {

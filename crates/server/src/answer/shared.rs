@@ -1,8 +1,9 @@
 //! Big answers: each representation is rendered at most once a second and shared by all requests.
 
-use super::places::{Place, Places};
+use super::response_head::BodyFormat;
+use super::response_slots::{ResponseSlot, ResponseSlots};
 use bytes::Bytes;
-use nodegate_exposition as exposition;
+use nodegate_http::Format;
 use nodegate_readiness::Moment;
 use std::array;
 use std::net::IpAddr;
@@ -16,18 +17,30 @@ const RENDER_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Representation {
     Status { pretty: bool },
-    Metrics(exposition::Format),
+    Metrics(Format),
     Page { refreshes: bool },
 }
 
 impl Representation {
     const COUNT: usize = 6;
 
+    pub(super) fn is_page(self) -> bool {
+        matches!(self, Self::Page { .. })
+    }
+
+    pub(super) fn format(self) -> BodyFormat {
+        match self {
+            Self::Status { .. } => BodyFormat::Json,
+            Self::Metrics(format) => BodyFormat::Metrics(format),
+            Self::Page { .. } => BodyFormat::Html,
+        }
+    }
+
     fn index(self) -> usize {
         match self {
             Self::Status { pretty } => usize::from(pretty),
-            Self::Metrics(exposition::Format::Prometheus) => 2,
-            Self::Metrics(exposition::Format::OpenMetrics) => 3,
+            Self::Metrics(Format::Prometheus) => 2,
+            Self::Metrics(Format::OpenMetrics) => 3,
             Self::Page { refreshes } => 4 + usize::from(refreshes),
         }
     }
@@ -37,7 +50,7 @@ impl Representation {
 pub(super) struct SharedAnswers {
     every: Duration,
     rendered: [Mutex<Option<Rendered>>; Representation::COUNT],
-    places: Arc<Places>,
+    slots: Arc<ResponseSlots>,
 }
 
 struct Rendered {
@@ -48,7 +61,7 @@ struct Rendered {
 impl Default for SharedAnswers {
     fn default() -> Self {
         let rendered = array::from_fn(|_| Mutex::default());
-        Self { every: RENDER_EVERY, rendered, places: Arc::default() }
+        Self { every: RENDER_EVERY, rendered, slots: Arc::default() }
     }
 }
 
@@ -58,9 +71,18 @@ impl SharedAnswers {
         self.every = every;
     }
 
-    /// Takes a place for an answer to this client; `None` if the client must try again later.
-    pub(super) fn place(&self, client: IpAddr) -> Option<Place> {
-        self.places.take(client)
+    /// Takes a slot for an answer to this client; `None` if the client must try again later.
+    pub(super) fn slot(&self, client: IpAddr) -> Option<ResponseSlot> {
+        self.slots.take(client)
+    }
+
+    /// Returns the latest rendering if it is recent, and if no other is being made.
+    pub(super) fn latest(&self, which: Representation, now: Moment) -> Option<Bytes> {
+        let rendered = self.rendered.get(which.index())?.try_lock().ok()?;
+        rendered
+            .as_ref()
+            .filter(|rendered| now.since(rendered.at) < self.every)
+            .map(|rendered| rendered.bytes.clone())
     }
 
     /// Returns the latest rendering, or renders again if it is too old. Concurrent requests wait for the same
@@ -97,8 +119,8 @@ mod tests {
         let all = [
             Status { pretty: false },
             Status { pretty: true },
-            Metrics(exposition::Format::Prometheus),
-            Metrics(exposition::Format::OpenMetrics),
+            Metrics(Format::Prometheus),
+            Metrics(Format::OpenMetrics),
             Page { refreshes: false },
             Page { refreshes: true },
         ];
@@ -127,7 +149,7 @@ mod tests {
     #[test]
     fn what_could_not_be_rendered_is_not_kept() {
         let shared = SharedAnswers::default();
-        let which = Representation::Metrics(exposition::Format::Prometheus);
+        let which = Representation::Metrics(Format::Prometheus);
         assert!(shared.get(which, Moment::default(), || Err(())).is_err());
         assert_eq!(shared.get(which, Moment::default(), || Ok::<_, ()>(vec![1])).unwrap(), [1].as_slice());
     }

@@ -3,12 +3,13 @@
 use super::status_label::StatusLabel;
 use crate::route::Route;
 use http::StatusCode;
+use nodegate_http::ConnectionCounts;
 use nodegate_readiness::flips::RECOVERED;
 use nodegate_readiness::{Flip, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of reasons that become label values. Reasons come from the API server and from programs
 /// on the node, so their number is otherwise unbounded.
@@ -25,11 +26,7 @@ pub struct Metrics {
     requests: [[ByVerdict; StatusLabel::ALL.len()]; Route::ALL.len()],
     agent_checks: ByVerdict,
     pub(super) fail_open: AtomicU64,
-    opened: AtomicU64,
-    closed: AtomicU64,
-    pub(super) denied: AtomicU64,
-    pub(super) evicted: AtomicU64,
-    pub(super) refused: AtomicU64,
+    connections: Arc<ConnectionCounts>,
     flips: Mutex<FlipCounts>,
 }
 
@@ -118,29 +115,9 @@ impl Metrics {
         self.fail_open.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn opened(&self) {
-        self.opened.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn closed(&self) {
-        self.closed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn denied(&self) {
-        self.denied.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn evicted(&self) {
-        self.evicted.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn connections(&self) -> u64 {
-        let closed = self.closed.load(Ordering::Relaxed);
-        self.opened.load(Ordering::Relaxed).saturating_sub(closed)
+    /// Returns the counters of connections.
+    pub(crate) fn connections(&self) -> &Arc<ConnectionCounts> {
+        &self.connections
     }
 
     pub(super) fn flips(&self) -> MutexGuard<'_, FlipCounts> {

@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::state::StateCollector;
-use nodegate_exposition::Format;
+use nodegate_http::Format;
 use prometheus_client::registry::Registry;
 use std::fmt;
 

@@ -38,7 +38,7 @@ impl Collector for StateCollector {
         self.requests(&mut encoder)?;
         self.answers(&mut encoder)?;
         self.probers(&mut encoder, now)?;
-        self.connections(&mut encoder)?;
+        self.metrics.connections().encode(&mut encoder)?;
         self.build(&mut encoder)
     }
 }
@@ -175,27 +175,6 @@ impl StateCollector {
             }
         }
         Ok(())
-    }
-
-    fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        gauge(encoder, "connections", "Open connections.")?.encode_gauge(&self.metrics.connections())?;
-        let denied = self.metrics.denied.load(Ordering::Relaxed);
-        let help = "Connections closed at once because --allow-from does not name their client.";
-        counter(encoder, "connections_denied", help, denied)?;
-        let evicted = self.metrics.evicted.load(Ordering::Relaxed);
-        counter(
-            encoder,
-            "connections_evicted",
-            "Idle connections closed to make room for new ones.",
-            evicted,
-        )?;
-        let refused = self.metrics.refused.load(Ordering::Relaxed);
-        counter(
-            encoder,
-            "connections_refused",
-            "Connections closed at once because all others were busy.",
-            refused,
-        )
     }
 
     fn build(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {

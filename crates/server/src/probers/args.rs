@@ -1,7 +1,7 @@
 //! The settings of the probers.
 
 use super::ProberSettings;
-use crate::networks::Networks;
+use nodegate_http::Networks;
 use nodegate_program::{duration, number};
 use nodegate_readiness::probers::{FALL, RISE, ToldSettings};
 use std::ops::RangeInclusive;

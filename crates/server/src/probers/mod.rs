@@ -25,7 +25,7 @@ use self::name::Name;
 use self::names::ProberNames;
 use self::places::Rules;
 use self::slot::{ServerReport, Slot};
-use crate::networks::Networks;
+use nodegate_http::Networks;
 use nodegate_readiness::probers::{
     Asked, DrainStatus, Given, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
 };

@@ -2,7 +2,7 @@
 
 use super::is_forgotten;
 use super::name::Name;
-use crate::networks::holder_of;
+use nodegate_http::holder_of;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, Standing};
 use std::collections::{BTreeMap, BTreeSet};

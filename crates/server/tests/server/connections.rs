@@ -1,8 +1,8 @@
 //! One client must not cost another anything.
 
-use crate::scenario::{Client, Scenario};
+use crate::scenario::{Client, Scenario, cordoned, ready};
 use nodegate_readiness::CheckId;
-use nodegate_server::{Activate, Limits, ServeOptions};
+use nodegate_server::{Activate, Limits, ServeOptions, Sharing};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::until;
 use std::future::Future;
@@ -53,6 +53,26 @@ fn a_client_that_has_finished_sending_still_gets_its_answer() {
     client.send("GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n");
     client.finish_sending();
     assert!(client.read_to_close().ends_with("OK"));
+}
+
+/// The default monitors of some appliances send such requests, and take a head for part of the body.
+#[test]
+fn a_request_without_a_version_gets_the_body_alone() {
+    let server = Scenario::default().serve();
+    let ask = |request: &str| {
+        let mut client = server.connect();
+        client.send(request);
+        client.read_to_close()
+    };
+    for (facts, body) in [(ready(), "OK"), (cordoned(), "Down")] {
+        server.set_node(facts);
+        for request in ["GET /\r\n", "GET /nodecheck\n", "PROXY UNKNOWN\r\nGET /nodecheck\r\n\r\n"] {
+            assert_eq!(ask(request), body, "{request:?}");
+        }
+        let json = ask("GET /health?check=node_ready\r\nHost: a\r\n\r\n");
+        assert!(json.starts_with("{\"status\":") && json.ends_with('}'), "{json}");
+    }
+    assert!(ask("GET /metrics\r\n\r\n").starts_with("HTTP/1.1 400 "));
 }
 
 #[test]
@@ -129,7 +149,7 @@ fn garbage_ends_its_own_connection_and_no_other() {
         tls_hello,
         &nul,
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x12\x04\x00\x00\x00\x00\x00",
-        b"GET /\r\n\r\n",
+        b"GET /x\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
         b"\r\n\r\n\r\n\xff\xfe",
         b"GET / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
@@ -335,8 +355,8 @@ fn a_shutdown_is_bounded() {
 #[test]
 fn it_serves_on_a_multi_thread_runtime_too() {
     let world = Scenario::default().build();
-    let listener = nodegate_server::bind(None, 0).unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let listener = nodegate_server::bind(None, 0, Sharing::WithSuccessor).unwrap();
+    let port = listener.local_addr().port();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let app = Arc::new(world.app);
     let served =

@@ -11,8 +11,6 @@ mod connections;
 #[cfg(test)]
 mod descriptors;
 #[cfg(test)]
-mod known_heads;
-#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod probers;

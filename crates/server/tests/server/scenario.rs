@@ -5,7 +5,7 @@ use nodegate_readiness::{
     Node, NodeFacts, Outcome, Policy, ServiceFacts, Timeline,
 };
 use nodegate_server::{
-    Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, bind,
+    Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, Sharing, bind,
 };
 use nodegate_testbed::http;
 use nodegate_testbed::{ProbeReply, until};
@@ -146,8 +146,9 @@ impl Scenario {
     /// Serves HTTP, and agent-checks on a second address.
     pub(crate) fn serve_both(self) -> (Running, SocketAddr) {
         let World { board, timeline, app } = self.build();
-        let [http, agent] = [(); 2].map(|()| bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap());
-        let [address, agent_address] = [&http, &agent].map(|listener| listener.local_addr().unwrap());
+        let [http, agent] =
+            [(); 2].map(|()| bind(Some(Ipv4Addr::LOCALHOST.into()), 0, Sharing::WithSuccessor).unwrap());
+        let [address, agent_address] = [&http, &agent].map(Listener::local_addr);
         let app = Arc::new(app);
         let (stop, stopped) = tokio::sync::watch::channel(());
         let thread = std::thread::spawn(move || {
@@ -174,8 +175,8 @@ impl Scenario {
 
     fn start(self, options: ServeOptions, serve: Serve) -> Running {
         let World { board, timeline, app } = self.build();
-        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, Sharing::WithSuccessor).unwrap();
+        let address = listener.local_addr();
         let app = Arc::new(app);
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = std::thread::spawn(move || {

@@ -13,7 +13,6 @@ use super::body::AnswerBody;
 use super::client::Client;
 use super::response::ResponseFuture;
 use super::response_head::ResponseHead;
-use super::told::log_answer;
 use crate::route::Route;
 use futures::future::Either;
 use http::header::{HeaderValue, RETRY_AFTER};
@@ -61,14 +60,13 @@ impl App {
         }
         let longest = if other.is_some() { TIMEOUT_OF_OTHERS } else { asked.timeout };
         let asked = WaitQuestion { timeout: asked.timeout.min(longest), ..asked };
-        let (app, uri) = (Arc::clone(self), uri.clone());
+        let app = Arc::clone(self);
         Either::Right(Box::pin(async move {
             app.start_to_judge();
             let (status, text) = app.hold(asked, now).await;
             drop(place);
             let response = app.end_of_wait(head, status, text);
             app.metrics.answered(Route::Wait, status, None);
-            log_answer(client.address, &uri, status);
             Ok(response)
         }))
     }

@@ -1,6 +1,6 @@
 //! Limits the number of waiting requests.
 
-use crate::networks::holder_of;
+use nodegate_http::holder_of;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,0 +1,63 @@
+//! The client of a connection, and what its handler may say about the connection.
+
+use crate::activity::Activity;
+use crate::socket::Socket;
+use std::net::{IpAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+/// The client of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The address that the client connected from.
+    pub address: IpAddr,
+    /// True if the client is on this node, in its own network namespace.
+    pub on_this_node: bool,
+}
+
+/// A connection as its handler sees it.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    client: Client,
+    pub(crate) activity: Arc<Activity>,
+    closing: Arc<AtomicBool>,
+    socket: Arc<Mutex<Socket>>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        socket: TcpStream,
+        client: Client,
+        activity: Arc<Activity>,
+        closing: Arc<AtomicBool>,
+    ) -> Self {
+        Self { client, activity, closing, socket: Arc::new(Mutex::new(Socket::new(socket))) }
+    }
+
+    /// Locks the socket, which only the task of the connection uses.
+    pub(crate) fn socket(&self) -> MutexGuard<'_, Socket> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when the client has ended its side and the present request must end with it.
+    pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.activity.is_bound_to_client() { self.socket().poll_gone(cx) } else { Poll::Pending }
+    }
+
+    /// Returns the client.
+    pub fn client(&self) -> Client {
+        self.client
+    }
+
+    /// Ends the present request when its client ends its side of the connection: the future of its answer is
+    /// dropped then. Without this call a client that has finished sending still gets its answer.
+    pub fn end_with_client(&self) {
+        self.activity.bind_to_client();
+    }
+
+    /// Returns true if the server is shutting down: each answer ends its connection.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+}

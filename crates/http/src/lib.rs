@@ -1,0 +1,88 @@
+//! The HTTP server of every program of nodegate. hyper parses every request and writes every answer, on the
+//! runtime that calls [`serve`]; nothing here knows what a program answers.
+//!
+//! Around hyper stand the listener ([`bind`]: both families, a port that is taken, a hand-over to a
+//! successor), the accept loop, the table of connections (limits, a share for each client), the stream of a
+//! connection, and the bounded drain.
+//!
+//! A program has a [`Handler`] and serves it:
+//!
+//! ```
+//! use nodegate_http::{Connection, Handler, Http, ServeOptions, Sharing, bind, serve, text};
+//! use http::{Request, Response, StatusCode};
+//! use std::sync::Arc;
+//!
+//! struct Hello;
+//!
+//! impl Handler for Hello {
+//!     type Body = http_body_util::Full<bytes::Bytes>;
+//!
+//!     async fn answer(
+//!         self: Arc<Self>,
+//!         _request: Request<hyper::body::Incoming>,
+//!         connection: Connection,
+//!     ) -> Response<Self::Body> {
+//!         text(StatusCode::OK, format!("hello, {}\n", connection.client().address))
+//!     }
+//! }
+//!
+//! # async fn run(shutdown: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = bind(None, 8080, Sharing::Exclusive)?;
+//! serve(listener, Arc::new(Http(Arc::new(Hello))), ServeOptions::default(), shutdown).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! TLS is a type of stream: a [`Protocol`] of the program does the handshake on the [`ClientStream`] and
+//! passes the TLS stream to [`serve_requests`]. The time of the handshake counts as that of the first head:
+//!
+//! ```ignore
+//! impl Protocol for Https {
+//!     async fn serve(self: Arc<Self>, stream: ClientStream) {
+//!         let connection = stream.connection().clone();
+//!         let Ok(tls) = self.acceptor.accept(stream).await else { return };
+//!         let mut tls = serve_requests(tls, connection, Arc::clone(&self.handler)).await;
+//!         let _ = tls.shutdown().await;
+//!     }
+//! }
+//! ```
+//!
+//! The admin port of a program is one call: [`AdminPages::serve`] of a [`Health`] and a registry of metrics.
+
+mod accept;
+mod activity;
+mod admin;
+mod backoff;
+mod client;
+mod connections;
+mod counts;
+mod eviction;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+mod limits;
+mod listener;
+mod metrics_format;
+mod networks;
+mod port_owner;
+mod prometheus_text;
+mod proxy_header;
+mod requests;
+mod reuseport;
+mod server;
+mod socket;
+mod start;
+mod stream;
+
+pub use admin::{AdminPages, Health, text};
+pub use client::{Client, Connection};
+pub use counts::ConnectionCounts;
+pub use limits::Limits;
+pub use listener::{BindError, Listener, Sharing, bind};
+pub use metrics_format::Format;
+pub use networks::{BadNetworks, Networks, holder_of};
+pub use requests::{Handler, Http, Protocol, serve_requests};
+pub use server::{ServeOptions, serve};
+pub use stream::ClientStream;
+
+// The programs register their metric families with it.
+pub use prometheus_client;

@@ -1,0 +1,73 @@
+//! Limits on the resources of one client.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::time::Duration;
+
+/// The limits of a listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The maximum number of connections; one more evicts an idle connection of the client that holds most.
+    pub connections: usize,
+    /// The time that a client may take to send the head of a request, from its first byte or from the start
+    /// of the connection. The sweep looks for late clients about once a second, so a connection lives up to
+    /// two seconds longer.
+    pub header_timeout: Duration,
+    /// The time that a client may leave no room for its answer. The sweep looks for late clients about once a
+    /// second.
+    pub write_timeout: Duration,
+    /// The time that a connection is kept without a request.
+    pub idle_timeout: Duration,
+    /// The time that a shutdown waits for connections. Kept connections without a request get half of it, so
+    /// that a load balancer's next probe gets an answer that tells it to close.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            header_timeout: Duration::from_secs(5),
+            write_timeout: Duration::from_secs(5),
+            // The default of nginx, longer than the probe interval of any load balancer.
+            idle_timeout: Duration::from_secs(75),
+            drain_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Descriptors that are reserved for watches, local checks and files: a dozen when idle, and one or two for
+/// each running check. If there are few descriptors, half of them are reserved.
+const RESERVED: u64 = 128;
+/// The listeners for HTTP, agent-checks and metrics. Each has its own table of connections.
+const LISTENERS: u64 = 3;
+
+impl Limits {
+    /// Raises the descriptor limit to the maximum for the process, and lowers the number of connections to
+    /// fit: idle clients must not keep the agent from its API server.
+    #[must_use]
+    pub fn within_descriptors(self) -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let raised = Rlimit { current: limit.maximum, ..limit };
+        let allowed = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+        // No limit.
+        let Some(allowed) = allowed else { return self };
+        let share = allowed.saturating_sub(RESERVED.min(allowed / 2)) / LISTENERS;
+        let connections = usize::try_from(share).unwrap_or(usize::MAX).clamp(1, self.connections.max(1));
+        if connections < self.connections {
+            tracing::warn!(
+                descriptors = allowed,
+                connections,
+                wanted = self.connections,
+                "the limit of file descriptors allows fewer connections"
+            );
+        }
+        Self { connections, ..self }
+    }
+
+    /// Returns the interval of the sweep: precise enough for the shortest timeout, and at most once a second,
+    /// so that a kept connection does not wake the node for it.
+    pub(crate) fn sweep_every(&self) -> Duration {
+        let shortest = self.header_timeout.min(self.write_timeout).min(self.idle_timeout);
+        (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+}

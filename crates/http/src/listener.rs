@@ -1,0 +1,262 @@
+//! Binds the port of a listener.
+//!
+//! A port that another listener has is a start-up error. A port that an outgoing connection of the host has is
+//! free soon: the listener waits for it, and the program's other ports are served meanwhile.
+
+use crate::port_owner::PortOwner;
+use crate::reuseport::{ReuseportSlot, steer};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The length of the accept queue; the kernel lowers it to `net.core.somaxconn`.
+const BACKLOG: i32 = 1024;
+
+/// The kernel's buffer for one connection in each direction, in bytes; the kernel doubles it for its
+/// bookkeeping. A head has 8 KiB at most, and longer answers are sent in pieces. By default Linux grows a
+/// buffer to 4 MiB. A client that asks a lot and reads nothing then uses half a MiB on each connection within
+/// seconds, and the pod is charged for it.
+const BUFFER: usize = 8 * 1024;
+
+/// The delays between two attempts to bind a port that an outgoing connection has.
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_secs(5);
+
+/// Tells who else may listen on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// No other process.
+    Exclusive,
+    /// The process that replaces this one, or that this one replaces: same user, same options.
+    WithSuccessor,
+}
+
+/// A listening socket, or the port that it waits for.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Option<TcpListener>,
+    address: SocketAddr,
+    sharing: Sharing,
+}
+
+/// An address that could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("can't listen on {address}: {error}")]
+pub struct BindError {
+    /// The address that was refused.
+    pub address: SocketAddr,
+    /// The cause.
+    #[source]
+    pub error: io::Error,
+}
+
+/// Listens on `address`, or on all addresses of both families if it is `None` or unspecified IPv6 (only IPv4
+/// on a host without IPv6). Port 0 takes any free port.
+pub fn bind(address: Option<IpAddr>, port: u16, sharing: Sharing) -> Result<Listener, BindError> {
+    let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
+    let ip = address.unwrap_or(any);
+    match listen_or_wait(SocketAddr::new(ip, port), sharing) {
+        Err(refused) if ip == any && lacks_ipv6(&refused.error) => {
+            listen_or_wait(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), sharing)
+        }
+        other => other,
+    }
+}
+
+fn listen_or_wait(address: SocketAddr, sharing: Sharing) -> Result<Listener, BindError> {
+    let error = match listen(address, sharing) {
+        Ok(socket) => {
+            let address = socket.local_addr().unwrap_or(address);
+            return Ok(Listener { socket: Some(socket), address, sharing });
+        }
+        Err(error) => error,
+    };
+    let owner = if is_taken(&error) { PortOwner::of(address) } else { PortOwner::Unknown };
+    match owner {
+        PortOwner::Connection { local, remote, uid } => {
+            tracing::warn!(%address, %local, %remote, uid, "an outgoing connection has this port; waiting until it ends");
+            Ok(Listener { socket: None, address, sharing })
+        }
+        PortOwner::Listener | PortOwner::Unknown => Err(BindError { address, error }),
+    }
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrInUse
+}
+
+/// Returns true if the host lacks IPv6. With `ipv6.disable=1` there is no such address family; with the
+/// sysctl `disable_ipv6` there is the family but no address.
+fn lacks_ipv6(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL | Errno::PROTONOSUPPORT))
+}
+
+fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    // The new pod of a surge upgrade binds while the old one still answers.
+    socket.set_reuse_port(sharing == Sharing::WithSuccessor)?;
+    // Linux copies this option to accepted sockets: one system call here instead of one for each connection.
+    socket.set_tcp_nodelay(true)?;
+    // Linux copies these, too. The window offered to clients depends on them, so they are set before
+    // `listen`.
+    socket.set_recv_buffer_size(BUFFER)?;
+    socket.set_send_buffer_size(BUFFER)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    let listener = socket.into();
+    if sharing == Sharing::WithSuccessor {
+        // The predecessor may be a version that does not steer. By the time it ends, no handshake with it is in
+        // flight any more. And the new pod must answer the kubelet's probes of the new pod.
+        steer(&listener, ReuseportSlot::Second);
+    }
+    Ok(listener)
+}
+
+impl Listener {
+    /// Returns the bound address, with the chosen port instead of port 0, or the address that is waited for.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the socket, once the port is free, and true if the port is shared.
+    pub(crate) async fn bound(self) -> io::Result<(TcpListener, bool)> {
+        let Self { socket, address, sharing } = self;
+        let is_shared = sharing == Sharing::WithSuccessor;
+        if let Some(socket) = socket {
+            return Ok((socket, is_shared));
+        }
+        let mut delay = FIRST_DELAY;
+        loop {
+            sleep(delay).await;
+            match listen(address, sharing) {
+                Err(error) if is_taken(&error) => delay = (delay * 2).min(MAX_DELAY),
+                Err(error) => return Err(error),
+                Ok(socket) => {
+                    tracing::info!(%address, "the port is free; listening");
+                    return Ok((socket, is_shared));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    const V4: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+
+    fn shared(address: Option<IpAddr>, port: u16) -> Result<Listener, BindError> {
+        bind(address, port, Sharing::WithSuccessor)
+    }
+
+    #[test]
+    fn both_families_reach_one_socket_and_a_second_binds_beside_it() {
+        let listener = shared(None, 0).unwrap();
+        let port = listener.local_addr().port();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        if listener.local_addr().is_ipv6() && shared(Some(Ipv6Addr::LOCALHOST.into()), 0).is_ok() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
+        }
+        shared(None, port).unwrap();
+        bind(None, port, Sharing::Exclusive).unwrap_err();
+    }
+
+    /// Returns the number of connections that each listener gets from clients at `ip`.
+    fn answers(listeners: &[&Listener], ip: IpAddr) -> Vec<usize> {
+        let port = listeners[0].local_addr().port();
+        let clients: Vec<_> = (0..32).map(|_| TcpStream::connect((ip, port)).unwrap()).collect();
+        let count = |listener: &&Listener| {
+            let socket = listener.socket.as_ref().unwrap();
+            socket.set_nonblocking(true).unwrap();
+            std::iter::from_fn(|| socket.accept().ok()).count()
+        };
+        let counts = listeners.iter().map(count).collect();
+        drop(clients);
+        counts
+    }
+
+    #[test]
+    fn of_two_listeners_the_newer_gets_every_connection_and_the_one_left_too() {
+        for address in [V4, Some(Ipv6Addr::LOCALHOST.into()), None] {
+            let Ok(mut old) = shared(address, 0) else { continue };
+            let port = old.local_addr().port();
+            let families = match address {
+                Some(ip) => vec![ip],
+                None => vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()],
+            };
+            for _ in 0..3 {
+                let new = shared(address, port).unwrap();
+                for ip in families.clone() {
+                    assert_eq!(answers(&[&old, &new], ip), [0, 32], "{ip} of {address:?}");
+                }
+                old = new;
+                assert_eq!(answers(&[&old], families[0]), [32]);
+            }
+        }
+    }
+
+    /// An undone rollout ends the newer of two listeners.
+    #[test]
+    fn a_newer_listener_gives_the_connections_back() {
+        let old = shared(V4, 0).unwrap();
+        let new = shared(V4, old.local_addr().port()).unwrap();
+        steer(new.socket.as_ref().unwrap(), ReuseportSlot::First);
+        assert_eq!(answers(&[&old, &new], Ipv4Addr::LOCALHOST.into()), [32, 0]);
+        drop(new);
+        assert_eq!(answers(&[&old], Ipv4Addr::LOCALHOST.into()), [32]);
+    }
+
+    #[test]
+    fn an_error_names_the_address() {
+        // TEST-NET-1 is on no interface.
+        let refused = shared(Some(Ipv4Addr::new(192, 0, 2, 1).into()), 80).unwrap_err();
+        assert!(refused.to_string().starts_with("can't listen on 192.0.2.1:80: "), "{refused}");
+    }
+
+    #[test]
+    fn accepted_sockets_send_at_once_and_hold_little() {
+        let listener = shared(V4, 0).unwrap();
+        let client = TcpStream::connect(listener.local_addr()).unwrap();
+        let (server, _) = listener.socket.unwrap().accept().unwrap();
+        assert!(server.nodelay().unwrap());
+        let server = socket2::SockRef::from(&server);
+        for size in [server.recv_buffer_size().unwrap(), server.send_buffer_size().unwrap()] {
+            assert!(size <= 2 * BUFFER, "{size}");
+        }
+        drop(client);
+    }
+
+    #[tokio::test]
+    async fn a_port_of_an_outgoing_connection_is_waited_for_and_that_of_a_listener_is_not() {
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let outgoing = TcpStream::connect(other.local_addr().unwrap()).unwrap();
+        let port = outgoing.local_addr().unwrap().port();
+        for (address, sharing) in [(V4, Sharing::WithSuccessor), (None, Sharing::Exclusive)] {
+            let listener = bind(address, port, sharing).unwrap();
+            assert!(listener.socket.is_none() && listener.local_addr().port() == port);
+        }
+        let waits = tokio::spawn(shared(V4, port).unwrap().bound());
+        assert!(!waits.is_finished());
+        // The other side closes first, so that no TIME_WAIT keeps the port.
+        drop(other.accept().unwrap());
+        drop(outgoing);
+        let (socket, _) =
+            tokio::time::timeout(Duration::from_mins(1), waits).await.unwrap().unwrap().unwrap();
+        assert_eq!(socket.local_addr().unwrap().port(), port);
+
+        let taken = other.local_addr().unwrap().port();
+        let _client = TcpStream::connect(other.local_addr().unwrap()).unwrap();
+        let refused = shared(V4, taken).unwrap_err();
+        assert_eq!(refused.error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

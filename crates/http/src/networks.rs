@@ -1,0 +1,148 @@
+//! A list of networks: the clients that a program answers, or the clients that count as probers.
+
+use ipnet::{IpNet, Ipv4Net};
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A list of client networks; an empty list means all clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks(Vec<IpNet>);
+
+/// The error for text that is not a list of networks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadNetworks {
+    /// A part of the list that is neither a network nor an address.
+    #[error(
+        "{0:?} is neither; takes a list of networks and addresses, e.g. 10.0.0.0/24,192.168.1.7,fd00::/64"
+    )]
+    Part(String),
+    /// The list contains only separators. The parser refuses a list that means no clients or all clients by
+    /// mistake.
+    #[error("names nobody; takes a list of networks and addresses, or is left empty for everybody")]
+    Nobody,
+}
+
+impl Networks {
+    /// The list that means all clients.
+    pub const EVERYBODY: Self = Self(Vec::new());
+
+    /// Returns true if the list means all clients.
+    pub fn is_everybody(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the parts of the list as text; none if it means all clients.
+    pub fn parts(&self) -> Vec<String> {
+        self.0.iter().map(IpNet::to_string).collect()
+    }
+
+    /// Returns true if the list contains this address. An IPv4 address also matches in the mapped form of a
+    /// dual-stack socket.
+    pub fn contains(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        self.is_everybody() || self.0.iter().any(|network| network.contains(&client))
+    }
+}
+
+impl FromStr for Networks {
+    type Err = BadNetworks;
+
+    fn from_str(text: &str) -> Result<Self, BadNetworks> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let networks = parts
+            .map(|part| network(part).ok_or_else(|| BadNetworks::Part(part.to_owned())))
+            .collect::<Result<Vec<_>, _>>()?;
+        if networks.is_empty() && !text.is_empty() {
+            return Err(BadNetworks::Nobody);
+        }
+        Ok(Self(networks))
+    }
+}
+
+/// Returns the address that identifies a client for per-client limits. For IPv6 this is the /64, because one
+/// host has as many addresses in it as it likes.
+pub fn holder_of(client: IpAddr) -> IpAddr {
+    const PREFIX: u128 = !0 << 64;
+    match client.to_canonical() {
+        IpAddr::V6(client) => Ipv6Addr::from_bits(client.to_bits() & PREFIX).into(),
+        client @ IpAddr::V4(_) => client,
+    }
+}
+
+fn network(text: &str) -> Option<IpNet> {
+    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).ok()?;
+    Some(canonical(network))
+}
+
+/// Converts an IPv4 network written as IPv6 (`::ffff:10.0.0.0/104`) to IPv4. It would match no client
+/// otherwise, because clients are compared as IPv4.
+fn canonical(network: IpNet) -> IpNet {
+    const MAPPED: u8 = 96;
+    match (network.addr().to_canonical(), network.prefix_len().checked_sub(MAPPED)) {
+        (IpAddr::V4(address), Some(prefix)) if matches!(network, IpNet::V6(_)) => {
+            Ipv4Net::new(address, prefix).map_or(network, IpNet::V4)
+        }
+        _ => network,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allows(list: &str, client: &str) -> bool {
+        list.parse::<Networks>().unwrap().contains(client.parse().unwrap())
+    }
+
+    #[test]
+    fn networks_and_addresses_of_both_families() {
+        let list = "10.0.0.0/24, 192.168.1.7,,fd00::/64,2001:db8::1";
+        for client in ["10.0.0.0", "10.0.0.255", "192.168.1.7", "fd00::ffff", "2001:db8::1"] {
+            assert!(allows(list, client), "{client}");
+        }
+        for client in ["10.0.1.0", "9.255.255.255", "192.168.1.8", "fd00:0:0:1::", "2001:db8::2", "::"] {
+            assert!(!allows(list, client), "{client}");
+        }
+        assert!(allows("0.0.0.0/0", "203.0.113.9") && !allows("0.0.0.0/0", "fd00::1"));
+        assert!(allows("::/0", "fd00::1"));
+        assert!(allows("10.0.0.7/24", "10.0.0.9"), "host bits are no part of a network");
+    }
+
+    #[test]
+    fn an_ipv4_client_of_a_dual_stack_socket_is_an_ipv4_client() {
+        assert!(allows("10.0.0.0/8", "::ffff:10.1.2.3"));
+        assert!(!allows("10.0.0.0/8", "::ffff:11.1.2.3"));
+        assert!(!allows("::/0", "::ffff:10.1.2.3"), "whoever allows all of IPv6 did not mean IPv4");
+        for list in ["::ffff:10.0.0.0/104", "::ffff:10.1.2.3"] {
+            assert!(allows(list, "10.1.2.3") && allows(list, "::ffff:10.1.2.3"), "{list}");
+            assert!(!allows(list, "11.1.2.3"), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_host_with_many_addresses_is_one_holder() {
+        let holder = |client: &str| holder_of(client.parse().unwrap()).to_string();
+        assert_eq!(holder("fd00::1:2:3:4"), holder("fd00::"));
+        assert_ne!(holder("fd00:0:0:1::"), holder("fd00::"));
+        assert_eq!(holder("::ffff:10.0.0.1"), "10.0.0.1");
+        assert_ne!(holder("10.0.0.2"), holder("10.0.0.1"));
+    }
+
+    #[test]
+    fn everybody_is_only_whom_nobody_named() {
+        assert!(allows("", "203.0.113.9") && allows("", "fd00::1"));
+        for list in [",", " ", " , "] {
+            assert_eq!(list.parse::<Networks>(), Err(BadNetworks::Nobody), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn the_part_that_is_wrong_is_named() {
+        for bad in
+            ["10.0.0.0/33", "10.0.0", "lb.example.com", "fd00::/129", "10.0.0.0/", "10.0.0.1-9", "[::1]"]
+        {
+            let list = format!("10.0.0.1,{bad}");
+            assert_eq!(list.parse::<Networks>(), Err(BadNetworks::Part(bad.to_owned())));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! hyper on one connection: parses requests, and writes the answers of a [`Handler`].
+
+use crate::client::Connection;
+use crate::stream::ClientStream;
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{HeaderMap, Request, Response, Version};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// The longest head in bytes, more than any load balancer, proxy or API server sends. It is also hyper's
+/// smallest buffer.
+const MAX_HEAD_BYTES: usize = 8192;
+
+static CLOSE: HeaderValue = HeaderValue::from_static("close");
+
+/// Answers the requests of a port.
+pub trait Handler: Send + Sync + 'static {
+    /// The body of an answer.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
+    /// Answers a request. An answer with `Connection: close` is the last of its connection; one must be sent
+    /// if the body of the request was not read to its end.
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Connection,
+    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
+
+    /// Returns the target that answers a request without a version (`GET /target` of HTTP/0.9), which then
+    /// gets the body alone. `None` leaves such a request to hyper, which answers 400.
+    fn without_version(target: &str) -> Option<&str> {
+        let _ = target;
+        None
+    }
+}
+
+/// Something that serves a connection from its first byte to its last.
+pub trait Protocol: Send + Sync + 'static {
+    /// Serves a connection.
+    fn serve(self: Arc<Self>, stream: ClientStream) -> impl Future<Output = ()> + Send + 'static;
+}
+
+/// HTTP without TLS.
+#[derive(Debug)]
+pub struct Http<H>(pub Arc<H>);
+
+impl<H: Handler> Protocol for Http<H> {
+    async fn serve(self: Arc<Self>, mut stream: ClientStream) {
+        let connection = stream.connection().clone();
+        stream.expect_any_start(H::without_version);
+        let mut stream = serve_requests(stream, connection, Arc::clone(&self.0)).await;
+        stream.close().await;
+    }
+}
+
+/// Serves the requests of a connection, and returns its stream, still open, after the last one. The stream may
+/// be the [`ClientStream`] of the connection or TLS over it.
+pub async fn serve_requests<S, H>(stream: S, connection: Connection, handler: Arc<H>) -> S
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    H: Handler,
+{
+    let service = service_fn(|request: Request<Incoming>| {
+        connection.activity.begin();
+        let asks_to_close = asks_to_close(&request);
+        let body_left = !request.body().is_end_stream();
+        let (handler, connection) = (Arc::clone(&handler), connection.clone());
+        // hyper gives the stream back only if the future can be moved.
+        Box::pin(async move {
+            let mut response = handler.answer(request, connection.clone()).await;
+            if connection.is_closing() {
+                response.headers_mut().insert(CONNECTION, CLOSE.clone());
+            }
+            let ends = is_closed_by(response.headers());
+            if asks_to_close || ends {
+                connection.activity.end_after_answer();
+            }
+            connection.activity.end(body_left && ends);
+            Ok::<_, Infallible>(response)
+        })
+    });
+    let mut http = http1::Builder::new();
+    // hyper's own timer would cost each request an allocation, and would close a kept connection like a slow
+    // one; the sweep tells them apart. Half-closed clients (`nc -N`) still get their answer.
+    http.header_read_timeout(None)
+        .half_close(true)
+        .max_header_size(MAX_HEAD_BYTES)
+        .max_buf_size(MAX_HEAD_BYTES);
+    let mut served = http.serve_connection(TokioIo::new(stream), service);
+    let ended = poll_fn(|cx| match served.poll_without_shutdown(cx) {
+        Poll::Pending => connection.poll_gone(cx).map(Ok),
+        ended @ Poll::Ready(_) => ended,
+    });
+    if let Err(error) = ended.await {
+        tracing::debug!(%error, "connection ended");
+    }
+    served.into_parts().io.into_inner()
+}
+
+/// Returns true if hyper ends the connection after this request. hyper knows more ways to ask for that; those
+/// cost one packet more.
+fn asks_to_close<B>(request: &Request<B>) -> bool {
+    let mut values = request.headers().get_all(CONNECTION).iter();
+    match (values.next(), values.next()) {
+        (None, _) => request.version() == Version::HTTP_10,
+        (Some(value), None) => value.as_bytes().eq_ignore_ascii_case(b"close"),
+        _ => false,
+    }
+}
+
+fn is_closed_by(headers: &HeaderMap) -> bool {
+    headers.get(CONNECTION).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
+}

@@ -1,0 +1,226 @@
+//! Serves the connections of one listener, from its start to a bounded end.
+
+use crate::accept::{Acceptor, Admission};
+use crate::backoff::{AcceptBackoff, concerns_one_connection, lacks_descriptors};
+use crate::client::{Client, Connection};
+use crate::connections::Connections;
+use crate::counts::ConnectionCounts;
+use crate::limits::Limits;
+use crate::listener::Listener;
+use crate::networks::Networks;
+use crate::requests::Protocol;
+use crate::reuseport::{ReuseportSlot, steer};
+use crate::stream::ClientStream;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::net::TcpStream;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+use std::{io, mem};
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// The time that the runtime needs to drop the task of a closed connection.
+const TASK_END: Duration = Duration::from_millis(1);
+
+/// The longest time of a handshake: a round trip between load balancer and node, longer than one within a
+/// continent.
+const HANDSHAKE: Duration = Duration::from_millis(100);
+
+/// The interval of checks of the accept queue.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// The options of a listener.
+#[derive(Clone, Debug, Default)]
+pub struct ServeOptions {
+    /// The clients that are answered. Clients on this node always are.
+    pub allow_from: Networks,
+    /// The limits on one client's use of resources.
+    pub limits: Limits,
+    /// The counters of connections.
+    pub counts: Arc<ConnectionCounts>,
+}
+
+/// Serves connections until `shutdown` resolves, then drains. Fails if the runtime can't wait for connections.
+///
+/// During the drain, new connections go to another process that listens on the same port, if there is one.
+/// Connections already on their way are still accepted, requests in flight finish, and kept connections close
+/// with their next answer. Connections that remain after the drain timeout are cut.
+///
+/// Needs a runtime with timers and IO. All connections are served on it.
+pub async fn serve<P: Protocol>(
+    listener: Listener,
+    protocol: Arc<P>,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let mut shutdown = pin!(shutdown);
+    let (socket, is_shared) = tokio::select! {
+        bound = listener.bound() => bound?,
+        () = &mut shutdown => return Ok(()),
+    };
+    let acceptor = Acceptor::new(socket)?;
+    let server = Server::new(protocol, options);
+    let served = async {
+        tokio::select! {
+            biased;
+            () = shutdown => {}
+            never = server.accept(&acceptor) => match never {},
+        }
+        let deadline = Instant::now() + server.limits.drain_timeout;
+        server.closing.store(true, Ordering::Relaxed);
+        tokio::select! {
+            biased;
+            () = server.stop_accepting(&acceptor, is_shared, deadline) => {}
+            never = server.accept(&acceptor) => match never {},
+        }
+        // The kernel resets what is left in the accept queue.
+        drop(acceptor);
+        server.drain(deadline).await;
+    };
+    tokio::select! {
+        () = served => Ok(()),
+        never = server.sweep() => match never {},
+    }
+}
+
+struct Server<P> {
+    protocol: Arc<P>,
+    admission: Admission,
+    limits: Limits,
+    connections: Arc<Connections>,
+    closing: Arc<AtomicBool>,
+}
+
+impl<P: Protocol> Server<P> {
+    fn new(protocol: Arc<P>, options: ServeOptions) -> Self {
+        let ServeOptions { allow_from, limits, counts } = options;
+        let admission = Admission::new(allow_from, Arc::clone(&counts));
+        let connections = Arc::new(Connections::new(limits, counts));
+        Self { protocol, admission, limits, connections, closing: Arc::default() }
+    }
+
+    /// Accepts connections forever.
+    async fn accept(&self, acceptor: &Acceptor) -> Infallible {
+        let mut backoff = AcceptBackoff::new();
+        loop {
+            match acceptor.accept().await {
+                Ok((socket, address)) => {
+                    if let Some(client) = self.admission.admit(&socket, address) {
+                        self.start(socket, client);
+                    }
+                }
+                Err(error) => {
+                    self.pause(acceptor, &error, &mut backoff).await;
+                    continue;
+                }
+            }
+            if backoff.succeeded(Instant::now) {
+                tracing::info!("accepting connections again");
+            }
+            // Without this a burst of connections would be evicted before one of them is read.
+            yield_to_connections().await;
+        }
+    }
+
+    /// Starts to serve a connection.
+    fn start(&self, socket: TcpStream, client: Client) {
+        let Some(slot) = self.connections.enter(client.address) else { return };
+        let connection =
+            Connection::new(socket, client, Arc::clone(slot.activity()), Arc::clone(&self.closing));
+        let served = Arc::clone(&self.protocol).serve(ClientStream::new(connection));
+        let key = slot.key();
+        let task = tokio::spawn(async move {
+            served.await;
+            drop(slot);
+        });
+        self.connections.set_task(key, task.abort_handle());
+    }
+
+    /// Waits after a failure to accept.
+    async fn pause(&self, acceptor: &Acceptor, error: &io::Error, backoff: &mut AcceptBackoff) {
+        if concerns_one_connection(error) {
+            return;
+        }
+        // The kernel takes a descriptor before it looks into the queue.
+        if lacks_descriptors(error) && !acceptor.has_queued_connection() {
+            acceptor.wait_for_next();
+            return;
+        }
+        let (delay, first) = backoff.failed(Instant::now());
+        if first {
+            tracing::warn!(%error, "can't accept connections; retrying");
+        }
+        // The descriptor of a closed connection is free once its task has been dropped. A longer wait would
+        // leave a load balancer's probe in the queue behind the clients that took all descriptors.
+        let freed = lacks_descriptors(error) && self.connections.evict_one();
+        sleep(if freed { TASK_END } else { delay }).await;
+    }
+
+    /// Closes late connections, as long as there are any connections.
+    async fn sweep(&self) -> Infallible {
+        let every = self.limits.sweep_every();
+        loop {
+            self.connections.filled().await;
+            sleep(every).await;
+            self.connections.sweep(Instant::now());
+        }
+    }
+
+    /// Waits until accepting may end: a successor gets the new connections, and the accept queue is empty. A
+    /// client that connects all the time must not hold up the shutdown.
+    async fn stop_accepting(&self, acceptor: &Acceptor, is_shared: bool, deadline: Instant) {
+        if is_shared {
+            self.hand_over(acceptor).await;
+        }
+        while acceptor.has_queued_connection() && Instant::now() < deadline {
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until no handshake with this listener is in flight, because the kernel would reset it. If
+    /// connections keep coming, then either the newer of two listeners is the one to end (an undone rollout),
+    /// or there is no other.
+    async fn hand_over(&self, acceptor: &Acceptor) {
+        let handshake = HANDSHAKE.min(self.limits.drain_timeout / 10);
+        for successor in [None, Some(ReuseportSlot::First), Some(ReuseportSlot::Second)] {
+            if let Some(successor) = successor {
+                steer(acceptor.socket(), successor);
+            }
+            sleep(handshake).await;
+            let before = self.connections.accepted();
+            sleep(handshake).await;
+            if self.connections.accepted() == before {
+                return;
+            }
+        }
+    }
+
+    async fn drain(&self, deadline: Instant) {
+        if timeout_at(deadline - self.limits.drain_timeout / 2, self.connections.emptied()).await.is_err() {
+            self.connections.close_idle();
+        }
+        let _ = timeout_at(deadline, self.connections.emptied()).await;
+        let cut = self.connections.close_all();
+        if cut > 0 {
+            tracing::warn!(connections = cut, "closed connections that did not end in time");
+        }
+        debug_assert!(self.connections.is_empty());
+    }
+}
+
+/// Lets the tasks run that are ready now.
+async fn yield_to_connections() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        // tokio's own `yield_now` polls the reactor before, once for each connection.
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

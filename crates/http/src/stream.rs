@@ -1,0 +1,204 @@
+//! The bytes of one connection.
+
+use crate::activity::Activity;
+use crate::client::Connection;
+use crate::proxy_header::Malformed;
+use crate::start::{Start, WithoutVersion};
+use bytes::{Buf, Bytes};
+use std::future::poll_fn;
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The number of unread bytes that are read before a connection is closed. Closing a socket with unread data
+/// resets the connection, and the reset can overtake the answer; so the answer gets time to arrive.
+const LINGER_BYTES: usize = 256 * 1024;
+
+/// The size of a read whose bytes are discarded or looked at.
+const CHUNK: usize = 2048;
+
+/// The stream of an accepted connection.
+pub struct ClientStream {
+    connection: Connection,
+    /// The bytes so far of a start whose meaning is unclear.
+    start: Option<(WithoutVersion, Vec<u8>)>,
+    /// The bytes after the start that nobody has read yet.
+    unread: Bytes,
+    /// True after a request without a version: the client's further bytes mean nothing.
+    lacks_version: bool,
+    /// True until the head of the answer to a request without a version has been left out.
+    leaves_out_head: bool,
+}
+
+impl ClientStream {
+    pub(crate) fn new(connection: Connection) -> Self {
+        let (start, unread, lacks_version, leaves_out_head) = Default::default();
+        Self { connection, start, unread, lacks_version, leaves_out_head }
+    }
+
+    /// Returns the connection of this stream.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Skips a PROXY header before the first request, and completes a first request without a version.
+    pub(crate) fn expect_any_start(&mut self, without_version: WithoutVersion) {
+        self.start = Some((without_version, Vec::new()));
+    }
+
+    /// Marks the next bytes sent as the last ones.
+    pub fn end_after_answer(&self) {
+        self.activity().end_after_answer();
+    }
+
+    fn activity(&self) -> &Activity {
+        &self.connection.activity
+    }
+
+    /// Sends all of `bytes`.
+    pub async fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let sent = poll_fn(|cx| self.poll_send(cx, bytes)).await?;
+            bytes = bytes.get(sent..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Closes the connection. If the client's request was not read to its end, closes in a way that lets the
+    /// answer arrive.
+    pub async fn close(&mut self) {
+        if !self.finish() {
+            self.linger().await;
+        }
+    }
+
+    /// Sends the end. Returns true if the connection can be closed now, or false if it must
+    /// [`linger`](Self::linger).
+    pub fn finish(&mut self) -> bool {
+        let socket = self.connection.socket();
+        // Shuts down even where closing alone seems enough: closing with unread data would discard an answer
+        // that waits for its end.
+        socket.has_ended() || socket.shutdown().is_err() || !self.activity().awaits_request()
+    }
+
+    /// Returns up to `most` received bytes, or none after the client's end. If the client has already reset
+    /// the connection, the kernel still delivers the bytes from before.
+    pub async fn receive_some(&mut self, most: usize) -> Vec<u8> {
+        let mut chunk = [MaybeUninit::uninit(); CHUNK];
+        let mut received = ReadBuf::uninit(chunk.get_mut(..CHUNK.min(most)).unwrap_or_default());
+        // An error means no bytes.
+        let _ = poll_fn(|cx| self.connection.socket().poll_recv(cx, &mut received)).await;
+        received.filled().to_vec()
+    }
+
+    /// Waits until the answer has arrived. The sweep bounds the time.
+    pub async fn linger(&mut self) {
+        let mut discarded = 0;
+        let mut chunk = [MaybeUninit::uninit(); CHUNK];
+        while discarded < LINGER_BYTES {
+            let mut chunk = ReadBuf::uninit(&mut chunk);
+            match poll_fn(|cx| self.connection.socket().poll_recv(cx, &mut chunk)).await {
+                Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
+                _ => return,
+            }
+        }
+    }
+
+    /// Reads what follows the start of a connection.
+    fn poll_recv(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(self.connection.socket().poll_recv(cx, buffer))?;
+        self.activity().received(buffer.filled().get(before..).unwrap_or_default());
+        Poll::Ready(Ok(()))
+    }
+
+    /// Reads until the start of the connection is clear.
+    fn poll_start(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some((without_version, mut bytes)) = self.start.take() {
+            let mut chunk = [MaybeUninit::uninit(); CHUNK];
+            let mut chunk = ReadBuf::uninit(&mut chunk);
+            let polled = self.poll_recv(cx, &mut chunk);
+            if !matches!(polled, Poll::Ready(Ok(()))) {
+                self.start = Some((without_version, bytes));
+                return polled;
+            }
+            bytes.extend_from_slice(chunk.filled());
+            match Start::of(&bytes, without_version) {
+                Ok(Start::Unclear) if !self.connection.socket().has_ended() => {
+                    self.start = Some((without_version, bytes));
+                }
+                Ok(Start::Unclear) => self.unread = bytes.into(),
+                Ok(Start::At(at)) => self.unread = Bytes::from(bytes).split_off(at),
+                Ok(Start::Completed(request)) => {
+                    self.unread = request.into();
+                    (self.lacks_version, self.leaves_out_head) = (true, true);
+                }
+                Err(Malformed) => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let is_last = self.activity().ends_after_answer();
+        let sent = self.connection.socket().poll_send(cx, bytes, is_last);
+        if sent.is_pending() {
+            self.activity().block();
+        } else {
+            self.activity().unblock();
+        }
+        sent
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        ready!(this.poll_start(cx))?;
+        if !this.unread.is_empty() {
+            let length = this.unread.len().min(buffer.remaining());
+            buffer.put_slice(this.unread.get(..length).unwrap_or_default());
+            this.unread.advance(length);
+            return Poll::Ready(Ok(()));
+        }
+        if !this.lacks_version {
+            return this.poll_recv(cx, buffer);
+        }
+        let mut chunk = [MaybeUninit::uninit(); CHUNK];
+        let mut chunk = ReadBuf::uninit(&mut chunk);
+        ready!(this.poll_recv(cx, &mut chunk))?;
+        if chunk.filled().is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if !self.leaves_out_head {
+            return self.poll_send(cx, bytes);
+        }
+        // hyper writes a head in one piece.
+        let body_at = memchr::memmem::find(bytes, b"\r\n\r\n").map_or(bytes.len(), |end| end + 4);
+        let body = bytes.get(body_at..).unwrap_or_default();
+        let sent = if body.is_empty() { 0 } else { ready!(self.poll_send(cx, body))? };
+        self.leaves_out_head = false;
+        Poll::Ready(Ok(body_at + sent))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.connection.socket().shutdown())
+    }
+}

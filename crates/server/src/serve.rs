@@ -1,0 +1,110 @@
+//! Serves an [`App`] on the ports of the agent, by nodegate-http.
+
+mod agent_check;
+
+pub(crate) use agent_check::AgentCheck;
+
+use crate::answer::{AnswerBody, App, Client, Port, log_answer};
+use crate::route::Route;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use nodegate_http::{Connection, Handler, Http, Limits, Listener, Networks, Protocol};
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The options of a listener.
+#[derive(Clone, Debug, Default)]
+pub struct ServeOptions {
+    /// The clients that are answered. Clients on this node always are.
+    pub allow_from: Networks,
+    /// The address that serves `/metrics`, `/status.json` and the page instead of this listener; `None` if
+    /// this listener serves them.
+    pub metrics_moved_to: Option<SocketAddr>,
+    /// The limits on one client's use of resources.
+    pub limits: Limits,
+}
+
+/// The error when serving can't start.
+#[derive(Debug, thiserror::Error)]
+#[error("can't wait for connections: {0}")]
+pub struct ServeError(#[from] io::Error);
+
+/// Answers requests until `shutdown` resolves, then drains: see [`nodegate_http::serve`].
+pub async fn serve(
+    listener: Listener,
+    app: Arc<App>,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let port = Port { metrics_moved_to: options.metrics_moved_to };
+    let handler = AppHandler { app: Arc::clone(&app), port };
+    run(listener, Http(Arc::new(handler)), &app, options, shutdown).await
+}
+
+/// Like [`serve`], for HAProxy's agent-checks: one line, then close. The string of `agent-send` does not
+/// change the answer.
+pub async fn serve_agent_check(
+    listener: Listener,
+    app: Arc<App>,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    run(listener, AgentCheck(Arc::clone(&app)), &app, options, shutdown).await
+}
+
+async fn run(
+    listener: Listener,
+    protocol: impl Protocol,
+    app: &App,
+    options: ServeOptions,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let ServeOptions { allow_from, limits, .. } = options;
+    app.limit_waiting(limits.connections);
+    let counts = Arc::clone(app.metrics.connections());
+    let options = nodegate_http::ServeOptions { allow_from, limits, counts };
+    let shutdown = async {
+        shutdown.await;
+        app.close();
+    };
+    Ok(nodegate_http::serve(listener, Arc::new(protocol), options, shutdown).await?)
+}
+
+/// Answers the HTTP requests of one port.
+pub(crate) struct AppHandler {
+    pub(crate) app: Arc<App>,
+    pub(crate) port: Port,
+}
+
+impl Handler for AppHandler {
+    type Body = AnswerBody;
+
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Connection,
+    ) -> Response<AnswerBody> {
+        let client = Client::of(&connection);
+        if Route::of(request.method(), request.uri().path()) == Route::Wait {
+            // A hold for a client that has gone would keep a place from the next one.
+            connection.end_with_client();
+        }
+        let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
+        let Ok(response) = self.app.respond_on(request, self.app.now(), client, Some(self.port)).await;
+        if let Some(uri) = uri {
+            log_answer(connection.client().address, &uri, response.status());
+        }
+        response
+    }
+
+    /// The default monitors of some appliances ask so: for `/`, which is the page for people otherwise.
+    fn without_version(target: &str) -> Option<&str> {
+        match target.split('?').next() {
+            Some("/") => Some("/nodecheck"),
+            Some("/health" | "/nodecheck") => Some(target),
+            _ => None,
+        }
+    }
+}
