@@ -235,8 +235,9 @@ sbom: ## What the binary is made of, as CycloneDX JSON: target/nodegate.cdx.json
 fuzz: ## Each fuzz target for FUZZ_SECONDS (60), one after the other, as a table (nightly compiler)
 	@hack/fuzz
 
-manifests: ## Render manifests/install.yaml
-	hack/render-manifests
+manifests: ## Render the files of manifests/ from the chart
+	@hack/install-tools helm
+	@hack/render-manifests
 
 chart: ## Write the table of values in charts/nodegate/README.md
 	@cargo test --quiet --locked --test documents -- --ignored --exact chart::readme::write --nocapture

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The period and quota of `limits.cpu` in manifests/base: 100m.
+/// The period and quota of `limits.cpu` in manifests/install.yaml: 100m.
 const PERIOD_US: u32 = 100_000;
 const QUOTA_US: u32 = 10_000;
 

@@ -206,7 +206,7 @@ fn a_half_open_connection_hides_no_change_of_a_service() {
 fn without_rbac_for_slices_the_service_check_passes_and_the_log_says_why() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(ARGS);
-    until("the warning", || (agent.logged("manifests/components/services") == 1).then_some(()));
+    until("the warning", || (agent.logged("manifests/services.yaml") == 1).then_some(()));
     let check = agent.get(CHECK);
     assert!(check.status == 200 && check.is_stale(), "{check:?}");
     assert_eq!(agent.get(PATH).status, 200);

@@ -105,7 +105,9 @@ fn helm(cluster: &RealCluster, args: &[&str]) {
 fn a_helm_release_installs_upgrades_and_uninstalls() {
     let cluster = RealCluster::take();
     cluster.remove_agents();
-    cluster.apply(&repository_file("manifests/base/namespace.yaml"));
+    cluster.kubectl.must(&["create", "namespace", "nodegate"]);
+    let admits = "pod-security.kubernetes.io/enforce=privileged";
+    cluster.kubectl.must(&["label", "namespace", "nodegate", admits]);
     let install = ["upgrade", "--install", "nodegate", NAMESPACE, "--wait", TIMEOUT];
     helm(&cluster, &install);
     let address = cluster.wait_pod_agent();
@@ -115,9 +117,10 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     helm(&cluster, &[&install[..], &["--set", "settings.staleAfter=20s"]].concat());
     until_within(PATIENCE, || pods(&cluster.kubectl).is_disjoint(&before).then_some(()), || cluster.pods());
     helm(&cluster, &["rollback", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
+    helm(&cluster, &["test", "nodegate", NAMESPACE, TIMEOUT]);
     prober.wait(100);
     prober.stop();
-    only_ready(&prober, "helm upgrade and rollback");
+    only_ready(&prober, "helm upgrade, rollback and test");
     helm(&cluster, &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     until_within(PATIENCE, || pods(&cluster.kubectl).is_empty().then_some(()), || cluster.pods());
     let refused = || prober::health(address) == prober::Saw::Failed("refused".to_owned());

@@ -1,58 +1,130 @@
-{{/* The name of all objects. */}}
+{{/*
+The components are agent, haproxy and eviction-gate. Most helpers take a list: the root, a component, and what
+stands behind the name of the object.
+*/}}
+
+{{/* The name of the agent's objects, by which those of the other components begin. */}}
+{{- define "nodegate.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- if .Values.fullnameOverride -}}
+{{ .Values.fullnameOverride }}
+{{- else if contains $name .Release.Name -}}
+{{ .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else -}}
+{{ printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{/* The name of an object. */}}
 {{- define "nodegate.name" -}}
-{{ .Values.fullnameOverride | default "nodegate" }}
+{{ include "nodegate.fullname" (index . 0) }}{{ if ne (index . 1) "agent" }}-{{ index . 1 }}{{ end }}
+{{- if gt (len .) 2 }}{{ index . 2 }}{{ end }}
 {{- end }}
 
-{{/* The labels of the agent's objects. */}}
+{{/* The label app.kubernetes.io/name of a component, of its name: alerts, dashboards and kubectl nodegate know it. */}}
+{{- define "nodegate.app" -}}
+nodegate{{ if ne . "agent" }}-{{ . }}{{ end }}
+{{- end }}
+
+{{/* The labels that select the pods of a component. A workload's selector can't be changed later. */}}
+{{- define "nodegate.selector" -}}
+app.kubernetes.io/name: {{ include "nodegate.app" (index . 1) }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{/* The labels of all objects of a component. None has the version: it would differ from the image's. */}}
 {{- define "nodegate.labels" -}}
-app.kubernetes.io/name: nodegate
-app.kubernetes.io/component: agent
+{{ include "nodegate.selector" . }}
 app.kubernetes.io/part-of: nodegate
+{{- with (index . 0).Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
-{{/* The labels of nodegate-haproxy's objects. */}}
-{{- define "nodegate.haproxy.labels" -}}
-app.kubernetes.io/name: nodegate-haproxy
-app.kubernetes.io/component: haproxy
-app.kubernetes.io/part-of: nodegate
+{{/* The beginning of an object's metadata. */}}
+{{- define "nodegate.metadata" -}}
+name: {{ include "nodegate.name" . }}
+labels:
+  {{- include "nodegate.labels" . | nindent 2 }}
 {{- end }}
 
-{{- define "nodegate.haproxy.name" -}}
-{{ include "nodegate.name" . }}-haproxy
+{{/* The name of a component's ServiceAccount. */}}
+{{- define "nodegate.account" -}}
+{{- $root := index . 0 -}}
+{{ $root.Values.serviceAccount.name | default (include "nodegate.fullname" $root) }}{{ if ne (index . 1) "agent" }}-{{ index . 1 }}{{ end }}
 {{- end }}
 
-{{/* The labels of the eviction gate's objects. */}}
-{{- define "nodegate.gate.labels" -}}
-app.kubernetes.io/name: nodegate-eviction-gate
-app.kubernetes.io/component: eviction-gate
-app.kubernetes.io/part-of: nodegate
+{{/* A component's ServiceAccount, unless it is somebody else's. */}}
+{{- define "nodegate.serviceAccount" -}}
+{{- $root := index . 0 }}
+{{- if $root.Values.serviceAccount.create }}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ include "nodegate.account" . }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "nodegate.labels" . | nindent 4 }}
+  {{- with $root.Values.serviceAccount.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+# The pods mount the token explicitly; no other pod of this account gets one by default.
+automountServiceAccountToken: false
+{{- end }}
 {{- end }}
 
-{{- define "nodegate.gate.name" -}}
-{{ include "nodegate.name" . }}-eviction-gate
+{{/* A role without its rules, of (dict "root" $ "component" … "suffix" … "namespace" …): without a namespace a ClusterRole. */}}
+{{- define "nodegate.role" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .namespace }}Role{{ else }}ClusterRole{{ end }}
+metadata:
+  {{- include "nodegate.metadata" (list .root .component (.suffix | default "")) | nindent 2 }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
 {{- end }}
 
-{{- define "nodegate.gate.port" -}}
-{{ .Values.evictionGate.settings.listen | regexFind "[0-9]+$" | default "25005" }}
-{{- end }}
-
-{{- define "nodegate.gate.healthPort" -}}
-{{ .Values.evictionGate.settings.healthListen | regexFind "[0-9]+$" | default "25006" }}
-{{- end }}
-
-{{/* The gate's settings, with those of the agents that it must know. */}}
-{{- define "nodegate.gate.settings" -}}
-{{- $settings := deepCopy .Values.evictionGate.settings }}
-{{- if not $settings.drainOn }}{{ $_ := set $settings "drainOn" .Values.settings.drainOn }}{{ end }}
-{{- if not $settings.agentPort }}{{ $_ := set $settings "agentPort" .Values.settings.listenPort }}{{ end }}
-{{- toYaml $settings }}
+{{/* The binding of that role: to the component's ServiceAccount, or to the user in "user". */}}
+{{- define "nodegate.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
+metadata:
+  {{- include "nodegate.metadata" (list .root .component (printf "%s%s" (.suffix | default "") (.user | default ""))) | nindent 2 }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ if .namespace }}Role{{ else }}ClusterRole{{ end }}
+  name: {{ include "nodegate.name" (list .root .component (.suffix | default "")) }}
+subjects:
+  {{- if .user }}
+  - apiGroup: rbac.authorization.k8s.io
+    kind: User
+    name: nodegate{{ .user }}
+  {{- else }}
+  - kind: ServiceAccount
+    name: {{ include "nodegate.account" (list .root .component) }}
+    namespace: {{ .root.Release.Namespace }}
+  {{- end }}
 {{- end }}
 
 {{/* An image, of (dict "image" … "root" $): a digest takes precedence over a tag. */}}
 {{- define "nodegate.image" -}}
 {{- with .image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.root.Chart.AppVersion }}{{ end }}
+image: {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.root.Chart.AppVersion }}{{ end }}
+imagePullPolicy: {{ .pullPolicy }}
 {{- end }}
+{{- end }}
+
+{{/* The rights of every container within its pod: none. */}}
+{{- define "nodegate.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
 {{- end }}
 
 {{/*
@@ -76,22 +148,27 @@ behind the prefix, but for three; lists have commas, and where these are part of
 {{- end }}
 {{- end }}
 
+{{/* The port at the end of an address. */}}
+{{- define "nodegate.portOf" -}}
+{{ regexFind "[0-9]+$" (toString .) }}
+{{- end }}
+
 {{/* The port of /health. */}}
 {{- define "nodegate.port" -}}
 {{ .Values.settings.listenPort | default 25001 }}
 {{- end }}
 
-{{/* The port of /metrics. */}}
+{{/* The ports of /metrics. */}}
 {{- define "nodegate.metricsPort" -}}
-{{- if .Values.settings.metricsAddr -}}
-{{ .Values.settings.metricsAddr | regexFind "[0-9]+$" }}
-{{- else -}}
-{{ include "nodegate.port" . }}
-{{- end }}
+{{ include "nodegate.portOf" (.Values.settings.metricsAddr | default (include "nodegate.port" .)) }}
 {{- end }}
 
 {{- define "nodegate.haproxy.port" -}}
-{{ .Values.haproxy.settings.listen | regexFind "[0-9]+$" }}
+{{ include "nodegate.portOf" .Values.haproxy.settings.listen }}
+{{- end }}
+
+{{- define "nodegate.gate.healthPort" -}}
+{{ include "nodegate.portOf" (.Values.evictionGate.settings.healthListen | default "25006") }}
 {{- end }}
 
 {{/* Combinations of values that the chart rejects, for which a schema has no readable error. */}}
@@ -102,48 +179,4 @@ behind the prefix, but for three; lists have commas, and where these are part of
 {{- if and .Values.haproxy.enabled (not (include "nodegate.haproxy.port" .)) }}
 {{- fail "haproxy.settings.listen: takes an address and a port, e.g. [::]:25003, which the kubelet's probes ask" }}
 {{- end }}
-{{- end }}
-
-{{/* The agent's identity for the API server. */}}
-{{- define "nodegate.subject" -}}
-- kind: ServiceAccount
-  name: {{ include "nodegate.name" . }}
-  namespace: {{ .Release.Namespace }}
-{{- end }}
-
-{{/* The common fields of the containers in nodegate-haproxy's pod, of (dict "image" … "root" $). */}}
-{{- define "nodegate.haproxy.container" -}}
-image: {{ .image }}
-{{- with .root.Values.haproxy.image.pullPolicy }}
-imagePullPolicy: {{ . }}
-{{- end }}
-securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities:
-    drop: [ALL]
-volumeMounts:
-  - name: configuration
-    mountPath: /etc/haproxy
-  - name: run
-    mountPath: /run/haproxy
-  {{- if .root.Values.haproxy.template }}
-  - name: template
-    mountPath: /etc/nodegate-haproxy
-  {{- end }}
-{{- end }}
-
-{{/* The arguments of the container that writes the first configuration, and of the one that updates it. */}}
-{{- define "nodegate.haproxy.env" -}}
-- name: NODEGATE_HAPROXY_CONFIG
-  value: /etc/haproxy/haproxy.cfg
-- name: NODEGATE_HAPROXY_BEFORE
-  value: none
-- name: NODEGATE_HAPROXY_STATE_DIR
-  value: /etc/haproxy
-{{- if .Values.haproxy.template }}
-- name: NODEGATE_HAPROXY_TEMPLATE
-  value: /etc/nodegate-haproxy/haproxy.cfg.TEMPLATE
-{{- end }}
-{{- include "nodegate.env" (dict "settings" (omit .Values.haproxy.settings "listen") "prefix" "NODEGATE_HAPROXY") }}
 {{- end }}

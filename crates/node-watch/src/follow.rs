@@ -225,7 +225,7 @@ impl<'a, F: Followed> Follower<'a, F> {
                     service = service.map(tracing::field::display),
                     error,
                     "not allowed to watch the Service's EndpointSlices; its check uses the last known \
-                     state, or passes. The rights are in manifests/components/services"
+                     state, or passes. The rights are in manifests/services.yaml"
                 );
             }
             (Stream::Lease, FailureReason::Forbidden) => tracing::warn!(

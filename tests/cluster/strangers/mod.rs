@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// `limits` of manifests/base: 64Mi, 100m.
+/// `limits` of manifests/install.yaml: 64Mi, 100m.
 const MEMORY: u64 = 64 << 20;
 const MILLICPU: u64 = 100;
 /// The limit for an agent that is not optimised, which takes longer to start.

@@ -40,11 +40,8 @@ fn gate_settings() -> BTreeSet<String> {
 
 #[test]
 fn every_setting_of_the_programs_is_a_value_of_the_chart() {
-    let values: Value = serde_saphyr::from_str(&read("values.yaml")).unwrap();
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
-    let known = agent_settings();
-    assert_eq!(keys(values.at("/settings")), known, "values.yaml");
-    assert_eq!(keys(schema.at("/properties/settings/properties")), known, "values.schema.json");
+    assert_eq!(keys(schema.at("/properties/settings/properties")), agent_settings());
     let files = [
         "config",
         "template",
@@ -60,7 +57,6 @@ fn every_setting_of_the_programs_is_a_value_of_the_chart() {
     ];
     let companion = settings(&nodegate_haproxy::run::command(), &files);
     assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), companion);
-    assert_eq!(keys(values.at("/evictionGate/settings")), gate_settings(), "values.yaml");
     assert_eq!(keys(schema.at("/properties/evictionGate/properties/settings/properties")), gate_settings());
 }
 
@@ -172,7 +168,10 @@ fn wrong_values_of_the_chart_are_rejected_with_a_message() {
             "at '/services/rbac': value must be one of 'namespaces', 'cluster', 'none'",
         ),
         (json!({"runAsUser": 0}), "at '/runAsUser': minimum: got 0, want 1"),
-        (json!({"maxSurge": 0}), "at '/maxSurge': minimum: got 0, want 1"),
+        (
+            json!({"updateStrategy": {"type": "Recreate"}}),
+            "at '/updateStrategy/type': value must be one of 'RollingUpdate', 'OnDelete'",
+        ),
         (json!({"hostChecks": {"enabled": "yes"}}), "at '/hostChecks/enabled': got string, want boolean"),
         (json!({"hostchecks": {"enabled": true}}), "additional properties 'hostchecks' not allowed"),
         (
@@ -202,76 +201,6 @@ fn only_the_kubelets_probes_follow_listen_port() {
         assert_eq!(manifests.pod().at(&format!("/containers/0/{probe}/httpGet/port")), 25011);
     }
     assert_eq!(manifests.pod().every("/containers")[0].get("ports"), None);
-}
-
-/// Shows the Roles for watched Services. They are narrower than those of the component, which can't know the
-/// namespaces.
-#[test]
-fn the_chart_grants_watched_services_in_their_namespaces_alone() {
-    let values =
-        |rbac: &str| json!({"settings": {"watchService": ["a/x", "b/y", "a/z"]}, "services": {"rbac": rbac}});
-    let rights = |values: &Value| -> Vec<String> {
-        let names = template(values).unwrap().names().into_iter();
-        names.filter(|name| name.ends_with("-services")).collect()
-    };
-    let expected =
-        ["a", "b"].map(|n| ["Role", "RoleBinding"].map(|kind| format!("{kind} {n}/nodegate-services")));
-    let (mut found, mut expected) = (rights(&values("namespaces")), expected.concat());
-    found.sort();
-    expected.sort();
-    assert_eq!(found, expected);
-    assert_eq!(rights(&values("none")), Vec::<String>::new());
-    assert_eq!(rights(&json!({})), Vec::<String>::new());
-}
-
-#[test]
-fn a_second_release_of_the_chart_has_names_of_its_own() {
-    let values = json!({
-        "fullnameOverride": "edge", "createNamespace": true, "prometheus": {"enabled": true}, "openshift": {"enabled": true},
-        "settings": {"watchService": ["a/x"]}, "haproxy": {"enabled": true}, "pluginUsers": {"enabled": true},
-        "evictionGate": {"enabled": true},
-        "flowSchema": {"enabled": true},
-    });
-    let manifests = super::template_with(&values, &["--namespace", "lb"]).unwrap();
-    for name in manifests.names() {
-        let name = name.split_once('/').unwrap().1;
-        assert!(name == "lb" || name.starts_with("edge"), "{name}");
-    }
-    let pod = manifests.the("DaemonSet", "edge").at("/spec/template/spec");
-    assert_eq!(pod.at("/serviceAccountName"), "edge");
-}
-
-#[test]
-fn other_values_of_the_pod_are_rendered() {
-    let manifests = template(&json!({
-        "image": {"tag": "9", "pullPolicy": "Always"}, "imagePullSecrets": [{"name": "registry"}],
-        "extraArgs": ["--log=debug"], "extraEnv": [{"name": "NODEGATE_ON_STALE", "value": "keep-drain"}],
-        "hostChecks": {"enabled": true, "supplementalGroups": [], "seLinuxOptions": {"type": "spc_t"}},
-        "podLabels": {"team": "edge"}, "podAnnotations": {"a": "b"}, "nodeSelector": {"pool": "edge"}, "tolerations": [],
-        "affinity": {"nodeAffinity": {}}, "priorityClassName": "", "maxSurge": 1, "runAsUser": 70000,
-        "startupSeconds": 60, "terminationGracePeriodSeconds": 20,
-    }))
-    .unwrap();
-    let daemon_set = manifests.the("DaemonSet", "nodegate");
-    assert_eq!(daemon_set.at("/spec/updateStrategy/rollingUpdate/maxSurge"), 1);
-    assert_eq!(daemon_set.at("/spec/template/metadata/labels/team"), "edge");
-    assert_eq!(daemon_set.at("/spec/template/metadata/annotations/a"), "b");
-    let pod = manifests.pod();
-    assert_eq!(pod.at("/imagePullSecrets"), &json!([{"name": "registry"}]));
-    assert_eq!((pod.at("/nodeSelector/pool"), pod.get("tolerations")), (&json!("edge"), None));
-    assert_eq!((pod.get("priorityClassName"), pod.at("/affinity")), (None, &json!({"nodeAffinity": {}})));
-    let context = pod.at("/securityContext");
-    assert_eq!((context.at("/runAsUser"), context.get("supplementalGroups")), (&json!(70000), None));
-    assert_eq!(context.at("/seLinuxOptions/type"), "spc_t");
-    let container = &pod.every("/containers")[0];
-    assert_eq!(
-        (container.at("/image"), container.at("/imagePullPolicy")),
-        (&json!("ghcr.io/nodegate/nodegate:9"), &json!("Always"))
-    );
-    assert_eq!(container.at("/args"), &json!(["--log=debug"]));
-    assert_eq!(container.every("/env").last().unwrap().at("/value"), "keep-drain");
-    assert_eq!(container.at("/startupProbe/failureThreshold"), 60);
-    assert_eq!(pod.at("/terminationGracePeriodSeconds"), 20);
 }
 
 #[test]

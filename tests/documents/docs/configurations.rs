@@ -21,9 +21,11 @@ const LANGUAGES: [&str; 5] = ["haproxy", "nginx", "apache", "caddyfile", "yaml"]
 /// A page whose blocks without a language are all configurations.
 const COOKBOOK: &str = "docs/load-balancers.md";
 
-/// The URL from which kustomizations take the manifests.
+/// The URLs from which kustomizations take the manifests: the directory, and a file.
 const PUBLISHED: &str = "https://github.com/nodegate/nodegate//";
 const RELEASE: &str = concat!("?ref=v", env!("CARGO_PKG_VERSION"));
+const FILE: &str =
+    concat!("https://raw.githubusercontent.com/nodegate/nodegate/v", env!("CARGO_PKG_VERSION"), "/");
 
 fn is_configuration(page: &Page, block: &Block) -> bool {
     let of_chart = block.body.lines().any(|line| line.starts_with("settings:"));
@@ -82,10 +84,13 @@ fn kustomize(text: &str) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let up = "../".repeat(directory.path().components().count() - 1);
     let here = format!("{up}{}/", pages::root().trim_start_matches('/'));
-    let text = text.replace(PUBLISHED, &here).replace(RELEASE, "");
+    let text = text.replace(PUBLISHED, &here).replace(RELEASE, "").replace(FILE, &here);
+    assert!(!text.contains("https://"), "neither this release's directory nor its file: {text}");
     fs::write(directory.path().join("kustomization.yaml"), text).unwrap();
-    let built =
-        Command::new("kubectl").arg("kustomize").arg(directory.path()).output().expect("kubectl runs");
+    // A file of another directory is refused otherwise; from a URL it is not.
+    let mut kubectl = Command::new("kubectl");
+    kubectl.args(["kustomize", "--load-restrictor=LoadRestrictionsNone"]).arg(directory.path());
+    let built = kubectl.output().expect("kubectl runs");
     println!("{}", String::from_utf8_lossy(&built.stderr));
     built.status.success()
 }

@@ -1,14 +1,14 @@
-//! manifests/components/eviction-gate: as many rights as the gate needs, and a webhook that stops nothing by itself.
+//! manifests/eviction-gate.yaml: as many rights as the gate needs, and a webhook that stops nothing by itself.
 
 use super::pod_security::broken_by;
-use super::support::{Json, Manifests, knows_every_field, overlay};
+use super::support::{Json, Manifests, install, manifest};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 const NAME: &str = "nodegate-eviction-gate";
 
 fn manifests() -> Manifests {
-    overlay("components: [manifests/components/eviction-gate]")
+    manifest("eviction-gate")
 }
 
 fn pod(manifests: &Manifests) -> &Value {
@@ -18,7 +18,6 @@ fn pod(manifests: &Manifests) -> &Value {
 #[test]
 fn the_gate_may_do_what_its_tests_allow_and_nothing_else() {
     let manifests = manifests();
-    manifests.0.iter().for_each(knows_every_field);
     // The same as `gate_rules` in crates/eviction-gate/tests/gate/lab.rs.
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let named = |mut rule: Value| {
@@ -96,7 +95,7 @@ fn the_pods_are_restricted_spread_and_never_all_drained_at_once() {
     assert_eq!(budget.at("/spec/maxUnavailable"), 1);
     // The gate lets go of its own pods by this label.
     assert_eq!(labels["app.kubernetes.io/name"], default_of("app"));
-    let agent = manifests.the("DaemonSet", "nodegate").at("/spec/selector/matchLabels").clone();
+    let agent = install().the("DaemonSet", "nodegate").at("/spec/selector/matchLabels").clone();
     assert!(!selects(&agent));
 }
 
@@ -133,12 +132,4 @@ fn what_the_pod_sets_is_what_the_program_reads() {
     assert_eq!(default_of("namespace"), "nodegate");
     let delay = default_of("shutdown-delay").trim_end_matches('s').parse::<u64>().unwrap();
     assert!(pod(&manifests).number("/terminationGracePeriodSeconds") > delay + 2, "reviews in flight");
-}
-
-#[test]
-fn openshift_picks_the_uid() {
-    let manifests =
-        overlay("components: [manifests/components/eviction-gate, manifests/components/openshift]");
-    let context = pod(&manifests).at("/securityContext");
-    assert_eq!(context, &json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}));
 }

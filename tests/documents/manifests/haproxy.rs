@@ -1,16 +1,16 @@
-//! manifests/haproxy: a restricted Pod with HAProxy and nodegate-haproxy, with no more than they need.
+//! manifests/haproxy.yaml: a restricted Pod with HAProxy and nodegate-haproxy, with no more than they need.
 
 use super::pod_security::broken_by;
-use super::support::{Json, Manifests, knows_every_field, render};
+use super::support::{Json, Manifests, install, manifest};
 use serde_json::json;
 use std::collections::BTreeSet;
 
 fn manifests() -> Manifests {
-    Manifests::parse(&render("resources: [manifests/haproxy]\n"))
+    manifest("haproxy")
 }
 
 #[test]
-fn every_object_of_the_haproxy_manifests_has_only_known_fields() {
+fn haproxy_yaml_has_a_daemon_set_that_may_read() {
     let manifests = manifests();
     assert_eq!(
         manifests.names(),
@@ -21,7 +21,6 @@ fn every_object_of_the_haproxy_manifests_has_only_known_fields() {
             "DaemonSet nodegate/nodegate-haproxy",
         ]
     );
-    manifests.0.iter().for_each(knows_every_field);
     assert_eq!(
         manifests.the("ClusterRole", "nodegate-haproxy").at("/rules"),
         &json!([{"apiGroups": [""], "resources": ["nodes", "services"], "verbs": ["get", "list", "watch"]}])
@@ -29,10 +28,8 @@ fn every_object_of_the_haproxy_manifests_has_only_known_fields() {
 }
 
 #[test]
-fn the_rights_to_write_are_a_component_of_their_own() {
-    let component = "resources: [manifests/haproxy]\ncomponents: [manifests/haproxy/publish-status]\n";
-    let with = Manifests::parse(&render(component));
-    with.0.iter().for_each(knows_every_field);
+fn the_rights_to_write_are_an_addition_of_their_own() {
+    let with = manifest("publish-status");
     let writes = |manifests: &Manifests| {
         let roles =
             manifests.0.iter().filter(|object| object["kind"] == "ClusterRole" || object["kind"] == "Role");
@@ -58,14 +55,8 @@ fn the_rights_to_write_are_a_component_of_their_own() {
 }
 
 #[test]
-fn haproxys_manifests_combine_with_the_agents_and_prometheus() {
-    let both = "resources: [manifests/base, manifests/haproxy]\n\
-        components: [manifests/components/prometheus, manifests/haproxy/prometheus]\n";
-    let manifests = Manifests::parse(&render(both));
-    manifests.0.iter().for_each(knows_every_field);
-    let names: BTreeSet<_> = manifests.names().into_iter().collect();
-    assert_eq!(names.len(), manifests.0.len(), "no object twice");
-    // The selector of each does not match the other's pods.
+fn the_agents_selector_and_haproxys_match_their_own_pods_alone() {
+    let manifests = Manifests([install().0, manifests().0].concat());
     let labels = |name: &str| {
         let daemon_set = manifests.the("DaemonSet", name);
         let (selector, labels) =

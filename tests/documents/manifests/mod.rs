@@ -1,8 +1,6 @@
 //! The manifests keep their promises: no port that a surge update would conflict with, no unneeded right, no
 //! setting that the agent does not know.
 
-mod combinations;
-mod component_heads;
 mod eviction_gate;
 mod haproxy;
 mod pod_security;
@@ -11,44 +9,99 @@ mod reserve_host_ports;
 mod static_pod;
 mod support;
 
-pub(crate) use component_heads::without_url;
+use nodegate_testbed::Cluster;
 pub(crate) use pod_security::broken_by;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
-pub(crate) use support::{Json, Manifests, ROOT, knows_every_field, overlay, render};
-use support::{Settings, install};
+pub(crate) use support::{Json, Manifests, ROOT, manifest};
+use support::{Settings, install, knows_every_field};
 
-#[test]
-fn install_yaml_is_the_rendered_base() {
-    let check = Command::new(format!("{ROOT}/hack/render-manifests")).arg("--check").output().unwrap();
-    assert!(
-        check.status.success(),
-        "{}{}",
-        String::from_utf8_lossy(&check.stdout),
-        String::from_utf8_lossy(&check.stderr)
-    );
+/// The files that are whole, each an alternative to the others.
+const WHOLE: [&str; 3] = ["install", "install-host-checks", "install-openshift"];
+/// The file for the kubelet's directory.
+const STATIC_POD: &str = "static-pod";
+
+/// Returns the text of each rendered file in a directory, by its name without the extension.
+fn files(directory: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let name = |path: &Path| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let files = entries.map(|path| (name(&path), fs::read_to_string(&path).unwrap()));
+    files.filter(|(name, _)| name != "kustomization").collect()
+}
+
+/// Returns the names of the files that are added to a whole one.
+fn additions() -> Vec<String> {
+    let names = files(&Path::new(ROOT).join("manifests")).into_keys();
+    names.filter(|name| !WHOLE.contains(&name.as_str()) && name != STATIC_POD).collect()
 }
 
 #[test]
-fn every_object_of_the_base_has_only_known_fields() {
+fn the_manifests_are_what_the_chart_renders() {
+    let directory = tempfile::tempdir().unwrap();
+    let output =
+        Command::new(format!("{ROOT}/hack/render-manifests")).arg(directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (rendered, here) = (files(directory.path()), files(&Path::new(ROOT).join("manifests")));
+    assert_eq!(rendered.keys().collect::<Vec<_>>(), here.keys().collect::<Vec<_>>());
+    for (name, text) in &rendered {
+        assert!(text == &here[name], "manifests/{name}.yaml is not up to date: run `make manifests`");
+    }
+}
+
+/// Shows that an addition repeats no object, so all of them can be applied with any whole file.
+#[test]
+fn every_file_of_manifests_adds_objects_of_its_own_and_only_known_fields() {
+    for whole in WHOLE {
+        let mut names = BTreeSet::new();
+        for file in additions().iter().map(String::as_str).chain([whole, STATIC_POD]) {
+            let manifests = manifest(file);
+            manifests.0.iter().for_each(knows_every_field);
+            for name in manifests.names() {
+                assert!(names.insert(name.clone()), "{file} with {whole}: {name} is there twice");
+            }
+        }
+        assert!(names.len() > 40, "{names:?}");
+    }
+}
+
+/// Shows that kubectl accepts the objects. It needs an API server, from which it reads the kinds and fields.
+#[test]
+fn kubectl_accepts_all_manifests_and_the_kustomization() {
+    let cluster = Cluster::start();
+    let file = |name: &str| format!("--filename={ROOT}/manifests/{name}.yaml");
+    let apply = ["apply", "--dry-run=client", "--output=name"].map(str::to_owned);
+    let all = additions().iter().map(|name| file(name)).chain(WHOLE.map(file)).collect::<Vec<_>>();
+    let args = [&apply[..], &all].concat();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let taken = cluster.admin().must(&args);
+    let objects = |name: &str| manifest(name).0.len();
+    let expected: usize = additions().iter().map(|name| objects(name)).chain(WHOLE.map(objects)).sum();
+    assert_eq!(taken.lines().count(), expected, "{taken}");
+
+    let built = cluster.admin().must(&["kustomize", &format!("{ROOT}/manifests")]);
+    let sorted = |manifests: Manifests| manifests.0.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    assert_eq!(sorted(Manifests::parse(&built)), sorted(install()));
+}
+
+#[test]
+fn install_yaml_has_the_agents_objects_alone() {
     let manifests = install();
     assert_eq!(
         manifests.names(),
         [
             "Namespace /nodegate",
             "ServiceAccount nodegate/nodegate",
-            "Role kube-node-lease/nodegate",
             "ClusterRole /nodegate",
-            "RoleBinding kube-node-lease/nodegate",
             "ClusterRoleBinding /nodegate",
+            "Role kube-node-lease/nodegate",
+            "RoleBinding kube-node-lease/nodegate",
             "DaemonSet nodegate/nodegate",
         ],
         "the Namespace first: kubectl creates in this order"
     );
-    for object in &manifests.0 {
-        knows_every_field(object);
-    }
 }
 
 #[test]
@@ -154,11 +207,8 @@ fn the_kubelets_probes_ask_for_the_agents_own_health_and_allow_its_startup() {
 }
 
 #[test]
-fn the_openshift_component_allows_the_host_network_and_lets_it_pick_the_uid() {
-    let manifests = overlay("components: [manifests/components/openshift]");
-    for object in &manifests.0 {
-        knows_every_field(object);
-    }
+fn on_openshift_the_host_network_is_allowed_and_the_scc_picks_the_uid() {
+    let manifests = manifest("install-openshift");
     let scc = "hostnetwork-v2";
     let role = manifests.the("Role", "nodegate-scc");
     assert_eq!(role.at("/metadata/namespace"), "nodegate");
@@ -184,46 +234,28 @@ fn the_openshift_component_allows_the_host_network_and_lets_it_pick_the_uid() {
 }
 
 #[test]
-fn the_services_component_adds_the_rbac_rule_for_slices() {
-    let patch = json!([{
-        "op": "add",
-        "path": "/spec/template/spec/containers/0/env/-",
-        "value": {"name": "NODEGATE_WATCH_SERVICE", "value": "ingress/router"},
-    }]);
-    let patch = format!("patches: [{{target: {{kind: DaemonSet, name: nodegate}}, patch: '{patch}'}}]");
-    let manifests = overlay(&format!("components: [manifests/components/services]\n{patch}"));
-    for object in &manifests.0 {
-        knows_every_field(object);
-    }
+fn the_right_to_count_a_services_endpoints_is_an_addition() {
+    let manifests = manifest("services");
     assert_eq!(
-        manifests.the("ClusterRole", "nodegate-services").at("/rules"),
-        &json!([{
-            "apiGroups": ["discovery.k8s.io"],
-            "resources": ["endpointslices"],
-            "verbs": ["list", "watch"],
-        }])
+        manifests.names(),
+        ["ClusterRole /nodegate-services", "ClusterRoleBinding /nodegate-services"]
     );
+    let slices = json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]});
+    assert_eq!(manifests.the("ClusterRole", "nodegate-services").at("/rules"), &json!([slices]));
     let binding = manifests.the("ClusterRoleBinding", "nodegate-services");
-    assert_eq!(binding.at("/roleRef/name"), "nodegate-services");
-    assert_eq!(binding.at("/subjects/0/name"), "nodegate");
-    let set = manifests.pod().every("/containers")[0].every("/env").last().cloned();
-    assert_eq!(set, Some(json!({"name": "NODEGATE_WATCH_SERVICE", "value": "ingress/router"})));
-    assert!(Settings::read().default_of("NODEGATE_WATCH_SERVICE").is_some(), "the agent has no such setting");
+    assert_eq!(
+        (binding.at("/roleRef/name"), binding.at("/subjects/0/name")),
+        (&json!("nodegate-services"), &json!("nodegate"))
+    );
 }
 
 #[test]
-fn the_host_checks_component_adds_only_the_host_mount_and_the_sockets_group() {
-    let with = overlay("components: [manifests/components/host-checks]");
-    for object in &with.0 {
-        knows_every_field(object);
-    }
-    let settings = Settings::read();
-    assert!(settings.default_of("NODEGATE_HOST_ROOT").is_some(), "the agent has no NODEGATE_HOST_ROOT");
-    let mut expected = overlay("");
+fn host_checks_add_only_the_host_mount_and_the_sockets_group() {
+    let mut expected = install();
     let pod = expected.pod_mut();
     pod["securityContext"]["supplementalGroups"] = json!([0]);
-    let volume = json!({"name": "host", "hostPath": {"path": "/", "type": "Directory"}});
-    pod["volumes"].as_array_mut().unwrap().insert(0, volume);
+    let add = |list: &mut Value, item: Value| list.as_array_mut().unwrap().push(item);
+    add(&mut pod["volumes"], json!({"name": "host", "hostPath": {"path": "/", "type": "Directory"}}));
     let container = &mut pod["containers"][0];
     let mount = json!({
         "name": "host",
@@ -231,35 +263,24 @@ fn the_host_checks_component_adds_only_the_host_mount_and_the_sockets_group() {
         "readOnly": true,
         "mountPropagation": "HostToContainer",
     });
-    container["volumeMounts"].as_array_mut().unwrap().insert(0, mount);
-    let mut env = container.every("/env").to_vec();
-    env.push(json!({"name": "NODEGATE_HOST_ROOT", "value": "/host"}));
-    env.sort_by_key(|variable| variable.at("/name").to_string());
-    container["env"] = env.into();
-    let mut with = with;
-    let rendered = with.pod_mut().pointer_mut("/containers/0/env").and_then(Value::as_array_mut).unwrap();
-    rendered.sort_by_key(|variable| variable.at("/name").to_string());
-    assert_eq!(with.0, expected.0);
-}
-
-#[test]
-fn an_overlay_can_replace_the_image() {
-    let manifests = overlay(
-        "images: [{name: ghcr.io/nodegate/nodegate, newName: registry.example.com/lb/nodegate, newTag: '9'}]",
+    add(&mut container["volumeMounts"], mount);
+    add(&mut container["env"], json!({"name": "NODEGATE_HOST_ROOT", "value": "/host"}));
+    assert_eq!(manifest("install-host-checks").0, expected.0);
+    assert!(
+        Settings::read().default_of("NODEGATE_HOST_ROOT").is_some(),
+        "the agent has no NODEGATE_HOST_ROOT"
     );
-    assert_eq!(manifests.pod().at("/containers/0/image"), "registry.example.com/lb/nodegate:9");
 }
 
 /// Shows that the `FlowSchema` covers the agent's own rights, and the agent alone.
 #[test]
 fn the_flow_schema_covers_exactly_the_agents_requests() {
-    let manifests = overlay("components: [manifests/components/flow-schema, manifests/components/services]");
-    let rule = manifests.the("FlowSchema", "nodegate").at("/spec/rules/0").clone();
+    let rule = manifest("flow-schema").the("FlowSchema", "nodegate").at("/spec/rules/0").clone();
     let account =
         json!([{"kind": "ServiceAccount", "serviceAccount": {"namespace": "nodegate", "name": "nodegate"}}]);
     assert_eq!(rule.at("/subjects"), &account);
-    let may: BTreeSet<String> = manifests
-        .0
+    let granted = [install().0, manifest("services").0].concat();
+    let may: BTreeSet<String> = granted
         .iter()
         .filter(|object| object.at("/kind").as_str().is_some_and(|kind| kind.ends_with("Role")))
         .flat_map(|role| role.every("/rules"))
@@ -272,8 +293,8 @@ fn the_flow_schema_covers_exactly_the_agents_requests() {
 }
 
 #[test]
-fn the_plugin_users_component_adds_roles_without_bindings() {
-    let manifests = overlay("components: [manifests/components/plugin-users]");
+fn the_plugins_users_get_roles_without_bindings() {
+    let manifests = manifest("plugin-users");
     let read = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]});
     assert_eq!(manifests.the("ClusterRole", "nodegate-plugin").at("/rules"), &json!([read]));
     let role = manifests.the("Role", "nodegate-plugin");
@@ -289,5 +310,5 @@ fn the_plugin_users_component_adds_roles_without_bindings() {
             {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]},
         ])
     );
-    assert_eq!(manifests.0.len(), install().0.len() + 2);
+    assert_eq!(manifests.0.len(), 2);
 }

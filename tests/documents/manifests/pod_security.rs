@@ -2,7 +2,7 @@
 //! result.
 
 use super::pod_security_rules::{RULES, Rule};
-use super::support::{Json, Manifests, install, overlay};
+use super::support::{Json, Manifests, install, manifest};
 use serde_json::{Value, json};
 
 /// Returns the rules that the pod of these manifests breaks.
@@ -23,9 +23,9 @@ pub(crate) fn broken_by(pod: &Value) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_base_is_restricted_except_for_the_host_network() {
+fn the_agent_is_restricted_except_for_the_host_network() {
     assert_eq!(broken(&install()), ["Host Namespaces"]);
-    assert_eq!(broken(&overlay("components: [manifests/components/openshift]")), ["Host Namespaces"]);
+    assert_eq!(broken(&manifest("install-openshift")), ["Host Namespaces"]);
     let labels = install();
     let labels = labels.the("Namespace", "nodegate").at("/metadata/labels");
     assert_eq!(labels["pod-security.kubernetes.io/enforce"], "privileged", "what admits the host's network");
@@ -50,9 +50,11 @@ fn the_agents_pod_has_a_read_only_root_and_a_numeric_user() {
 }
 
 #[test]
-fn the_host_checks_component_also_breaks_the_rules_for_host_paths() {
-    let manifests = overlay("components: [manifests/components/host-checks]");
-    assert_eq!(broken(&manifests), ["Host Namespaces", "HostPath Volumes", "Volume Types"]);
+fn host_checks_also_break_the_rules_for_host_paths() {
+    assert_eq!(
+        broken(&manifest("install-host-checks")),
+        ["Host Namespaces", "HostPath Volumes", "Volume Types"]
+    );
 }
 
 /// Shows that the rules can fail: breaks each of them once.

@@ -9,37 +9,22 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, Service, Ser
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use nodegate_testbed::programs::run;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
 
 pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Objects in the order of their file.
 pub(crate) struct Manifests(pub(crate) Vec<Value>);
 
+/// Reads a file of manifests/.
+pub(crate) fn manifest(name: &str) -> Manifests {
+    Manifests::parse(&fs::read_to_string(format!("{ROOT}/manifests/{name}.yaml")).unwrap())
+}
+
 pub(crate) fn install() -> Manifests {
-    Manifests::parse(&fs::read_to_string(format!("{ROOT}/manifests/install.yaml")).unwrap())
-}
-
-/// Renders the base with these lines of an overlay.
-pub(crate) fn overlay(lines: &str) -> Manifests {
-    Manifests::parse(&render(&format!("resources: [manifests/base]\n{lines}\n")))
-}
-
-/// Renders this kustomization at the top of the repository.
-pub(crate) fn render(kustomization: &str) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    // kustomize accepts no absolute paths to other directories, but follows links.
-    std::os::unix::fs::symlink(format!("{ROOT}/manifests"), directory.path().join("manifests")).unwrap();
-    fs::write(directory.path().join("kustomization.yaml"), kustomization).unwrap();
-    kustomize(directory.path())
-}
-
-pub(crate) fn kustomize(directory: &Path) -> String {
-    run(&format!("kubectl kustomize {}", directory.display()))
+    manifest("install")
 }
 
 impl Manifests {

@@ -1,13 +1,13 @@
-//! manifests/components/prometheus as kustomize renders it. The types have the fields of the operator's
+//! The manifests for Prometheus' operator and Grafana. The types have the fields of the operator's
 //! resources and of a rule file that nodegate uses, and reject all others: so a wrong field is found without
 //! a cluster that has the definitions.
 
-use crate::manifests::{Manifests, overlay, render};
+use crate::manifests::manifest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The component on top of the base.
+/// What a component has for Prometheus, and the labels of its pods.
 pub(crate) struct Component {
     pub(crate) pod_monitor: PodMonitorSpec,
     pub(crate) rules: RuleFile,
@@ -75,17 +75,17 @@ pub(crate) struct Alert {
 }
 
 impl Component {
-    /// Renders the agent's component.
+    /// Returns the agent's.
     pub(crate) fn render() -> Self {
-        Self::of(&kustomize(), "nodegate-dashboard.json")
+        Self::of(&agent_objects(), "nodegate-dashboard.json")
     }
 
-    /// Renders the component of nodegate-haproxy, on top of its own manifests.
+    /// Returns that of nodegate-haproxy.
     pub(crate) fn haproxy() -> Self {
         Self::of(&haproxy_objects(), "nodegate-haproxy-dashboard.json")
     }
 
-    /// That of the eviction gate.
+    /// Returns that of the eviction gate.
     pub(crate) fn gate() -> Self {
         Self::of(&gate_objects(), "nodegate-eviction-gate-dashboard.json")
     }
@@ -105,20 +105,17 @@ impl Component {
     }
 }
 
-fn kustomize() -> Vec<Value> {
-    overlay("components: [manifests/components/prometheus]").0
+fn agent_objects() -> Vec<Value> {
+    [manifest("install").0, manifest("prometheus").0].concat()
 }
 
 fn haproxy_objects() -> Vec<Value> {
-    let lines = "resources: [manifests/haproxy]\ncomponents: [manifests/haproxy/prometheus]\n";
-    Manifests::parse(&render(lines)).0
+    [manifest("haproxy").0, manifest("prometheus-haproxy").0].concat()
 }
 
-/// Returns all objects of the eviction gate, with its component for Prometheus.
+/// Returns all objects of the eviction gate, with those for Prometheus.
 pub(crate) fn gate_objects() -> Vec<Value> {
-    let lines =
-        "components: [manifests/components/eviction-gate, manifests/components/eviction-gate/prometheus]";
-    overlay(lines).0
+    [manifest("eviction-gate").0, manifest("prometheus-eviction-gate").0].concat()
 }
 
 fn the<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
@@ -130,7 +127,7 @@ fn the<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 
 #[test]
 fn the_prometheus_objects_have_the_labels_of_operator_and_sidecar() {
-    let objects = kustomize();
+    let objects = agent_objects();
     for kind in ["PodMonitor", "PrometheusRule"] {
         let object = the(&objects, kind);
         assert_eq!(object["apiVersion"], "monitoring.coreos.com/v1");
@@ -145,9 +142,6 @@ fn the_prometheus_objects_have_the_labels_of_operator_and_sidecar() {
     }
     let dashboard = the(&objects, "ConfigMap");
     assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
-    assert_eq!(
-        dashboard["metadata"]["name"], "nodegate-dashboard",
-        "no suffix: the next version replaces it"
-    );
+    assert_eq!(dashboard["metadata"]["name"], "nodegate-dashboard");
     Component::render();
 }

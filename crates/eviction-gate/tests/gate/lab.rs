@@ -15,7 +15,7 @@ pub(crate) const NAMESPACE: &str = "nodegate";
 pub(crate) const NAME: &str = "nodegate-eviction-gate";
 const TOKEN: &str = "gate-token";
 
-/// What manifests/components/eviction-gate allows.
+/// What manifests/eviction-gate.yaml allows.
 pub(crate) fn gate_rules() -> Vec<Rule> {
     let webhooks =
         Rule::allow(&["get", "patch"], "admissionregistration.k8s.io", &["validatingwebhookconfigurations"]);

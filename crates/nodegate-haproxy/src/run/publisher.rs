@@ -157,7 +157,7 @@ impl Failing {
                 kind,
                 %error,
                 "the account lacks rights for --publish-status; going on without. \
-                 manifests/haproxy/publish-status has them"
+                 manifests/publish-status.yaml has them"
             );
         } else {
             tracing::warn!(kind, %error, "can't write to the cluster; retrying");

@@ -105,7 +105,7 @@ impl Failing {
             tracing::warn!(
                 %error,
                 "the account may not use the Lease of --publish-status; writing no status and no Event. \
-                 manifests/haproxy/publish-status has the rights"
+                 manifests/publish-status.yaml has the rights"
             );
         } else {
             tracing::warn!(%error, "can't take or renew the Lease of --publish-status; retrying");

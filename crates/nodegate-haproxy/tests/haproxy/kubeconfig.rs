@@ -72,13 +72,8 @@ async fn the_script_makes_and_removes_an_account_with_the_rights_it_names() {
     // As the package has it.
     let packaged = lab.dir.path().join("share");
     std::fs::create_dir_all(packaged.join("manifests")).unwrap();
-    for name in ["rbac.yaml", "service-account.yaml", "token.yaml"] {
-        let from = Path::new(ROOT).join("manifests/haproxy").join(name);
-        std::fs::copy(from, packaged.join("manifests").join(name)).unwrap();
-    }
-    std::fs::create_dir_all(packaged.join("manifests/publish-status")).unwrap();
-    let from = Path::new(ROOT).join("manifests/haproxy/publish-status/rbac.yaml");
-    std::fs::copy(from, packaged.join("manifests/publish-status/rbac.yaml")).unwrap();
+    let from = Path::new(ROOT).join("manifests/publish-status.yaml");
+    std::fs::copy(from, packaged.join("manifests/publish-status.yaml")).unwrap();
     let script = packaged.join("haproxy-kubeconfig");
     std::fs::copy(Path::new(ROOT).join("hack/haproxy-kubeconfig"), &script).unwrap();
 

@@ -270,7 +270,7 @@ async fn without_the_rights_it_says_so_once_and_serves() {
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
     lab.start(&[port]).await;
     lab.until_logged("may not use the Lease").await;
-    assert!(lab.whole_log().contains("manifests/haproxy/publish-status"), "{}", lab.log());
+    assert!(lab.whole_log().contains("manifests/publish-status.yaml"), "{}", lab.log());
     let moved = async || lab.is_draining(&format!("nodegate_default_web_{port}"), "node-000").await;
     lab.sim.cordon("node-000");
     lab.until("all else goes on", moved).await;

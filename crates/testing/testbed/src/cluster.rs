@@ -21,7 +21,7 @@ pub struct Cluster {
     runtime: Runtime,
 }
 
-/// Returns the permissions of manifests/base. `tests/documents/manifests` compares the manifests with them.
+/// Returns the permissions of manifests/install.yaml. `tests/documents/manifests` compares the manifests with them.
 pub fn agent_rules() -> Vec<Rule> {
     vec![
         Rule::allow(&["get", "list", "watch"], "", &["nodes"]),
@@ -47,7 +47,7 @@ impl Cluster {
         cluster
     }
 
-    /// Gives the agent the permissions of `manifests/components/services`.
+    /// Gives the agent the permissions of `manifests/services.yaml`.
     pub fn allow_services(&self) {
         let slices = Rule::allow(&["list", "watch"], "discovery.k8s.io", &["endpointslices"]);
         let rules = agent_rules().into_iter().chain([slices]).collect();

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// The user id of the agent in a cluster: manifests/base.
+/// The user id of the agent in a cluster: manifests/install.yaml.
 const UID: &str = "65521";
 
 /// The start of each script: it exits unless it is in a namespace of its own.

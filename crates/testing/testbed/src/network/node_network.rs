@@ -16,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// The user id of the agent in a cluster: manifests/base.
+/// The user id of the agent in a cluster: manifests/install.yaml.
 const UID: u32 = 65521;
 
 /// The resolver's IPv4 address.

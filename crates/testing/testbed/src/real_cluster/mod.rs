@@ -139,12 +139,11 @@ impl RealCluster {
         self.kubectl.must(&["apply", "--filename", file.to_str().unwrap()]);
     }
 
-    /// Grants the agent's account the permissions of `manifests/base`, without agents.
+    /// Grants the agent's account the permissions of `manifests/install.yaml`, without agents.
     pub fn grant_agents(&self) {
-        for file in ["namespace", "service-account", "rbac"] {
-            let text = repository_file(&format!("manifests/base/{file}.yaml"));
-            self.apply(&text);
-        }
+        let install = repository_file("manifests/install.yaml");
+        let others = install.split("\n---\n").filter(|object| !object.contains("\nkind: DaemonSet\n"));
+        self.apply(&others.collect::<Vec<_>>().join("\n---\n"));
     }
 
     /// Removes everything that `manifests/install.yaml` has installed, including the namespace and the
