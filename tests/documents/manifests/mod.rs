@@ -10,7 +10,6 @@ mod static_pod;
 mod support;
 
 use nodegate_testbed::Cluster;
-pub(crate) use pod_security::broken_by;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
