@@ -1,5 +1,5 @@
 //! Hostile clients. Each test attacks the real agent, while a well-behaved balancer must get correct answers
-//! all the time. docs/security.md has the results.
+//! all the time. docs/threat-model.md has the results.
 
 mod balancer;
 mod bytes;

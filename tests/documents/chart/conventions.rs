@@ -14,7 +14,7 @@ fn everything() -> Value {
     })
 }
 
-fn with(mut values: Value, more: Value) -> Value {
+fn with(mut values: Value, more: &Value) -> Value {
     values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     values
 }
@@ -61,7 +61,7 @@ fn names_follow_the_release_or_its_overrides() {
 
 #[test]
 fn common_labels_are_on_every_object_and_pod_but_in_no_selector() {
-    let rendered = template(&with(everything(), json!({"commonLabels": {"team": "edge"}}))).unwrap();
+    let rendered = template(&with(everything(), &json!({"commonLabels": {"team": "edge"}}))).unwrap();
     for object in &rendered.0 {
         assert_eq!(object.at("/metadata/labels/team"), "edge", "{object:#}");
         if let Some(labels) = object.pointer("/spec/template/metadata/labels") {
@@ -74,7 +74,7 @@ fn common_labels_are_on_every_object_and_pod_but_in_no_selector() {
 #[test]
 fn accounts_and_rights_can_be_somebody_elses() {
     let values = json!({"serviceAccount": {"create": false, "name": "lb"}, "rbac": {"create": false}});
-    let rendered = template(&with(everything(), values)).unwrap();
+    let rendered = template(&with(everything(), &values)).unwrap();
     let made: Vec<String> = rendered
         .names()
         .into_iter()
@@ -107,7 +107,7 @@ fn extra_objects_are_objects_or_templates() {
     rendered.the("ConfigMap", "nodegate-text");
 }
 
-/// Shows the ServiceMonitor: its Service names the port that no pod declares.
+/// Shows the `ServiceMonitor`: its Service names the port that no pod declares.
 #[test]
 fn a_service_monitor_takes_the_place_of_the_pod_monitor() {
     let values = json!({"prometheus": {"enabled": true, "monitor": "service", "labels": {"release": "x"}}, "evictionGate": {"enabled": true}});

@@ -25,7 +25,7 @@ fn after(began: Instant, what: &str, mut is_so: impl FnMut() -> bool) -> Duratio
 
 /// A pod in the network of pods, which ends at SIGTERM.
 fn start_with_exec_hook(cluster: &RealCluster) {
-    assert!(repository_file("docs/operations.md").contains(EXEC), "the documents have another hook");
+    assert!(repository_file("docs/drains.md").contains(EXEC), "the documents have another hook");
     cluster.node_script(&["image", "busybox", "busybox"]);
     cluster.apply(&format!(
         "

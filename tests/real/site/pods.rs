@@ -71,7 +71,7 @@ pub(crate) struct Pods<'a>(pub(crate) &'a RealCluster);
 
 impl<'a> Pods<'a> {
     pub(crate) fn prepare(cluster: &'a RealCluster) -> Self {
-        assert!(repository_file("docs/operations.md").contains(HOOK), "the documents have another hook");
+        assert!(repository_file("docs/drains.md").contains(HOOK), "the documents have another hook");
         cluster.node_script(&["image", "haproxy", "haproxy", "-db", "-f", "/configuration/haproxy.cfg"]);
         cluster.apply(NAMESPACE);
         Self(cluster)
