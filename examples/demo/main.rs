@@ -37,7 +37,7 @@ use crate::screen::Screen;
 use crate::signals::Signals;
 use crate::tour::Tour;
 use clap::Parser;
-use nodegate_program::{BAD_SETTING, number, read};
+use nodegate_program::{LogSettings, Mistakes, Program, number};
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -91,13 +91,25 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let args = read::<Args>(BAD_SETTING).and_then(|(args, wrong)| wrong.ensure_none().map(|()| args));
-    match args.map(|args| start(&args)) {
-        Ok(Ok(code)) | Err(code) => code,
-        Ok(Err(error)) => {
+    nodegate_program::run::<Args>()
+}
+
+impl Program for Args {
+    type Setup = Self;
+
+    fn log(&self) -> Option<LogSettings> {
+        None
+    }
+
+    fn setup(self, _: &mut Mistakes) -> Self {
+        self
+    }
+
+    fn run(args: Self) -> ExitCode {
+        start(&args).unwrap_or_else(|error| {
             eprintln!("demo: {error}");
             ExitCode::FAILURE
-        }
+        })
     }
 }
 

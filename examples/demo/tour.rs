@@ -194,7 +194,12 @@ impl<'a> Tour<'a> {
     /// Checks that the drained node is back in the pool, and that its agent reports a doubt about its
     /// verdict.
     async fn guesses(&self, step: &mut Step<'_>) {
-        let doubt = self.status("worker-1").await.and_then(|status| status.doubt()).unwrap_or_default();
+        let doubt = self
+            .status("worker-1")
+            .await
+            .as_ref()
+            .and_then(nodegate_agent_client::sentence::doubt)
+            .unwrap_or_default();
         step.saw(doubt.contains("Unschedulable"), &format!("worker-1 calls it a guess: {doubt}"));
     }
 

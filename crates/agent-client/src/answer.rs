@@ -56,13 +56,13 @@ fn hint(path: &str, code: u16) -> &'static str {
 }
 
 /// Parses the reply to [`STATUS_PATH`].
-pub fn understand(reply: AgentReply) -> Result<Answered, AskError> {
+pub fn parse_status(reply: AgentReply) -> Result<Answered, AskError> {
     let status = parse(STATUS_PATH, &reply)?;
     Ok(Answered { status, body: reply.body })
 }
 
 /// Parses the reply to [`DRAIN_PATH`].
-pub(crate) fn understand_drain(reply: &AgentReply) -> Result<DrainSummary, AskError> {
+pub(crate) fn parse_drain(reply: &AgentReply) -> Result<DrainSummary, AskError> {
     parse(DRAIN_PATH, reply)
 }
 

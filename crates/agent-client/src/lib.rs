@@ -1,19 +1,30 @@
-//! Queries a running agent: one HTTP client with its limits, the model of the answer, and the identity of the
-//! agent.
+//! Queries a running agent: one HTTP client with its limits, the model of the answers, the identity of the
+//! agent, and what people read of an answer.
 //!
 //! `nodegate status`, `nodegate wait` and `kubectl nodegate` all use this crate. The model of the answer is
 //! [`Status`], which the agent renders and this crate parses. An address does not identify an agent, because
 //! networks of two clusters may overlap: [`NodeIdentity::confirm`] compares name and UID of the Node.
 
 mod answer;
+mod console;
 mod get;
+mod health;
 mod identity;
+pub mod sentence;
+mod text;
+mod wait;
+mod wait_args;
 
-pub use answer::{Answered, AskError, DRAIN_PATH, STATUS_PATH, understand};
+pub use answer::{Answered, AskError, DRAIN_PATH, STATUS_PATH, parse_status};
+pub use console::{Console, Size};
 pub use get::{AgentConnection, AgentReply, GetError, MOST, get};
+pub use health::{HealthCheck, NodeHealth, refusal};
 pub use identity::{NodeIdentity, WrongAgent};
 pub use nodegate_readiness::probers::DrainSummary;
 pub use nodegate_readiness::status::Status;
+pub use text::Text;
+pub use wait::{Progress, WaitEnd, Waiting};
+pub use wait_args::{TIMES, ToldArgs, WaitArgs};
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +33,7 @@ use std::time::Duration;
 /// the agent.
 pub async fn ask(address: SocketAddr, timeout: Duration) -> Result<Answered, AskError> {
     let reply = tokio::time::timeout(timeout, get(address, STATUS_PATH)).await;
-    understand(reply.map_err(|_| AskError::Late(timeout))??)
+    parse_status(reply.map_err(|_| AskError::Late(timeout))??)
 }
 
 /// Queries the agent at the first of these addresses that accepts a connection for the progress of a drain, within
@@ -30,7 +41,7 @@ pub async fn ask(address: SocketAddr, timeout: Duration) -> Result<Answered, Ask
 pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<DrainSummary, AskError> {
     let reply = async { AgentConnection::open(addresses).await?.get(DRAIN_PATH).await };
     let reply = tokio::time::timeout(timeout, reply).await.map_err(|_| AskError::Late(timeout))??;
-    answer::understand_drain(&reply)
+    answer::parse_drain(&reply)
 }
 
 /// Returns untrusted text without control characters, which could steer a terminal.

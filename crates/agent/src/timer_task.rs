@@ -1,6 +1,7 @@
 //! Logs that the cache becomes stale, stays stale, and is fresh again, and the same for a kubelet that is cut
 //! off from the API server. No answer depends on this task; requests read the freshness themselves.
 
+use nodegate_agent_client::sentence::last_known;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
@@ -97,7 +98,7 @@ fn log_staleness(board: &Board, episode: &mut Episode, now: Moment) {
                 OnStale::KeepDrain => "failing open, but holding the last known drain signal",
                 OnStale::NotReady => "failing closed: answering not-ready",
             };
-            let last_known = board.last_known(now).map(tracing::field::display);
+            let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
             let on_stale = board.policy().on_stale;
             tracing::warn!(last_proof = age, last_known, %on_stale, "the cache is stale; {answer}");
         }

@@ -4,8 +4,8 @@
 
 use crate::args::{Args, ClusterArgs, is_name};
 use crate::cluster::Cluster;
-use crate::console::Console;
 use clap::{Arg, Args as _, Command, CommandFactory, FromArgMatches};
+use nodegate_agent_client::Console;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub(crate) fn words() -> Option<Vec<String>> {
 pub(crate) fn run(words: &[String]) -> ExitCode {
     let mut program = Args::command();
     program.build();
-    let offer = Typed::of(&program, words).offer();
+    let offer = CommandLine::of(&program, words).offer();
     let lines = offer.candidates.iter().map(|candidate| format!("{candidate}\n"));
     let _ = Console::write(&format!("{}:{}\n", lines.collect::<String>(), offer.files.directive()));
     ExitCode::SUCCESS
@@ -68,7 +68,7 @@ impl Offer {
 }
 
 /// The parsed command line so far.
-struct Typed<'a> {
+struct CommandLine<'a> {
     /// The program, or its first command on the line.
     command: &'a Command,
     is_first: bool,
@@ -83,7 +83,7 @@ struct Typed<'a> {
     last: &'a str,
 }
 
-impl<'a> Typed<'a> {
+impl<'a> CommandLine<'a> {
     fn of(program: &'a Command, words: &'a [String]) -> Self {
         let (last, before) =
             words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));

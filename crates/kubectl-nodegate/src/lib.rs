@@ -1,7 +1,7 @@
 //! `kubectl nodegate`: shows the status of every agent of a cluster in one table, waits until balancers have
 //! acknowledged, and drains nodes.
 //!
-//! `nodegate_readiness` parses an agent's answer and judges it, as for `nodegate status` and `nodegate wait`.
+//! `nodegate_agent_client` parses an agent's answer and judges it, as for `nodegate status` and `nodegate wait`.
 //! This crate finds and queries agents, shows the answers of a thousand, and changes nodes. Answers of agents
 //! and of the API server can't make it panic, and are bounded in size and time.
 
@@ -9,7 +9,6 @@ mod agents;
 mod args;
 mod cluster;
 mod complete;
-mod console;
 mod drain;
 mod error;
 mod fleet;
@@ -18,36 +17,32 @@ mod uncordon;
 mod wait;
 
 use agents::Agents;
-use args::{Args, ClusterArgs, Command};
+pub use args::Args;
+
+use args::{ClusterArgs, Command};
 use cluster::Cluster;
 use error::Error;
-use nodegate_program::{UNKNOWN, read};
+use nodegate_program::UNKNOWN;
 use std::process::ExitCode;
-
-/// Returns the parser of the command line, for man pages and completions.
-pub fn command() -> clap::Command {
-    <Args as clap::CommandFactory>::command()
-}
 
 /// Runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
     match complete::words() {
         Some(words) => complete::run(&words),
-        None => start().unwrap_or_else(|code| code),
+        None => nodegate_program::run::<Args>(),
     }
 }
 
-fn start() -> Result<ExitCode, ExitCode> {
-    let (args, mut wrong) = read::<Args>(UNKNOWN)?;
-    args.check(&mut wrong);
-    wrong.ensure_none()?;
+fn run(args: Args) -> ExitCode {
     platform::raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| failed(&Error::Start(error)))?;
-    let code = runtime.block_on(done(args)).map(ExitCode::from).map_err(|error| failed(&error));
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&Error::Start(error)),
+    };
+    let result = runtime.block_on(done(args));
     // A pending name lookup must not delay the end.
     runtime.shutdown_background();
-    code
+    result.map_or_else(|error| failed(&error), ExitCode::from)
 }
 
 async fn done(args: Args) -> Result<u8, Error> {

@@ -2,15 +2,15 @@
 
 use crate::agents::Agents;
 use crate::args::UncordonArgs;
-use crate::console::Console;
 use crate::error::Error;
 use crate::wait::{Steps, Wait, existing, until_seen};
+use nodegate_agent_client::Console;
 use nodegate_readiness::probers::Goal;
 
 /// Brings the nodes back, then waits for all of them; returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
-    let console = Console::new();
+    let console = Console::default();
     console.line(&format!("cluster: {}", agents.cluster().in_words()));
     for node in &nodes {
         let steps = Steps::begin(&console, &node.name);
@@ -22,7 +22,7 @@ pub(crate) async fn run(agents: &Agents, args: &UncordonArgs) -> Result<u8, Erro
         }
     }
     until_seen().await;
-    let demands = args.patience.demands(None, args.rise);
-    let wait = Wait { agents, console: &console, goal: Goal::Ready, demands, timeout: args.patience.timeout };
+    let wait = args.told.wait_for(Goal::Ready, None, args.rise);
+    let wait = Wait { agents, console: &console, args: &wait };
     Ok(wait.for_all(&nodes).await)
 }

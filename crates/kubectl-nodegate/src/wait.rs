@@ -3,10 +3,10 @@
 use crate::agents::Agents;
 use crate::args::WaitArgs;
 use crate::cluster::FleetNode;
-use crate::console::Console;
 use crate::error::Error;
 use futures::stream::{self, StreamExt};
-use nodegate_readiness::probers::{Demands, Goal, WaitEnd, Waiting};
+use nodegate_agent_client::Console;
+use nodegate_agent_client::WaitEnd;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -18,13 +18,11 @@ const TO_BE_SEEN: Duration = Duration::from_millis(100);
 /// The number of nodes to wait for concurrently.
 const AT_ONCE: usize = 256;
 
-/// The goal and the timeout of a wait.
+/// A wait for nodes.
 pub(crate) struct Wait<'a> {
     pub(crate) agents: &'a Agents,
     pub(crate) console: &'a Console,
-    pub(crate) goal: Goal,
-    pub(crate) demands: Demands,
-    pub(crate) timeout: Option<Duration>,
+    pub(crate) args: &'a nodegate_agent_client::WaitArgs,
 }
 
 /// The lines of one node, with the seconds since the start.
@@ -37,10 +35,8 @@ pub(crate) struct Steps<'a> {
 /// Waits, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
-    let console = Console::new();
-    let WaitArgs { goal, ref patience, .. } = *args;
-    let demands = patience.demands(args.fall, args.rise);
-    let wait = Wait { agents, console: &console, goal, demands, timeout: patience.timeout };
+    let console = Console::default();
+    let wait = Wait { agents, console: &console, args: &args.wait };
     Ok(wait.for_all(&nodes).await)
 }
 
@@ -71,7 +67,7 @@ impl Wait<'_> {
     /// Waits for one node, and prints its progress.
     pub(crate) async fn for_one(&self, node: &FleetNode, steps: &Steps<'_>) -> WaitEnd {
         let began = Instant::now();
-        let mut waiting = Waiting::new(self.goal, self.demands, self.timeout);
+        let mut waiting = self.args.begin();
         loop {
             let said = self.agents.ask(node).await;
             let said = said.as_ref().map(|answer| &answer.said.status).map_err(|error| error.detail.as_str());

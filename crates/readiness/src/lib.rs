@@ -20,7 +20,6 @@ pub mod probers;
 pub mod query;
 pub mod reason;
 pub mod rules;
-pub mod sentence;
 pub mod service;
 pub mod stamp;
 pub mod state;

@@ -125,7 +125,7 @@ impl Reason {
     }
 
     /// Returns the names after the code, without the separator.
-    pub(crate) fn names(&self) -> &str {
+    pub fn names(&self) -> &str {
         let names = self.text.get(self.code..self.named).unwrap_or_default();
         names.trim_start_matches([':', ' '])
     }

@@ -82,7 +82,7 @@ fn a_hook_that_takes_too_long_is_told_who_is_missing() {
     let missing = "not told within 3 s: 127.0.9.2 /health?drain=503 (told 0 of 4 times";
     assert!(late.status == 504 && late.body.starts_with(missing), "{late:?}");
     let out = wait(listening.address, "for=ready&timeout=1");
-    assert_eq!(said(&out), (504, "not ready within 1 s: the node is Draining: cordoned (Unschedulable)"));
+    assert_eq!(said(&out), (504, "not ready within 1 s: the node is Draining: Unschedulable"));
 }
 
 #[test]

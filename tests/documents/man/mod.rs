@@ -16,7 +16,7 @@ fn programs() -> [Command; 4] {
         nodegate_agent::Args::command(),
         nodegate_eviction_gate::run::command(),
         nodegate_haproxy::run::command(),
-        nodegate_kubectl::command(),
+        nodegate_kubectl::Args::command(),
     ]
 }
 

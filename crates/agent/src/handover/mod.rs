@@ -17,6 +17,7 @@ pub(crate) use startup::{Opens, StartupTimeouts, wait};
 pub(crate) use state_file::StateFile;
 
 use crate::assembly::STARTUP_GRACE;
+use nodegate_agent_client::sentence::last_known;
 use nodegate_program::{duration, shown};
 use nodegate_readiness::memory::Unusable;
 use nodegate_readiness::probers::Handover;
@@ -86,7 +87,7 @@ pub(crate) async fn take_over(
         let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
         let age = Age(last.age.as_millis());
         if board.take_over(last, now, wall) {
-            let last_known = board.last_known(now).map(tracing::field::display);
+            let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
             tracing::info!(from, %age, last_known, "taking over the last known facts of the node");
         }
     }

@@ -6,7 +6,7 @@ mod proxied;
 use crate::args::{ClusterArgs, Via};
 use crate::cluster::{Cluster, FleetNode};
 use futures::stream::{self, Stream, StreamExt};
-use nodegate_agent_client::{Answered, AskError, STATUS_PATH, WrongAgent, ask, understand};
+use nodegate_agent_client::{Answered, AskError, STATUS_PATH, WrongAgent, ask, parse_status};
 use proxied::Pods;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -167,7 +167,7 @@ impl Agents {
             return Err(NoAgentAnswer::new("no way to it", refusal));
         }
         let at = format!("the pod {pod}");
-        let said = understand(reply).map_err(|error| NoAgentAnswer::of(&at, &error))?;
+        let said = parse_status(reply).map_err(|error| NoAgentAnswer::of(&at, &error))?;
         node.identity().not_contradicted(&said.status).map_err(|wrong| NoAgentAnswer::wrong(&at, &wrong))?;
         Ok(AgentAnswer { said, way: Way::Proxy { pod: pod.clone() } })
     }

@@ -1,7 +1,8 @@
 //! The settings of a drain: the nodes, the state to wait for, and kubectl drain's own flags.
 
-use super::{ClusterArgs, PatienceArgs, TIMES};
+use super::ClusterArgs;
 use clap::CommandFactory;
+use nodegate_agent_client::{TIMES, ToldArgs};
 use nodegate_program::{Mistakes, choice, number};
 use nodegate_readiness::probers::Goal;
 
@@ -31,7 +32,7 @@ pub(crate) struct DrainArgs {
     pub(crate) min_ready: usize,
 
     /// Answers in a row that make a balancer take a node out; if not set, --told-fall of the agent
-    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
     pub(crate) fall: Option<u32>,
 
     /// Shows the probers to wait for and the pods to evict, and changes nothing: by kubectl alone, or asking
@@ -41,7 +42,7 @@ pub(crate) struct DrainArgs {
     pub(crate) dry_run: DryRun,
 
     #[command(flatten)]
-    pub(crate) patience: PatienceArgs,
+    pub(crate) told: ToldArgs,
     #[command(flatten)]
     pub(crate) eviction: EvictionArgs,
     #[command(flatten)]

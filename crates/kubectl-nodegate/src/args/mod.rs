@@ -7,19 +7,14 @@ pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
 pub(crate) use drain::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
-use nodegate_program::{Mistakes, choice, duration, number};
-use nodegate_readiness::probers::{Demands, Goal};
-use std::ops::RangeInclusive;
-use std::time::Duration;
+use nodegate_agent_client::{TIMES, ToldArgs};
+use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, number};
+use std::process::ExitCode;
 
-/// The range of `--timeout`.
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
-const TIMES: &str = "takes 1 to 100";
-/// The range of balancers' intervals.
-const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_mins(10);
 /// The longest name of a Kubernetes object.
 const LONGEST_NAME: usize = 253;
 
+/// The command line of the program.
 #[derive(Debug, Parser)]
 #[command(
     name = "kubectl-nodegate",
@@ -71,7 +66,7 @@ EXIT CODES
   3  nothing is known of a node; or not known whether balancers were told; or a setting is wrong
   The highest of those that are true."
 )]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
     #[command(flatten)]
@@ -168,45 +163,14 @@ pub(crate) enum FleetOutput {
     Name,
 }
 
-/// The rules of told, and the timeout.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct PatienceArgs {
-    /// Least number of balancers for each node; if not set, --told-probers of the agent, else one is enough
-    #[arg(long, value_name = "N", value_parser = number(1..=256_usize, "takes 1 to 256"))]
-    pub(crate) probers: Option<usize>,
-
-    /// Interval at which each balancer probes, if several share an address and don't name themselves
-    #[arg(long, value_name = "DURATION", value_parser = duration(INTERVAL))]
-    pub(crate) interval: Option<Duration>,
-
-    /// Longest time to wait for balancers; without it two minutes, or as long as the slowest one needs. In a
-    /// drain the eviction has as long again; without this flag, no limit
-    #[arg(long, value_name = "DURATION", value_parser = duration(TIMEOUT))]
-    pub(crate) timeout: Option<Duration>,
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
     /// Nodes to wait for
     #[arg(value_name = "NODE", required = true)]
     pub(crate) nodes: Vec<String>,
 
-    /// State to wait for: told that the node is out, released (told, and no session is left), or ready (told
-    /// that it is back)
-    #[arg(long = "for", value_name = "told|released|ready", default_value = "told")]
-    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released), ("ready", Goal::Ready)]))]
-    pub(crate) goal: Goal,
-
-    /// Answers in a row that make a balancer take a node out; if not set, --told-fall of the agent
-    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
-    pub(crate) fall: Option<u32>,
-
-    /// Answers in a row that make a balancer bring a node back; if not set, --told-rise of the agent
-    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
-    pub(crate) rise: Option<u32>,
-
     #[command(flatten)]
-    pub(crate) patience: PatienceArgs,
+    pub(crate) wait: nodegate_agent_client::WaitArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -218,25 +182,39 @@ pub(crate) struct UncordonArgs {
     pub(crate) nodes: Vec<String>,
 
     /// Answers in a row that make a balancer bring a node back; if not set, --told-rise of the agent
-    #[arg(long, value_name = "N", value_parser = number(1..=100_u32, TIMES))]
+    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
     pub(crate) rise: Option<u32>,
 
     #[command(flatten)]
-    pub(crate) patience: PatienceArgs,
+    pub(crate) told: ToldArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
 
-impl PatienceArgs {
-    /// Returns the settings of told; the agent has the defaults.
-    pub(crate) fn demands(&self, fall: Option<u32>, rise: Option<u32>) -> Demands {
-        Demands { fall, rise, probers: self.probers, interval: self.interval }
+impl Program for Args {
+    type Setup = Self;
+
+    fn bad_setting() -> u8 {
+        UNKNOWN
+    }
+
+    fn log(&self) -> Option<LogSettings> {
+        None
+    }
+
+    fn setup(self, mistakes: &mut Mistakes) -> Self {
+        self.check(mistakes);
+        self
+    }
+
+    fn run(args: Self) -> ExitCode {
+        crate::run(args)
     }
 }
 
 impl Args {
     /// Checks the rules that the parser does not check.
-    pub(crate) fn check(&self, wrong: &mut Mistakes) {
+    fn check(&self, wrong: &mut Mistakes) {
         let (nodes, cluster) = match &self.command {
             None => (&self.fleet.nodes, &self.cluster),
             Some(Command::Wait(args)) => (&args.nodes, &args.cluster),

@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// The cluster and the user that were found.
-pub(crate) struct Found {
+pub(crate) struct ResolvedCluster {
     pub(crate) config: Config,
     /// The context's name; `None` if there is none, as in a pod.
     pub(crate) context: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Found {
 }
 
 /// Finds the cluster as kubectl does with the same flags.
-pub(crate) async fn find(args: &KubectlArgs) -> Result<Found, ConfigError> {
+pub(crate) async fn find(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
     let read = kubeconfig::read(args)?;
     let mut found = match read.or_else(|| args.server.is_some().then(Read::nothing)) {
         Some(read) => of_kubeconfig(read, args).await?,
@@ -47,7 +47,7 @@ pub(crate) async fn find(args: &KubectlArgs) -> Result<Found, ConfigError> {
 }
 
 /// Returns a pod's own cluster. The flags may replace the credentials of its service account.
-async fn in_cluster(args: &KubectlArgs) -> Result<Found, ConfigError> {
+async fn in_cluster(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
     let mut config = Config::incluster().map_err(kubeconfig::none)?;
     let at = || "the pod's service account".to_owned();
     if let Some(name) = args.context.clone() {
@@ -68,10 +68,10 @@ async fn in_cluster(args: &KubectlArgs) -> Result<Found, ConfigError> {
         return loaded(cluster, AuthInfo::default(), None, args).await;
     }
     impersonate(&mut config.auth_info, args);
-    Ok(Found { config, context: None, kubeconfig: None })
+    Ok(ResolvedCluster { config, context: None, kubeconfig: None })
 }
 
-async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<Found, ConfigError> {
+async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
     let (read, at) = (&all.kubeconfig, || all.at.clone());
     let name = args.context.clone().or_else(|| read.current_context.clone().filter(|name| !name.is_empty()));
     let context = match &name {
@@ -115,7 +115,7 @@ async fn loaded(
     mut user: AuthInfo,
     context: Option<String>,
     args: &KubectlArgs,
-) -> Result<Found, ConfigError> {
+) -> Result<ResolvedCluster, ConfigError> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     if args.server.is_some() {
         cluster.server.clone_from(&args.server);
@@ -163,7 +163,7 @@ async fn loaded(
     if !names_proxy && direct.into_iter().any(|list| is_named(host, &list)) {
         config.proxy_url = None;
     }
-    Ok(Found { config, context, kubeconfig: Some(kubeconfig) })
+    Ok(ResolvedCluster { config, context, kubeconfig: Some(kubeconfig) })
 }
 
 fn impersonate(user: &mut AuthInfo, args: &KubectlArgs) {

@@ -1,12 +1,11 @@
 //! Requests to the API server.
 
 mod config;
-mod handed;
 mod kubeconfig;
+mod kubectl_flags;
 
 use crate::args::ClusterArgs;
 use futures::stream::{self, StreamExt, TryStreamExt};
-pub(crate) use handed::{Handed, TokenFile, go};
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
@@ -14,6 +13,7 @@ use kube::api::{Api, ListParams, ObjectList, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
 use kubeconfig::ConfigError;
+pub(crate) use kubectl_flags::{KubectlFlags, TokenFile, go};
 use nodegate_agent_client::{AgentReply, MOST, NodeIdentity};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -80,7 +80,7 @@ pub(crate) struct Cluster {
     namespace: String,
     timeout: Duration,
     name: Arc<str>,
-    handed: Arc<Handed>,
+    kubectl_flags: Arc<KubectlFlags>,
 }
 
 impl Cluster {
@@ -94,7 +94,7 @@ impl Cluster {
             Some(context) => format!("context {context}, server {server}").into(),
             None => format!("server {server}").into(),
         };
-        let handed = Handed::new(&args.kubectl, &found);
+        let kubectl_flags = KubectlFlags::new(&args.kubectl, &found);
         let plugin = found.config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
         let plugin = plugin.map_or_else(String::new, |program| format!(", from the program {program:?}"));
         let what = format!("can't use the credentials for {server}{plugin}");
@@ -108,7 +108,7 @@ impl Cluster {
             namespace: args.namespace.clone(),
             timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
             name,
-            handed: Arc::new(handed),
+            kubectl_flags: Arc::new(kubectl_flags),
         })
     }
 
@@ -118,8 +118,8 @@ impl Cluster {
     }
 
     /// Returns the flags for every kubectl that the plugin calls.
-    pub(crate) fn handed(&self) -> &Handed {
-        &self.handed
+    pub(crate) fn kubectl_flags(&self) -> &KubectlFlags {
+        &self.kubectl_flags
     }
 
     /// Returns the namespace of the agents' pods.

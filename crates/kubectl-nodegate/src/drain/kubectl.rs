@@ -2,7 +2,7 @@
 
 use super::stopped::DrainStopped;
 use crate::args::{DrainArgs, DryRun};
-use crate::cluster::{Handed, TokenFile, go};
+use crate::cluster::{KubectlFlags, TokenFile, go};
 use crate::platform;
 use nodegate_agent_client::harmless;
 use std::pin::pin;
@@ -16,26 +16,28 @@ const TO_END: Duration = Duration::from_secs(10);
 
 /// kubectl in the same cluster, as the same user, with the operator's flags.
 pub(super) struct Kubectl<'a> {
-    handed: &'a Handed,
+    kubectl_flags: &'a KubectlFlags,
     flags: Vec<String>,
 }
 
 impl<'a> Kubectl<'a> {
-    pub(super) fn new(args: &DrainArgs, handed: &'a Handed) -> Self {
-        let timeout = args.patience.timeout.map(|timeout| format!("--timeout={}", go(timeout)));
-        Self { handed, flags: args.eviction.flags().into_iter().chain(timeout).collect() }
+    pub(super) fn new(args: &DrainArgs, kubectl_flags: &'a KubectlFlags) -> Self {
+        // kubectl takes 0 for no limit.
+        let timeout = args.told.timeout.map(|timeout| timeout.max(Duration::from_secs(1)));
+        let timeout = timeout.map(|timeout| format!("--timeout={}", go(timeout)));
+        Self { kubectl_flags, flags: args.eviction.flags().into_iter().chain(timeout).collect() }
     }
 
     /// Returns the command as an operator would type it.
     pub(super) fn in_words(&self, node: &str) -> String {
-        format!("kubectl drain {node} {}{}", self.flags.join(" "), self.handed.shown())
+        format!("kubectl drain {node} {}{}", self.flags.join(" "), self.kubectl_flags.shown())
     }
 
     /// Returns the command, and the file that must live as long as it runs.
     fn command(&self, node: &str) -> Result<(Command, TokenFile), DrainStopped> {
         let mut command = Command::new("kubectl");
         command.args(["drain", node]).args(&self.flags).stdin(Stdio::null());
-        let file = self.handed.add_to(&mut command).map_err(DrainStopped::HandOver)?;
+        let file = self.kubectl_flags.add_to(&mut command).map_err(DrainStopped::HandOver)?;
         Ok((command, file))
     }
 

@@ -8,12 +8,12 @@ mod stopped;
 use crate::agents::Agents;
 use crate::args::{DrainArgs, DryRun};
 use crate::cluster::FleetNode;
-use crate::console::Console;
 use crate::error::Error;
 use crate::platform;
 use crate::wait::{Steps, Wait, existing, until_seen};
 use kubectl::Kubectl;
-use nodegate_readiness::probers::WaitEnd;
+use nodegate_agent_client::Console;
+use nodegate_agent_client::WaitEnd;
 use preflight::Preflight;
 use std::cell::Cell;
 use stopped::DrainStopped;
@@ -42,7 +42,7 @@ struct Drain<'a> {
 /// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
     let nodes = chosen(agents, args).await?;
-    let (console, kubectl) = (Console::new(), Kubectl::new(args, agents.cluster().handed()));
+    let (console, kubectl) = (Console::default(), Kubectl::new(args, agents.cluster().kubectl_flags()));
     console.line(&format!("cluster: {}", agents.cluster().in_words()));
     for (number, node) in nodes.iter().enumerate() {
         let steps = Steps::begin(&console, &node.name);
@@ -123,10 +123,8 @@ impl Drain<'_> {
         self.kubectl.rehearse(&self.node.name).await?;
         self.cordon().await?;
         until_seen().await;
-        let DrainArgs { goal, fall, ref patience, .. } = *self.args;
-        let demands = patience.demands(fall, None);
-        let (agents, console) = (self.agents, self.console);
-        let wait = Wait { agents, console, goal, demands, timeout: patience.timeout };
+        let wait = self.args.told.wait_for(self.args.goal, self.args.fall, None);
+        let wait = Wait { agents: self.agents, console: self.console, args: &wait };
         match wait.for_one(self.node, &self.steps).await {
             WaitEnd::Reached => Ok(()),
             WaitEnd::TimedOut => Err(DrainStopped::NotTold),
@@ -156,7 +154,7 @@ impl Drain<'_> {
     fn how_to_go_on(&self) -> String {
         let name = &self.node.name;
         let (back, on) = (
-            format!("kubectl nodegate uncordon {name}{}", self.agents.cluster().handed().shown()),
+            format!("kubectl nodegate uncordon {name}{}", self.agents.cluster().kubectl_flags().shown()),
             self.kubectl.in_words(name),
         );
         match self.left.get() {

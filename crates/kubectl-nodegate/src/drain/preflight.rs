@@ -37,7 +37,7 @@ pub(super) async fn check(
 /// without a result.
 fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopped> {
     let status = &answer.said.status;
-    let demands = args.patience.demands(args.fall, None);
+    let demands = args.told.demands(args.fall, None);
     match told(status, PoolChange::of(status.verdict), &demands) {
         // This may pass, but the clients that fill the table continue.
         Told::Unknown(Unknown::Listening { overflown: true, .. }) => {

@@ -1,7 +1,8 @@
 //! The failures of a drain.
 
 use crate::cluster::ClusterError;
-use nodegate_readiness::probers::{Unknown, WaitEnd};
+use nodegate_agent_client::WaitEnd;
+use nodegate_readiness::probers::Unknown;
 use std::io;
 use std::process::ExitStatus;
 

@@ -8,15 +8,15 @@ mod table;
 
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
-use crate::console::Console;
 use crate::error::Error;
 pub(crate) use look::look;
 use look::{exit_code, nodes};
+use nodegate_agent_client::Console;
 use table::Style;
 
 /// Shows the fleet once or continuously, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> {
-    let console = Console::new();
+    let console = Console::default();
     if args.watch {
         return live::run(agents, args, &console).await;
     }

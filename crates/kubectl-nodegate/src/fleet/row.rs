@@ -3,6 +3,7 @@
 use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
 use crate::cluster::FleetNode;
 use nodegate_agent_client::Status;
+use nodegate_agent_client::sentence::{doubt, why};
 use nodegate_program::UNKNOWN;
 use nodegate_readiness::{Age, Verdict};
 use std::cmp::Ordering;
@@ -42,7 +43,7 @@ impl Row {
         let said = said.and_then(|answer| match answer.said.status.verdict {
             Some(_) => Ok(answer),
             None => {
-                Err(NoAgentAnswer { short: "misconfigured".to_owned(), detail: answer.said.status.why() })
+                Err(NoAgentAnswer { short: "misconfigured".to_owned(), detail: why(&answer.said.status) })
             }
         });
         Self { node: node.clone(), said, at }
@@ -140,9 +141,9 @@ impl Row {
     /// Returns the full reason.
     pub(super) fn why(&self) -> String {
         match &self.said {
-            Ok(answer) => match answer.said.status.doubt() {
-                Some(doubt) => format!("{}; a guess: {doubt}", answer.said.status.why()),
-                None => answer.said.status.why(),
+            Ok(answer) => match doubt(&answer.said.status) {
+                Some(doubt) => format!("{}; a guess: {doubt}", why(&answer.said.status)),
+                None => why(&answer.said.status),
             },
             Err(error) => error.detail.clone(),
         }

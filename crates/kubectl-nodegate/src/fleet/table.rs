@@ -2,7 +2,7 @@
 
 use super::row::{Need, Row};
 use crate::args::FleetOutput;
-use crate::console::Console;
+use nodegate_agent_client::Console;
 use nodegate_agent_client::harmless;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::cant_see;

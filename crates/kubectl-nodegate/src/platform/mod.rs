@@ -1,4 +1,4 @@
-//! Everything that differs between operating systems: signals, the console, the home directory, limits.
+//! Everything that differs between operating systems: signals, the home directory, limits.
 //!
 //! Each system has a file with the same functions. Linux and macOS share one.
 
@@ -8,6 +8,6 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-pub(crate) use unix::{ending, homes, interrupt, raise_file_limit, takes_escape_codes};
+pub(crate) use unix::{ending, homes, interrupt, raise_file_limit};
 #[cfg(windows)]
-pub(crate) use windows::{ending, homes, interrupt, raise_file_limit, takes_escape_codes};
+pub(crate) use windows::{ending, homes, interrupt, raise_file_limit};

@@ -38,11 +38,6 @@ pub(crate) fn homes() -> Vec<PathBuf> {
     std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).into_iter().collect()
 }
 
-/// Returns true if a terminal understands escape codes.
-pub(crate) fn takes_escape_codes() -> bool {
-    true
-}
-
 /// Raises the limit on open files as far as needed; with a lower limit, some agents would seem not to answer.
 pub(crate) fn raise_file_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);

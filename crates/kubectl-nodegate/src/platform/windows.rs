@@ -29,10 +29,5 @@ pub(crate) fn homes() -> Vec<PathBuf> {
     [set("HOME"), on_drive, set("USERPROFILE")].into_iter().flatten().map(PathBuf::from).collect()
 }
 
-/// Makes the console understand escape codes; returns false if it can't.
-pub(crate) fn takes_escape_codes() -> bool {
-    anstyle_query::windows::enable_ansi_colors().unwrap_or(false)
-}
-
 /// Does nothing: Windows has no such limit.
 pub(crate) fn raise_file_limit() {}

@@ -43,7 +43,7 @@ fn wrong_flags_are_named_all_at_once() {
         (&["--no-headers", "-w"], "takes --no-headers or --watch, and not both"),
         (&["drain", "a", "--for=ready"], "--for \"ready\": takes told or released"),
         (&["drain"], "the following required arguments were not provided"),
-        (&["wait", "a", "--fall=0", "--timeout=0s"], "--fall \"0\": takes 1 to 100"),
+        (&["wait", "a", "--fall=0"], "--fall \"0\": takes a number from 1 to 1000"),
         (&["--bogus"], "unexpected argument '--bogus'"),
     ] {
         let error = refused(args);

@@ -103,7 +103,7 @@ impl DrainStatus {
 }
 
 /// Returns true if no session is left, or the reason why that is not known.
-pub(super) fn is_free(status: &Status) -> Result<bool, String> {
+pub fn is_free(status: &Status) -> Result<bool, String> {
     match status.drain.as_ref().and_then(|drain| drain.traffic.as_ref()) {
         Some(traffic) => traffic.sessions().map(|sessions| sessions == 0),
         None => {

@@ -1,8 +1,7 @@
 //! Decides whether `GET /wait` answers or holds a request.
 
-use super::drain_status::is_free;
+use super::drain_status::{cant_see, is_free};
 use super::told::{Demands, PoolChange, Told, Unknown, told};
-use super::waiting::{Goal, balancers};
 use crate::age::Age;
 use crate::check::Verdict;
 use crate::status::Status;
@@ -13,6 +12,36 @@ const NOT_READY_FOR: Duration = Duration::from_mins(1);
 
 /// The maximum number of probers in the reason for a hold.
 const NAMED: usize = 8;
+
+/// The goal of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Every balancer has been told that the node is out.
+    Told,
+    /// Every balancer has been told that the node is out, and no session is left.
+    Released,
+    /// Every balancer has been told that the node is ready.
+    Ready,
+}
+
+impl Goal {
+    /// Returns the word of `--for`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Told => "told",
+            Self::Released => "released",
+            Self::Ready => "ready",
+        }
+    }
+
+    /// Returns the pool change that balancers must be told.
+    pub fn pool_change(self) -> PoolChange {
+        match self {
+            Self::Told | Self::Released => PoolChange::Out,
+            Self::Ready => PoolChange::Ready,
+        }
+    }
+}
 
 /// The decision about a request that waits for a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +58,7 @@ impl Status {
     /// Decides about requests that wait for this goal, by the agent's own settings. `unchanged_for` is the
     /// time since the last flip.
     pub fn hold(&self, goal: Goal, unchanged_for: Duration) -> Hold {
-        if goal.turn() == PoolChange::Out {
+        if goal.pool_change() == PoolChange::Out {
             match self.verdict {
                 Some(Verdict::NotReady) if unchanged_for > NOT_READY_FOR => {
                     let age = Age(unchanged_for.as_millis());
@@ -39,7 +68,7 @@ impl Status {
                 _ => {}
             }
         }
-        match told(self, goal.turn(), &Demands::default()) {
+        match told(self, goal.pool_change(), &Demands::default()) {
             Told::Unknown(nobody @ Unknown::Nobody { .. }) => Hold::Over(nobody.to_string()),
             Told::Unknown(unknown) => Hold::Waits(unknown.to_string()),
             Told::NotYet { why, waiting_for } => {
@@ -55,5 +84,14 @@ impl Status {
                 }
             },
         }
+    }
+}
+
+/// Returns the number of balancers in words, and names those that can't see drains.
+pub fn balancers(probers: usize, cant_see_drains: &[String]) -> String {
+    match cant_see(cant_see_drains) {
+        Some(who) => format!("{probers} of {} balancers; {who}", probers + cant_see_drains.len()),
+        None if probers == 1 => "the one balancer that asks".to_owned(),
+        None => format!("{probers} balancers"),
     }
 }

@@ -4,7 +4,7 @@
 //! name that it gives itself. It is *told* when it has got the present verdict so often that it must have
 //! acted on it: a client that sends its next probe has processed the answer to the previous one. The agent
 //! records each prober ([`Asked`]) and shows it ([`ProberRecord`]). The conclusion ([`told`]) and the wait
-//! for it ([`Waiting`]) are the same for all readers of the record.
+//! for it are the same for all readers of the record.
 
 mod asked;
 mod drain_status;
@@ -15,18 +15,16 @@ mod pace;
 mod record;
 mod server_state;
 mod told;
-mod waiting;
 
 pub use asked::{Asked, Given, Habit, Standing};
-pub use drain_status::{DrainStatus, Traffic, cant_see};
+pub use drain_status::{DrainStatus, Traffic, cant_see, is_free};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::{Handover, NoHandover};
-pub use hold::Hold;
+pub use hold::{Goal, Hold, balancers};
 pub use pace::ProbePace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
 pub use told::{Demands, NOBODY, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, told};
-pub use waiting::{Goal, Progress, WaitEnd, Waiting};
 
 use std::time::Duration;
 

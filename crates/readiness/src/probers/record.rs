@@ -129,7 +129,7 @@ impl ProberRecord {
     /// Returns true if it has been told of a pool change `since_ms` ago. It must have received the new
     /// verdict the required number of times in a row since then, and have sent one more probe. All of this
     /// must have taken as long as it takes at the prober's pace.
-    pub(super) fn has_been_told(&self, turn: PoolChange, since_ms: u64, settings: &ToldSettings) -> bool {
+    pub fn has_been_told(&self, turn: PoolChange, since_ms: u64, settings: &ToldSettings) -> bool {
         takes_out(self.verdict) == (turn == PoolChange::Out)
             && self.in_a_row_ms <= since_ms
             && self.in_a_row > settings.times(turn)

@@ -7,6 +7,7 @@ use super::record::{ProberRecord, millis};
 use super::{FALL, LISTENS_FOR, RISE};
 use crate::age::Age;
 use crate::check::Verdict;
+use crate::reason::Reason;
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -284,7 +285,7 @@ fn not_turned(status: &Status) -> String {
     let verdict = status.verdict.map_or("not known", Verdict::title);
     match status.verdict {
         Some(Verdict::Ready) => "the node is Ready: nothing takes it out yet".to_owned(),
-        _ => format!("the node is {verdict}: {}", status.why()),
+        _ => format!("the node is {verdict}: {}", status.reason.as_ref().map_or("", Reason::as_str)),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the board. Time is a number here; nothing waits.
 
+use nodegate_agent_client::sentence::{doubt, last_known};
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
@@ -137,7 +138,7 @@ fn a_stale_answer_fails_open_if_the_last_known_facts_would_have_said_less() {
 #[test]
 fn the_last_known_facts_are_told_while_the_cache_is_stale() {
     let story = Story::begin(Policy::default(), &["router", "node_ready"]);
-    let told = |second| story.board.last_known(at(second)).map(|known| known.to_string());
+    let told = |second| story.board.last_known(at(second)).as_ref().map(last_known);
     assert_eq!(told(0), None, "nothing is known");
     story.board.set_node(node(true), at(0), WALL);
     story.board.prove(at(0));
@@ -146,7 +147,7 @@ fn the_last_known_facts_are_told_while_the_cache_is_stale() {
     assert_eq!(told(16).as_deref(), Some("Draining: cordoned (Unschedulable)"), "of the watch alone");
     let status = Status::read(&story.board, "1.2.3", at(256), WALL);
     assert_eq!(
-        status.doubt().as_deref(),
+        doubt(&status).as_deref(),
         Some(
             "the API server was last heard 4 min ago; before that the node was Draining: cordoned (Unschedulable); the \
              answer fails open"

@@ -1,6 +1,7 @@
 //! Tests of the facts that an agent takes over from the previous one.
 
 use crate::board::{Story, at, node};
+use nodegate_agent_client::sentence;
 use nodegate_readiness::memory::{FACTS_FORMAT, Unusable};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{LastFacts, Memory, Node, NodeFacts, OnStale, Policy, ServiceFacts, Taint};
@@ -37,7 +38,7 @@ fn successor(on_stale: OnStale, last: LastFacts) -> Story {
 }
 
 fn doubt(story: &Story, second: u64) -> String {
-    Status::read(&story.board, "1.2.3", at(second), WALL).doubt().unwrap()
+    sentence::doubt(&Status::read(&story.board, "1.2.3", at(second), WALL)).unwrap()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of `Ready=Unknown`: the conditions under which the node's own kubelet decides, and for how long.
 
 use crate::board::{Story, at};
+use nodegate_agent_client::sentence;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
     Begins, Condition, ConditionStatus, LocalResult, Memory, Node, NodeFacts, OnStale, OnUnknown, Outcome,
@@ -250,7 +251,7 @@ fn people_are_told() {
     set(&story, tainted(Some(1)), 1);
     kubelet(&story, Outcome::Pass, 1);
     let status = Status::read(&story.board, "1", at(1), wall(1));
-    let doubt = status.doubt().unwrap();
+    let doubt = sentence::doubt(&status).unwrap();
     assert!(
         doubt.contains("does not hear the kubelet") && doubt.ends_with("leaves the pool in 5 min"),
         "{doubt}"

@@ -7,6 +7,7 @@ mod timeline;
 mod verdict_style;
 
 use escape::{Breakable, Escaped};
+use nodegate_agent_client::sentence::{doubt, why};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt::{self, Write};
@@ -86,9 +87,9 @@ fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
         style.outline,
         style.mark,
         style.word,
-        Breakable(status.why()),
+        Breakable(why(status)),
     )?;
-    if let Some(doubt) = status.doubt() {
+    if let Some(doubt) = doubt(status) {
         write!(page, "<p class=\"doubt\"><strong>A guess:</strong> {}.</p>", Escaped(doubt))?;
     }
     if let Some(hint) = &status.hint {

@@ -2,7 +2,7 @@
 
 use super::escape::{Breakable, Escaped};
 use super::verdict_style::VerdictStyle;
-use nodegate_readiness::sentence::explained;
+use nodegate_agent_client::sentence::explained;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Flip, Stamp, Verdict};
 use std::fmt::{self, Write};

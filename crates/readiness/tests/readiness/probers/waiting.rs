@@ -1,7 +1,8 @@
 //! Tests of the progress lines of a wait, and of its result.
 
 use super::world::{World, balancer};
-use nodegate_readiness::probers::{Demands, Goal, Traffic, WaitEnd, Waiting};
+use nodegate_agent_client::{WaitEnd, Waiting};
+use nodegate_readiness::probers::{Demands, Goal, Traffic};
 use std::time::Duration;
 
 struct Watch {

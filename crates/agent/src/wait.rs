@@ -1,29 +1,19 @@
 //! `nodegate wait`: queries a running agent until all balancers have been told.
 
-mod terminal;
-
 use crate::args::node_name;
 use crate::fetch;
 use crate::target::AgentAddress;
-use nodegate_agent_client::{NodeIdentity, STATUS_PATH, Status, WrongAgent, harmless, understand};
-use nodegate_program::{Mistakes, choice, duration, number};
-use nodegate_readiness::probers::{Demands, Goal, WaitEnd, Waiting};
-use std::ops::RangeInclusive;
+use nodegate_agent_client::{Console, NodeIdentity, STATUS_PATH, Status, WaitEnd, WrongAgent, parse_status};
+use nodegate_program::Mistakes;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
-use terminal::Terminal;
 
 /// The pause between two queries, short compared to a balancer's interval.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// The timeout of one query.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-
-const TIMES: &str = "takes a number from 1 to 1000";
-const PROBERS: &str = "takes a number from 1 to 256";
-/// The range of load balancers' intervals.
-const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
 
 /// Waits until every load balancer has been told that the node is out, or back
 #[derive(Debug, clap::Args)]
@@ -60,11 +50,8 @@ EXIT CODES
   3  it can't be known, and the last line says why; or wrong arguments"
 )]
 pub(crate) struct WaitArgs {
-    /// State to wait for: told, every balancer knows that the node is out; released, and no session is left;
-    /// ready, every balancer knows that it is back
-    #[arg(long = "for", value_name = "told|released|ready", default_value = "told")]
-    #[arg(value_parser = choice(&[("told", Goal::Told), ("released", Goal::Released), ("ready", Goal::Ready)]))]
-    goal: Goal,
+    #[command(flatten)]
+    wait: nodegate_agent_client::WaitArgs,
 
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
     /// port: that of the agent on this machine
@@ -80,30 +67,6 @@ pub(crate) struct WaitArgs {
     /// jsonpath={.metadata.uid})
     #[arg(long, value_name = "UID")]
     node_uid: Option<String>,
-
-    /// Answers in a row that take a server out: the largest `fall` of all balancers. If not set, --told-fall
-    /// of the agent
-    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
-    fall: Option<u32>,
-
-    /// Answers in a row that bring a server back: the largest `rise`. If not set, --told-rise of the agent
-    #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
-    rise: Option<u32>,
-
-    /// Least number of regular probers; with fewer, `told` is unknown. If not set, --told-probers of the
-    /// agent
-    #[arg(long, value_name = "COUNT", value_parser = number(1..=256_usize, PROBERS))]
-    probers: Option<usize>,
-
-    /// Interval at which each balancer probes, if several share an address and don't name themselves. If not
-    /// set, --told-interval of the agent
-    #[arg(long, value_name = "DURATION", value_parser = duration(INTERVAL))]
-    interval: Option<Duration>,
-
-    /// Longest time to wait; if not set, 2 min, or as long as the slowest balancer needs
-    #[arg(long, value_name = "DURATION")]
-    #[arg(value_parser = duration(Duration::ZERO..=Duration::from_hours(24)))]
-    timeout: Option<Duration>,
 }
 
 /// An agent, and what to wait for.
@@ -111,9 +74,7 @@ pub struct WaitQuery {
     target: AgentAddress,
     /// The expected Node; without it any agent will do.
     node: Option<NodeIdentity>,
-    goal: Goal,
-    demands: Demands,
-    timeout: Option<Duration>,
+    wait: nodegate_agent_client::WaitArgs,
 }
 
 impl WaitArgs {
@@ -124,19 +85,19 @@ impl WaitArgs {
             mistakes.setting("node-uid", "needs --node");
         }
         let node = self.node.map(|name| NodeIdentity { name, uid: self.node_uid });
-        let Self { fall, rise, probers, interval, goal, timeout, .. } = self;
-        WaitQuery { target, node, goal, demands: Demands { fall, rise, probers, interval }, timeout }
+        WaitQuery { target, node, wait: self.wait }
     }
 }
 
 impl WaitQuery {
     /// Queries the agent until the wait ends, and returns the exit code.
     pub(crate) fn run(&self) -> ExitCode {
-        let waiting = Waiting::new(self.goal, self.demands, self.timeout);
-        ExitCode::from(self.wait(waiting, Terminal::new()).exit_code())
+        ExitCode::from(self.ended().exit_code())
     }
 
-    fn wait(&self, mut waiting: Waiting, mut terminal: Terminal) -> WaitEnd {
+    fn ended(&self) -> WaitEnd {
+        let mut waiting = self.wait.begin();
+        let console = Console::default();
         let began = nodegate_clock::now();
         loop {
             let said = match self.ask() {
@@ -144,8 +105,7 @@ impl WaitQuery {
                     Ok(()) => Ok(status),
                     Err(wrong) if wrong.may_pass() => Err(wrong.at(&self.target)),
                     Err(wrong) => {
-                        terminal.line(&format!("not known: {}", wrong.at(&self.target)));
-                        terminal.end();
+                        console.line(&format!("not known: {}", wrong.at(&self.target)));
                         return WaitEnd::NotKnown;
                     }
                 },
@@ -153,13 +113,11 @@ impl WaitQuery {
             };
             let elapsed = nodegate_clock::now().saturating_duration_since(began);
             let progress = waiting.step(said.as_ref().map_err(String::as_str), elapsed);
-            let lines = progress.lines.iter().map(|line| harmless(line));
-            lines.for_each(|line| terminal.line(&line));
+            progress.lines.iter().for_each(|line| console.line(line));
             if let Some(ended) = progress.ended {
-                terminal.end();
                 return ended;
             }
-            terminal.now(&harmless(&progress.now));
+            console.over(&progress.now);
             thread::sleep(ASK_EVERY);
         }
     }
@@ -167,7 +125,7 @@ impl WaitQuery {
     fn ask(&self) -> Result<Status, String> {
         let reply =
             fetch::get(&self.target, STATUS_PATH, ANSWER_WITHIN).map_err(|error| error.to_string())?;
-        understand(reply).map(|answered| answered.status).map_err(|error| error.to_string())
+        parse_status(reply).map(|answered| answered.status).map_err(|error| error.to_string())
     }
 
     fn confirm(&self, status: &Status) -> Result<(), WrongAgent> {

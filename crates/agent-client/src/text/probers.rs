@@ -1,7 +1,7 @@
 //! The probers and the progress of a drain, for a terminal.
 
-use super::text::{DIM, GREEN, Text, YELLOW};
-use nodegate_agent_client::harmless;
+use super::{DIM, GREEN, Text, YELLOW};
+use crate::harmless;
 use nodegate_readiness::probers::{ProberRecord, Standing, cant_see};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Verdict};

@@ -1,12 +1,11 @@
 //! Waits until all probers are told: prints progress lines and the result. This module has no clock and no
 //! network: the caller passes each status with the time since the start, and prints the lines.
 
-use super::asked::Standing;
-use super::drain_status::{cant_see, is_free};
-use super::record::ProberRecord;
-use super::told::{Demands, PoolChange, Told, ToldSettings, Unknown, WaitingFor, told};
-use crate::age::Age;
-use crate::status::Status;
+use nodegate_readiness::Age;
+use nodegate_readiness::probers::{
+    Demands, Goal, ProberRecord, Standing, Told, ToldSettings, Unknown, WaitingFor, balancers, is_free, told,
+};
+use nodegate_readiness::status::Status;
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 use std::time::Duration;
@@ -16,35 +15,6 @@ const AT_LEAST: Duration = Duration::from_mins(2);
 
 /// The time within which the agent must answer for the first time.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
-
-/// The goal of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
-    /// Every balancer has been told that the node is out.
-    Told,
-    /// Every balancer has been told that the node is out, and no session is left.
-    Released,
-    /// Every balancer has been told that the node is ready.
-    Ready,
-}
-
-impl Goal {
-    /// Returns the word of `--for`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Told => "told",
-            Self::Released => "released",
-            Self::Ready => "ready",
-        }
-    }
-
-    pub(super) fn turn(self) -> PoolChange {
-        match self {
-            Self::Told | Self::Released => PoolChange::Out,
-            Self::Ready => PoolChange::Ready,
-        }
-    }
-}
 
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +60,8 @@ pub struct Waiting {
     /// The longest interval of a prober that is waited for.
     longest: Duration,
     heard: bool,
-    probers: BTreeMap<(String, String), Reported>,
-    stands: Option<Stands>,
+    probers: BTreeMap<(String, String), ProberState>,
+    state: Option<WaitState>,
     sessions: Option<u64>,
     cant_see_drains: Vec<String>,
     all_told: bool,
@@ -99,7 +69,7 @@ pub struct Waiting {
 
 /// The state of a prober that was last reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reported {
+enum ProberState {
     WaitedFor,
     Silent,
     Told,
@@ -110,7 +80,7 @@ enum Reported {
 
 /// The progress as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stands {
+enum WaitState {
     Unreachable(String),
     Unknown(Unknown),
     NotYet { why: Option<String>, waiting_for: Vec<WaitingFor> },
@@ -120,7 +90,7 @@ enum Stands {
     Reached { probers: usize },
 }
 
-impl Stands {
+impl WaitState {
     /// Returns true if this is news compared to `before`. A number that only grows is no news.
     fn is_new_after(&self, before: Option<&Self>) -> bool {
         match (self, before) {
@@ -149,7 +119,7 @@ impl Waiting {
             longest: Duration::ZERO,
             heard: false,
             probers: BTreeMap::new(),
-            stands: None,
+            state: None,
             sessions: None,
             cant_see_drains: Vec::new(),
             all_told: false,
@@ -159,34 +129,34 @@ impl Waiting {
     /// Returns the timeout.
     pub fn timeout(&self) -> Duration {
         let longest = self.longest.max(Duration::from_millis(self.settings.interval_ms.unwrap_or_default()));
-        let needed = longest.saturating_mul(self.settings.times(self.goal.turn()).saturating_add(2));
+        let needed = longest.saturating_mul(self.settings.times(self.goal.pool_change()).saturating_add(2));
         self.timeout.unwrap_or(needed.max(AT_LEAST))
     }
 
     /// Takes a status of the agent, or the error, `elapsed` after the start of the wait.
     pub fn step(&mut self, said: Result<&Status, &str>, elapsed: Duration) -> Progress {
         let mut lines = Vec::new();
-        let stands = match said {
+        let state = match said {
             Ok(status) => {
                 self.heard = true;
                 self.settings =
                     self.demands.over(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
                 self.note_intervals(status);
-                let stands = self.look(status);
-                self.report_probers(status, &stands, &mut lines);
-                stands
+                let state = self.look(status);
+                self.report_probers(status, &state, &mut lines);
+                state
             }
-            Err(error) => Stands::Unreachable(error.to_owned()),
+            Err(error) => WaitState::Unreachable(error.to_owned()),
         };
-        if stands.is_new_after(self.stands.as_ref()) {
-            lines.extend(self.news(&stands));
+        if state.is_new_after(self.state.as_ref()) {
+            lines.extend(self.news(&state));
         }
-        let ended = self.end(&stands, elapsed);
+        let ended = self.end(&state, elapsed);
         if let Some(ended) = ended {
-            lines.push(self.last_line(ended, &stands, elapsed));
+            lines.push(self.last_line(ended, &state, elapsed));
         }
-        let now = self.in_one_line(&stands, elapsed);
-        self.stands = Some(stands);
+        let now = self.in_one_line(&state, elapsed);
+        self.state = Some(state);
         Progress { lines, now, ended }
     }
 
@@ -198,43 +168,44 @@ impl Waiting {
         self.longest = self.longest.max(Duration::from_millis(longest));
     }
 
-    fn look(&mut self, status: &Status) -> Stands {
+    fn look(&mut self, status: &Status) -> WaitState {
         self.sessions = status.sessions();
         self.cant_see_drains = status.cant_see_drains();
-        let told = told(status, self.goal.turn(), &self.demands);
+        let told = told(status, self.goal.pool_change(), &self.demands);
         self.all_told = told.is_yes() == Some(true);
         match told {
-            Told::Unknown(unknown) => Stands::Unknown(unknown),
-            Told::NotYet { why, waiting_for } => Stands::NotYet { why, waiting_for },
-            Told::Yes { probers } if self.goal != Goal::Released => Stands::Reached { probers },
+            Told::Unknown(unknown) => WaitState::Unknown(unknown),
+            Told::NotYet { why, waiting_for } => WaitState::NotYet { why, waiting_for },
+            Told::Yes { probers } if self.goal != Goal::Released => WaitState::Reached { probers },
             Told::Yes { probers } => match is_free(status) {
-                Ok(true) => Stands::Reached { probers },
-                Ok(false) => Stands::SessionsLeft(self.sessions.unwrap_or_default()),
+                Ok(true) => WaitState::Reached { probers },
+                Ok(false) => WaitState::SessionsLeft(self.sessions.unwrap_or_default()),
                 // A late count may still arrive.
                 Err(_) if status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some()) => {
-                    Stands::Told { probers }
+                    WaitState::Told { probers }
                 }
-                Err(why) => Stands::SessionsNotKnown(why),
+                Err(why) => WaitState::SessionsNotKnown(why),
             },
         }
     }
 
     /// Adds a line for each prober with news.
-    fn report_probers(&mut self, status: &Status, stands: &Stands, lines: &mut Vec<String>) {
+    fn report_probers(&mut self, status: &Status, state: &WaitState, lines: &mut Vec<String>) {
         let since_ms = status.drain.as_ref().map_or(0, |drain| drain.since_ms);
-        if matches!(stands, Stands::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale)) {
+        if matches!(state, WaitState::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale))
+        {
             return;
         }
         for prober in &status.probers {
-            let told = prober.has_been_told(self.goal.turn(), since_ms, &self.settings);
+            let told = prober.has_been_told(self.goal.pool_change(), since_ms, &self.settings);
             let now = match prober.standing {
                 Standing::Occasional => continue,
-                _ if prober.misses_drains() => Reported::CantSeeDrains,
-                _ if !prober.drainable => Reported::NotDrainable,
-                Standing::Gone => Reported::Gone,
-                Standing::Regular | Standing::Silent if told => Reported::Told,
-                Standing::Silent => Reported::Silent,
-                Standing::Regular => Reported::WaitedFor,
+                _ if prober.misses_drains() => ProberState::CantSeeDrains,
+                _ if !prober.drainable => ProberState::NotDrainable,
+                Standing::Gone => ProberState::Gone,
+                Standing::Regular | Standing::Silent if told => ProberState::Told,
+                Standing::Silent => ProberState::Silent,
+                Standing::Regular => ProberState::WaitedFor,
             };
             let key = (prober.who(), prober.question.clone());
             let before = self.probers.insert(key, now);
@@ -244,105 +215,96 @@ impl Waiting {
         }
     }
 
-    fn end(&self, stands: &Stands, elapsed: Duration) -> Option<WaitEnd> {
-        match stands {
-            Stands::Reached { .. } => Some(WaitEnd::Reached),
-            Stands::SessionsNotKnown(_) => Some(WaitEnd::NotKnown),
-            Stands::Unknown(unknown) if !unknown.may_pass() => Some(WaitEnd::NotKnown),
-            Stands::Unreachable(_) if !self.heard && elapsed >= FIRST_ANSWER_WITHIN => {
+    fn end(&self, state: &WaitState, elapsed: Duration) -> Option<WaitEnd> {
+        match state {
+            WaitState::Reached { .. } => Some(WaitEnd::Reached),
+            WaitState::SessionsNotKnown(_) => Some(WaitEnd::NotKnown),
+            WaitState::Unknown(unknown) if !unknown.may_pass() => Some(WaitEnd::NotKnown),
+            WaitState::Unreachable(_) if !self.heard && elapsed >= FIRST_ANSWER_WITHIN => {
                 Some(WaitEnd::NotKnown)
             }
             _ if elapsed < self.timeout() => None,
-            stands if stands.is_not_known() => Some(WaitEnd::NotKnown),
+            state if state.is_not_known() => Some(WaitEnd::NotKnown),
             _ => Some(WaitEnd::TimedOut),
         }
     }
 
     /// Returns the progress if it is worth a line before the last one.
-    fn news(&self, stands: &Stands) -> Option<String> {
-        match stands {
-            Stands::Unreachable(error) => Some(format!("no answer of the agent: {error}")),
-            Stands::Unknown(unknown) => Some(format!("not known yet: {unknown}")),
-            Stands::NotYet { why, .. } => why.clone(),
-            Stands::Told { probers } => {
+    fn news(&self, state: &WaitState) -> Option<String> {
+        match state {
+            WaitState::Unreachable(error) => Some(format!("no answer of the agent: {error}")),
+            WaitState::Unknown(unknown) => Some(format!("not known yet: {unknown}")),
+            WaitState::NotYet { why, .. } => why.clone(),
+            WaitState::Told { probers } => {
                 Some(format!("all told: {}", balancers(*probers, &self.cant_see_drains)))
             }
-            Stands::SessionsLeft(left) => Some(format!("all told; {left} sessions are left")),
-            Stands::SessionsNotKnown(_) | Stands::Reached { .. } => None,
+            WaitState::SessionsLeft(left) => Some(format!("all told; {left} sessions are left")),
+            WaitState::SessionsNotKnown(_) | WaitState::Reached { .. } => None,
         }
     }
 
-    fn last_line(&self, ended: WaitEnd, stands: &Stands, elapsed: Duration) -> String {
+    fn last_line(&self, ended: WaitEnd, state: &WaitState, elapsed: Duration) -> String {
         let (goal, after) = (self.goal.as_str(), Age(elapsed.as_millis()));
         let balancers = |probers: usize| balancers(probers, &self.cant_see_drains);
-        match (ended, stands) {
-            (WaitEnd::Reached, Stands::Reached { probers }) if self.goal == Goal::Released => {
+        match (ended, state) {
+            (WaitEnd::Reached, WaitState::Reached { probers }) if self.goal == Goal::Released => {
                 format!("released after {after}: no session left; told: {}", balancers(*probers))
             }
-            (WaitEnd::Reached, Stands::Reached { probers }) => {
+            (WaitEnd::Reached, WaitState::Reached { probers }) => {
                 format!("{goal} after {after}: {}", balancers(*probers))
             }
-            (WaitEnd::NotKnown, stands) => {
+            (WaitEnd::NotKnown, state) => {
                 let all_told = if self.all_told { "all told, but " } else { "" };
-                format!("{all_told}not known whether {goal}: {}", in_words(stands))
+                format!("{all_told}not known whether {goal}: {}", in_words(state))
             }
-            (_, stands) => format!("not {goal} after {after}: {}", in_words(stands)),
+            (_, state) => format!("not {goal} after {after}: {}", in_words(state)),
         }
     }
 
-    fn in_one_line(&self, stands: &Stands, elapsed: Duration) -> String {
-        use Reported::{CantSeeDrains, Gone, NotDrainable};
+    fn in_one_line(&self, state: &WaitState, elapsed: Duration) -> String {
+        use ProberState::{CantSeeDrains, Gone, NotDrainable};
         let waited_for =
             self.probers.values().filter(|state| !matches!(state, Gone | NotDrainable | CantSeeDrains));
-        let told = waited_for.clone().filter(|state| **state == Reported::Told);
+        let told = waited_for.clone().filter(|state| **state == ProberState::Told);
         let (told, of) = (told.count(), waited_for.count());
         let sessions = self.sessions.map_or(String::new(), |sessions| format!(", sessions {sessions}"));
         let (after, timeout) = (Age(elapsed.as_millis()), Age(self.timeout().as_millis()));
-        format!("told {told}/{of}{sessions}, {after} of {timeout}: {}", in_words(stands))
+        format!("told {told}/{of}{sessions}, {after} of {timeout}: {}", in_words(state))
     }
 }
 
 /// Returns the line with the news of a prober.
-fn line(prober: &ProberRecord, now: Reported) -> String {
+fn line(prober: &ProberRecord, now: ProberState) -> String {
     let who = format!("{} {}", prober.who(), prober.question);
     let every = prober.interval_ms.map_or(String::new(), |ms| format!(", asks every {}", Age(ms.into())));
     match now {
-        Reported::WaitedFor => format!("waiting  {who}{every}"),
-        Reported::Silent => format!("silent   {who}: nothing for {}{every}", Age(prober.last_ms.into())),
-        Reported::Told => format!("told     {who}: {} times in a row{every}", prober.in_a_row),
-        Reported::Gone => {
+        ProberState::WaitedFor => format!("waiting  {who}{every}"),
+        ProberState::Silent => format!("silent   {who}: nothing for {}{every}", Age(prober.last_ms.into())),
+        ProberState::Told => format!("told     {who}: {} times in a row{every}", prober.in_a_row),
+        ProberState::Gone => {
             format!("gone     {who}: nothing for {}; not waited for", Age(prober.last_ms.into()))
         }
-        Reported::NotDrainable => {
+        ProberState::NotDrainable => {
             format!("ignored  {who}: no drain changes its answer; not waited for")
         }
-        Reported::CantSeeDrains => {
+        ProberState::CantSeeDrains => {
             format!("ignored  {who}: can't see drains, because no drain changes its answer; not waited for")
         }
     }
 }
 
-fn in_words(stands: &Stands) -> String {
-    match stands {
-        Stands::Unreachable(error) => format!("no answer of the agent: {error}"),
-        Stands::Unknown(unknown) => unknown.to_string(),
-        Stands::NotYet { why, waiting_for } => {
+fn in_words(state: &WaitState) -> String {
+    match state {
+        WaitState::Unreachable(error) => format!("no answer of the agent: {error}"),
+        WaitState::Unknown(unknown) => unknown.to_string(),
+        WaitState::NotYet { why, waiting_for } => {
             let probers =
                 waiting_for.iter().map(|one| format!("{} {} ({})", one.prober, one.question, one.why));
             why.iter().cloned().chain(probers).collect::<Vec<_>>().join("; ")
         }
-        Stands::Told { .. } => "the sessions have not been counted lately".to_owned(),
-        Stands::SessionsLeft(left) => format!("{left} sessions are left"),
-        Stands::SessionsNotKnown(why) => why.clone(),
-        Stands::Reached { .. } => "all told".to_owned(),
-    }
-}
-
-/// Returns the number of balancers in words, and names those that can't see drains.
-pub(super) fn balancers(probers: usize, cant_see_drains: &[String]) -> String {
-    match cant_see(cant_see_drains) {
-        Some(who) => format!("{probers} of {} balancers; {who}", probers + cant_see_drains.len()),
-        None if probers == 1 => "the one balancer that asks".to_owned(),
-        None => format!("{probers} balancers"),
+        WaitState::Told { .. } => "the sessions have not been counted lately".to_owned(),
+        WaitState::SessionsLeft(left) => format!("{left} sessions are left"),
+        WaitState::SessionsNotKnown(why) => why.clone(),
+        WaitState::Reached { .. } => "all told".to_owned(),
     }
 }

@@ -1,7 +1,7 @@
 //! The flags for every kubectl that the plugin calls, so that kubectl acts in the same cluster as the same
 //! user.
 
-use super::config::Found;
+use super::config::ResolvedCluster;
 use crate::args::KubectlArgs;
 use kube::config::Kubeconfig;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use tokio::process::Command;
 
 /// Flags for kubectl.
 #[derive(Debug)]
-pub(crate) struct Handed {
+pub(crate) struct KubectlFlags {
     flags: Vec<String>,
     /// The flags as an operator would type them.
     shown: Vec<String>,
@@ -26,10 +26,10 @@ pub(crate) struct TokenFile {
     _file: Option<NamedTempFile>,
 }
 
-impl Handed {
+impl KubectlFlags {
     /// Creates the flags. They name the context even if it is the current one, because the current one may
     /// change while a drain waits. With `--token`, kubectl gets a kubeconfig of mode 0600 instead of flags.
-    pub(super) fn new(args: &KubectlArgs, found: &Found) -> Self {
+    pub(super) fn new(args: &KubectlArgs, found: &ResolvedCluster) -> Self {
         let kubeconfig = found.kubeconfig.clone().filter(|_| args.token.is_some());
         let mut shown = of_kubeconfig(args, found);
         let mut flags = if kubeconfig.is_some() { Vec::new() } else { shown.clone() };
@@ -61,7 +61,7 @@ impl Handed {
 }
 
 /// Returns the flags that select in a kubeconfig, or replace its values.
-fn of_kubeconfig(args: &KubectlArgs, found: &Found) -> Vec<String> {
+fn of_kubeconfig(args: &KubectlArgs, found: &ResolvedCluster) -> Vec<String> {
     let text = |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("--{name}={value}"));
     let file = |name: &str, value: &Option<std::path::PathBuf>| value.as_ref().map(|value| path(name, value));
     let insecure = args.insecure_skip_tls_verify.map(|on| format!("--insecure-skip-tls-verify={on}"));

@@ -1,8 +1,10 @@
 //! A status for a terminal.
 
-use super::health::NodeHealth;
-use nodegate_agent_client::harmless;
-use nodegate_readiness::sentence::UNCONFIRMED;
+mod probers;
+
+use crate::harmless;
+use crate::health::{HealthCheck, NodeHealth};
+use crate::sentence::{UNCONFIRMED, doubt, why};
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Reason, Stamp, Verdict};
 use std::fmt::{Display, Write};
@@ -12,13 +14,13 @@ use std::time::Duration;
 const FLIPS_SHOWN: usize = 8;
 
 const BOLD: &str = "1";
-pub(super) const DIM: &str = "2";
-pub(super) const GREEN: &str = "32";
-pub(super) const YELLOW: &str = "33";
+const DIM: &str = "2";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
 const RED: &str = "31";
 
 /// The output so far.
-pub(crate) struct Text {
+pub struct Text {
     colourful: bool,
     out: String,
 }
@@ -32,14 +34,15 @@ struct Row {
 }
 
 impl Text {
-    pub(crate) fn new(colourful: bool) -> Self {
+    /// Begins an output, with or without colours.
+    pub fn new(colourful: bool) -> Self {
         Self { colourful, out: String::new() }
     }
 
     /// Returns the text of a whole status.
-    pub(crate) fn status(mut self, status: &Status, wall: Duration) -> String {
-        self.headline(status.verdict, &status.why());
-        if let Some(doubt) = status.doubt() {
+    pub fn status(mut self, status: &Status, wall: Duration) -> String {
+        self.headline(status.verdict, &why(status));
+        if let Some(doubt) = doubt(status) {
             self.guess(&doubt);
         }
         if let Some(hint) = &status.hint {
@@ -79,7 +82,7 @@ impl Text {
     }
 
     /// Returns the text of an answer about some checks.
-    pub(crate) fn health(mut self, health: &NodeHealth) -> String {
+    pub fn health(mut self, health: &NodeHealth) -> String {
         self.headline(Some(health.verdict()), &health.why());
         if health.checks.iter().any(|check| check.stale) {
             self.guess("the cache is stale; nodegate status without --check tells what was known last");
@@ -87,7 +90,7 @@ impl Text {
         if health.checks.iter().any(|check| check.unconfirmed) {
             self.guess(UNCONFIRMED);
         }
-        let row = |check: &super::health::StatusCheck| Row {
+        let row = |check: &HealthCheck| Row {
             name: harmless(&check.name),
             // The answer does not say which checks drain, but it has the worst verdict.
             verdict: if check.passed { Verdict::Ready } else { health.verdict() },
@@ -114,7 +117,7 @@ impl Text {
         self.line(&format!("{guess}: {}", harmless(doubt)));
     }
 
-    pub(super) fn fact(&mut self, name: &str, value: &str) {
+    fn fact(&mut self, name: &str, value: &str) {
         let name = self.painted(DIM, format!("{name:<6}"));
         self.line(&format!("{name} {value}"));
     }
@@ -154,11 +157,11 @@ impl Text {
         }
     }
 
-    pub(super) fn painted(&self, colour: &str, text: impl Display) -> String {
+    fn painted(&self, colour: &str, text: impl Display) -> String {
         if self.colourful { format!("\u{1b}[{colour}m{text}\u{1b}[0m") } else { text.to_string() }
     }
 
-    pub(super) fn line(&mut self, text: &str) {
+    fn line(&mut self, text: &str) {
         // Writing to a string does not fail.
         let _ = writeln!(self.out, "{text}");
     }

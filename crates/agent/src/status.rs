@@ -1,20 +1,16 @@
 //! `nodegate status`: queries a running agent, shows its status, and returns the verdict as exit code.
 
-mod health;
-mod probers;
-mod text;
-
 use crate::fetch;
 use crate::target::AgentAddress;
-use health::NodeHealth;
-use nodegate_agent_client::{AgentReply, AskError, STATUS_PATH, harmless, understand};
+use nodegate_agent_client::{
+    AgentReply, AskError, Console, NodeHealth, STATUS_PATH, Text, harmless, parse_status, refusal,
+};
 use nodegate_program::{Mistakes, UNKNOWN, choice, duration};
 use nodegate_readiness::Verdict;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, UNIX_EPOCH};
-use text::Text;
 
 /// The characters to escape in a list of checks.
 const LIST: &AsciiSet =
@@ -139,36 +135,28 @@ impl StatusQuery {
     }
 
     fn status(reply: AgentReply) -> Result<Told, String> {
-        let said = explained(&reply.body);
-        let answered = understand(reply).map_err(|error| match error {
+        let said = refusal(&reply.body);
+        let answered = parse_status(reply).map_err(|error| match error {
             AskError::Refused(..) => harmless(&format!("{error}{said}")),
             error => harmless(&error.to_string()),
         })?;
         // With a wall clock before 1970, flips look young. Nothing depends on that.
         let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let text = Text::new(is_colourful()).status(&answered.status, wall).into();
+        let text = Text::new(Console::default().is_colourful()).status(&answered.status, wall).into();
         Ok(Told { verdict: answered.status.verdict, text })
     }
 
     fn health(&self, reply: &AgentReply) -> Result<Told, String> {
         if !matches!(reply.status, 200 | 503) {
-            let said = explained(&reply.body);
+            let said = refusal(&reply.body);
             return Err(format!("{} answered HTTP {}{said}", self.path, reply.status));
         }
         let health: NodeHealth = serde_json::from_slice(&reply.body).map_err(|error| {
             harmless(&format!("the answer to {} is not one of nodegate: {error}", self.path))
         })?;
-        Ok(Told { verdict: Some(health.verdict()), text: Text::new(is_colourful()).health(&health).into() })
+        Ok(Told {
+            verdict: Some(health.verdict()),
+            text: Text::new(Console::default().is_colourful()).health(&health).into(),
+        })
     }
-}
-
-/// Returns the agent's message in an error answer, in brackets.
-fn explained(body: &[u8]) -> String {
-    health::error(body).map(|said| format!(" ({})", harmless(&said))).unwrap_or_default()
-}
-
-/// Returns true on a terminal, unless the user has turned colour off (<https://no-color.org>).
-fn is_colourful() -> bool {
-    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    stdout().is_terminal() && !unwanted
 }

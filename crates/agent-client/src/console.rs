@@ -1,7 +1,6 @@
 //! The output: a terminal, or a file or pipe, which gets neither colours nor symbols nor overwritten lines.
 
-use crate::platform;
-use nodegate_agent_client::harmless;
+use crate::harmless;
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::{Mutex, PoisonError};
 use terminal_size::{Height, Width, terminal_size};
@@ -11,39 +10,55 @@ const USUAL: Size = Size { columns: 80, rows: 24 };
 
 /// The size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size {
-    pub(crate) columns: usize,
-    pub(crate) rows: usize,
+pub struct Size {
+    /// Its width.
+    pub columns: usize,
+    /// Its height.
+    pub rows: usize,
 }
 
 /// Stdout.
-pub(crate) struct Console {
+pub struct Console {
     terminal: bool,
     colourful: bool,
     /// True if the next line overwrites the last one.
     unfinished: Mutex<bool>,
 }
 
-impl Console {
-    pub(crate) fn new() -> Self {
-        let terminal = stdout().is_terminal() && platform::takes_escape_codes();
+/// Returns true if the terminal understands escape codes.
+#[cfg(not(windows))]
+fn takes_escape_codes() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Makes the console understand escape codes; returns false if it can't.
+#[cfg(windows)]
+fn takes_escape_codes() -> bool {
+    anstyle_query::windows::enable_ansi_colors().unwrap_or(false)
+}
+
+impl Default for Console {
+    fn default() -> Self {
+        let terminal = stdout().is_terminal() && takes_escape_codes();
         // <https://no-color.org>
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self { terminal, colourful: terminal && !unwanted, unfinished: Mutex::new(false) }
     }
+}
 
+impl Console {
     /// Returns true on a terminal, where lines can be overwritten.
-    pub(crate) fn is_terminal(&self) -> bool {
+    pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
     /// Returns true if the output may have colours.
-    pub(crate) fn is_colourful(&self) -> bool {
+    pub fn is_colourful(&self) -> bool {
         self.colourful
     }
 
     /// Returns the current size.
-    pub(crate) fn size() -> Size {
+    pub fn size() -> Size {
         terminal_size().map_or(USUAL, |(Width(columns), Height(rows))| Size {
             columns: usize::from(columns).max(20),
             rows: usize::from(rows).max(5),
@@ -52,18 +67,18 @@ impl Console {
 
     /// Writes a text as it is. Returns false if stdout is closed.
     #[must_use]
-    pub(crate) fn write(text: &str) -> bool {
+    pub fn write(text: &str) -> bool {
         stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()).is_ok()
     }
 
     /// Prints a line. Ignores a closed stdout, so that the command continues.
-    pub(crate) fn line(&self, line: &str) {
+    pub fn line(&self, line: &str) {
         let before = self.finish();
         let _ = Self::write(&format!("{before}{}\n", harmless(line)));
     }
 
     /// Prints a line that the next one overwrites; only on a terminal.
-    pub(crate) fn over(&self, line: &str) {
+    pub fn over(&self, line: &str) {
         if self.terminal {
             let clipped: String = harmless(line).chars().take(Self::size().columns - 1).collect();
             let before = self.finish();
@@ -79,7 +94,7 @@ impl Console {
     }
 
     /// Clears the line to overwrite, so that output of other programs starts at the margin.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         let _ = Self::write(self.finish());
     }
 }

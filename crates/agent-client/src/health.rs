@@ -1,0 +1,58 @@
+//! The model of an agent's `/health`.
+
+use crate::harmless;
+use crate::sentence::explained;
+use nodegate_readiness::{Reason, Verdict};
+use serde::Deserialize;
+
+/// The answer to `/health?check=…&drain=200`.
+#[derive(Debug, Deserialize)]
+pub struct NodeHealth {
+    status: Verdict,
+    /// The checks that were asked for.
+    pub checks: Vec<HealthCheck>,
+}
+
+/// One check in the answer.
+#[derive(Debug, Deserialize)]
+pub struct HealthCheck {
+    /// Its name.
+    pub name: String,
+    /// True if it passes.
+    pub passed: bool,
+    /// The reason if it does not pass.
+    pub reason: Option<Reason>,
+    /// True if it rests on a cache that is stale.
+    #[serde(default)]
+    pub stale: bool,
+    /// True if it follows the node's own kubelet, against the API.
+    #[serde(default)]
+    pub unconfirmed: bool,
+}
+
+impl NodeHealth {
+    /// Returns the verdict of these checks together.
+    pub fn verdict(&self) -> Verdict {
+        self.status
+    }
+
+    /// Returns the reasons of all checks that fail, because the answer does not say which of them only drain.
+    pub fn why(&self) -> String {
+        let said = |check: &HealthCheck| {
+            format!("{}: {}", check.name, check.reason.as_ref().map_or("no reason".to_owned(), explained))
+        };
+        let fail: Vec<_> = self.checks.iter().filter(|check| !check.passed).map(said).collect();
+        if fail.is_empty() { "these checks pass".to_owned() } else { fail.join("; ") }
+    }
+}
+
+/// Returns the agent's message in an error answer, in brackets; nothing if there is none.
+pub fn refusal(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Refusal {
+        error: String,
+    }
+    serde_json::from_slice::<Refusal>(body)
+        .map(|said| format!(" ({})", harmless(&said.error)))
+        .unwrap_or_default()
+}

@@ -1,0 +1,119 @@
+//! A status in sentences for people: the same on the agent's page, in `nodegate status` and in the plugin.
+
+use nodegate_readiness::check::NODE_READY;
+use nodegate_readiness::rules::CACHE_STALE;
+use nodegate_readiness::status::Status;
+use nodegate_readiness::{Age, LastKnown, Reason, Verdict};
+
+/// The meanings of Kubernetes' words. Other reasons, such as those of checks, explain themselves.
+const MEANINGS: [(&str, &str); 12] = [
+    ("Unschedulable", "cordoned"),
+    ("Deleting", "the Node object is being deleted"),
+    ("Taint:ToBeDeletedByClusterAutoscaler", "the cluster autoscaler removes it"),
+    ("Taint:karpenter.sh/disrupted", "Karpenter removes it"),
+    ("Taint:karpenter.sh/disruption", "Karpenter removes it"),
+    ("ExcludedFromLoadBalancers", "labelled to be left out of load balancers"),
+    ("NodeNotFound", "the cluster has no Node of this name"),
+    ("NodeStatusUnknown", "the kubelet has stopped reporting"),
+    ("KubeletNotReady", "the kubelet says that it is not ready"),
+    ("ReadyConditionMissing", "the kubelet has not reported yet"),
+    ("NoRecentResult", "the check has not reported in time"),
+    (CACHE_STALE, "the API server is not heard"),
+];
+
+/// The meaning of `unconfirmed`.
+pub const UNCONFIRMED: &str =
+    "the control plane does not hear the kubelet (Ready=Unknown), but the kubelet on this node answers";
+
+/// Returns the meaning of a reason.
+fn meaning(reason: &Reason) -> Option<String> {
+    let known = MEANINGS.iter().find(|(known, _)| *known == reason.as_str());
+    known.map(|(_, meaning)| (*meaning).to_owned()).or_else(|| match (reason.code(), reason.names()) {
+        ("Taint", key) => Some(format!("tainted with {key}")),
+        ("Label", key) => Some(format!("labelled with {key}")),
+        ("Annotation", key) => Some(format!("annotated with {key}")),
+        ("Condition", rule) => Some(format!("its condition {rule} says so")),
+        _ => None,
+    })
+}
+
+/// Returns a reason with its meaning before it, e.g. `cordoned (Unschedulable)`.
+pub fn explained(reason: &Reason) -> String {
+    meaning(reason).map_or_else(|| reason.to_string(), |meaning| format!("{meaning} ({reason})"))
+}
+
+/// Returns the last known verdict with its reason, e.g. `Draining: cordoned (Unschedulable)`.
+pub fn last_known(known: &LastKnown) -> String {
+    let why = known.reason.as_ref().map_or(String::new(), |reason| format!(": {}", explained(reason)));
+    format!("{}{why}", known.verdict.title())
+}
+
+/// Returns the reason of the verdict.
+pub fn why(status: &Status) -> String {
+    let (verdict, reason) = match (status.verdict, &status.reason) {
+        (None, _) => return status.error.as_deref().unwrap_or("no verdict").to_owned(),
+        (Some(Verdict::Ready), _) => return "may get new traffic".to_owned(),
+        (Some(verdict), None) => return verdict.title().to_owned(),
+        (Some(verdict), Some(reason)) => (verdict, reason),
+    };
+    let mut failed = status.checks.iter().filter(|check| check.default && check.passed == Some(false));
+    let decides = failed.find(|check| check.reason.as_ref() == Some(reason));
+    match decides {
+        Some(check) if check.name != NODE_READY => format!("{}: {}", check.name, explained(reason)),
+        _ if reason.as_str().is_empty() => verdict.title().to_owned(),
+        _ => explained(reason),
+    }
+}
+
+/// Explains why the verdict is only a guess, and what was known before; `None` while the cache can be trusted
+/// and the control plane hears the kubelet.
+pub fn doubt(status: &Status) -> Option<String> {
+    if status.unconfirmed {
+        let leaves = status.leaves_in_ms.map(|left| format!("; the node leaves the pool in {}", Age(left)));
+        return Some(UNCONFIRMED.to_owned() + &leaves.unwrap_or_default());
+    }
+    if !status.cache.stale || status.verdict.is_none() {
+        return None;
+    }
+    let heard = match status.cache.age_ms {
+        Some(age) if status.cache.taken_over => {
+            format!("the API server was last heard {} ago, by the agent before this one", Age(age))
+        }
+        Some(age) => format!("the API server was last heard {} ago", Age(age)),
+        None => "the API server has not been heard since the start".to_owned(),
+    };
+    let before = match &status.last_known {
+        Some(known) => format!("; before that the node was {}", last_known(known)),
+        None if status.node_exists.is_none() => "; nothing is known of the node".to_owned(),
+        None => String::new(),
+    };
+    let then = match (status.cache.on_stale.as_str(), status.verdict) {
+        ("not-ready", _) => "fails closed",
+        ("keep-drain", Some(Verdict::Draining)) => "holds the last known drain",
+        _ => "fails open",
+    };
+    Some(format!("{heard}{before}; the answer {then}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_explained() {
+        for (text, sentence) in [
+            ("Unschedulable", "cordoned (Unschedulable)"),
+            ("Taint:karpenter.sh/disrupted", "Karpenter removes it (Taint:karpenter.sh/disrupted)"),
+            ("Taint:a/b", "tainted with a/b (Taint:a/b)"),
+            ("Label:a/b", "labelled with a/b (Label:a/b)"),
+            ("Annotation:a/b", "annotated with a/b (Annotation:a/b)"),
+            (
+                "Condition:DrainInProgress",
+                "its condition DrainInProgress says so (Condition:DrainInProgress)",
+            ),
+            ("connection refused", "connection refused"),
+        ] {
+            assert_eq!(explained(&Reason::parse(text)), sentence);
+        }
+    }
+}
