@@ -13,6 +13,7 @@ mod filesystem_ro;
 mod first_answer;
 mod hostile;
 mod local_checks;
+mod local_ports;
 mod memory;
 mod network;
 mod page;

@@ -3,6 +3,7 @@
 
 use nodegate_agent_client::sentence::last_known;
 use nodegate_readiness::liveness::REPORT_EVERY;
+use nodegate_readiness::status::kubelet_unreachable;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub(crate) async fn run(
     mut open: Receiver<bool>,
 ) {
     let (mut stale, mut cut_off) = (Episode::default(), Episode::default());
+    let mut unreachable = false;
     // The sender lives as long as the process.
     let _ = open.wait_for(|open| *open).await;
     loop {
@@ -31,6 +33,7 @@ pub(crate) async fn run(
         } else {
             log_staleness(&board, &mut stale, now);
             log_cut_off(&board, &mut cut_off, now);
+            log_unreachable(&board, &mut unreachable, now);
         }
         let look_often = stale.lasts() || cut_off.lasts();
         tokio::time::sleep(until_next(&board, look_often, now)).await;
@@ -121,6 +124,16 @@ fn log_cut_off(board: &Board, episode: &mut Episode, now: Moment) {
             );
         }
     }
+}
+
+/// Logs that the kubelet's port can't be reached on a node that is Ready, once for as long as it lasts.
+fn log_unreachable(board: &Board, logged: &mut bool, now: Moment) {
+    match (board.kubelet_unreachable(now), *logged) {
+        (Some(reason), false) => tracing::warn!("{}", kubelet_unreachable(&reason)),
+        (None, true) => tracing::info!("the check kubelet no longer contradicts a Node that is Ready"),
+        (Some(_), true) | (None, false) => return,
+    }
+    *logged = !*logged;
 }
 
 /// Returns the time until the cache can become stale, a reminder is due, or the watchdog needs a sign of

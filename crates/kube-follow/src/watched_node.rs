@@ -12,6 +12,9 @@ use std::net::IpAddr;
 /// The maximum number of networks of a node's pods: one of each family.
 const MOST_POD_CIDRS: usize = 2;
 
+/// The maximum number of addresses of a node that count: one of each family, and some more.
+const MOST_INTERNAL_IPS: usize = 8;
+
 /// A Node, reduced to the needed fields: its image list alone can be 20 kB.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WatchedNode {
@@ -91,7 +94,7 @@ impl WatchedNode {
             labels: self.metadata.labels.clone().unwrap_or_default(),
             annotations: self.annotations(),
             pod_cidrs: spec.pod_cidrs.into_iter().flatten().take(MOST_POD_CIDRS).map(clean).collect(),
-            address_families: self.internal_ips().collect(),
+            internal_ips: self.internal_ips().take(MOST_INTERNAL_IPS).collect(),
             unreachable,
         }
     }
@@ -148,7 +151,6 @@ impl ApiCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::AddressFamilies;
     use proptest::prelude::*;
 
     fn facts(json: &str) -> NodeFacts {
@@ -176,7 +178,7 @@ mod tests {
             "addresses":[{"type":"Hostname","address":"n1"},{"type":"ExternalIP","address":"2001:db8::1"},
                          {"type":"InternalIP","address":"10.0.0.11"}]}}"#,
         );
-        assert_eq!(facts.address_families, AddressFamilies { ipv4: true, ipv6: false });
+        assert_eq!(facts.internal_ips, ["10.0.0.11".parse::<IpAddr>().unwrap()]);
         assert!(facts.unschedulable && facts.deleting);
         assert_eq!(facts.pod_cidrs, ["10.0.0.0/24", "fd00::/64"]);
         assert_eq!(facts.uid.as_deref(), Some("1-2"));

@@ -5,7 +5,7 @@ use nodegate_readiness::Reason;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// The maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 4;
@@ -79,16 +79,30 @@ impl HostConnector {
     /// Opens a connection. The check's timeout limits it; dropping the future leaves nothing behind.
     pub(crate) async fn connect(&self) -> Result<TcpStream, ConnectError> {
         let addresses = self.addresses().await?;
-        TcpStream::connect(addresses.as_slice()).await.map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => ConnectError::Refused,
-            _ => ConnectError::Io(error),
-        })
+        Ok(TcpStream::connect(addresses.as_slice()).await?)
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>, ConnectError> {
         let HostPort { host, port } = &self.to;
         let found = resolve(host).await.map_err(|why| ConnectError::Name(format!("{host} ({why})")))?;
         Ok(found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect())
+    }
+}
+
+/// Connects to an address of this node. The connection comes from the same address, so that it fails at once
+/// if another machine has it.
+pub(crate) async fn connect_to_own(address: SocketAddr) -> Result<TcpStream, ConnectError> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind(SocketAddr::new(address.ip(), 0))?;
+    Ok(socket.connect(address).await?)
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            _ => Self::Io(error),
+        }
     }
 }
 

@@ -1,17 +1,21 @@
 //! Runs one check in the background: it sleeps until a request names it, then runs at each interval until the
 //! requests end.
 
-use crate::check::Check;
+use crate::check::{Check, KnownNode};
 use crate::timing::{Timing, timeout_reason};
 use futures::FutureExt;
 use nodegate_readiness::{
     AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Timeline, Verdict,
 };
+use std::future::pending;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+/// The interval at which a check that ran before the Node was known looks for it.
+const LOOK_FOR_NODE: Duration = Duration::from_millis(50);
 
 /// The demand for a check: the time of the last request that named it.
 #[derive(Debug, Default)]
@@ -42,6 +46,8 @@ pub(crate) struct Cycle {
     pub(crate) timeline: Timeline,
     /// The time without requests after which the check stops; `None` if it never stops.
     pub(crate) idle: Option<Duration>,
+    /// The time after which the check runs once although nothing asks for it.
+    pub(crate) look_after: Option<Duration>,
     pub(crate) demand: Arc<Demand>,
     pub(crate) results: watch::Sender<()>,
 }
@@ -58,7 +64,11 @@ impl Cycle {
             // A wake-up alone proves no demand: it may be left over from a request that was served before a
             // stop.
             while self.is_idle() {
-                self.demand.wake.notified().await;
+                tokio::select! {
+                    biased;
+                    () = self.demand.wake.notified() => {}
+                    () = self.look() => {}
+                }
             }
             self.run_until_idle().await;
             self.board.set_local(self.id, None, self.now(), nodegate_clock::wall());
@@ -66,14 +76,27 @@ impl Cycle {
         }
     }
 
+    /// Runs the check once after a while, although nothing asks for it, for what the agent has to know of it
+    /// beforehand. Mostly that is nothing.
+    async fn look(&self) {
+        let Some(after) = self.look_after else { return pending().await };
+        sleep(after).await;
+        let outcome = self.outcome().await;
+        self.board.set_kubelet(outcome, self.now(), nodegate_clock::wall());
+    }
+
     async fn run_until_idle(&self) {
         let damper = Damper::new(self.timing.rise, self.timing.fall);
         let mut memory = Memory { damper, shown: None };
+        let knew_node = self.knows_node();
         self.run_once(&mut memory).await;
         // A phase between a half and a whole interval keeps checks that started together from running in
         // step.
         let phase = self.timing.interval.mul_f64(0.5 + fastrand::f64() / 2.0);
         let mut due = Instant::now() + phase;
+        if !knew_node {
+            due = self.until_node_known(due).await;
+        }
         loop {
             sleep_until(due).await;
             if self.is_idle() {
@@ -84,12 +107,27 @@ impl Cycle {
         }
     }
 
+    /// Waits until `due`, or until the Node is known: a run without its addresses may have missed a port.
+    async fn until_node_known(&self, due: Instant) -> Instant {
+        while !self.knows_node() && Instant::now() < due {
+            sleep_until(due.min(Instant::now() + LOOK_FOR_NODE)).await;
+        }
+        Instant::now()
+    }
+
+    fn knows_node(&self) -> bool {
+        self.board.published().state.node.exists().is_some()
+    }
+
     async fn run_once(&self, memory: &mut Memory) {
         let started = Instant::now();
         let outcome = memory.damper.observe(self.outcome().await);
         let duration = started.elapsed();
         self.log(&outcome, memory);
         let at = self.now();
+        if self.look_after.is_some() {
+            self.board.set_kubelet(outcome.clone(), at, nodegate_clock::wall());
+        }
         let good_until = at.plus(self.timing.good_for());
         let result = LocalResult { outcome, duration, at, good_until };
         self.board.set_local(self.id, Some(result), at, nodegate_clock::wall());
@@ -100,13 +138,20 @@ impl Cycle {
     async fn outcome(&self) -> Outcome {
         let limit = self.timing.timeout;
         // The call itself is inside: a check may panic before it returns its future.
-        let node = self.board.published().state.node.address_families();
-        let run = AssertUnwindSafe(async { self.check.run(node).await }).catch_unwind();
+        let node = self.known_node();
+        let run = AssertUnwindSafe(async { self.check.run(&node).await }).catch_unwind();
         match timeout(limit, run).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Outcome::fail("Panicked"),
             Err(_) => Outcome::Fail(timeout_reason(limit)),
         }
+    }
+
+    fn known_node(&self) -> KnownNode {
+        // Freshness is read before the state, because a state is published before its proof is recorded.
+        let freshness = self.board.freshness(self.now());
+        let internal_ips = self.board.published().state.node.internal_ips().to_vec();
+        KnownNode { internal_ips, heard: freshness.age, stale: freshness.stale }
     }
 
     /// Logs changes of verdict only: the reason of a check that keeps failing may count seconds.

@@ -1,6 +1,6 @@
 //! One HTTP GET to an address on this node, for several checks.
 
-use crate::connect::{ConnectError, HostConnector, HostPort};
+use crate::connect::{ConnectError, HostConnector, HostPort, connect_to_own};
 use crate::url::HttpUrl;
 use bytes::Bytes;
 use futures::future::{Either, select};
@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use nodegate_readiness::Reason;
 use std::error::Error as _;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 
 /// The maximum length of status line and headers. Health endpoints send a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
@@ -102,7 +103,14 @@ impl HttpGet {
         self.get(MAX_BODY).await
     }
 
-    async fn get(&self, body: usize) -> Result<HttpReply, HttpError> {
+    /// Requests status and body of a URL on this node's own address `own`, never on another machine.
+    pub(crate) async fn get_own(&self, own: IpAddr, body: usize) -> Result<HttpReply, HttpError> {
+        let stream = connect_to_own(SocketAddr::new(own, self.url.port())).await?;
+        self.over(Box::new(TokioIo::new(stream)), body).await
+    }
+
+    /// Requests the status, and at most `body` bytes of the body.
+    pub(crate) async fn get(&self, body: usize) -> Result<HttpReply, HttpError> {
         self.over(Box::new(TokioIo::new(self.connector.connect().await?)), body).await
     }
 

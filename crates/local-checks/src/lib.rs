@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod host_root;
 pub mod http;
 mod local_checks;
+mod local_port;
 mod mounts;
 mod netlink;
 mod options;
@@ -36,7 +37,7 @@ mod timing;
 mod url;
 
 pub use args::LocalCheckArgs;
-pub use check::{Check, Run};
+pub use check::{Check, KnownNode, Run};
 pub use checks::apiserver::settings::{ApiServerSettings, ApiServerUrl, ReadyzParts};
 pub use connect::{ConnectError, HostPort, resolve};
 pub use dedicated_thread::{DedicatedThread, NoAnswer};

@@ -25,6 +25,8 @@ pub(crate) struct MountTable {
     text: Vec<u8>,
     /// The path of the host's root in the table.
     root: PathBuf,
+    /// True if it is that of the host's first process.
+    of_first_process: bool,
 }
 
 const OF_FIRST_PROCESS: &str = "/proc/1/mountinfo";
@@ -65,7 +67,7 @@ impl MountTable {
     /// mounts are below the root.
     pub(crate) fn read(host: &HostRoot) -> io::Result<Self> {
         match File::open(host.join(OF_FIRST_PROCESS)) {
-            Ok(file) => Self::of_file(file, Path::new("/")),
+            Ok(file) => Ok(Self { of_first_process: true, ..Self::of_file(file, Path::new("/"))? }),
             Err(_) => Self::of_file(File::open(OF_OWN)?, host.as_path()),
         }
     }
@@ -73,7 +75,7 @@ impl MountTable {
     fn of_file(file: File, root: &Path) -> io::Result<Self> {
         let mut text = Vec::new();
         file.take(MAX_TABLE).read_to_end(&mut text)?;
-        Ok(Self { text, root: root.to_owned() })
+        Ok(Self { text, root: root.to_owned(), of_first_process: false })
     }
 
     /// Returns true if the table contains the host's filesystems, and not only those of a container. A
@@ -86,6 +88,11 @@ impl MountTable {
         // read, the table at hand is the agent's own, which is fine.
         let own = || File::open(OF_OWN).and_then(|file| Self::of_file(file, Path::new("/")));
         std::process::id() != 1 && own().is_ok_and(|own| own.has_same_root(self))
+    }
+
+    /// Returns true if it is the table of the host's first process, which shows all that the host has.
+    pub(crate) fn is_of_first_process(&self) -> bool {
+        self.of_first_process
     }
 
     fn has_same_root(&self, other: &Self) -> bool {
@@ -206,7 +213,7 @@ fn octal<'a>((digits, after): (&[u8], &'a [u8])) -> Option<(u8, &'a [u8])> {
 #[cfg(any(test, feature = "fuzzing"))]
 impl MountTable {
     pub(crate) fn of(text: impl Into<Vec<u8>>) -> Self {
-        Self { text: text.into(), root: PathBuf::from("/") }
+        Self { text: text.into(), root: PathBuf::from("/"), of_first_process: true }
     }
 }
 
@@ -254,7 +261,7 @@ nonsense
     fn without_the_hosts_proc_its_mounts_are_below_the_root() {
         let text = "1 0 0:9 / / rw - overlay overlay rw\n2 1 8:1 / /host ro - ext4 /dev/sda1 rw\n\
                     3 2 8:2 / /host/var rw - ext4 /dev/sda2 rw\n";
-        let table = MountTable { text: text.into(), root: PathBuf::from("/host") };
+        let table = MountTable { root: PathBuf::from("/host"), ..MountTable::of(text) };
         let points: Vec<_> = table.mounts().map(|mount| mount.point.into_owned()).collect();
         assert_eq!(points, [Path::new("/"), Path::new("/var")]);
         let directory = tempfile::tempdir().unwrap();

@@ -2,9 +2,9 @@
 
 use crate::cycle::{Cycle, Demand};
 use crate::local_checks::LocalChecks;
-use crate::timing::SLACK;
-use nodegate_readiness::unconfirmed::FIRST_RESULT_WITHIN;
-use nodegate_readiness::{Begins, Board, CheckId, Timeline};
+use crate::timing::{SLACK, Timing};
+use nodegate_readiness::unconfirmed::{FIRST_RESULT_WITHIN, KUBELET};
+use nodegate_readiness::{Begins, Board, CheckId, OnUnknown, Timeline};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,10 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout_at};
+
+/// The number of its intervals after which the check `kubelet` runs although nothing asks for it: a minute by
+/// default.
+const INTERVALS_TO_A_LOOK: u32 = 12;
 
 /// Runs local checks in the background and starts them on use. Dropping it stops all of them.
 pub struct Runner {
@@ -65,6 +69,7 @@ impl Runner {
                 board: Arc::clone(board),
                 timeline,
                 idle,
+                look_after: look_after(name, &entry.timing, board),
                 demand,
                 results: tell,
             };
@@ -129,6 +134,13 @@ impl Drop for Runner {
     fn drop(&mut self) {
         self.tasks.abort();
     }
+}
+
+/// Returns the time after which the check `kubelet` runs once although nothing asks for it. `--on-unknown=local`
+/// will depend on the kubelet's port when it is too late to correct a setting.
+fn look_after(name: &str, timing: &Timing, board: &Board) -> Option<Duration> {
+    let depends = name == KUBELET && board.policy().on_unknown == OnUnknown::Local;
+    depends.then_some(timing.interval * INTERVALS_TO_A_LOOK)
 }
 
 /// Holds the tasks, none of which ends by itself, and logs if one does: the board only reports

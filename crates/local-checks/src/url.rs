@@ -4,6 +4,7 @@ use crate::options::OptionKey;
 use http::Uri;
 use http::uri::{Authority, PathAndQuery};
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
 /// An `http://` URL, split into the parts of a request.
@@ -38,10 +39,15 @@ impl HttpUrl {
 
     /// Returns `http://127.0.0.1:<port><path>`. `path` must be known to be valid.
     pub(crate) fn local(port: u16, path: &'static str) -> Self {
+        Self::at((Ipv4Addr::LOCALHOST, port).into(), path)
+    }
+
+    /// Returns `http://<address><path>`. `path` must be known to be valid.
+    pub(crate) fn at(address: SocketAddr, path: &'static str) -> Self {
         Self {
-            host: "127.0.0.1".to_owned(),
-            port,
-            authority: format!("127.0.0.1:{port}"),
+            host: address.ip().to_string(),
+            port: address.port(),
+            authority: address.to_string(),
             path: PathAndQuery::from_static(path),
         }
     }

@@ -62,8 +62,8 @@ pub struct NodeFacts {
     /// `spec.podCIDRs`, the networks of its pods. Not handed on: the next agent reads them itself.
     #[serde(skip)]
     pub pod_cidrs: Vec<String>,
-    /// The address families of its `InternalIP`s.
-    pub address_families: AddressFamilies,
+    /// Its `InternalIP`s, in its order.
+    pub internal_ips: Vec<IpAddr>,
     /// The taint `node.kubernetes.io/unreachable:NoExecute`, if the Node has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<UnreachableTaint>,
@@ -129,7 +129,7 @@ fn labels_of_text<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String,
 }
 
 /// A set of address families. The empty set means that they are not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressFamilies {
     /// `IPv4`
     pub ipv4: bool,
@@ -138,12 +138,9 @@ pub struct AddressFamilies {
 }
 
 impl Node {
-    /// Returns the families of the Node's addresses as last seen.
-    pub fn address_families(&self) -> AddressFamilies {
-        match self {
-            Self::Unknown | Self::Absent => AddressFamilies::default(),
-            Self::Present(facts) => facts.address_families,
-        }
+    /// Returns the Node's `InternalIP`s as last seen; none if they are not known.
+    pub fn internal_ips(&self) -> &[IpAddr] {
+        self.facts().map_or(&[], |facts| &facts.internal_ips)
     }
 }
 

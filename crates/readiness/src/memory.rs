@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The format of the facts that are handed on. It changes whenever another agent could misread them.
-pub const FACTS_FORMAT: u32 = 1;
+pub const FACTS_FORMAT: u32 = 2;
 
 /// The largest correction of a clock that is accepted. A date further ahead means that the writer or the
 /// reader has a wrong clock.

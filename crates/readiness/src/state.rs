@@ -19,6 +19,8 @@ pub struct State {
     pub local: Vec<Option<LocalResult>>,
     /// The watched Services, by their index in the catalog.
     pub services: Vec<WatchedService>,
+    /// The outcome of the last run of the check `kubelet`, also of one that nothing asked for.
+    pub(crate) kubelet: Option<Outcome>,
     pub(crate) ready: ReadyHistory,
 }
 

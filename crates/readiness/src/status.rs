@@ -20,6 +20,15 @@ const EXCLUDED_CONTROL_PLANE: &str = "kubeadm and Talos put the label node.kuber
      every control-plane node, and this is one. If it should get traffic, take the label away (with Talos: out of \
      machine.nodeLabels), or set --drain-on without it";
 
+/// Explains that the check `kubelet` fails for this reason although the Node is Ready.
+pub fn kubelet_unreachable(reason: &Reason) -> String {
+    format!(
+        "the Node is Ready, but the check kubelet fails ({reason}). --on-unknown=local depends on that check: it \
+         will take the node out of the pool when the control plane loses the kubelet. Set --check-settings \
+         kubelet:url=…, or --on-unknown=not-ready"
+    )
+}
+
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
@@ -160,7 +169,8 @@ impl Status {
         let configured = board.node_name().is_some();
         let shown = configured && (verdict != Verdict::Ready || freshness.stale);
         let published = board.published();
-        let hint = hint(&reason, &published.state.node).map(Cow::Borrowed);
+        let unreachable = || Some(Cow::Owned(kubelet_unreachable(&board.kubelet_unreachable(now)?)));
+        let hint = hint(&reason, &published.state.node).map(Cow::Borrowed).or_else(unreachable);
         Self {
             node: board.node_name().map(str::to_owned),
             uid: board.node_uid(),

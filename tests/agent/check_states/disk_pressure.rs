@@ -9,7 +9,7 @@ use std::time::Duration;
 const SLOW: Duration = Duration::from_secs(2);
 
 const NOTHING: Says = Says::Fails("NothingToMeasure: none of the paths is on a disk; is --host-root=…");
-const LITTLE: Says = Says::Fails("DiskPressure: /e: 5 % of bytes free, needs 10 %");
+const LITTLE: Says = Says::Fails("DiskPressure: /e: 5 % of bytes free, needs 10 % (kubelet's default)");
 
 pub(crate) struct Disk {
     pace: Pace,
@@ -27,7 +27,7 @@ impl Part for Disk {
         State::new(
             "no inode is free",
             Self::fill_inodes,
-            Says::Fails("DiskPressure: /e: 0 % of inodes free, needs 5 %"),
+            Says::Fails("DiskPressure: /e: 0 % of inodes free, needs 5 % (kubelet's default)"),
         ),
         State::new("emptied again", |disk| disk.disks.run("rm -r \"$ROOT/e/many\""), Says::Passes),
         State::new("5 % of its bytes are free again", Self::fill, LITTLE),

@@ -1,14 +1,14 @@
 //! `http:<name>`: a URL of the operator's choice answers 2xx.
 
-use crate::check::{Check, Run};
+use crate::check::{Check, KnownNode, Run};
 use crate::http::{HttpGet, status_reason};
-use nodegate_readiness::{AddressFamilies, Outcome};
+use nodegate_readiness::Outcome;
 
 /// A check that accepts any 2xx. `okd_router_1936` is one of these with a name of its own.
 pub(crate) struct Http(pub(crate) HttpGet);
 
 impl Check for Http {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
             match self.0.status().await {
                 Ok(status) if status.is_success() => Outcome::Pass,

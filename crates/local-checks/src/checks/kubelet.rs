@@ -1,29 +1,31 @@
 //! `kubelet`: the kubelet of this node is healthy.
 
-use crate::check::{Check, Run};
+use crate::check::{Check, KnownNode, Run};
 use crate::definition::Definition;
-use crate::http::{HttpGet, status_reason};
+use crate::http::status_reason;
+use crate::local_port::LocalPort;
 use crate::timing::Timing;
 use crate::url::HttpUrl;
 use http::StatusCode;
-use nodegate_readiness::{AddressFamilies, Outcome};
+use nodegate_readiness::Outcome;
 use std::sync::Arc;
 
-/// The definition of the check, with the kubelet's default `healthzBindAddress` and `healthzPort`; without
-/// TLS or authentication.
+/// The definition of the check, with the kubelet's default `healthzPort`, without TLS or authentication. Its
+/// `healthzBindAddress` is 127.0.0.1 by default; k3s and RKE2 set `::1` on a node whose first address is of
+/// IPv6, and others set the node's own address.
 pub(crate) const DEFINITION: Definition = Definition {
     name: "kubelet",
     options: &[HttpUrl::OPTION],
     timing: Timing::USUAL,
-    new: |context| Arc::new(Kubelet(HttpGet::new(context.url(|| HttpUrl::local(10248, "/healthz"))))),
+    new: |context| Arc::new(Kubelet(LocalPort::new(context, 10248, "/healthz"))),
 };
 
-struct Kubelet(HttpGet);
+struct Kubelet(LocalPort);
 
 impl Check for Kubelet {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
-        Box::pin(async {
-            match self.0.status().await {
+    fn run<'a>(&'a self, node: &'a KnownNode) -> Run<'a> {
+        Box::pin(async move {
+            match self.0.status(node).await {
                 // The kubelet answers exactly 200; another 2xx comes from another program on its port.
                 Ok(StatusCode::OK) => Outcome::Pass,
                 Ok(status) => Outcome::Fail(status_reason(status)),

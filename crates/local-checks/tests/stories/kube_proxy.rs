@@ -36,7 +36,7 @@ async fn each_release_is_understood() {
     let leaving = of_1_28.replace("true", "false");
     assert_eq!(says(unavailable, &leaving).await, Outcome::Draining(Reason::new("NodeNotEligible")));
     let stuck = r#"{"lastUpdated": "2018-04-25 15:44:17 +0000 UTC m=+30.0","currentTime": "2018-04-25 15:45:30 +0000 UTC m=+103.0"}"#;
-    assert_eq!(says(unavailable, stuck).await, fail("NotSynced for 73s"));
+    assert_eq!(says(unavailable, stuck).await, Outcome::Pass, "the API server was never heard");
     let stale = stuck.replace("m=+103.0", "m=+330.0");
     assert_eq!(says("200 OK", &stale).await, fail("Stale: last updated 300s ago"));
     let stuck = HEALTHY.replace(r#""healthy":true"#, r#""healthy":false"#);

@@ -5,9 +5,9 @@ use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_local_checks::http::HttpGet;
 use nodegate_local_checks::{
-    ApiServerSettings, Check, CheckSettings, DedicatedThread, HostRoot, LocalChecks, Run, Timing,
+    ApiServerSettings, Check, CheckSettings, DedicatedThread, HostRoot, KnownNode, LocalChecks, Run, Timing,
 };
-use nodegate_readiness::{AddressFamilies, LocalResult, Outcome, Query, Reason};
+use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::StubServer;
 use std::io::{ErrorKind, Read};
@@ -23,7 +23,7 @@ use tokio::time::{advance, sleep};
 struct StatusOf(HttpGet);
 
 impl Check for StatusOf {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async { self.0.status().await.err().map(Reason::from).into() })
     }
 }
@@ -162,7 +162,7 @@ impl Drop for Inside {
 }
 
 impl Check for Endless {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
             let _guard = Inside::enter(&self.inside);
             std::future::pending().await
@@ -296,7 +296,7 @@ struct DeadMount {
 }
 
 impl Check for DeadMount {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         let (alive, calls) = (Arc::clone(&self.alive), Arc::clone(&self.calls));
         let call = move || {
             calls.fetch_add(1, Ordering::SeqCst);
@@ -371,7 +371,7 @@ impl Drop for PanicsWhenDropped {
 struct Fatal;
 
 impl Check for Fatal {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
             let _guard = PanicsWhenDropped;
             std::future::pending().await

@@ -1,11 +1,9 @@
 //! Scripted checks, and a board with their results.
 
 use nodegate_local_checks::{
-    ApiServerSettings, Check, CheckSettings, HostRoot, HttpUrl, LocalChecks, Run, Runner, Timing,
+    ApiServerSettings, Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, Run, Runner, Timing,
 };
-use nodegate_readiness::{
-    AddressFamilies, Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline,
-};
+use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::StubServer;
 use std::io::{self, Write};
@@ -41,7 +39,7 @@ impl<F: Fn(usize) -> Outcome + Send + Sync + 'static> Scripted<F> {
 }
 
 impl<F: Fn(usize) -> Outcome + Send + Sync> Check for Scripted<F> {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         let run = self.runs.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move { (self.script)(run) })
     }

@@ -1,8 +1,12 @@
 //! The part of the board for a Node whose own kubelet decides, and for verdicts that change by time alone.
 
 use super::Board;
-use crate::check::{CheckId, NODE_READY};
+use crate::check::{CheckId, NODE_READY, Outcome};
+use crate::facts::ConditionStatus;
 use crate::moment::Moment;
+use crate::reason::Reason;
+use crate::rules::OnUnknown;
+use std::time::SystemTime;
 
 impl Board {
     /// Returns the local check whose result decides the verdict now, even if no request names it; `None`
@@ -15,6 +19,27 @@ impl Board {
     /// first call of this function counts.
     pub fn when_needed(&self, on_need: impl Fn(CheckId) + Send + Sync + 'static) {
         let _ = self.on_need.set(Box::new(on_need));
+    }
+
+    /// Records the outcome of a run of the check `kubelet`, also of one that nothing asked for.
+    pub fn set_kubelet(&self, outcome: Outcome, now: Moment, wall: SystemTime) {
+        self.change(now, wall, |state| {
+            let outcome = Some(outcome);
+            let changed = state.kubelet != outcome;
+            state.kubelet = outcome;
+            changed
+        });
+    }
+
+    /// Returns why the check `kubelet` failed last although the Node is Ready; `None` if it passed, or if
+    /// `--on-unknown` does not depend on it. Without that check, `--on-unknown=local` can't keep the node.
+    pub fn kubelet_unreachable(&self, now: Moment) -> Option<Reason> {
+        if self.policy.on_unknown != OnUnknown::Local || self.freshness(now).stale {
+            return None;
+        }
+        let state = &self.published.load().state;
+        let ready = state.node.facts()?.condition("Ready")?.status == ConditionStatus::True;
+        state.kubelet.as_ref().and_then(Outcome::reason).filter(|_| ready).cloned()
     }
 
     /// Returns true if `node_ready` goes by the node's own kubelet, against a `Ready=Unknown` of the API.

@@ -131,7 +131,7 @@ fn what_can_not_be_meant_is_refused() {
     assert_eq!(read(&with("facts_format", json!(null)), 0), Err(Unusable::Older));
     assert!(matches!(read(&with("facts", json!({"taints": 7})), 0), Err(Unusable::Foreign { .. })));
     assert!(matches!(read(&with("services", json!("x")), 0), Err(Unusable::Foreign { .. })));
-    for garbage in ["", "{", "[]", "7", "null", "\u{0}", "{\"facts_format\":1}", "{\"facts_format\":\"1\"}"] {
+    for garbage in ["", "{", "[]", "7", "null", "\u{0}", "{\"facts_format\":2}", "{\"facts_format\":\"2\"}"] {
         assert!(matches!(Memory::parse(garbage.as_bytes()), Err(Unusable::Foreign { .. })), "{garbage:?}");
     }
     assert_eq!(Memory::parse(b"{\"node\":\"n1\",\"facts\":{}}"), Err(Unusable::Older));
@@ -155,7 +155,7 @@ fn the_form_is_the_one_that_its_number_names() {
     let expected = json!({
         "written_at_unix_ms": 24 * 3600 * 1000,
         "node": "n1",
-        "facts_format": 1,
+        "facts_format": 2,
         "cache": {"age_ms": 60_000},
         "node_exists": true,
         "facts": {
@@ -164,7 +164,7 @@ fn the_form_is_the_one_that_its_number_names() {
             "deleting": false,
             "taints": ["example.com/down=soon:NoSchedule"],
             "labels": ["example.com/pool=a", "example.com/spare"],
-            "address_families": {"ipv4": false, "ipv6": false},
+            "internal_ips": ["10.0.0.7", "fd00::7"],
         },
     });
     let Node::Present(facts) = node(true) else { unreachable!() };
@@ -174,6 +174,7 @@ fn the_form_is_the_one_that_its_number_names() {
     let facts = NodeFacts {
         taints: [Taint { key, value, effect }].into(),
         labels: [(pool, a), (spare, String::new())].into(),
+        internal_ips: ["10.0.0.7", "fd00::7"].map(|address| address.parse().unwrap()).into(),
         ..facts
     };
     let story = predecessor();

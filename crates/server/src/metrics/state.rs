@@ -87,6 +87,10 @@ impl StateCollector {
         }
         let help = "1 while the node stays in the pool because its own kubelet answers, though the Node is Ready=Unknown.";
         gauge(encoder, "unconfirmed", help)?.encode_gauge(&u64::from(self.board.unconfirmed(now)))?;
+        let help =
+            "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
+        let unreachable = u64::from(self.board.kubelet_unreachable(now).is_some());
+        gauge(encoder, "kubelet_unreachable", help)?.encode_gauge(&unreachable)?;
         let help = "Answers that staleness made better than the last known facts would have.";
         counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
     }

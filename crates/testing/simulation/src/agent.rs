@@ -15,11 +15,11 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use nodegate_agent::{AgentSettings, AssembledAgent, Environment, LastKnownSources};
 use nodegate_kube_sim::Observed;
-use nodegate_local_checks::{Check, LocalChecks, Run, Timing};
+use nodegate_local_checks::{Check, KnownNode, LocalChecks, Run, Timing};
 use nodegate_node_watch::{Connector, Transitions};
 use nodegate_readiness::probers::{DrainStatus, Handover};
 use nodegate_readiness::unconfirmed::KUBELET;
-use nodegate_readiness::{AddressFamilies, Catalog, Memory, Moment, Outcome, Policy, Verdict};
+use nodegate_readiness::{Catalog, Memory, Moment, Outcome, Policy, Verdict};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
@@ -115,7 +115,7 @@ struct SimulatedKubelet {
 }
 
 impl Check for SimulatedKubelet {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
             self.starved.until(|starved| (!starved).then_some(())).await;
             if self.answers.load(Ordering::Relaxed) {

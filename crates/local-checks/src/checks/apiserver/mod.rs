@@ -3,14 +3,14 @@
 mod parts;
 pub(crate) mod settings;
 
-use crate::check::{Check, Run};
+use crate::check::{Check, KnownNode, Run};
 use crate::definition::Definition;
 use crate::http::{HttpError, HttpReply, MAX_BODY, exchange, get, status_reason};
 use crate::timing::{DEFAULT_TIMEOUT, Timing};
 use http::uri::PathAndQuery;
 use http::{StatusCode, header};
 use nodegate_kube_follow::{Caller, OpenError, open_verified};
-use nodegate_readiness::{AddressFamilies, Outcome, Reason};
+use nodegate_readiness::{Outcome, Reason};
 use settings::ApiServerSettings;
 use std::io;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ enum Failure {
 }
 
 impl Check for ApiServer {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async { self.outcome().await.unwrap_or_else(|failure| Outcome::Fail(failure.into())) })
     }
 }

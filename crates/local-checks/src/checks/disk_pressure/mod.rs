@@ -1,11 +1,11 @@
 //! `disk_pressure`: the disks of this node have enough free space.
 
-mod room;
+mod free_space;
 mod settings;
 
-use self::room::{FreeSpace, IMAGES, MinimumFree, NODE, Shortage};
+use self::free_space::{FreeSpace, IMAGES, MinimumFree, NODE, RANCHER, Shortage};
 use self::settings::LimitSettings;
-use crate::check::{Check, Run};
+use crate::check::{Check, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
@@ -14,10 +14,12 @@ use crate::options::OptionKey;
 use crate::paths::Paths;
 use crate::timing::{Timing, timeout_reason};
 use futures::future::join_all;
-use nodegate_readiness::{AddressFamilies, Outcome, Reason};
+use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstatvfs;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -36,6 +38,19 @@ const OF_IMAGES: [&str; 6] = [
     "/var/snap/microk8s",
 ];
 
+/// The files by which a distribution with thresholds of its own is found: in k3s' and RKE2's own directory,
+/// which an operator may move, and the one that both have on every node.
+const DISTRIBUTIONS: [(&str, &str); 3] = [
+    ("/var/lib/rancher/k3s/agent", "k3s"),
+    ("/var/lib/rancher/rke2/agent", "RKE2"),
+    ("/etc/rancher/node", "k3s or RKE2"),
+];
+
+/// The source of limits that the operator has set.
+const SET: &str = "limits=";
+/// The source of the kubelet's own limits.
+const KUBELET: &str = "kubelet's default";
+
 const PATHS: OptionKey = OptionKey::new::<Paths>("paths");
 const LIMITS: OptionKey = OptionKey::new::<LimitSettings>("limits");
 
@@ -49,40 +64,50 @@ pub(crate) const DEFINITION: Definition = Definition {
 struct DiskPressure {
     host: HostRoot,
     table: DedicatedThread,
-    places: Vec<Place>,
-    /// True if the places are the default ones of a host. Configured paths may be mounted one by one,
-    /// wherever the host's root is.
+    paths: Vec<MeasuredPath>,
+    /// True if the paths are the default ones of a host. Configured paths may be mounted one by one, wherever
+    /// the host's root is.
     usual: bool,
+    said_only_overlays: AtomicBool,
     /// The time within which the filesystems must answer. It is shorter than the timeout of a run, so that
     /// the reason can name the one that did not.
     patience: Duration,
 }
 
 /// A measured path.
-struct Place {
+struct MeasuredPath {
     path: PathBuf,
-    limits: MinimumFree,
+    /// The limits that the operator has set.
+    set: Option<MinimumFree>,
     /// The thread of this path alone, so that a filesystem that hangs does not block the others.
     thread: DedicatedThread,
     /// The target of its links in the last run: links to a filesystem that hangs can't be resolved any more.
     real: Arc<Mutex<PathBuf>>,
 }
 
-/// The result for one place.
+/// The result for one path.
 enum Seen<'a> {
-    Room(&'a Place, FreeSpace),
-    Trouble(&'a Place, String),
+    Space(&'a MeasuredPath, FreeSpace),
+    Trouble(&'a MeasuredPath, String),
 }
 
-/// A shortage and its place.
+/// What is known of the host before its paths are measured.
+struct Host {
+    mounts: MountTable,
+    /// The distribution that sets limits of its own.
+    distribution: Option<&'static str>,
+}
+
+/// A shortage, its path and the source of the limit.
 struct Finding<'a> {
     path: &'a Path,
     device: Option<Device>,
     shortage: Shortage,
+    source: &'static str,
 }
 
 impl Check for DiskPressure {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(self.look())
     }
 }
@@ -92,12 +117,13 @@ impl Check for DiskPressure {
 impl DiskPressure {
     fn new(context: &Context<'_>) -> Self {
         let LimitSettings(limits) = context.options.get(LIMITS.name()).unwrap_or_default();
-        let paths = context.options.get(PATHS.name()).map(|Paths(paths)| paths);
+        let set = context.options.get(PATHS.name()).map(|Paths(paths)| paths);
         Self {
             host: context.host.clone(),
             table: DedicatedThread::new("disk_pressure"),
-            usual: paths.is_none(),
-            places: places(paths, &limits).map(|(path, limits)| Place::new(path, limits)).collect(),
+            usual: set.is_none(),
+            paths: paths_and_limits(set, &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect(),
+            said_only_overlays: AtomicBool::default(),
             patience: context.timeout * 3 / 4,
         }
     }
@@ -109,75 +135,90 @@ impl DiskPressure {
         let read = move || {
             let table = MountTable::read(&host)?;
             let is_of_host = !usual || table.is_of_host(&host);
-            io::Result::Ok(is_of_host.then_some(table))
+            io::Result::Ok(is_of_host.then(|| Host { mounts: table, distribution: distribution(&host) }))
         };
-        let table = match self.table.run(read).await {
-            Ok(Ok(Some(table))) => table,
+        let host = match self.table.run(read).await {
+            Ok(Ok(Some(host))) => host,
             Ok(Ok(None)) => return Outcome::Fail(self.host.not_mounted()),
             Ok(Err(error)) => return Outcome::Fail(Reason::new("NoMountTable").detail(error)),
             Err(why) => return Outcome::Fail(why.into()),
         };
-        let seen = join_all(self.by_filesystem(&table).into_iter().map(|places| self.ask(places, deadline)));
+        let seen =
+            join_all(self.by_filesystem(&host.mounts).into_iter().map(|paths| self.ask(paths, deadline)));
         let mut seen: Vec<Seen<'_>> = seen.await.into_iter().flatten().collect();
-        seen.retain(|seen| !is_overlay(&table, seen));
+        let found = seen.len();
+        seen.retain(|seen| !is_overlay(&host.mounts, seen));
+        if seen.is_empty() && found > 0 && host.mounts.is_of_first_process() {
+            // The host itself runs in memory.
+            self.say_only_overlays();
+            return Outcome::Pass;
+        }
         if seen.is_empty() {
-            // For example, only an overlay was found. A pass would be wrong.
+            // For example, only a container's overlay was found. A pass would be wrong.
             return Outcome::Fail(Reason::new("NothingToMeasure").detail(format_args!(
                 "none of the paths is on a disk; is --host-root={} the host's /?",
                 self.host.as_path().display()
             )));
         }
-        verdict(&table, &seen)
+        verdict(&host, &seen)
     }
 
-    /// Returns the places grouped by filesystem. A link that has never been resolved counts with the
+    fn say_only_overlays(&self) {
+        if !self.said_only_overlays.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                check = "disk_pressure",
+                "the host has its paths on overlays alone, so no disk can fill up; the check passes"
+            );
+        }
+    }
+
+    /// Returns the paths grouped by filesystem. A link that has never been resolved counts with the
     /// filesystem that contains it.
-    fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&Place>> {
-        let mut groups: Vec<(Option<Device>, Vec<&Place>)> = Vec::new();
-        for place in &self.places {
-            let device = table.holder(&place.real()).map(|mount| mount.device);
+    fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&MeasuredPath>> {
+        let mut groups: Vec<(Option<Device>, Vec<&MeasuredPath>)> = Vec::new();
+        for path in &self.paths {
+            let device = table.holder(&path.real()).map(|mount| mount.device);
             match groups.iter_mut().find(|(of, _)| *of == device) {
-                Some((_, group)) => group.push(place),
-                None => groups.push((device, vec![place])),
+                Some((_, group)) => group.push(path),
+                None => groups.push((device, vec![path])),
             }
         }
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// Measures one place after the other, and stops after one without an answer, because the next would hang
-    /// as well. For the same reason, a place that hangs since an earlier run comes first.
-    async fn ask<'a>(&'a self, mut places: Vec<&'a Place>, deadline: Instant) -> Vec<Seen<'a>> {
-        places.sort_by_key(|place| !place.thread.is_busy());
+    /// Measures one path after the other, and stops after one without an answer, because the next would hang as
+    /// well. For the same reason, a path that hangs since an earlier run comes first.
+    async fn ask<'a>(&'a self, mut paths: Vec<&'a MeasuredPath>, deadline: Instant) -> Vec<Seen<'a>> {
+        paths.sort_by_key(|path| !path.thread.is_busy());
         let mut seen = Vec::new();
-        for place in places {
-            let (host, path, real) = (self.host.clone(), place.path.clone(), Arc::clone(&place.real));
-            let call = place.thread.run(move || measure(&host, &path, &real));
+        for measured in paths {
+            let (host, path, real) = (self.host.clone(), measured.path.clone(), Arc::clone(&measured.real));
+            let call = measured.thread.run(move || measure(&host, &path, &real));
             let trouble = match timeout_at(deadline, call).await {
-                Ok(Ok(Ok(Some(room)))) => {
-                    seen.push(Seen::Room(place, room));
+                Ok(Ok(Ok(Some(space)))) => {
+                    seen.push(Seen::Space(measured, space));
                     continue;
                 }
                 Ok(Ok(Ok(None))) => continue,
                 Ok(Ok(Err(error))) => {
-                    seen.push(Seen::Trouble(place, error.to_string()));
+                    seen.push(Seen::Trouble(measured, error.to_string()));
                     continue;
                 }
                 Ok(Err(why)) => Reason::from(why).to_string(),
                 Err(_) => timeout_reason(self.patience).to_string(),
             };
-            seen.push(Seen::Trouble(place, trouble));
+            seen.push(Seen::Trouble(measured, trouble));
             break;
         }
         seen
     }
 }
 
-/// Returns the paths with their minimum free space: the configured or default paths, and those that have a
-/// limit of their own.
-fn places(
+/// Returns the configured or default paths, and those that have a limit of their own, each with that limit.
+fn paths_and_limits(
     set: Option<Vec<PathBuf>>,
     limits: &[(PathBuf, MinimumFree)],
-) -> impl Iterator<Item = (PathBuf, MinimumFree)> {
+) -> impl Iterator<Item = (PathBuf, Option<MinimumFree>)> {
     let usual = || OF_NODE.iter().chain(&OF_IMAGES).map(PathBuf::from).collect();
     let mut paths: Vec<PathBuf> = set.unwrap_or_else(usual);
     paths.extend(limits.iter().map(|(path, _)| path.clone()));
@@ -187,12 +228,15 @@ fn places(
             known.push(path);
         }
     }
-    let of_images = |path: &Path| OF_IMAGES.iter().any(|images| path.starts_with(images));
     known.into_iter().map(move |path| {
-        let own = limits.iter().find(|(other, _)| *other == path).map(|(_, limits)| *limits);
-        let needs = own.unwrap_or(if of_images(&path) { IMAGES } else { NODE });
-        (path, needs)
+        let set = limits.iter().find(|(other, _)| *other == path).map(|(_, limits)| *limits);
+        (path, set)
     })
+}
+
+/// Returns the distribution of this host, if it is one that sets limits of its own.
+fn distribution(host: &HostRoot) -> Option<&'static str> {
+    DISTRIBUTIONS.iter().find(|(path, _)| host.locate(path).is_ok()).map(|(_, name)| *name)
 }
 
 /// Measures one path; `None` if it does not exist.
@@ -208,35 +252,42 @@ fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Op
     Ok(Some(fstatvfs(&file)?.into()))
 }
 
-/// Returns true if the place is on an overlay, whose space is that of another directory. It is a container's
+/// Returns true if the path is on an overlay, whose space is that of another directory. It is a container's
 /// own root, or that of a live image; the host's disks are mounted below it.
 fn is_overlay(table: &MountTable, seen: &Seen<'_>) -> bool {
-    let Seen::Room(place, _) = seen else { return false };
-    table.holder(&place.real()).is_some_and(|mount| mount.kind == b"overlay")
+    let Seen::Space(path, _) = seen else { return false };
+    table.holder(&path.real()).is_some_and(|mount| mount.kind == b"overlay")
 }
 
-fn verdict(table: &MountTable, seen: &[Seen<'_>]) -> Outcome {
+fn verdict(host: &Host, seen: &[Seen<'_>]) -> Outcome {
     let mut findings: Vec<Finding<'_>> = Vec::new();
     let mut texts = Vec::new();
     for seen in seen {
         match seen {
-            Seen::Trouble(place, why) => texts.push(format!("{}: {why}", place.path.display())),
-            Seen::Room(place, room) => {
-                let mount = table.holder(&place.real());
+            Seen::Trouble(path, why) => texts.push(format!("{}: {why}", path.path.display())),
+            Seen::Space(path, space) => {
+                let mount = host.mounts.holder(&path.real());
                 if mount.as_ref().is_some_and(takes_no_writes) {
                     continue;
                 }
                 let device = mount.map(|mount| mount.device);
-                for shortage in room.shortages(place.limits) {
-                    add(&mut findings, Finding { path: &place.path, device, shortage });
+                let (limits, source) = path.limits(host.distribution);
+                for shortage in space.shortages(limits) {
+                    add(&mut findings, Finding { path: &path.path, device, shortage, source });
                 }
             }
         }
     }
     let code = if findings.is_empty() { "NotMeasured" } else { "DiskPressure" };
-    texts.extend(findings.iter().map(|found| format!("{}: {}", found.path.display(), found.shortage)));
+    texts.extend(findings.iter().map(ToString::to_string));
     let reason = (!texts.is_empty()).then(|| Reason::new(code).detail(texts.join("; ")));
     reason.into()
+}
+
+impl fmt::Display for Finding<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.path.display(), self.shortage, self.source)
+    }
 }
 
 /// Returns true if the filesystem takes no writes. An operating system image is full from its creation on,
@@ -250,21 +301,33 @@ fn takes_no_writes(mount: &Mount<'_>) -> bool {
 fn add<'a>(findings: &mut Vec<Finding<'a>>, new: Finding<'a>) {
     let same = |known: &&mut Finding<'_>| {
         let (a, b) = (known.shortage, new.shortage);
-        known.device == new.device && (a.kind, a.total) == (b.kind, b.total)
+        // The total distinguishes two quotas of one filesystem.
+        known.device == new.device && (a.kind, a.share.total) == (b.kind, b.share.total)
     };
+    let needs = |shortage: Shortage| shortage.needs.of(shortage.share.total);
     match findings.iter_mut().find(same) {
-        Some(known) if known.shortage.needs >= new.shortage.needs => {}
+        Some(known) if needs(known.shortage) >= needs(new.shortage) => {}
         Some(known) => *known = new,
         None => findings.push(new),
     }
 }
 
-// === impl Place ===
+// === impl MeasuredPath ===
 
-impl Place {
-    fn new(path: PathBuf, limits: MinimumFree) -> Self {
+impl MeasuredPath {
+    fn new(path: PathBuf, set: Option<MinimumFree>) -> Self {
         let real = Arc::new(Mutex::new(path.clone()));
-        Self { path, limits, thread: DedicatedThread::new("disk_pressure"), real }
+        Self { path, set, thread: DedicatedThread::new("disk_pressure"), real }
+    }
+
+    /// Returns the limits and their source.
+    fn limits(&self, distribution: Option<&'static str>) -> (MinimumFree, &'static str) {
+        let of_images = OF_IMAGES.iter().any(|images| self.path.starts_with(images));
+        match (self.set, distribution) {
+            (Some(set), _) => (set, SET),
+            (None, Some(distribution)) => (RANCHER, distribution),
+            (None, None) => (if of_images { IMAGES } else { NODE }, KUBELET),
+        }
     }
 
     fn real(&self) -> PathBuf {
@@ -274,7 +337,7 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
-    use super::room::{Percent, Share};
+    use super::free_space::{Minimum, Share};
     use super::*;
     use crate::options::Options;
 
@@ -286,18 +349,28 @@ mod tests {
 ";
 
     /// Returns the reasons for these paths, each with its free bytes and inodes out of a hundred.
-    fn reasons(seen: &[(&str, u64, u64)]) -> Option<String> {
+    fn reasons_on(
+        distribution: Option<&'static str>,
+        limits: &str,
+        seen: &[(&str, u64, u64)],
+    ) -> Option<String> {
+        let LimitSettings(limits) = limits.parse().unwrap_or_default();
         let paths = seen.iter().map(|(path, ..)| PathBuf::from(path)).collect();
-        let places: Vec<Place> =
-            places(Some(paths), &[]).map(|(path, limits)| Place::new(path, limits)).collect();
+        let paths: Vec<MeasuredPath> =
+            paths_and_limits(Some(paths), &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect();
         let share = |free| Share { free, total: 100 };
-        let seen = seen.iter().zip(&places).map(|((_, bytes, inodes), place)| {
-            Seen::Room(place, FreeSpace { bytes: share(*bytes), inodes: share(*inodes) })
+        let seen = seen.iter().zip(&paths).map(|((_, bytes, inodes), path)| {
+            Seen::Space(path, FreeSpace { bytes: share(*bytes), inodes: share(*inodes) })
         });
-        match verdict(&MountTable::of(TABLE), &seen.collect::<Vec<_>>()) {
+        let host = Host { mounts: MountTable::of(TABLE), distribution };
+        match verdict(&host, &seen.collect::<Vec<_>>()) {
             Outcome::Fail(reason) => Some(reason.to_string()),
             _ => None,
         }
+    }
+
+    fn reasons(seen: &[(&str, u64, u64)]) -> Option<String> {
+        reasons_on(None, "", seen)
     }
 
     #[test]
@@ -305,9 +378,32 @@ mod tests {
         assert_eq!(reasons(&[("/", 10, 5), ("/var/lib/containerd/x", 15, 5)]), None);
         assert_eq!(
             reasons(&[("/", 9, 4), ("/var/lib/kubelet", 9, 5)]).unwrap(),
-            "DiskPressure: /: 9 % of bytes free, needs 10 %; /: 4 % of inodes free, needs 5 %; \
-             /var/lib/kubelet: 9 % of bytes free, needs 10 %"
+            "DiskPressure: /: 9 % of bytes free, needs 10 % (kubelet's default); \
+             /: 4 % of inodes free, needs 5 % (kubelet's default); \
+             /var/lib/kubelet: 9 % of bytes free, needs 10 % (kubelet's default)"
         );
+    }
+
+    #[test]
+    fn k3s_and_rke2_need_what_they_set_and_limits_come_before_that() {
+        let k3s = |limits, path, bytes| reasons_on(Some("k3s"), limits, &[(path, bytes, 0)]);
+        assert_eq!(k3s("", "/var/lib/rancher", 5), None);
+        assert_eq!(
+            k3s("", "/var/lib/rancher", 4).unwrap(),
+            "DiskPressure: /var/lib/rancher: 4 % of bytes free, needs 5 % (k3s)"
+        );
+        assert_eq!(k3s("/=40/0%", "/", 39).unwrap(), "DiskPressure: /: 39 bytes free, needs 40 (limits=)");
+    }
+
+    #[test]
+    fn a_distribution_is_found_by_its_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = HostRoot::new(directory.path()).unwrap();
+        assert_eq!(distribution(&host), None);
+        for (path, name) in DISTRIBUTIONS.iter().rev() {
+            std::fs::create_dir_all(host.join(path)).unwrap();
+            assert_eq!(distribution(&host), Some(*name));
+        }
     }
 
     #[test]
@@ -315,7 +411,7 @@ mod tests {
         let full = [("/var/lib/kubelet", 4, 50), ("/var/lib/containerd", 4, 50), ("/var/lib/docker", 4, 50)];
         assert_eq!(
             reasons(&full).unwrap(),
-            "DiskPressure: /var/lib/containerd: 4 % of bytes free, needs 15 %"
+            "DiskPressure: /var/lib/containerd: 4 % of bytes free, needs 15 % (kubelet's default)"
         );
     }
 
@@ -328,13 +424,16 @@ mod tests {
     #[test]
     fn limits_replace_what_is_usual_and_add_paths() {
         let LimitSettings(limits) = "/var/lib/docker=1%/0%:/data=20%".parse().unwrap();
-        let all: Vec<_> = places(None, &limits).collect();
+        let all: Vec<_> = paths_and_limits(None, &limits).collect();
         assert_eq!(all.len(), OF_NODE.len() + OF_IMAGES.len() + 1);
-        let bytes = |path: &str| all.iter().find(|(known, _)| known == Path::new(path)).unwrap().1.bytes;
+        let bytes = |path: &str| {
+            let (path, set) = all.iter().find(|(known, _)| known == Path::new(path)).unwrap().clone();
+            MeasuredPath::new(path, set).limits(None).0.bytes
+        };
         let found = ["/", "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/data"].map(bytes);
-        assert_eq!(found, [10, 10, 15, 1, 20].map(Percent));
-        let only: Vec<_> = places(Some(vec!["/a".into(), "/a".into()]), &[]).collect();
-        assert_eq!(only, [(PathBuf::from("/a"), NODE)]);
+        assert_eq!(found, [10, 10, 15, 1, 20].map(Minimum::percent));
+        let only: Vec<_> = paths_and_limits(Some(vec!["/a".into(), "/a".into()]), &[]).collect();
+        assert_eq!(only, [(PathBuf::from("/a"), None)]);
     }
 
     fn check(host: &Path, set: &[(OptionKey, &str)]) -> DiskPressure {
@@ -354,22 +453,39 @@ mod tests {
         let host = directory.path();
         std::fs::create_dir(host.join("data")).unwrap();
         let set = [(PATHS, "/none:/data/x/y"), (LIMITS, "/data=0%/0%")];
-        assert_eq!(check(host, &set).run(AddressFamilies::default()).await, Outcome::Pass);
-        let Outcome::Fail(reason) = check(host, &set[..1]).run(AddressFamilies::default()).await else {
+        assert_eq!(check(host, &set).run(&KnownNode::default()).await, Outcome::Pass);
+        let Outcome::Fail(reason) = check(host, &set[..1]).run(&KnownNode::default()).await else {
             panic!("nothing was there")
         };
         assert!(reason.as_str().starts_with("NothingToMeasure: none of the paths is on a disk"), "{reason}");
     }
 
     #[tokio::test]
-    async fn a_place_that_hangs_is_named_and_those_on_its_filesystem_are_not_asked() {
+    async fn a_host_whose_own_table_shows_overlays_alone_passes() {
+        let directory = tempfile::tempdir().unwrap();
+        let host = directory.path();
+        std::fs::create_dir_all(host.join("proc/1")).unwrap();
+        let run = async || check(host, &[]).run(&KnownNode::default()).await;
+        let table = host.join("proc/1/mountinfo");
+        std::fs::write(&table, "1 0 0:20 / / rw - overlay overlay rw,upperdir=/run/up\n").unwrap();
+        assert_eq!(run().await, Outcome::Pass);
+        std::fs::write(&table, "1 0 0:20 / / rw - overlay overlay rw\n2 1 0:21 / /var rw - tmpfs none rw\n")
+            .unwrap();
+        assert_eq!(
+            check(host, &[(PATHS, "/none")]).run(&KnownNode::default()).await.reason().unwrap().code(),
+            "NothingToMeasure"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_path_that_hangs_is_named_and_those_on_its_filesystem_are_not_asked() {
         let directory = tempfile::tempdir().unwrap();
         for (number, path) in ["/", "/b"].into_iter().enumerate() {
             // No disk has so much space: each measurement finds a shortage.
             let check = check(directory.path(), &[(PATHS, "/:/b"), (LIMITS, "/=100%/0%")]);
             let (release, stuck) = std::sync::mpsc::channel::<()>();
             let (enter, mut entered) = tokio::sync::mpsc::channel(1);
-            let call = check.places[number].thread.run(move || {
+            let call = check.paths[number].thread.run(move || {
                 enter.blocking_send(()).unwrap();
                 stuck.recv()
             });
@@ -377,9 +493,7 @@ mod tests {
                 _ = call => panic!("it can't come back yet"),
                 began = entered.recv() => began.unwrap(),
             }
-            let Outcome::Fail(reason) = check.run(AddressFamilies::default()).await else {
-                panic!("it hangs")
-            };
+            let Outcome::Fail(reason) = check.run(&KnownNode::default()).await else { panic!("it hangs") };
             assert_eq!(reason, Reason::new("NotMeasured").detail(format_args!("{path}: Hung for 0s")));
             drop(release);
         }

@@ -1,17 +1,17 @@
 //! The operator's minimum of free space for each path.
 
-use super::room::{MinimumFree, NODE};
+use super::free_space::{MinimumFree, NODE};
 use crate::paths::Paths;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The limits in a setting such as `/var/lib/kubelet=5%/2%:/data=20%`: bytes, then inodes unless the default
-/// applies.
+/// The limits in a setting such as `/var/lib/kubelet=5%/2%:/data=1Gi`, in the kubelet's own forms: bytes, then
+/// inodes unless the kubelet's default applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LimitSettings(pub(super) Vec<(PathBuf, MinimumFree)>);
 
-const TAKES: &str = "takes <path>=<bytes>%[/<inodes>%], separated by \":\", at most 64, each path once, e.g. \
-                     /var/lib/kubelet=5%/2%:/data=20%; 0% is never too little";
+const TAKES: &str = "takes <path>=<bytes>[/<inodes>], separated by \":\", at most 64, each path once, each limit \
+                     a share or a quantity, e.g. /var/lib/kubelet=5%/0.5%:/data=1Gi; 0% is never too little";
 
 impl FromStr for LimitSettings {
     type Err = &'static str;
@@ -38,23 +38,36 @@ fn one(text: &str) -> Option<(PathBuf, MinimumFree)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::room::Percent;
+    use super::super::free_space::Minimum;
     use super::*;
     use proptest::prelude::*;
 
     #[test]
     fn inodes_are_as_usual_unless_they_are_set() {
-        let LimitSettings(set) = "/var/lib/kubelet=5%/2%:/a=b=20%:/=0%/0%".parse().unwrap();
-        let limits = |bytes, inodes| MinimumFree { bytes: Percent(bytes), inodes: Percent(inodes) };
-        let expected = [("/var/lib/kubelet", limits(5, 2)), ("/a=b", limits(20, 5)), ("/", limits(0, 0))];
+        let LimitSettings(set) = "/var/lib/kubelet=5%/2%:/a=b=1Ki:/=0%/0%".parse().unwrap();
+        let limits =
+            |bytes, inodes| MinimumFree { bytes: Minimum::percent(bytes), inodes: Minimum::percent(inodes) };
+        let kibibyte = MinimumFree { bytes: Minimum::Amount(1024), ..NODE };
+        let expected = [("/var/lib/kubelet", limits(5, 2)), ("/a=b", kibibyte), ("/", limits(0, 0))];
         assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)));
     }
 
     #[test]
     fn anything_else_is_refused() {
-        for bad in
-            ["", "/", "/=", "/=5", "5%", "=5%", "a=5%", "/=5%/", "/=5%/2%/1%", "/=101%", "/=5%:", "/=5%:/=6%"]
-        {
+        for bad in [
+            "",
+            "/",
+            "/=",
+            "/=5x",
+            "5%",
+            "=5%",
+            "a=5%",
+            "/=5%/",
+            "/=5%/2%/1%",
+            "/=101%",
+            "/=5%:",
+            "/=5%:/=6%",
+        ] {
             assert_eq!(bad.parse::<LimitSettings>(), Err(TAKES), "{bad}");
         }
         let many: Vec<String> = (0..65).map(|n| format!("/{n}=5%")).collect();
@@ -64,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[/a:=%0-9]{0,30}") {
+        fn no_text_panics(text in "[/a:=%0-9.Gi]{0,30}") {
             if let Ok(LimitSettings(set)) = text.parse() {
                 prop_assert!(set.iter().all(|(path, _)| path.is_absolute()));
             }

@@ -4,7 +4,7 @@ mod ext4;
 mod fault;
 
 use self::fault::{FilesystemFault, Finding};
-use crate::check::{Check, Run};
+use crate::check::{Check, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::definition::Definition;
 use crate::host_root::HostRoot;
@@ -12,11 +12,12 @@ use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;
 use crate::timing::Timing;
-use nodegate_readiness::{AddressFamilies, Outcome, Reason};
+use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstat;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The paths that the kubelet, the container runtimes and the usual distributions of Kubernetes write to.
@@ -51,6 +52,7 @@ pub(crate) const DEFINITION: Definition = Definition {
             usual: set.is_none(),
             paths: set.unwrap_or_else(|| WATCHED.iter().map(PathBuf::from).collect()),
             writable: Mutex::default(),
+            said_no_disk: AtomicBool::default(),
         };
         Arc::new(FilesystemRo { watch: Arc::new(watch), thread: DedicatedThread::new("filesystem_ro") })
     },
@@ -62,7 +64,7 @@ struct FilesystemRo {
 }
 
 impl Check for FilesystemRo {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         let watch = Arc::clone(&self.watch);
         Box::pin(async {
             self.thread.run(move || watch.look()).await.unwrap_or_else(|why| Outcome::Fail(why.into()))
@@ -80,6 +82,7 @@ struct Watch {
     /// For each mount of a filesystem: true if it took writes when it was first seen. A filesystem that no
     /// longer does has been made read-only; one that never did is read-only by design.
     writable: Mutex<HashMap<(u32, Device), bool>>,
+    said_no_disk: AtomicBool,
 }
 
 impl Watch {
@@ -92,6 +95,11 @@ impl Watch {
             return Outcome::Fail(self.host.not_mounted());
         }
         let mounts = self.watched(&table);
+        let has_disk = || table.mounts().any(|mount| mount.is_block_backed());
+        if mounts.is_empty() && table.is_of_first_process() && (self.usual || !has_disk()) {
+            self.say_no_disk();
+            return Outcome::Pass;
+        }
         if mounts.is_empty() {
             // A pass would be wrong.
             return Outcome::Fail(Reason::new("NothingToWatch").detail(format_args!(
@@ -100,6 +108,15 @@ impl Watch {
             )));
         }
         Reason::join(self.findings(&table, &mounts).iter().map(Finding::reason), "; ").into()
+    }
+
+    fn say_no_disk(&self) {
+        if !self.said_no_disk.swap(true, Ordering::Relaxed) {
+            tracing::info!(
+                check = "filesystem_ro",
+                "the host has no disk under the watched paths, by its own mount table; the check passes"
+            );
+        }
     }
 
     /// Returns the block-backed filesystems of the watched paths, each once.
@@ -138,5 +155,52 @@ impl Watch {
         let looked = self.host.locate(point).and_then(|file| Ok(fstat(&file)?));
         let broken = |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
         looked.is_err_and(|error| broken(&error)).then_some(FilesystemFault::Io)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::Context;
+    use crate::options::Options;
+    use std::fs;
+    use std::time::Duration;
+
+    const NO_DISK: [&str; 5] = [
+        "1 0 0:20 / / rw - nfs4 10.0.0.1:/root rw,vers=4.2",
+        "1 0 0:2 / / rw - rootfs none rw",
+        "1 0 0:20 / / rw - tmpfs tmpfs rw\n2 1 0:21 / /var rw - overlay overlay rw,upperdir=/run/up",
+        "1 0 0:20 / / rw - 9p host rw,trans=virtio",
+        "1 0 0:20 / / rw - virtiofs root rw",
+    ];
+
+    /// Returns the outcome on a host whose first process has this table, or with only the agent's own.
+    async fn outcome(table: Option<&str>, paths: Option<&str>) -> Outcome {
+        let directory = tempfile::tempdir().unwrap();
+        let host = HostRoot::new(directory.path()).unwrap();
+        fs::create_dir_all(host.join("/proc/1")).unwrap();
+        if let Some(table) = table {
+            fs::write(host.join("/proc/1/mountinfo"), format!("{table}\n")).unwrap();
+        }
+        let mut options = Options::default();
+        if let Some(paths) = paths {
+            options.set(PATHS, paths).unwrap();
+        }
+        let apiserver = &crate::ApiServerSettings::default();
+        let context = Context { host: &host, apiserver, options: &options, timeout: Duration::from_mins(1) };
+        (DEFINITION.new)(&context).run(&KnownNode::default()).await
+    }
+
+    #[tokio::test]
+    async fn a_host_without_a_disk_passes_if_its_own_table_says_so() {
+        for table in NO_DISK {
+            assert_eq!(outcome(Some(table), None).await, Outcome::Pass, "{table}");
+            assert_eq!(outcome(Some(table), Some("/data")).await, Outcome::Pass, "{table}");
+        }
+        let elsewhere = format!("{}\n9 1 8:1 / /mnt rw - ext4 /dev/sda1 rw", NO_DISK[0]);
+        assert_eq!(outcome(Some(&elsewhere), None).await, Outcome::Pass);
+        let code = |outcome: Outcome| outcome.reason().unwrap().code().to_owned();
+        assert_eq!(code(outcome(Some(&elsewhere), Some("/data")).await), "NothingToWatch");
+        assert_eq!(code(outcome(None, Some("/data")).await), "NothingToWatch");
     }
 }

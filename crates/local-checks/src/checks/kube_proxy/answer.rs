@@ -8,7 +8,7 @@
 //! prove nothing. Without a `status`, kube-proxy has not written any rule yet.
 
 use super::stamp::KubeProxyStamp;
-use crate::http::status_reason;
+use crate::http::{HttpReply, status_reason};
 use http::StatusCode;
 use nodegate_readiness::{Outcome, Reason};
 use serde::Deserialize;
@@ -83,6 +83,16 @@ pub(super) fn judge(status: StatusCode, body: &[u8], max_age: MaxAge) -> Outcome
         }
         _ => Outcome::Pass,
     }
+}
+
+/// Returns true for a refusal with the two times alone, as Cilium up to 1.17 answers on kube-proxy's port
+/// while it does not reach the API server, or for another reason. kube-proxy says more since 1.28.
+pub(super) fn may_follow_apiserver(reply: &HttpReply) -> bool {
+    let answer = serde_json::from_slice::<Answer>(&reply.body);
+    reply.status == StatusCode::SERVICE_UNAVAILABLE
+        && answer.is_ok_and(|answer| {
+            answer.node_eligible.is_none() && answer.healthy.is_none() && answer.status.is_empty()
+        })
 }
 
 impl Answer {

@@ -4,22 +4,26 @@ mod answer;
 mod deployed;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod refusals;
 mod stamp;
 
-use crate::check::{Check, Run};
+use crate::check::{Check, KnownNode, Run};
 use crate::connect::ConnectError;
 use crate::definition::Definition;
-use crate::http::{HttpError, HttpGet};
+use crate::http::HttpError;
+use crate::local_port::LocalPort;
 use crate::options::OptionKey;
 use crate::timing::Timing;
 use crate::url::HttpUrl;
-use answer::{MaxAge, judge};
+use answer::{MaxAge, judge, may_follow_apiserver};
 use deployed::{Absence, COMES_WITHIN, Deployed};
-use nodegate_readiness::{AddressFamilies, Outcome, Reason};
+use nodegate_readiness::{Outcome, Reason};
+use refusals::Refusals;
 use rustix::system::sysinfo;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 const MAX_AGE: OptionKey = OptionKey::new::<MaxAge>("max_age");
 const DEPLOYED: OptionKey = OptionKey::new::<Deployed>("deployed");
@@ -31,30 +35,39 @@ pub(crate) const DEFINITION: Definition = Definition {
     timing: Timing::USUAL,
     new: |context| {
         Arc::new(KubeProxy {
-            healthz: HttpGet::new(context.url(|| HttpUrl::local(10256, "/healthz"))),
+            healthz: LocalPort::new(context, 10256, "/healthz"),
             max_age: context.options.get(MAX_AGE.name()).unwrap_or_default(),
             deployed: context.options.get(DEPLOYED.name()).unwrap_or_default(),
             was_open: AtomicBool::new(false),
             said_not_deployed: AtomicBool::new(false),
+            refusals: Mutex::default(),
         })
     },
 };
 
 struct KubeProxy {
-    healthz: HttpGet,
+    healthz: LocalPort,
     max_age: MaxAge,
     deployed: Deployed,
     /// True if anything ever listened on the port.
     was_open: AtomicBool,
     said_not_deployed: AtomicBool,
+    /// Its refusals that may only say that the API server is away.
+    refusals: Mutex<Refusals>,
 }
 
 impl Check for KubeProxy {
-    fn run(&self, _: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, node: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
+            let began = Instant::now();
             let contact = Contact { was_open: &self.was_open, made: true };
-            let reply = self.healthz.reply().await;
+            let reply = self.healthz.reply(node).await;
+            let refuses = reply.as_ref().is_ok_and(may_follow_apiserver);
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            let counts = refusals.count(refuses, began, node);
+            drop(refusals);
             match reply {
+                Ok(_) if refuses && !counts => Outcome::Pass,
                 Ok(reply) => judge(reply.status, &reply.body, self.max_age),
                 Err(HttpError::Connect(error)) => {
                     contact.not_made();

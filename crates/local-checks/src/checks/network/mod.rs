@@ -7,7 +7,7 @@ mod gateway;
 mod resolv_conf;
 mod settings;
 
-use crate::check::{Check, Run};
+use crate::check::{Check, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
@@ -78,7 +78,7 @@ enum Way {
 }
 
 impl Check for Network {
-    fn run(&self, node: AddressFamilies) -> Run<'_> {
+    fn run<'a>(&'a self, node: &'a KnownNode) -> Run<'a> {
         Box::pin(async move {
             let host = self.host.clone();
             let nameservers = match self.file.run(move || resolv_conf::read(&host)).await {
@@ -86,7 +86,7 @@ impl Check for Network {
                 Err(error) => return Outcome::Fail(error.into()),
             };
             let until = Instant::now() + self.patience;
-            let counted = self.counted.counted(node);
+            let counted = self.counted.counted(node.families());
             let dns = self.ask_nameservers(nameservers, counted, until);
             let gateways = self.ask_gateways(counted, until);
             let (dns, gateways) = join(dns, gateways).await;
@@ -128,9 +128,6 @@ impl Network {
             return Ok(());
         }
         let nameservers = found.map_err(|error| Reason::new("DNS").name("resolv.conf").detail(error))?;
-        if nameservers.is_empty() {
-            return Err(Reason::new("DNS").detail("no nameserver in resolv.conf"));
-        }
         let asked = nameservers.iter().map(|nameserver| async move {
             let why = self.ask_nameserver(nameserver, until).await.err()?;
             Some((nameserver.clone(), format!("{nameserver} {why}")))

@@ -5,7 +5,7 @@ use nodegate_readiness::AddressFamilies;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fmt;
 use std::io::{self, Read};
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 
 const PATH: &str = "/etc/resolv.conf";
 /// The maximum length of the file, far above that of any C library.
@@ -24,12 +24,13 @@ pub(super) struct Nameserver {
 
 /// Reads the file as the host would, with its links: on hosts with systemd-resolved it is a link to a file in
 /// `/run`. If it is not among the host's mounted files, the agent reads its own, which the kubelet made from
-/// the host's.
+/// the host's. A file that does not exist is like an empty one.
 pub(super) fn read(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
-    match read_below(host) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => read_below(&HostRoot::default()),
+    let or = |result: io::Result<_>, other: &dyn Fn() -> io::Result<_>| match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => other(),
         result => result,
-    }
+    };
+    or(or(read_below(host), &|| read_below(&HostRoot::default())), &|| Ok(parse(b"")))
 }
 
 fn read_below(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
@@ -43,7 +44,8 @@ fn read_below(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
     Ok(parse(&bytes))
 }
 
-/// Parses the nameservers. Malformed lines are skipped, as the C libraries do.
+/// Parses the nameservers. Malformed lines are skipped, as the C libraries do. If the file names none, it is
+/// the one on 127.0.0.1, as resolv.conf(5) says.
 pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
     let mut found: Vec<Nameserver> = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {
@@ -54,13 +56,42 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
             Some((address, scope)) => (address, Some(scope.to_owned())),
             None => (address, None),
         };
-        let Ok(ip) = address.parse() else { continue };
+        let ip = address.parse().ok().or_else(|| inet_aton(address).map(IpAddr::from));
+        let Some(ip) = ip else { continue };
         let nameserver = Nameserver { ip, scope };
         if found.len() < MAX_NAMESERVERS && !found.contains(&nameserver) {
             found.push(nameserver);
         }
     }
+    if found.is_empty() {
+        found.push(Nameserver { ip: Ipv4Addr::LOCALHOST.into(), scope: None });
+    }
     found
+}
+
+/// Parses an IPv4 address in the forms of `inet_aton(3)`: `127.1`, `0x7f000001`, `0177.0.0.1`.
+fn inet_aton(text: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<u32> = text.split('.').map(part).collect::<Option<_>>()?;
+    let (last, front) = parts.split_last().filter(|(_, front)| front.len() < 4)?;
+    // The last part fills all bytes that are left.
+    let bits = 32 - 8 * u32::try_from(front.len()).ok()?;
+    let rest = u64::from(*last) < 1 << bits;
+    let byte = |part: &u32| u8::try_from(*part).ok();
+    let front: Vec<u8> = front.iter().map(byte).collect::<Option<_>>()?;
+    let shifted = front.iter().zip([24, 16, 8]).map(|(byte, shift)| u32::from(*byte) << shift);
+    rest.then(|| Ipv4Addr::from_bits(shifted.sum::<u32>() | *last))
+}
+
+/// Parses a number as in C: hexadecimal after `0x`, octal after `0`, else decimal.
+fn part(text: &str) -> Option<u32> {
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let (digits, radix) = match (hexadecimal, text.strip_prefix('0')) {
+        (Some(digits), _) => (digits, 16),
+        (None, Some(digits)) if !digits.is_empty() => (digits, 8),
+        (None, _) => (text, 10),
+    };
+    // `from_str_radix` accepts a sign, too.
+    u32::from_str_radix(digits, radix).ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_hexdigit()))
 }
 
 impl Nameserver {
@@ -112,8 +143,30 @@ mod tests {
             shown("nameserver\nnameserver dns.example\nnameservers 10.0.0.1\nnameserver 10.0.0.3"),
             ["10.0.0.3"]
         );
-        assert_eq!(shown(""), [""; 0]);
+        for none in ["", "# nameserver 10.0.0.1\noptions edns0\n", "nameserver\nnameserver dns.example\n"] {
+            assert_eq!(shown(none), ["127.0.0.1"], "{none:?}");
+        }
         assert_eq!(parse(b"nameserver 10.0.0.1\n\xff\xfe\nnameserver 10.0.0.2").len(), 2);
+    }
+
+    #[test]
+    fn addresses_have_the_forms_of_the_c_library() {
+        for (text, address) in [
+            ("127.1", "127.0.0.1"),
+            ("10.1.2", "10.1.0.2"),
+            ("10.1.258", "10.1.1.2"),
+            ("0x7f.0.0.1", "127.0.0.1"),
+            ("0177.0.0.01", "127.0.0.1"),
+            ("2130706433", "127.0.0.1"),
+            ("0", "0.0.0.0"),
+        ] {
+            assert_eq!(inet_aton(text), Some(address.parse().unwrap()), "{text}");
+        }
+        for bad in
+            ["", ".", "1.", "1.2.3.4.5", "256.1", "1.16777216", "4294967296", "09", "0x", "+1", "1.-1", "a"]
+        {
+            assert_eq!(inet_aton(bad), None, "{bad:?}");
+        }
     }
 
     #[test]

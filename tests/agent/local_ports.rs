@@ -1,0 +1,97 @@
+//! The ports of kubelet and kube-proxy, on each address of the node on which they may listen.
+//!
+//! The node is a network namespace of its own, so these tests need root, and fail without it.
+
+use nodegate_testbed::network::node_network::NodeNetwork;
+use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::{Agent, Cluster, NODE, until};
+use serde_json::json;
+
+/// A node with an address of each family, whose kubelet reports it as Ready.
+struct Scenario {
+    net: NodeNetwork,
+    cluster: Cluster,
+}
+
+impl Scenario {
+    fn start() -> Self {
+        let net = NodeNetwork::start();
+        let cluster = Cluster::start();
+        let addresses =
+            ["10.77.0.2", "fd77::2"].map(|address| json!({"type": "InternalIP", "address": address}));
+        cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = json!(addresses));
+        Self { net, cluster }
+    }
+
+    fn agent(&self, args: &[&str]) -> Agent {
+        let agent =
+            self.net.agent_of_told(&self.cluster, "interval=1h", "gateways=off,nameservers=off", args);
+        agent.wait_ready();
+        agent
+    }
+}
+
+/// Starts a component on a port of this namespace.
+fn listen(address: &str, port: u16, act: Act) -> Stub {
+    Stub::start_at(format!("{address}:{port}").parse().unwrap(), act)
+}
+
+/// The answers, the first one on the address that is tried last.
+const ANSWERS: [(&str, &str, &str); 4] = [
+    ("[fd77::2]", "501 Not Implemented", "HTTP 501"),
+    ("10.77.0.2", "502 Bad Gateway", "HTTP 502"),
+    ("[::1]", "503 Service Unavailable", "HTTP 503"),
+    ("127.0.0.1", "504 Gateway Timeout", "HTTP 504"),
+];
+
+#[test]
+fn a_component_is_found_on_each_address_of_the_node() {
+    let scenario = Scenario::start();
+    let agent = scenario
+        .agent(&["--check-settings=kubelet:interval=100ms", "--check-settings=kube_proxy:interval=100ms"]);
+    agent.wait_fails("kubelet", "ConnectionRefused");
+    for (address, status, reason) in ANSWERS {
+        let kubelet = listen(address, 10248, answer(status, ""));
+        agent.wait_fails("kubelet", reason);
+        kubelet.now(answer("200 OK", "ok"));
+        agent.wait_passes("kubelet");
+        kubelet.now(answer(status, ""));
+        let _kube_proxy = listen(address, 10256, answer(status, ""));
+        agent.wait_fails("kube_proxy", reason);
+    }
+    // A URL of the operator's own is asked alone; a name may have either loopback address.
+    for (host, port, reason) in
+        [("[::1]", 10248, "HTTP 503"), ("localhost", 10248, "HTTP 50"), ("127.0.0.1", 9, "ConnectionRefused")]
+    {
+        let set = format!("--check-settings=kubelet:url=http://{host}:{port}/healthz");
+        scenario.agent(&[&set]).wait_fails_with("kubelet", reason);
+    }
+}
+
+const FAST: &str = "--check-settings=kubelet:interval=100ms";
+
+#[test]
+fn a_kubelet_that_no_address_reaches_is_told_while_the_node_is_ready() {
+    let scenario = Scenario::start();
+    let agent = scenario.agent(&[FAST]);
+    let metric = |value| {
+        until("the metric", || (agent.metric("nodegate_kubelet_unreachable") == Some(value)).then_some(()));
+    };
+    metric(1.0);
+    agent.wait_ready();
+    let told = "the Node is Ready, but the check kubelet fails (ConnectionRefused)";
+    until("the page", || agent.get("/").body.contains(told).then_some(()));
+    let hint = agent.get("/status.json").json()["hint"].as_str().unwrap().to_owned();
+    assert!(hint.contains("--on-unknown=local depends on that check"), "{hint}");
+    until("the log", || (agent.logged(told) == 1).then_some(()));
+    // The check does not count as running.
+    let checks = agent.get("/status.json").json()["checks"].clone();
+    let kubelet = checks.as_array().unwrap().iter().find(|check| check["name"] == "kubelet").unwrap();
+    assert_eq!(kubelet["active"], false);
+    let _kubelet = listen("10.77.0.2", 10248, answer("200 OK", "ok"));
+    metric(0.0);
+    until("the end", || (agent.logged("no longer contradicts") == 1).then_some(()));
+    // Nothing depends on it with another setting.
+    let strict = scenario.agent(&[FAST, "--on-unknown=not-ready"]);
+    assert_eq!(strict.metric("nodegate_kubelet_unreachable"), Some(0.0));
+}
