@@ -60,6 +60,25 @@ fn every_link_in_the_documents_has_a_target() {
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
 
+/// Shows that a page leads to each configuration of a load balancer, which `tests/balancers` runs.
+#[test]
+fn every_configuration_of_a_load_balancer_is_on_a_page() {
+    let linked: BTreeSet<PathBuf> = pages::all()
+        .iter()
+        .flat_map(|page| links(page).map(|link| resolve(page, link)).collect::<Vec<_>>())
+        .collect();
+    let directory = Path::new(pages::root()).join("docs/load-balancers");
+    let programs = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let files = programs.filter(|path| path.is_dir()).flat_map(|path| std::fs::read_dir(path).unwrap());
+    for file in files.map(|entry| entry.unwrap().path()) {
+        assert!(
+            linked.contains(file.strip_prefix(pages::root()).unwrap()),
+            "no page names {}",
+            file.display()
+        );
+    }
+}
+
 /// Shows that the order of the site's pages has each document once, which `make site` needs.
 #[test]
 fn every_document_is_a_page_of_the_site() {

@@ -35,14 +35,15 @@ fn is(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|found| found == extension)
 }
 
-/// Returns every document for readers: those at the top, those in docs/, and the chart's.
+/// Returns every document for readers: those at the top, those below docs/, and the chart's.
 pub(crate) fn all() -> Vec<Page> {
     let names = |directory: &str| -> Vec<String> {
         let entries = fs::read_dir(format!("{}/{directory}", root())).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| is(name, "md")).map(|name| format!("{directory}{name}")).collect()
     };
-    let mut paths = [names(""), names("docs/"), names("docs/decisions/"), names("charts/nodegate/")].concat();
+    let directories = ["", "docs/", "docs/decisions/", "docs/load-balancers/", "charts/nodegate/"];
+    let mut paths = directories.map(names).concat();
     paths.sort();
     assert!(paths.len() > 8, "the documents were not found: {paths:?}");
     paths.iter().map(|path| Page::read(path)).collect()
