@@ -10,6 +10,7 @@
 //! | `zone` | what the node controller does to four nodes of which some fall silent |
 //! | `traffic` | requests through HAProxy while kubelets are silent: pods marked not ready, and kube-proxy |
 //! | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
+//! | `objects` | strict validation of manifests and chart, and the verdict of Pod Security |
 //! | `rights` | RBAC and the audit log |
 //! | `simulated` | what a simulated API server is compared with |
 //! | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
@@ -27,6 +28,7 @@ mod gate;
 mod hooks;
 mod isolated;
 mod kubelet;
+mod objects;
 mod plugin;
 mod publish;
 mod rights;
