@@ -1,8 +1,8 @@
 //! The default routes that the `network` check looks at, beside the kernel's own choice: several next hops,
 //! next hop objects, routers of another family, dead links, and the tables of VPNs and second network cards.
 //!
-//! Routers that answer have the addresses 10.77.0.1 and 10.77.0.11 to 10.77.0.18, and fe80::1 and fe80::11 to
-//! fe80::18; all others are silent. A second network card, eth1, leads nowhere.
+//! Routers that answer have the addresses 10.77.0.1 and 10.77.0.11 to 10.77.0.18, and `fe80::1` and `fe80::11`
+//! to `fe80::18`; all others are silent. A second network card, eth1, leads nowhere.
 
 use nodegate_testbed::Agent;
 use nodegate_testbed::network::node_network::NodeNetwork;
