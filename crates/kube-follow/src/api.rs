@@ -1,16 +1,36 @@
 //! Single requests to the API server: quorum reads and a few writes.
 
-use crate::client::{ClientError, connect};
+use crate::client::ClientError;
 use crate::connection::Connection;
+use crate::connector::Connector;
 use crate::credentials::Credentials;
 use crate::observe::{RequestOutcome, WatchObserver};
-use futures::future::BoxFuture;
-use http::header::CONTENT_TYPE;
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use http::header::{CONTENT_TYPE, DATE};
 use http::request::Parts;
 use http::{Method, Request};
+use http_body_util::{BodyExt, Limited};
 use kube::Client;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use kube::client::Body;
+use serde::Deserialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// The longest answer. etcd's own limit is 1.5 MiB for an object.
+const LONGEST_ANSWER: usize = 8 << 20;
+/// The most attempts of a read. A replacement that was under way at the first failure may have the same credentials.
+const ATTEMPTS: u32 = 3;
+/// The longest message that is taken from an answer without a `Status`, in characters.
+const LONGEST_MESSAGE: usize = 240;
+
+/// The part of a `Status` that people read.
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    message: String,
+}
 
 /// Why a request to the API server failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -62,12 +82,34 @@ impl WatchObserver for NoObserver {
     fn answered(&self, _: &RequestOutcome<()>) {}
 }
 
-/// A client that is made again after a failure, with the credentials of that moment.
+type Opening = Shared<BoxFuture<'static, Result<(), Arc<str>>>>;
+
+/// A client that is replaced after a failure, with the credentials of that moment.
+///
+/// One replacement at a time opens a connection, and takes over when the API server has answered on it. Until then
+/// all other requests stay with the client that they have.
 #[derive(Clone)]
 pub struct KubeApi {
     timeout: Duration,
     connect: Arc<dyn Fn() -> BoxFuture<'static, Result<Client, ClientError>> + Send + Sync>,
-    client: Arc<Mutex<Option<Client>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Counts the clients.
+    number: u64,
+    client: Option<Client>,
+    opening: Option<Opening>,
+}
+
+/// An object of the API server.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The body.
+    pub text: String,
+    /// The API server's own time of the answer, in whole seconds.
+    pub date: Option<SystemTime>,
 }
 
 impl std::fmt::Debug for KubeApi {
@@ -83,23 +125,41 @@ impl KubeApi {
     where
         ClientError: From<C::Error>,
     {
+        Self::over::<C>(Connector::Network, timeout, observer)
+    }
+
+    /// Creates the same access with this source of clients.
+    pub fn over<C: Credentials + 'static>(
+        connector: Connector,
+        timeout: Duration,
+        observer: impl WatchObserver + Sync,
+    ) -> Self
+    where
+        ClientError: From<C::Error>,
+    {
         let connect = move || -> BoxFuture<'static, Result<Client, ClientError>> {
-            Box::pin(connect::<C>(observer.clone()))
+            let (connector, observer) = (connector.clone(), observer.clone());
+            Box::pin(async move { connector.connect::<C>(observer).await })
         };
-        Self { timeout, connect: Arc::new(connect), client: Arc::default() }
+        Self { timeout, connect: Arc::new(connect), state: Arc::default() }
     }
 
     /// Connects unless there is a client, and waits for as long as that takes: a credential plugin may run for
     /// seconds, and no request would leave it the time.
     pub async fn open(&self) -> Result<(), ApiError> {
-        let failed = |error: ClientError| ApiError::Failed("connect".to_owned(), error.to_string());
+        let failed = |error: String| ApiError::Failed("connect".to_owned(), error);
         self.client().await.map(drop).map_err(failed)
     }
 
     /// Returns an object as JSON, from etcd: no `resourceVersion` is a quorum read. `None` if there is none.
     pub async fn get(&self, path: &str) -> Result<Option<String>, ApiError> {
+        Ok(self.get_dated(path).await?.map(|answer| answer.text))
+    }
+
+    /// Returns the same with the time of the answer.
+    pub async fn get_dated(&self, path: &str) -> Result<Option<Answer>, ApiError> {
         match self.send(Method::GET, path, None).await {
-            Ok(text) => Ok(Some(text)),
+            Ok(answer) => Ok(Some(answer)),
             Err(ApiError::Refused { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -107,100 +167,159 @@ impl KubeApi {
 
     /// Creates an object, or a subresource such as an eviction.
     pub async fn post(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
-        self.send(Method::POST, path, Some(("application/json", body))).await
+        self.write(Method::POST, path, "application/json", body).await
     }
 
     /// Replaces an object.
     pub async fn put(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
-        self.send(Method::PUT, path, Some(("application/json", body))).await
+        self.write(Method::PUT, path, "application/json", body).await
     }
 
-    /// Patches an object, in the way of `kubectl patch`.
+    /// Patches an object, in the way of `kubectl patch`. With a `resourceVersion` in it, the answer is 409 if the
+    /// object has changed since that version.
     pub async fn patch(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
-        self.send(Method::PATCH, path, Some(("application/strategic-merge-patch+json", body))).await
+        self.write(Method::PATCH, path, "application/strategic-merge-patch+json", body).await
     }
 
     /// Changes the named fields of an object, as a JSON merge patch. With a `resourceVersion` in it, the answer
     /// is 409 if the object has changed since that version.
     pub async fn merge(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
-        self.send(Method::PATCH, path, Some(("application/merge-patch+json", body))).await
+        self.write(Method::PATCH, path, "application/merge-patch+json", body).await
     }
 
-    /// Sends a request, and a read once more on a new connection if the old one is broken.
+    async fn write(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: &serde_json::Value,
+    ) -> Result<String, ApiError> {
+        self.send(method, path, Some((kind, body))).await.map(|answer| answer.text)
+    }
+
+    /// Sends a request, and a read once more with the next client if its own is of no use.
     async fn send(
         &self,
         method: Method,
         path: &str,
         body: Option<(&str, &serde_json::Value)>,
-    ) -> Result<String, ApiError> {
+    ) -> Result<Answer, ApiError> {
         let what = format!("{method} {path}");
+        let used = AtomicU64::new(0);
         let sent = async {
-            let first = self.send_once(&method, path, body, &what).await;
-            match first {
-                Err(ApiError::Failed(..)) if method == Method::GET => {
-                    self.send_once(&method, path, body, &what).await
+            let mut attempts = 0;
+            loop {
+                let failed = |error: String| ApiError::Failed(what.clone(), error);
+                let (number, client) = self.client().await.map_err(failed)?;
+                used.store(number, Ordering::Relaxed);
+                attempts += 1;
+                let result = send_once(&client, &method, path, body, &what).await;
+                let is_useless = match &result {
+                    // Credentials may have been replaced.
+                    Err(error) => matches!(error, ApiError::Failed(..)) || error.code() == Some(401),
+                    Ok(_) => false,
+                };
+                if !is_useless {
+                    return result;
                 }
-                other => other,
+                let opening = self.replace(number);
+                if method != Method::GET || attempts >= ATTEMPTS || opening.await.is_err() {
+                    return result;
+                }
             }
         };
         let Ok(result) = tokio::time::timeout(self.timeout, sent).await else {
-            self.forget();
+            drop(self.replace(used.into_inner()));
             return Err(ApiError::Late(what, self.timeout));
         };
         result
     }
 
-    async fn send_once(
-        &self,
-        method: &Method,
-        path: &str,
-        body: Option<(&str, &serde_json::Value)>,
-        what: &str,
-    ) -> Result<String, ApiError> {
-        let failed = |error: &dyn std::fmt::Display| ApiError::Failed(what.to_owned(), error.to_string());
-        let client = self.client().await.map_err(|error| failed(&error))?;
-        let mut request = Request::builder().method(method).uri(path);
-        let mut bytes = Vec::new();
-        if let Some((kind, body)) = body {
-            request = request.header(CONTENT_TYPE, kind);
-            bytes = serde_json::to_vec(body).map_err(|error| failed(&error))?;
-        }
-        let request = request.body(bytes).map_err(|error| failed(&error))?;
-        client.request_text(request).await.map_err(|error| match error {
-            kube::Error::Api(status) => {
-                // Credentials may have been replaced.
-                if status.code == 401 {
-                    self.forget();
+    /// Returns the client and its number.
+    async fn client(&self) -> Result<(u64, Client), String> {
+        loop {
+            let opening = {
+                let state = self.state();
+                if let Some(client) = &state.client {
+                    return Ok((state.number, client.clone()));
                 }
-                ApiError::Refused {
-                    what: what.to_owned(),
-                    code: status.code,
-                    message: status.message.clone(),
-                }
-            }
-            error => {
-                self.forget();
-                failed(&innermost(&error))
-            }
-        })
-    }
-
-    async fn client(&self) -> Result<Client, ClientError> {
-        if let Some(client) = self.known() {
-            return Ok(client);
+                state.number
+            };
+            self.replace(opening).await.map_err(|error| error.to_string())?;
         }
-        let client = (self.connect)().await?;
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
-        Ok(client)
     }
 
-    fn known(&self) -> Option<Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn forget(&self) {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Returns the end of the replacement of the client with this number. It begins unless it is under way, and goes
+    /// on without the caller.
+    fn replace(&self, number: u64) -> Opening {
+        let mut state = self.state();
+        if state.number != number {
+            return async { Ok(()) }.boxed().shared();
+        }
+        if let Some(opening) = &state.opening {
+            return opening.clone();
+        }
+        let this = self.clone();
+        let opening = async move {
+            let opened = this.open_client().await;
+            let mut state = this.state();
+            state.opening = None;
+            let client = opened?;
+            state.number += 1;
+            state.client = Some(client);
+            Ok(())
+        };
+        let opening = opening.boxed().shared();
+        state.opening = Some(opening.clone());
+        drop(state);
+        tokio::spawn(opening.clone());
+        opening
     }
+
+    /// Returns a client whose connection is open: the API server has answered on it, whatever it said.
+    async fn open_client(&self) -> Result<Client, Arc<str>> {
+        let client = (self.connect)().await.map_err(|error| error.to_string())?;
+        let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
+        match tokio::time::timeout(self.timeout, client.send(request)).await {
+            Ok(Ok(_)) => Ok(client),
+            Ok(Err(error)) => Err(innermost(&error).into()),
+            Err(_) => Err(ApiError::Late("GET /version".to_owned(), self.timeout).to_string().into()),
+        }
+    }
+}
+
+async fn send_once(
+    client: &Client,
+    method: &Method,
+    path: &str,
+    body: Option<(&str, &serde_json::Value)>,
+    what: &str,
+) -> Result<Answer, ApiError> {
+    let failed = |error: &dyn std::fmt::Display| ApiError::Failed(what.to_owned(), error.to_string());
+    let mut request = Request::builder().method(method).uri(path);
+    let mut bytes = Vec::new();
+    if let Some((kind, body)) = body {
+        request = request.header(CONTENT_TYPE, kind);
+        bytes = serde_json::to_vec(body).map_err(|error| failed(&error))?;
+    }
+    let request = request.body(Body::from(bytes)).map_err(|error| failed(&error))?;
+    let response = client.send(request).await.map_err(|error| failed(&innermost(&error)))?;
+    let (head, body) = response.into_parts();
+    let date = head.headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+    let body =
+        Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| failed(&innermost(&*error)))?;
+    let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
+    if head.status.is_success() {
+        return Ok(Answer { text, date });
+    }
+    let status = serde_json::from_str::<Status>(&text).ok();
+    let message =
+        status.map_or_else(|| text.chars().take(LONGEST_MESSAGE).collect(), |status| status.message);
+    Err(ApiError::Refused { what: what.to_owned(), code: head.status.as_u16(), message })
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {

@@ -23,7 +23,7 @@ mod tls;
 mod verified;
 mod watched_node;
 
-pub use api::{ApiError, KubeApi, NoObserver, is_name};
+pub use api::{Answer, ApiError, KubeApi, NoObserver, is_name};
 pub use backoff::Backoff;
 pub use client::{ClientError, connect, tagged};
 pub use connection::{Connection, Ends, retry_after};
