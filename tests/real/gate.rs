@@ -43,7 +43,6 @@ impl<'a> Gate<'a> {
         command.env("KUBECONFIG", cluster.directory().join("admin.kubeconfig"));
         command.arg("--tls-cert-file").arg(file("gate.crt", &issued.certificate));
         command.arg("--tls-key-file").arg(file("gate.key", &issued.key));
-        command.args(["--shutdown-delay=0s", "--self-check-interval=5s"]);
         let program = Program::start(&mut command);
         cluster.apply(&format!(
             "
@@ -175,7 +174,7 @@ fn plain_kubectl_drain_loses_no_request() {
         metric(&format!("nodegate_gate_reviews_total{{answer=\"{answer}\",why=\"{why}\"}}"))
     };
     assert!(of("denied", "waiting") > 0 && of("allowed", "told") >= u64::from(DRAINS), "{}", metrics());
-    assert_eq!(metric("nodegate_gate_unheard_total"), 0, "{}", metrics());
+    assert_eq!(metric("nodegate_gate_unacknowledged_total"), 0, "{}", metrics());
     // A denial that a real API server passes on, word for word.
     let said = denial(&cluster);
     assert!(

@@ -1,6 +1,6 @@
 //! The output: a terminal, or a file or pipe, which gets neither colours nor symbols nor overwritten lines.
 
-use crate::harmless;
+use nodegate_program::sanitize;
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::{Mutex, PoisonError};
 use terminal_size::{Height, Width, terminal_size};
@@ -74,13 +74,13 @@ impl Console {
     /// Prints a line. Ignores a closed stdout, so that the command continues.
     pub fn line(&self, line: &str) {
         let before = self.finish();
-        let _ = Self::write(&format!("{before}{}\n", harmless(line)));
+        let _ = Self::write(&format!("{before}{}\n", sanitize(line)));
     }
 
     /// Prints a line that the next one overwrites; only on a terminal.
     pub fn over(&self, line: &str) {
         if self.terminal {
-            let clipped: String = harmless(line).chars().take(Self::size().columns - 1).collect();
+            let clipped: String = sanitize(line).chars().take(Self::size().columns - 1).collect();
             let before = self.finish();
             *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = true;
             let _ = Self::write(&format!("{before}{clipped}"));

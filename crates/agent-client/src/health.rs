@@ -1,7 +1,7 @@
 //! The model of an agent's `/health`.
 
-use crate::harmless;
 use crate::sentence::explained;
+use nodegate_program::sanitize;
 use nodegate_readiness::{Reason, Verdict};
 use serde::Deserialize;
 
@@ -53,6 +53,6 @@ pub fn refusal(body: &[u8]) -> String {
         error: String,
     }
     serde_json::from_slice::<Refusal>(body)
-        .map(|said| format!(" ({})", harmless(&said.error)))
+        .map(|said| format!(" ({})", sanitize(&said.error)))
         .unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Confirms which Node's agent has answered.
 
-use crate::harmless;
+use nodegate_program::sanitize_short;
 use nodegate_readiness::probers::DrainSummary;
 use nodegate_readiness::status::Status;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 const LONGEST: usize = 253;
 
 /// The Node that the user means.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// `metadata.name`
     pub name: String,
@@ -121,7 +121,7 @@ impl fmt::Display for NodeIdentity {
 }
 
 fn shortened(text: &str) -> String {
-    harmless(&text.chars().take(LONGEST).collect::<String>())
+    sanitize_short(text, LONGEST)
 }
 
 #[cfg(test)]

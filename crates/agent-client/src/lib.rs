@@ -5,6 +5,7 @@
 //! [`Status`], which the agent renders and this crate parses. An address does not identify an agent, because
 //! networks of two clusters may overlap: [`NodeIdentity::confirm`] compares name and UID of the Node.
 
+mod address_types;
 mod answer;
 mod console;
 mod get;
@@ -13,8 +14,9 @@ mod identity;
 pub mod sentence;
 mod text;
 mod wait;
-mod wait_settings;
+mod wait_args;
 
+pub use address_types::AddressTypes;
 pub use answer::{Answered, AskError, DRAIN_PATH, STATUS_PATH, parse_status};
 pub use console::{Console, Size};
 pub use get::{AgentConnection, AgentReply, GetError, MOST, get};
@@ -24,7 +26,7 @@ pub use nodegate_readiness::probers::DrainSummary;
 pub use nodegate_readiness::status::Status;
 pub use text::Text;
 pub use wait::{Progress, WaitEnd, Waiting};
-pub use wait_settings::{TIMES, ToldArgs, WaitSettings};
+pub use wait_args::{TIMES, ToldArgs, WaitArgs};
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -42,9 +44,4 @@ pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<Dr
     let reply = async { AgentConnection::open(addresses).await?.get(DRAIN_PATH).await };
     let reply = tokio::time::timeout(timeout, reply).await.map_err(|_| AskError::Late(timeout))??;
     answer::parse_drain(&reply)
-}
-
-/// Returns untrusted text without control characters, which could steer a terminal.
-pub fn harmless(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), "\u{fffd}")
 }

@@ -8,7 +8,6 @@ mod assembly;
 mod checks;
 mod fetch;
 mod handover;
-mod pods;
 mod policy;
 mod ports;
 mod status;

@@ -3,9 +3,9 @@
 use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{
-    AgentReply, AskError, Console, NodeHealth, STATUS_PATH, Text, harmless, parse_status, refusal,
+    AgentReply, AskError, Console, NodeHealth, STATUS_PATH, Text, parse_status, refusal,
 };
-use nodegate_program::{Mistakes, UNKNOWN, choice, duration};
+use nodegate_program::{Mistakes, UNKNOWN, choice, duration, sanitize};
 use nodegate_readiness::Verdict;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{Write, stdout};
@@ -137,8 +137,8 @@ impl StatusQuery {
     fn status(reply: AgentReply) -> Result<Told, String> {
         let said = refusal(&reply.body);
         let answered = parse_status(reply).map_err(|error| match error {
-            AskError::Refused(..) => harmless(&format!("{error}{said}")),
-            error => harmless(&error.to_string()),
+            AskError::Refused(..) => sanitize(&format!("{error}{said}")),
+            error => sanitize(&error.to_string()),
         })?;
         // With a wall clock before 1970, flips look young. Nothing depends on that.
         let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -152,7 +152,7 @@ impl StatusQuery {
             return Err(format!("{} answered HTTP {}{said}", self.path, reply.status));
         }
         let health: NodeHealth = serde_json::from_slice(&reply.body).map_err(|error| {
-            harmless(&format!("the answer to {} is not one of nodegate: {error}", self.path))
+            sanitize(&format!("the answer to {} is not one of nodegate: {error}", self.path))
         })?;
         Ok(Told {
             verdict: Some(health.verdict()),

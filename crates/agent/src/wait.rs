@@ -1,9 +1,10 @@
 //! `nodegate wait`: queries a running agent until all balancers have been told.
 
+use crate::args::node_name;
 use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{Console, NodeIdentity, STATUS_PATH, Status, WaitEnd, WrongAgent, parse_status};
-use nodegate_program::{Mistakes, node_name};
+use nodegate_program::Mistakes;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -50,7 +51,7 @@ EXIT CODES
 )]
 pub(crate) struct WaitArgs {
     #[command(flatten)]
-    wait: nodegate_agent_client::WaitSettings,
+    wait: nodegate_agent_client::WaitArgs,
 
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
     /// port: that of the agent on this machine
@@ -73,7 +74,7 @@ pub struct WaitQuery {
     target: AgentAddress,
     /// The expected Node; without it any agent will do.
     node: Option<NodeIdentity>,
-    wait: nodegate_agent_client::WaitSettings,
+    wait: nodegate_agent_client::WaitArgs,
 }
 
 impl WaitArgs {

@@ -41,7 +41,8 @@
 //!     async fn serve(self: Arc<Self>, stream: ClientStream) {
 //!         let connection = stream.connection().clone();
 //!         let Ok(tls) = self.acceptor.accept(stream).await else { return };
-//!         serve_requests(tls, connection, Arc::clone(&self.handler)).await;
+//!         let mut tls = serve_requests(tls, connection, Arc::clone(&self.handler)).await;
+//!         let _ = tls.shutdown().await;
 //!     }
 //! }
 //! ```
@@ -52,7 +53,7 @@ mod accept;
 mod activity;
 mod admin;
 mod backoff;
-mod connection;
+mod client;
 mod connections;
 mod counts;
 mod eviction;
@@ -73,7 +74,7 @@ mod start;
 mod stream;
 
 pub use admin::{AdminPages, Health, text};
-pub use connection::{Client, Connection};
+pub use client::{Client, Connection};
 pub use counts::ConnectionCounts;
 pub use limits::Limits;
 pub use listener::{BindError, Listener, Sharing, bind};

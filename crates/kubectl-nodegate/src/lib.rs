@@ -61,6 +61,6 @@ async fn agents(args: &ClusterArgs) -> Result<Agents, Error> {
 
 /// Prints the error, and returns the exit code for an unknown result.
 fn failed(error: &Error) -> ExitCode {
-    eprintln!("kubectl-nodegate: {}", nodegate_agent_client::harmless(&error.to_string()));
+    eprintln!("kubectl-nodegate: {}", nodegate_program::sanitize(&error.to_string()));
     ExitCode::from(UNKNOWN)
 }

@@ -1,4 +1,4 @@
-//! The shared parts of all programs: settings, log lines, signals, exit codes.
+//! The shared parts of all programs: settings, log lines, signals, exit codes, and text of strangers.
 //!
 //! A program implements [`Program`] for its `clap` parser, and its `main` is [`run`]. [`run`] reads the
 //! settings, reports all mistakes at once, starts the log and does the work.
@@ -15,6 +15,7 @@ mod mistakes;
 mod read;
 mod removed;
 mod run;
+mod sanitize;
 #[cfg(unix)]
 mod signals;
 mod value;
@@ -24,9 +25,10 @@ pub use mistakes::Mistakes;
 pub use read::read;
 pub use removed::Removed;
 pub use run::{Program, block_on, run};
+pub use sanitize::{sanitize, sanitize_short};
 #[cfg(unix)]
 pub use signals::Signals;
-pub use value::{List, choice, duration, is_object_name, node_name, number, shown};
+pub use value::{List, choice, duration, number, shown};
 
 /// The agent's port for HTTP, which the other programs query.
 pub const HTTP_PORT: u16 = 25001;

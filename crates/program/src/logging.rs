@@ -1,7 +1,8 @@
 //! Log lines on stderr, in the same form in all programs.
 
+use crate::sanitize::sanitize;
 use crate::value::choice;
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 use std::str::FromStr;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -64,18 +65,45 @@ impl FromStr for LogFilter {
 impl LogSettings {
     /// Starts logging. Call it once in a process.
     pub fn start(self) {
-        let lines = tracing_subscriber::fmt::layer().with_writer(stderr);
+        let has_colours = stderr().is_terminal();
+        let layer = tracing_subscriber::fmt::layer();
         let lines = match self.log_format {
-            LogFormat::Text => lines.with_ansi(stderr().is_terminal()).boxed(),
-            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+            // The subscriber escapes what a value does to its colours.
+            LogFormat::Text if has_colours => layer.with_writer(stderr).boxed(),
+            LogFormat::Text => layer.with_writer(|| Lines(stderr())).with_ansi(false).boxed(),
+            LogFormat::Json => layer.with_writer(|| Lines(stderr())).json().flatten_event(true).boxed(),
         };
         tracing_subscriber::registry().with(lines.with_filter(self.log_filter.0)).init();
+    }
+}
+
+/// A writer of log lines, each by one call. No value of an event can start a line of its own, or steer a terminal.
+struct Lines<W>(W);
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let (text, end) = text.strip_suffix('\n').map_or((&*text, ""), |text| (text, "\n"));
+        self.0.write_all(format!("{}{end}", sanitize(text)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_value_starts_a_line_or_steers_a_terminal() {
+        let mut written = Vec::new();
+        Lines(&mut written).write_all("INFO a=\"b\nERROR \u{1b}[2J\u{202e}\"\n".as_bytes()).unwrap();
+        let written = String::from_utf8(written).unwrap();
+        assert_eq!(written, "INFO a=\"b\u{fffd}ERROR \u{fffd}[2J\u{fffd}\"\n");
+    }
     use tracing::Level;
 
     fn logs(filter: &str, target: &str, level: Level) -> bool {

@@ -5,7 +5,6 @@ mod handover;
 mod haproxy;
 mod hooks;
 mod listening;
-mod pods;
 mod six_hundred;
 
 use listening::Listening;

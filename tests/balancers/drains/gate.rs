@@ -42,7 +42,7 @@ impl Site {
         }
         let mut command = self.lan.command(programs::eviction_gate());
         command.env("KUBECONFIG", self.cluster.admin().kubeconfig());
-        command.args([super::site::DRAIN_ON, "--shutdown-delay=0s"]);
+        command.arg(super::site::DRAIN_ON);
         command.arg(format!("--listen={}:{REVIEWS}", HEALTH.ip())).arg(format!("--health-listen={HEALTH}"));
         let gate = Gate { site: self, _program: Program::start(&mut command) };
         until_or(
@@ -60,9 +60,9 @@ impl Gate<'_> {
     }
 
     /// How many evictions went on although balancers may not have known.
-    pub(super) fn unheard(&self) -> u64 {
+    pub(super) fn unacknowledged(&self) -> u64 {
         let text = self.metrics();
-        let value = text.lines().find_map(|line| line.strip_prefix("nodegate_gate_unheard_total "));
+        let value = text.lines().find_map(|line| line.strip_prefix("nodegate_gate_unacknowledged_total "));
         value.and_then(|value| value.parse().ok()).expect("the gate's metrics")
     }
 }

@@ -44,7 +44,7 @@ fn a_drain_that_waits_for_told_loses_no_request() {
         let told = drained.told.expect("told, before the pods are gone");
         assert!(drained.evicted >= told, "{drainer:?}: evicted {:?}, told {told:?}", drained.evicted);
     }
-    assert_eq!(gate.unheard(), 0, "{}", gate.metrics());
+    assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     let requests = site.stop();
     assert_eq!(requests.lost, [0, 0], "{}", requests.failures);
 }
@@ -158,11 +158,15 @@ fn behind_the_gate(site: &Site, drains: usize) -> Vec<GateRow> {
         let times = if drainer == Drainer::Kubectl { drains * 3 } else { drains.div_ceil(5) * 3 };
         let (from, moves) = (Instant::now(), site.moves_of_the_address());
         let all: Vec<Drained> = (0..times).map(|drain| site.drain_as(drain, drainer)).collect();
-        println!("{}: {times} drains, {} unheard so far", drainer.title(), gate.unheard());
+        println!(
+            "{}: {times} drains, {} without acknowledgement so far",
+            drainer.title(),
+            gate.unacknowledged()
+        );
         (drainer, all, site.moves_of_the_address() - moves, from, Instant::now())
     };
     let rows = Drainer::ALL.map(row).into();
-    assert_eq!(gate.unheard(), 0, "{}", gate.metrics());
+    assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     rows
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-/// For how long the gate holds evictions of a node whose agent it can't ask: `--unknown-hold`.
+/// For how long the gate holds evictions of a node whose agent it can't ask: `--told-unknown-hold`.
 const UNKNOWN_HOLD: Duration = Duration::from_secs(30);
 
 impl Site {
@@ -70,20 +70,20 @@ fn old_plugin_new_agents(this: &Release, other: &Release) {
     row("`kubectl nodegate`", other, "agents", this, &result);
 }
 
-/// Agents of 0.1 do not know `/drain.json`: this source's gate holds each eviction for `--unknown-hold`.
+/// Agents of 0.1 do not know `/drain.json`: this source's gate holds each eviction for `--told-unknown-hold`.
 fn new_gate_old_agents(this: &Release, other: &Release) {
     let site = Site::of(other.agent());
     let gate = site.gate();
     let drained = site.drain_as(0, Drainer::Kubectl);
-    let (unheard, metrics) = (gate.unheard(), gate.metrics());
+    let (unacknowledged, metrics) = (gate.unacknowledged(), gate.metrics());
     assert!(UNKNOWN_HOLD <= drained.evicted && drained.evicted < UNKNOWN_HOLD * 2, "{:?}", drained.evicted);
-    assert!(unheard > 0 && metrics.contains("answer=\"denied\",why=\"unreachable\""), "{metrics}");
+    assert!(unacknowledged > 0 && metrics.contains("answer=\"denied\",why=\"unreachable\""), "{metrics}");
     drop(gate);
     let lost: usize = site.stop().lost.iter().sum();
     assert_eq!(lost, 0);
     let took = drained.evicted.as_secs_f64();
     let result = format!(
-        "works by its fallback: a drain waits for `--unknown-hold` ({took:.1} s) and goes on with a warning, no request lost"
+        "works by its fallback: a drain waits for `--told-unknown-hold` ({took:.1} s) and goes on with a warning, no request lost"
     );
     row("eviction gate", this, "agents", other, &result);
 }

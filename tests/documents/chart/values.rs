@@ -33,8 +33,7 @@ fn agent_settings() -> BTreeSet<String> {
 
 /// But for names, which are those of the release, and for files, which are cert-manager's.
 fn gate_settings() -> BTreeSet<String> {
-    let own =
-        ["namespace", "service", "app", "secret", "webhook-configuration", "tls-cert-file", "tls-key-file"];
+    let own = ["namespace", "name", "tls-cert-file", "tls-key-file", "client-ca-file"];
     settings(&nodegate_eviction_gate::run::command(), &own)
 }
 
@@ -64,7 +63,7 @@ fn every_setting_of_the_programs_is_a_value_of_the_chart() {
 fn samples() -> Value {
     json!({
         "listenPort": 25011, "listenAddress": "0.0.0.0", "agentCheckPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
-        "metricsAddr": "[::]:25004", "podNetworks": ["10.244.0.0/16"], "maxConnections": 100_000, "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
+        "metricsAddr": "[::]:25004", "maxConnections": 100_000, "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
         "drainOn": ["unschedulable", "taint:example.com/*", "annotation:example.com/out=yes", "lifecycle"], "startupGrace": "2s", "shutdownGrace": "1m30s",
         "defaultChecks": ["node_ready", "kubelet"], "backgroundChecks": ["kubelet", "network"], "onDemand": "none",
         "checkSettings": ["kubelet:interval=2s,fall=2", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
@@ -233,10 +232,9 @@ fn the_chart_gives_haproxy_its_template_and_settings() {
 #[test]
 fn the_gate_takes_what_each_value_sets_and_what_it_must_know_of_the_agents() {
     let samples = json!({
-        "evictWhen": "released", "hold": "annotated", "maxHold": "85s", "maxHoldReleased": "10m", "unknownHold": "20s",
-        "drainOn": ["unschedulable", "label:example.com/out"], "agentPort": 25011, "agentTimeout": "800ms",
-        "reviewTimeout": "2s", "listen": "[::]:26005", "healthListen": "[::]:26006", "certificateLifetime": "90days",
-        "selfCheckInterval": "30s", "shutdownDelay": "7s", "log": "debug", "logFormat": "json",
+        "evictWhen": "released", "hold": "annotated", "maxHold": "85s", "toldUnknownHold": "20s",
+        "drainOn": ["unschedulable", "label:example.com/out"], "addressTypes": ["ExternalIP", "InternalIP"],
+        "agentPort": 25011, "listen": "[::]:26005", "healthListen": "[::]:26006", "log": "debug", "logFormat": "json",
     });
     assert_eq!(keys(&samples), gate_settings(), "a sample for each");
     let gate = |values: Value| {
@@ -269,12 +267,17 @@ fn the_gate_takes_what_each_value_sets_and_what_it_must_know_of_the_agents() {
         ("deleting", "25012")
     );
 
-    let values =
-        json!({"fullnameOverride": "edge", "evictionGate": {"enabled": true, "tlsSecret": "gate-tls"}});
+    let values = json!({"fullnameOverride": "edge", "evictionGate": {"enabled": true, "tlsSecret": "gate-tls", "caBundle": "Q0E=",
+            "clientCaSecret": "api-servers"}});
     let (manifests, container, set) = gate(values);
-    for name in ["SERVICE", "SECRET", "WEBHOOK_CONFIGURATION"] {
-        assert_eq!(set[&format!("NODEGATE_GATE_{name}")], "edge-eviction-gate");
-    }
+    assert_eq!(set["NODEGATE_GATE_NAME"], "edge-eviction-gate");
+    assert_eq!(set["NODEGATE_GATE_CLIENT_CA_FILE"], "/client-ca/ca.crt");
+    assert_eq!(container.at("/volumeMounts/1/mountPath"), "/client-ca");
+    let webhook =
+        manifests.the("ValidatingWebhookConfiguration", "edge-eviction-gate").at("/webhooks/0").clone();
+    assert_eq!(webhook.at("/clientConfig/caBundle"), "Q0E=");
+    let rights = manifests.the("ClusterRole", "edge-eviction-gate").at("/rules").to_string();
+    assert!(!rights.contains("validatingwebhookconfigurations"), "{rights}");
     assert_eq!(set["NODEGATE_GATE_TLS_CERT_FILE"], "/tls/tls.crt");
     assert_eq!(container.at("/volumeMounts/0/mountPath"), "/tls");
     assert!(!manifests.names().iter().any(|name| name.starts_with("Secret ")), "cert-manager's");

@@ -94,7 +94,7 @@ fn the_pods_are_restricted_spread_and_never_all_drained_at_once() {
     assert!(selects(budget.at("/spec/selector/matchLabels")));
     assert_eq!(budget.at("/spec/maxUnavailable"), 1);
     // The gate lets go of its own pods by this label.
-    assert_eq!(labels["app.kubernetes.io/name"], default_of("app"));
+    assert_eq!(labels["app.kubernetes.io/name"], nodegate_eviction_gate::run::APP);
     let agent = install().the("DaemonSet", "nodegate").at("/spec/selector/matchLabels").clone();
     assert!(!selects(&agent));
 }
@@ -126,10 +126,7 @@ fn what_the_pod_sets_is_what_the_program_reads() {
             "{probe}"
         );
     }
-    for flag in ["service", "secret", "webhook-configuration"] {
-        assert_eq!(default_of(flag), NAME);
-    }
-    assert_eq!(default_of("namespace"), "nodegate");
-    let delay = default_of("shutdown-delay").trim_end_matches('s').parse::<u64>().unwrap();
+    assert_eq!((default_of("name").as_str(), default_of("namespace").as_str()), (NAME, "nodegate"));
+    let delay = nodegate_eviction_gate::run::SHUTDOWN_DELAY.as_secs();
     assert!(pod(&manifests).number("/terminationGracePeriodSeconds") > delay + 2, "reviews in flight");
 }

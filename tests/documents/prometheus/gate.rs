@@ -6,6 +6,9 @@ use super::component::{Component, gate_objects};
 use super::dashboard::{Dashboard, label_values};
 use super::rules;
 use super::scrape::{Pod, job};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use nodegate_eviction_gate::certificates::issue;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::network::ports::Loopback;
 use nodegate_testbed::process::Program;
@@ -16,7 +19,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const NAME: &str = "nodegate-eviction-gate";
 const INTERVAL: &str = "250ms";
@@ -42,13 +45,24 @@ fn install(sim: &Sim, gate: IpAddr, silent_agent: IpAddr) {
     assert!(sim.edit_node(NODE, "test", |node| node["status"]["addresses"] = addresses.clone()));
 }
 
-fn gate(cluster: &Cluster, ip: IpAddr) -> Program {
+fn gate(cluster: &Cluster, dir: &Path, ip: IpAddr) -> Program {
     let mut command = Command::new(eviction_gate());
     command.env("KUBECONFIG", cluster.admin().kubeconfig());
     command.arg(format!("--listen={ip}:25005")).arg(format!("--health-listen={ip}:25006"));
-    command.args(["--self-check-interval=1s", "--review-timeout=30s", "--unknown-hold=2s"]);
+    command
+        .arg("--told-unknown-hold=2s")
+        .env("NODEGATE_GATE_TEST_TIMES", "self_check=1000,review=30000,shutdown=0");
     // It expires within a week from the start.
-    command.args(["--certificate-lifetime=2days", "--shutdown-delay=0s"]);
+    let names = ["nodegate-eviction-gate.nodegate.svc".to_owned()];
+    let issued = issue(&names, Duration::from_hours(48), SystemTime::now()).unwrap();
+    for (flag, text) in [("--tls-cert-file", &issued.certificate), ("--tls-key-file", &issued.key)] {
+        let path = dir.join(flag.trim_start_matches('-'));
+        std::fs::write(&path, text).unwrap();
+        command.arg(flag).arg(path);
+    }
+    let mut configuration = cluster.sim.get("validatingwebhookconfigurations", "", NAME).unwrap();
+    configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(STANDARD.encode(issued.ca));
+    cluster.sim.apply(configuration).unwrap();
     Program::start(&mut command)
 }
 
@@ -88,7 +102,7 @@ fn drain_until_seen(cluster: &Cluster, prometheus: &Prometheus) {
         cluster.kubectl(&["drain", NODE, "--force"]);
         let rises =
             |counter| !prometheus.query(&format!("rate(nodegate_gate_{counter}_total[2s]) > 0")).is_empty();
-        ["reviews", "unheard", "agent_lookups"].into_iter().all(rises).then_some(())
+        ["reviews", "unacknowledged", "agent_lookups"].into_iter().all(rises).then_some(())
     });
     println!("{drains} drains");
 }
@@ -99,7 +113,7 @@ fn the_gates_alerts_fire_on_their_faults_and_every_query_has_a_result() {
     let (dir, net, component) = (tempfile::tempdir().unwrap(), Loopback::new(), Component::gate());
     let cluster = Cluster::start();
     install(&cluster.sim, net.address(1), net.address(2));
-    let running = gate(&cluster, net.address(1));
+    let running = gate(&cluster, dir.path(), net.address(1));
     let prometheus = prometheus(dir.path(), &component, net.address(1), net.address(9));
     let mut fired = BTreeSet::new();
     let mut fires = |alert: &str| {
@@ -111,7 +125,7 @@ fn the_gates_alerts_fire_on_their_faults_and_every_query_has_a_result() {
     fires("NodegateGateCertificateExpires");
     drain_until_seen(&cluster, &prometheus);
     fires("NodegateGateAgentUnreachable");
-    fires("NodegateGateEvictedUnheard");
+    fires("NodegateGateEvictedUnacknowledged");
     assert!(cluster.sim.delete("validatingwebhookconfigurations", "", NAME));
     fires("NodegateGateBypassed");
     drop(running);

@@ -2,9 +2,9 @@
 
 mod probers;
 
-use crate::harmless;
 use crate::health::{HealthCheck, NodeHealth};
 use crate::sentence::{UNCONFIRMED, doubt, why};
+use nodegate_program::sanitize;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Reason, Stamp, Verdict};
 use std::fmt::{Display, Write};
@@ -47,11 +47,11 @@ impl Text {
         }
         if let Some(hint) = &status.hint {
             let word = self.painted(BOLD, "hint");
-            self.line(&format!("{word}: {}", harmless(hint)));
+            self.line(&format!("{word}: {}", sanitize(hint)));
         }
         self.line("");
-        let uid = status.uid.as_ref().map_or(String::new(), |uid| format!(", uid {}", harmless(uid)));
-        let node = harmless(status.node.as_deref().unwrap_or("not known"));
+        let uid = status.uid.as_ref().map_or(String::new(), |uid| format!(", uid {}", sanitize(uid)));
+        let node = sanitize(status.node.as_deref().unwrap_or("not known"));
         self.fact("node", &format!("{node}{uid}"));
         let (trust, after) =
             (if status.cache.stale { "stale" } else { "fresh" }, Age(status.cache.stale_after_ms));
@@ -61,8 +61,8 @@ impl Text {
             .map_or("no proof yet".to_owned(), |age| format!("last proof {} ago", Age(age)));
         self.fact("cache", &format!("{trust}, {proof}; stale after {after}"));
         let start_id =
-            status.start_id.as_ref().map_or(String::new(), |id| format!(", start id {}", harmless(id)));
-        let (version, up) = (harmless(&status.version), Age(status.uptime_ms));
+            status.start_id.as_ref().map_or(String::new(), |id| format!(", start id {}", sanitize(id)));
+        let (version, up) = (sanitize(&status.version), Age(status.uptime_ms));
         self.fact("agent", &format!("nodegate {version}, up {up}{start_id}"));
         self.told(status);
         if status.verdict.is_none() {
@@ -73,7 +73,7 @@ impl Text {
         self.checks(&active.into_iter().map(Row::of).collect::<Vec<_>>());
         self.line("* decides the verdict");
         if !idle.is_empty() {
-            let names: Vec<_> = idle.iter().map(|check| harmless(&check.name)).collect();
+            let names: Vec<_> = idle.iter().map(|check| sanitize(&check.name)).collect();
             self.line(&format!("not running: {}", names.join(", ")));
         }
         self.probers(status);
@@ -91,11 +91,11 @@ impl Text {
             self.guess(UNCONFIRMED);
         }
         let row = |check: &HealthCheck| Row {
-            name: harmless(&check.name),
+            name: sanitize(&check.name),
             // The answer does not say which checks drain, but it has the worst verdict.
             verdict: if check.passed { Verdict::Ready } else { health.verdict() },
             age: if check.stale { "stale".to_owned() } else { "-".to_owned() },
-            reason: harmless(check.reason.as_ref().map_or("", Reason::as_str)),
+            reason: sanitize(check.reason.as_ref().map_or("", Reason::as_str)),
         };
         self.checks(&health.checks.iter().map(row).collect::<Vec<_>>());
         self.out
@@ -109,12 +109,12 @@ impl Text {
             None => ("Misconfigured", RED),
         };
         let word = self.painted(&format!("{BOLD};{colour}"), word);
-        self.line(&format!("{word}: {}", harmless(why)));
+        self.line(&format!("{word}: {}", sanitize(why)));
     }
 
     fn guess(&mut self, doubt: &str) {
         let guess = self.painted(YELLOW, "a guess");
-        self.line(&format!("{guess}: {}", harmless(doubt)));
+        self.line(&format!("{guess}: {}", sanitize(doubt)));
     }
 
     fn fact(&mut self, name: &str, value: &str) {
@@ -148,7 +148,7 @@ impl Text {
         self.line(&head);
         for flip in status.flips.iter().take(FLIPS_SHOWN) {
             let ago = Age(wall.saturating_sub(Duration::from_millis(flip.at_unix_ms)).as_millis());
-            let (at, reason) = (Stamp(flip.at_unix_ms), harmless(flip.reason.as_str()));
+            let (at, reason) = (Stamp(flip.at_unix_ms), sanitize(flip.reason.as_str()));
             let (from, to) = (flip.from.title(), flip.to.title());
             self.line(&format!("{at:#}  {ago:>8}  {from} -> {to}  {reason}"));
         }
@@ -170,12 +170,12 @@ impl Text {
 impl Row {
     fn of(check: &CheckStatus) -> Self {
         let reason = match (&check.reason, &check.last_reason) {
-            (Some(reason), _) => harmless(reason.as_str()),
-            (None, Some(last)) => format!("last: {}", harmless(last.as_str())),
+            (Some(reason), _) => sanitize(reason.as_str()),
+            (None, Some(last)) => format!("last: {}", sanitize(last.as_str())),
             (None, None) => String::new(),
         };
         Self {
-            name: format!("{}{}", harmless(&check.name), if check.default { " *" } else { "" }),
+            name: format!("{}{}", sanitize(&check.name), if check.default { " *" } else { "" }),
             verdict: check.verdict.unwrap_or(Verdict::NotReady),
             age: check.age_ms.map_or("-".to_owned(), |age| Age(age).to_string()),
             reason,

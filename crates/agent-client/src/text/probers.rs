@@ -1,7 +1,7 @@
 //! The probers and the progress of a drain, for a terminal.
 
 use super::{DIM, GREEN, Text, YELLOW};
-use crate::harmless;
+use nodegate_program::sanitize;
 use nodegate_readiness::probers::{ProberRecord, Standing, cant_see};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Verdict};
@@ -18,13 +18,13 @@ impl Text {
         let how_far = match (known, &drain.not_known) {
             (Some(true), _) => self.painted(GREEN, format!("all {of} probers")),
             (Some(false), _) => self.painted(YELLOW, format!("{told} of {of} probers")),
-            (None, Some(why)) => format!("not known: {}", harmless(why)),
+            (None, Some(why)) => format!("not known: {}", sanitize(why)),
             (None, None) => "not known".to_owned(),
         };
         let left = match (&drain.traffic, status.sessions()) {
             (Some(traffic), None) => {
                 let why = traffic.sessions().err().unwrap_or_default();
-                format!("; sessions left: not known: {}", harmless(&why))
+                format!("; sessions left: not known: {}", sanitize(&why))
             }
             (Some(_), Some(left)) => format!("; sessions left: {left}"),
             (None, Some(left)) => format!("; sessions left, as HAProxy says: {left}"),
@@ -32,7 +32,7 @@ impl Text {
         };
         self.fact("told", &format!("{how_far}{left}"));
         if let Some(who) = cant_see(&drain.cant_see_drains) {
-            let who = self.painted(YELLOW, harmless(&who));
+            let who = self.painted(YELLOW, sanitize(&who));
             self.fact("warning", &who);
         }
     }
@@ -49,7 +49,7 @@ impl Text {
         self.line("");
         self.table(&probers);
         for one in status.drain.iter().flat_map(|drain| &drain.waiting_for).take(SHOWN) {
-            let [who, question, why] = [&one.prober, &one.question, &one.why].map(|text| harmless(text));
+            let [who, question, why] = [&one.prober, &one.question, &one.why].map(|text| sanitize(text));
             self.line(&format!("waiting for {who} {question}: {why}"));
         }
     }
@@ -58,7 +58,7 @@ impl Text {
         let shown = probers.get(..SHOWN).unwrap_or(probers);
         let rows: Vec<_> = shown
             .iter()
-            .map(|prober| (harmless(&prober.who()), harmless(&prober.question), *prober))
+            .map(|prober| (sanitize(&prober.who()), sanitize(&prober.question), *prober))
             .collect();
         let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or_default().max(8);
         let who_width = width(&mut rows.iter().map(|(who, _, _)| who.chars().count()));
@@ -72,7 +72,7 @@ impl Text {
         for (who, question, prober) in rows {
             let every = prober.interval_ms.map_or("-".to_owned(), |ms| Age(ms.into()).to_string());
             let last = Age(prober.last_ms.into());
-            let answer = harmless(&answer(prober));
+            let answer = sanitize(&answer(prober));
             self.line(&format!(
                 "{who:<who_width$}  {question:<question_width$}  {every:>7}  {last:>7}  {answer}"
             ));

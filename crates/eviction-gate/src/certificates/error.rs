@@ -12,7 +12,7 @@ pub enum CertificateError {
     Api(#[from] ApiError),
     /// The Secret does not exist.
     #[error(
-        "there is no Secret {name} in the namespace {namespace} (--secret); the manifests have an empty one"
+        "there is no Secret {name} in the namespace {namespace} (--name); the manifests have an empty one"
     )]
     NoSecret {
         /// The namespace.
@@ -20,11 +20,11 @@ pub enum CertificateError {
         /// The name of the Secret.
         name: String,
     },
-    /// Other replicas write the Secret all the time.
-    #[error("the Secret {0} was changed by another program during each attempt to write it")]
+    /// Other programs write an object all the time.
+    #[error("the {0} was changed by another program during each attempt to write it")]
     Contended(String),
     /// The configuration does not exist.
-    #[error("there is no ValidatingWebhookConfiguration {0} (--webhook-configuration)")]
+    #[error("there is no ValidatingWebhookConfiguration {0} (--name)")]
     NoConfiguration(String),
     /// An answer can't be read.
     #[error("unreadable answer: {0}")]

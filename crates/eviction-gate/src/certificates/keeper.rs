@@ -2,12 +2,12 @@
 
 use super::error::CertificateError;
 use super::pair::Pair;
-use super::secret::OwnSecret;
+use super::secret::{OwnSecret, Prepared};
 use arc_swap::ArcSwapOption;
 use nodegate_kube_follow::KubeApi;
 use rustls::ServerConfig;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 /// The longest file that is read.
@@ -27,16 +27,28 @@ pub enum Source {
     },
 }
 
-/// The present certificate.
+/// The certificate that is served.
 pub struct Keeper {
     source: Source,
+    client_cas: Option<PathBuf>,
     pair: ArcSwapOption<Pair>,
+    /// The certificate that the last refresh prepared, and that API servers may not know yet.
+    next: Mutex<Option<Pair>>,
+}
+
+/// The outcome of a refresh.
+#[derive(Debug, Default)]
+pub struct Refreshed {
+    /// True if a new certificate waits until API servers know its CA. The next refresh should not be long.
+    pub is_pending: bool,
+    /// Why the certificate is not as fresh as it should be.
+    pub problem: Option<CertificateError>,
 }
 
 impl Keeper {
-    /// Has no certificate yet.
-    pub fn new(source: Source) -> Self {
-        Self { source, pair: ArcSwapOption::empty() }
+    /// Has no certificate yet. With `client_cas`, clients must show a certificate of one of the CAs in that file.
+    pub fn new(source: Source, client_cas: Option<PathBuf>) -> Self {
+        Self { source, client_cas, pair: ArcSwapOption::empty(), next: Mutex::default() }
     }
 
     /// Returns what new connections are served with.
@@ -50,13 +62,38 @@ impl Keeper {
     }
 
     /// Reads or renews the certificate. The present one stays if that fails.
-    pub async fn refresh(&self, api: &KubeApi, now: SystemTime) -> Result<(), CertificateError> {
-        let pair = match &self.source {
-            Source::Own(secret) => secret.refresh(api, now).await?,
-            Source::Files { certificate, key } => Pair::parse(&read(certificate).await?, &read(key).await?)?,
+    pub async fn refresh(&self, api: &KubeApi, now: SystemTime) -> Result<Refreshed, CertificateError> {
+        let clients = match &self.client_cas {
+            None => None,
+            Some(file) => Some(read(file).await?),
         };
-        self.pair.store(Some(Arc::new(pair)));
-        Ok(())
+        let secret = match &self.source {
+            Source::Own(secret) => secret,
+            Source::Files { certificate, key } => {
+                let pair = Pair::parse(&read(certificate).await?, &read(key).await?, clients.as_deref())?;
+                self.pair.store(Some(Arc::new(pair)));
+                return Ok(Refreshed::default());
+            }
+        };
+        let served = self.pair();
+        let Prepared { pair, was_trusted, problem } =
+            secret.prepare(api, served.as_deref(), clients.as_deref(), now).await?;
+        // An API server hears of a changed bundle a moment later than the gate that has changed it. So a certificate
+        // replaces a good one only when two refreshes have found its CA in the bundle.
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_replace = |served: &Pair| {
+            !served.is_valid(now)
+                || pair.is_same(served)
+                || (was_trusted && next.as_ref().is_some_and(|next| next.is_same(&pair)))
+        };
+        let is_pending = !served.is_none_or(|served| may_replace(&served));
+        if is_pending {
+            *next = Some(pair);
+        } else {
+            *next = None;
+            self.pair.store(Some(Arc::new(pair)));
+        }
+        Ok(Refreshed { is_pending, problem })
     }
 }
 

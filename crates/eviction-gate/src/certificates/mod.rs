@@ -5,9 +5,11 @@ mod issue;
 mod keeper;
 mod pair;
 mod secret;
+#[cfg(test)]
+mod tests;
 
 pub use error::CertificateError;
 pub use issue::{Issued, issue};
-pub use keeper::{Keeper, Source};
-pub use pair::{Pair, PairError};
+pub use keeper::{Keeper, Refreshed, Source};
+pub use pair::{ClientCas, Pair, PairError};
 pub use secret::OwnSecret;

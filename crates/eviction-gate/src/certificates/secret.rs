@@ -1,111 +1,207 @@
 //! The Secret with the gate's own certificate, and the `caBundle` of the webhook configuration.
+//!
+//! Several replicas renew at the same time, and each of them may be stopped at any line. So that API servers can verify
+//! every replica at every moment:
+//!
+//! - The Secret decides: a certificate that is not in it is never served.
+//! - The bundle gets the CAs of the Secret and of the certificate that is served, and keeps those that it has.
+//! - A new certificate is served only after the bundle has had its CA for a while ([`super::Keeper`]).
 
 use super::error::CertificateError;
 use super::issue::issue;
-use super::pair::{Pair, valid_parts};
+use super::pair::{ClientCas, Pair, cas_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate_kube_follow::KubeApi;
+use nodegate_kube_follow::{ApiError, KubeApi};
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
 
-/// The most CAs in the bundle: the present one and its predecessor.
-const MOST_CAS: usize = 2;
+/// The most CAs in the Secret: the present one and its predecessors.
+const MOST_IN_SECRET: usize = 3;
+/// The most CAs in the bundle.
+const MOST_IN_BUNDLE: usize = 8;
+/// The most attempts to write an object that others write, too.
+const ATTEMPTS: usize = 4;
+/// The life of a certificate. It is renewed at two thirds of that.
+const LIFETIME: Duration = Duration::from_hours(365 * 24);
 
 /// Where the certificate is kept, and what it is for.
 #[derive(Clone, Debug)]
 pub struct OwnSecret {
     /// The namespace of the Secret.
     pub namespace: String,
-    /// Its name.
+    /// The name of the Secret and of the webhook configuration.
     pub name: String,
-    /// The name of the webhook configuration.
-    pub webhook_configuration: String,
     /// The names in the certificate.
     pub names: Vec<String>,
-    /// The life of a certificate.
-    pub lifetime: Duration,
+}
+
+/// A certificate that API servers trust.
+pub(super) struct Prepared {
+    pub(super) pair: Pair,
+    /// Whether the bundle already had its CAs.
+    pub(super) was_trusted: bool,
+    /// Why it is not as fresh as it should be.
+    pub(super) problem: Option<CertificateError>,
 }
 
 impl OwnSecret {
-    /// Returns the certificate of the Secret, renewed if it is due, and makes sure that the API server trusts it.
-    /// A replica that writes the Secret at the same time wins if it is first.
-    pub async fn refresh(&self, api: &KubeApi, now: SystemTime) -> Result<Pair, CertificateError> {
+    /// Returns the certificate of the Secret, renewed if it is due; that which is served if the Secret is of no use. Makes
+    /// sure that the API servers trust both.
+    pub(super) async fn prepare(
+        &self,
+        api: &KubeApi,
+        served: Option<&Pair>,
+        clients: ClientCas<'_>,
+        now: SystemTime,
+    ) -> Result<Prepared, CertificateError> {
+        let served = served.filter(|pair| pair.is_valid(now));
+        let mut usable = served.cloned();
+        let (pair, problem) = match self.read_or_renew(api, &mut usable, clients, now).await {
+            Ok(pair) => (pair, None),
+            Err(error) => match usable {
+                Some(pair) => (pair, Some(error)),
+                None => return Err(error),
+            },
+        };
+        let of_served = served.map(|served| served.cas.concat()).unwrap_or_default();
+        let needed = cas_of(&(pair.cas.concat() + &of_served), now);
+        let was_trusted = self.trust(api, &needed, now).await?;
+        Ok(Prepared { pair, was_trusted, problem })
+    }
+
+    /// Returns the certificate of the Secret, and writes a new one if that is due or of no use. A replica that writes the
+    /// Secret at the same time wins if it is first. `usable` is what can be served if that fails.
+    async fn read_or_renew(
+        &self,
+        api: &KubeApi,
+        usable: &mut Option<Pair>,
+        clients: ClientCas<'_>,
+        now: SystemTime,
+    ) -> Result<Pair, CertificateError> {
         let path = format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name);
-        for _ in 0..3 {
+        let of_served = usable.as_ref().map(|pair| pair.cas.clone()).unwrap_or_default();
+        for _ in 0..ATTEMPTS {
             let json = api.get(&path).await?.ok_or_else(|| self.is_absent())?;
-            let mut secret: Value = serde_json::from_str(&json)
-                .map_err(|error| CertificateError::Unreadable(error.to_string()))?;
-            let bundle = decoded(&secret, "ca.crt");
-            if let Ok(pair) =
-                Pair::parse(decoded(&secret, "tls.crt").as_bytes(), decoded(&secret, "tls.key").as_bytes())
-                && !pair.is_due(now)
+            let mut secret: Value = serde_json::from_str(&json).map_err(|error| unreadable(&error))?;
+            let mut cas = cas_of(&(decoded(&secret, "ca.crt") + &of_served.concat()), now);
+            let found = [decoded(&secret, "tls.crt"), decoded(&secret, "tls.key")];
+            if let Ok(mut pair) = Pair::parse(found[0].as_bytes(), found[1].as_bytes(), clients)
                 && pair.has_names(&self.names)
-                && !bundle.is_empty()
+                && pair.is_trusted_by(&cas, now)
             {
-                self.trust(api, &bundle).await?;
-                return Ok(pair);
+                pair.cas.clone_from(&cas);
+                if !pair.is_due(now) {
+                    return Ok(pair);
+                }
+                *usable = Some(pair);
             }
-            let issued = issue(&self.names, self.lifetime, now)?;
-            let mut cas = vec![issued.ca.clone()];
-            cas.extend(valid_parts(&bundle, now));
-            cas.truncate(MOST_CAS);
-            let bundle = cas.concat();
-            // First the trust, then the certificate: no replica serves what the API server does not trust.
-            self.trust(api, &bundle).await?;
+            let issued = issue(&self.names, LIFETIME, now)?;
+            cas.insert(0, issued.ca);
+            cas.truncate(MOST_IN_SECRET);
             let encoded = |text: &str| STANDARD.encode(text);
-            let data = json!({
-                "ca.crt": encoded(&bundle), "tls.crt": encoded(&issued.certificate), "tls.key": encoded(&issued.key),
-            });
             let Some(object) = secret.as_object_mut() else {
                 return Err(CertificateError::Unreadable("the Secret is no object".to_owned()));
             };
+            let data = json!({
+                "ca.crt": encoded(&cas.concat()), "tls.crt": encoded(&issued.certificate), "tls.key": encoded(&issued.key),
+            });
             object.insert("data".to_owned(), data);
             match api.put(&path, &secret).await {
                 Ok(_) => {
                     tracing::info!(
                         secret = self.name,
-                        "issued a certificate; the next one is due at two thirds of its life"
+                        "issued a certificate; serving it when API servers trust it"
                     );
-                    return Ok(Pair::parse(issued.certificate.as_bytes(), issued.key.as_bytes())?);
+                    let mut pair =
+                        Pair::parse(issued.certificate.as_bytes(), issued.key.as_bytes(), clients)?;
+                    pair.cas = cas;
+                    return Ok(pair);
                 }
-                // The other replica was faster.
-                Err(error) if error.code() == Some(409) => {}
+                Err(error) if is_conflict(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(CertificateError::Contended(self.name.clone()))
+        Err(CertificateError::Contended(format!("Secret {}", self.name)))
     }
 
     fn is_absent(&self) -> CertificateError {
         CertificateError::NoSecret { namespace: self.namespace.clone(), name: self.name.clone() }
     }
 
-    /// Writes the bundle into all webhooks of the configuration that have another one.
-    async fn trust(&self, api: &KubeApi, bundle: &str) -> Result<(), CertificateError> {
-        let name = &self.webhook_configuration;
+    /// Adds these CAs to the bundle of each webhook of the configuration that does not have them, and takes away what is no
+    /// CA or has expired. Returns true if all were there.
+    async fn trust(
+        &self,
+        api: &KubeApi,
+        needed: &[String],
+        now: SystemTime,
+    ) -> Result<bool, CertificateError> {
+        let name = &self.name;
         let path = format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}");
-        let json = api.get(&path).await?.ok_or_else(|| CertificateError::NoConfiguration(name.clone()))?;
-        let configuration: Value =
-            serde_json::from_str(&json).map_err(|error| CertificateError::Unreadable(error.to_string()))?;
-        let wanted = STANDARD.encode(bundle);
-        let webhooks = configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten();
-        let others =
-            webhooks.filter(|webhook| webhook.pointer("/clientConfig/caBundle") != Some(&json!(wanted)));
-        let patches: Vec<_> = others
-            .filter_map(|webhook| webhook.get("name"))
-            .map(|name| json!({"name": name, "clientConfig": {"caBundle": wanted}}))
-            .collect();
-        if patches.is_empty() {
-            return Ok(());
+        for _ in 0..ATTEMPTS {
+            let json =
+                api.get(&path).await?.ok_or_else(|| CertificateError::NoConfiguration(name.clone()))?;
+            let configuration: Value = serde_json::from_str(&json).map_err(|error| unreadable(&error))?;
+            let (mut patches, mut were_there) = (Vec::new(), true);
+            for webhook in configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten() {
+                let present =
+                    webhook.pointer("/clientConfig/caBundle").and_then(Value::as_str).unwrap_or_default();
+                let has = cas_of(&text_of(present), now);
+                were_there &= needed.iter().all(|ca| has.contains(ca));
+                let wanted = STANDARD.encode(bundle(has, needed).concat());
+                if wanted != present {
+                    patches.push(json!({"name": webhook.get("name"), "clientConfig": {"caBundle": wanted}}));
+                }
+            }
+            if patches.is_empty() {
+                return Ok(were_there);
+            }
+            // The version: another replica may have added its CA since the read.
+            let version = configuration.pointer("/metadata/resourceVersion");
+            let patch = json!({"metadata": {"resourceVersion": version}, "webhooks": patches});
+            match api.patch(&path, &patch).await {
+                Ok(_) => {
+                    tracing::info!(
+                        configuration = name,
+                        "wrote the caBundle; API servers trust the gate's certificate"
+                    );
+                    return Ok(were_there);
+                }
+                Err(error) if is_conflict(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        api.patch(&path, &json!({"webhooks": patches})).await?;
-        tracing::info!(configuration = name, "wrote the caBundle; API servers trust the gate's certificate");
-        Ok(())
+        Err(CertificateError::Contended(format!("ValidatingWebhookConfiguration {name}")))
     }
 }
 
+/// Returns the present CAs and the needed ones. If those are too many, the first that nobody needs go.
+fn bundle(mut present: Vec<String>, needed: &[String]) -> Vec<String> {
+    for ca in needed {
+        if !present.contains(ca) {
+            present.push(ca.clone());
+        }
+    }
+    while present.len() > MOST_IN_BUNDLE {
+        let Some(at) = present.iter().position(|ca| !needed.contains(ca)) else { break };
+        present.remove(at);
+    }
+    present
+}
+
+fn is_conflict(error: &ApiError) -> bool {
+    error.code() == Some(409)
+}
+
+fn unreadable(error: &serde_json::Error) -> CertificateError {
+    CertificateError::Unreadable(error.to_string())
+}
+
 fn decoded(secret: &Value, key: &str) -> String {
-    let data = secret.get("data").and_then(|data| data.get(key)).and_then(Value::as_str).unwrap_or_default();
-    STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    text_of(secret.get("data").and_then(|data| data.get(key)).and_then(Value::as_str).unwrap_or_default())
+}
+
+fn text_of(base64: &str) -> String {
+    STANDARD.decode(base64).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }

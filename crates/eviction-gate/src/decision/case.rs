@@ -62,7 +62,7 @@ impl EvictWhen {
 
 /// The pods that are held: `--hold`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Hold {
+pub enum HoldMode {
     /// All that have no annotation `now`.
     #[default]
     All,
@@ -81,16 +81,16 @@ pub struct NodeView {
     pub not_ready_for: Option<Duration>,
 }
 
-/// What the node's agent says.
+/// The outcome of a lookup of the node's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AgentWord {
-    /// The agent of this Node has answered.
-    Said(Box<DrainSummary>),
-    /// There is no answer, for this reason.
-    Silent(String),
-    /// The answer does not come from the agent of this Node, for this reason.
-    Wrong(String),
-    /// Too many agents are being asked.
+pub enum AgentReply {
+    /// The answer of this Node's agent.
+    Summary(Box<DrainSummary>),
+    /// No answer, with the reason.
+    NoReply(String),
+    /// An answer that does not come from this Node's agent, with the reason.
+    WrongAgent(String),
+    /// No lookup: too many agents are being asked.
     Overloaded,
 }
 
@@ -101,10 +101,12 @@ pub struct Drain<'a> {
     pub node: &'a NodeView,
     /// The annotation of the pod, else that of its namespace.
     pub annotation: Option<EvictWhen>,
-    /// The agent's word.
-    pub agent: &'a AgentWord,
+    /// The agent's reply.
+    pub agent: &'a AgentReply,
     /// The time since this replica of the gate first saw the drain.
     pub seen_for: Duration,
+    /// The least age of the drain, as the Node's own dates and all earlier reviews show it.
+    pub age: Duration,
 }
 
 /// The settings of a decision.
@@ -113,23 +115,20 @@ pub struct Limits {
     /// `--evict-when`
     pub evict_when: EvictWhen,
     /// `--hold`
-    pub hold: Hold,
+    pub hold: HoldMode,
     /// `--max-hold`
     pub max_hold: Duration,
-    /// `--max-hold-released`; without it `max_hold` counts.
-    pub max_hold_released: Option<Duration>,
-    /// `--unknown-hold`
-    pub unknown_hold: Duration,
+    /// `--told-unknown-hold`
+    pub told_unknown_hold: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             evict_when: EvictWhen::Told,
-            hold: Hold::All,
+            hold: HoldMode::All,
             max_hold: Duration::from_mins(1),
-            max_hold_released: None,
-            unknown_hold: Duration::from_secs(30),
+            told_unknown_hold: Duration::from_secs(30),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Decides about an eviction: a pure function of the Pod, the Node, the agent's word and the time.
+//! Decides about an eviction: a pure function of the Pod, the Node, the agent's reply and the time.
 
 mod case;
 mod message;
@@ -7,6 +7,6 @@ mod rules;
 mod tests;
 mod why;
 
-pub use case::{AgentWord, Drain, EvictWhen, GatePods, Hold, Limits, NodeView, PodView};
+pub use case::{AgentReply, Drain, EvictWhen, GatePods, HoldMode, Limits, NodeView, PodView};
 pub use rules::{decide, node_is_free, pod_is_free};
 pub use why::{Answer, Decision, Why};

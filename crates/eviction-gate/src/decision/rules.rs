@@ -1,6 +1,6 @@
 //! The rules, in the order in which they count.
 
-use super::case::{AgentWord, Drain, EvictWhen, GatePods, Hold, Limits, NodeView, PodView};
+use super::case::{AgentReply, Drain, EvictWhen, GatePods, HoldMode, Limits, NodeView, PodView};
 use super::message::{not_known, short, waiting};
 use super::why::{Answer, Decision, Why};
 use nodegate_agent_client::DrainSummary;
@@ -41,8 +41,8 @@ pub fn node_is_free(node: Option<&NodeView>) -> Option<Why> {
 pub fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
     let when = match (drain.annotation, limits.hold) {
         (Some(EvictWhen::Now), _) => return Decision::allowed(Why::AnnotatedNow),
-        (None, Hold::Annotated) => return Decision::allowed(Why::NotAnnotated),
-        (None, Hold::All) if limits.evict_when == EvictWhen::Now => {
+        (None, HoldMode::Annotated) => return Decision::allowed(Why::NotAnnotated),
+        (None, HoldMode::All) if limits.evict_when == EvictWhen::Now => {
             return Decision::allowed(Why::NotAnnotated);
         }
         (annotation, _) => annotation.unwrap_or(limits.evict_when),
@@ -52,23 +52,20 @@ pub fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
     let Finding::Hold { why, what, at_most } = found else {
         return match found {
             Finding::Free(why) => Decision::allowed(why),
-            Finding::Unheard(why, what) => {
-                Decision::unheard(why, said_of(drain, &what, "; evicting nevertheless"))
+            Finding::Unacknowledged(why, what) => {
+                Decision::unacknowledged(why, said_of(drain, &what, "; evicting nevertheless"))
             }
             Finding::Hold { .. } => Decision::allowed(Why::Error),
         };
     };
-    let max_hold = match why {
-        Why::Sessions => limits.max_hold_released.unwrap_or(limits.max_hold),
-        _ => limits.max_hold,
-    };
-    if age > max_hold {
-        let held = format!("; the drain is older than {}: evicting nevertheless", in_seconds(max_hold));
-        return Decision::unheard(Why::MaxHold, said_of(drain, &what, &held));
+    if age > limits.max_hold {
+        let held =
+            format!("; the drain is older than {}: evicting nevertheless", in_seconds(limits.max_hold));
+        return Decision::unacknowledged(Why::MaxHold, said_of(drain, &what, &held));
     }
-    if at_most == AtMost::UnknownHold && age >= limits.unknown_hold {
-        let held = format!("; held for {}: evicting nevertheless", in_seconds(limits.unknown_hold));
-        return Decision::unheard(why, said_of(drain, &what, &held));
+    if at_most == AtMost::ToldUnknownHold && age >= limits.told_unknown_hold {
+        let held = format!("; held for {}: evicting nevertheless", in_seconds(limits.told_unknown_hold));
+        return Decision::unacknowledged(why, said_of(drain, &what, &held));
     }
     let retry_soon = drain.seen_for < RETRY_SOON;
     Decision { answer: Answer::Denied { retry_soon }, why, message: said_of(drain, &what, "") }
@@ -79,54 +76,54 @@ pub fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
 enum AtMost {
     /// `--max-hold`
     MaxHold,
-    /// `--unknown-hold`
-    UnknownHold,
+    /// `--told-unknown-hold`
+    ToldUnknownHold,
 }
 
-/// What the agent's word comes to, apart from the time that a hold may last.
+/// What the agent's reply comes to, apart from the time that a hold may last.
 enum Finding {
     Free(Why),
-    Unheard(Why, String),
+    Unacknowledged(Why, String),
     Hold { why: Why, what: String, at_most: AtMost },
 }
 
 fn found(drain: &Drain<'_>, when: EvictWhen) -> Finding {
-    let unknown = |why, what| Finding::Hold { why, what, at_most: AtMost::UnknownHold };
+    let unknown = |why, what| Finding::Hold { why, what, at_most: AtMost::ToldUnknownHold };
     match drain.agent {
-        AgentWord::Said(said) => heard(drain, said, when),
-        AgentWord::Wrong(why) => unknown(Why::WrongAgent, short(why)),
-        AgentWord::Silent(why) => {
+        AgentReply::Summary(said) => of_summary(drain, said, when),
+        AgentReply::WrongAgent(why) => unknown(Why::WrongAgent, short(why)),
+        AgentReply::NoReply(why) => {
             let what = format!("the node's agent does not answer: {}", short(why));
             match drain.node.not_ready_for {
-                Some(time) if time >= DEAD_AFTER => Finding::Unheard(Why::NodeDead, what),
+                Some(time) if time >= DEAD_AFTER => Finding::Unacknowledged(Why::NodeDead, what),
                 _ => unknown(Why::Unreachable, what),
             }
         }
-        AgentWord::Overloaded => {
+        AgentReply::Overloaded => {
             let what = "too many drains at once to ask every agent".to_owned();
             Finding::Hold { why: Why::Overloaded, what, at_most: AtMost::MaxHold }
         }
     }
 }
 
-fn heard(drain: &Drain<'_>, said: &DrainSummary, when: EvictWhen) -> Finding {
+fn of_summary(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Finding {
     let hold = |why, what| Finding::Hold { why, what, at_most: AtMost::MaxHold };
-    let unknown = |why, what| Finding::Hold { why, what, at_most: AtMost::UnknownHold };
-    if said.stale {
+    let unknown = |why, what| Finding::Hold { why, what, at_most: AtMost::ToldUnknownHold };
+    if summary.stale {
         return unknown(Why::Stale, "the agent's cache is stale".to_owned());
     }
-    match said.verdict {
-        None => return unknown(Why::NotKnown, not_known(said)),
+    match summary.verdict {
+        None => return unknown(Why::NotKnown, not_known(summary)),
         Some(Verdict::Ready) if drain.seen_for < MISMATCH_AFTER => {
             return hold(Why::NotOut, "the agent does not say yet that the node is going out".to_owned());
         }
         Some(Verdict::Ready) => {
             let what = "the agent says that the node is ready: its --drain-on differs from the gate's";
-            return Finding::Unheard(Why::Mismatch, what.to_owned());
+            return Finding::Unacknowledged(Why::Mismatch, what.to_owned());
         }
         Some(Verdict::Draining | Verdict::NotReady) => {}
     }
-    match (said.told, when, said.released) {
+    match (summary.told, when, summary.released) {
         (Some(true), EvictWhen::Released, Some(true)) => Finding::Free(Why::Released),
         (Some(true), EvictWhen::Released, Some(false)) => hold(
             Why::Sessions,
@@ -136,28 +133,28 @@ fn heard(drain: &Drain<'_>, said: &DrainSummary, when: EvictWhen) -> Finding {
             unknown(Why::NotKnown, "the agent does not know whether sessions are left".to_owned())
         }
         (Some(true), _, _) => Finding::Free(Why::Told),
-        (Some(false), _, _) => hold(Why::Waiting, waiting(said)),
-        (None, _, _) if matches!(said.not_known_code.as_deref(), Some(NOBODY | TOO_FEW)) => {
-            if said.balancers || said.settings.probers.is_some() {
-                unknown(Why::Nobody, not_known(said))
+        (Some(false), _, _) => hold(Why::Waiting, waiting(summary)),
+        (None, _, _) if matches!(summary.not_known_code.as_deref(), Some(NOBODY | TOO_FEW)) => {
+            if summary.balancers || summary.settings.probers.is_some() {
+                unknown(Why::Nobody, not_known(summary))
             } else {
                 Finding::Free(Why::Nobody)
             }
         }
-        (None, _, _) => unknown(Why::NotKnown, not_known(said)),
+        (None, _, _) => unknown(Why::NotKnown, not_known(summary)),
     }
 }
 
-/// The age of the drain. An agent that says that the node is out knows it best; a replica that has seen the drain for
-/// longer does not start over because the agent was restarted.
+/// Returns the age of the drain: the highest that anything shows. An agent that was restarted, that lies, or that does
+/// not answer makes no drain younger.
 fn age(drain: &Drain<'_>) -> Duration {
     match drain.agent {
-        AgentWord::Said(said)
-            if !said.stale && matches!(said.verdict, Some(Verdict::Draining | Verdict::NotReady)) =>
+        AgentReply::Summary(summary)
+            if !summary.stale && matches!(summary.verdict, Some(Verdict::Draining | Verdict::NotReady)) =>
         {
-            Duration::from_millis(said.since_ms).max(drain.seen_for)
+            Duration::from_millis(summary.since_ms).max(drain.age)
         }
-        _ => drain.seen_for,
+        _ => drain.age,
     }
 }
 

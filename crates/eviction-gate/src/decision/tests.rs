@@ -1,6 +1,8 @@
 //! The rules, row by row, and what holds for all words of all agents at all times.
 
 use super::*;
+use crate::facts::drains::{DrainAge, Drains};
+use crate::facts::objects::ReadNode;
 use nodegate_agent_client::DrainSummary;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::ToldSettings;
@@ -38,15 +40,16 @@ fn node() -> NodeView {
     }
 }
 
-fn said(change: impl FnOnce(&mut DrainSummary)) -> AgentWord {
+fn said(change: impl FnOnce(&mut DrainSummary)) -> AgentReply {
     let mut said = summary();
     change(&mut said);
-    AgentWord::Said(Box::new(said))
+    AgentReply::Summary(Box::new(said))
 }
 
-fn after(agent: &AgentWord, seconds: u32) -> Decision {
+fn after(agent: &AgentReply, seconds: u32) -> Decision {
     let node = node();
-    let drain = Drain { node: &node, annotation: None, agent, seen_for: SECOND * seconds };
+    let drain =
+        Drain { node: &node, annotation: None, agent, seen_for: SECOND * seconds, age: SECOND * seconds };
     decide(&drain, &Limits::default())
 }
 
@@ -54,14 +57,14 @@ fn denied(why: Why, retry_soon: bool) -> (Answer, Why) {
     (Answer::Denied { retry_soon }, why)
 }
 
-fn outcome(agent: &AgentWord, seconds: u32) -> (Answer, Why) {
+fn outcome(agent: &AgentReply, seconds: u32) -> (Answer, Why) {
     let decision = after(agent, seconds);
     (decision.answer, decision.why)
 }
 
 type Change = fn(&mut PodView);
 
-const UNHEARD: Answer = Answer::AllowedUnheard;
+const UNACKNOWLEDGED: Answer = Answer::AllowedUnacknowledged;
 
 #[test]
 fn a_pod_that_serves_nobody_is_free() {
@@ -103,11 +106,11 @@ fn told_lets_go_and_not_told_holds() {
     let waiting = said(|_| {});
     assert_eq!(outcome(&waiting, 1), denied(Why::Waiting, true));
     assert_eq!(outcome(&waiting, 10), denied(Why::Waiting, false));
-    let message = "node worker-1: 1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health";
+    let message = "node worker-1: 1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health; without --balancers every regular client of the agent counts as one";
     assert_eq!(after(&waiting, 1).message, message);
-    assert_eq!(outcome(&waiting, 61), (UNHEARD, Why::MaxHold));
+    assert_eq!(outcome(&waiting, 61), (UNACKNOWLEDGED, Why::MaxHold));
     // The agent's own date counts if it is older, and told counts for more than any date.
-    assert_eq!(outcome(&said(|s| s.since_ms = 61_000), 1), (UNHEARD, Why::MaxHold));
+    assert_eq!(outcome(&said(|s| s.since_ms = 61_000), 1), (UNACKNOWLEDGED, Why::MaxHold));
     let told_late = said(|s| (s.since_ms, s.told) = (3_600_000, Some(true)));
     assert_eq!(outcome(&told_late, 90), (Answer::Allowed, Why::Told));
 }
@@ -117,7 +120,7 @@ fn an_agent_that_still_says_ready_has_five_seconds() {
     let ready = said(|s| (s.verdict, s.since_ms) = (Some(Verdict::Ready), 3_600_000));
     assert_eq!(outcome(&ready, 0), denied(Why::NotOut, true));
     assert_eq!(outcome(&ready, 4), denied(Why::NotOut, true));
-    assert_eq!(outcome(&ready, 5), (UNHEARD, Why::Mismatch));
+    assert_eq!(outcome(&ready, 5), (UNACKNOWLEDGED, Why::Mismatch));
     let stale = said(|s| (s.verdict, s.stale) = (Some(Verdict::Ready), true));
     assert_eq!(outcome(&stale, 6), denied(Why::Stale, true));
 }
@@ -134,7 +137,7 @@ fn nobody_asks_is_no_reason_to_wait_unless_somebody_must() {
         assert_eq!(outcome(&nobody(|_| {}), 0), (Answer::Allowed, Why::Nobody));
         for demanding in [nobody(|s| s.balancers = true), nobody(|s| s.settings.probers = Some(2))] {
             assert_eq!(outcome(&demanding, 29), denied(Why::Nobody, false));
-            assert_eq!(outcome(&demanding, 30), (UNHEARD, Why::Nobody));
+            assert_eq!(outcome(&demanding, 30), (UNACKNOWLEDGED, Why::Nobody));
         }
     }
 }
@@ -148,7 +151,8 @@ fn what_cannot_be_known_holds_for_half_a_minute() {
     assert_eq!(after(&listening, 3).message, "node worker-1: the agent has listened for 3 s");
     let misconfigured = said(|s| (s.told, s.verdict) = (None, None));
     let stale = said(|s| s.stale = true);
-    let (silent, wrong) = (AgentWord::Silent("refused".to_owned()), AgentWord::Wrong("another".to_owned()));
+    let (silent, wrong) =
+        (AgentReply::NoReply("refused".to_owned()), AgentReply::WrongAgent("another".to_owned()));
     for (word, why) in [
         (listening, Why::NotKnown),
         (misconfigured, Why::NotKnown),
@@ -158,28 +162,35 @@ fn what_cannot_be_known_holds_for_half_a_minute() {
     ] {
         assert_eq!(outcome(&word, 0), denied(why, true));
         assert_eq!(outcome(&word, 29), denied(why, false));
-        assert_eq!(outcome(&word, 30), (UNHEARD, why));
+        assert_eq!(outcome(&word, 30), (UNACKNOWLEDGED, why));
     }
-    assert_eq!(outcome(&AgentWord::Overloaded, 60), denied(Why::Overloaded, false));
-    assert_eq!(outcome(&AgentWord::Overloaded, 61), (UNHEARD, Why::MaxHold));
+    assert_eq!(outcome(&AgentReply::Overloaded, 60), denied(Why::Overloaded, false));
+    assert_eq!(outcome(&AgentReply::Overloaded, 61), (UNACKNOWLEDGED, Why::MaxHold));
 }
 
 #[test]
 fn a_dead_node_is_not_waited_for() {
-    let agent = AgentWord::Silent("no whole answer within 1s".to_owned());
+    let agent = AgentReply::NoReply("no whole answer within 1s".to_owned());
     for (dead_for, allowed) in [(None, false), (Some(29), false), (Some(30), true)] {
         let node = NodeView { not_ready_for: dead_for.map(Duration::from_secs), ..node() };
-        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for: Duration::ZERO };
+        let drain = Drain {
+            node: &node,
+            annotation: None,
+            agent: &agent,
+            seen_for: Duration::ZERO,
+            age: Duration::ZERO,
+        };
         assert_eq!(decide(&drain, &Limits::default()).answer.is_allowed(), allowed, "{dead_for:?}");
     }
 }
 
 #[test]
 fn annotations_choose() {
-    let decide_as = |annotation, hold, agent: &AgentWord, seconds: u32, released: Option<Duration>| {
+    let decide_as = |annotation, hold, agent: &AgentReply, seconds: u32| {
         let node = node();
-        let limits = Limits { hold, max_hold_released: released, ..Limits::default() };
-        let drain = Drain { node: &node, annotation, agent, seen_for: SECOND * seconds };
+        let limits = Limits { hold, ..Limits::default() };
+        let drain =
+            Drain { node: &node, annotation, agent, seen_for: SECOND * seconds, age: SECOND * seconds };
         let decision = decide(&drain, &limits);
         (decision.answer, decision.why)
     };
@@ -187,19 +198,68 @@ fn annotations_choose() {
     let free = said(|s| (s.told, s.released) = (Some(true), Some(true)));
     let unknown = said(|s| (s.told, s.released) = (Some(true), None));
     let (now, released) = (Some(EvictWhen::Now), Some(EvictWhen::Released));
-    assert_eq!(decide_as(now, Hold::All, &waiting, 1, None), (Answer::Allowed, Why::AnnotatedNow));
-    assert_eq!(decide_as(None, Hold::Annotated, &waiting, 1, None), (Answer::Allowed, Why::NotAnnotated));
+    assert_eq!(decide_as(now, HoldMode::All, &waiting, 1), (Answer::Allowed, Why::AnnotatedNow));
+    assert_eq!(decide_as(None, HoldMode::Annotated, &waiting, 1), (Answer::Allowed, Why::NotAnnotated));
     assert_eq!(
-        decide_as(Some(EvictWhen::Told), Hold::Annotated, &waiting, 1, None),
+        decide_as(Some(EvictWhen::Told), HoldMode::Annotated, &waiting, 1),
         denied(Why::Waiting, true)
     );
-    assert_eq!(decide_as(released, Hold::All, &told, 1, None), denied(Why::Sessions, true));
-    assert_eq!(decide_as(released, Hold::All, &told, 61, None), (UNHEARD, Why::MaxHold));
-    assert_eq!(decide_as(released, Hold::All, &told, 61, Some(SECOND * 300)), denied(Why::Sessions, false));
-    assert_eq!(decide_as(released, Hold::All, &told, 301, Some(SECOND * 300)), (UNHEARD, Why::MaxHold));
-    assert_eq!(decide_as(released, Hold::All, &waiting, 61, Some(SECOND * 300)), (UNHEARD, Why::MaxHold));
-    assert_eq!(decide_as(released, Hold::All, &free, 1, None), (Answer::Allowed, Why::Released));
-    assert_eq!(decide_as(released, Hold::All, &unknown, 30, None), (UNHEARD, Why::NotKnown));
+    assert_eq!(decide_as(released, HoldMode::All, &told, 1), denied(Why::Sessions, true));
+    assert_eq!(decide_as(released, HoldMode::All, &told, 61), (UNACKNOWLEDGED, Why::MaxHold));
+    assert_eq!(decide_as(released, HoldMode::All, &free, 1), (Answer::Allowed, Why::Released));
+    assert_eq!(decide_as(released, HoldMode::All, &unknown, 30), (UNACKNOWLEDGED, Why::NotKnown));
+}
+
+/// What an agent may do to the age of a drain: the reply to the review with this number, after so many seconds.
+type Behaviour = (&'static str, fn(u64, u64) -> AgentReply);
+
+const BEHAVIOURS: [Behaviour; 6] = [
+    ("waits for a balancer", |_, after| said(|s| s.since_ms = after * 1000)),
+    ("hangs", |_, _| AgentReply::NoReply("no answer within 1s".to_owned())),
+    ("is restarted each time", |number, _| {
+        said(|s| (s.start_id, s.since_ms) = (Some(number.to_string()), 100))
+    }),
+    ("goes stale and fresh", |number, _| said(|s| (s.stale, s.since_ms) = (number % 2 == 0, 0))),
+    ("says ready and draining in turn", |number, _| {
+        said(|s| {
+            (s.since_ms, s.verdict) =
+                (0, Some(if number % 2 == 0 { Verdict::Ready } else { Verdict::Draining }));
+        })
+    }),
+    ("claims a later start each time", |number, after| {
+        said(|s| {
+            (s.start_id, s.since_ms) =
+                (Some("5eed".to_owned()), (after * 1000).saturating_sub(number * 50_000));
+        })
+    }),
+];
+
+/// Both replicas are asked in turn; the Node has a date, as the node controller gives it.
+#[test]
+fn no_agent_makes_a_hold_longer_than_its_limit() {
+    println!("| agent | retries after | last denial after |\n|---|--:|--:|");
+    for (name, behaviour) in BEHAVIOURS {
+        for pause in [1, 30, 122, 600] {
+            let (replicas, start) = ([Drains::default(), Drains::default()], nodegate_clock::now());
+            let mut last_denial = None;
+            for number in 0..1000 {
+                let (after, node) = (Duration::from_secs(number * pause), node());
+                let read = ReadNode { view: node.clone(), drained_for: Some(after), ..ReadNode::default() };
+                let agent = behaviour(number, number * pause);
+                let drains = &replicas[usize::from(number % 2 == 1)];
+                let DrainAge { seen_for, age } = drains.seen(&read, start + after, false);
+                if let AgentReply::Summary(summary) = &agent {
+                    drains.out_for(read.key(), Duration::from_millis(summary.since_ms), start + after);
+                }
+                let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for, age };
+                if !decide(&drain, &Limits::default()).answer.is_allowed() {
+                    last_denial = Some(after);
+                }
+            }
+            println!("| {name} | {pause} s | {last_denial:?} |");
+            assert!(last_denial <= Some(Limits::default().max_hold), "{name}, {pause} s: {last_denial:?}");
+        }
+    }
 }
 
 prop_compose! {
@@ -220,12 +280,12 @@ prop_compose! {
     }
 }
 
-fn any_word() -> impl Strategy<Value = AgentWord> {
+fn any_word() -> impl Strategy<Value = AgentReply> {
     prop_oneof![
-        6 => any_summary().prop_map(|said| AgentWord::Said(Box::new(said))),
-        1 => ".{0,400}".prop_map(AgentWord::Silent),
-        1 => ".{0,400}".prop_map(AgentWord::Wrong),
-        1 => Just(AgentWord::Overloaded),
+        6 => any_summary().prop_map(|said| AgentReply::Summary(Box::new(said))),
+        1 => ".{0,400}".prop_map(AgentReply::NoReply),
+        1 => ".{0,400}".prop_map(AgentReply::WrongAgent),
+        1 => Just(AgentReply::Overloaded),
     ]
 }
 
@@ -239,14 +299,13 @@ fn any_annotation() -> impl Strategy<Value = Option<EvictWhen>> {
 }
 
 prop_compose! {
-    fn any_limits()(hold in any::<bool>(), max in 1..300_u64, released in prop::option::of(1..600_u64), unknown in 0..300_u64,
+    fn any_limits()(hold in any::<bool>(), max in 1..300_u64, unknown in 0..300_u64,
         when in any::<bool>()) -> Limits {
         Limits {
             evict_when: if when { EvictWhen::Told } else { EvictWhen::Released },
-            hold: if hold { Hold::All } else { Hold::Annotated },
+            hold: if hold { HoldMode::All } else { HoldMode::Annotated },
             max_hold: Duration::from_secs(max),
-            max_hold_released: released.map(Duration::from_secs),
-            unknown_hold: Duration::from_secs(unknown.min(max)),
+            told_unknown_hold: Duration::from_secs(unknown.min(max)),
         }
     }
 }
@@ -257,12 +316,12 @@ proptest! {
     #[test]
     fn no_drain_is_held_beyond_its_limit(agent in any_word(), limits in any_limits(), annotation in any_annotation(), ms in 0..700_000_u64) {
         let (node, seen_for) = (node(), Duration::from_millis(ms));
-        let decision = decide(&Drain { node: &node, annotation, agent: &agent, seen_for }, &limits);
-        let longest = limits.max_hold.max(limits.max_hold_released.unwrap_or_default());
+        let decision = decide(&Drain { node: &node, annotation, agent: &agent, seen_for, age: seen_for }, &limits);
+        let longest = limits.max_hold;
         if seen_for > longest {
             prop_assert!(decision.answer.is_allowed(), "{decision:?}");
         }
-        if let (Answer::Denied { .. }, AgentWord::Said(said)) = (decision.answer, &agent)
+        if let (Answer::Denied { .. }, AgentReply::Summary(said)) = (decision.answer, &agent)
             && !said.stale && matches!(said.verdict, Some(Verdict::Draining | Verdict::NotReady))
         {
             prop_assert!(Duration::from_millis(said.since_ms) <= longest, "{decision:?}");
@@ -272,8 +331,8 @@ proptest! {
     #[test]
     fn told_is_never_held(agent in any_summary(), limits in any_limits(), ms in 0..700_000_u64) {
         let out = DrainSummary { verdict: Some(Verdict::Draining), stale: false, told: Some(true), ..agent };
-        let (node, agent) = (node(), AgentWord::Said(Box::new(out)));
-        let drain = Drain { node: &node, annotation: Some(EvictWhen::Told), agent: &agent, seen_for: Duration::from_millis(ms) };
+        let (node, agent) = (node(), AgentReply::Summary(Box::new(out)));
+        let drain = Drain { node: &node, annotation: Some(EvictWhen::Told), agent: &agent, seen_for: Duration::from_millis(ms), age: Duration::from_millis(ms) };
         let decision = decide(&drain, &limits);
         prop_assert_eq!((decision.answer, decision.why), (Answer::Allowed, Why::Told));
     }
@@ -282,16 +341,16 @@ proptest! {
     #[test]
     fn an_eviction_goes_on_silently_only_if_it_may(agent in any_word(), limits in any_limits(), annotation in any_annotation(), ms in 0..700_000_u64) {
         let (node, seen_for) = (node(), Duration::from_millis(ms));
-        let decision = decide(&Drain { node: &node, annotation, agent: &agent, seen_for }, &limits);
+        let decision = decide(&Drain { node: &node, annotation, agent: &agent, seen_for, age: seen_for }, &limits);
         if decision.answer != Answer::Allowed {
             prop_assert!(!decision.message.is_empty());
             return Ok(());
         }
         let is_safe = match (&agent, decision.why) {
             (_, Why::AnnotatedNow) => annotation == Some(EvictWhen::Now),
-            (_, Why::NotAnnotated) => annotation.is_none() && limits.hold == Hold::Annotated,
-            (AgentWord::Said(said), Why::Told | Why::Released) => said.told == Some(true) && !said.stale,
-            (AgentWord::Said(said), Why::Nobody) => !said.balancers && said.settings.probers.is_none() && said.told.is_none(),
+            (_, Why::NotAnnotated) => annotation.is_none() && limits.hold == HoldMode::Annotated,
+            (AgentReply::Summary(said), Why::Told | Why::Released) => said.told == Some(true) && !said.stale,
+            (AgentReply::Summary(said), Why::Nobody) => !said.balancers && said.settings.probers.is_none() && said.told.is_none(),
             _ => false,
         };
         prop_assert!(is_safe, "{decision:?} of {agent:?}");
@@ -301,7 +360,7 @@ proptest! {
     #[test]
     fn time_only_lets_go(agent in any_word(), limits in any_limits(), annotation in any_annotation(), early in 0..700_000_u64, more in 0..700_000_u64) {
         let node = node();
-        let at = |ms| decide(&Drain { node: &node, annotation, agent: &agent, seen_for: Duration::from_millis(ms) }, &limits).answer;
+        let at = |ms| decide(&Drain { node: &node, annotation, agent: &agent, seen_for: Duration::from_millis(ms), age: Duration::from_millis(ms) }, &limits).answer;
         if at(early).is_allowed() {
             prop_assert!(at(early + more).is_allowed());
         }
@@ -310,7 +369,7 @@ proptest! {
     #[test]
     fn messages_are_bounded_and_steer_no_terminal(agent in any_word(), ms in 0..100_000_u64) {
         let node = NodeView { name: "n".repeat(253), ..node() };
-        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for: Duration::from_millis(ms) };
+        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for: Duration::from_millis(ms), age: Duration::from_millis(ms) };
         let message = decide(&drain, &Limits::default()).message;
         prop_assert!(message.chars().count() < 1400 && !message.contains(|c: char| c.is_control()), "{message}");
     }

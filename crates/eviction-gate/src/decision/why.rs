@@ -6,7 +6,7 @@ pub enum Answer {
     /// The eviction goes on.
     Allowed,
     /// The eviction goes on although it is not known that all load balancers have acknowledged the drain.
-    AllowedUnheard,
+    AllowedUnacknowledged,
     /// The client gets 429.
     Denied {
         /// Whether the client is asked to retry after a second.
@@ -135,7 +135,7 @@ impl Decision {
     }
 
     /// Returns an eviction that goes on with a warning.
-    pub fn unheard(why: Why, message: String) -> Self {
-        Self { answer: Answer::AllowedUnheard, why, message }
+    pub fn unacknowledged(why: Why, message: String) -> Self {
+        Self { answer: Answer::AllowedUnacknowledged, why, message }
     }
 }

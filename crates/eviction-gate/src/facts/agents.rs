@@ -2,55 +2,71 @@
 
 use super::objects::ReadNode;
 use super::shared_reads::SharedReads;
-use crate::decision::AgentWord;
+use crate::decision::AgentReply;
 use nodegate_agent_client::{AskError, ask_drain};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 /// The most agents that are asked at a time.
 pub const AT_ONCE: usize = 64;
 
-/// How agents are asked.
+/// The access to agents.
 pub struct Agents {
     port: u16,
     timeout: Duration,
-    places: Arc<Semaphore>,
-    reads: Arc<SharedReads<Arc<AgentWord>>>,
+    lookups: Arc<Semaphore>,
+    reads: Arc<SharedReads<Arc<AgentReply>>>,
+    counts_everyone: AtomicBool,
 }
 
 impl Agents {
     /// Asks at this port, and waits for an answer for so long.
     pub fn new(port: u16, timeout: Duration) -> Self {
-        Self { port, timeout, places: Arc::new(Semaphore::new(AT_ONCE)), reads: Arc::default() }
+        Self {
+            port,
+            timeout,
+            lookups: Arc::new(Semaphore::new(AT_ONCE)),
+            reads: Arc::default(),
+            counts_everyone: AtomicBool::new(false),
+        }
     }
 
-    /// Asks the agent of a node. Reviews that wait at the same time share an answer that is younger than each of them.
-    pub async fn ask(&self, node: &ReadNode) -> Arc<AgentWord> {
-        let key = node.identity.uid.clone().unwrap_or_else(|| node.identity.name.clone());
-        let (places, node) = (self.places.clone(), node.clone());
+    /// Asks the agent of a node. Reviews share an answer that the agent was asked for after each of them had arrived.
+    pub async fn ask(&self, node: &ReadNode, arrival: Instant) -> Arc<AgentReply> {
+        let (lookups, asked) = (self.lookups.clone(), node.clone());
         let (port, timeout) = (self.port, self.timeout);
-        self.reads
-            .get(&key, async move {
-                let Ok(_place) = places.try_acquire() else { return Arc::new(AgentWord::Overloaded) };
-                Arc::new(word(&node, port, timeout).await)
-            })
-            .await
+        let read = async move {
+            let Ok(_lookup) = lookups.try_acquire() else { return Arc::new(AgentReply::Overloaded) };
+            Arc::new(ask(&asked, port, timeout).await)
+        };
+        let reply = self.reads.get(node.key(), arrival, read).await;
+        if let AgentReply::Summary(summary) = &*reply {
+            self.counts_everyone.store(!summary.balancers, Ordering::Relaxed);
+        }
+        reply
+    }
+
+    /// Returns true if the last agent that answered has no `--balancers`.
+    pub fn count_everyone(&self) -> bool {
+        self.counts_everyone.load(Ordering::Relaxed)
     }
 }
 
-async fn word(node: &ReadNode, port: u16, timeout: Duration) -> AgentWord {
+async fn ask(node: &ReadNode, port: u16, timeout: Duration) -> AgentReply {
     let addresses: Vec<_> = node.addresses.iter().map(|ip| SocketAddr::new(*ip, port)).collect();
     let Some(first) = addresses.first() else {
-        return AgentWord::Silent("the Node has no InternalIP".to_owned());
+        return AgentReply::NoReply("the Node has no address of the types in --address-types".to_owned());
     };
     match ask_drain(&addresses, timeout).await {
-        Err(error @ AskError::Foreign(..)) => AgentWord::Wrong(format!("{first}: {error}")),
-        Err(error) => AgentWord::Silent(format!("{first}: {error}")),
-        Ok(said) => match node.identity.confirm_drain(&said) {
-            Ok(()) => AgentWord::Said(Box::new(said)),
-            Err(wrong) => AgentWord::Wrong(wrong.at(first)),
+        Err(error @ AskError::Foreign(..)) => AgentReply::WrongAgent(format!("{first}: {error}")),
+        Err(error) => AgentReply::NoReply(format!("{first}: {error}")),
+        Ok(summary) => match node.identity.confirm_drain(&summary) {
+            Ok(()) => AgentReply::Summary(Box::new(summary)),
+            Err(wrong) => AgentReply::WrongAgent(wrong.at(first)),
         },
     }
 }

@@ -1,19 +1,17 @@
-//! When this replica first saw each drain, and each pod that it holds.
+//! The age of each drain, and the pods that this replica holds.
+//!
+//! A drain lasts as long as the Node with the same UID has a drain signal, whatever its agent says and however rarely
+//! anyone asks: its record ends only when the API server shows that the drain is over.
 
-use nodegate_agent_client::DrainSummary;
-use nodegate_readiness::Verdict;
+use super::objects::ReadNode;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The most drains and held pods that are remembered; the one that was seen longest ago is forgotten first.
 const MOST: usize = 8192;
-/// A drain without a review for this long has ended; drainers retry within a minute.
-const ENDED_AFTER: Duration = Duration::from_mins(2);
 /// A pod without a review for this long is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
-/// The start of a drain by the agent's clock may differ from the earlier one by this much.
-const TOLERANCE: Duration = Duration::from_secs(2);
 
 /// The memory of one replica.
 #[derive(Debug, Default)]
@@ -24,10 +22,13 @@ pub struct Drains {
 
 #[derive(Clone, Debug)]
 struct SeenDrain {
+    node: String,
     first: Instant,
     last: Instant,
-    /// The agent's start id, and when the node went out by its word.
-    by_agent: Option<(String, Instant)>,
+    /// The time from the start of the drain to `first`, as far as anything has shown it.
+    before: Duration,
+    /// The date of the cordon, if that alone drains the Node.
+    cordoned_at: Option<SystemTime>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,60 +37,84 @@ struct HeldPod {
     last: Instant,
 }
 
+/// The age of a drain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrainAge {
+    /// The time since this replica first saw it.
+    pub seen_for: Duration,
+    /// The time since it began, as far as anything has shown it. It never decreases during a drain.
+    pub age: Duration,
+}
+
+impl SeenDrain {
+    fn new(node: &ReadNode, now: Instant) -> Self {
+        Self {
+            node: node.view.name.clone(),
+            first: now,
+            last: now,
+            before: node.drained_for.unwrap_or_default(),
+            cordoned_at: node.cordoned_at,
+        }
+    }
+
+    /// Returns true if the Node was uncordoned and cordoned again since the last look at it.
+    fn is_over(&self, node: &ReadNode) -> bool {
+        matches!((self.cordoned_at, node.cordoned_at), (Some(before), Some(now)) if now > before)
+    }
+
+    fn is_at_least(&mut self, age: Duration, now: Instant) {
+        self.before = self.before.max(age.saturating_sub(now.saturating_duration_since(self.first)));
+    }
+
+    fn age(&self, now: Instant) -> DrainAge {
+        let seen_for = now.saturating_duration_since(self.first);
+        DrainAge { seen_for, age: seen_for.saturating_add(self.before) }
+    }
+}
+
 impl Drains {
     fn drains(&self) -> MutexGuard<'_, HashMap<String, SeenDrain>> {
         self.drains.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns for how long the drain of this Node has been known. A dry run changes nothing.
-    pub fn seen(&self, node: &str, now: Instant, dry_run: bool) -> Duration {
+    /// Records a Node that drains, and returns the age of its drain. A dry run changes nothing.
+    pub fn seen(&self, node: &ReadNode, now: Instant, dry_run: bool) -> DrainAge {
         let mut drains = self.drains();
-        if let Some(drain) = drains.get_mut(node)
-            && now.saturating_duration_since(drain.last) < ENDED_AFTER
-        {
-            if !dry_run {
-                drain.last = now;
-            }
-            return now.saturating_duration_since(drain.first);
-        }
+        let mut drain = match drains.get(node.key()) {
+            Some(known) if !known.is_over(node) => known.clone(),
+            _ => SeenDrain::new(node, now),
+        };
+        drain.last = now;
+        drain.cordoned_at = node.cordoned_at;
+        drain.is_at_least(node.drained_for.unwrap_or_default(), now);
+        let age = drain.age(now);
         if !dry_run {
-            make_room(&mut drains, now, |drain| drain.last);
-            drains.insert(node.to_owned(), SeenDrain { first: now, last: now, by_agent: None });
+            if !drains.contains_key(node.key()) {
+                make_room(&mut drains, |drain| drain.last);
+            }
+            drains.insert(node.key().to_owned(), drain);
         }
-        Duration::ZERO
+        age
     }
 
-    /// Returns the same after the agent's answer, which may show that the node was in the pool since this replica first
-    /// saw the drain, so that this is another drain: after it said that the node is out it says Ready, since a later time
-    /// than the first review; or the same agent process reports a later start of the drain than before.
-    pub fn said(&self, node: &str, said: &DrainSummary, now: Instant, dry_run: bool) -> Duration {
-        let mut drains = self.drains();
-        let Some(drain) = drains.get_mut(node) else { return Duration::ZERO };
-        let is_out = !said.stale && matches!(said.verdict, Some(Verdict::Draining | Verdict::NotReady));
-        let began = now.checked_sub(Duration::from_millis(said.since_ms));
-        let is_ready = !said.stale && said.verdict == Some(Verdict::Ready);
-        let was_out = drain.by_agent.is_some();
-        if is_ready && was_out && began.is_some_and(|began| began > drain.first) && !dry_run {
-            (drain.first, drain.by_agent) = (now, None);
+    /// Records that the agent has taken the node out for this long. A shorter time than before changes nothing.
+    pub fn out_for(&self, key: &str, time: Duration, now: Instant) {
+        if let Some(drain) = self.drains().get_mut(key) {
+            drain.is_at_least(time, now);
         }
-        if let (true, Some(id), Some(began), false) = (is_out, &said.start_id, began, dry_run) {
-            if let Some((known, before)) = &drain.by_agent
-                && known == id
-                && began > *before + TOLERANCE
-            {
-                drain.first = began.max(drain.first);
-            }
-            drain.by_agent = Some((id.clone(), began));
-        }
-        now.saturating_duration_since(drain.first)
     }
 
     /// Forgets the drain of a Node that no longer drains.
-    pub fn ended(&self, node: &str) {
-        self.drains().remove(node);
+    pub fn ended(&self, key: &str) {
+        self.drains().remove(key);
     }
 
-    /// Notes that a pod is held. Returns true if it was not held before.
+    /// Returns the keys and names of all Nodes with a drain.
+    pub fn nodes(&self) -> Vec<(String, String)> {
+        self.drains().iter().map(|(key, drain)| (key.clone(), drain.node.clone())).collect()
+    }
+
+    /// Records that a pod is held. Returns true if it was not held before.
     pub fn held(&self, pod: &str, now: Instant) -> bool {
         let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = pods.get_mut(pod)
@@ -98,12 +123,14 @@ impl Drains {
             held.last = now;
             return false;
         }
-        make_room(&mut pods, now, |held| held.last);
+        if !pods.contains_key(pod) {
+            make_room(&mut pods, |held| held.last);
+        }
         pods.insert(pod.to_owned(), HeldPod { first: now, last: now });
         true
     }
 
-    /// Returns for how long a pod was held that is let go, if this replica held it.
+    /// Returns how long this replica held the pod, or `None` if it did not.
     pub fn let_go(&self, pod: &str, now: Instant) -> Option<Duration> {
         let held = self.pods.lock().unwrap_or_else(PoisonError::into_inner).remove(pod)?;
         (now.saturating_duration_since(held.last) < FORGOTTEN_AFTER)
@@ -111,11 +138,7 @@ impl Drains {
     }
 }
 
-fn make_room<T>(map: &mut HashMap<String, T>, now: Instant, last: impl Fn(&T) -> Instant) {
-    if map.len() < MOST {
-        return;
-    }
-    map.retain(|_, entry| now.saturating_duration_since(last(entry)) < FORGOTTEN_AFTER);
+fn make_room<T>(map: &mut HashMap<String, T>, last: impl Fn(&T) -> Instant) {
     if map.len() >= MOST {
         let oldest = map.iter().min_by_key(|(_, entry)| last(entry)).map(|(key, _)| key.clone());
         oldest.and_then(|key| map.remove(&key));
@@ -125,70 +148,67 @@ fn make_room<T>(map: &mut HashMap<String, T>, now: Instant, last: impl Fn(&T) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::probers::ToldSettings;
+    use std::time::UNIX_EPOCH;
 
-    fn out_for(since_ms: u64, id: &str) -> DrainSummary {
-        DrainSummary {
-            node: None,
-            uid: None,
-            start_id: Some(id.to_owned()),
-            verdict: Some(Verdict::Draining),
-            since_ms,
-            stale: false,
-            told: None,
-            told_ready: None,
-            released: None,
-            told_probers: 0,
-            probers: 0,
-            waiting_for: Vec::new(),
-            not_known: None,
-            not_known_code: None,
-            balancers: false,
-            settings: ToldSettings::default(),
+    fn node(uid: &str) -> ReadNode {
+        let mut node = ReadNode::default();
+        node.identity.uid = Some(uid.to_owned());
+        node
+    }
+
+    fn cordoned(at: u64) -> ReadNode {
+        ReadNode { cordoned_at: Some(UNIX_EPOCH + Duration::from_secs(at)), ..node("u") }
+    }
+
+    const ZERO: DrainAge = DrainAge { seen_for: Duration::ZERO, age: Duration::ZERO };
+
+    #[test]
+    fn a_drain_gets_older_however_rarely_anyone_asks_and_whatever_the_agent_says() {
+        for pause in [1, 30, 122, 600] {
+            let (drains, start) = (Drains::default(), nodegate_clock::now());
+            let at = |seconds| start + Duration::from_secs(seconds);
+            assert_eq!(drains.seen(&node("u"), at(0), false), ZERO);
+            for retry in 1..1000 {
+                let now = at(retry * pause);
+                // The agent was restarted, or says so.
+                drains.out_for("u", Duration::from_secs(retry % 3), now);
+                let age = drains.seen(&node("u"), now, false).age;
+                assert!(age >= Duration::from_secs(retry * pause), "{pause} s, {retry}: {age:?}");
+            }
         }
     }
 
     #[test]
-    fn a_drain_is_as_old_as_its_first_review() {
+    fn what_shows_an_earlier_start_counts_from_then_on() {
         let (drains, start) = (Drains::default(), nodegate_clock::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(drains.seen("u", at(0), true), Duration::ZERO);
-        assert_eq!(drains.seen("u", at(5), false), Duration::ZERO, "a dry run is not remembered");
-        assert_eq!(drains.seen("u", at(25), false), Duration::from_secs(20));
+        drains.seen(&node("u"), at(0), false);
+        drains.out_for("u", Duration::from_secs(40), at(10));
+        let age = DrainAge { seen_for: Duration::from_secs(20), age: Duration::from_secs(50) };
+        assert_eq!(drains.seen(&node("u"), at(20), false), age);
+        // Another replica, which has never seen it: the Node has a date.
+        let dated = ReadNode { drained_for: Some(Duration::from_secs(70)), ..node("u") };
+        assert_eq!(Drains::default().seen(&dated, at(0), false).age, Duration::from_secs(70));
+        assert_eq!(drains.seen(&dated, at(20), false).age, Duration::from_secs(70));
+    }
+
+    #[test]
+    fn a_drain_ends_with_its_signal_its_node_or_a_second_cordon() {
+        let (drains, start) = (Drains::default(), nodegate_clock::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(drains.seen(&cordoned(5), at(0), true), ZERO);
+        assert_eq!(drains.seen(&cordoned(5), at(9), false), ZERO, "a dry run is not remembered");
+        // The node controller dates a cordon a moment later.
+        drains.seen(&node("u"), at(10), false);
+        assert_eq!(drains.seen(&cordoned(5), at(20), false).age, Duration::from_secs(11));
+        assert_eq!(drains.seen(&cordoned(6), at(30), true), ZERO, "cordoned again");
+        assert_eq!(drains.seen(&cordoned(6), at(31), false), ZERO);
+        assert_eq!(drains.seen(&node("another"), at(31), false), ZERO);
         drains.ended("u");
-        assert_eq!(drains.seen("u", at(26), false), Duration::ZERO);
-        assert_eq!(drains.seen("u", at(26 + 700), false), Duration::ZERO, "nobody asked for too long");
-    }
-
-    #[test]
-    fn a_second_cordon_is_another_drain_and_a_new_agent_is_not() {
-        let (drains, start) = (Drains::default(), nodegate_clock::now() + Duration::from_hours(1));
-        let at = |seconds| start + Duration::from_secs(seconds);
-        drains.seen("u", at(0), false);
-        assert_eq!(drains.said("u", &out_for(100, "a"), at(0), false), Duration::ZERO);
-        assert_eq!(drains.said("u", &out_for(30_100, "a"), at(30), false), Duration::from_secs(30));
-        assert_eq!(drains.said("u", &out_for(1000, "b"), at(40), false), Duration::from_secs(40));
-        // In the pool for a while, unseen by this replica.
-        assert_eq!(drains.said("u", &out_for(3000, "b"), at(70), false), Duration::from_secs(3));
-    }
-
-    /// A review may reach the agent before the cordon does.
-    #[test]
-    fn an_agent_that_has_been_ready_in_between_shows_another_drain() {
-        let (drains, start) = (Drains::default(), nodegate_clock::now() + Duration::from_hours(1));
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let ready_for = |since_ms| DrainSummary { verdict: Some(Verdict::Ready), ..out_for(since_ms, "a") };
-        drains.seen("u", at(0), false);
-        drains.said("u", &out_for(100, "a"), at(0), false);
-        assert_eq!(drains.seen("u", at(30), false), Duration::from_secs(30));
-        assert_eq!(drains.said("u", &ready_for(5000), at(30), true), Duration::from_secs(30), "a dry run");
-        assert_eq!(drains.said("u", &ready_for(5000), at(30), false), Duration::ZERO);
-        assert_eq!(drains.said("u", &ready_for(36_000), at(36), false), Duration::from_secs(6), "not again");
-        assert_eq!(
-            drains.said("u", &ready_for(1000), at(40), false),
-            Duration::from_secs(10),
-            "whatever it says"
-        );
+        assert_eq!(drains.seen(&cordoned(6), at(32), false), ZERO);
+        let mut nodes: Vec<_> = drains.nodes().into_iter().map(|(key, _)| key).collect();
+        nodes.sort();
+        assert_eq!(nodes, ["another", "u"]);
     }
 
     #[test]
@@ -196,7 +216,7 @@ mod tests {
         let (drains, start) = (Drains::default(), nodegate_clock::now());
         for n in 0..MOST + 10 {
             let at = start + Duration::from_millis(n as u64);
-            drains.seen(&n.to_string(), at, false);
+            drains.seen(&node(&n.to_string()), at, false);
             drains.held(&n.to_string(), at);
         }
         assert_eq!(drains.drains().len(), MOST);

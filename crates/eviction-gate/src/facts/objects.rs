@@ -2,9 +2,10 @@
 
 use crate::decision::{EvictWhen, NodeView, PodView};
 use k8s_openapi::jiff::Timestamp;
-use nodegate_agent_client::{NodeIdentity, harmless};
+use nodegate_agent_client::{AddressTypes, NodeIdentity};
 use nodegate_kube_follow::WatchedNode;
-use nodegate_readiness::DrainSignals;
+use nodegate_program::sanitize_short;
+use nodegate_readiness::{DrainSignals, NodeFacts};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,8 +17,8 @@ pub const EVICT_WHEN: &str = "nodegate.io/evict-when";
 const APP: &str = "app.kubernetes.io/name";
 /// The kubelet's mark of a pod that it made from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// The most addresses of a Node at which its agent is asked.
-const MOST_ADDRESSES: usize = 4;
+/// The node controller's taint of a cordoned Node, which has the date of the cordon.
+const CORDON: &str = "node.kubernetes.io/unschedulable";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -67,10 +68,30 @@ struct PodStatus {
     phase: Option<String>,
 }
 
+/// The dates of a Node.
 #[derive(Debug, Default, Deserialize)]
-struct ReadySince {
+struct DatedNode {
+    #[serde(default)]
+    metadata: Meta,
+    #[serde(default)]
+    spec: DatedSpec,
     #[serde(default)]
     status: NodeStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct DatedSpec {
+    #[serde(default)]
+    taints: Option<Vec<DatedTaint>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DatedTaint {
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    time_added: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -125,52 +146,89 @@ fn evict_when(meta: &Meta) -> Option<EvictWhen> {
     let word = meta.annotations.as_ref()?.get(EVICT_WHEN)?;
     let parsed = EvictWhen::of(word);
     if parsed.is_none() {
-        let value = harmless(&word.chars().take(64).collect::<String>());
+        let value = sanitize_short(word, 64);
         tracing::debug!(value, "the annotation {EVICT_WHEN} takes told, released or now; ignoring it");
     }
     parsed
 }
 
 /// A Node, and how its agent is asked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ReadNode {
     /// What the decision depends on.
     pub view: NodeView,
     /// Name and UID.
     pub identity: NodeIdentity,
-    /// The addresses of type `InternalIP`.
+    /// The addresses at which its agent is asked, the preferred one first.
     pub addresses: Vec<IpAddr>,
+    /// The age of its first drain signal, if that has a date.
+    pub drained_for: Option<Duration>,
+    /// The date of the cordon, if nothing else drains it.
+    pub cordoned_at: Option<SystemTime>,
 }
 
-/// Parses a Node, as of this wall time.
-pub fn node(json: &str, signals: &DrainSignals, now: SystemTime) -> serde_json::Result<ReadNode> {
+impl ReadNode {
+    /// Returns what tells it from all other Nodes: the UID, or the name of a Node without one.
+    pub fn key(&self) -> &str {
+        self.identity.uid.as_deref().unwrap_or(&self.identity.name)
+    }
+}
+
+/// Parses a Node, as of this time by the API server's clock. The dates in a Node come from the control plane's clocks, so
+/// that the gate's own does not matter.
+pub fn node(
+    json: &str,
+    signals: &DrainSignals,
+    types: &AddressTypes,
+    now: SystemTime,
+) -> serde_json::Result<ReadNode> {
     let node: WatchedNode = serde_json::from_str(json)?;
-    let dated: ReadySince = serde_json::from_str(json)?;
+    let dated: DatedNode = serde_json::from_str(json)?;
     let name = node.metadata.name.clone().unwrap_or_default();
     let facts = node.facts();
-    let internal = node.addresses().filter(|(kind, _)| *kind == "InternalIP").map(|(_, address)| address);
+    let reason = signals.reason(&facts);
+    let cordon = dated.taint(CORDON);
+    let without_cordon = NodeFacts { unschedulable: false, ..facts.clone() };
+    let is_cordoned_only = facts.unschedulable && signals.reason(&without_cordon).is_none();
+    let drained_since = reason.as_ref().and_then(|reason| match reason.as_str() {
+        "Unschedulable" => cordon,
+        "Deleting" => dated.metadata.deletion_timestamp.as_deref().and_then(date),
+        other => dated.taint(other.strip_prefix("Taint:")?),
+    });
     Ok(ReadNode {
         view: NodeView {
             name: name.clone(),
-            drain_reason: signals.reason(&facts).map(|reason| reason.to_string()),
-            not_ready_for: not_ready_for(&dated, now),
+            drain_reason: reason.map(|reason| reason.to_string()),
+            not_ready_for: dated.not_ready_since().map(|since| since_then(since, now)),
         },
         identity: NodeIdentity { name, uid: facts.uid.clone() },
-        addresses: internal.take(MOST_ADDRESSES).collect(),
+        addresses: types.choose(node.addresses()),
+        drained_for: drained_since.map(|since| since_then(since, now)),
+        cordoned_at: cordon.filter(|_| is_cordoned_only),
     })
 }
 
-/// Returns `None` for a Node that is ready, or that does not say since when it is not.
-fn not_ready_for(node: &ReadySince, now: SystemTime) -> Option<Duration> {
-    let conditions = node.status.conditions.as_ref()?;
-    let ready = conditions.iter().find(|condition| condition.kind == "Ready")?;
-    if ready.status == "True" {
-        return None;
+impl DatedNode {
+    /// Returns the date of a taint.
+    fn taint(&self, key: &str) -> Option<SystemTime> {
+        self.spec.taints.iter().flatten().find(|taint| taint.key == key)?.time_added.as_deref().and_then(date)
     }
-    let since: Timestamp = ready.last_transition_time.as_ref()?.parse().ok()?;
-    let now = i64::try_from(now.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?;
-    let millis = now.saturating_sub(since.as_millisecond());
-    Some(Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
+
+    /// Returns `None` for a Node that is ready, or that does not say since when it is not.
+    fn not_ready_since(&self) -> Option<SystemTime> {
+        let conditions = self.status.conditions.as_ref()?;
+        let ready = conditions.iter().find(|condition| condition.kind == "Ready")?;
+        (ready.status != "True").then(|| date(ready.last_transition_time.as_ref()?))?
+    }
+}
+
+fn date(text: &str) -> Option<SystemTime> {
+    let millis = text.parse::<Timestamp>().ok()?.as_millisecond();
+    Some(UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).ok()?))
+}
+
+fn since_then(date: SystemTime, now: SystemTime) -> Duration {
+    now.duration_since(date).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -211,23 +269,39 @@ mod tests {
     #[test]
     fn a_node_is_read() {
         let json = json!({
-            "metadata": {"name": "n1", "uid": "u1"}, "spec": {"unschedulable": true},
+            "metadata": {"name": "n1", "uid": "u1"},
+            "spec": {"unschedulable": true, "taints": [{"key": CORDON, "effect": "NoSchedule", "timeAdded": "2026-11-22T23:59:30Z"}]},
             "status": {
                 "addresses": [{"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "10.0.0.1"}],
                 "conditions": [{"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-11-23T00:00:00Z"}],
             },
         });
+        let read = |signals: &str, json: &serde_json::Value, at| {
+            let signals = signals.parse().unwrap();
+            node(&json.to_string(), &signals, &AddressTypes::default(), at).unwrap()
+        };
+        let all = DrainSignals::default().to_string();
         let at = UNIX_EPOCH + Duration::from_secs(1_795_392_000 + 40);
-        let read = node(&json.to_string(), &DrainSignals::default(), at).unwrap();
-        assert_eq!(read.view.drain_reason.as_deref(), Some("Unschedulable"));
-        assert_eq!(read.view.not_ready_for, Some(Duration::from_secs(40)));
-        assert_eq!(read.identity, NodeIdentity { name: "n1".into(), uid: Some("u1".into()) });
-        assert_eq!(read.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
-        // A clock that is behind the API server's.
-        let read = node(&json.to_string(), &DrainSignals::default(), UNIX_EPOCH).unwrap();
-        assert_eq!(read.view.not_ready_for, Some(Duration::ZERO));
-        let none: DrainSignals = "none".parse().unwrap();
-        assert_eq!(node(&json.to_string(), &none, at).unwrap().view.drain_reason, None);
+        let cordoned = read(&all, &json, at);
+        assert_eq!(cordoned.view.drain_reason.as_deref(), Some("Unschedulable"));
+        assert_eq!(cordoned.view.not_ready_for, Some(Duration::from_secs(40)));
+        assert_eq!(cordoned.drained_for, Some(Duration::from_secs(70)));
+        assert_eq!(cordoned.cordoned_at, Some(at - Duration::from_secs(70)));
+        assert_eq!(cordoned.identity, NodeIdentity { name: "n1".into(), uid: Some("u1".into()) });
+        assert_eq!(cordoned.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+        // A clock that is behind the dates.
+        let early = read(&all, &json, UNIX_EPOCH);
+        assert_eq!(
+            (early.view.not_ready_for, early.drained_for),
+            (Some(Duration::ZERO), Some(Duration::ZERO))
+        );
+        assert_eq!(read("none", &json, at).view.drain_reason, None);
+        // A second signal, which may have been there before the cordon and stay after it.
+        let mut json = json;
+        json["metadata"]["deletionTimestamp"] = json!("2026-11-23T00:00:00Z");
+        assert_eq!(read(&all, &json, at).cordoned_at, None);
+        json["spec"]["unschedulable"] = json!(false);
+        assert_eq!(read(&all, &json, at).drained_for, Some(Duration::from_secs(40)));
     }
 
     const NODE: &str = r#"{"metadata":{"name":"n","uid":"u"},"spec":{"unschedulable":true},"status":{"conditions":[{"type":"Ready","status":"False","lastTransitionTime":"2026-11-23T00:00:00Z"}],"addresses":[{"type":"InternalIP","address":"10.0.0.1"}]}}"#;
@@ -239,7 +313,7 @@ mod tests {
             json[at] = byte;
             json.truncate(cut.max(NODE.len() - 60));
             if let Ok(text) = std::str::from_utf8(&json) {
-                let _ = node(text, &DrainSignals::default(), UNIX_EPOCH);
+                let _ = node(text, &DrainSignals::default(), &AddressTypes::default(), UNIX_EPOCH);
                 let _ = pod(text);
                 let _ = namespace(text);
             }

@@ -1,67 +1,82 @@
-//! Reads that several reviews share. A read is shared only if it began after the review asked for it, so an answer is
-//! never older than the question.
+//! Reads that several reviews share. A read is shared only if it began after the review arrived, so an answer is never
+//! older than the review.
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::time::Instant;
 
-/// Reads by key. At most one for each key is under way, and one waits for it.
+/// The most reads of one key at a time. One more waits until the oldest has ended.
+const AT_ONCE: usize = 2;
+
+/// Reads by key.
 pub struct SharedReads<V> {
-    latest: Mutex<HashMap<String, Read<V>>>,
+    reads: Mutex<HashMap<String, Vec<Read<V>>>>,
+    number: AtomicU64,
 }
 
+#[derive(Clone)]
 struct Read<V> {
-    has_begun: Arc<AtomicBool>,
+    number: u64,
+    began: Arc<OnceLock<Instant>>,
     value: Shared<BoxFuture<'static, V>>,
 }
 
 impl<V> Default for SharedReads<V> {
     fn default() -> Self {
-        Self { latest: Mutex::default() }
+        Self { reads: Mutex::default(), number: AtomicU64::new(0) }
     }
 }
 
 impl<V: Clone + Send + Sync + 'static> SharedReads<V> {
-    /// Returns the value of a read that begins after this call. `read` must end in bounded time; it goes on if nobody
-    /// waits for it any longer.
-    pub fn get<F>(self: &Arc<Self>, key: &str, read: F) -> Shared<BoxFuture<'static, V>>
+    /// Returns the value of a read that began after `arrival`: one that is under way, or `read`. It must end in bounded
+    /// time, and goes on if nobody waits for it any longer.
+    pub fn get<F>(self: &Arc<Self>, key: &str, arrival: Instant, read: F) -> Shared<BoxFuture<'static, V>>
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = latest.get(key);
-        if let Some(waiting) = before.filter(|before| !before.has_begun.load(Ordering::SeqCst)) {
-            return waiting.value.clone();
+        let mut all = self.lock();
+        let reads = all.entry(key.to_owned()).or_default();
+        // A read that has not begun yet will begin later than any review that is here.
+        if let Some(fresh) = reads.iter().find(|read| read.began.get().is_none_or(|began| *began >= arrival))
+        {
+            return fresh.value.clone();
         }
-        let running = before.map(|before| before.value.clone());
-        let has_begun = Arc::new(AtomicBool::new(false));
-        let begins = has_begun.clone();
+        let oldest = reads.first().filter(|_| reads.len() >= AT_ONCE).map(|oldest| oldest.value.clone());
+        let began = Arc::new(OnceLock::new());
+        if oldest.is_none() {
+            let _ = began.set(Instant::now());
+        }
+        let begins = began.clone();
         let value = async move {
-            if let Some(running) = running {
-                running.await;
+            if let Some(oldest) = oldest {
+                oldest.await;
+                let _ = begins.set(Instant::now());
             }
-            begins.store(true, Ordering::SeqCst);
             read.await
         };
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
         let value = value.boxed().shared();
-        latest.insert(key.to_owned(), Read { has_begun: has_begun.clone(), value: value.clone() });
-        drop(latest);
+        reads.push(Read { number, began, value: value.clone() });
+        drop(all);
         let (this, key, driven) = (self.clone(), key.to_owned(), value.clone());
         tokio::spawn(async move {
             driven.await;
-            let mut latest = this.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            if latest.get(&key).is_some_and(|read| Arc::ptr_eq(&read.has_begun, &has_begun)) {
-                latest.remove(&key);
+            let mut all = this.lock();
+            if let Some(reads) = all.get_mut(&key) {
+                reads.retain(|read| read.number != number);
+                if reads.is_empty() {
+                    all.remove(&key);
+                }
             }
         });
         value
     }
 
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner).len()
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Read<V>>>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -70,38 +85,74 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
+    use tokio::time::sleep;
+
+    /// A read of a second that returns when it began.
+    fn read(
+        reads: &Arc<SharedReads<Instant>>,
+        count: &Arc<AtomicUsize>,
+        arrival: Instant,
+    ) -> Shared<BoxFuture<'static, Instant>> {
+        let count = count.clone();
+        reads.get("n", arrival, async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            let began = Instant::now();
+            sleep(Duration::from_secs(1)).await;
+            began
+        })
+    }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn five_hundred_at_once_are_two_reads_and_none_is_older_than_its_question() {
+    async fn a_hundred_reviews_that_arrive_together_share_one_read() {
         let (reads, count) = (Arc::new(SharedReads::default()), Arc::new(AtomicUsize::new(0)));
-        let read = |reads: &Arc<SharedReads<usize>>| {
-            let count = count.clone();
-            reads.get("n", async move {
-                let number = count.fetch_add(1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                number
+        let arrival = Instant::now();
+        let each: Vec<_> = (0..100)
+            .map(|number| {
+                let (reads, count) = (reads.clone(), count.clone());
+                tokio::spawn(async move {
+                    // The read of its Pod.
+                    sleep(Duration::from_millis(1000 + number % 7)).await;
+                    read(&reads, &count, arrival).await
+                })
             })
-        };
-        let first = tokio::spawn(read(&reads));
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        let later: Vec<_> = (0..500).map(|_| tokio::spawn(read(&reads))).collect();
-        assert_eq!(first.await.unwrap(), 0);
-        for one in later {
-            assert_eq!(one.await.unwrap(), 1, "began after the question");
+            .collect();
+        for one in each {
+            assert!(one.await.unwrap() >= arrival);
         }
-        assert_eq!(count.load(Ordering::SeqCst), 2);
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(reads.len(), 0);
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        assert!(arrival.elapsed() < Duration::from_millis(2010), "one round: {:?}", arrival.elapsed());
+    }
+
+    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    async fn a_read_is_never_older_than_the_review_and_few_are_under_way() {
+        let (reads, count) = (Arc::new(SharedReads::default()), Arc::new(AtomicUsize::new(0)));
+        let mut waiting = Vec::new();
+        for _ in 0..500 {
+            let arrival = Instant::now();
+            let value = read(&reads, &count, arrival);
+            waiting.push(tokio::spawn(async move {
+                let began = value.await;
+                assert!(began >= arrival);
+                arrival.elapsed()
+            }));
+            assert!(reads.lock()["n"].len() <= AT_ONCE + 1);
+            sleep(Duration::from_millis(10)).await;
+        }
+        for one in waiting {
+            assert!(one.await.unwrap() <= Duration::from_secs(2));
+        }
+        assert!(count.load(Ordering::SeqCst) < 20, "{count:?}");
+        sleep(Duration::from_millis(1)).await;
+        assert!(reads.lock().is_empty());
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
     async fn a_read_goes_on_without_those_who_asked() {
-        let reads = Arc::new(SharedReads::default());
-        drop(reads.get("n", async { tokio::time::sleep(Duration::from_secs(1)).await }));
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        assert_eq!(reads.len(), 1);
-        reads.get("n", async {}).await;
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        assert_eq!(reads.len(), 0);
+        let (reads, count) = (Arc::new(SharedReads::default()), Arc::new(AtomicUsize::new(0)));
+        drop(read(&reads, &count, Instant::now()));
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        sleep(Duration::from_secs(1)).await;
+        assert!(reads.lock().is_empty());
     }
 }

@@ -4,16 +4,17 @@ use super::SELF_CHECK;
 use super::admission::EvictionReview;
 use super::notices::{Notice, Notices};
 use crate::decision::{
-    AgentWord, Answer, Decision, Drain, EvictWhen, GatePods, Limits, PodView, Why, decide, node_is_free,
+    AgentReply, Answer, Decision, Drain, EvictWhen, GatePods, Limits, PodView, Why, decide, node_is_free,
     pod_is_free,
 };
 use crate::facts::agents::Agents;
-use crate::facts::drains::Drains;
+use crate::facts::drains::{DrainAge, Drains};
 use crate::facts::objects::{self, ReadNode};
 use crate::facts::shared_reads::SharedReads;
 use crate::serve::metrics::GateMetrics;
+use nodegate_agent_client::AddressTypes;
 use nodegate_kube_follow::{ApiError, KubeApi};
-use nodegate_readiness::DrainSignals;
+use nodegate_readiness::{DrainSignals, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -27,6 +28,8 @@ pub struct GateSettings {
     pub signals: DrainSignals,
     /// The gate's own pods.
     pub own: GatePods,
+    /// The types of a Node's addresses at which its agent is asked.
+    pub address_types: AddressTypes,
     /// The agents' port.
     pub agent_port: u16,
     /// The longest wait for an agent's answer.
@@ -50,10 +53,15 @@ pub struct Gate {
     metrics: Arc<GateMetrics>,
 }
 
+/// The pause between two looks at draining Nodes.
+const RECHECK_PAUSE: Duration = Duration::from_millis(100);
+
 /// A review up to the point where it depends on the agent.
 struct Found {
     pod: PodView,
     node: Arc<ReadNode>,
+    /// The annotation of the pod, else that of its namespace.
+    annotation: Option<EvictWhen>,
 }
 
 impl Gate {
@@ -72,12 +80,13 @@ impl Gate {
             let message = format!("the eviction gate has seen {}", review.name);
             return Decision { answer, why: Why::SelfCheck, message };
         }
-        let deadline = Instant::now() + self.settings.review_timeout;
-        let decision = match timeout_at(deadline, self.find(review)).await {
+        let arrival = Instant::now();
+        let deadline = arrival + self.settings.review_timeout;
+        let decision = match timeout_at(deadline, self.find(review, arrival)).await {
             Err(_) => failed(review, &"the API server was too slow"),
             Ok(Err(error)) => failed(review, &error),
             Ok(Ok(Err(why))) => Decision::allowed(why),
-            Ok(Ok(Ok(found))) => self.on_draining_node(review, &found, deadline).await,
+            Ok(Ok(Ok(found))) => self.on_draining_node(review, &found, arrival, deadline).await,
         };
         self.metrics.reviewed(decision.answer, decision.why);
         tracing::debug!(
@@ -93,7 +102,7 @@ impl Gate {
     }
 
     /// Returns the pod and its node, or why the pod is not held.
-    async fn find(&self, review: &EvictionReview) -> Result<Result<Found, Why>, ApiError> {
+    async fn find(&self, review: &EvictionReview, arrival: Instant) -> Result<Result<Found, Why>, ApiError> {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
         let json = self.api.get(&path).await?;
         let pod = json
@@ -104,35 +113,65 @@ impl Gate {
             return Ok(Err(why));
         }
         let Some(pod) = pod else { return Ok(Err(Why::PodGone)) };
-        let node = self.node(&pod.node).await?;
+        let (node, annotation) = tokio::join!(self.node(&pod.node, arrival), async {
+            match pod.evict_when {
+                None => self.namespace(&review.namespace, arrival).await,
+                own => own,
+            }
+        });
+        let node = node?;
         match (node_is_free(node.as_ref().map(|node| &node.view)), node) {
-            (None, Some(node)) => Ok(Ok(Found { pod, node })),
+            (None, Some(node)) => Ok(Ok(Found { pod, node, annotation })),
             (why, node) => {
                 if let Some(node) = &node {
-                    self.drains.ended(key(node));
+                    self.drains.ended(node.key());
                 }
                 Ok(Err(why.unwrap_or(Why::NodeGone)))
             }
         }
     }
 
-    /// Reads a Node from etcd, after this call.
-    async fn node(&self, name: &str) -> NodeRead {
-        let (api, signals) = (self.api.clone(), self.settings.signals.clone());
+    /// Reads a Node from etcd, after the review has arrived.
+    async fn node(&self, name: &str, arrival: Instant) -> NodeRead {
+        let (api, settings) = (self.api.clone(), self.settings.clone());
         let path = format!("/api/v1/nodes/{name}");
-        self.nodes
-            .get(name, async move {
-                let Some(json) = api.get(&path).await? else { return Ok(None) };
-                let node = objects::node(&json, &signals, nodegate_clock::wall());
-                node.map(|node| Some(Arc::new(node))).map_err(|error| unreadable(&path, &error))
-            })
-            .await
+        let read = async move {
+            let Some(answer) = api.get_dated(&path).await? else { return Ok(None) };
+            let now = answer.date.unwrap_or_else(nodegate_clock::wall);
+            let node = objects::node(&answer.text, &settings.signals, &settings.address_types, now);
+            node.map(|node| Some(Arc::new(node))).map_err(|error| unreadable(&path, &error))
+        };
+        self.nodes.get(name, arrival, read).await
+    }
+
+    /// Looks after the Nodes that drain: a drain that ends while nobody evicts is over, too. Runs until the future is
+    /// dropped.
+    pub async fn recheck_drains(&self, interval: Duration) {
+        loop {
+            tokio::time::sleep(interval).await;
+            for (key, name) in self.drains.nodes() {
+                let is_over = match self.node(&name, Instant::now()).await {
+                    Ok(Some(node)) => node.key() != key || node_is_free(Some(&node.view)).is_some(),
+                    Ok(None) => true,
+                    Err(_) => false,
+                };
+                if is_over {
+                    self.drains.ended(&key);
+                }
+                tokio::time::sleep(RECHECK_PAUSE).await;
+            }
+        }
+    }
+
+    /// Returns true if the last agent that answered has no `--balancers`.
+    pub fn agents_count_everyone(&self) -> bool {
+        self.agents.count_everyone()
     }
 
     /// Returns the annotation of a namespace. One that can't be read has none: the pod is held.
-    async fn namespace(&self, name: &str) -> Option<EvictWhen> {
+    async fn namespace(&self, name: &str, arrival: Instant) -> Option<EvictWhen> {
         let (api, path) = (self.api.clone(), format!("/api/v1/namespaces/{name}"));
-        let read = self.namespaces.get(name, async move {
+        let read = self.namespaces.get(name, arrival, async move {
             let Some(json) = api.get(&path).await? else { return Ok(None) };
             objects::namespace(&json).map_err(|error| unreadable(&path, &error))
         });
@@ -142,34 +181,30 @@ impl Gate {
         })
     }
 
-    async fn on_draining_node(&self, review: &EvictionReview, found: &Found, deadline: Instant) -> Decision {
-        let Found { pod, node } = found;
-        let id = key(node);
-        let mut seen_for = self.drains.seen(id, nodegate_clock::now(), review.dry_run);
-        let gathered = timeout_at(deadline, async {
-            let annotation = match pod.evict_when {
-                None => self.namespace(&review.namespace).await,
-                own => own,
-            };
-            // Nothing is asked of the agent that can't matter.
-            let word = match annotation {
-                Some(EvictWhen::Now) => None,
-                _ => Some(self.agents.ask(node).await),
-            };
-            (annotation, word)
-        });
-        let (annotation, word) = gathered.await.unwrap_or_else(|_| {
-            let late = AgentWord::Silent("no answer in the time that a review has".to_owned());
-            (pod.evict_when, Some(Arc::new(late)))
-        });
-        let word = word.unwrap_or_else(|| Arc::new(AgentWord::Overloaded));
-        if annotation != Some(EvictWhen::Now) {
-            self.metrics.looked_up(&word);
+    async fn on_draining_node(
+        &self,
+        review: &EvictionReview,
+        found: &Found,
+        arrival: Instant,
+        deadline: Instant,
+    ) -> Decision {
+        let Found { node, annotation, .. } = found;
+        self.drains.seen(node, nodegate_clock::now(), review.dry_run);
+        // Nothing is asked of the agent that can't matter.
+        let reply = match annotation {
+            Some(EvictWhen::Now) => Arc::new(AgentReply::Overloaded),
+            _ => self.ask(node, arrival, deadline).await,
+        };
+        let now = nodegate_clock::now();
+        let DrainAge { seen_for, age } = self.drains.seen(node, now, review.dry_run);
+        if let AgentReply::Summary(summary) = &*reply
+            && !summary.stale
+            && !review.dry_run
+            && matches!(summary.verdict, Some(Verdict::Draining | Verdict::NotReady))
+        {
+            self.drains.out_for(node.key(), Duration::from_millis(summary.since_ms), now);
         }
-        if let AgentWord::Said(said) = &*word {
-            seen_for = self.drains.said(id, said, nodegate_clock::now(), review.dry_run);
-        }
-        let drain = Drain { node: &node.view, annotation, agent: &word, seen_for };
+        let drain = Drain { node: &node.view, annotation: *annotation, agent: &reply, seen_for, age };
         let decision = decide(&drain, &self.settings.limits);
         if !review.dry_run {
             self.note(review, found, &decision);
@@ -177,8 +212,16 @@ impl Gate {
         decision
     }
 
-    /// Notes what has become of a pod on a draining node: log, histogram, Event.
-    fn note(&self, review: &EvictionReview, Found { pod, node }: &Found, decision: &Decision) {
+    async fn ask(&self, node: &ReadNode, arrival: Instant, deadline: Instant) -> Arc<AgentReply> {
+        let reply = timeout_at(deadline, self.agents.ask(node, arrival)).await;
+        let late = || Arc::new(AgentReply::NoReply("no answer in the time that a review has".to_owned()));
+        let reply = reply.unwrap_or_else(|_| late());
+        self.metrics.looked_up(&reply);
+        reply
+    }
+
+    /// Records the outcome for a pod on a draining node: log, histogram, Event.
+    fn note(&self, review: &EvictionReview, Found { pod, node, .. }: &Found, decision: &Decision) {
         let now = nodegate_clock::now();
         let (namespace, name, why) = (&review.namespace, &review.name, decision.why.as_str());
         let message = &decision.message;
@@ -208,7 +251,7 @@ impl Gate {
                 "a held eviction goes on"
             );
         }
-        if decision.answer == Answer::AllowedUnheard {
+        if decision.answer == Answer::AllowedUnacknowledged {
             let notice = Notice {
                 node: node.view.name.clone(),
                 uid: node.identity.uid.clone().unwrap_or_default(),
@@ -223,15 +266,11 @@ impl Gate {
                     node,
                     why,
                     message,
-                    "evicting unheard; no load balancer may know"
+                    "evicting without acknowledgement; load balancers may still send traffic"
                 );
             }
         }
     }
-}
-
-fn key(node: &ReadNode) -> &str {
-    node.identity.uid.as_deref().unwrap_or(&node.identity.name)
 }
 
 fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
@@ -239,6 +278,9 @@ fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
 }
 
 fn failed(review: &EvictionReview, error: &dyn std::fmt::Display) -> Decision {
-    tracing::warn!(namespace = review.namespace, pod = review.name, %error, "review failed; evicting unheld");
-    Decision::unheard(Why::Error, format!("nodegate's eviction gate failed: {error}; evicting nevertheless"))
+    tracing::warn!(namespace = review.namespace, pod = review.name, %error, "review failed; evicting without a hold");
+    Decision::unacknowledged(
+        Why::Error,
+        format!("nodegate's eviction gate failed: {error}; evicting nevertheless"),
+    )
 }

@@ -2,10 +2,12 @@
 
 mod admission;
 mod gate;
+mod limit;
 mod notices;
 
 pub use admission::{BadReview, EvictionReview, answer_json, parse};
 pub use gate::{Gate, GateSettings};
+pub use limit::{RareLines, ReviewLimit};
 pub use notices::{Notice, Notices, post_events};
 
 /// The start of the name of the Pod that a self-check evicts. The Pod does not exist.

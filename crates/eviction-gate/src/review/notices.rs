@@ -1,4 +1,4 @@
-//! Events on Nodes about evictions that go on unheard.
+//! Events on Nodes about evictions that go on without acknowledgement.
 
 use crate::decision::Why;
 use k8s_openapi::jiff::Timestamp;
@@ -78,7 +78,7 @@ fn event(notice: &Notice) -> serde_json::Value {
         "kind": "Event", "apiVersion": "v1",
         "metadata": {"name": format!("{node}.{:016x}", fastrand::u64(..)), "namespace": NAMESPACE},
         "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": node, "uid": notice.uid},
-        "type": "Warning", "reason": "EvictedUnheard", "message": notice.message,
+        "type": "Warning", "reason": "EvictedUnacknowledged", "message": notice.message,
         "source": {"component": "nodegate-eviction-gate"}, "reportingComponent": "nodegate-eviction-gate",
         "firstTimestamp": now, "lastTimestamp": now, "count": 1,
     })

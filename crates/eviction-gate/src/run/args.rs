@@ -1,9 +1,10 @@
 //! The command line and the environment: each setting is declared once, here.
 
-use crate::decision::{EvictWhen, Hold};
+use crate::decision::{EvictWhen, HoldMode};
 use clap::Parser;
+use nodegate_agent_client::AddressTypes;
 use nodegate_kube_follow::is_name;
-use nodegate_program::{HTTP_PORT, LogSettings, choice, duration, number};
+use nodegate_program::{HTTP_PORT, LogSettings, Removed, choice, duration, number};
 use nodegate_readiness::DrainSignals;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -11,11 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const HOLD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
-const UNKNOWN_HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1);
-const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(30);
-const LIFETIME: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_hours(24 * 3650);
-const INTERVAL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
-const DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
+const TOLD_UNKNOWN_HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1);
 
 #[derive(Debug, Parser)]
 #[command(
@@ -59,8 +56,8 @@ pub(crate) struct Args {
 
     /// Pods to hold: all, or only those that have the annotation themselves or by their namespace
     #[arg(long, env = "NODEGATE_GATE_HOLD", value_name = "all|annotated", default_value = "all")]
-    #[arg(value_parser = choice(&[("all", Hold::All), ("annotated", Hold::Annotated)]))]
-    pub(crate) hold: Hold,
+    #[arg(value_parser = choice(&[("all", HoldMode::All), ("annotated", HoldMode::Annotated)]))]
+    pub(crate) hold: HoldMode,
 
     /// Oldest drain that still holds evictions. It must be more than (fall + 1) x interval of the slowest load balancer
     /// and less than the time after which the drainer gives up: 90 s for OpenShift's machine config operator, 120 s
@@ -69,16 +66,11 @@ pub(crate) struct Args {
     #[arg(value_parser = duration(HOLD))]
     pub(crate) max_hold: Duration,
 
-    /// Oldest drain that still holds evictions of pods that wait for released, once all load balancers have acknowledged
-    /// it. Without it: --max-hold
-    #[arg(long, env = "NODEGATE_GATE_MAX_HOLD_RELEASED", value_name = "DURATION", value_parser = duration(HOLD))]
-    pub(crate) max_hold_released: Option<Duration>,
-
     /// Oldest drain that still holds evictions while it can't be known whether all load balancers have acknowledged it:
     /// the agent does not answer, is stale, or does not know its load balancers yet
-    #[arg(long, env = "NODEGATE_GATE_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
-    #[arg(value_parser = duration(UNKNOWN_HOLD))]
-    pub(crate) unknown_hold: Duration,
+    #[arg(long, env = "NODEGATE_GATE_TOLD_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
+    #[arg(value_parser = duration(TOLD_UNKNOWN_HOLD))]
+    pub(crate) told_unknown_hold: Duration,
 
     /// Signals that drain a node, the same as the agents' --drain-on: unschedulable, deleting, taint:<key>,
     /// taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>,
@@ -87,21 +79,15 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t)]
     pub(crate) drain_on: DrainSignals,
 
-    /// Port of the agents on each node's internal address. Their --allow-from must name the addresses of the gate's pods
+    /// Types of node addresses at which agents are asked, the preferred type first. A Hostname counts only if it is an IP
+    /// address
+    #[arg(long, env = "NODEGATE_GATE_ADDRESS_TYPES", value_name = "LIST", default_value_t)]
+    pub(crate) address_types: AddressTypes,
+
+    /// Port of the agents at that address. Their --allow-from must name the addresses of the gate's pods
     #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
     #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"))]
     pub(crate) agent_port: u16,
-
-    /// Longest wait for an agent's answer
-    #[arg(long, env = "NODEGATE_GATE_AGENT_TIMEOUT", value_name = "DURATION", default_value = "1s")]
-    #[arg(value_parser = duration(TIMEOUT))]
-    pub(crate) agent_timeout: Duration,
-
-    /// Longest time for the answer to a review, of which a request to the API server may take half. It must be less than
-    /// timeoutSeconds of the webhook configuration (3)
-    #[arg(long, env = "NODEGATE_GATE_REVIEW_TIMEOUT", value_name = "DURATION", default_value = "2500ms")]
-    #[arg(value_parser = duration(TIMEOUT))]
-    pub(crate) review_timeout: Duration,
 
     /// Address and port for the API server's reviews, over HTTPS
     #[arg(long, env = "NODEGATE_GATE_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:25005")]
@@ -116,46 +102,18 @@ pub(crate) struct Args {
     )]
     pub(crate) health_listen: SocketAddr,
 
-    /// Namespace of the gate's own pods, Service and Secret
+    /// Name of the gate's Service, Secret and webhook configuration. The Secret must exist; the gate fills it, and writes
+    /// its CA into the webhook configuration
+    #[arg(long, env = "NODEGATE_GATE_NAME", value_name = "NAME", default_value = "nodegate-eviction-gate")]
+    #[arg(value_parser = name)]
+    pub(crate) name: String,
+
+    /// Namespace of the gate's pods, Service and Secret
     #[arg(long, env = "NODEGATE_GATE_NAMESPACE", value_name = "NAME", default_value = "nodegate", value_parser = name)]
     pub(crate) namespace: String,
 
-    /// Service by which API servers reach the gate; the certificate has its names
-    #[arg(
-        long,
-        env = "NODEGATE_GATE_SERVICE",
-        value_name = "NAME",
-        default_value = "nodegate-eviction-gate"
-    )]
-    #[arg(value_parser = name)]
-    pub(crate) service: String,
-
-    /// Label app.kubernetes.io/name of the gate's own pods, which are never held
-    #[arg(long, env = "NODEGATE_GATE_APP", value_name = "NAME", default_value = "nodegate-eviction-gate")]
-    pub(crate) app: String,
-
-    /// Secret for the gate's own certificate. It must exist; the gate fills it
-    #[arg(long, env = "NODEGATE_GATE_SECRET", value_name = "NAME", default_value = "nodegate-eviction-gate")]
-    #[arg(value_parser = name)]
-    pub(crate) secret: String,
-
-    /// Webhook configuration into which the gate writes its caBundle
-    #[arg(long, env = "NODEGATE_GATE_WEBHOOK_CONFIGURATION", value_name = "NAME")]
-    #[arg(default_value = "nodegate-eviction-gate", value_parser = name)]
-    pub(crate) webhook_configuration: String,
-
-    /// Life of the gate's own certificate, which it renews at two thirds of that
-    #[arg(
-        long,
-        env = "NODEGATE_GATE_CERTIFICATE_LIFETIME",
-        value_name = "DURATION",
-        default_value = "365days"
-    )]
-    #[arg(value_parser = duration(LIFETIME))]
-    pub(crate) certificate_lifetime: Duration,
-
     /// Certificate chain in PEM form that another program renews, such as cert-manager; with --tls-key-file. The gate
-    /// then writes neither the Secret nor the caBundle, and reads the files once in --self-check-interval
+    /// then writes neither the Secret nor the caBundle, and reads the files once a minute
     #[arg(long, env = "NODEGATE_GATE_TLS_CERT_FILE", value_name = "FILE")]
     pub(crate) tls_cert_file: Option<PathBuf>,
 
@@ -163,16 +121,10 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_GATE_TLS_KEY_FILE", value_name = "FILE")]
     pub(crate) tls_key_file: Option<PathBuf>,
 
-    /// Time between two self-checks: the gate looks after its certificate, then evicts a Pod that does not exist as a dry
-    /// run, which must come back to a replica of the gate as a review
-    #[arg(long, env = "NODEGATE_GATE_SELF_CHECK_INTERVAL", value_name = "DURATION", default_value = "1m")]
-    #[arg(value_parser = duration(INTERVAL))]
-    pub(crate) self_check_interval: Duration,
-
-    /// Time from SIGTERM to the end, in which the gate still answers reviews and API servers learn that it is going
-    #[arg(long, env = "NODEGATE_GATE_SHUTDOWN_DELAY", value_name = "DURATION", default_value = "5s")]
-    #[arg(value_parser = duration(DELAY))]
-    pub(crate) shutdown_delay: Duration,
+    /// CAs in PEM form of the API servers' client certificates. Without it every client that reaches the port is answered;
+    /// with it only those that show a certificate of one of these CAs
+    #[arg(long, env = "NODEGATE_GATE_CLIENT_CA_FILE", value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) log: LogSettings,
@@ -181,3 +133,22 @@ pub(crate) struct Args {
 fn name(text: &str) -> Result<String, &'static str> {
     if is_name(text) { Ok(text.to_owned()) } else { Err("takes the name of an object: a-z, 0-9, - and .") }
 }
+
+/// The settings of earlier releases.
+pub(crate) const REMOVED: &[Removed] = &[
+    Removed::flag("unknown-hold", "NODEGATE_GATE_UNKNOWN_HOLD", "use --told-unknown-hold"),
+    Removed::flag("max-hold-released", "NODEGATE_GATE_MAX_HOLD_RELEASED", "--max-hold is for all pods"),
+    Removed::flag("service", "NODEGATE_GATE_SERVICE", "use --name"),
+    Removed::flag(
+        "app",
+        "NODEGATE_GATE_APP",
+        "the gate's pods have the label app.kubernetes.io/name=nodegate-eviction-gate",
+    ),
+    Removed::flag("secret", "NODEGATE_GATE_SECRET", "use --name"),
+    Removed::flag("webhook-configuration", "NODEGATE_GATE_WEBHOOK_CONFIGURATION", "use --name"),
+    Removed::flag("agent-timeout", "NODEGATE_GATE_AGENT_TIMEOUT", "it is always 1 s"),
+    Removed::flag("review-timeout", "NODEGATE_GATE_REVIEW_TIMEOUT", "it is always 2.5 s"),
+    Removed::flag("certificate-lifetime", "NODEGATE_GATE_CERTIFICATE_LIFETIME", "it is always 365 days"),
+    Removed::flag("self-check-interval", "NODEGATE_GATE_SELF_CHECK_INTERVAL", "it is always a minute"),
+    Removed::flag("shutdown-delay", "NODEGATE_GATE_SHUTDOWN_DELAY", "it is always 5 s"),
+];

@@ -1,5 +1,7 @@
 //! The program's own health, for the kubelet.
 
+use nodegate_http::Health;
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -9,7 +11,7 @@ const STUCK: Duration = Duration::from_mins(2);
 
 /// Signs of life.
 #[derive(Debug)]
-pub struct Health {
+pub struct GateHealth {
     began: Instant,
     interval: Duration,
     beat: AtomicU64,
@@ -17,7 +19,7 @@ pub struct Health {
     closing: AtomicBool,
 }
 
-impl Health {
+impl GateHealth {
     /// Begins, with this time between two rounds of the upkeep.
     pub fn new(interval: Duration) -> Self {
         let (beat, has_certificate, closing) =
@@ -44,23 +46,23 @@ impl Health {
     pub fn is_closing(&self) -> bool {
         self.closing.load(Ordering::Relaxed)
     }
+}
 
-    /// Returns why the program must be restarted.
-    pub fn alive(&self) -> Result<(), &'static str> {
+impl Health for GateHealth {
+    fn alive(&self) -> Result<(), Cow<'static, str>> {
         let since =
             self.began.elapsed().saturating_sub(Duration::from_secs(self.beat.load(Ordering::Relaxed)));
-        if since < self.interval + STUCK { Ok(()) } else { Err("the upkeep is stuck") }
+        if since < self.interval + STUCK { Ok(()) } else { Err("the upkeep is stuck".into()) }
     }
 
-    /// Returns why the Service must not send reviews here.
-    pub fn ready(&self) -> Result<(), &'static str> {
+    fn ready(&self) -> Result<(), Cow<'static, str>> {
         if self.is_closing() {
-            return Err("shutting down");
+            return Err("shutting down".into());
         }
         if self.has_certificate.load(Ordering::Relaxed) {
             Ok(())
         } else {
-            Err("no certificate yet; the log says why")
+            Err("no certificate yet; the log says why".into())
         }
     }
 }

@@ -1,23 +1,29 @@
 //! Once a minute: the certificate, then the self-check.
 
-use super::health::Health;
 use crate::certificates::Keeper;
 use crate::review::SELF_CHECK;
 use crate::serve::metrics::GateMetrics;
+use crate::serve::webhook::Webhook;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The wait after a round without a certificate.
 const RETRY: Duration = Duration::from_secs(2);
+
+/// After so many intervals without a self-check that came back, evictions count as unheld.
+const LOST_AFTER: u32 = 3;
+/// The time between two warnings that the agents count everyone as a load balancer.
+const REMIND: Duration = Duration::from_hours(1);
 
 /// What the upkeep needs.
 pub(super) struct Upkeep {
     pub(super) api: KubeApi,
     pub(super) keeper: Arc<Keeper>,
+    pub(super) webhook: Arc<Webhook>,
     pub(super) metrics: Arc<GateMetrics>,
-    pub(super) health: Arc<Health>,
     pub(super) namespace: String,
     pub(super) interval: Duration,
 }
@@ -28,33 +34,101 @@ enum SelfCheck {
     Passed,
     Bypassed(String),
     /// The API server does not say.
-    Unknown(ApiError),
+    Unknown(String),
+}
+
+/// The self-checks up to now.
+#[derive(Debug)]
+struct SelfChecks {
+    interval: Duration,
+    /// When the last one came back, or the first one was sent.
+    since: Instant,
+    passes: Option<bool>,
+}
+
+impl SelfChecks {
+    fn new(interval: Duration, now: Instant) -> Self {
+        Self { interval, since: now, passes: None }
+    }
+
+    /// Records a result. Returns the value of the metric if the result says so.
+    fn add(&mut self, check: &SelfCheck, now: Instant) -> Option<bool> {
+        let before = self.passes;
+        match check {
+            SelfCheck::Passed => {
+                (self.since, self.passes) = (now, Some(true));
+                if before != Some(true) {
+                    tracing::info!("self-check passed; evictions come to the gate");
+                }
+            }
+            SelfCheck::Bypassed(why) => {
+                (self.since, self.passes) = (now, Some(false));
+                if before != Some(false) {
+                    tracing::error!(why, "self-check failed; evictions go by unheld");
+                }
+            }
+            SelfCheck::Unknown(why) => {
+                tracing::warn!(why, "can't check whether evictions come to the gate; retrying");
+                if now.saturating_duration_since(self.since) >= self.interval * LOST_AFTER {
+                    self.passes = Some(false);
+                    if before != Some(false) {
+                        tracing::error!(
+                            why,
+                            "no self-check has come back for long; evictions may go by unheld"
+                        );
+                    }
+                }
+            }
+        }
+        self.passes
+    }
 }
 
 impl Upkeep {
     /// Runs until the future is dropped.
     pub(super) async fn run(self) {
-        let mut last = None;
-        let mut last_failure = None;
+        let (mut last_failure, mut reminded) = (None, None);
+        let mut checks = SelfChecks::new(self.interval, Instant::now());
         loop {
-            self.health.beat();
-            let has_certificate = self.certificate(&mut last_failure).await;
+            self.webhook.health.beat();
+            let (has_certificate, is_pending) = self.certificate(&mut last_failure).await;
             if !has_certificate {
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
-            self.report(self.self_check().await, &mut last);
+            let check = self.self_check().await;
+            let has_passed = matches!(check, SelfCheck::Passed);
+            if let Some(passes) = checks.add(&check, Instant::now()) {
+                self.metrics.self_checked(passes);
+            }
+            self.remind(&mut reminded);
             // Replicas that were started together do not write the Secret together.
             let jitter = self.interval.mul_f64(fastrand::f64() / 10.0);
-            let wait = if last == Some(true) { self.interval } else { self.interval.min(RETRY * 5) };
+            let wait = if has_passed && !is_pending { self.interval } else { self.interval.min(RETRY * 5) };
             tokio::time::sleep(wait + jitter).await;
         }
     }
 
-    /// Looks after the certificate; returns true if there is one.
-    async fn certificate(&self, last_failure: &mut Option<String>) -> bool {
+    /// Warns if the agents that the gate asked count every client as a load balancer.
+    fn remind(&self, reminded: &mut Option<Instant>) {
+        let is_due = reminded.is_none_or(|last| last.elapsed() >= REMIND);
+        if is_due && self.webhook.gate.agents_count_everyone() {
+            *reminded = Some(Instant::now());
+            tracing::warn!(
+                "the agents have no --balancers; any client that probes a node can delay its drain"
+            );
+        }
+    }
+
+    /// Looks after the certificate. Returns whether there is one, and whether a new one waits.
+    async fn certificate(&self, last_failure: &mut Option<String>) -> (bool, bool) {
         let now = nodegate_clock::wall();
-        let failure = self.keeper.refresh(&self.api, now).await.err().map(|error| error.to_string());
+        let refreshed = self.keeper.refresh(&self.api, now).await;
+        let (is_pending, failure) = match refreshed {
+            Ok(refreshed) => (refreshed.is_pending, refreshed.problem),
+            Err(error) => (false, Some(error)),
+        };
+        let failure = failure.map(|error| error.to_string());
         if let Some(error) = &failure
             && failure != *last_failure
         {
@@ -65,8 +139,8 @@ impl Upkeep {
         }
         *last_failure = failure;
         let pair = self.keeper.pair();
-        self.health.certified(pair.is_some());
-        let Some(pair) = pair else { return false };
+        self.webhook.health.certified(pair.is_some());
+        let Some(pair) = pair else { return (false, false) };
         self.metrics.certificate_expires(pair.expiry());
         if !pair.is_valid(now) {
             tracing::error!(
@@ -74,7 +148,7 @@ impl Upkeep {
                 "the certificate is not valid now; evictions go by unheld"
             );
         }
-        true
+        (true, is_pending)
     }
 
     /// Evicts a Pod that does not exist, as a dry run. A replica of the gate refuses it by name; without the gate the
@@ -96,30 +170,28 @@ impl Upkeep {
             Err(ApiError::Refused { code: 404, .. }) => {
                 SelfCheck::Bypassed("the API server did not ask the gate, or could not reach it".to_owned())
             }
-            Err(error) => SelfCheck::Unknown(error),
+            Err(error) => SelfCheck::Unknown(error.to_string()),
         }
     }
+}
 
-    /// Logs each change, and sets the metric.
-    fn report(&self, check: SelfCheck, last: &mut Option<bool>) {
-        match check {
-            SelfCheck::Passed => {
-                if *last != Some(true) {
-                    tracing::info!("self-check passed; evictions come to the gate");
-                }
-                *last = Some(true);
-                self.metrics.self_checked(true);
-            }
-            SelfCheck::Bypassed(why) => {
-                if *last != Some(false) {
-                    tracing::error!(why, "self-check failed; evictions go by unheld");
-                }
-                *last = Some(false);
-                self.metrics.self_checked(false);
-            }
-            SelfCheck::Unknown(error) => {
-                tracing::warn!(%error, "can't check whether evictions come to the gate; retrying");
-            }
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_an_answer_for_three_intervals_evictions_count_as_unheld() {
+        let (start, minute) = (Instant::now(), Duration::from_mins(1));
+        let unknown = || SelfCheck::Unknown("500".to_owned());
+        let mut checks = SelfChecks::new(minute, start);
+        assert_eq!(checks.add(&unknown(), start), None, "nothing is known yet");
+        assert_eq!(checks.add(&SelfCheck::Passed, start + minute), Some(true));
+        assert_eq!(checks.add(&unknown(), start + minute * 3), Some(true));
+        assert_eq!(checks.add(&unknown(), start + minute * 4), Some(false));
+        assert_eq!(checks.add(&SelfCheck::Passed, start + minute * 5), Some(true));
+        assert_eq!(checks.add(&SelfCheck::Bypassed(String::new()), start + minute * 6), Some(false));
+        assert_eq!(checks.add(&unknown(), start + minute * 7), Some(false));
+        let mut never = SelfChecks::new(minute, start);
+        assert_eq!(never.add(&unknown(), start + minute * 3), Some(false));
     }
 }

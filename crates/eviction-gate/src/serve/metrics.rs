@@ -1,6 +1,6 @@
 //! The metrics. Label values are closed sets.
 
-use crate::decision::{AgentWord, Answer, Why};
+use crate::decision::{AgentReply, Answer, Why};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -21,6 +21,11 @@ struct Review {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rejection {
+    why: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Lookup {
     result: &'static str,
 }
@@ -29,7 +34,8 @@ struct Lookup {
 #[derive(Debug)]
 pub struct GateMetrics {
     reviews: Family<Review, Counter>,
-    unheard: Counter,
+    unacknowledged: Counter,
+    rejected: Family<Rejection, Counter>,
     lookups: Family<Lookup, Counter>,
     hold: Histogram,
     self_check: Gauge,
@@ -40,14 +46,18 @@ impl Default for GateMetrics {
     fn default() -> Self {
         let metrics = Self {
             reviews: Family::default(),
-            unheard: Counter::default(),
+            unacknowledged: Counter::default(),
+            rejected: Family::default(),
             lookups: Family::default(),
             hold: Histogram::new(HOLDS),
             self_check: Gauge::default(),
             certificate: Gauge::default(),
         };
         // Alerts on rates need the series before the first event.
-        for result in ["said", "unreachable", "wrong_agent", "overloaded"] {
+        for why in ["bad_review", "too_many"] {
+            let _ = metrics.rejected.get_or_create(&Rejection { why });
+        }
+        for result in ["summary", "unreachable", "wrong_agent", "overloaded"] {
             let _ = metrics.lookups.get_or_create(&Lookup { result });
         }
         for (answer, why) in [("allowed", Why::Error), ("allowed", Why::MaxHold), ("allowed", Why::Mismatch)]
@@ -65,12 +75,14 @@ impl GateMetrics {
         let all = &mut registry;
         all.register("reviews", "Reviews of evictions, by the answer and its reason", self.reviews.clone());
         let help = "Evictions that went on although load balancers may not know";
-        all.register("unheard", help, self.unheard.clone());
+        all.register("unacknowledged", help, self.unacknowledged.clone());
+        let help = "Requests that are no review of an eviction, or too many, by the reason";
+        all.register("rejected", help, self.rejected.clone());
         all.register("agent_lookups", "Lookups of agents for reviews, by the result", self.lookups.clone());
         let help =
             "Time from the first refused eviction of a pod to the allowed one, as one replica saw both";
         all.register_with_unit("hold", help, Unit::Seconds, self.hold.clone());
-        let help = "1 if the last self-check came back as a review, 0 if evictions go by unheld";
+        let help = "1 while self-checks come back as reviews, 0 if evictions go by unheld or no self-check has come back for three minutes";
         all.register("self_check_passed", help, self.self_check.clone());
         let help = "When the serving certificate expires, in seconds since 1970; 0 without a certificate";
         all.register("certificate_expiry_timestamp_seconds", help, self.certificate.clone());
@@ -82,18 +94,23 @@ impl GateMetrics {
     /// Counts a review.
     pub fn reviewed(&self, answer: Answer, why: Why) {
         self.reviews.get_or_create(&Review { answer: answer.as_str(), why: why.as_str() }).inc();
-        if answer == Answer::AllowedUnheard {
-            self.unheard.inc();
+        if answer == Answer::AllowedUnacknowledged {
+            self.unacknowledged.inc();
         }
     }
 
+    /// Counts a request that is not answered as a review.
+    pub fn rejected(&self, why: &'static str) {
+        self.rejected.get_or_create(&Rejection { why }).inc();
+    }
+
     /// Counts a lookup of an agent.
-    pub fn looked_up(&self, word: &AgentWord) {
-        let result = match word {
-            AgentWord::Said(_) => "said",
-            AgentWord::Silent(_) => "unreachable",
-            AgentWord::Wrong(_) => "wrong_agent",
-            AgentWord::Overloaded => "overloaded",
+    pub fn looked_up(&self, reply: &AgentReply) {
+        let result = match reply {
+            AgentReply::Summary(_) => "summary",
+            AgentReply::NoReply(_) => "unreachable",
+            AgentReply::WrongAgent(_) => "wrong_agent",
+            AgentReply::Overloaded => "overloaded",
         };
         self.lookups.get_or_create(&Lookup { result }).inc();
     }

@@ -1,7 +1,4 @@
-//! HTTPS for the API server, and plain HTTP for the kubelet and for Prometheus.
+//! HTTPS for the API server, and the metrics.
 
-mod connection;
 pub mod metrics;
-pub mod pages;
-mod places;
 pub mod webhook;

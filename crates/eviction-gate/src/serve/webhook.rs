@@ -1,31 +1,26 @@
 //! The webhook: HTTPS, one review for each request.
 
-use super::connection::{Connection, Phase, Watched};
-use super::places::Places;
+use super::metrics::GateMetrics;
 use crate::certificates::Keeper;
-use crate::review::{EvictionReview, Gate, answer_json, parse};
-use crate::run::health::Health;
+use crate::review::{EvictionReview, Gate, RareLines, ReviewLimit, answer_json, parse};
+use crate::run::health::GateHealth;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use std::convert::Infallible;
+use hyper::body::{Body as _, Bytes, Incoming};
+use nodegate_http::{ClientStream, Connection, Handler, Limits, Protocol, serve_requests, text};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 /// The path of the webhook.
 pub const PATH: &str = "/evict";
 
-/// The API server has one connection for each review under way.
-const CONNECTIONS: usize = 1024;
-/// The longest TLS handshake, and the longest wait for the first request after it.
-const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The longest time of the handshake and the head of the first request, and of the head of each later one.
+const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// The longest idle time of a connection. API servers close theirs after 90 s; if the gate were first, a review could
 /// get lost on the way.
 const IDLE: Duration = Duration::from_secs(150);
@@ -37,123 +32,132 @@ const LONGEST_BODY: usize = 1 << 20;
 const USUAL_BODY: usize = 16 << 10;
 /// So many longer bodies arrive at a time, so that 1,024 of them don't fill the memory.
 const LONG_BODIES: usize = 8;
-/// The longest head of a request; hyper takes no less than 8 KiB.
-const LONGEST_HEAD: usize = 16 << 10;
 
-/// What the webhook needs.
+/// Returns the limits of the webhook's port. The API server has one connection for each review under way.
+pub fn limits() -> Limits {
+    Limits { header_timeout: HEAD_WITHIN, idle_timeout: IDLE, ..Limits::default() }
+}
+
+/// Answers reviews.
 pub struct Webhook {
     /// The decisions.
     pub gate: Gate,
+    /// The program's own health.
+    pub health: Arc<GateHealth>,
+    /// The metrics.
+    pub metrics: Arc<GateMetrics>,
+    limit: ReviewLimit,
+    rejected: RareLines,
+    long_bodies: Semaphore,
+}
+
+/// The webhook behind TLS.
+pub struct Https {
+    /// The webhook.
+    pub webhook: Arc<Webhook>,
     /// The certificate.
     pub keeper: Arc<Keeper>,
-    /// The program's own health.
-    pub health: Arc<Health>,
 }
 
-/// Serves until the future is dropped.
-pub async fn serve(listener: TcpListener, webhook: Arc<Webhook>) {
-    let (places, long_bodies) = (Places::new(CONNECTIONS), Arc::new(Semaphore::new(LONG_BODIES)));
-    loop {
-        let Ok((stream, from)) = listener.accept().await else {
-            // No descriptors, most likely; that passes.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
+impl Protocol for Https {
+    async fn serve(self: Arc<Self>, stream: ClientStream) {
+        let Some(config) = self.keeper.server_config() else { return };
+        let connection = stream.connection().clone();
+        let Ok(tls) = TlsAcceptor::from(config).accept(stream).await else { return };
+        let mut tls = serve_requests(tls, connection, self.webhook.clone()).await;
+        let _ = tls.shutdown().await;
+    }
+}
+
+impl Handler for Webhook {
+    type Body = Full<Bytes>;
+
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        connection: Connection,
+    ) -> Response<Full<Bytes>> {
+        let has_body = !request.body().is_end_stream();
+        let mut response = match self.review(request, connection.client().address).await {
+            Ok(json) => {
+                let mut response = Response::new(Full::new(Bytes::from(json)));
+                response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                response
+            }
+            Err((status, why)) => {
+                let mut refusal = text(status, why + "\n");
+                // Only a body that was read to its end can be wrong.
+                if has_body && status != StatusCode::BAD_REQUEST {
+                    refusal.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                refusal
+            }
         };
-        let Some(place) = places.take(from.ip()) else { continue };
-        let (webhook, long_bodies) = (webhook.clone(), long_bodies.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = serve_one(stream, &place.connection, webhook, long_bodies) => {}
-                () = place.connection.ended() => {}
+        if self.health.is_closing() {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+impl Webhook {
+    /// Returns the webhook.
+    pub fn new(gate: Gate, health: Arc<GateHealth>, metrics: Arc<GateMetrics>) -> Self {
+        let (limit, rejected) = (ReviewLimit::default(), RareLines::default());
+        Self { gate, health, metrics, limit, rejected, long_bodies: Semaphore::new(LONG_BODIES) }
+    }
+
+    /// Returns the answer to a review, or why the request is none.
+    async fn review(
+        &self,
+        request: Request<Incoming>,
+        from: IpAddr,
+    ) -> Result<Vec<u8>, (StatusCode, String)> {
+        if request.uri().path() != PATH {
+            return Err((StatusCode::NOT_FOUND, format!("POST an AdmissionReview to {PATH}")));
+        }
+        if request.method() != Method::POST {
+            return Err((StatusCode::METHOD_NOT_ALLOWED, "POST only".to_owned()));
+        }
+        if !self.limit.allows(from, nodegate_clock::now()) {
+            self.reject(from, "too_many", "too many reviews");
+            return Err((StatusCode::TOO_MANY_REQUESTS, "too many reviews".to_owned()));
+        }
+        // The body has a deadline of its own, so that its client gets an answer.
+        let read = tokio::time::timeout(BODY_WITHIN, self.read_review(request.into_body())).await;
+        let late = || (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned());
+        let review = read.unwrap_or_else(|_| Err(late())).inspect_err(|(status, why)| {
+            if *status != StatusCode::REQUEST_TIMEOUT {
+                self.reject(from, "bad_review", why);
             }
-        });
+        })?;
+        let decision = self.gate.decide(&review).await;
+        Ok(answer_json(&review, &decision))
     }
-}
 
-async fn serve_one(
-    stream: TcpStream,
-    connection: &Arc<Connection>,
-    webhook: Arc<Webhook>,
-    long_bodies: Arc<Semaphore>,
-) {
-    connection.enter(Phase::New, Some(HANDSHAKE));
-    let Some(config) = webhook.keeper.server_config() else { return };
-    let _ = stream.set_nodelay(true);
-    let Ok(stream) = TlsAcceptor::from(config).accept(stream).await else { return };
-    connection.enter(Phase::New, Some(HANDSHAKE));
-    let stream = Watched { stream, connection: connection.clone() };
-    let service = service_fn(move |request| {
-        let (webhook, connection, long_bodies) = (webhook.clone(), connection.clone(), long_bodies.clone());
-        async move {
-            let mut response = answer(&webhook, request, &connection, &long_bodies).await;
-            if webhook.health.is_closing() {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    /// Reads a review; long ones take turns.
+    async fn read_review(&self, mut body: Incoming) -> Result<EvictionReview, (StatusCode, String)> {
+        let (mut bytes, mut turn) = (Vec::new(), None);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > LONGEST_BODY {
+                let why = format!("a review has at most {LONGEST_BODY} bytes");
+                return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
             }
-            connection.enter(Phase::Idle, Some(IDLE));
-            Ok::<_, Infallible>(response)
+            if bytes.len() + data.len() > USUAL_BODY && turn.is_none() {
+                turn = self.long_bodies.acquire().await.ok();
+            }
+            bytes.extend_from_slice(&data);
         }
-    });
-    let served =
-        http1::Builder::new().max_buf_size(LONGEST_HEAD).serve_connection(TokioIo::new(stream), service);
-    let _ = served.await;
-}
+        parse(&bytes).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))
+    }
 
-async fn answer(
-    webhook: &Webhook,
-    request: Request<Incoming>,
-    connection: &Connection,
-    long_bodies: &Semaphore,
-) -> Response<Full<Bytes>> {
-    if request.uri().path() != PATH {
-        return plain(StatusCode::NOT_FOUND, format!("POST an AdmissionReview to {PATH}\n"));
-    }
-    if request.method() != Method::POST {
-        return plain(StatusCode::METHOD_NOT_ALLOWED, "POST only\n".to_owned());
-    }
-    // The body has a deadline of its own, so that its client gets an answer.
-    connection.enter(Phase::Arriving, None);
-    let review = match tokio::time::timeout(BODY_WITHIN, read_review(request.into_body(), long_bodies)).await
-    {
-        Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n".to_owned()),
-        Ok(Err(refusal)) => return refusal,
-        Ok(Ok(review)) => review,
-    };
-    connection.enter(Phase::Answering, None);
-    let decision = webhook.gate.decide(&review).await;
-    match answer_json(&review, &decision) {
-        Ok(json) => {
-            let mut response = Response::new(Full::new(Bytes::from(json)));
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            response
+    /// Counts a rejected request, and logs one in a second.
+    fn reject(&self, from: IpAddr, why: &'static str, error: &str) {
+        self.metrics.rejected(why);
+        if let Some(left_out) = self.rejected.next(nodegate_clock::now()) {
+            tracing::warn!(client = %from, error, left_out, "rejected a request; an eviction goes by if an API server sent it");
         }
-        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
     }
-}
-
-/// Reads a review; long ones take turns.
-async fn read_review(mut body: Incoming, turns: &Semaphore) -> Result<EvictionReview, Response<Full<Bytes>>> {
-    let (mut bytes, mut turn) = (Vec::new(), None);
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| plain(StatusCode::BAD_REQUEST, format!("{error}\n")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > LONGEST_BODY {
-            let why = format!("a review has at most {LONGEST_BODY} bytes\n");
-            return Err(plain(StatusCode::PAYLOAD_TOO_LARGE, why));
-        }
-        if bytes.len() + data.len() > USUAL_BODY && turn.is_none() {
-            turn = turns.acquire().await.ok();
-        }
-        bytes.extend_from_slice(&data);
-    }
-    parse(&bytes).map_err(|error| {
-        tracing::warn!(%error, "can't read a review; answering 400");
-        plain(StatusCode::BAD_REQUEST, format!("{error}\n"))
-    })
-}
-
-fn plain(status: StatusCode, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 fn a_real_agent_is_read_like_the_canned_ones() {
     let lab = Lab::with(|builder| builder.kubelets(true));
     let agent = lab.cluster.ready_agent(&["--told-probers=1"]);
-    let gate = lab.gate(&[&port(&agent), "--unknown-hold=3s"]);
+    let gate = lab.gate(&[&port(&agent), "--told-unknown-hold=3s"]);
     lab.pod("p");
     lab.sim().cordon(NODE);
     agent.wait_for("the cordon", |reply| reply.status == 503);
@@ -35,12 +35,12 @@ fn port(agent: &Agent) -> String {
     format!("--agent-port={}", agent.address().port())
 }
 
-/// Evicts a pod until the gate lets it go after `--unknown-hold` (2 s), for this reason.
+/// Evicts a pod until the gate lets it go after `--told-unknown-hold` (2 s), for this reason.
 fn held_for_a_while(lab: &Lab, gate: &Gate, says: &str, why: &str) {
     lab.pod("p");
     let (refused, evicted) = lab.evict_until_allowed("p");
     assert!(refused.iter().any(|refused| refused.message.contains(says)), "{refused:?}");
-    assert!(evicted.warning.as_ref().is_some_and(|text| text.contains("held for 2 s")), "{evicted:?}");
+    assert!(evicted.warning.as_ref().is_some_and(|text| text.contains("held for 4 s")), "{evicted:?}");
     gate.wait_for_reviews("allowed", why, 1);
 }
 
@@ -48,7 +48,7 @@ fn held_for_a_while(lab: &Lab, gate: &Gate, says: &str, why: &str) {
 fn a_hung_agent_holds_for_a_while() {
     let lab = Lab::with(|builder| builder.kubelets(true));
     let agent = lab.cluster.ready_agent(&[]);
-    let gate = lab.gate(&[&port(&agent), "--unknown-hold=2s", "--agent-timeout=1s"]);
+    let gate = lab.gate_in("agent=1000", &[&port(&agent), "--told-unknown-hold=4s"]);
     lab.sim().cordon(NODE);
     let _stopped = StoppedProcess::new(agent.pid());
     held_for_a_while(&lab, &gate, "the node's agent does not answer", "unreachable");
@@ -58,7 +58,7 @@ fn a_hung_agent_holds_for_a_while() {
 fn another_clusters_agent_holds_for_a_while() {
     let (lab, other) = (Lab::new(), Cluster::start());
     let agent = other.ready_agent(&[]);
-    let gate = lab.gate(&[&port(&agent), "--unknown-hold=2s"]);
+    let gate = lab.gate(&[&port(&agent), "--told-unknown-hold=4s"]);
     lab.sim().cordon(NODE);
     held_for_a_while(&lab, &gate, "another cluster's agent answers at 127.0.0.1", "wrong_agent");
 }
@@ -66,7 +66,7 @@ fn another_clusters_agent_holds_for_a_while() {
 /// The test is on the node; cluster and gate are on its router.
 #[test]
 fn an_agent_that_shuts_the_gate_out_holds_for_a_while() {
-    const FLAGS: [&str; 3] = ["--agent-port=25001", "--unknown-hold=2s", "--agent-timeout=1s"];
+    const FLAGS: [&str; 2] = ["--agent-port=25001", "--told-unknown-hold=4s"];
     let net = NodeNetwork::start();
     let lab =
         net.on_router(|| Lab::with(|builder| builder.listen(([10, 77, 0, 1], 0).into()).kubelets(true)));
@@ -81,7 +81,7 @@ fn an_agent_that_shuts_the_gate_out_holds_for_a_while() {
         agent
     };
     let shut = agent("--allow-from=10.77.0.9");
-    let gate = net.on_router(|| lab.gate(&FLAGS));
+    let gate = net.on_router(|| lab.gate_in("agent=1000", &FLAGS));
     lab.sim().cordon(NODE);
     net.on_router(|| held_for_a_while(&lab, &gate, "the node's agent does not answer", "unreachable"));
     assert!(shut.metric("nodegate_connections_denied_total").unwrap() >= 1.0);

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const PODS: usize = 500;
+const PODS: usize = 100;
 const NODES: usize = 80;
 
 /// Evicts all of these at once.
@@ -26,7 +26,7 @@ fn all(lab: &Lab, names: &[String]) -> Vec<Evicted> {
 }
 
 #[test]
-fn five_hundred_evictions_of_one_node_are_few_reads_of_it() {
+fn many_evictions_of_one_node_are_few_reads_of_it() {
     let lab = Lab::new();
     let gate = lab.gate(&[]);
     lab.sim().cordon(NODE);
@@ -38,7 +38,8 @@ fn five_hundred_evictions_of_one_node_are_few_reads_of_it() {
     let asked_before = lab.agent.asked();
     let held = all(&lab, &names);
     let codes = |evicted: &[Evicted], code| evicted.iter().filter(|one| one.code == code).count();
-    assert_eq!(codes(&held, 429), PODS, "{:?}", held.iter().find(|one| one.code != 429));
+    let other = held.iter().find(|one| one.code != 429);
+    assert_eq!(codes(&held, 429), PODS, "{other:?}\n{}\n{}", gate.page("/metrics").body, gate.log());
     let (reads, lookups) =
         (lab.sim().counters().read().count("get", "nodes", 200), lab.agent.asked() - asked_before);
     eprintln!("{PODS} evictions at once: {reads} reads of the Node, {lookups} of the agent");
@@ -54,7 +55,7 @@ fn five_hundred_evictions_of_one_node_are_few_reads_of_it() {
 #[test]
 fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
     let lab = Lab::new();
-    let gate = lab.gate(&["--agent-timeout=1s"]);
+    let gate = lab.gate_in("agent=1000", &[]);
     lab.agent_hangs();
     let mut names = Vec::new();
     for number in 0..NODES {
@@ -96,7 +97,7 @@ fn an_eviction_on_a_node_that_does_not_drain_is_hardly_delayed() {
         (times[EVICTIONS / 2], times[EVICTIONS * 99 / 100])
     };
     let without = measure("without");
-    let _gate = lab.gate(&["--agent-timeout=1s", "--review-timeout=2500ms"]);
+    let _gate = lab.gate_in("agent=1000,review=2500", &[]);
     let with = measure("with");
     println!("| evictions on a node that does not drain | p50 | p99 |\n|---|---|---|");
     for (name, (half, most)) in [("without the gate", without), ("with the gate", with)] {

@@ -6,32 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use nodegate_eviction_gate::certificates::issue;
 use nodegate_testbed::{NODE, until, until_or};
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
-
-#[test]
-fn the_certificate_is_renewed_under_evictions() {
-    let lab = Lab::new();
-    let gate = lab.gate(&["--certificate-lifetime=10s", "--self-check-interval=1s"]);
-    lab.sim().cordon(NODE);
-    lab.pod("p");
-    let mut bundles = BTreeSet::new();
-    until("three certificates", || {
-        // Never unheld, whatever is renewed.
-        let evicted = lab.evict("p");
-        assert_eq!(evicted.code, 429, "{evicted:?}\n{}", gate.log());
-        let secret = lab.sim().get("secrets", NAMESPACE, NAME).unwrap();
-        bundles.insert(secret["data"]["ca.crt"].to_string());
-        std::thread::sleep(Duration::from_millis(50));
-        (bundles.len() >= 3).then_some(())
-    });
-    assert_eq!(gate.metric("nodegate_gate_self_check_passed"), 1);
-    assert!(gate.metric("nodegate_gate_certificate_expiry_timestamp_seconds") > 1_000_000_000);
-    let configuration = lab.sim().get("validatingwebhookconfigurations", "", NAME).unwrap();
-    let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"].as_str().unwrap().to_owned();
-    let bundle = String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap();
-    assert!(matches!(bundle.matches("BEGIN CERTIFICATE").count(), 1 | 2), "{bundle}");
-}
 
 #[test]
 fn files_of_another_program_are_used_and_an_expired_one_is_told_of() {
@@ -53,12 +28,9 @@ fn files_of_another_program_are_used_and_an_expired_one_is_told_of() {
     };
     let now = SystemTime::now();
     write(Duration::from_hours(1), now);
-    let flags = [
-        format!("--tls-cert-file={}", certificate.display()),
-        format!("--tls-key-file={}", key.display()),
-        "--self-check-interval=1s".to_owned(),
-    ];
-    let gate = lab.gate(&flags.each_ref().map(String::as_str));
+    let flags =
+        [format!("--tls-cert-file={}", certificate.display()), format!("--tls-key-file={}", key.display())];
+    let gate = lab.gate_in("self_check=1000", &flags.each_ref().map(String::as_str));
     lab.sim().cordon(NODE);
     for name in ["p", "q"] {
         lab.pod(name);
@@ -85,7 +57,7 @@ fn what_is_missing_is_named() {
     let lab = Lab::new();
     lab.sim().delete("secrets", NAMESPACE, NAME);
     let gate = lab.start_gate(&[]);
-    gate.wait_for("there is no Secret nodegate-eviction-gate in the namespace nodegate (--secret)");
+    gate.wait_for("there is no Secret nodegate-eviction-gate in the namespace nodegate (--name)");
     assert_eq!((gate.page("/readyz").status, gate.page("/livez").status), (503, 200));
     assert!(gate.page("/readyz").body.contains("no certificate yet"));
     let secret =

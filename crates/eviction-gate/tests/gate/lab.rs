@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) const NAMESPACE: &str = "nodegate";
 pub(crate) const NAME: &str = "nodegate-eviction-gate";
 const TOKEN: &str = "gate-token";
+/// A busy machine is no fault of an agent or of the API server.
+const TIMES: &str = "review=30000,agent=15000,recheck=500,shutdown=0";
 
 /// What manifests/eviction-gate.yaml allows.
 pub(crate) fn gate_rules() -> Vec<Rule> {
@@ -99,7 +101,15 @@ impl Lab {
 
     /// Starts a gate, and waits until evictions come to it.
     pub(crate) fn gate(&self, args: &[&str]) -> Gate {
-        let gate = self.start_gate(args);
+        self.gate_in("", args)
+    }
+
+    /// The same with other waits, such as `agent=1000,shutdown=2000` (milliseconds).
+    pub(crate) fn gate_in(&self, times: &str, args: &[&str]) -> Gate {
+        let mut command = self.command(args);
+        command.env("NODEGATE_GATE_TEST_TIMES", format!("{TIMES},{times}"));
+        let gate = Gate::start(&mut command);
+        self.publish(&gate);
         gate.wait_for("self-check passed");
         gate
     }
@@ -145,14 +155,11 @@ impl Lab {
             }
         }
         command.env("KUBECONFIG", self.cluster.dir.path().join("gate.kubeconfig")).env_remove("RUST_LOG");
+        command.env("NODEGATE_GATE_TEST_TIMES", TIMES);
         let usual = [
             "--listen=127.0.0.1:0".to_owned(),
             "--health-listen=127.0.0.1:0".to_owned(),
-            "--shutdown-delay=0s".to_owned(),
             format!("--agent-port={}", self.agent_port()),
-            // A busy machine is no fault of an agent or of the API server.
-            "--agent-timeout=15s".to_owned(),
-            "--review-timeout=30s".to_owned(),
         ];
         let is_set = |flag: &str| args.iter().any(|arg| arg.split('=').next() == flag.split('=').next());
         command.args(args).args(usual.iter().filter(|flag| !is_set(flag)));

@@ -34,7 +34,7 @@ fn evict_until_ended(gate: &mut Gate, mut evict: impl FnMut()) {
 #[test]
 fn a_replica_goes_with_its_node_and_the_other_one_holds_the_rest() {
     let lab = Lab::new();
-    let mut leaving = lab.gate(&["--shutdown-delay=2s"]);
+    let mut leaving = lab.gate_in("shutdown=2000", &[]);
     let staying = lab.gate(&[]);
     lab.gate_pod("gate-1");
     lab.pod("p");
@@ -46,13 +46,13 @@ fn a_replica_goes_with_its_node_and_the_other_one_holds_the_rest() {
     assert!(staying.reviews_of("denied", "waiting") >= 1);
     lab.agent_says(|said| said["told"] = json!(true));
     assert_eq!(lab.evict("p").code, 201);
-    assert_eq!(staying.metric("nodegate_gate_unheard_total"), 0);
+    assert_eq!(staying.metric("nodegate_gate_unacknowledged_total"), 0);
 }
 
 #[test]
 fn on_the_only_node_the_gate_goes_first_and_the_rest_is_unheld() {
     let lab = Lab::new();
-    let mut gate = lab.gate(&["--shutdown-delay=2s"]);
+    let mut gate = lab.gate_in("shutdown=2000", &[]);
     lab.gate_pod("gate-1");
     lab.pod("p");
     lab.sim().cordon(NODE);

@@ -98,7 +98,10 @@ impl Agents {
         match (self.via, node.address) {
             (Via::Proxy, _) | (Via::Auto, None) => self.within(self.proxied(node)).await,
             (Via::Node, Some(address)) => self.direct(node, address).await,
-            (Via::Node, None) => Err(NoAgentAnswer::new("no InternalIP", "the Node has no InternalIP")),
+            (Via::Node, None) => Err(NoAgentAnswer::new(
+                "no address",
+                "the Node has no address of the types in --address-types",
+            )),
             (Via::Auto, Some(address)) => self.first_of_both(node, address).await,
         }
     }

@@ -8,8 +8,11 @@ pub(crate) use drain::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
 use nodegate_agent_client::{TIMES, ToldArgs};
-use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, is_object_name, number};
+use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, number};
 use std::process::ExitCode;
+
+/// The longest name of a Kubernetes object.
+const LONGEST_NAME: usize = 253;
 
 /// The command line of the program.
 #[derive(Debug, Parser)]
@@ -36,8 +39,8 @@ COLUMNS
   SESSIONS  connections to the agent's --traffic-port, else the sessions that HAProxies report (http-check send-state)
 
 REACHING AGENTS
-  The node's InternalIP is asked first, and after half a second without an answer the API server's proxy of the agent's
-  pod as well (--via). An agent that does not answer within --agent-timeout is a row that says so. Networks of two clusters
+  The node's own address (--address-types) is asked first, and after half a second without an answer the API server's proxy
+  of the agent's pod as well (--via). An agent that does not answer within --agent-timeout is a row that says so. Networks of two clusters
   may overlap: an agent that names another Node, or the same with another UID, is none of this cluster's, and is not believed.
 
 CREDENTIALS
@@ -167,7 +170,7 @@ pub(crate) struct WaitArgs {
     pub(crate) nodes: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) wait: nodegate_agent_client::WaitSettings,
+    pub(crate) wait: nodegate_agent_client::WaitArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
@@ -218,10 +221,10 @@ impl Args {
             Some(Command::Drain(args)) => (&args.nodes, &args.cluster),
             Some(Command::Uncordon(args)) => (&args.nodes, &args.cluster),
         };
-        if !is_object_name(&cluster.namespace) {
+        if !is_name(&cluster.namespace) {
             wrong.line(format_args!("--namespace {:?}: takes the name of a namespace", cluster.namespace));
         }
-        for node in nodes.iter().filter(|node| !is_object_name(node)) {
+        for node in nodes.iter().filter(|node| !is_name(node)) {
             wrong.line(format_args!("{node:?} is no name of a node"));
         }
         if self.command.is_none() && self.fleet.selector.is_some() && !nodes.is_empty() {
@@ -234,4 +237,12 @@ impl Args {
             args.refuse_behind(wrong);
         }
     }
+}
+
+/// Returns true if Kubernetes accepts this name for an object. The name becomes part of a path.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    (1..=LONGEST_NAME).contains(&name.len())
+        && name.chars().all(is_of_name)
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
 }

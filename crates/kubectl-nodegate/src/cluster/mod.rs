@@ -14,7 +14,7 @@ use kube::client::Body;
 use kube::{Client, ResourceExt};
 use kubeconfig::ConfigError;
 pub(crate) use kubectl_flags::{KubectlFlags, TokenFile, go};
-use nodegate_agent_client::{AgentReply, MOST, NodeIdentity};
+use nodegate_agent_client::{AddressTypes, AgentReply, MOST, NodeIdentity};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -64,7 +64,7 @@ pub(crate) struct FleetNode {
     pub(crate) name: String,
     /// `metadata.uid`, which distinguishes it from a node of another cluster.
     pub(crate) uid: Option<String>,
-    /// Its first `InternalIP`.
+    /// Its first address of the preferred type.
     pub(crate) address: Option<IpAddr>,
     pub(crate) unschedulable: bool,
     /// True for a control-plane node.
@@ -80,6 +80,7 @@ pub(crate) struct Cluster {
     namespace: String,
     timeout: Duration,
     name: Arc<str>,
+    address_types: AddressTypes,
     kubectl_flags: Arc<KubectlFlags>,
 }
 
@@ -108,6 +109,7 @@ impl Cluster {
             namespace: args.namespace.clone(),
             timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
             name,
+            address_types: args.address_types.clone(),
             kubectl_flags: Arc::new(kubectl_flags),
         })
     }
@@ -133,8 +135,10 @@ impl Cluster {
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
         let list = async |page: &ListParams| api.list(page).await;
-        self.pages("can't list Nodes", page, list, |items| nodes.extend(items.iter().map(FleetNode::of)))
-            .await?;
+        self.pages("can't list Nodes", page, list, |items| {
+            nodes.extend(items.iter().map(|node| FleetNode::of(node, &self.address_types)));
+        })
+        .await?;
         Ok(nodes)
     }
 
@@ -158,7 +162,9 @@ impl Cluster {
     pub(crate) async fn node(&self, name: &str) -> Result<FleetNode, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
-        Ok(found.as_ref().map_or_else(|| FleetNode::absent(name), FleetNode::of))
+        Ok(found
+            .as_ref()
+            .map_or_else(|| FleetNode::absent(name), |node| FleetNode::of(node, &self.address_types)))
     }
 
     /// Returns the agents' pods by the names of their nodes.
@@ -248,15 +254,14 @@ impl Cluster {
 }
 
 impl FleetNode {
-    fn of(node: &NodeObject) -> Self {
+    fn of(node: &NodeObject, types: &AddressTypes) -> Self {
         let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-        let mut internal = addresses.filter(|address| address.type_ == "InternalIP");
+        let addresses = addresses.filter_map(|address| Some((&address.type_, address.address.parse().ok()?)));
         let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or_default();
-        let address = internal.find_map(|address| address.address.parse().ok());
         Self {
             name: node.name_any(),
             uid: node.metadata.uid.clone(),
-            address,
+            address: types.choose(addresses).first().copied(),
             unschedulable,
             is_control_plane: node.labels().contains_key(CONTROL_PLANE_LABEL),
             exists: true,

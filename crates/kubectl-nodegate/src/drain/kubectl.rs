@@ -4,7 +4,7 @@ use super::stopped::DrainStopped;
 use crate::args::{DrainArgs, DryRun};
 use crate::cluster::{KubectlFlags, TokenFile, go};
 use crate::platform;
-use nodegate_agent_client::harmless;
+use nodegate_program::sanitize;
 use std::pin::pin;
 use std::process::Stdio;
 use std::task::Poll;
@@ -53,7 +53,7 @@ impl<'a> Kubectl<'a> {
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said: Vec<String> =
-            said.lines().map(str::trim).filter(|line| !line.is_empty()).map(harmless).collect();
+            said.lines().map(str::trim).filter(|line| !line.is_empty()).map(sanitize).collect();
         Err(DrainStopped::WouldNot(said.join("; ")))
     }
 

@@ -4,7 +4,7 @@ use super::row::Row;
 use crate::agents::Way;
 use crate::args::FleetOutput;
 use crate::error::Error;
-use nodegate_agent_client::harmless;
+use nodegate_program::sanitize;
 use nodegate_readiness::Verdict;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ pub(super) fn text(rows: &[Row], output: FleetOutput) -> Result<String, Error> {
         FleetOutput::Yaml => yaml(&document(rows))?,
         FleetOutput::Name => rows
             .iter()
-            .flat_map(|row| ["node/".to_owned(), harmless(&row.node.name), "\n".to_owned()])
+            .flat_map(|row| ["node/".to_owned(), sanitize(&row.node.name), "\n".to_owned()])
             .collect(),
         FleetOutput::Json | FleetOutput::Table | FleetOutput::Wide => format!("{}\n", document(rows)),
     })

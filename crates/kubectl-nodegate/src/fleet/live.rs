@@ -11,8 +11,8 @@ use crate::cluster::FleetNode;
 use crate::error::Error;
 use crate::platform;
 use nodegate_agent_client::Console;
-use nodegate_agent_client::harmless;
 use nodegate_program::UNKNOWN;
+use nodegate_program::sanitize;
 use nodegate_readiness::Stamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -97,7 +97,7 @@ fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> Str
     let size = Console::size();
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
-    lines.extend(error.map(|error| harmless(&error.to_string())));
+    lines.extend(error.map(|error| sanitize(&error.to_string())));
     lines.push(String::new());
     let room = size.rows.saturating_sub(lines.len() + 2);
     let mut table = table::lines(rows, style);
@@ -148,11 +148,11 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutpu
         lines.push(match output {
             FleetOutput::Json => json::row(row).to_string(),
             FleetOutput::Yaml => format!("---\n{}", json::yaml(&json::row(row))?.trim_end()),
-            FleetOutput::Name => format!("node/{}", harmless(&row.node.name)),
+            FleetOutput::Name => format!("node/{}", sanitize(&row.node.name)),
             FleetOutput::Wide => {
-                format!("{now}  {}  {}  {}", row.node.name, harmless(&says), harmless(&row.why()))
+                format!("{now}  {}  {}  {}", row.node.name, sanitize(&says), sanitize(&row.why()))
             }
-            FleetOutput::Table => format!("{now}  {}  {}", row.node.name, harmless(&says)),
+            FleetOutput::Table => format!("{now}  {}  {}", row.node.name, sanitize(&says)),
         });
         said.insert(row.node.name.clone(), says);
     }

@@ -3,7 +3,7 @@
 use super::row::{Need, Row};
 use crate::args::FleetOutput;
 use nodegate_agent_client::Console;
-use nodegate_agent_client::harmless;
+use nodegate_program::sanitize;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::cant_see;
 use std::collections::BTreeSet;
@@ -69,7 +69,7 @@ fn cells(row: &Row, style: Style) -> Vec<String> {
     if style.wide {
         cells.extend([row.way(), row.why()]);
     }
-    cells.iter().map(|cell| harmless(cell)).collect()
+    cells.iter().map(|cell| sanitize(cell)).collect()
 }
 
 fn sign(need: Need) -> char {
@@ -157,7 +157,7 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
     let mut summary = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
     let blind: BTreeSet<String> = rows.iter().flat_map(Row::cant_see_drains).collect();
     if let Some(who) = cant_see(&blind.into_iter().collect::<Vec<_>>()) {
-        summary = format!("{summary}; {}", style.painted(RED, &harmless(&who)));
+        summary = format!("{summary}; {}", style.painted(RED, &sanitize(&who)));
     }
     if unconfirmed == 0 || rows.iter().any(|row| row.status().is_some() && !row.is_unconfirmed()) {
         return summary;

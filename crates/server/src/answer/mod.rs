@@ -21,4 +21,3 @@ pub use body::AnswerBody;
 pub(crate) use client::{Client, Port};
 pub use response::ResponseFuture;
 pub(crate) use told::log_answer;
-pub use wait::{FindPods, PodSettings};

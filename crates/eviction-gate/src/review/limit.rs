@@ -1,0 +1,97 @@
+//! How many reviews a client may send: each costs quorum reads.
+
+use nodegate_http::holder_of;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The reviews of a client that are answered at once, such as those of a drain of several full nodes.
+const BURST: f64 = 1000.0;
+/// The reviews of a client in a second after that.
+const IN_A_SECOND: f64 = 100.0;
+/// The most clients that are remembered; the one that came longest ago is forgotten first.
+const MOST: usize = 1024;
+/// The time between two log lines about rejected requests.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The reviews of each client. All addresses of an IPv6 /64 are one client.
+#[derive(Debug, Default)]
+pub struct ReviewLimit(Mutex<HashMap<IpAddr, Client>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    left: f64,
+    at: Instant,
+}
+
+impl ReviewLimit {
+    /// Returns true if this client may send one more review.
+    pub fn allows(&self, from: IpAddr, now: Instant) -> bool {
+        let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = holder_of(from);
+        if clients.len() >= MOST && !clients.contains_key(&key) {
+            let oldest = clients.iter().min_by_key(|(_, client)| client.at).map(|(key, _)| *key);
+            oldest.and_then(|oldest| clients.remove(&oldest));
+        }
+        let client = clients.entry(key).or_insert(Client { left: BURST, at: now });
+        let since = now.saturating_duration_since(client.at).as_secs_f64();
+        client.left = (client.left + since * IN_A_SECOND).min(BURST);
+        client.at = now;
+        let is_allowed = client.left >= 1.0;
+        if is_allowed {
+            client.left -= 1.0;
+        }
+        is_allowed
+    }
+}
+
+/// At most one log line in a second, with the number of those that were left out.
+#[derive(Debug, Default)]
+pub struct RareLines(Mutex<(Option<Instant>, u64)>);
+
+impl RareLines {
+    /// Returns the number of lines that were left out since the last one, or `None` if this one is left out, too.
+    pub fn next(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (last, left_out) = *state;
+        if last.is_some_and(|last| now.saturating_duration_since(last) < QUIET) {
+            state.1 += 1;
+            return None;
+        }
+        *state = (Some(now), 0);
+        Some(left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_a_burst_and_a_rate_of_its_own() {
+        let (limit, start) = (ReviewLimit::default(), nodegate_clock::now());
+        let at = |millis| start + Duration::from_millis(millis);
+        let allowed = |last: u8, millis, tries: u32| {
+            (0..tries).filter(|_| limit.allows(IpAddr::from([10, 0, 0, last]), at(millis))).count()
+        };
+        assert_eq!(allowed(1, 0, 5000), 1000);
+        assert_eq!(allowed(1, 500, 5000), 50);
+        assert_eq!(allowed(2, 500, 500), 500, "the API server beside a stranger");
+        assert_eq!(allowed(1, 60_000, 5000), 1000);
+        for number in 0..5000_u32 {
+            limit.allows(IpAddr::from(number.to_be_bytes()), at(60_001));
+        }
+        assert!(limit.0.lock().unwrap().len() <= MOST);
+    }
+
+    #[test]
+    fn a_second_has_one_line() {
+        let (lines, start) = (RareLines::default(), nodegate_clock::now());
+        let next = |millis| lines.next(start + Duration::from_millis(millis));
+        assert_eq!(
+            [next(0), next(1), next(999), next(1000), next(1001), next(2000)],
+            [Some(0), None, None, Some(2), None, Some(1)]
+        );
+    }
+}
