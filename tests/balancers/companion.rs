@@ -19,11 +19,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-/// HAProxy without retries, so that each misdirected request fails, and with `shutdown-sessions`, so that a
-/// server that HAProxy marks down loses its open connections. The long check timeout keeps an agent up that
-/// is slow on a busy machine.
-const HEAD: &str = "defaults\n  timeout connect 10s\n  timeout check 10s\n  timeout client 1m\n  timeout server 1m\n  retries 0\n  \
-    default-server on-marked-down shutdown-sessions\n";
+const TEMPLATE: &str = "global\n  maxconn 2000\n";
 /// The probers of each agent: the check of the node, and that of the pool of last resort.
 const PROBERS: &str = "--probers=2";
 /// The number of requests that must go to other nodes.
@@ -63,22 +59,19 @@ impl Pool {
             "spec": {"type": "LoadBalancer", "ports": [port]},
         }))
         .unwrap();
-        fs::write(nodes.site.dir().join("head.cfg"), HEAD).unwrap();
-        let once = companion(haproxy, &nodes, &["--once"]).output().unwrap();
-        assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
-        let master = master(&nodes);
+        fs::write(nodes.site.dir().join("template.cfg"), TEMPLATE).unwrap();
+        let (config, master) = (nodes.site.dir().join("haproxy.cfg"), master(&nodes));
+        let companion = Some(Program::start(&mut companion(haproxy, &nodes)));
+        until("the file to be written", || config.exists().then_some(()));
         let mut command = system("haproxy");
-        command.arg("-W").arg("-S").arg(&master).arg("-f").arg(nodes.site.dir().join("haproxy.cfg"));
+        command.arg("-W").arg("-S").arg(&master).arg("-f").arg(&config);
         let running = Program::start(&mut command);
         until("HAProxy to run", || UnixStream::connect(&master).ok());
-        let mut command = companion(haproxy, &nodes, &["--master-socket", master.to_str().unwrap()]);
-        let companion = Some(Program::start(&mut command));
         let frontend = nodes.site.frontend();
         let names = |saw| matches!(saw, Saw::Answer(_, node) if NODES.contains(&node.as_str()));
         until("an answer of a node", || names(ask(frontend)).then_some(()));
         let traffic = traffic(frontend);
-        let prefix = if haproxy.is_this() { "nodegate" } else { "k8s" };
-        let backend = format!("{prefix}_default_web_{FRONTEND_PORT}");
+        let backend = format!("nodegate_default_web_{FRONTEND_PORT}");
         Self { companion, _haproxy: running, traffic, nodes, backend, program: agents.agent() }
     }
 
@@ -101,38 +94,33 @@ impl Pool {
         assert!(self.nodes.cluster.sim.cordon(NODES[node]));
     }
 
-    /// Returns HAProxy's state of a node in the backend that checks it and in the one that serves: the status
-    /// word, and the bits of the administrative state.
-    fn says(&self, node: usize) -> Vec<(String, String)> {
-        let ask = |command: &str| -> std::io::Result<String> {
+    /// Returns HAProxy's status of a node in the backend that checks it and in the one that serves.
+    fn says(&self, node: usize) -> Vec<String> {
+        let ask = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(master(&self.nodes))?;
-            writeln!(stream, "@1 {command}")?;
+            writeln!(stream, "@1 show stat -1 4 -1")?;
             stream.shutdown(Shutdown::Write)?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
             Ok(answer)
         };
-        let backends = ["nodegate_nodes", &self.backend];
-        let (stat, states) = (ask("show stat -1 4 -1").unwrap(), ask("show servers state").unwrap());
-        let field = |text: &str, separator, [backend, server]: [usize; 2], of: &str, at: usize| {
-            let mut rows = text.lines().map(|line| line.split(separator).collect::<Vec<_>>());
-            let row = rows.find(|row| row.get(backend) == Some(&of) && row.get(server) == Some(&NODES[node]));
-            row.and_then(|row| Some((*row.get(at)?).to_owned())).unwrap_or_default()
+        let stat = ask().unwrap_or_default();
+        let status = |backend: &str| {
+            let start = format!("{backend},{},", NODES[node]);
+            let row = stat.lines().find(|line| line.starts_with(&start)).unwrap_or_default();
+            row.split(',').nth(17).unwrap_or_default().to_owned()
         };
-        let one = |backend: &&str| {
-            (field(&stat, ',', [0, 1], backend, 17), field(&states, ' ', [1, 3], backend, 6))
-        };
-        backends.iter().map(one).collect()
+        vec![status("nodegate_nodes"), status(&self.backend)]
     }
 
-    /// Cordons a node. When all probers are told, asserts that HAProxy has it out, in these states, and sends
-    /// it no new requests, while the open connection goes on.
-    fn drains(&self, node: usize, words: [(&str, &str); 2]) {
+    /// Cordons a node. When all probers are told, asserts that HAProxy has it out and sends it no new requests,
+    /// while the open connection goes on.
+    fn drains(&self, node: usize) {
         let held = Held::on(NODES[node], self.nodes.site.frontend());
         self.cordon(node);
         self.wait(node, "told");
         let (told, says) = (Instant::now(), self.says(node));
-        assert_eq!(says, words.map(|(state, bits)| (state.to_owned(), bits.to_owned())));
+        assert_eq!(says, ["NOLB", "NOLB"]);
         self.traffic.wait(ELSEWHERE);
         // Requests that were in flight may still arrive.
         let answered = self.traffic.answered_since(told).into_iter().filter(|probe| probe.sent >= told);
@@ -145,7 +133,7 @@ impl Pool {
         assert!(self.nodes.cluster.sim.uncordon(NODES[node]));
         self.wait(node, "ready");
         until_or(
-            || self.says(node).iter().all(|says| *says == ("UP".to_owned(), "0".to_owned())).then_some(()),
+            || self.says(node).iter().all(|says| says == "UP").then_some(()),
             || format!("{:?}", self.says(node)),
         );
         self.nodes.wait_for_traffic_on(&[0, 1, 2]);
@@ -156,21 +144,23 @@ fn master(nodes: &Nodes) -> PathBuf {
     nodes.site.dir().join("master.sock")
 }
 
-/// Returns the command of nodegate-haproxy, without agent-checks: they would be a second way to learn of a
-/// drain.
-fn companion(release: &Release, nodes: &Nodes, more: &[&str]) -> Command {
+/// Returns the command of nodegate-haproxy. The long check timeout keeps an agent up that is slow on a busy
+/// machine.
+fn companion(release: &Release, nodes: &Nodes) -> Command {
     let (dir, frontend) = (nodes.site.dir(), nodes.site.frontend());
     let mut command = Command::new(release.haproxy());
     command.env("KUBECONFIG", nodes.cluster.dir.path().join("admin.kubeconfig"));
-    command.arg("--config").arg(dir.join("haproxy.cfg")).arg("--template").arg(dir.join("head.cfg"));
+    command.arg("--config").arg(dir.join("haproxy.cfg")).arg("--template").arg(dir.join("template.cfg"));
+    command.arg("--master-socket").arg(master(nodes));
+    command.args(["--bind", &frontend.ip().to_string(), "--listen=none"]);
     if release.is_this() {
-        command.args(["--before=none", "--agent-check-port=0", "--state-dir"]).arg(dir.join("state"));
+        let check = format!("--check=agent:port={HTTP_PORT},interval=200ms");
+        command.args([check.as_str(), "--timeouts=check=10s", "--reload-interval=1s"]);
     } else {
-        // As 0.1 has it.
-        command.arg("--agent-port=0");
+        // As 0.2 has it, whose agent-checks would be a second way to learn of a drain.
+        command.args(["--before=none", "--agent-check-port=0", "--check-interval=200ms", "--state-dir"]);
+        command.arg(dir.join("state")).args(["--check-port", &HTTP_PORT.to_string()]);
     }
-    command.args(["--bind", &frontend.ip().to_string(), "--check-port", &HTTP_PORT.to_string()]);
-    command.args(["--check-interval=200ms", "--listen=none"]).args(more);
     command
 }
 
@@ -196,8 +186,7 @@ fn told_means_drained(mut pool: Pool) {
     // The agents have to listen for a while before they know their probers.
     (0..NODES.len()).for_each(|node| pool.wait(node, "ready"));
 
-    // 8 is a drain, and 16 that of the tracked server.
-    pool.drains(0, [("NOLB", "8"), ("NOLB", "16")]);
+    pool.drains(0);
     pool.comes_back(0);
 
     (0..NODES.len()).for_each(|node| pool.cordon(node));
@@ -207,7 +196,7 @@ fn told_means_drained(mut pool: Pool) {
     (0..NODES.len()).for_each(|node| pool.comes_back(node));
 
     pool.kill_companion();
-    pool.drains(1, [("NOLB", "0"), ("NOLB", "0")]);
+    pool.drains(1);
     pool.comes_back(1);
     assert_eq!(failures(&pool.traffic, began), Vec::<String>::new());
 }

@@ -35,26 +35,18 @@ impl Balancer {
         let directory = tempfile::tempdir().unwrap();
         let metrics = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free()));
         let at = |name: &str| directory.path().join(name);
-        let command = |more: &[&str]| {
-            let mut command = Command::new(nodegate_haproxy());
-            command.env("KUBECONFIG", kubeconfig).env_remove("KUBERNETES_SERVICE_HOST");
-            command.arg("--config").arg(at("haproxy.cfg")).arg("--state-dir").arg(at("state"));
-            command.arg("--pause-file").arg(at("pause")).args(["--before=none", "--publish-status", ADDRESS]);
-            command.arg(format!("--bind=127.0.0.{number}")).arg(format!("--listen={metrics}")).args(more);
-            command
-        };
-        let once = command(&["--once"]).output().unwrap();
-        assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+        let mut command = Command::new(nodegate_haproxy());
+        command.env("KUBECONFIG", kubeconfig).env_remove("KUBERNETES_SERVICE_HOST");
+        command.arg("--config").arg(at("haproxy.cfg")).arg("--master-socket").arg(at("master.sock"));
+        command.args(["--publish-status", ADDRESS]);
+        command.arg(format!("--bind=127.0.0.{number}")).arg(format!("--listen={metrics}"));
+        let log = fs::File::create(at("program.log")).unwrap();
+        let program = command.stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        let written = || at("haproxy.cfg").exists().then_some(());
+        until_within(PATIENCE, written, || fs::read_to_string(at("program.log")).unwrap_or_default());
         let mut haproxy = system("haproxy");
         haproxy.args(["-W", "-S"]).arg(at("master.sock")).arg("-f").arg(at("haproxy.cfg"));
         let haproxy = Program::start_into(&mut haproxy, &at("haproxy.log"));
-        until_within(PATIENCE, || at("master.sock").exists().then_some(()), || "no master socket".to_owned());
-        let log = fs::File::create(at("program.log")).unwrap();
-        let program = command(&["--master-socket", at("master.sock").to_str().unwrap()])
-            .stdin(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
         let balancer = Self { directory, metrics, program: Some(program), _haproxy: haproxy };
         let ready = || http::get(metrics, "/readyz").ok().filter(|reply| reply.status == 200).map(drop);
         until_within(PATIENCE, ready, || balancer.log());

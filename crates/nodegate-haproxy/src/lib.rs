@@ -1,10 +1,10 @@
-//! Keeps HAProxy's configuration and server states in step with a cluster's Nodes and Services.
+//! Configures a HAProxy from a cluster's Nodes and Services.
 //!
 //! Each module knows only those named before it. [`plan`] turns facts and policy into the desired
 //! configuration and its text, without IO or a clock. [`watch`] gets the facts from the API server.
-//! [`haproxy`] talks to HAProxy. [`apply`] changes the structure through the file and a reload (or dynamic
-//! servers), and states at once. [`status`] writes to the cluster: a Lease,
-//! statuses of Services, Events. [`run`] has the arguments, the program's tasks, its pages and metrics.
+//! [`haproxy`] talks to HAProxy. [`apply`] puts a plan into effect: one file, one check, one reload, one proof.
+//! [`status`] writes to the cluster: a Lease, statuses of Services, Events. [`run`] has the arguments, the
+//! program's tasks, its pages and metrics.
 
 pub mod apply;
 pub mod haproxy;

@@ -1,433 +1,342 @@
-//! Applies the desired configuration to the configuration file and to HAProxy's structure.
+//! Applies a plan: one file, one check, one reload, one proof. If any of them fails, the old file and the old
+//! processes stay.
 
-use crate::apply::aside::{Asides, Refused};
-use crate::apply::backlog::{Allowed, Backlog};
-use crate::apply::blamed::{blamed_by_reload, blamed_of};
-use crate::apply::config_file::Previous;
-use crate::apply::dynamic::{self, DynamicError};
-use crate::apply::file_memory::FileMemory;
-use crate::apply::layout::Layout;
-use crate::apply::leftovers::Leftovers;
-pub use crate::apply::outcome::{Applied, ApplyError, Reload};
-use crate::apply::ports::absent_anew;
-use crate::apply::reload_lock;
-use crate::apply::tools::Tools;
-use crate::haproxy::master::ReloadError;
+use crate::apply::check::{CheckError, check};
+use crate::apply::config_file::{ConfigFile, FileError, Stamp};
+use crate::apply::ports;
+use crate::apply::states::States;
+use crate::apply::template::{self, TemplateError};
+use crate::haproxy::command::{self, CommandError};
+use crate::haproxy::launch::Launch;
+use crate::haproxy::master::{Master, RELOAD, ReloadError};
 use crate::haproxy::socket::SocketError;
-use crate::haproxy::validate::{ValidateError, validate};
-use crate::plan::desired::{Desired, Distance, Problem};
+use crate::haproxy::words::Words;
+use crate::plan::desired::{Desired, Problem};
+use crate::plan::explain::Passing;
 use crate::plan::names;
-use crate::plan::render::{Template, own_part, render};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use crate::plan::policy::CheckKind;
+use crate::plan::render::{MARKER, Rendered, Sections, hash_of, render, sockets, states_file};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 use tokio::time::Instant;
 
-/// Applies one configuration after the other.
+/// The interval between looks after `--reload-command`.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The places of the files and of HAProxy.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    /// The file that HAProxy loads.
+    pub config: ConfigFile,
+    /// The operator's part of it.
+    pub template: Option<PathBuf>,
+    /// HAProxy's program. `None` leaves the check to the reload.
+    pub haproxy: Option<PathBuf>,
+    /// HAProxy's master.
+    pub master: Master,
+    /// The command that reloads HAProxy. Empty for the master socket.
+    pub reload_command: Vec<String>,
+    /// The settings of the generated sections.
+    pub sections: Sections,
+}
+
+/// The result of applying a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The running HAProxy has it already.
+    Unchanged,
+    /// HAProxy has reloaded and proves that it runs it.
+    Reloaded,
+    /// The file is in place, and HAProxy is not running.
+    Written,
+    /// The file differs, and there was no permission to reload.
+    Postponed,
+}
+
+/// What the running HAProxy proves.
+#[derive(Debug)]
+pub enum Running {
+    /// It runs the file that is in place.
+    Proven,
+    /// It runs another configuration, or the file has been changed. Has the reason.
+    Elsewhere(String),
+    /// It is not running.
+    Absent,
+    /// It does not answer.
+    Unknown(SocketError),
+}
+
+/// The error of applying a plan.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The template can't be used.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A file can't be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file is not ours.
+    #[error(
+        "{0} has no generated part, so a person or another program wrote it; nodegate-haproxy does not replace it. \
+         Make it the --template, and remove it"
+    )]
+    Foreign(PathBuf),
+    /// HAProxy refuses the file.
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    /// HAProxy can't be asked.
+    #[error(transparent)]
+    Ask(#[from] SocketError),
+    /// The reload failed.
+    #[error(transparent)]
+    Reload(#[from] ReloadError),
+    /// The operator's command failed.
+    #[error("--reload-command: {0}")]
+    Command(#[from] CommandError),
+    /// The operator's command ended badly.
+    #[error("--reload-command failed: {0}")]
+    CommandFailed(Words),
+}
+
+impl ApplyError {
+    /// Returns the kind for a metric's label.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Template(_) => "template",
+            Self::File(_) => "write",
+            Self::Foreign(_) => "foreign",
+            Self::Check(_) => "check",
+            Self::Reload(ReloadError::Elsewhere(_)) => "proof",
+            Self::Ask(_) | Self::Reload(_) | Self::Command(_) | Self::CommandFailed(_) => "reload",
+        }
+    }
+}
+
+/// Applies plans, and knows what is in effect.
 #[derive(Debug)]
 pub struct Applier {
     tools: Tools,
-    /// The structure that HAProxy runs. `None` before the first success, and after a reload that found no
-    /// HAProxy.
-    live: Option<(Layout, Template)>,
-    generation: u64,
-    leftovers: Leftovers,
-    /// Problems of the last attempt that the plan does not contain.
-    problems: Vec<Problem>,
-    file: FileMemory,
-    lacks_sections: bool,
-    /// The frontends that HAProxy refused. `blamed` holds those that its last error names, with the error's
-    /// text.
-    asides: Asides,
-    blamed: BTreeMap<String, String>,
-    backlog: Backlog,
-}
-
-/// The maximum number of attempts for one configuration. Each sets aside the frontends that HAProxy refuses.
-const ROUNDS: usize = 4;
-
-/// A rendered configuration, with its inputs.
-struct Next {
-    desired: Desired,
-    template: Template,
-    /// The `default-server` settings of the head. `None` if a server that is added at run time can't have
-    /// them.
-    inherited: Option<String>,
-    text: String,
-}
-
-async fn restore(previous: Option<Previous>) -> Result<(), ApplyError> {
-    match previous {
-        Some(previous) => Ok(previous.restore().await?),
-        None => Ok(()),
-    }
+    /// The hash and the version of the file that was written or adopted last.
+    written: Option<(String, Option<Stamp>)>,
+    left_out: Vec<Problem>,
+    /// The last version that another program put in its place.
+    foreign: Option<Stamp>,
+    /// True until [`Self::take_foreign_change`] has returned it.
+    foreign_change: bool,
 }
 
 impl Applier {
-    /// Creates an applier that knows nothing of HAProxy yet.
+    /// Creates an applier that knows nothing yet.
     pub fn new(tools: Tools) -> Self {
-        Self {
-            tools,
-            live: None,
-            generation: 0,
-            leftovers: Leftovers::default(),
-            problems: Vec::new(),
-            file: FileMemory::default(),
-            lacks_sections: false,
-            asides: Asides::default(),
-            blamed: BTreeMap::new(),
-            backlog: Backlog::default(),
-        }
+        Self { tools, written: None, left_out: Vec::new(), foreign: None, foreign_change: false }
     }
 
-    /// Returns the structure in effect, or `None` if it is unknown.
-    pub fn layout(&self) -> Option<&Layout> {
-        self.live.as_ref().map(|(layout, _)| layout)
+    /// Returns the frontends of the last plan that were left out, with the reasons.
+    pub fn left_out(&self) -> &[Problem] {
+        &self.left_out
     }
 
-    /// Returns the problems of the last attempt that the plan does not contain, such as a port that another
-    /// program has.
-    pub fn problems(&self) -> &[Problem] {
-        &self.problems
+    /// Returns the hash of the file that was written or adopted last.
+    pub fn hash(&self) -> Option<&str> {
+        self.written.as_ref().map(|(hash, _)| hash.as_str())
     }
 
-    /// Returns the hash of the configuration in effect, or `None` if it is unknown.
-    pub fn in_effect(&self) -> Option<&str> {
-        self.file.in_effect.as_deref()
+    /// Returns true once for each time that another program changed the file.
+    pub fn take_foreign_change(&mut self) -> bool {
+        std::mem::take(&mut self.foreign_change)
     }
 
-    /// Returns how often another program has changed the configuration.
-    pub fn foreign_changes(&self) -> u64 {
-        self.file.foreign_changes
+    /// Returns a version of the template, to notice an edit.
+    pub fn template_stamp(&self) -> Option<Stamp> {
+        ConfigFile::new(self.tools.template.clone()?).stamp()
     }
 
-    /// Returns the time until which a change waits, because its Service has changed often lately. `None` if
-    /// none waits.
-    pub fn waits_until(&self) -> Option<Instant> {
-        self.backlog.waits_until()
-    }
-
-    /// Returns the time of the next attempt for a frontend that was set aside.
-    pub fn next_try(&self) -> Option<Instant> {
-        self.asides.next()
-    }
-
-    /// Applies the desired configuration, or leaves everything as it was. If HAProxy refuses frontends by
-    /// name, sets those aside and continues with the others.
-    pub async fn apply(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
-        let mut set = BTreeSet::new();
-        for _ in 1..ROUNDS {
-            let error = match self.attempt(desired, reload).await {
-                Ok(applied) => return Ok(self.done(applied)),
-                Err(error) => error,
-            };
-            let what = match &error {
-                ApplyError::Validate(ValidateError::Refused(_)) => Refused::Reading,
-                ApplyError::Reload(ReloadError::Refused(_) | ReloadError::Command(..)) => Refused::Loading,
-                _ => return Err(error),
-            };
-            let named = std::mem::take(&mut self.blamed);
-            // After a start, the running version of a frontend is unknown. Setting the frontend aside would
-            // remove it.
-            let unknown = self.live.is_none() && self.tools.file_has_any(&named)?;
-            if unknown || !self.asides.set(&named, desired, what, Instant::now()) {
-                // The frontends that were set aside for this error did not cause it, or not alone.
-                self.asides.forget(&set);
-                return Err(error);
+    /// Asks the running HAProxy whether it has the file that was written last.
+    pub async fn running(&self) -> Running {
+        let config = &self.tools.config;
+        let Some((hash, stamp)) = &self.written else {
+            return Running::Elsewhere("no configuration has been applied yet".to_owned());
+        };
+        match self.tools.master.runs(hash).await {
+            Ok(true) if config.stamp() == *stamp => Running::Proven,
+            Ok(true) => {
+                Running::Elsewhere(format!("another program has changed {}", config.path().display()))
             }
-            set.extend(named.into_keys());
+            Ok(false) => {
+                Running::Elsewhere(format!("HAProxy runs another configuration; {}", self.elsewhere().await))
+            }
+            Err(SocketError::Absent(..)) => Running::Absent,
+            Err(error) => Running::Unknown(error),
         }
-        self.attempt(desired, reload).await.map(|applied| self.done(applied))
     }
 
-    fn done(&mut self, applied: Applied) -> Applied {
-        if applied != Applied::Postponed {
-            self.asides.taken();
-        }
-        applied
+    async fn elsewhere(&self) -> String {
+        self.tools.master.elsewhere().await
     }
 
-    async fn attempt(&mut self, desired: &Desired, reload: Reload) -> Result<Applied, ApplyError> {
+    /// Applies a plan, and leaves the frontends out of it that HAProxy can't have now. `may_reload` is false if
+    /// it is too early for a reload.
+    pub async fn apply(&mut self, desired: &mut Desired, may_reload: bool) -> Result<Applied, ApplyError> {
         let tools = self.tools.clone();
-        let template = tools.read_template()?;
-        self.tell_of(&template);
-        let old = tools.file.read()?;
-        let names = &tools.policy.names;
-        if !names.may_replace(old.as_deref().unwrap_or_default()) {
-            let (path, copy) = (tools.file.path().to_owned(), tools.notes.original());
-            return Err(ApplyError::NotOurs { path, copy, marker: names.marker() });
+        let template = template::read(tools.template.as_deref())?;
+        let disk = tools.config.read()?.unwrap_or_default();
+        let hash = hash_of(&disk);
+        if hash.is_none() && !disk.trim_ascii().is_empty() && !contains(&disk, MARKER.as_bytes()) {
+            self.note_foreign_change();
+            return Err(ApplyError::Foreign(tools.config.path().to_owned()));
         }
-        if self.file.look(old.as_deref()) {
-            tracing::warn!(
-                file = %tools.file.path().display(),
-                "another program has changed the configuration; restoring it"
-            );
-        }
-        let old_text = old.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-        // A configuration that was written and never loaded is not in effect, even if it equals the desired
-        // one.
-        let force = reload.wanted || tools.notes.is_unloaded() || self.file.foreign;
-        let known = self.live.as_ref().filter(|(_, known)| *known == template);
-        let same = known.is_some_and(|(layout, _)| layout.ours && layout.desired.same_text(desired));
-        if same && !force && self.backlog.owes_nothing() {
-            self.backlog.clear();
-            return Ok(Applied::Unchanged);
-        }
-        let mut desired = desired.clone();
-        let live = self.live.as_ref().map(|(layout, _)| layout.desired.clone());
-        self.problems = self.asides.leave_out(&mut desired, live.as_deref(), Instant::now());
-        self.problems.extend(tools.leave_out(&template, &mut desired, &old_text).await);
-        if let Some(address) = absent_anew(&desired, &old_text) {
-            return Err(ApplyError::AbsentAddress(address));
-        }
-        let runs = self.live.as_ref().filter(|(layout, _)| layout.ours && !force);
-        let servers = tools.runtime.is_some() && runs.is_some_and(|(_, known)| *known == template);
-        let runs = runs.map(|(layout, _)| layout.desired.as_ref());
-        self.backlog.hold_back(&mut desired, runs, Allowed { reload: reload.allowed, servers });
-        // Usually nothing is left to do while the changes of a constantly changing Service wait.
-        let runs = self.live.as_ref().filter(|(layout, known)| layout.ours && *known == template);
-        let same = runs.is_some_and(|(layout, _)| layout.desired.same_text(&desired));
-        if same && !force && self.backlog.waits_until().is_some() && self.backlog.owes_nothing() {
-            return Ok(Applied::Unchanged);
-        }
-        let check = tools.check().await;
-        let began = Instant::now();
-        let text = render(&template, &desired, &check, tools.state_file_name().as_deref())?;
-        tracing::debug!(ms = began.elapsed().as_millis(), "configuration rendered");
-        self.file.rendered = Some(names::hash(&text));
-        let same_bytes = old.as_deref() == Some(text.as_bytes());
-        let distance = self.distance(&desired, &template, same_bytes);
-        let inherited = match &distance {
-            Some(Distance::Servers { .. }) => tools.inherited(&text),
-            _ => None,
+        let launch = tools.master.launch().await;
+        let processes = match tools.master.processes().await {
+            Ok(processes) => Some(processes),
+            Err(SocketError::Absent(..)) => None,
+            Err(error) => return Err(error.into()),
         };
-        // The file already has the ports that the servers got at run time. A reload brings them to the rules.
-        let pays = reload.allowed && self.backlog.may_pay(Instant::now());
-        if same_bytes && !force && !pays && matches!(distance, None | Some(Distance::States)) {
-            self.taken(desired, template, distance.is_none());
-            return Ok(Applied::Unchanged);
-        }
-        let distance = match distance {
-            Some(Distance::States) if pays => Distance::Structure,
-            Some(distance) if !force => distance,
-            _ => Distance::Structure,
+        let proven = match &hash {
+            Some(hash) if processes.is_some() => tools.master.runs(hash).await?,
+            _ => false,
         };
-        if distance == Distance::Structure && (!reload.allowed || self.backlog.is_for_servers()) {
+        self.leave_out(desired, &template, launch.as_ref(), processes.is_some().then_some(disk.as_slice()));
+        let new = render(&template, desired, &tools.sections, tools.config.path());
+        if disk == new.bytes && (proven || processes.is_none()) {
+            self.adopt(new.hash);
+            return Ok(if proven { Applied::Unchanged } else { Applied::Written });
+        }
+        self.note_foreign_change();
+        if processes.is_some() && !may_reload {
             return Ok(Applied::Postponed);
         }
-        // Without the lock, another program's configuration that HAProxy refuses could fail this reload.
-        let _lock = match &distance {
-            Distance::Structure => reload_lock::take(&tools.notes).await,
-            Distance::Servers { .. } | Distance::States => None,
-        };
-        // The same bytes were validated when they were written.
-        let previous = if same_bytes { None } else { Some(self.write(old, &text, &desired).await?) };
-        let next = Next { desired, template, inherited, text };
-        self.load(distance, previous, next, reload.allowed).await
+        self.put_in_place(new, desired, launch.as_ref(), processes.is_some()).await
     }
 
-    /// Logs the drawbacks of a template that lacks the generated sections, once for each such template.
-    fn tell_of(&mut self, template: &Template) {
-        let lacks = !template.has_our_sections();
-        if lacks && !std::mem::replace(&mut self.lacks_sections, lacks) {
-            tracing::info!(
-                "the template does not include \"sections\"; setting each server's state by itself, and \
-                 reloading when a node comes or goes"
-            );
+    /// Notes a change of the file that this process did not make.
+    fn note_foreign_change(&mut self) {
+        let now = self.tools.config.stamp();
+        if self.written.as_ref().is_some_and(|(_, stamp)| *stamp != now) && self.foreign != now {
+            self.foreign_change = true;
+            self.foreign = now;
         }
-        self.lacks_sections = lacks;
     }
 
-    /// Validates a new version of the file and puts it in place, marked as not loaded.
-    async fn write(
+    fn leave_out(
         &mut self,
-        old: Option<Vec<u8>>,
-        text: &str,
+        desired: &mut Desired,
+        template: &[u8],
+        launch: Option<&Launch>,
+        running: Option<&[u8]>,
+    ) {
+        let variable = |name: &str| launch.and_then(|launch| launch.variable(name));
+        // While a reload is under way, or was broken off, the processes have the sockets of either version.
+        let ours: Vec<SocketAddr> = running.map_or_else(Vec::new, |disk| {
+            let before = std::fs::read(self.tools.config.previous_path()).unwrap_or_default();
+            [sockets(disk), sockets(&before)].concat()
+        });
+        self.left_out = ports::leave_out(desired, &template::sockets(template, variable), &ours);
+    }
+
+    fn adopt(&mut self, hash: String) {
+        self.written = Some((hash, self.tools.config.stamp()));
+    }
+
+    async fn put_in_place(
+        &mut self,
+        new: Rendered,
         desired: &Desired,
-    ) -> Result<Previous, ApplyError> {
-        let Tools { file, notes, haproxy, before, .. } = &self.tools;
-        let candidate = file.prepare(text.as_bytes().to_vec()).await?;
-        let began = Instant::now();
-        let valid = validate(haproxy, before, candidate.path()).await;
-        tracing::debug!(
-            ms = began.elapsed().as_millis(),
-            ok = valid.is_ok(),
-            "configuration read by haproxy -c"
-        );
-        if let Err(ValidateError::Refused(words)) = &valid {
-            self.blamed = blamed_of(words, text, &[candidate.path()], desired);
-        }
-        valid?;
-        if let Some(old) = old.filter(|old| !old.is_empty() && !notes.has_written(&names::hash(old))) {
-            notes.keep(&old)?;
-        }
-        notes.set_unloaded()?;
-        let previous = candidate.commit().await?;
-        self.file.held.clone_from(&self.file.rendered);
-        Ok(previous)
-    }
-
-    /// Brings HAProxy to the content of the file, with the smallest change that suffices.
-    async fn load(
-        &mut self,
-        distance: Distance,
-        previous: Option<Previous>,
-        next: Next,
-        may_reload: bool,
+        launch: Option<&Launch>,
+        is_running: bool,
     ) -> Result<Applied, ApplyError> {
-        let applied = match distance {
-            Distance::States => Applied::Rewritten,
-            Distance::Servers { added, removed, .. } => match self.change(&next, &added, &removed).await {
-                Ok(()) => Applied::Dynamic,
-                Err(reason) if may_reload && !self.backlog.is_for_servers() => {
-                    tracing::info!(%reason, "servers can't be changed at run time; reloading");
-                    let _lock = reload_lock::take(&self.tools.notes).await;
-                    return self.reload(previous, next).await;
-                }
-                Err(_) => {
-                    self.file.held = None;
-                    restore(previous).await?;
-                    return Ok(Applied::Postponed);
-                }
-            },
-            Distance::Structure => return self.reload(previous, next).await,
-        };
-        self.taken(next.desired, next.template, false);
-        self.tools.notes.set_loaded();
-        Ok(applied)
+        let tools = self.tools.clone();
+        let config = tools.config.path();
+        let states = if is_running { states(&tools.master, desired).await? } else { States::default() };
+        let states_file = ConfigFile::new(states_file(config, &new.hash));
+        states_file.replace(states.compose(desired).into_bytes()).await?;
+        let candidate = tools.config.prepare(new.bytes).await?;
+        if let Some(haproxy) = &tools.haproxy {
+            check(haproxy, launch, config, candidate.path()).await?;
+        }
+        let previous = candidate.commit().await?;
+        if is_running && let Err(error) = self.reload(&new.hash).await {
+            previous.restore().await?;
+            return Err(error);
+        }
+        drop(previous);
+        self.adopt(new.hash);
+        self.remove_old_states(states_file.path());
+        Ok(if is_running { Applied::Reloaded } else { Applied::Written })
     }
 
-    /// Returns the distance from the running structure to the desired one. `None` if the running one is
-    /// unknown.
-    fn distance(&self, desired: &Desired, template: &Template, same_bytes: bool) -> Option<Distance> {
-        let (layout, live) = self.live.as_ref()?;
-        let own = |desired| own_part(template, desired, &self.tools.policy.check);
-        if live != template || (!same_bytes && own(&layout.desired) != own(desired)) {
-            return Some(Distance::Structure);
-        }
-        match desired.distance(&layout.desired) {
-            Distance::Servers { added, .. }
-                if !template.has_our_sections() || added.iter().any(|name| self.leftovers.has(name)) =>
-            {
-                Some(Distance::Structure)
-            }
-            // An operator's template may use labels anywhere, so changed labels need a reload.
-            Distance::States
-                if !same_bytes && !template.has_our_sections() && !desired.same_labels(&layout.desired) =>
-            {
-                Some(Distance::Structure)
-            }
-            distance => Some(distance),
-        }
-    }
-
-    async fn change(
-        &mut self,
-        next: &Next,
-        added: &BTreeSet<String>,
-        removed: &BTreeSet<String>,
-    ) -> Result<(), DynamicError> {
-        let inherited = match &next.inherited {
-            None if !added.is_empty() => return Err(DynamicError::DefaultServer),
-            inherited => inherited.as_deref().unwrap_or_default(),
+    async fn reload(&self, hash: &str) -> Result<(), ApplyError> {
+        let Tools { master, reload_command, .. } = &self.tools;
+        let Some((program, words)) = reload_command.split_first() else {
+            return Ok(master.reload(hash).await?);
         };
-        let (Some(runtime), Some((layout, _))) = (&self.tools.runtime, &mut self.live) else {
-            return Err(DynamicError::Version);
-        };
-        let began = Instant::now();
-        let left = dynamic::change(
-            runtime,
-            &self.tools.policy.check,
-            layout,
-            &next.desired,
-            (added, inherited),
-            removed,
-        )
-        .await?;
-        tracing::debug!(ms = began.elapsed().as_millis(), "servers changed at run time");
-        for name in removed {
-            if !layout.dynamic.remove(name) {
-                self.leftovers.nodes.insert(name.clone());
-            }
+        let mut reload = tokio::process::Command::new(program);
+        reload.args(words).stdin(Stdio::null());
+        let ended = command::run(reload, RELOAD).await?;
+        if !ended.success {
+            return Err(ApplyError::CommandFailed(Words::new(&ended.said)));
         }
-        self.leftovers.servers.extend(left);
-        self.backlog.owe(next.desired.other_node_ports(&layout.desired), Instant::now());
-        layout.dynamic.extend(added.iter().cloned());
+        let deadline = Instant::now() + RELOAD;
+        while !master.runs(hash).await.unwrap_or(false) {
+            if Instant::now() >= deadline {
+                return Err(ReloadError::Elsewhere(self.elsewhere().await).into());
+            }
+            tokio::time::sleep(POLL).await;
+        }
         Ok(())
     }
 
-    async fn reload(
-        &mut self,
-        previous: Option<Previous>,
-        Next { desired, template, text, .. }: Next,
-    ) -> Result<Applied, ApplyError> {
-        // This also applies if the bytes are the same. If nodegate-haproxy is killed now, its next run must
-        // not take them for loaded.
-        self.tools.notes.set_unloaded()?;
-        let began = Instant::now();
-        let reloaded = self.tools.reloader.reload().await;
-        tracing::debug!(ms = began.elapsed().as_millis(), ok = reloaded.is_ok(), "HAProxy reloaded");
-        match reloaded {
-            Ok(()) => {
-                self.taken(desired, template, true);
-                self.tools.notes.set_loaded();
-                let told = self.tools.reloader.is_somebody();
-                Ok(if told { Applied::Reloaded } else { Applied::Written })
-            }
-            // No old process is there to continue. The next one starts with the new file, which was
-            // validated. Until that process has answered and reloaded, nothing counts as in effect: it may
-            // have read the old file.
-            Err(ReloadError::Ask(SocketError::Absent(..))) => {
-                self.live = None;
-                self.generation += 1;
-                self.note();
-                Ok(Applied::NotRunning)
-            }
-            Err(error) => {
-                if let ReloadError::Refused(words) | ReloadError::Command(_, words) = &error {
-                    let live = self.live.as_ref().map(|(layout, _)| layout.desired.as_ref());
-                    let file = self.tools.file.path();
-                    self.blamed = blamed_by_reload(words, &text, file, (live, &desired));
-                }
-                self.file.held = None;
-                restore(previous).await?;
-                Err(error.into())
+    /// Removes the state files of other configurations. One that remains is read by none.
+    fn remove_old_states(&self, kept: &Path) {
+        let config = self.tools.config.path();
+        let (Some(directory), Some(name)) = (config.parent(), config.file_name()) else { return };
+        let prefix = format!("{}.", name.to_string_lossy());
+        let Ok(entries) = std::fs::read_dir(directory) else { return };
+        for entry in entries.flatten().filter(|entry| entry.path() != kept) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let hash = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".states"));
+            if hash.is_some_and(|hash| hash.len() == 32) {
+                let _ = std::fs::remove_file(entry.path());
             }
         }
     }
 
-    /// Records the hash of the written file, so that the next run can tell it from other programs' changes.
-    fn note(&mut self) {
-        if let Some(written) =
-            self.file.rendered.as_ref().filter(|text| self.file.noted.as_ref() != Some(text))
-        {
-            self.tools.notes.set_written(written);
+    /// Returns which nodes pass HAProxy's check. `None` if it can't be asked, or has no check.
+    pub async fn passing(&self, desired: &Desired) -> Option<Passing> {
+        passing(&self.tools, desired).await
+    }
+}
+
+/// Asks the newest worker for the states of all servers that have a check of their own.
+async fn states(master: &Master, desired: &Desired) -> Result<States, SocketError> {
+    let mut states = States::default();
+    for backend in desired.backends.iter().filter(|backend| backend.own_check().is_some()) {
+        states.add(&master.ask_worker(&format!("show servers state {}", backend.name)).await?);
+    }
+    Ok(states)
+}
+
+/// Returns which nodes pass HAProxy's check, in any of the backends that check them.
+pub async fn passing(tools: &Tools, desired: &Desired) -> Option<Passing> {
+    let asked: Vec<&str> = match tools.sections.check.kind {
+        CheckKind::Agent => vec![names::NODES],
+        CheckKind::Tcp => {
+            desired.backends.iter().filter(|b| b.own_check().is_some()).map(|b| b.name.as_str()).collect()
         }
-        self.file.noted.clone_from(&self.file.rendered);
+        CheckKind::None => return None,
+    };
+    let mut states = States::default();
+    let mut passing = Passing::new();
+    for backend in asked {
+        states.add(&tools.master.ask_worker(&format!("show servers state {backend}")).await.ok()?);
+        for (node, passes) in states.passing(backend) {
+            *passing.entry(node.to_owned()).or_default() |= passes;
+        }
     }
+    Some(passing).filter(|passing| !passing.is_empty())
+}
 
-    fn taken(&mut self, desired: Desired, template: Template, new_process: bool) {
-        self.note();
-        self.file.in_effect.clone_from(&self.file.rendered);
-        let (dynamic, loaded) = match self.live.take() {
-            Some((layout, _)) if !new_process => (layout.dynamic, layout.loaded),
-            _ => {
-                self.generation += 1;
-                self.file.foreign = false;
-                self.backlog.reloaded(Instant::now());
-                self.leftovers = Leftovers::default();
-                let weights = desired.nodes.iter().map(|node| (node.name.clone(), node.weight));
-                (BTreeSet::new(), Arc::new(weights.collect()))
-            }
-        };
-        let ours = template.has_our_sections();
-        let layout =
-            Layout { desired: Arc::new(desired), dynamic, loaded, ours, generation: self.generation };
-        self.live = Some((layout, template));
-    }
-
-    /// Retries the deletion of servers whose connections may have ended. Returns true if some are left.
-    pub async fn tidy(&mut self) -> bool {
-        let Some(runtime) = &self.tools.runtime else { return false };
-        self.leftovers.delete(runtime).await
-    }
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
 }

@@ -1,11 +1,9 @@
-//! The configuration file. It is replaced as a whole or not at all.
+//! A file that is replaced as a whole or not at all.
 
 use rustix::fs::{Mode, OFlags};
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The maximum number of bytes that are read back.
@@ -13,17 +11,18 @@ const MAX_BYTES: u64 = 256 << 20;
 
 /// An error in reading or writing a file.
 #[derive(Debug, thiserror::Error)]
-#[error("can't {what} {path}: {error}")]
-pub struct FileError {
-    what: &'static str,
-    path: PathBuf,
-    #[source]
-    error: io::Error,
+pub enum FileError {
+    /// The file system refused it.
+    #[error("can't {0} {1}: {2}")]
+    Io(&'static str, PathBuf, #[source] io::Error),
+    /// A mount point can't be replaced.
+    #[error("can't replace {0}: it is mounted by itself; mount its directory instead")]
+    MountPoint(PathBuf),
 }
 
-pub(super) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FileError {
     let path = path.to_owned();
-    move |error| FileError { what, path, error }
+    move |error| FileError::Io(what, path, error)
 }
 
 /// A file that is only replaced as a whole.
@@ -31,6 +30,10 @@ pub(super) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) 
 pub struct ConfigFile {
     path: PathBuf,
 }
+
+/// A version of a file, without its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u64, i64, i64, u64);
 
 /// A new version beside the old one, on disk and not in effect. Removed when dropped.
 #[derive(Debug)]
@@ -66,9 +69,20 @@ impl ConfigFile {
                 file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(failed("read", &self.path))?;
                 Ok(Some(bytes))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read", &self.path)(error)),
         }
+    }
+
+    /// Returns the version that is in place, or `None`.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let data = std::fs::metadata(&self.path).ok()?;
+        Some(Stamp(data.ino(), data.mtime(), data.mtime_nsec(), data.len()))
+    }
+
+    /// Returns the path of the version before, which is there only while a new one is tried.
+    pub fn previous_path(&self) -> PathBuf {
+        beside(&self.path, "old")
     }
 
     /// Writes a new version beside the old one and syncs it to disk.
@@ -78,12 +92,11 @@ impl ConfigFile {
     }
 
     fn prepare_now(&self, bytes: &[u8]) -> Result<Candidate, FileError> {
-        let path = own(&self.path, "new");
-        let candidate = Candidate { path, target: self.path.clone() };
+        let candidate = Candidate { path: beside(&self.path, "new"), target: self.path.clone() };
         // A killed run may have left this file. A symbolic link in its place must not be followed.
         let _ = std::fs::remove_file(&candidate.path);
         // The new version gets the old one's permissions. Without an old one, other users get none, because
-        // the head may hold passwords. The permissions of an empty file do not count.
+        // the template may hold passwords. The permissions of an empty file do not count.
         let old = std::fs::metadata(&self.path).ok().filter(|old| old.len() > 0);
         let mode = old.map_or(0o640, |old| old.permissions().mode() & 0o777);
         let write = |path: &Path| {
@@ -96,20 +109,7 @@ impl ConfigFile {
         Ok(candidate)
     }
 
-    /// Removes versions that were never put in place, and old versions that were kept for a while.
-    pub fn clear_leftovers(&self) {
-        let starts = [beside(&self.path, "new"), beside(&self.path, "previous")];
-        let starts = starts.map(|path| path.file_name().map(OsStr::to_owned).unwrap_or_default());
-        let Ok(entries) = std::fs::read_dir(directory(&self.path)) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            if starts.iter().any(|start| name.as_bytes().starts_with(start.as_bytes())) {
-                let _ = std::fs::remove_file(entry.path());
-            }
-        }
-    }
-
-    /// Replaces the file without validating the new version.
+    /// Replaces the file.
     pub async fn replace(&self, bytes: Vec<u8>) -> Result<(), FileError> {
         self.prepare(bytes).await?.commit().await.map(drop)
     }
@@ -135,16 +135,21 @@ impl Candidate {
     }
 
     fn commit_now(self) -> Result<Previous, FileError> {
-        let kept = own(&self.target, "previous");
+        let kept = beside(&self.target, "old");
         let _ = std::fs::remove_file(&kept);
-        let kept = match std::fs::hard_link(&self.target, &kept) {
-            Ok(()) => Some(kept),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(failed("keep the old version of", &self.target)(error)),
-        };
+        let linked = std::fs::hard_link(&self.target, &kept);
+        let kept = linked.is_ok().then_some(kept);
         let previous = Previous { path: kept, target: self.target.clone() };
-        std::fs::rename(&self.path, &self.target).map_err(failed("replace", &self.target))?;
-        sync_directory(&self.target)?;
+        std::fs::rename(&self.path, &self.target).map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy | ErrorKind::CrossesDevices => FileError::MountPoint(self.target.clone()),
+            _ => failed("replace", &self.target)(error),
+        })?;
+        match linked {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(failed("keep the old version of", &self.target)(error));
+            }
+            _ => sync_directory(&self.target)?,
+        }
         Ok(previous)
     }
 }
@@ -178,28 +183,19 @@ impl Drop for Previous {
     }
 }
 
-/// Returns a file name that no other process writes to.
-fn own(path: &Path, suffix: &str) -> PathBuf {
-    beside(path, &format!("{suffix}-{}", std::process::id()))
-}
-
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.nodegate-{suffix}"))
-}
-
-fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.with_file_name(format!(".{name}.{suffix}"))
 }
 
 /// Syncs the directory of a file, because a rename is on disk only after that.
 fn sync_directory(path: &Path) -> Result<(), FileError> {
-    let directory = directory(path);
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let sync = || {
-        let handle = rustix::fs::open(directory, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        rustix::fs::fsync(handle)
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::fsync(rustix::fs::open(directory, flags, Mode::empty())?)
     };
-    sync().map_err(|errno| failed("sync", directory)(errno.into()))
+    sync().map_err(|error| failed("sync", directory)(error.into()))
 }
 
 #[cfg(test)]
@@ -207,27 +203,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_version_is_in_effect_whole_or_not_at_all_and_can_be_taken_back() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = ConfigFile::new(directory.path().join("haproxy.cfg"));
-        assert_eq!(file.read().unwrap(), None);
-        file.replace(b"one".to_vec()).await.unwrap();
-        let candidate = file.prepare(b"two".to_vec()).await.unwrap();
-        assert_eq!(file.read().unwrap().unwrap(), b"one");
-        let previous = candidate.commit().await.unwrap();
-        assert_eq!(file.read().unwrap().unwrap(), b"two");
+    async fn a_file_is_replaced_as_a_whole_and_can_be_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = ConfigFile::new(dir.path().join("haproxy.cfg"));
+        file.replace(b"first".to_vec()).await.unwrap();
+        assert_eq!(std::fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o640);
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o604)).unwrap();
+        let before = file.stamp();
+        let previous = file.prepare(b"second".to_vec()).await.unwrap().commit().await.unwrap();
+        assert_eq!((file.read().unwrap().unwrap(), file.stamp() == before), (b"second".to_vec(), false));
+        assert_eq!(std::fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o604);
         previous.restore().await.unwrap();
-        assert_eq!(file.read().unwrap().unwrap(), b"one");
-        drop(file.prepare(b"three".to_vec()).await.unwrap());
-        let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
-        assert_eq!(left.len(), 1, "{left:?}");
-    }
-
-    #[tokio::test]
-    async fn errors_name_the_file() {
-        let file = ConfigFile::new(PathBuf::from("/nowhere/haproxy.cfg"));
-        let error = file.replace(Vec::new()).await.unwrap_err().to_string();
-        let own = format!("can't write /nowhere/.haproxy.cfg.nodegate-new-{}: ", std::process::id());
-        assert!(error.starts_with(&own), "{error}");
+        assert_eq!((file.read().unwrap().unwrap(), file.stamp()), (b"first".to_vec(), before));
+        drop(file.prepare(b"third".to_vec()).await.unwrap());
+        let names = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(names, 1, "a candidate that is dropped leaves nothing behind");
     }
 }

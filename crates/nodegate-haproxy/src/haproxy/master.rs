@@ -1,14 +1,22 @@
-//! HAProxy's master process: reloads and their results.
+//! HAProxy's master process: reloads, and what its newest worker says.
 
-use crate::haproxy::blame::Words;
+use crate::haproxy::launch::Launch;
 use crate::haproxy::socket::{SocketError, ask, ask_patiently};
-use crate::haproxy::version::Version;
+use crate::haproxy::words::Words;
+use crate::plan::names;
 use std::path::PathBuf;
 use std::time::Duration;
+use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 /// The interval between looks at the progress of a reload.
 const POLL: Duration = Duration::from_millis(20);
+/// The longest time for a reload. 100,000 servers take a few seconds.
+pub const RELOAD: Duration = Duration::from_secs(30);
+/// The time for the new worker to answer, after the master says that it has started.
+const ANSWERS: Duration = Duration::from_secs(5);
+/// The time after which a reload that has not begun is asked for again.
+const AGAIN: Duration = Duration::from_secs(2);
 /// The answer of a master that is busy with a reload that another program or a person requested.
 const BUSY: &str = "Another reload is still in progress";
 
@@ -17,23 +25,12 @@ const BUSY: &str = "Another reload is still in progress";
 pub struct Processes {
     /// Reloads since the master started, failed ones included.
     pub reloads: u64,
-    /// Failed reloads; unknown before 2.5.
-    pub failed: Option<u64>,
+    /// Failed reloads.
+    pub failed: u64,
     /// The current workers.
     pub workers: Vec<u32>,
-    /// The master's version.
-    pub version: Option<Version>,
-}
-
-/// The meaning of the master's answer to `reload`.
-#[derive(Debug, PartialEq, Eq)]
-enum Reply {
-    /// The master reloads, or has reloaded.
-    Reloading,
-    /// The master did not take the command, because another reload is under way.
-    Missed,
-    /// The new worker did not start. Contains its error text.
-    Refused(Words),
+    /// The workers that end when their last connection does.
+    pub old: Vec<u32>,
 }
 
 /// The error of a reload.
@@ -43,14 +40,14 @@ pub enum ReloadError {
     #[error(transparent)]
     Ask(#[from] SocketError),
     /// The new worker did not start; the old one continues.
-    #[error("HAProxy refused the reload and goes on with the old configuration: {0}")]
+    #[error("HAProxy refuses the reload and goes on with the old configuration: {0}")]
     Refused(Words),
+    /// HAProxy has reloaded, and does not have the new configuration.
+    #[error("HAProxy runs another configuration after the reload; {0}")]
+    Elsewhere(String),
     /// No new worker appeared in time.
-    #[error("no new worker {} s after the reload", .0.as_secs())]
-    Timeout(Duration),
-    /// The operator's command failed.
-    #[error("the reload command failed: {0}: {1}")]
-    Command(String, Words),
+    #[error("no new worker {} s after the reload", RELOAD.as_secs())]
+    Timeout,
 }
 
 impl Processes {
@@ -67,12 +64,14 @@ impl Processes {
             match words.as_slice() {
                 [_, "master", reloads, rest @ ..] => {
                     found.reloads = reloads.parse().unwrap_or_default();
-                    found.version = rest.last().and_then(|word| Version::parse(word));
                     if let ["[failed:", failed, ..] = rest {
-                        found.failed = failed.trim_end_matches(']').parse().ok();
+                        found.failed = failed.trim_end_matches(']').parse().unwrap_or_default();
                     }
                 }
-                [pid, "worker", ..] if !old => found.workers.extend(pid.parse::<u32>().ok()),
+                [pid, "worker", ..] => {
+                    let workers = if old { &mut found.old } else { &mut found.workers };
+                    workers.extend(pid.parse::<u32>().ok());
+                }
                 _ => {}
             }
         }
@@ -85,8 +84,6 @@ impl Processes {
 pub struct Master {
     /// The path of the socket.
     pub socket: PathBuf,
-    /// The longest time for a reload.
-    pub patience: Duration,
 }
 
 impl Master {
@@ -95,27 +92,53 @@ impl Master {
         Ok(Processes::parse(&ask(&self.socket, "show proc").await?))
     }
 
-    /// Reloads, and waits until the new worker serves or has failed. If another reload is under way, repeats
-    /// the command until that one is over, because it may have read the files before the new version was in
-    /// place.
-    pub async fn reload(&self) -> Result<(), ReloadError> {
-        let deadline = Instant::now() + self.patience;
-        let mut before = self.processes().await?;
+    /// Asks the newest worker a question.
+    pub async fn ask_worker(&self, command: &str) -> Result<String, SocketError> {
+        ask(&self.socket, &format!("@1 {command}")).await
+    }
+
+    /// Returns true if the newest worker runs the configuration with this hash.
+    pub async fn runs(&self, hash: &str) -> Result<bool, SocketError> {
+        let answer = self.ask_worker(&format!("show servers state {}", names::proof(hash))).await?;
+        Ok(answer.starts_with("1\n#"))
+    }
+
+    /// Returns the way in which the master was started. `None` if the kernel does not say that.
+    pub async fn launch(&self) -> Option<Launch> {
+        let stream = tokio::time::timeout(ANSWERS, UnixStream::connect(&self.socket)).await.ok()?.ok()?;
+        let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok()?;
+        Launch::of(pid)
+    }
+
+    /// Reloads, and waits until the newest worker proves the configuration with this hash. If another reload is
+    /// under way, repeats the command until that one is over.
+    pub async fn reload(&self, hash: &str) -> Result<(), ReloadError> {
+        let deadline = Instant::now() + RELOAD;
+        let before = self.processes().await?;
         loop {
-            let answer = ask_patiently(&self.socket, "reload", self.patience).await;
-            match reply(answer, before.version)? {
-                Reply::Reloading => return self.until_it_serves(&before, deadline).await,
-                Reply::Refused(words) => return Err(ReloadError::Refused(words)),
-                Reply::Missed if Instant::now() >= deadline => {
-                    return Err(ReloadError::Timeout(self.patience));
+            match ask_patiently(&self.socket, "reload", RELOAD).await {
+                Ok(answer) if answer.contains(BUSY) => {}
+                Ok(answer) if answer.contains("Success=0") => {
+                    return Err(ReloadError::Refused(Words::new(answer.as_bytes())));
                 }
-                Reply::Missed => tokio::time::sleep(POLL).await,
+                // Until 3.0, a master that reloads restarts, and drops connections that it has not read.
+                Ok(_) | Err(SocketError::Absent(..) | SocketError::Broken(..)) => {
+                    if self.proves(hash, &before, deadline).await? {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error.into()),
             }
-            before = self.processes().await.unwrap_or(before);
+            if Instant::now() >= deadline {
+                return Err(ReloadError::Timeout);
+            }
+            tokio::time::sleep(POLL).await;
         }
     }
 
-    async fn until_it_serves(&self, before: &Processes, deadline: Instant) -> Result<(), ReloadError> {
+    /// Waits for the proof after a reload. Returns false if the reload has not begun.
+    async fn proves(&self, hash: &str, before: &Processes, deadline: Instant) -> Result<bool, ReloadError> {
+        let (again, mut fresh_since) = (Instant::now() + AGAIN, None);
         loop {
             tokio::time::sleep(POLL).await;
             // The master restarts for a reload, so for a moment its socket may refuse connections.
@@ -124,29 +147,32 @@ impl Master {
                     return Err(ReloadError::Refused(Words::default()));
                 }
                 let fresh = now.workers.iter().any(|pid| !before.workers.contains(pid));
-                if now.reloads > before.reloads && fresh {
-                    return Ok(());
+                if fresh && self.runs(hash).await.unwrap_or(false) {
+                    return Ok(true);
+                }
+                let since = *fresh_since.get_or_insert_with(Instant::now);
+                if !fresh {
+                    fresh_since = None;
+                } else if since.elapsed() > ANSWERS {
+                    return Err(ReloadError::Elsewhere(self.elsewhere().await));
+                }
+                if now.reloads == before.reloads && !fresh && Instant::now() >= again {
+                    return Ok(false);
                 }
             }
             if Instant::now() >= deadline {
-                return Err(ReloadError::Timeout(self.patience));
+                return Err(ReloadError::Timeout);
             }
         }
     }
-}
 
-/// Interprets the answer of a master of this version to `reload`. From 2.7 on, the master answers after the
-/// reload; 2.6 closes the connection at once. Until 3.0, a master that reloads restarts, and drops
-/// connections that it has not read.
-fn reply(answer: Result<String, SocketError>, version: Option<Version>) -> Result<Reply, SocketError> {
-    let answers = version.is_some_and(|version| version > Version::OLDEST);
-    match answer {
-        Ok(answer) if answer.contains(BUSY) => Ok(Reply::Missed),
-        Ok(answer) if answer.contains("Success=0") => Ok(Reply::Refused(Words::new(answer.as_bytes()))),
-        Ok(answer) if answer.is_empty() && answers => Ok(Reply::Missed),
-        Ok(_) => Ok(Reply::Reloading),
-        Err(SocketError::Absent(..) | SocketError::Broken(..)) => Ok(Reply::Missed),
-        Err(error) => Err(error),
+    /// Returns what is known of the files that the running HAProxy loads.
+    pub async fn elsewhere(&self) -> String {
+        let Some(launch) = self.launch().await else {
+            return "it may have been started with another file".to_owned();
+        };
+        let files: Vec<String> = launch.files.iter().map(|file| format!("-f {}", file.display())).collect();
+        format!("it was started with {}", files.join(" "))
     }
 }
 
@@ -160,32 +186,8 @@ mod tests {
             1162            master          5 [failed: 2]   0d00h02m07s     2.6.12\n# workers\n\
             1271            worker          1               0d00h00m00s     2.6.12\n# old workers\n\
             1233            worker          3               0d00h00m43s     2.6.12\n# programs\n\n";
-        let version = Some(Version(2, 6));
-        let expected = Processes { reloads: 5, failed: Some(2), workers: vec![1271], version };
+        let expected = Processes { reloads: 5, failed: 2, workers: vec![1271], old: vec![1233] };
         assert_eq!(Processes::parse(text), expected);
         assert_eq!(Processes::parse("nonsense\n1 master x"), Processes::default());
-    }
-
-    #[test]
-    fn a_reload_that_another_one_swallowed_is_asked_for_again() {
-        let (old, new) = (Some(Version(2, 6)), Some(Version(3, 0)));
-        let broken = || Err(SocketError::Broken(PathBuf::new(), std::io::ErrorKind::ConnectionReset.into()));
-        let absent =
-            || Err(SocketError::Absent(PathBuf::new(), std::io::ErrorKind::ConnectionRefused.into()));
-        let said = |text: &str| Ok(text.to_owned());
-        let refused = "Success=0\n--\n[ALERT] (1) : no";
-        for (answer, version, expected) in [
-            (said(""), old, Reply::Reloading),
-            (said(""), new, Reply::Missed),
-            (said("Success=1\n--\n"), new, Reply::Reloading),
-            (said("Success=0\n--\nAnother reload is still in progress.\n\n"), new, Reply::Missed),
-            (said(refused), new, Reply::Refused(Words::new(refused.as_bytes()))),
-            (broken(), new, Reply::Missed),
-            (absent(), old, Reply::Missed),
-        ] {
-            assert_eq!(reply(answer, version).unwrap(), expected);
-        }
-        let frozen = SocketError::Frozen(PathBuf::new(), Duration::ZERO);
-        assert!(matches!(reply(Err(frozen), new), Err(SocketError::Frozen(..))));
     }
 }

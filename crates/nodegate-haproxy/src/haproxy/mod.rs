@@ -1,9 +1,7 @@
-//! The interfaces of HAProxy: its sockets, its program and the file of its server states.
+//! HAProxy itself: its master socket, its program, and the words with which it refuses something.
 
-pub mod blame;
+pub mod command;
+pub mod launch;
 pub mod master;
-pub(crate) mod rights;
 pub mod socket;
-pub mod state_file;
-pub mod validate;
-pub mod version;
+pub mod words;

@@ -2,7 +2,6 @@
 //! not trusted.
 
 use crate::plan::facts::PortFacts;
-use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,8 +11,7 @@ pub const PREFIX: &str = "nodegate.io/haproxy-";
 pub const MAX_VALUE: usize = 1024;
 
 /// The layer that a frontend works on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Forwards bytes.
     #[default]
@@ -24,7 +22,10 @@ pub enum Mode {
 
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Http => "http",
+        })
     }
 }
 
@@ -42,8 +43,7 @@ impl FromStr for Mode {
 
 /// The algorithm that chooses a server. Only algorithms that can follow a change of state or weight at run
 /// time are possible.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// One server after the other.
     #[default]
@@ -62,7 +62,14 @@ pub enum Balance {
 
 impl fmt::Display for Balance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+        f.write_str(match self {
+            Self::RoundRobin => "roundrobin",
+            Self::LeastConn => "leastconn",
+            Self::First => "first",
+            Self::Random => "random",
+            Self::Source => "source",
+            Self::Uri => "uri",
+        })
     }
 }
 
@@ -83,8 +90,7 @@ impl FromStr for Balance {
 }
 
 /// The version of the PROXY protocol that tells servers the client's address.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendProxy {
     /// No PROXY protocol.
     #[default]
@@ -105,6 +111,18 @@ impl FromStr for SendProxy {
             "v2" => Ok(Self::V2),
             _ => Err("takes v1, v2 or off"),
         }
+    }
+}
+
+/// The choice of the agents for a Service whose traffic stays on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentCheck;
+
+impl FromStr for AgentCheck {
+    type Err = &'static str;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        if word.trim() == "agent" { Ok(Self) } else { Err("takes agent") }
     }
 }
 

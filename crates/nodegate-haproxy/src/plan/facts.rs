@@ -1,6 +1,7 @@
 //! The facts that the watches reported, as plain data without Kubernetes types.
 
 use crate::plan::names::is_dns_name;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 /// A Service's namespace and name.
 pub type ServiceKey = (String, String);
 
-/// The state of a node, with regard to new traffic.
+/// The state of a node, with regard to new traffic. The better state comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeState {
     /// The node may get new traffic.
@@ -19,6 +20,17 @@ pub enum NodeState {
     /// The kubelet is not ready, or has never reported that it is.
     #[default]
     NotReady,
+}
+
+impl NodeState {
+    /// Returns the word for the state in logs, metrics and tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Draining => "drained",
+            Self::NotReady => "not-ready",
+        }
+    }
 }
 
 /// An address family.
@@ -48,6 +60,8 @@ pub struct ObservedNode {
     pub state: NodeState,
     /// The annotation `nodegate.io/haproxy-weight`, as written.
     pub weight: Option<String>,
+    /// The annotation `nodegate.io/haproxy-address`, as written.
+    pub chosen: Option<String>,
     /// The reason why it gets no new traffic, in one word.
     pub reason: Option<String>,
     /// Its labels with keys and values that the API server accepts.
@@ -57,21 +71,39 @@ pub struct ObservedNode {
 }
 
 impl ObservedNode {
-    /// Returns the address of the most preferred family and type. Without families, any family will do.
-    /// Returns `None` if no Node can have this name.
-    pub fn address(&self, types: &[String], families: &[Family]) -> Option<IpAddr> {
+    /// Returns the address that HAProxy uses: the one that the annotation chooses, else the first in the most
+    /// preferred network, else the first `InternalIP`, else the first `ExternalIP`. Of several families, the
+    /// first one counts; without families, any will do. Returns `None` if no Node can have this name.
+    pub fn address(&self, networks: &[IpNet], families: &[Family]) -> Option<IpAddr> {
         if !is_dns_name(&self.name) {
             return None;
         }
+        let candidates = self.candidates(networks);
         let of = |family: Option<Family>| {
-            types.iter().find_map(|wanted| {
-                let mut fitting = self.addresses.iter().filter(|(kind, _)| kind == wanted);
-                fitting
-                    .find(|(_, ip)| family.is_none_or(|family| Family::of(*ip) == family))
-                    .map(|(_, ip)| *ip)
-            })
+            candidates.iter().copied().find(|ip| family.is_none_or(|family| Family::of(*ip) == family))
         };
         if families.is_empty() { of(None) } else { families.iter().find_map(|family| of(Some(*family))) }
+    }
+
+    fn candidates(&self, networks: &[IpNet]) -> Vec<IpAddr> {
+        if let Some(chosen) = self.chosen() {
+            return chosen;
+        }
+        let of = |fits: &dyn Fn(&str, IpAddr) -> bool| -> Vec<IpAddr> {
+            self.addresses.iter().filter(|(kind, ip)| fits(kind, *ip)).map(|(_, ip)| *ip).collect()
+        };
+        if networks.is_empty() {
+            return [of(&|kind, _| kind == "InternalIP"), of(&|kind, _| kind == "ExternalIP")].concat();
+        }
+        let typed = |kind: &str| matches!(kind, "InternalIP" | "ExternalIP");
+        networks.iter().flat_map(|network| of(&|kind, ip| typed(kind) && network.contains(&ip))).collect()
+    }
+
+    /// Returns the addresses of the annotation. `None` without it, and if one of them isn't the Node's own.
+    pub fn chosen(&self) -> Option<Vec<IpAddr>> {
+        let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
+        let chosen: Option<Vec<IpAddr>> = self.chosen.as_ref()?.split(',').map(parse).collect();
+        chosen.filter(|chosen| chosen.iter().all(|ip| self.addresses.iter().any(|(_, own)| own == ip)))
     }
 }
 
@@ -90,13 +122,13 @@ pub struct PortFacts {
 
 /// A Service of type `NodePort` or `LoadBalancer`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ObservedService {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
     /// Its UID, which no other Service of any cluster has.
-    #[serde(default)]
     pub uid: String,
     /// The time of its creation, in seconds since 1970.
     pub created: i64,
@@ -104,6 +136,8 @@ pub struct ObservedService {
     pub load_balancer: bool,
     /// Its `loadBalancerClass`, if it has one.
     pub class: Option<String>,
+    /// The address that it asks for (`loadBalancerIP`), as written.
+    pub address: Option<String>,
     /// The source ranges whose connections it accepts (`loadBalancerSourceRanges`), as written. Empty for
     /// all.
     pub source_ranges: Vec<String>,
@@ -128,19 +162,6 @@ impl ObservedService {
     }
 }
 
-/// A port that stays reserved although its Service is gone.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct HeldPort {
-    /// The port.
-    pub port: u16,
-    /// The addresses on which HAProxy listened.
-    pub addresses: Vec<IpAddr>,
-    /// The namespace of its Service.
-    pub namespace: String,
-    /// The name of its Service.
-    pub service: String,
-}
-
 /// All facts that the watches reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -148,6 +169,43 @@ pub struct Facts {
     pub nodes: BTreeMap<String, Arc<ObservedNode>>,
     /// Services by namespace and name.
     pub services: BTreeMap<ServiceKey, Arc<ObservedService>>,
-    /// Ports that only Services of these namespaces may have now.
-    pub held_ports: Vec<HeldPort>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_chosen_by_annotation_then_network_then_type() {
+        let addresses = [
+            ("ExternalIP", "203.0.113.7"),
+            ("InternalIP", "10.0.0.7"),
+            ("InternalIP", "192.168.0.7"),
+            ("InternalIP", "fd00::7"),
+            ("Hostname", "172.16.0.7"),
+        ];
+        let node = |chosen: Option<&str>| ObservedNode {
+            name: "n".to_owned(),
+            chosen: chosen.map(str::to_owned),
+            addresses: addresses.map(|(kind, ip)| (kind.to_owned(), ip.parse().unwrap())).to_vec(),
+            ..ObservedNode::default()
+        };
+        let networks = |list: &[&str]| list.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpNet>>();
+        for (chosen, preferred, families, address) in [
+            (None, &[][..], &[][..], Some("10.0.0.7")),
+            (None, &[], &[Family::V6, Family::V4], Some("fd00::7")),
+            (None, &["192.168.0.0/16"], &[], Some("192.168.0.7")),
+            (None, &["203.0.113.0/24", "10.0.0.0/8"], &[], Some("203.0.113.7")),
+            (None, &["172.16.0.0/12"], &[], None),
+            (Some("192.168.0.7"), &["10.0.0.0/8"], &[], Some("192.168.0.7")),
+            (Some("192.168.0.7, fd00::7"), &[], &[Family::V6], Some("fd00::7")),
+            (Some("192.168.0.7"), &[], &[Family::V6], None),
+            // An address that the Node does not have, and no address, choose nothing.
+            (Some("10.9.9.9"), &[], &[], Some("10.0.0.7")),
+            (Some("x"), &[], &[], Some("10.0.0.7")),
+        ] {
+            let found = node(chosen).address(&networks(preferred), families);
+            assert_eq!(found, address.map(|ip| ip.parse().unwrap()), "{chosen:?} {preferred:?} {families:?}");
+        }
+    }
 }

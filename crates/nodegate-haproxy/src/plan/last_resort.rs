@@ -1,81 +1,81 @@
 //! The backends that serve when none of a Service's own servers may. A mass cordon must not be an outage.
 //!
 //! HAProxy decides for each connection, by the states of the servers that it knows. So draining the last node
-//! takes neither a reload nor a command. The frontend tells a shared backend the Service's own port, so that
-//! one server per node is enough for all Services.
+//! takes no reload. The frontend tells a shared backend the Service's own port, so that one server per node is
+//! enough for all Services.
 
 use crate::plan::annotation::SendProxy;
-use crate::plan::desired::{Desired, Frontend, LastResortBackend, LocalHealth};
-use crate::plan::facts::Family;
+use crate::plan::desired::{Backend, Check, Health, Weights};
+use crate::plan::names;
 use crate::plan::policy::{LastResort, PlanPolicy};
 
-/// Gives a frontend its last-resort backends, and shares those that other frontends already have. `pool`
-/// distinguishes their servers in a name.
-pub(crate) fn give(desired: &mut Desired, frontend: &mut Frontend, pool: &str, policy: &PlanPolicy) {
+const DRAINED: &str = "Drained nodes that pass their check, for when no node is Ready.";
+const ANY: &str = "Any node, one that is not drained if there is one, for when none passes its check.";
+
+/// Returns the last-resort backends of a backend, in order of preference. Several backends share those that
+/// have the same name. `pool` distinguishes their servers.
+pub(crate) fn of(backend: &Backend, pool: &str, policy: &PlanPolicy) -> Vec<Backend> {
     if policy.last_resort == LastResort::None {
-        return;
+        return Vec::new();
     }
-    let names = &policy.names;
-    let backends = match &frontend.local {
-        // A node without an endpoint would drop the traffic, so any node is no better than none.
-        Some(local) => vec![LastResortBackend {
-            check: Some(LocalHealth { port: local.port, path: without_query(&local.path).to_owned() }),
-            node_port: Some(frontend.node_port),
-            ..like(
-                frontend,
-                names.last_resort_of(&frontend.namespace, &frontend.service, frontend.service_port),
-            )
-        }],
-        None => shared(frontend, pool, policy),
-    };
-    for backend in backends {
-        frontend.last_resort.push(backend.name.clone());
-        if desired.last_resort.iter().all(|known| known.name != backend.name) {
-            desired.last_resort.push(backend);
+    let drained = match &backend.health {
+        Health::Unchecked => None,
+        Health::Own(check) => Some(own(backend, check)),
+        Health::Track(..) => {
+            let health = Health::Track(names::PASSING.to_owned(), passing(policy));
+            Some(shared(backend, &names::last_resort(&kind(backend, pool)), DRAINED, health))
         }
+    };
+    // A node without an endpoint would drop the traffic of a Service with the policy Local, so any node is no
+    // better than none.
+    let any = (policy.last_resort == LastResort::All && !is_local(backend)).then(|| {
+        let name = names::any_node(&kind(backend, pool));
+        let weights =
+            if backend.servers.iter().any(|s| s.weight > 0) { Weights::Current } else { Weights::Shares };
+        Backend { weights, ..shared(backend, &name, ANY, Health::Unchecked) }
+    });
+    drained.into_iter().chain(any).collect()
+}
+
+/// Returns true if only nodes with an endpoint take the traffic: the backend's own check asks for that.
+fn is_local(backend: &Backend) -> bool {
+    let path = backend.own_check().and_then(|check| check.path.as_ref());
+    path.is_some_and(|path| !path.starts_with("/health?"))
+}
+
+/// Returns the check that drained nodes pass, too.
+pub(crate) fn passing(policy: &PlanPolicy) -> Check {
+    Check { port: Some(policy.check.port), path: Some("/health?drain=200".to_owned()) }
+}
+
+/// Returns the last resort of a backend whose servers have checks of their own. If the check does not ask for
+/// drains, its results are good enough.
+fn own(backend: &Backend, check: &Check) -> Backend {
+    let drained = check.path.as_ref().map(|path| {
+        let path = path.replace("drain=404", "drain=200");
+        path.strip_suffix("?drain=503").map(str::to_owned).unwrap_or(path)
+    });
+    let health = if drained == check.path {
+        Health::Track(backend.name.clone(), check.clone())
+    } else {
+        Health::Own(Check { port: check.port, path: drained })
+    };
+    Backend {
+        node_port: backend.node_port,
+        ..shared(backend, &names::last_resort_of(&backend.name), DRAINED, health)
     }
 }
 
-/// Returns the path of a nodegate check without its query: drained nodes pass it, if they have an endpoint.
-fn without_query(path: &str) -> &str {
-    path.split_once('?').map_or(path, |(path, _)| path)
-}
-
-fn shared(frontend: &Frontend, pool: &str, policy: &PlanPolicy) -> Vec<LastResortBackend> {
-    let proxy = match frontend.send_proxy {
+fn kind(backend: &Backend, pool: &str) -> String {
+    let proxy = match backend.send_proxy {
         SendProxy::Off => "",
         SendProxy::V1 => "_proxy_v1",
         SendProxy::V2 => "_proxy_v2",
     };
-    let names = &policy.names;
-    let kind = format!("{}_{}{proxy}_{pool}", frontend.mode, frontend.balance);
-    let (port, path) = (policy.check.port, policy.check.drained_path());
-    let healthy = LastResortBackend {
-        check: Some(LocalHealth { port, path }),
-        ..like(frontend, names.last_resort(&kind))
-    };
-    let any = like(frontend, names.any_node(&kind));
-    if policy.last_resort == LastResort::All { vec![healthy, any] } else { vec![healthy] }
+    format!("{}_{}{proxy}_{pool}", backend.mode, backend.balance)
 }
 
-fn like(frontend: &Frontend, name: String) -> LastResortBackend {
-    LastResortBackend {
-        name,
-        mode: frontend.mode,
-        balance: frontend.balance,
-        hashed: frontend.hashed,
-        send_proxy: frontend.send_proxy,
-        check: None,
-        node_port: None,
-        servers: frontend.servers.clone(),
-    }
-}
-
-/// Returns the families as a part of a name.
-pub(crate) fn families(families: &[Family]) -> String {
-    let word = |family: &Family| match family {
-        Family::V4 => "v4",
-        Family::V6 => "v6",
-    };
-    if families.is_empty() { "any".to_owned() } else { families.iter().map(word).collect() }
+fn shared(backend: &Backend, name: &str, comment: &'static str, health: Health) -> Backend {
+    let (name, weights, node_port) = (name.to_owned(), Weights::Shares, None);
+    Backend { name, comment, health, weights, node_port, ..backend.clone() }
 }

@@ -1,22 +1,40 @@
 //! The addresses and the port on which a Service listens, and its permission to do so.
 
 use crate::plan::annotation::{WantedPort, for_port};
-use crate::plan::desired::overlap;
-use crate::plan::facts::{HeldPort, ObservedService, PortFacts};
+use crate::plan::facts::{ObservedService, PortFacts};
+use crate::plan::forward::Forward;
 use crate::plan::policy::PlanPolicy;
-use crate::plan::publish::PublishRefusal;
+use crate::plan::publish::{PublishRefusal, shown};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 /// The ports that are taken, with the addresses and the owner of each.
 #[derive(Debug, Default)]
-pub(crate) struct Taken(BTreeMap<u16, Vec<(Vec<IpAddr>, String)>>);
+pub(crate) struct TakenPorts(BTreeMap<u16, Vec<(Vec<IpAddr>, String)>>);
 
 /// The port and the addresses of one Service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) port: u16,
     pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// Returns true if a socket on one address prevents one on the other. All `IPv6` addresses include all `IPv4`
+/// addresses.
+pub fn overlap(one: IpAddr, two: IpAddr) -> bool {
+    let (one, two) = (one.to_canonical(), two.to_canonical());
+    let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    one == two || covers(one, two) || covers(two, one)
+}
+
+/// Returns the sockets as `bind` takes them.
+pub(crate) fn binds(addresses: &[IpAddr], port: u16) -> Vec<String> {
+    let one = |ip: &IpAddr| match ip {
+        IpAddr::V6(ip) if ip.is_unspecified() && addresses.len() == 1 => format!(":::{port} v4v6"),
+        IpAddr::V4(ip) => format!("{ip}:{port}"),
+        IpAddr::V6(ip) => format!("[{ip}]:{port}"),
+    };
+    addresses.iter().map(one).collect()
 }
 
 impl Listen {
@@ -34,10 +52,6 @@ impl Listen {
         })?;
         let port = wanted.map_or(port.port, |WantedPort(wanted)| wanted);
         let namespace = &service.namespace;
-        if policy.reserved.contains(&port) {
-            let text = format!("port {port} is reserved (--reserved-ports)");
-            return Err(PublishRefusal::problem("reserved", text));
-        }
         if !policy.may_open(namespace, port) {
             let text = format!("Services of namespace {namespace} may not open port {port} (--ports)");
             return Err(PublishRefusal::problem("not-allowed", text));
@@ -45,66 +59,111 @@ impl Listen {
         Ok(Self { port, addresses: addresses(service, policy)? })
     }
 
-    /// Returns the sockets as `bind` takes them.
-    pub(crate) fn binds(&self) -> Vec<String> {
-        let port = self.port;
-        let one = |ip: &IpAddr| match ip {
-            IpAddr::V6(ip) if ip.is_unspecified() && self.addresses.len() == 1 => format!(":::{port} v4v6"),
-            IpAddr::V4(ip) => format!("{ip}:{port}"),
-            IpAddr::V6(ip) => format!("[{ip}]:{port}"),
-        };
-        self.addresses.iter().map(one).collect()
-    }
-
-    fn meets(&self, others: &[IpAddr]) -> bool {
-        self.addresses.iter().any(|one| others.iter().any(|two| overlap(*one, *two)))
+    /// Returns the sockets of a Forward.
+    pub(crate) fn of_forward(forward: &Forward, policy: &PlanPolicy) -> Self {
+        Self { port: forward.port, addresses: default_addresses(policy) }
     }
 }
 
+fn default_addresses(policy: &PlanPolicy) -> Vec<IpAddr> {
+    match (policy.bind.as_slice(), policy.named.first()) {
+        ([], Some((_, addresses))) => addresses.clone(),
+        ([], None) => vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
+        (bind, _) => bind.to_vec(),
+    }
+}
+
+/// Returns the addresses that a Service asks for by its annotation or by `spec.loadBalancerIP`. Without
+/// `--bind` there is nothing to choose from.
 fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAddr>, PublishRefusal> {
-    let asked = service.annotations.get("bind").map(|name| name.trim());
-    let first = policy.named.first().filter(|_| policy.bind.is_empty());
-    let Some(name) = asked.or_else(|| first.map(|(name, _)| name.as_str())) else {
-        let everywhere = || vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
-        return Ok(if policy.bind.is_empty() { everywhere() } else { policy.bind.clone() });
+    let annotated = service.annotations.get("bind").map(|text| text.trim());
+    let asked = service.address.as_deref().filter(|_| policy.addresses().next().is_some());
+    let Some(asked) = annotated.or(asked).filter(|text| !text.is_empty()) else {
+        return Ok(default_addresses(policy));
     };
-    let Some((name, addresses)) = policy.named.iter().find(|(known, _)| known == name) else {
-        let name: String = name.chars().filter(|c| !c.is_control()).take(63).collect();
-        let text = format!("haproxy-bind: no address has the name {name:?} (--bind); it is not published");
-        return Err(PublishRefusal::problem("annotation", text));
-    };
-    if policy.may_bind(&service.namespace, name) {
+    if let Some((_, addresses)) = policy.named.iter().find(|(name, _)| name == asked) {
         return Ok(addresses.clone());
     }
-    let text = format!("Services of namespace {} may not listen on {name} (--bind-allow)", service.namespace);
-    Err(PublishRefusal::problem("not-allowed", text))
+    let address = asked.parse::<IpAddr>().ok();
+    match address.filter(|asked| policy.addresses().any(|ip| ip == *asked)) {
+        Some(address) => Ok(vec![address]),
+        None => {
+            let text =
+                format!("asks for the address {:?}, and --bind has no such name or address", shown(asked));
+            Err(PublishRefusal::problem("address", text))
+        }
+    }
 }
 
-impl Taken {
-    /// Gives a Service the sockets that it asks for, unless another Service has one of them or had it
-    /// recently.
-    pub(crate) fn take(
-        &mut self,
-        listen: &Listen,
-        service: &ObservedService,
-        held: &[HeldPort],
-    ) -> Result<(), PublishRefusal> {
+impl TakenPorts {
+    /// Gives an owner the sockets that it asks for, unless another one has one of them.
+    pub(crate) fn take(&mut self, listen: &Listen, owner: String) -> Result<(), PublishRefusal> {
         let Listen { port, addresses } = listen;
         let owners = self.0.entry(*port).or_default();
-        if let Some((_, owner)) = owners.iter().find(|(theirs, _)| listen.meets(theirs)) {
+        let meets =
+            |others: &[IpAddr]| addresses.iter().any(|one| others.iter().any(|two| overlap(*one, *two)));
+        if let Some((_, owner)) = owners.iter().find(|(theirs, _)| meets(theirs)) {
             let text = format!("wants port {port}, which {owner} has had for longer");
             return Err(PublishRefusal::problem("conflict", text));
         }
-        let of_others = |held: &&HeldPort| {
-            held.port == *port && held.namespace != service.namespace && listen.meets(&held.addresses)
-        };
-        if let Some(HeldPort { namespace, service, .. }) = held.iter().find(of_others) {
-            let text = format!(
-                "wants port {port}, which was {namespace}/{service}'s and stays reserved for 5 min after that is gone"
-            );
-            return Err(PublishRefusal::problem("held", text));
-        }
-        owners.push((addresses.clone(), service.key()));
+        owners.push((addresses.clone(), owner));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ips(list: &[&str]) -> Vec<IpAddr> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_service_chooses_an_address_by_name_or_number_or_is_not_published() {
+        let policy = PlanPolicy {
+            bind: ips(&["10.0.0.5"]),
+            named: vec![("web".to_owned(), ips(&["10.0.0.6", "fd00::6"]))],
+            ..PlanPolicy::default()
+        };
+        for (annotation, address, expected) in [
+            (None, None, Some(&["10.0.0.5"][..])),
+            (Some("web"), None, Some(&["10.0.0.6", "fd00::6"])),
+            (Some("10.0.0.6"), None, Some(&["10.0.0.6"])),
+            (None, Some("fd00::6"), Some(&["fd00::6"])),
+            (Some("web"), Some("10.0.0.5"), Some(&["10.0.0.6", "fd00::6"])),
+            (None, Some(""), Some(&["10.0.0.5"])),
+            (None, Some("10.0.0.7"), None),
+            (Some("db"), None, None),
+            (Some("web\nbind :22"), None, None),
+        ] {
+            let annotations = annotation.map(|text: &str| ("bind".to_owned(), text.to_owned()));
+            let service = ObservedService {
+                address: address.map(str::to_owned),
+                annotations: annotations.into_iter().collect(),
+                ..ObservedService::default()
+            };
+            let found = addresses(&service, &policy).ok();
+            assert_eq!(found, expected.map(ips), "{annotation:?} {address:?}");
+            if annotation.is_none() {
+                let everywhere = addresses(&service, &PlanPolicy::default()).ok();
+                assert_eq!(everywhere, Some(ips(&["::"])), "without --bind it does not count");
+            }
+        }
+    }
+
+    #[test]
+    fn two_addresses_meet_if_one_covers_the_other() {
+        for (one, two, meets) in [
+            ("10.0.0.1", "10.0.0.1", true),
+            ("10.0.0.1", "10.0.0.2", false),
+            ("0.0.0.0", "10.0.0.2", true),
+            ("::", "10.0.0.2", true),
+            ("0.0.0.0", "fd00::1", false),
+            ("::ffff:10.0.0.2", "10.0.0.2", true),
+        ] {
+            let [one, two]: [IpAddr; 2] = [one, two].map(|text| text.parse().unwrap());
+            assert_eq!((overlap(one, two), overlap(two, one)), (meets, meets), "{one} {two}");
+        }
     }
 }

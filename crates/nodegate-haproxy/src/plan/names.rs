@@ -1,91 +1,56 @@
 //! The names that may go into a configuration, and the names of the generated sections.
+//!
+//! Namespaces and names of Services contain no underscore, so no two of these names are equal.
 
 use sha2::{Digest, Sha256};
-use std::sync::Arc;
 
-/// The default prefix, for an operator who runs one nodegate-haproxy.
-pub const DEFAULT_PREFIX: &str = "nodegate";
-/// The maximum length of a prefix, so that HAProxy's own lists stay readable.
-const MAX_PREFIX: usize = 32;
+/// The `defaults` section of all generated ones.
+pub const DEFAULTS: &str = "nodegate";
+/// The backend whose servers are the nodes themselves; other backends track it.
+pub const NODES: &str = "nodegate_nodes";
+/// The backend that checks each node, drained or not. The last-resort backends track it.
+pub const PASSING: &str = "nodegate_passing";
 
-/// The prefix of all generated names (`--prefix`), so that two clusters can share one HAProxy.
-///
-/// A prefix contains no underscore, and neither do namespaces and names of Services. So no two names are
-/// equal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
-    prefix: Arc<str>,
-    nodes: Arc<str>,
+/// Returns the name of a Service port's backend.
+pub fn backend(namespace: &str, service: &str, port: u16) -> String {
+    format!("nodegate_{namespace}_{service}_{port}")
 }
 
-impl Default for Names {
-    fn default() -> Self {
-        Self::new(DEFAULT_PREFIX)
-    }
+/// Returns the name of a Forward's backend.
+pub fn forward(name: &str) -> String {
+    format!("nodegate_forward_{name}")
 }
 
-impl Names {
-    /// Creates names that begin with a prefix.
-    pub fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.into(), nodes: format!("{prefix}_nodes").into() }
-    }
-
-    /// Returns the prefix.
-    pub fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    /// Returns the first line of every generated configuration. A file without it belongs to another program
-    /// or a person.
-    pub fn marker(&self) -> String {
-        format!("{} it replaces the whole file, so put nothing into it.", self.mark())
-    }
-
-    fn mark(&self) -> String {
-        format!("# Managed by nodegate-haproxy --prefix {};", self.prefix)
-    }
-
-    /// Returns true if a configuration begins with the marker or is empty.
-    pub fn may_replace(&self, text: &[u8]) -> bool {
-        text.trim_ascii().is_empty() || text.starts_with(self.mark().as_bytes())
-    }
-
-    /// Returns the name of the backend whose servers are the nodes themselves; other backends track it.
-    pub fn nodes(&self) -> &str {
-        &self.nodes
-    }
-
-    /// Returns the name of the backend that checks each node, drained or not. The last-resort backends track
-    /// it.
-    pub fn passing(&self) -> String {
-        format!("{}_passing", self.prefix)
-    }
-
-    /// Returns the name of a Service port's backend.
-    pub fn backend(&self, namespace: &str, service: &str, port: u16) -> String {
-        format!("{}_{namespace}_{service}_{port}", self.prefix)
-    }
-
-    /// Returns the name of a backend of drained nodes, for when none is Ready.
-    pub fn last_resort(&self, kind: &str) -> String {
-        format!("{}_last_resort_{kind}", self.prefix)
-    }
-
-    /// Returns the name of a backend of drained nodes that serves one Service port alone.
-    pub fn last_resort_of(&self, namespace: &str, service: &str, port: u16) -> String {
-        self.last_resort(&format!("{namespace}_{service}_{port}"))
-    }
-
-    /// Returns the name of a backend of all nodes, for when none passes its check.
-    pub fn any_node(&self, kind: &str) -> String {
-        format!("{}_any_node_{kind}", self.prefix)
-    }
+/// Returns the name of the frontend that leads to a backend. No backend's name ends like this; HAProxy 3.3 and
+/// later refuse a frontend with the name of a backend.
+pub fn frontend(backend: &str) -> String {
+    format!("{backend}_frontend")
 }
 
-/// Returns true if a text can be a prefix: a short DNS label. Other texts could not be told from the rest of
-/// a name.
-pub fn is_prefix(text: &str) -> bool {
-    text.len() <= MAX_PREFIX && !text.contains('.') && is_dns_name(text)
+/// Returns the name of the backend of drained nodes that serves one backend alone.
+pub fn last_resort_of(backend: &str) -> String {
+    format!("{backend}_last_resort")
+}
+
+/// Returns the name of a backend of drained nodes that several backends share.
+pub fn last_resort(kind: &str) -> String {
+    format!("nodegate_last_resort_{kind}")
+}
+
+/// Returns the name of a backend of any node, for when none passes its check.
+pub fn any_node(kind: &str) -> String {
+    format!("nodegate_any_node_{kind}")
+}
+
+/// Returns the name of the empty backend by which a running HAProxy proves that it has loaded a file.
+pub fn proof(hash: &str) -> String {
+    format!("nodegate_{hash}")
+}
+
+/// Returns the number of a backend by its place in the plan. HAProxy warns of states that have another number, and
+/// would number the backends by their place in the whole file.
+pub fn id(index: usize) -> usize {
+    900_000_001 + index
 }
 
 /// Returns true if a name from the API is a DNS subdomain (RFC 1123), as the API server promises. No other
@@ -105,12 +70,6 @@ pub fn hash(text: impl AsRef<[u8]>) -> String {
     digest
 }
 
-/// Returns the name of the frontend that leads to a backend. No port ends like this, so no backend has this
-/// name.
-pub fn frontend(backend: &str) -> String {
-    format!("{backend}_frontend")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,42 +79,17 @@ mod tests {
     fn a_hash_is_the_published_one() {
         // From FIPS 180-2.
         assert_eq!(hash("abc"), "ba7816bf8f01cfea414140de5dae2223");
-        assert_eq!(hash(""), "e3b0c44298fc1c149afbf4c8996fb924");
     }
 
     #[test]
-    fn no_two_sections_have_one_name_nor_those_of_two_clusters() {
-        let of = |prefix| {
-            let names = Names::new(prefix);
-            let backend = names.backend("last", "resort", 443);
-            let shared = [names.last_resort("resort_443"), names.any_node("resort_443")];
-            let own = [names.nodes().to_owned(), frontend(&backend), backend];
-            let local = [names.last_resort_of("last", "resort", 443)];
-            [own.as_slice(), &shared, &local].concat()
-        };
-        let all = [of("east"), of("eas"), of("east-last")].concat();
-        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 18, "{all:?}");
-    }
-
-    #[test]
-    fn only_what_we_wrote_or_nothing_may_be_replaced() {
-        let (ours, others) = (Names::new("east"), Names::new("eas"));
-        let text = format!("{}\nbackend east_nodes\n", ours.marker());
-        assert!(ours.may_replace(text.as_bytes()) && ours.may_replace(b"") && ours.may_replace(b"\n \n"));
-        let hand_written = [format!("\n{text}"), format!(" {text}"), "global\n".to_owned(), others.marker()];
-        for text in hand_written {
-            assert!(!ours.may_replace(text.as_bytes()), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_prefix_is_one_short_word() {
-        for good in ["nodegate", "east", "c1", "east-1"] {
-            assert!(is_prefix(good), "{good}");
-        }
-        for bad in ["", "a_b", "A", "a.b", "-a", "a b", &"a".repeat(33)] {
-            assert!(!is_prefix(bad), "{bad:?}");
-        }
+    fn no_two_sections_have_one_name() {
+        let own =
+            [backend("last", "resort", 443), backend("forward", "a", 443), forward("a"), forward("443")];
+        let of_own = own.iter().flat_map(|name| [frontend(name), last_resort_of(name)]);
+        let shared = [last_resort("resort_443"), any_node("443"), NODES.to_owned(), PASSING.to_owned()];
+        let all: Vec<String> =
+            of_own.chain(own.iter().cloned()).chain(shared).chain([proof(&hash(""))]).collect();
+        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
     }
 
     #[test]

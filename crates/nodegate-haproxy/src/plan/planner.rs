@@ -1,18 +1,21 @@
 //! The core: turns facts and policy into the desired configuration. It does no IO and reads no clock; the
 //! same facts give the same plan.
 
-use crate::plan::annotation::{AnnotationError, Balance, Mode, for_port};
+use crate::plan::annotation::{AgentCheck, Balance, Mode, for_port};
 use crate::plan::desired::{
-    Desired, Frontend, LocalHealth, PlannedNode, PlannedServer, PlannedState, Problem, Unpublished,
+    Backend, Check, Desired, Frontend, Health, Owner, PlannedNode, PlannedServer, Problem, Unpublished,
+    Weights,
 };
-use crate::plan::facts::{Facts, Family, NodeState, ObservedNode, ObservedService, PortFacts};
+use crate::plan::facts::{Facts, NodeState, ObservedNode, ObservedService, PortFacts};
+use crate::plan::forward::Forward;
 use crate::plan::last_resort;
-use crate::plan::listen::{Listen, Taken};
+use crate::plan::listen::{Listen, TakenPorts};
 use crate::plan::names::{self, is_dns_name};
-use crate::plan::policy::{LocalServiceCheck, PlanPolicy};
+use crate::plan::policy::{CheckKind, PlanPolicy};
 use crate::plan::pool::Pool;
 use crate::plan::publish::{self, PublishRefusal};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// The maximum number of published Service ports. It bounds the memory that the API's content can make
@@ -22,99 +25,212 @@ pub const MAX_FRONTENDS: usize = 10_000;
 pub const MAX_NODES: usize = 20_000;
 /// The maximum number of problems. No operator reads more, and by then the metric has all kinds.
 const MAX_PROBLEMS: usize = 1000;
-
 /// The maximum number of unpublished Services and ports that are explained.
 const MAX_UNPUBLISHED: usize = 10_000;
+/// The maximum number of Services that the agents are asked for. Each agent watches as many.
+const MAX_AGENT_SERVICES: usize = 16;
 /// The kind of the problem of having more ports than [`MAX_FRONTENDS`].
 const TOO_MANY: &str = "too-many";
+/// The share of a node without an annotation.
+const SHARE: u16 = 100;
 
 /// Returns the desired configuration.
 pub fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
-    let desired = Desired { names: policy.names.clone(), ..Desired::default() };
-    let mut planner = Planner { policy, desired, taken: Taken::default(), pools: BTreeMap::new() };
-    planner.nodes(facts);
+    let mut planner = Planner {
+        facts,
+        policy,
+        desired: Desired::default(),
+        taken: TakenPorts::default(),
+        pools: BTreeMap::new(),
+        backends: BTreeMap::new(),
+        asked_of_agents: BTreeSet::new(),
+    };
+    planner.nodes();
+    for forward in &policy.forwards {
+        planner.forward(forward);
+    }
     // The oldest Service comes first. The name decides between two of the same second.
     let mut services: Vec<&ObservedService> = facts.services.values().map(Arc::as_ref).collect();
     services.sort_by_key(|service| (service.created, &service.namespace, &service.name));
     for service in services {
-        planner.service(facts, service);
+        planner.service(service);
     }
-    planner.desired.frontends.sort_by(|a, b| a.backend.cmp(&b.backend));
-    planner.desired.last_resort.sort_by(|a, b| a.name.cmp(&b.name));
-    planner.desired.unpublished.sort();
-    planner.desired.problems.sort();
-    debug_assert!(planner.desired.nodes.len() <= MAX_NODES, "too many nodes");
-    debug_assert!(planner.desired.frontends.len() <= MAX_FRONTENDS, "too many frontends");
-    debug_assert!(planner.desired.problems.len() <= MAX_PROBLEMS, "too many problems");
-    planner.desired
-}
-
-/// The servers of a Service, and the part of a name that distinguishes them.
-struct Served {
-    name: String,
-    servers: Arc<Vec<PlannedServer>>,
+    planner.finish()
 }
 
 struct Planner<'a> {
+    facts: &'a Facts,
     policy: &'a PlanPolicy,
     desired: Desired,
-    taken: Taken,
-    /// The servers for each order of families and selector of nodes, computed once.
-    pools: BTreeMap<(Vec<Family>, String), Arc<Vec<PlannedServer>>>,
+    taken: TakenPorts,
+    /// The servers of each pool, computed once.
+    pools: BTreeMap<String, Arc<Vec<PlannedServer>>>,
+    backends: BTreeMap<String, Backend>,
+    asked_of_agents: BTreeSet<String>,
+}
+
+/// The settings of a backend that a Service can change.
+struct Proxying {
+    mode: Mode,
+    balance: Balance,
+    send_proxy: crate::plan::annotation::SendProxy,
 }
 
 impl Planner<'_> {
-    fn nodes(&mut self, facts: &Facts) {
-        let down = facts.nodes.values().filter(|node| node.state == NodeState::NotReady).count();
+    fn finish(mut self) -> Desired {
+        self.check_backends();
+        let mut desired = self.desired;
+        desired.backends = self.backends.into_values().collect();
+        desired.frontends.sort_by(|a, b| a.backend.cmp(&b.backend));
+        desired.unpublished.sort();
+        desired.problems.sort();
+        debug_assert!(desired.nodes.len() <= MAX_NODES, "too many nodes");
+        debug_assert!(desired.frontends.len() <= MAX_FRONTENDS, "too many frontends");
+        debug_assert!(desired.problems.len() <= MAX_PROBLEMS, "too many problems");
+        desired
+    }
+
+    fn nodes(&mut self) {
+        let nodes = &self.facts.nodes;
+        let down = nodes.values().filter(|node| node.state == NodeState::NotReady).count();
         // A report that most nodes are not ready is probably wrong. HAProxy's own checks decide then.
-        let believe = self.policy.max_removal.allows(down, facts.nodes.len());
+        let believe = self.policy.max_removal.allows(down, nodes.len());
         if !believe {
-            let text = format!(
-                "{down} of {} nodes are NotReady: left to HAProxy's health checks",
-                facts.nodes.len()
-            );
+            let text =
+                format!("{down} of {} nodes are NotReady: left to HAProxy's health checks", nodes.len());
             self.problem("", "mass-not-ready", text);
         }
-        for node in facts.nodes.values().take(MAX_NODES) {
-            let Some(address) = node.address(&self.policy.address_types, &[]) else {
+        // Of two Nodes with one address, the one in the better state stands for the machine.
+        let mut by_state: Vec<&ObservedNode> = nodes.values().map(Arc::as_ref).collect();
+        by_state.sort_by_key(|node| (node.state, &node.name));
+        let mut owners = BTreeMap::new();
+        for node in by_state.into_iter().take(MAX_NODES) {
+            if node.chosen.is_some() && node.chosen().is_none() {
+                let text = "haproxy-address takes the Node's own addresses, comma-separated; it is ignored";
+                self.problem(&node.name, "annotation", text.to_owned());
+            }
+            let Some(address) = node.address(&self.policy.networks, &[]) else {
                 self.problem(&node.name, "node-address", "has no usable address".to_owned());
                 continue;
             };
-            let state = match node.state {
-                NodeState::Draining => PlannedState::Drain,
-                NodeState::NotReady if believe => PlannedState::Maint,
-                NodeState::Ready | NodeState::NotReady => PlannedState::Ready,
-            };
-            let weight = self.weight(node);
-            let (name, labels) = (node.name.clone(), node.labels.clone());
-            self.desired.nodes.push(PlannedNode { name, address, state, weight, labels });
+            if let Some(owner) = owners.insert(address, &node.name) {
+                owners.insert(address, owner);
+                let text = format!("has the address of {owner}, {address}, and counts once with it");
+                self.problem(&node.name, "same-address", text);
+                continue;
+            }
+            let state =
+                if node.state == NodeState::NotReady && !believe { NodeState::Ready } else { node.state };
+            let share = self.share(node);
+            self.desired.nodes.push(PlannedNode { name: node.name.clone(), address, state, share });
         }
+        self.desired.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
-    fn weight(&mut self, node: &ObservedNode) -> u16 {
-        let Some(text) = &node.weight else { return 100 };
-        if let Ok(weight @ 0..=256) = text.parse() {
-            return weight;
+    fn share(&mut self, node: &ObservedNode) -> u16 {
+        let Some(text) = &node.weight else { return SHARE };
+        if let Ok(share @ 0..=256) = text.parse() {
+            return share;
         }
         self.problem(&node.name, "annotation", "haproxy-weight takes a number from 0 to 256".to_owned());
-        100
+        SHARE
     }
 
-    /// Returns the servers of a Service, which may be none.
-    fn servers(&mut self, facts: &Facts, pool: &Pool) -> Arc<Vec<PlannedServer>> {
-        if let Some(servers) = self.pools.get(&pool.key()) {
-            return servers.clone();
-        }
-        let servers = self.desired.nodes.iter().filter_map(|node| {
-            let address = pool.address(facts.nodes.get(&node.name)?, &self.policy.address_types)?;
-            Some(PlannedServer { name: node.name.clone(), address, weight: node.weight })
+    /// Returns the servers of a pool, which may be none.
+    fn servers(&mut self, pool: &Pool) -> Arc<Vec<PlannedServer>> {
+        let (facts, networks) = (self.facts, &self.policy.networks);
+        let nodes = &self.desired.nodes;
+        let servers = || {
+            let server = |node: &PlannedNode| {
+                let address = pool.address(facts.nodes.get(&node.name)?, networks)?;
+                Some(PlannedServer {
+                    name: node.name.clone(),
+                    address,
+                    weight: node.weight(),
+                    share: node.share,
+                })
+            };
+            Arc::new(nodes.iter().filter_map(server).collect())
+        };
+        self.pools.entry(pool.name()).or_insert_with(servers).clone()
+    }
+
+    /// Adds the backends that the others track.
+    fn check_backends(&mut self) {
+        let tracked = |name: &str, backends: &BTreeMap<String, Backend>| {
+            backends
+                .values()
+                .any(|backend| matches!(&backend.health, Health::Track(other, _) if other == name))
+        };
+        let servers = self.desired.nodes.iter().map(|node| PlannedServer {
+            name: node.name.clone(),
+            address: node.address,
+            weight: 1,
+            share: 1,
         });
-        let servers = Arc::new(servers.collect::<Vec<_>>());
-        self.pools.insert(pool.key(), servers.clone());
-        servers
+        let servers: Arc<Vec<PlannedServer>> = Arc::new(servers.collect());
+        let is_agent = self.policy.check.kind == CheckKind::Agent;
+        let nodes = (
+            names::NODES,
+            "Each node is checked once, here. The servers of other backends follow (\"track\").",
+            self.agent_check(&[]),
+        );
+        let passing = (
+            names::PASSING,
+            "Each node is asked once more: whether it passes its check, drained or not.",
+            last_resort::passing(self.policy),
+        );
+        for (name, comment, check) in [nodes, passing] {
+            if is_agent && (name == names::NODES || tracked(name, &self.backends)) {
+                let backend = Backend {
+                    name: name.to_owned(),
+                    comment,
+                    mode: Mode::Tcp,
+                    balance: Balance::default(),
+                    send_proxy: Default::default(),
+                    node_port: check.port,
+                    health: Health::Own(check),
+                    weights: Weights::Shares,
+                    servers: servers.clone(),
+                };
+                self.backends.insert(name.to_owned(), backend);
+            }
+        }
     }
 
-    fn service(&mut self, facts: &Facts, service: &ObservedService) {
+    /// Returns the check that asks the agents, for their own checks or for these.
+    fn agent_check(&self, checks: &[String]) -> Check {
+        let named = if checks.is_empty() { String::new() } else { format!("check={}&", checks.join(",")) };
+        Check { port: Some(self.policy.check.port), path: Some(format!("/health?{named}drain=404")) }
+    }
+
+    /// Returns the health of a backend whose servers may all serve.
+    fn cluster_health(&self) -> Health {
+        match self.policy.check.kind {
+            CheckKind::Agent => Health::Track(names::NODES.to_owned(), self.agent_check(&[])),
+            CheckKind::Tcp => Health::Own(Check { port: None, path: None }),
+            CheckKind::None => Health::Unchecked,
+        }
+    }
+
+    fn forward(&mut self, forward: &Forward) {
+        let listen = Listen::of_forward(forward, self.policy);
+        let owner = Owner::Forward(forward.name.clone());
+        if let Err(refusal) = self.taken.take(&listen, owner.shown()) {
+            return self.problem(&owner.shown(), "conflict", refusal.text);
+        }
+        let health = match (forward.checks.as_slice(), self.policy.check.kind) {
+            ([], _) | (_, CheckKind::Tcp | CheckKind::None) => self.cluster_health(),
+            (checks, CheckKind::Agent) => Health::Own(self.agent_check(checks)),
+        };
+        let proxying =
+            Proxying { mode: Mode::Tcp, balance: Balance::default(), send_proxy: Default::default() };
+        let pool = Pool::of_forward(forward);
+        let name = names::forward(&forward.name);
+        self.publish(owner, name, listen, forward.node_port, None, &proxying, health, &pool);
+    }
+
+    fn service(&mut self, service: &ObservedService) {
         if !is_dns_name(&service.namespace) || !is_dns_name(&service.name) {
             return self.problem("", "name", "a Service has a name that no Service can have".to_owned());
         }
@@ -122,32 +238,28 @@ impl Planner<'_> {
             Ok(pool) => pool,
             Err(refusal) => return self.refuse(service, None, refusal),
         };
-        let served = Served { name: pool.name(), servers: self.servers(facts, &pool) };
+        let before = self.desired.frontends.len();
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
         for port in ports {
-            match self.frontend(facts, service, port, &served) {
-                Ok(frontend) => self.desired.frontends.push(frontend),
-                Err(refusal) => self.refuse(service, Some(port), refusal),
+            if let Err(refusal) = self.service_port(service, port, &pool) {
+                self.refuse(service, Some(port), refusal);
             }
         }
-        let published = self.desired.frontends.last().is_some_and(|frontend| {
-            (&frontend.namespace, &frontend.service) == (&service.namespace, &service.name)
-        });
-        if published && served.servers.is_empty() && !facts.nodes.is_empty() {
+        let published = self.desired.frontends.len() > before;
+        if published && self.servers(&pool).is_empty() && !self.facts.nodes.is_empty() {
             let text =
                 "no node has an address of its families, and the labels of haproxy-nodes if it names some";
             self.problem(&service.key(), "no-nodes", text.to_owned());
         }
     }
 
-    fn frontend(
+    fn service_port(
         &mut self,
-        facts: &Facts,
         service: &ObservedService,
         port: &PortFacts,
-        served: &Served,
-    ) -> Result<Frontend, PublishRefusal> {
+        pool: &Pool,
+    ) -> Result<(), PublishRefusal> {
         if port.protocol != "TCP" {
             let text = format!("port {} is not TCP, which HAProxy does not forward", port.port);
             return Err(PublishRefusal::problem("protocol", text));
@@ -163,38 +275,65 @@ impl Planner<'_> {
             let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
             return Err(PublishRefusal::problem(TOO_MANY, text));
         }
-        self.taken.take(&listen, service, &facts.held_ports)?;
-        let mode = self.setting::<Mode>(service, port, "mode").unwrap_or(self.policy.mode);
-        let balance = self.balance(service, port, mode);
-        let backend = self.policy.names.backend(&service.namespace, &service.name, port.port);
-        let mut frontend = Frontend {
-            name: names::frontend(&backend),
-            backend,
-            namespace: service.namespace.clone(),
-            service: service.name.clone(),
-            service_port: port.port,
-            node_port: port.node_port,
-            port: listen.port,
-            binds: listen.binds(),
-            addresses: listen.addresses,
-            sources: self.sources(service),
+        self.taken.take(&listen, service.key())?;
+        let mode = self.setting::<Mode>(service, port, "mode").unwrap_or_default();
+        let send_proxy = self.setting(service, port, "send-proxy").unwrap_or_default();
+        let proxying = Proxying { mode, balance: self.balance(service, port, mode), send_proxy };
+        let health = if service.local { self.local_health(service) } else { self.cluster_health() };
+        let key = (service.namespace.clone(), service.name.clone());
+        let name = names::backend(&key.0, &key.1, port.port);
+        let owner = Owner::Service { key, port: port.port };
+        let sources = self.sources(service);
+        self.publish(owner, name, listen, port.node_port, sources, &proxying, health, pool);
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one frontend and its backend")]
+    fn publish(
+        &mut self,
+        owner: Owner,
+        name: String,
+        listen: Listen,
+        node_port: u16,
+        sources: Option<Vec<String>>,
+        proxying: &Proxying,
+        health: Health,
+        pool: &Pool,
+    ) {
+        let Proxying { mode, balance, send_proxy } = *proxying;
+        let backend = Backend {
+            name: name.clone(),
+            comment: "",
             mode,
             balance,
-            hashed: matches!(balance, Balance::Source | Balance::Uri),
-            send_proxy: self.setting(service, port, "send-proxy").unwrap_or_default(),
-            local: self.local_check(service),
-            last_resort: Vec::new(),
-            servers: served.servers.clone(),
+            send_proxy,
+            health,
+            node_port: Some(node_port),
+            weights: Weights::Current,
+            servers: self.servers(pool),
         };
-        last_resort::give(&mut self.desired, &mut frontend, &served.name, self.policy);
-        Ok(frontend)
+        let last_resorts = last_resort::of(&backend, &pool.name(), self.policy);
+        self.desired.frontends.push(Frontend {
+            owner,
+            backend: name.clone(),
+            node_port,
+            port: listen.port,
+            addresses: listen.addresses,
+            sources,
+            mode,
+            last_resort: last_resorts.iter().map(|backend| backend.name.clone()).collect(),
+        });
+        self.backends.insert(name, backend);
+        for backend in last_resorts {
+            self.backends.entry(backend.name.clone()).or_insert(backend);
+        }
     }
 
     /// Returns the balancing algorithm. With session affinity, a hash of the client's address keeps a client
     /// at its node. That lasts longer than any timeout of a Service, over reloads, and on every balancer of a
     /// pair. Unlike an entry in a table, it sends no client to a drained node.
     fn balance(&mut self, service: &ObservedService, port: &PortFacts, mode: Mode) -> Balance {
-        let default = if service.sticky { Balance::Source } else { self.policy.balance };
+        let default = if service.sticky { Balance::Source } else { Balance::default() };
         let balance = self.setting::<Balance>(service, port, "balance").unwrap_or(default);
         if balance == Balance::Uri && mode == Mode::Tcp {
             self.problem(&service.key(), "annotation", "balance uri needs mode http".to_owned());
@@ -212,26 +351,52 @@ impl Planner<'_> {
         sources
     }
 
-    fn local_check(&self, service: &ObservedService) -> Option<LocalHealth> {
-        let of_nodegate = || LocalHealth {
-            port: self.policy.check.port,
-            // With this query, a drain reaches this check, too, and nodegate knows which probers it has told.
-            path: format!("/services/{}/{}?drain=503", service.namespace, service.name),
+    /// Returns the health of a Service whose traffic stays on the node: kube-proxy knows the endpoints, and so
+    /// do agents that watch the Service.
+    fn local_health(&mut self, service: &ObservedService) -> Health {
+        let asks = service.annotations.get("local-check").map(|text| text.parse::<AgentCheck>());
+        let of_agents = match asks {
+            None => false,
+            Some(Ok(AgentCheck)) => {
+                let known = self.asked_of_agents.len() < MAX_AGENT_SERVICES;
+                let known = known || self.asked_of_agents.contains(&service.key());
+                if known {
+                    self.asked_of_agents.insert(service.key());
+                } else {
+                    let text = format!(
+                        "haproxy-local-check: agents watch {MAX_AGENT_SERVICES} Services, and older ones ask for \
+                         that; kube-proxy is asked"
+                    );
+                    self.problem(&service.key(), "local-check", text);
+                }
+                known
+            }
+            Some(Err(takes)) => {
+                let text = format!("haproxy-local-check {takes}; kube-proxy is asked");
+                self.problem(&service.key(), "annotation", text);
+                false
+            }
         };
-        let of_proxy = |port| LocalHealth { port, path: "/healthz".to_owned() };
-        service.local.then(|| match (self.policy.local_check, service.health_port) {
-            (LocalServiceCheck::Auto, Some(port)) => of_proxy(port),
-            _ => of_nodegate(),
+        Health::Own(match service.health_port {
+            Some(port) if !of_agents => Check { port: Some(port), path: Some("/healthz".to_owned()) },
+            // With this query, a drain reaches this check, too, and nodegate knows which probers it has told.
+            _ => Check {
+                port: Some(self.policy.check.port),
+                path: Some(format!("/services/{}/{}?drain=503", service.namespace, service.name)),
+            },
         })
     }
 
     /// Returns a setting from an annotation. If its value is wrong, reports a problem, and the default is
     /// used.
-    fn setting<T>(&mut self, service: &ObservedService, port: &PortFacts, name: &str) -> Option<T>
-    where
-        T: std::str::FromStr<Err = &'static str>,
-    {
-        annotation(service, port, name).unwrap_or_else(|error| {
+    fn setting<T: FromStr<Err = &'static str>>(
+        &mut self,
+        service: &ObservedService,
+        port: &PortFacts,
+        name: &str,
+    ) -> Option<T> {
+        let text = service.annotations.get(name)?;
+        for_port(text, port).unwrap_or_else(|error| {
             let text = format!("haproxy-{name}: {error}; the default is used");
             self.problem(&service.key(), "annotation", text);
             None
@@ -260,15 +425,4 @@ impl Planner<'_> {
             self.desired.problems.push(problem);
         }
     }
-}
-
-fn annotation<T>(
-    service: &ObservedService,
-    port: &PortFacts,
-    name: &str,
-) -> Result<Option<T>, AnnotationError>
-where
-    T: std::str::FromStr<Err = &'static str>,
-{
-    service.annotations.get(name).map_or(Ok(None), |text| for_port(text, port))
 }

@@ -1,15 +1,16 @@
-//! The nodes that serve a Service: those with an address of its families and with the labels that it asks
-//! for.
+//! The nodes that serve a Service or Forward: those with an address of its families and with the labels that
+//! it asks for.
 
 use crate::plan::facts::{Family, ObservedNode, ObservedService};
-use crate::plan::last_resort;
+use crate::plan::forward::Forward;
 use crate::plan::names;
 use crate::plan::publish::PublishRefusal;
 use crate::plan::selector::Selector;
+use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// The requirements of a Service for its nodes. Services with the same requirements share their servers.
+/// The requirements for nodes. Services with the same requirements share their servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pool {
     families: Vec<Family>,
@@ -21,43 +22,46 @@ impl Pool {
     /// Returns the requirements of a Service. A selector that can't be parsed is an error; it must not mean
     /// all nodes.
     pub(crate) fn of(service: &ObservedService) -> Result<Self, PublishRefusal> {
-        let chosen = match service.annotations.get("nodes") {
-            None => None,
-            Some(text) => {
-                let refused = |takes| {
-                    PublishRefusal::problem(
-                        "annotation",
-                        format!("haproxy-nodes {takes}; it is not published"),
-                    )
-                };
-                Some((text.trim().to_owned(), text.parse().map_err(refused)?))
-            }
+        let parse = |text: &String| {
+            let selector = text.parse().map_err(|takes| {
+                PublishRefusal::problem("annotation", format!("haproxy-nodes {takes}; it is not published"))
+            })?;
+            Ok((text.trim().to_owned(), selector))
         };
+        let chosen = service.annotations.get("nodes").map(parse).transpose()?;
         Ok(Self { families: service.families.clone(), chosen })
     }
 
-    /// Returns a node's address for these Services. `None` if the node does not serve them.
-    pub(crate) fn address(&self, node: &ObservedNode, address_types: &[String]) -> Option<IpAddr> {
+    /// Returns the requirements of a Forward.
+    pub(crate) fn of_forward(forward: &Forward) -> Self {
+        Self { families: Vec::new(), chosen: forward.nodes.clone() }
+    }
+
+    /// Returns a node's address. `None` if the node does not serve.
+    pub(crate) fn address(&self, node: &ObservedNode, networks: &[IpNet]) -> Option<IpAddr> {
         let chosen = self.chosen.as_ref().is_none_or(|(_, selector)| selector.matches(&node.labels));
-        if chosen { node.address(address_types, &self.families) } else { None }
+        if chosen { node.address(networks, &self.families) } else { None }
     }
 
-    /// Returns a key that distinguishes this pool from others.
-    pub(crate) fn key(&self) -> (Vec<Family>, String) {
-        (self.families.clone(), self.chosen.as_ref().map_or_else(String::new, |(text, _)| text.clone()))
-    }
-
-    /// Returns a part for the names of backends.
+    /// Returns a part for the names of backends, which distinguishes this pool from others.
     pub(crate) fn name(&self) -> String {
-        let kind =
-            self.chosen.as_ref().map(|(text, _)| format!("_{}", names::hash(text))).unwrap_or_default();
-        format!("{}{kind}", last_resort::families(&self.families))
+        let word = |family: &Family| match family {
+            Family::V4 => "v4",
+            Family::V6 => "v6",
+        };
+        let families: String = self.families.iter().map(word).collect();
+        let families = if families.is_empty() { "any".to_owned() } else { families };
+        let chosen = self.chosen.as_ref().map(|(text, _)| format!("_{}", names::hash(text)));
+        families + &chosen.unwrap_or_default()
     }
 }
 
-/// Returns each pool that these Services need, and the pool of all nodes, without repetitions.
-pub(crate) fn pools<'a>(services: impl Iterator<Item = &'a ObservedService>) -> impl Iterator<Item = Pool> {
+/// Returns each pool that these Services and Forwards need, and the pool of all nodes, without repetitions.
+pub(crate) fn pools<'a>(
+    services: impl Iterator<Item = &'a ObservedService>,
+    forwards: &[Forward],
+) -> impl Iterator<Item = Pool> {
     let read = services.filter_map(|service| Pool::of(service).ok());
-    let all: BTreeMap<_, _> = std::iter::once(Pool::default()).chain(read).map(|p| (p.key(), p)).collect();
-    all.into_values()
+    let all = std::iter::once(Pool::default()).chain(forwards.iter().map(Pool::of_forward)).chain(read);
+    all.map(|pool| (pool.name(), pool)).collect::<BTreeMap<_, _>>().into_values()
 }

@@ -1,7 +1,7 @@
 //! The Services that are published, and the clients whose connections they accept.
 
 use crate::plan::facts::ObservedService;
-use crate::plan::policy::{PlanPolicy, Publish};
+use crate::plan::policy::PlanPolicy;
 use std::net::IpAddr;
 
 /// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
@@ -51,16 +51,10 @@ pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<
         }
         _ => {}
     }
-    let ours_by_name = asked.is_some() || service.class.is_some();
-    match policy.publish {
-        Publish::Annotated if !ours_by_name => Err(PublishRefusal::meant(
-            "it has no nodegate.io/haproxy-publish: true, which --publish=annotated asks for",
-        )),
-        Publish::LoadBalancers if !ours_by_name && !service.load_balancer => Err(PublishRefusal::meant(
-            "it is of type NodePort and has no nodegate.io/haproxy-publish: true (--publish)",
-        )),
-        Publish::All | Publish::Annotated | Publish::LoadBalancers => Ok(()),
+    if service.load_balancer || asked.is_some() {
+        return Ok(());
     }
+    Err(PublishRefusal::meant("it is of type NodePort and has no nodegate.io/haproxy-publish: true"))
 }
 
 fn flag(service: &ObservedService, name: &str) -> Result<Option<bool>, PublishRefusal> {
@@ -73,7 +67,7 @@ fn flag(service: &ObservedService, name: &str) -> Result<Option<bool>, PublishRe
 }
 
 /// Returns text from the API in one line.
-fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(100).collect()
 }
 
@@ -129,26 +123,8 @@ mod tests {
     }
 
     #[test]
-    fn a_service_of_type_node_port_has_to_ask() {
-        for (publish, plain, asks) in [
-            (Publish::LoadBalancers, false, true),
-            (Publish::All, true, true),
-            (Publish::Annotated, false, true),
-        ] {
-            let policy = PlanPolicy { publish, ..PlanPolicy::default() };
-            let published = |annotations: &[(&str, &str)]| {
-                let node_port = ObservedService { load_balancer: false, ..service(annotations, None) };
-                is_ours(&node_port, &policy).is_ok()
-            };
-            assert_eq!((published(&[]), published(&[("publish", "true")])), (plain, asks), "{publish}");
-        }
-        assert_eq!(PlanPolicy::default().publish, Publish::LoadBalancers);
-    }
-
-    #[test]
     fn opting_in_and_out() {
-        let annotated = PlanPolicy { publish: Publish::Annotated, ..PlanPolicy::default() };
-        for (annotations, by_default, opted_in) in [
+        for (annotations, load_balancer, node_port) in [
             (&[][..], true, false),
             (&[("publish", "true")], true, true),
             (&[("publish", "false")], false, false),
@@ -157,16 +133,11 @@ mod tests {
             (&[("ignore", "true"), ("publish", "true")], false, false),
             (&[("port", "80")], true, false),
         ] {
-            let published = |policy| is_ours(&service(annotations, None), policy).is_ok();
-            assert_eq!(
-                (published(&PlanPolicy::default()), published(&annotated)),
-                (by_default, opted_in),
-                "{annotations:?}"
-            );
+            let published = |service: &ObservedService| is_ours(service, &PlanPolicy::default()).is_ok();
+            let plain = service(annotations, None);
+            let other = ObservedService { load_balancer: false, ..plain.clone() };
+            assert_eq!((published(&plain), published(&other)), (load_balancer, node_port), "{annotations:?}");
         }
-        // The class names nodegate-haproxy, which counts as a request.
-        let ours = PlanPolicy { class: Some("a/b".to_owned()), ..annotated };
-        assert_eq!(is_ours(&service(&[], Some("a/b")), &ours), Ok(()));
     }
 
     #[test]

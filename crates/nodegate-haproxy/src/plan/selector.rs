@@ -10,7 +10,7 @@ const TAKES: &str = "takes a label selector, e.g. role=ingress,zone!=b,tier in (
 
 /// Requirements, all of which must be met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Selector(Vec<Demand>);
+pub(crate) struct Selector(Vec<Demand>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Demand {
@@ -23,7 +23,7 @@ enum Demand {
 
 impl Selector {
     /// Returns true if the selector matches these labels.
-    pub(super) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.0.iter().all(|demand| match demand {
             Demand::Exists(key) => labels.contains_key(key),
             Demand::Absent(key) => !labels.contains_key(key),

@@ -4,6 +4,7 @@
 use crate::plan::annotation::SendProxy;
 use crate::plan::desired::{Desired, Frontend, Problem};
 use crate::plan::facts::ServiceKey;
+use crate::plan::policy::PlanPolicy;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +13,7 @@ use std::str::FromStr;
 
 /// The kind of the problem that this host lacks the address of a frontend. The other balancer of a pair may
 /// have it now, so it says nothing about the Service.
-const ABSENT: &str = "absent";
+pub const ABSENT: &str = "absent";
 /// The maximum length of a reason, as the API server accepts it in an Event.
 const MAX_REASON: usize = 1000;
 
@@ -70,12 +71,14 @@ pub struct StatusAddresses {
 }
 
 impl StatusAddresses {
-    /// Returns the addresses for clients of these sockets. `binds` has the named addresses of `--bind`.
-    pub fn of(&self, listens_on: &[IpAddr], binds: &[(String, Vec<IpAddr>)]) -> Vec<ClientAddress> {
-        let name = binds.iter().find(|(_, addresses)| addresses == listens_on).map(|(name, _)| name);
+    /// Returns the addresses for clients of these sockets. A Service that has chosen one of several addresses of
+    /// `--bind` has that one.
+    pub fn of(&self, listens_on: &[IpAddr], policy: &PlanPolicy) -> Vec<ClientAddress> {
+        let name = policy.named.iter().find(|(_, addresses)| addresses == listens_on).map(|(name, _)| name);
+        let is_default = listens_on == policy.bind || listens_on.iter().all(IpAddr::is_unspecified);
         let given = match name {
             Some(name) => self.named.iter().find(|(named, _)| named == name).map(|(_, given)| given),
-            None => Some(&self.plain).filter(|plain| !plain.is_empty()),
+            None => Some(&self.plain).filter(|plain| is_default && !plain.is_empty()),
         };
         let specific = || listens_on.iter().filter(|ip| !ip.is_unspecified());
         given.cloned().unwrap_or_else(|| specific().map(|ip| ClientAddress::Ip(*ip)).collect())
@@ -132,7 +135,7 @@ impl Effect<'_> {
     pub fn wanted(
         &self,
         addresses: &StatusAddresses,
-        binds: &[(String, Vec<IpAddr>)],
+        policy: &PlanPolicy,
     ) -> BTreeMap<ServiceKey, Option<Vec<Ingress>>> {
         let absent: BTreeSet<&str> = self
             .left_out
@@ -142,18 +145,22 @@ impl Effect<'_> {
             .collect();
         let mut services = BTreeMap::<ServiceKey, Vec<&Frontend>>::new();
         for frontend in &self.desired.frontends {
-            let key = (frontend.namespace.clone(), frontend.service.clone());
-            services.entry(key).or_default().push(frontend);
+            if let Some(key) = frontend.owner.service() {
+                services.entry(key.clone()).or_default().push(frontend);
+            }
         }
         let entries = |frontends: &[&Frontend]| {
             let first = frontends.first()?;
-            let about = format!("{}/{}", first.namespace, first.service);
+            let about = first.owner.shown();
             let listens = frontends.iter().any(|frontend| self.runs(frontend));
             if !listens && !absent.contains(about.as_str()) {
                 return None;
             }
-            let proxy = frontends.iter().any(|frontend| frontend.send_proxy != SendProxy::Off);
-            let addresses = addresses.of(&first.addresses, binds);
+            let proxy = |frontend: &&Frontend| {
+                self.desired.backend(&frontend.backend).is_some_and(|b| b.send_proxy != SendProxy::Off)
+            };
+            let proxy = frontends.iter().any(proxy);
+            let addresses = addresses.of(&first.addresses, policy);
             let entries: Vec<_> = addresses.iter().map(|address| Ingress::new(address, proxy)).collect();
             Some(entries).filter(|entries| !entries.is_empty())
         };
@@ -177,7 +184,7 @@ impl Effect<'_> {
             BTreeSet::new()
         } else {
             let stopped = self.desired.frontends.iter().filter(|frontend| !self.runs(frontend));
-            stopped.map(|frontend| format!("{}/{}", frontend.namespace, frontend.service)).collect()
+            stopped.map(|frontend| frontend.owner.shown()).collect()
         };
         let left_out =
             self.left_out.iter().filter(|problem| problem.kind != ABSENT && stopped.contains(&problem.about));
@@ -255,7 +262,6 @@ mod tests {
     use crate::plan::desired::Unpublished;
     use crate::plan::facts::{Facts, ObservedService, PortFacts};
     use crate::plan::planner::plan;
-    use crate::plan::policy::PlanPolicy;
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -327,7 +333,7 @@ mod tests {
         let effect = Effect { desired: &desired, runs: &desired, left_out: &[] };
         let host = Ingress { hostname: Some("lb.example.com".to_owned()), ..Ingress::default() };
         assert_eq!(
-            effect.wanted(&given, &policy.named),
+            effect.wanted(&given, &policy),
             BTreeMap::from([
                 (key("plain"), Some(vec![ip("203.0.113.1", "VIP"), host])),
                 (key("web"), Some(vec![ip("203.0.113.2", "Proxy")])),
@@ -343,7 +349,7 @@ mod tests {
         let runs = planned(&[service("old", 81, &[])], &policy);
         let given = StatusAddresses { plain: addresses(&["10.0.0.1"]), named: Vec::new() };
         let wanted = |left_out: &[Problem]| {
-            Effect { desired: &desired, runs: &runs, left_out }.wanted(&given, &[])[&key("new")].is_some()
+            Effect { desired: &desired, runs: &runs, left_out }.wanted(&given, &policy)[&key("new")].is_some()
         };
         let problem = |kind| Problem { kind, about: "shop/new".to_owned(), text: "why".to_owned() };
         assert!(!wanted(&[]) && !wanted(&[problem("busy")]));

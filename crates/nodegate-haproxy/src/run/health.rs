@@ -1,83 +1,55 @@
 //! The health of nodegate-haproxy itself: the answers of `/livez` and `/readyz`.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest time for any step: a validation of a minute and a reload, each with time to spare.
+/// The longest time for any step: a check of a minute and a reload, each with time to spare.
 const STUCK: Duration = Duration::from_mins(5);
 
-/// Signs of life of the program's loops.
+/// Signs of life of the loop that applies, and what the running HAProxy proves.
 #[derive(Debug)]
-pub struct LoopHealth {
+pub struct Health {
     began: Instant,
-    applier: AtomicU64,
-    mover: AtomicU64,
-    applied: AtomicBool,
-    serving: AtomicBool,
+    applying: AtomicU64,
+    /// The reason why the written file is not proven to run, or `None`.
+    unproven: Mutex<Option<String>>,
 }
 
-/// One of the loops.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Loop {
-    Applier,
-    Mover,
-}
-
-impl LoopHealth {
-    /// Creates the health of loops that have just started.
+impl Health {
+    /// Creates the health of a program that has just started.
     pub fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            applier: AtomicU64::new(0),
-            mover: AtomicU64::new(0),
-            applied: AtomicBool::new(false),
-            serving: AtomicBool::new(false),
-        }
+        let unproven = Mutex::new(Some("no configuration has been applied yet".to_owned()));
+        Self { began: Instant::now(), applying: AtomicU64::new(0), unproven }
     }
 
     fn seconds(&self) -> u64 {
         self.began.elapsed().as_secs()
     }
 
-    pub(crate) fn beat(&self, of: Loop) {
-        let beat = match of {
-            Loop::Applier => &self.applier,
-            Loop::Mover => &self.mover,
-        };
-        beat.store(self.seconds(), Ordering::Relaxed);
+    pub(crate) fn beat(&self) {
+        self.applying.store(self.seconds(), Ordering::Relaxed);
     }
 
-    pub(crate) fn applied(&self) {
-        self.applied.store(true, Ordering::Relaxed);
+    /// Records whether the running HAProxy proves the written file; the reason if not.
+    pub(crate) fn set_unproven(&self, reason: Option<String>) {
+        *self.unproven.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// Records whether a running HAProxy has the last configuration that took effect.
-    pub(crate) fn set_serving(&self, serving: bool) {
-        self.serving.store(serving, Ordering::Relaxed);
-    }
-
-    /// Returns true if HAProxy ran at the last look.
-    pub(crate) fn is_serving(&self) -> bool {
-        self.serving.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if no loop is stuck.
+    /// Returns true if the loop is not stuck.
     pub fn is_alive(&self) -> bool {
-        let now = self.seconds();
-        [&self.applier, &self.mover]
-            .iter()
-            .all(|beat| now.saturating_sub(beat.load(Ordering::Relaxed)) < STUCK.as_secs())
+        self.seconds().saturating_sub(self.applying.load(Ordering::Relaxed)) < STUCK.as_secs()
     }
 
-    /// Returns true if a configuration of this run has been in effect once. An API outage does not change
-    /// that.
-    pub fn is_ready(&self) -> bool {
-        self.applied.load(Ordering::Relaxed)
+    /// Returns the reason why the written file is not proven to run, or `None`. An outage of the API server does
+    /// not change that.
+    pub fn unproven(&self) -> Option<String> {
+        self.unproven.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl Default for LoopHealth {
+impl Default for Health {
     fn default() -> Self {
         Self::new()
     }

@@ -1,6 +1,6 @@
 //! `/metrics`, `/livez` and `/readyz`.
 
-use crate::run::health::LoopHealth;
+use crate::run::health::Health;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Pages {
     /// The program's health.
-    pub health: Arc<LoopHealth>,
+    pub health: Arc<Health>,
     /// The metrics.
     pub registry: Registry,
 }
@@ -65,16 +65,13 @@ fn answer(pages: &Pages, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
-    let verdict = |good: bool, bad: &str| {
-        if good {
-            plain(StatusCode::OK, "ok\n".to_owned())
-        } else {
-            plain(StatusCode::SERVICE_UNAVAILABLE, format!("{bad}\n"))
-        }
+    let verdict = |bad: Option<String>| match bad {
+        None => plain(StatusCode::OK, "ok\n".to_owned()),
+        Some(bad) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{bad}\n")),
     };
     match request.uri().path() {
-        "/livez" => verdict(pages.health.is_alive(), "a loop is stuck"),
-        "/readyz" => verdict(pages.health.is_ready(), "no configuration has taken effect yet"),
+        "/livez" => verdict((!pages.health.is_alive()).then(|| "a loop is stuck".to_owned())),
+        "/readyz" => verdict(pages.health.unproven()),
         "/metrics" => {
             let format = Format::accepted(request.headers());
             let mut page = match format.encode(&[&pages.registry]) {

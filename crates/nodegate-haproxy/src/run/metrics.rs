@@ -1,9 +1,9 @@
 //! The metrics. Label values come from fixed sets.
 
-use crate::apply::applier::Applied;
-use crate::plan::desired::{Desired, PlannedState, Problem};
-use crate::plan::facts::Facts;
-use crate::plan::guard::Held;
+use crate::plan::desired::{Desired, Problem};
+use crate::plan::explain::Passing;
+use crate::plan::facts::{Facts, NodeState};
+use crate::plan::removal_limit::Retained;
 use crate::plan::status::Change;
 use crate::watch::counts::Counts;
 use crate::watch::life::Life;
@@ -38,10 +38,12 @@ struct Loaded {
 /// All counters and gauges.
 #[derive(Debug, Default)]
 pub struct HaproxyMetrics {
-    applied: Family<Kind, Counter>,
+    applied: Gauge,
+    reloads: Counter,
     failures: Family<Kind, Counter>,
-    moves: Family<Kind, Counter>,
     nodes: Family<Kind, Gauge>,
+    /// The number of nodes that pass HAProxy's check, if it is known.
+    passing: Mutex<Option<i64>>,
     frontends: Gauge,
     servers: Gauge,
     problems: Family<Kind, Gauge>,
@@ -49,7 +51,6 @@ pub struct HaproxyMetrics {
     causes: Mutex<[Vec<&'static str>; 2]>,
     held: Family<Kind, Gauge>,
     pending: Gauge,
-    paused: Gauge,
     nodes_out: Family<NodeOut, Gauge>,
     loaded: Family<Loaded, Gauge>,
     foreign_changes: Counter,
@@ -64,15 +65,20 @@ impl HaproxyMetrics {
     pub fn registry(self: &Arc<Self>, watched: &Counts, life: Arc<Life>) -> Registry {
         let mut registry = Registry::with_prefix("nodegate_haproxy");
         let all = &mut registry;
-        all.register("applies", "Configurations that took effect, by what it took", self.applied.clone());
+        let help = "1 while the running HAProxy proves that it runs the written configuration";
+        all.register("applied", help, self.applied.clone());
+        all.register(
+            "reloads",
+            "Reloads after which HAProxy ran the new configuration",
+            self.reloads.clone(),
+        );
         all.register(
             "failures",
             "Attempts that left everything as it was, by what failed",
             self.failures.clone(),
         );
-        all.register("server_moves", "Servers moved at run time, by their new state", self.moves.clone());
         watched.register(all);
-        all.register("nodes", "Nodes by the state that their servers should have", self.nodes.clone());
+        all.register("nodes", "Nodes by the state that the cluster gives them", self.nodes.clone());
         all.register("frontends", "Service ports that are published", self.frontends.clone());
         all.register("servers", "Servers of all published ports", self.servers.clone());
         all.register(
@@ -82,7 +88,6 @@ impl HaproxyMetrics {
         );
         all.register("held", "Objects that vanished and are kept (--max-removal)", self.held.clone());
         all.register("pending", "1 while a newer configuration waits to take effect", self.pending.clone());
-        all.register("paused", "1 while the --pause-file exists and nothing is changed", self.paused.clone());
         let help = "1 for each node that gets no new traffic, with the reason";
         all.register("node_out", help, self.nodes_out.clone());
         let help = "1, with a hash of the configuration in effect: both of a pair have the same";
@@ -99,49 +104,47 @@ impl HaproxyMetrics {
         all.register("service_events", help, self.service_events.clone());
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         all.register("build", "What this program was built from", Info::new(version));
-        all.register_collector(Box::new(Freshness(life)));
+        all.register_collector(Box::new(Computed { life, metrics: self.clone() }));
         registry
     }
 
-    pub(crate) fn applied(&self, applied: Applied) {
-        let kind = match applied {
-            Applied::Unchanged => "unchanged",
-            Applied::Rewritten => "rewritten",
-            Applied::Dynamic => "dynamic",
-            Applied::Reloaded => "reloaded",
-            Applied::Written => "written",
-            Applied::NotRunning => "not-running",
-            Applied::Postponed => return,
-        };
-        self.applied.get_or_create(&Kind { kind }).inc();
+    pub(crate) fn set_applied(&self, applied: bool) {
+        self.applied.set(applied.into());
+        if !applied {
+            self.loaded.clear();
+            self.set_passing(None);
+        }
+    }
+
+    pub(crate) fn reloaded(&self) {
+        self.reloads.inc();
     }
 
     pub(crate) fn failed(&self, kind: &'static str) {
         self.failures.get_or_create(&Kind { kind }).inc();
     }
 
-    pub(crate) fn moved(&self, state: PlannedState) {
-        self.moves.get_or_create(&Kind { kind: state.word() }).inc();
-    }
-
-    pub(crate) fn pending(&self, pending: bool) {
+    pub(crate) fn set_pending(&self, pending: bool) {
         self.pending.set(pending.into());
     }
 
-    pub(crate) fn paused(&self, paused: bool) {
-        self.paused.set(paused.into());
+    pub(crate) fn set_passing(&self, passing: Option<&Passing>) {
+        let number = passing.map(|passing| count(passing.values().filter(|passes| **passes).count()));
+        *self.passing.lock().unwrap_or_else(PoisonError::into_inner) = number;
     }
 
-    /// Sets the hash of the configuration in effect.
-    pub(crate) fn loaded(&self, hash: Option<&str>) {
+    /// Sets what is in the configuration that HAProxy runs.
+    pub(crate) fn loaded(&self, hash: Option<&str>, servers: usize, frontends: usize) {
         self.loaded.clear();
         if let Some(hash) = hash {
             self.loaded.get_or_create(&Loaded { hash: hash.to_owned() }).set(1);
         }
+        self.servers.set(count(servers));
+        self.frontends.set(count(frontends));
     }
 
-    pub(crate) fn foreign_changes(&self, count: u64) {
-        self.foreign_changes.inc_by(count.saturating_sub(self.foreign_changes.get()));
+    pub(crate) fn foreign_change(&self) {
+        self.foreign_changes.inc();
     }
 
     pub(crate) fn lease_held(&self, held: bool) {
@@ -157,29 +160,26 @@ impl HaproxyMetrics {
     }
 
     pub(crate) fn status_foreign(&self, count: usize) {
-        self.status_foreign.set(i64::try_from(count).unwrap_or(i64::MAX));
+        self.status_foreign.set(self::count(count));
     }
 
     pub(crate) fn event_posted(&self) {
         self.service_events.inc();
     }
 
-    pub(crate) fn planned(&self, desired: &Desired, facts: &Facts, held: &Held) {
+    pub(crate) fn planned(&self, desired: &Desired, facts: &Facts, retained: &Retained) {
         self.nodes_out.clear();
-        for node in desired.nodes.iter().filter(|node| node.state != PlannedState::Ready) {
+        for node in desired.nodes.iter().filter(|node| node.state != NodeState::Ready) {
             let reason = facts.nodes.get(&node.name).and_then(|facts| facts.reason.clone());
             let (node, state, reason) = (node.name.clone(), node.state.word(), reason.unwrap_or_default());
             self.nodes_out.get_or_create(&NodeOut { node, state, reason }).set(1);
         }
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        for state in [PlannedState::Ready, PlannedState::Drain, PlannedState::Maint] {
+        for state in [NodeState::Ready, NodeState::Draining, NodeState::NotReady] {
             let number = desired.nodes.iter().filter(|node| node.state == state).count();
             self.nodes.get_or_create(&Kind { kind: state.word() }).set(count(number));
         }
-        self.frontends.set(count(desired.frontends.len()));
-        self.servers.set(count(desired.server_count()));
         for (kind, kept) in
-            [("nodes", &held.nodes), ("addresses", &held.addresses), ("services", &held.services)]
+            [("nodes", &retained.nodes), ("addresses", &retained.addresses), ("services", &retained.services)]
         {
             self.held.get_or_create(&Kind { kind }).set(count(kept.len()));
         }
@@ -201,21 +201,33 @@ impl HaproxyMetrics {
     }
 }
 
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 fn kinds(problems: &[Problem]) -> Vec<&'static str> {
     problems.iter().map(|problem| problem.kind).collect()
 }
 
-/// Metrics that are computed on request, so that they can't be outdated.
+/// Metrics that are computed on request, so that they can't be outdated, or are absent while they are unknown.
 #[derive(Debug)]
-struct Freshness(Arc<Life>);
+struct Computed {
+    life: Arc<Life>,
+    metrics: Arc<HaproxyMetrics>,
+}
 
-impl Collector for Freshness {
+impl Collector for Computed {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let age = ConstGauge::new(self.0.age().as_secs_f64());
+        let age = ConstGauge::new(self.life.age().as_secs_f64());
         let help = "Time since the quietest watch was last heard of";
         age.encode(encoder.encode_descriptor("cache_age_seconds", help, None, age.metric_type())?)?;
-        let open = ConstGauge::new(i64::from(self.0.all_open()));
+        let open = ConstGauge::new(i64::from(self.life.all_open()));
         let help = "1 while every watch is open";
-        open.encode(encoder.encode_descriptor("watching", help, None, open.metric_type())?)
+        open.encode(encoder.encode_descriptor("watching", help, None, open.metric_type())?)?;
+        let passing = *self.metrics.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(passing) = passing else { return Ok(()) };
+        let passing = ConstGauge::new(passing);
+        let help = "Nodes that pass HAProxy's check; absent while HAProxy can't be asked";
+        passing.encode(encoder.encode_descriptor("nodes_passing", help, None, passing.metric_type())?)
     }
 }

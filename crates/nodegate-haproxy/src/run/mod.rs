@@ -1,48 +1,45 @@
-//! The program: arguments, wiring and signals.
+//! The program: arguments, wiring and tasks.
 
+mod applying;
 mod args;
-mod exposure;
+mod explaining;
 pub mod health;
 pub mod http;
-mod memory;
+mod known_file;
 pub mod metrics;
 mod node_log;
-pub mod once;
-pub mod pause;
-pub mod publisher;
+mod planning;
+mod publisher;
+mod removed;
 mod report;
-mod settings;
-pub mod shared;
-mod states;
-mod structure;
-pub mod tasks;
+mod setup;
+mod shared;
+mod values;
 
-use crate::apply::config_file::ConfigFile;
-use crate::apply::writer::{Taken, Writer};
-use crate::haproxy::version::Version;
+use crate::watch;
+use crate::watch::counts::Counts;
+use crate::watch::life::Life;
+use crate::watch::observed::Observed;
 use args::Args;
-use nodegate_program::{BAD_SETTING, failed, read};
-use once::RunError;
-use shared::Setup;
-use std::io::{self, Write};
+use health::Health;
+use http::{Pages, serve};
+use metrics::HaproxyMetrics;
+use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, failed};
+use publisher::Publisher;
+use setup::Setup;
+use shared::Shared;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch::channel;
 
-/// The work to do with a setup.
-enum Work {
-    Show(Show),
-    Once,
-    Run { listen: Option<SocketAddr> },
-}
-
-/// The outputs that change nothing.
-enum Show {
-    Configuration,
-    Difference,
-    Explanation,
-}
+/// The longest time for the release of the Lease at the end.
+const RELEASE: Duration = Duration::from_secs(3);
 
 /// Returns the parser of the command line, for man pages and documents.
 pub fn command() -> clap::Command {
@@ -51,101 +48,113 @@ pub fn command() -> clap::Command {
 
 /// Runs the program. Returns its exit code.
 pub fn main() -> ExitCode {
-    start().err().unwrap_or(ExitCode::SUCCESS)
+    nodegate_program::run::<Args>()
 }
 
-/// Does the requested work. The error is the exit code.
-fn start() -> Result<(), ExitCode> {
-    let (args, mut wrong) = read::<Args>(BAD_SETTING)?;
-    let work = match &args {
-        Args { print: true, .. } => Work::Show(Show::Configuration),
-        Args { diff: true, .. } => Work::Show(Show::Difference),
-        Args { explain: true, .. } => Work::Show(Show::Explanation),
-        Args { once: true, .. } => Work::Once,
-        Args { listen, .. } => Work::Run { listen: *listen },
-    };
-    let log = args.log.clone();
-    let setup = settings::setup(args, &mut wrong);
-    wrong.ensure_none()?;
-    log.start();
-    run(work, setup).map_err(failed)
+/// The work to do.
+pub(crate) enum Work {
+    Explain(Setup),
+    Run(Setup, Option<SocketAddr>),
 }
 
-/// The error of a program that can't start, or that ends badly.
+impl Program for Args {
+    type Setup = Work;
+
+    const REMOVED: &'static [Removed] = removed::SETTINGS;
+
+    fn log(&self) -> Option<LogSettings> {
+        Some(self.log.clone())
+    }
+
+    fn setup(self, mistakes: &mut Mistakes) -> Work {
+        let (explain, listen) = (self.explain, self.listen);
+        let setup = setup::setup(self, mistakes);
+        if explain { Work::Explain(setup) } else { Work::Run(setup, listen) }
+    }
+
+    fn run(work: Work) -> ExitCode {
+        match work {
+            Work::Explain(setup) => block_on(explaining::print(setup)),
+            Work::Run(setup, listen) => match lock(setup.tools.config.path()) {
+                Ok(_lock) => block_on(run(setup, listen)),
+                Err(error) => failed(error),
+            },
+        }
+    }
+}
+
+/// The error of a program that can't start.
 #[derive(Debug, thiserror::Error)]
-enum ProgramError {
-    #[error("HAProxy {0} is too old ({1} -v): it takes {oldest} or later", oldest = Version::OLDEST)]
-    TooOld(Version, String),
-    #[error(transparent)]
-    Taken(#[from] Taken),
-    #[error("can't start: {0}")]
-    Start(io::Error),
+enum StartError {
+    #[error("another nodegate-haproxy writes {0}")]
+    Locked(PathBuf),
+    #[error("can't lock {0}: {1}")]
+    Lock(PathBuf, io::Error),
     #[error("can't listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
     #[error("can't wait for signals: {0}")]
     Signals(io::Error),
-    #[error("can't write: {0}")]
-    Write(io::Error),
-    #[error(transparent)]
-    Run(#[from] RunError),
 }
 
-/// Runs the work on two threads. One can render and write a large configuration while the other sets server
-/// states.
-fn run(work: Work, setup: Setup) -> Result<(), ProgramError> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(ProgramError::Start)?;
-    let result = runtime.block_on(done(work, setup));
-    runtime.shutdown_background();
-    result
-}
-
-async fn done(work: Work, setup: Setup) -> Result<(), ProgramError> {
-    let haproxy = &setup.tools.haproxy;
-    // A program that can't be run is reported when it has to read a configuration; it may be installed by
-    // then.
-    if let Some(version) = Version::of(haproxy).await
-        && version < Version::OLDEST
-    {
-        return Err(ProgramError::TooOld(version, haproxy.display().to_string()));
+/// Makes sure that no other process writes the same file.
+fn lock(config: &Path) -> Result<File, StartError> {
+    let path =
+        config.with_file_name(format!(".{}.lock", config.file_name().unwrap_or_default().to_string_lossy()));
+    let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = open.map_err(|error| StartError::Lock(path.clone(), error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(StartError::Locked(config.to_owned())),
+        Err(std::fs::TryLockError::Error(error)) => Err(StartError::Lock(path, error)),
     }
-    let _writer = match work {
-        Work::Show(_) => None,
-        Work::Once | Work::Run { .. } => {
-            let known = setup.tools.notes.path(memory::FILE);
-            let others: Vec<ConfigFile> =
-                setup.tools.state_file.iter().cloned().chain([known]).map(ConfigFile::new).collect();
-            Some(Writer::of(&setup.tools.file, &setup.tools.notes, &others)?)
-        }
-    };
-    let listener = match work {
-        Work::Show(what) => {
-            let text = match what {
-                Show::Configuration => once::print(&setup).await?,
-                Show::Difference => once::diff(&setup).await?,
-                Show::Explanation => once::explain(&setup).await?,
-            };
-            return std::io::stdout().write_all(text.as_bytes()).map_err(ProgramError::Write);
-        }
-        Work::Once => return Ok(once::once(&setup).await?),
-        Work::Run { listen: Some(address) } => {
+}
+
+/// Runs until a signal comes.
+async fn run(setup: Setup, listen: Option<SocketAddr>) -> Result<(), StartError> {
+    let signals = Signals::listen().map_err(StartError::Signals)?;
+    let listener = match listen {
+        Some(address) => {
             let listener = TcpListener::bind(address).await;
-            Some(listener.map_err(|error| ProgramError::Listen(address, error))?)
+            Some(listener.map_err(|error| StartError::Listen(address, error))?)
         }
-        Work::Run { listen: None } => None,
+        None => None,
     };
-    let signals = |kind| signal(kind).map_err(ProgramError::Signals);
-    let (mut terminate, mut interrupt) =
-        (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
-    let shutdown = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    tasks::run(setup, listener, shutdown).await;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = %setup.tools.config.path().display(),
+        template = ?setup.tools.template,
+        listen = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map(tracing::field::display),
+        "started"
+    );
+    let life = Life::new(&setup.scope.lists());
+    let (metrics, health) = (Arc::new(HaproxyMetrics::default()), Arc::new(Health::new()));
+    let counts = Arc::new(Counts::default());
+    let pages = Pages { health: health.clone(), registry: metrics.registry(&counts, life.clone()) };
+    let (desired, applied) = (channel(None).0, channel(None).0);
+    let shared = Arc::new(Shared { setup, metrics, health, desired, applied });
+    let publisher = Publisher::of(&shared, &counts);
+    let (observer, observed) = channel(Observed::default());
+    let mut tasks = tokio::task::JoinSet::new();
+    if let Some(listener) = listener {
+        tasks.spawn(serve(listener, Arc::new(pages)));
+    }
+    tasks.spawn(applying::run(shared.clone()));
+    tasks.spawn(planning::run(shared.clone(), observer.clone(), observed, life.clone()));
+    let statuses = publisher.as_ref().map(Publisher::sink).unwrap_or_default();
+    let lease = publisher.as_ref().map(|publisher| publisher.lease.clone());
+    if let Some(publisher) = publisher {
+        tasks.spawn(publisher.run());
+    }
+    tasks.spawn(watch::run(shared.setup.scope.clone(), observer, statuses, life, counts));
+    tokio::select! {
+        () = signals.shutdown() => {}
+        // No task ends by itself.
+        ended = tasks.join_next() => tracing::error!(?ended, "a task has ended"),
+    }
+    tasks.shutdown().await;
+    if let Some(lease) = lease {
+        // Nothing writes any more, so another process may.
+        let _ = tokio::time::timeout(RELEASE, lease.release()).await;
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! A line for each node that is taken out or comes back, with the reason.
 
-use crate::plan::desired::{Desired, PlannedNode, PlannedState};
-use crate::plan::facts::Facts;
+use crate::plan::desired::{Desired, PlannedNode};
+use crate::plan::facts::{Facts, NodeState};
 use std::collections::BTreeMap;
 
 /// The last logged state of each node.
@@ -13,7 +13,7 @@ pub(crate) struct NodeLog {
 
 #[derive(Clone, PartialEq, Eq)]
 struct Told {
-    state: PlannedState,
+    state: NodeState,
     reason: Option<String>,
 }
 
@@ -26,8 +26,10 @@ impl NodeLog {
             match self.told.get(node) {
                 Some(before) if before == told => {}
                 Some(_) => changed(node, told),
-                None if told.state != PlannedState::Ready => changed(node, told),
-                None if self.begun => tracing::info!(node, "new node; sending traffic to it"),
+                None if told.state != NodeState::Ready => changed(node, told),
+                None if self.begun => {
+                    tracing::info!(node, "new node; giving it its share of new connections")
+                }
                 None => {}
             }
         }
@@ -35,7 +37,7 @@ impl NodeLog {
             tracing::info!(node, "the node is gone; removing its servers");
         }
         if !std::mem::replace(&mut self.begun, true) {
-            let ready = now.values().filter(|told| told.state == PlannedState::Ready).count();
+            let ready = now.values().filter(|told| told.state == NodeState::Ready).count();
             let frontends = desired.frontends.len();
             tracing::info!(nodes = now.len(), ready, frontends, "read the cluster");
         }
@@ -51,13 +53,15 @@ fn told(node: &PlannedNode, facts: &Facts) -> Told {
 fn changed(node: &str, told: &Told) {
     let reason = told.reason.as_deref();
     match told.state {
-        PlannedState::Ready if reason.is_some() => {
+        NodeState::Ready if reason.is_some() => {
             tracing::info!(node, reason, "leaving the node to HAProxy's own checks");
         }
-        PlannedState::Ready => tracing::info!(node, "the node is back; sending new traffic to it"),
-        PlannedState::Drain => {
-            tracing::info!(node, reason, "the node is draining; sending no new traffic to it");
+        NodeState::Ready => tracing::info!(node, "the node is back; giving it its share of new connections"),
+        NodeState::Draining => {
+            tracing::info!(node, reason, "the node is draining; giving it no new connections");
         }
-        PlannedState::Maint => tracing::info!(node, reason, "the node is out; sending no traffic to it"),
+        NodeState::NotReady => {
+            tracing::info!(node, reason, "the node is not ready; giving it no new connections")
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! the Service has changed since, or if another process has written it.
 
 use crate::plan::facts::ServiceKey;
+use crate::plan::policy::PlanPolicy;
 use crate::plan::status::{Change, Decision, Effect, Ingress, ServiceStatus};
 use crate::run::metrics::HaproxyMetrics;
 use crate::run::shared::Shared;
@@ -71,7 +72,7 @@ impl Publisher {
             api,
             lease: lease.clone(),
             metrics: shared.metrics.clone(),
-            binds: shared.setup.tools.policy.named.clone(),
+            policy: shared.setup.policy.clone(),
             settings,
             attempted: BTreeMap::new(),
             accepted: BTreeMap::new(),
@@ -95,8 +96,8 @@ impl Publisher {
         let Self { lease, shared, statuses, writer } = self;
         let keep = {
             let (shared, metrics) = (shared.clone(), shared.metrics.clone());
-            // A process that changes nothing, or whose HAProxy does not run, leaves the Lease to its peer.
-            let may = move || shared.health.is_serving() && !shared.setup.pause.is_on();
+            // A process whose HAProxy does not prove that it runs the configuration leaves the Lease to its peer.
+            let may = move || shared.health.unproven().is_none();
             async move { lease.run(may, |_| metrics.failed("lease")).await }
         };
         tokio::join!(keep, write(shared, statuses.subscribe(), writer));
@@ -107,15 +108,13 @@ impl Publisher {
 async fn write(shared: Arc<Shared>, mut statuses: Receiver<Statuses>, mut writer: Writer) {
     let mut held = writer.lease.subscribe();
     let mut desired = shared.desired.subscribe();
-    let mut layout = shared.layout.subscribe();
-    let mut left_out = shared.left_out.subscribe();
+    let mut applied = shared.applied.subscribe();
     let mut again = None;
     loop {
         let changed = tokio::select! {
             changed = held.changed() => changed,
             changed = desired.changed() => changed,
-            changed = layout.changed() => changed,
-            changed = left_out.changed() => changed,
+            changed = applied.changed() => changed,
             changed = statuses.changed() => changed,
             () = sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => Ok(()),
         };
@@ -131,10 +130,9 @@ async fn write(shared: Arc<Shared>, mut statuses: Receiver<Statuses>, mut writer
             writer.leave_off();
             continue;
         }
-        let (desired, layout) = (desired.borrow_and_update().clone(), layout.borrow_and_update().clone());
-        let (Some(desired), Some(layout)) = (desired, layout) else { continue };
-        let left_out = left_out.borrow_and_update().clone();
-        let effect = Effect { desired: &desired, runs: &layout.desired, left_out: &left_out };
+        let (desired, applied) = (desired.borrow_and_update().clone(), applied.borrow_and_update().clone());
+        let (Some(desired), Some(applied)) = (desired, applied) else { continue };
+        let effect = Effect { desired: &desired, runs: &applied.runs, left_out: &applied.left_out };
         again = writer.round(&effect, &now).await.map(|wait| Instant::now() + wait);
     }
 }
@@ -211,8 +209,7 @@ struct Writer {
     lease: Arc<LeaseKeeper>,
     metrics: Arc<HaproxyMetrics>,
     settings: StatusSettings,
-    /// The named addresses of `--bind`.
-    binds: Vec<(String, Vec<std::net::IpAddr>)>,
+    policy: PlanPolicy,
     /// The last change that was answered, with the version that it was decided for. It is not sent twice.
     attempted: BTreeMap<ServiceKey, (String, Change)>,
     /// The entries that were sent, and those that the API server made of them: one without `ipMode` drops it.
@@ -254,7 +251,7 @@ impl Writer {
 
     /// Does what is to do now. Returns the wait before the next round, if one is due.
     async fn round(&mut self, effect: &Effect<'_>, statuses: &Statuses) -> Option<Duration> {
-        let wanted = effect.wanted(&self.settings.addresses, &self.binds);
+        let wanted = effect.wanted(&self.settings.addresses, &self.policy);
         let mut waits = Vec::new();
         let mut foreign = BTreeSet::new();
         let mut left = AT_ONCE;
@@ -341,8 +338,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Removes our entries from a Service that is no longer watched: its labels no longer fit
-    /// `--service-selector`. A Service that is gone needs nothing.
+    /// Removes our entries from a Service that is no longer watched: it has another type, or `--namespaces` leaves
+    /// its namespace out. A Service that is gone needs nothing.
     async fn clean_up(&mut self, key: &ServiceKey) -> Result<(), Duration> {
         if !self.lease.holds() {
             return Ok(());

@@ -1,8 +1,8 @@
 //! Log lines about lasting conditions: one when a condition begins, and one when it ends.
 
-use crate::apply::applier::Applied;
 use crate::plan::desired::Problem;
-use crate::plan::guard::Held;
+use crate::plan::explain::Passing;
+use crate::plan::removal_limit::Retained;
 use crate::watch::life::Life;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,19 +11,62 @@ use tokio::time::Instant;
 /// The time after which an outage of the API server is logged. Then it is logged every minute.
 const OUTAGE: Duration = Duration::from_secs(15);
 
+/// The interval at which lasting conditions are logged again.
+const REPEAT: Duration = Duration::from_mins(1);
 /// The maximum number of names in a log line.
 const NAMED: usize = 8;
 
-/// Logs the result of applying a configuration. A configuration that was only written does not count as
-/// applied.
-pub(crate) fn tell_applied(applied: Applied, frontends: Option<usize>) {
-    match applied {
-        Applied::Written => tracing::info!(
-            frontends,
-            "configuration written; HAProxy does not load it (no --master-socket, no --reload-command)"
-        ),
-        Applied::NotRunning => tracing::warn!("configuration written; no running HAProxy loads it"),
-        _ => tracing::info!(how = ?applied, frontends, "configuration applied"),
+/// An error that is logged when it begins and each minute while it lasts.
+pub(crate) struct LastingError {
+    message: &'static str,
+    told: Option<(String, Instant)>,
+}
+
+impl LastingError {
+    pub(crate) fn new(message: &'static str) -> Self {
+        Self { message, told: None }
+    }
+
+    pub(crate) fn tell(&mut self, error: &str) {
+        let known = self.told.as_ref().is_some_and(|(told, at)| told == error && at.elapsed() < REPEAT);
+        if known {
+            return;
+        }
+        tracing::error!(error, "{}", self.message);
+        self.told = Some((error.to_owned(), Instant::now()));
+    }
+
+    pub(crate) fn end(&mut self, message: &'static str) {
+        if self.told.take().is_some() {
+            tracing::info!("{message}");
+        }
+    }
+}
+
+/// Logs that no node passes HAProxy's check, each minute while it lasts.
+#[derive(Default)]
+pub(crate) struct NoNodePasses {
+    told: Option<Instant>,
+    seen: bool,
+}
+
+impl NoNodePasses {
+    pub(crate) fn look(&mut self, passing: Option<&Passing>) {
+        let Some(passing) = passing else { return };
+        if passing.values().any(|passes| *passes) {
+            self.seen = false;
+            if self.told.take().is_some() {
+                tracing::info!("nodes pass HAProxy's check again");
+            }
+            return;
+        }
+        // Servers of a new HAProxy may have no result yet.
+        let lasts = std::mem::replace(&mut self.seen, true);
+        if lasts && self.told.is_none_or(|told| told.elapsed() >= REPEAT) {
+            self.told = Some(Instant::now());
+            let nodes = passing.len();
+            tracing::warn!(nodes, "no node passes HAProxy's check; the last resort serves, if there is one");
+        }
     }
 }
 
@@ -39,11 +82,11 @@ fn some(names: &BTreeSet<String>) -> Option<String> {
 #[derive(Default)]
 pub(crate) struct Reported {
     problems: BTreeSet<Problem>,
-    held: Held,
+    retained: Retained,
 }
 
 impl Reported {
-    pub(crate) fn report(&mut self, problems: &[Problem], held: &Held) {
+    pub(crate) fn report(&mut self, problems: &[Problem], retained: &Retained) {
         let now: BTreeSet<Problem> = problems.iter().cloned().collect();
         for problem in now.difference(&self.problems) {
             tracing::warn!(about = problem.about, kind = problem.kind, "{}", problem.text);
@@ -51,8 +94,8 @@ impl Reported {
         for problem in self.problems.difference(&now) {
             tracing::info!(about = problem.about, kind = problem.kind, "no longer: {}", problem.text);
         }
-        if *held != self.held && held.any() {
-            let Held { nodes, addresses, services, another_cluster } = held;
+        if *retained != self.retained && retained.any() {
+            let Retained { nodes, addresses, services, another_cluster } = retained;
             if *another_cluster {
                 tracing::error!(
                     "none of the Nodes and Services known from before is in this cluster; keeping them. \
@@ -66,11 +109,11 @@ impl Reported {
                 services = some(services),
                 "more than --max-removal allows has vanished at once; keeping it"
             );
-        } else if *held != self.held {
+        } else if *retained != self.retained {
             tracing::info!("--max-removal no longer keeps anything that the API server does not have");
         }
         self.problems = now;
-        self.held = held.clone();
+        self.retained = retained.clone();
     }
 }
 
@@ -91,7 +134,7 @@ impl Outage {
             return;
         }
         let since = *self.closed_since.get_or_insert_with(Instant::now);
-        let due = self.told.is_none_or(|told| told.elapsed() >= Duration::from_mins(1));
+        let due = self.told.is_none_or(|told| told.elapsed() >= REPEAT);
         if since.elapsed() >= OUTAGE && due {
             self.told = Some(Instant::now());
             let seconds = since.elapsed().as_secs();

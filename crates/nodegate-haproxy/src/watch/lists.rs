@@ -70,7 +70,6 @@ impl Lists for NodeLists<'_> {
 }
 
 pub(super) struct ServiceLists {
-    pub(super) selector: String,
     pub(super) namespace: Option<String>,
     pub(super) statuses: StatusSink,
 }
@@ -94,7 +93,7 @@ impl Lists for ServiceLists {
     }
 
     fn config(&self, by_field: bool) -> watcher::Config {
-        let config = config(&self.selector);
+        let config = config("");
         if by_field { config.fields(WITH_NODE_PORTS) } else { config }
     }
 

@@ -37,8 +37,6 @@ const MAX_DETAIL: usize = 500;
 pub struct WatchScope {
     /// A label selector for Nodes.
     pub node_selector: String,
-    /// A label selector for Services.
-    pub service_selector: String,
     /// Namespaces; empty for all.
     pub namespaces: Vec<String>,
     /// The rules by which a Node is ready, draining or neither.
@@ -49,9 +47,9 @@ pub struct WatchScope {
 
 impl Default for WatchScope {
     fn default() -> Self {
-        let (node_selector, service_selector, namespaces) = (String::new(), String::new(), Vec::new());
+        let (node_selector, namespaces) = (String::new(), Vec::new());
         let rules = nodegate_readiness::Policy::default();
-        Self { node_selector, service_selector, namespaces, rules, silence: SILENCE }
+        Self { node_selector, namespaces, rules, silence: SILENCE }
     }
 }
 
@@ -89,13 +87,12 @@ pub async fn run(
         watch.run(&NodeLists { selector: scope.node_selector.clone(), rules: &scope.rules }).await;
     };
     let services = scope.service_lists().into_iter().map(|namespace| {
-        let (observed, life, counts, scope) = (&observed, &life, &counts, &scope);
+        let (observed, life, counts, silence) = (&observed, &life, &counts, scope.silence);
         let statuses = statuses.clone();
         async move {
-            let (list, silence) = (list_name(namespace.as_deref()), scope.silence);
+            let list = list_name(namespace.as_deref());
             let watch = Watch { list, observed, life, counts, silence };
-            let selector = scope.service_selector.clone();
-            watch.run(&ServiceLists { selector, namespace, statuses }).await;
+            watch.run(&ServiceLists { namespace, statuses }).await;
         }
     });
     tokio::join!(nodes, futures::future::join_all(services));

@@ -13,6 +13,7 @@ use std::sync::Arc;
 /// The annotation for the source ranges of a Service, from before there was a field for them.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const WEIGHT: &str = "nodegate.io/haproxy-weight";
+const ADDRESS: &str = "nodegate.io/haproxy-address";
 /// The maximum number of ports, addresses, labels and the like of one object.
 const MAX_PARTS: usize = 1000;
 
@@ -48,6 +49,8 @@ struct ServiceSpec {
     external_traffic_policy: Option<String>,
     #[serde(default)]
     load_balancer_class: Option<String>,
+    #[serde(default, rename = "loadBalancerIP")]
+    load_balancer_ip: Option<String>,
     #[serde(default)]
     load_balancer_source_ranges: Option<Vec<String>>,
     #[serde(default)]
@@ -96,12 +99,17 @@ pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
             Outcome::Draining(reason) | Outcome::Fail(reason) => Some(reason.label().into_owned()),
         },
         labels: Arc::new(labels(meta)),
-        weight: meta.annotations.as_ref().and_then(|all| all.get(WEIGHT)).map(|text| clip(text)),
+        weight: annotation(meta, WEIGHT),
+        chosen: annotation(meta, ADDRESS),
         addresses: node.addresses().map(|(kind, address)| (clip(kind), address)).take(MAX_PARTS).collect(),
     }
 }
 
-/// Returns the labels that the API server accepts, because templates write them into a configuration.
+fn annotation(meta: &ObjectMeta, name: &str) -> Option<String> {
+    meta.annotations.as_ref()?.get(name).map(|text| clip(text))
+}
+
+/// Returns the labels that the API server accepts.
 fn labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let key =
@@ -136,6 +144,7 @@ impl ServiceObject {
             created: meta.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second()),
             load_balancer: spec.kind.as_deref() == Some("LoadBalancer"),
             class: spec.load_balancer_class.as_deref().map(clip),
+            address: spec.load_balancer_ip.as_deref().map(clip),
             source_ranges: spec.source_ranges(meta),
             sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
             local: spec.external_traffic_policy.as_deref() == Some("Local"),

@@ -80,26 +80,26 @@ impl Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::guard::{Guard, Held};
     use crate::plan::policy::PlanPolicy;
+    use crate::plan::removal_limit::{RemovalLimit, Retained};
 
     #[test]
     fn deletions_are_remembered_until_they_have_been_accepted() {
-        let (mut observed, mut guard) =
-            (Observed::default(), Guard::new(&PlanPolicy::default(), Facts::default()));
+        let (mut observed, mut limit) =
+            (Observed::default(), RemovalLimit::new(&PlanPolicy::default(), Facts::default()));
         let service = |name: usize| ObservedService { name: name.to_string(), ..ObservedService::default() };
         for name in 0..=MAX_DELETED {
             observed.set_service(service(name));
-            guard.accept(&observed.facts, &|key| observed.deleted.contains(key));
+            limit.accept(&observed.facts, &|key| observed.deleted.contains(key));
             observed.remove_service((String::new(), name.to_string()));
-            observed.keep_deleted(|key| guard.holds(key));
-            let (facts, held) = guard.accept(&observed.facts, &|key| observed.deleted.contains(key));
+            observed.keep_deleted(|key| limit.holds(key));
+            let (facts, retained) = limit.accept(&observed.facts, &|key| observed.deleted.contains(key));
             assert_eq!(
-                (facts.services.len(), held),
-                (0, Held::default()),
+                (facts.services.len(), retained),
+                (0, Retained::default()),
                 "the deletion of {name} is doubted"
             );
-            observed.keep_deleted(|key| guard.holds(key));
+            observed.keep_deleted(|key| limit.holds(key));
             assert!(observed.deleted.is_empty());
         }
     }

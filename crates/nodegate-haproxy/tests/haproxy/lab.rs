@@ -4,10 +4,8 @@
 pub(crate) use crate::servers::serve;
 use crate::servers::{Counts, count};
 use nodegate_haproxy::haproxy::master::{Master, Processes};
-use nodegate_haproxy::haproxy::socket::Runtime;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::http;
-use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::system;
 use serde_json::{Value, json};
@@ -22,20 +20,22 @@ use tokio::process::{Child, Command};
 /// The longest wait for one condition. 500 nodes need this long on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 
+/// Without retries, each request that goes astray is lost.
+pub(crate) const TEMPLATE: &str = "global\n  maxconn 2000\n";
+
 pub(crate) struct Lab {
     pub(crate) dir: TempDir,
     pub(crate) sim: Sim,
     pub(crate) config: PathBuf,
-    pub(crate) state_dir: PathBuf,
-    /// HAProxy's master socket. `after` holds the files that HAProxy loads after `config`.
+    pub(crate) template: PathBuf,
+    /// HAProxy's master socket.
     pub(crate) master: PathBuf,
-    pub(crate) after: Vec<PathBuf>,
+    /// The arguments of HAProxy. Empty for the file alone.
+    pub(crate) haproxy_arguments: Vec<String>,
     pub(crate) check_port: u16,
     pub(crate) node_port: u16,
-    /// The port of agents that always answer "up ready". 0 for none.
-    pub(crate) agent_port: u16,
     pub(crate) metrics_port: u16,
-    pub(crate) check_interval: &'static str,
+    pub(crate) reload_interval: &'static str,
     /// Requests to the application, by the node that they reached. `checked` counts health checks likewise.
     pub(crate) served: Counts,
     pub(crate) checked: Counts,
@@ -51,28 +51,22 @@ impl Lab {
     /// Starts a cluster with this number of nodes and nothing else. Neither program runs yet.
     pub(crate) async fn new(nodes: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Self::in_dir(nodes, dir.path().to_owned(), dir).await
-    }
-
-    /// Starts the same cluster, with the configuration in another directory.
-    pub(crate) async fn in_dir(nodes: usize, config_dir: PathBuf, dir: TempDir) -> Self {
         let sim = Sim::builder().tls(true).start().await.unwrap();
         sim.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();
         let (served, checked) = (Arc::default(), Arc::default());
         let check_port = serve(Arc::clone(&checked), |_| true).await;
         let node_port = serve(Arc::clone(&served), |_| true).await;
         let lab = Self {
-            config: config_dir.join("haproxy.cfg"),
-            state_dir: config_dir.join("state"),
+            config: dir.path().join("haproxy.cfg"),
+            template: dir.path().join("haproxy.cfg.TEMPLATE"),
             master: dir.path().join("master.sock"),
-            after: Vec::new(),
+            haproxy_arguments: Vec::new(),
             dir,
             sim,
             check_port,
             node_port,
-            agent_port: 0,
             metrics_port: ports::free(),
-            check_interval: "500ms",
+            reload_interval: "300ms",
             served,
             checked,
             program: None,
@@ -81,6 +75,7 @@ impl Lab {
             haproxy_by: Vec::new(),
             program_by: Vec::new(),
         };
+        std::fs::write(&lab.template, TEMPLATE).unwrap();
         for index in 0..nodes {
             lab.add_node(index);
         }
@@ -98,20 +93,13 @@ impl Lab {
 
     /// Starts both programs, and waits until these ports answer.
     pub(crate) async fn start(&mut self, ports: &[u16]) {
-        self.once(&[]).await;
+        self.start_program();
+        self.until("the file is written", async || self.config.exists()).await;
         self.start_haproxy().await;
-        self.start_program(&[]);
         for port in ports {
             self.until(&format!("port {port} answers"), async || get(*port).is_ok()).await;
         }
         self.until("the program is ready", async || self.is_ready()).await;
-    }
-
-    /// Applies the cluster's state once with the program.
-    pub(crate) async fn once(&mut self, more: &[&str]) {
-        self.start_program(&[&["--once"], more].concat());
-        let status = self.program.take().unwrap().wait().await.unwrap();
-        assert!(status.success(), "{}", self.log());
     }
 
     /// Starts both programs with one Service. Returns its port.
@@ -123,58 +111,91 @@ impl Lab {
     }
 
     pub(crate) async fn start_haproxy(&mut self) {
-        let log = std::fs::File::create(self.dir.path().join("haproxy.log")).unwrap();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.haproxy_log()).unwrap();
         let mut command = started_by(&self.haproxy_by, system("haproxy"));
-        command.arg("-W").arg("-S").arg(self.master_socket()).arg("-f").arg(&self.config);
-        command.args(self.after.iter().flat_map(|file| [Path::new("-f"), file]));
+        command.arg("-W").arg("-S").arg(&self.master).args(&self.haproxy_arguments);
+        if self.haproxy_arguments.is_empty() {
+            command.arg("-f").arg(&self.config);
+        }
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).kill_on_drop(true);
         // HAProxy gets its own process group, so that one signal reaches it and its workers.
         self.haproxy = Some(command.process_group(0).spawn().expect("haproxy runs (hack/install-tools)"));
-        self.until("HAProxy runs", async || {
-            // From 3.1 on, the master lists a worker before it serves.
-            self.runtime().worker_pid().await.is_ok_and(|pid| pid.is_some())
-        })
-        .await;
+        // From 3.1 on, the master lists a worker before it serves.
+        self.until("HAProxy runs", async || self.ask("show info").await.contains("Pid: ")).await;
     }
 
-    pub(crate) fn start_program(&mut self, more: &[&str]) {
+    pub(crate) fn start_program(&mut self) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
         let program = std::process::Command::new(program());
         let mut command = started_by(&self.program_by, program);
         command
             .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
-            .args(self.places())
-            .args([
-                "--check-port",
-                &self.check_port.to_string(),
-                "--agent-check-port",
-                &self.agent_port.to_string(),
-            ])
-            .args(["--check-interval", self.check_interval])
-            .args(["--listen", &format!("127.0.0.1:{}", self.metrics_port)])
-            .args(&self.arguments)
-            .args(more)
-            .stdin(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true);
-        // Before HAProxy runs for the first time, the program has no HAProxy to reload.
-        let another_way = self.arguments.iter().any(|word| word == "--reload-command");
-        if !more.contains(&"--once") && !another_way {
-            command.arg("--master-socket").arg(self.master_socket());
+            .arg("--config")
+            .arg(&self.config)
+            .arg("--master-socket")
+            .arg(&self.master)
+            .args(["--listen", &format!("127.0.0.1:{}", self.metrics_port)]);
+        for (flag, value) in [
+            ("--template", self.template.to_string_lossy().into_owned()),
+            ("--check", format!("agent:port={},interval=500ms", self.check_port)),
+            ("--reload-interval", self.reload_interval.to_owned()),
+        ] {
+            if !self.arguments.iter().any(|word| word.starts_with(flag)) {
+                command.args([flag, &value]);
+            }
         }
+        command.args(&self.arguments).stdin(Stdio::null()).stderr(log).kill_on_drop(true);
         self.program = Some(command.spawn().unwrap());
     }
 
-    /// Creates an object as a user does.
-    pub(crate) fn kubectl_create(&self, object: &Value) {
-        let file = self.dir.path().join("object.json");
-        std::fs::write(&file, object.to_string()).unwrap();
-        let kubectl = Kubectl::new(&self.dir.path().join("kubeconfig"), self.dir.path());
-        kubectl.must(&["create", "-f", file.to_str().unwrap()]);
+    /// Ends the program as a crash does.
+    pub(crate) async fn kill_program(&mut self) {
+        self.program.take().unwrap().kill().await.unwrap();
     }
 
-    pub(crate) fn master_socket(&self) -> PathBuf {
-        self.master.clone()
+    /// Returns a Service with a node port of its own, because the API server gives each to one Service only.
+    pub(crate) async fn distinct(&self, mut service: Value) -> Value {
+        service["spec"]["ports"][0]["nodePort"] = json!(serve(Arc::clone(&self.served), |_| true).await);
+        service
+    }
+
+    /// Annotates a node with its share of the traffic, which takes a reload.
+    pub(crate) fn set_share(&self, index: usize, share: u64) {
+        let set = |node: &mut Value| {
+            node["metadata"]["annotations"]["nodegate.io/haproxy-weight"] = json!(share.to_string())
+        };
+        assert!(self.sim.edit_node(&node_name(index), "test", set));
+    }
+
+    /// Returns the nodes that many requests to a port reach.
+    pub(crate) fn reached(&self, port: u16) -> Vec<usize> {
+        let before = self.served.lock().unwrap().clone();
+        for _ in 0..30 {
+            let _ = get(port);
+        }
+        let now = self.served.lock().unwrap();
+        (0..250).filter(|index| now.get(&node_address(*index)) != before.get(&node_address(*index))).collect()
+    }
+
+    /// Waits until requests to a port reach these nodes and no other.
+    pub(crate) async fn until_reached(&self, port: u16, nodes: &[usize]) {
+        self.until(&format!("requests to {port} reach {nodes:?}"), async || self.reached(port) == nodes)
+            .await;
+    }
+
+    /// Returns the tables of `--explain`.
+    pub(crate) fn explain(&self) -> String {
+        let mut command = std::process::Command::new(program());
+        command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--explain");
+        command.arg("--config").arg(&self.config).arg("--master-socket").arg(&self.master);
+        command.args(["--check", &format!("agent:port={}", self.check_port)]).args(&self.arguments);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn haproxy_log(&self) -> PathBuf {
+        self.dir.path().join("haproxy.log")
     }
 
     pub(crate) fn log_path(&self) -> PathBuf {
@@ -189,7 +210,7 @@ impl Lab {
     /// Returns the end of the logs of both programs.
     pub(crate) fn log(&self) -> String {
         let read = |name: &Path| std::fs::read_to_string(name).unwrap_or_default();
-        let haproxy = read(&self.dir.path().join("haproxy.log"));
+        let haproxy = read(&self.haproxy_log());
         let tail = |text: &str, most: usize| {
             let lines: Vec<&str> = text.lines().collect();
             lines[lines.len().saturating_sub(most)..].join("\n")
@@ -198,7 +219,7 @@ impl Lab {
     }
 
     pub(crate) fn master(&self) -> Master {
-        Master { socket: self.master_socket(), patience: PATIENCE }
+        Master { socket: self.master.clone() }
     }
 
     pub(crate) async fn processes(&self) -> Option<Processes> {
@@ -217,32 +238,45 @@ impl Lab {
         }
     }
 
-    pub(crate) fn runtime(&self) -> Runtime {
-        Runtime::Master(self.master_socket())
-    }
-
-    /// Returns a number from `show servers state`.
-    async fn column(&self, backend: &str, server: &str, at: usize) -> Option<u32> {
-        let text = self.runtime().ask(&format!("show servers state {backend}")).await.ok()?;
-        let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server))?;
-        line.split(' ').nth(at)?.parse().ok()
-    }
-
-    /// Returns the administrative state of a server, including the state that it inherits from a tracked one.
-    pub(crate) async fn admin_state(&self, backend: &str, server: &str) -> Option<u32> {
-        self.column(backend, server, 6).await
+    /// Returns the newest worker's answer, or nothing.
+    pub(crate) async fn ask(&self, command: &str) -> String {
+        self.master().ask_worker(command).await.unwrap_or_default()
     }
 
     /// Returns the word for a server on HAProxy's status page.
     pub(crate) async fn status(&self, backend: &str, server: &str) -> String {
-        let text = self.runtime().ask("show stat -1 4 -1").await.unwrap_or_default();
+        let text = self.ask("show stat -1 4 -1").await;
         let start = format!("{backend},{server},");
         let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_default();
         line.split(',').nth(17).unwrap_or_default().to_owned()
     }
 
+    /// Returns the weight of a server.
     pub(crate) async fn weight(&self, backend: &str, server: &str) -> Option<u32> {
-        self.column(backend, server, 7).await
+        let text = self.ask(&format!("show servers state {backend}")).await;
+        let line = text.lines().find(|line| line.split(' ').nth(3) == Some(server))?;
+        line.split(' ').nth(7)?.parse().ok()
+    }
+
+    /// Cordons a node, and waits until HAProxy gives its server no weight.
+    pub(crate) async fn drain(&self, backend: &str, index: usize) {
+        assert!(self.sim.cordon(&node_name(index)));
+        self.until("it has no weight", async || self.weight(backend, &node_name(index)).await == Some(0))
+            .await;
+    }
+
+    /// Uncordons a node, and waits until HAProxy gives its server weight.
+    pub(crate) async fn undrain(&self, backend: &str, index: usize) {
+        assert!(self.sim.uncordon(&node_name(index)));
+        let back = async || self.weight(backend, &node_name(index)).await.is_some_and(|weight| weight > 0);
+        self.until("it has weight", back).await;
+    }
+
+    /// Waits until HAProxy has reloaded since then, and everything is applied.
+    pub(crate) async fn until_reloaded(&self, before: u64) {
+        let reloaded = async || self.processes().await.is_some_and(|now| now.reloads > before);
+        self.until("HAProxy reloads", reloaded).await;
+        self.until_metric("nodegate_haproxy_pending", 0.0).await;
     }
 
     /// Kills HAProxy with all its processes.
@@ -256,16 +290,13 @@ impl Lab {
         self.haproxy = None;
     }
 
-    pub(crate) async fn is_draining(&self, backend: &str, server: &str) -> bool {
-        self.admin_state(backend, server).await.is_some_and(|state| state & 0x18 != 0)
-    }
-
-    pub(crate) async fn is_admin_ready(&self, backend: &str, server: &str) -> bool {
-        self.admin_state(backend, server).await == Some(0)
-    }
-
     pub(crate) fn is_ready(&self) -> bool {
         http::get(local(self.metrics_port), "/readyz").is_ok_and(|reply| reply.status == 200)
+    }
+
+    /// Returns the answer of `/readyz`.
+    pub(crate) fn readyz(&self) -> String {
+        http::get(local(self.metrics_port), "/readyz").map(|reply| reply.body).unwrap_or_default()
     }
 
     pub(crate) fn metrics(&self) -> String {
@@ -309,37 +340,6 @@ impl Lab {
             assert!(began.elapsed() < PATIENCE, "waited in vain for {what}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-    }
-
-    /// Waits until a value has not changed for this time. Returns the value.
-    pub(crate) async fn at_rest<T: PartialEq>(
-        &self,
-        what: &str,
-        look: impl AsyncFn() -> T,
-        long: Duration,
-    ) -> T {
-        let (began, mut now) = (Instant::now(), look().await);
-        let mut since = began;
-        while since.elapsed() < long {
-            assert!(began.elapsed() < PATIENCE, "{what} changes all the time\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            let next = look().await;
-            if next != now {
-                (since, now) = (Instant::now(), next);
-            }
-        }
-        now
-    }
-
-    /// Waits until requests reach only other nodes.
-    pub(crate) async fn until_spared(&self, index: usize) {
-        let all = || self.served.lock().unwrap().values().sum::<u64>();
-        self.until(&format!("node {index} is spared"), async || {
-            let (before, others) = (count(&self.served, index), all());
-            self.until("requests", async || all() >= others + 20).await;
-            count(&self.served, index) == before
-        })
-        .await;
     }
 
     /// Waits until a request reaches a node.

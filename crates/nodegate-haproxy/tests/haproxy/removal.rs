@@ -13,13 +13,14 @@ fn config(lab: &Lab) -> String {
     std::fs::read_to_string(&lab.config).unwrap()
 }
 
-fn mentions(lab: &Lab, index: usize) -> bool {
-    config(lab).contains(&format!("server {} ", node_name(index)))
+fn known(lab: &Lab) -> String {
+    std::fs::read_to_string(format!("{}.known", lab.config.display())).unwrap_or_default()
 }
 
 async fn restart(lab: &mut Lab, more: &[&str]) {
-    lab.program.take().unwrap().kill().await.unwrap();
-    lab.start_program(more);
+    lab.kill_program().await;
+    lab.arguments = more.iter().map(|word| (*word).to_owned()).collect();
+    lab.start_program();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -39,8 +40,7 @@ pub(crate) async fn addresses_vanish() -> Row {
     }
     lab.until("the addresses are kept", async || held(&lab, "addresses") == Some(3.0)).await;
     // The same is true after a restart.
-    lab.until("they are in a file", async || std::fs::read_to_string(lab.state("cluster.json")).is_ok())
-        .await;
+    lab.until("they are in a file", async || known(&lab).contains("127.1")).await;
     restart(&mut lab, &[]).await;
     lab.until("the addresses are kept again", async || {
         lab.is_ready() && held(&lab, "addresses") == Some(3.0)
@@ -62,70 +62,28 @@ pub(crate) async fn addresses_vanish() -> Row {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_that_were_all_replaced_while_the_program_was_away_go_through() {
-    replaced_while_away().await;
+async fn an_empty_list_keeps_everything() {
+    empty_list().await;
 }
 
-pub(crate) async fn replaced_while_away() -> Row {
-    let mut lab = Lab::new(4).await;
+/// Starts an API server whose store is empty in the place of the first one, as after a lost etcd.
+pub(crate) async fn empty_list() -> Row {
+    let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
-    let traffic = Traffic::start(port);
-    lab.program.take().unwrap().kill().await.unwrap();
-    for index in 0..4 {
-        lab.sim.delete_node(&node_name(index));
-        lab.add_node(4 + index);
-    }
-    lab.start_program(&[]);
-    for index in 4..8 {
-        lab.until_asked(index).await;
-    }
-    for index in 0..4 {
-        lab.until_spared(index).await;
-        assert!(!mentions(&lab, index), "{}", config(&lab));
-    }
-    assert_eq!(held(&lab, "nodes"), Some(0.0), "{}", lab.log());
+    lab.until("it is remembered", async || known(&lab).contains("\"web\"")).await;
+    let (before, traffic) = (config(&lab), Traffic::start(port));
+    let empty = Lab::new(0).await;
+    empty.sim.write_kubeconfig(&lab.dir.path().join("kubeconfig")).unwrap();
+    restart(&mut lab, &[]).await;
+    lab.until("everything is kept", async || held(&lab, "nodes") == Some(3.0)).await;
+    lab.until("it is ready", async || lab.is_ready()).await;
+    assert_eq!((held(&lab, "services"), config(&lab)), (Some(1.0), before), "{}", lab.log());
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    let result = format!("the new ones serve, the old ones are gone; {good} requests, 0 lost");
-    Row { what: "all nodes replaced while the program was away", result }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_setting_is_meant() {
-    changed_setting().await;
-}
-
-pub(crate) async fn changed_setting() -> Row {
-    let mut lab = Lab::new(4).await;
-    let mut labelled = node(0);
-    labelled["metadata"]["labels"]["role"] = json!("ingress");
-    lab.sim.apply(labelled).unwrap();
-    let port = lab.publish().await;
-    let traffic = Traffic::start(port);
-    // With the same settings, three of four missing nodes are too many.
-    lab.program.take().unwrap().kill().await.unwrap();
-    for index in 1..4 {
-        lab.sim.delete_node(&node_name(index));
+    Row {
+        what: "a list that is suddenly empty",
+        result: format!("everything is kept; {good} requests, 0 lost"),
     }
-    lab.start_program(&[]);
-    lab.until("they are kept", async || held(&lab, "nodes") == Some(3.0)).await;
-    lab.until("it is ready", async || lab.is_ready()).await;
-    for index in 1..4 {
-        assert!(mentions(&lab, index), "{}", lab.log());
-        lab.add_node(index);
-    }
-    lab.until("all are back", async || held(&lab, "nodes") == Some(0.0)).await;
-    restart(&mut lab, &["--node-selector", "role=ingress"]).await;
-    for index in 1..4 {
-        lab.until("they are gone", async || !mentions(&lab, index)).await;
-    }
-    lab.until("it is ready", async || lab.is_ready()).await;
-    assert!(get(port).is_ok() && mentions(&lab, 0), "{}", lab.log());
-    assert_eq!(held(&lab, "nodes"), Some(0.0), "{}", lab.log());
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    let result = format!("3 of 4 missing: kept; 3 of 4 deselected: gone; {good} requests, 0 lost");
-    Row { what: "a narrower --node-selector", result }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -138,18 +96,15 @@ pub(crate) async fn another_cluster() -> Row {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
     let traffic = Traffic::start(port);
-    lab.until("it is remembered", async || {
-        std::fs::read_to_string(lab.state("cluster.json")).is_ok_and(|text| text.contains("\"web\""))
-    })
-    .await;
+    lab.until("it is remembered", async || known(&lab).contains("\"web\"")).await;
     let before = config(&lab);
     let other = Lab::new(2).await;
     other.sim.apply(other.service("web", port, &json!({}))).unwrap();
-    lab.program.take().unwrap().kill().await.unwrap();
+    lab.kill_program().await;
     let (own, kubeconfig) = (lab.dir.path().join("own"), lab.dir.path().join("kubeconfig"));
     std::fs::rename(&kubeconfig, &own).unwrap();
     other.sim.write_kubeconfig(&kubeconfig).unwrap();
-    lab.start_program(&[]);
+    lab.start_program();
     lab.until("everything is kept", async || held(&lab, "services") == Some(1.0)).await;
     lab.until("it is ready", async || lab.is_ready()).await;
     lab.until_logged("KUBECONFIG may name another cluster").await;

@@ -1,7 +1,7 @@
-//! The servers on the nodes: applications, health checks and agents.
+//! The servers on the nodes: applications, and health checks.
 
 use crate::lab::node_address;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,7 +24,7 @@ pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clo
     serve_status(counts, move |at| if healthy(at) { "200 OK" } else { "503 Service Unavailable" }).await
 }
 
-/// Starts the same server with other statuses.
+/// Starts the same server with other statuses. With an empty one, it closes the connection without an answer.
 pub(crate) async fn serve_status(
     counts: Counts,
     status: impl Fn(IpAddr) -> &'static str + Clone + Send + 'static,
@@ -42,6 +42,9 @@ pub(crate) async fn serve_status(
                 let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
                 *counts.lock().unwrap().entry(at).or_insert(0) += 1;
                 let status = status(at);
+                if status.is_empty() {
+                    return;
+                }
                 let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
                 let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
@@ -82,22 +85,23 @@ pub(crate) async fn serve_paths(asked: Asked) -> u16 {
     port
 }
 
-/// Starts agents for HAProxy's agent-check, each of which always gives the same answer.
-pub(crate) async fn agents(word: fn(IpAddr) -> &'static [u8]) -> u16 {
-    counted_agents(Counts::default(), word).await
+/// Nodes whose server answers 404, and nodes whose server does not answer.
+#[derive(Clone, Default)]
+pub(crate) struct Switches {
+    pub(crate) draining: Arc<Mutex<BTreeSet<IpAddr>>>,
+    pub(crate) dead: Arc<Mutex<BTreeSet<IpAddr>>>,
 }
 
-/// Starts the same agents, and counts how often each is asked.
-pub(crate) async fn counted_agents(counts: Counts, word: fn(IpAddr) -> &'static [u8]) -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        loop {
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
-            *counts.lock().unwrap().entry(at).or_insert(0) += 1;
-            let _ = stream.write_all(word(at)).await;
+/// Starts a server as [`serve`], whose nodes can be drained and die.
+pub(crate) async fn serve_switched(counts: Counts, switches: &Switches) -> u16 {
+    let switches = switches.clone();
+    serve_status(counts, move |at| {
+        let is_in = |set: &Mutex<BTreeSet<IpAddr>>| set.lock().unwrap().contains(&at);
+        match (is_in(&switches.dead), is_in(&switches.draining)) {
+            (true, _) => "",
+            (false, true) => "404 Not Found",
+            (false, false) => "200 OK",
         }
-    });
-    port
+    })
+    .await
 }

@@ -2,7 +2,7 @@
 //! connections.
 
 use crate::Row;
-use crate::lab::{Lab, get, node_address, node_name};
+use crate::lab::{Lab, get, get_from, node_address, node_name};
 use nodegate_testbed::network::ports;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
@@ -85,37 +85,19 @@ pub(crate) async fn class() -> Row {
         ("others", others, json!({"loadBalancerClass": "example.com/other"})),
         ("none", none, json!({})),
     ] {
-        lab.sim.apply(distinct(&lab, load_balancer(&lab, name, port, &spec)).await).unwrap();
+        lab.sim.apply(lab.distinct(load_balancer(&lab, name, port, &spec)).await).unwrap();
     }
     lab.start(&[none]).await;
     assert!(get(ours).is_err() && get(others).is_err(), "another controller's is published\n{}", lab.log());
-    lab.program.take().unwrap().kill().await.unwrap();
+    lab.kill_program().await;
     lab.arguments =
         vec!["--load-balancer-class=example.com/haproxy".to_owned(), "--max-removal=100".to_owned()];
-    lab.start_program(&[]);
+    lab.start_program();
     lab.until("ours is published, and no other", async || {
         get(ours).is_ok() && get(none).is_err() && get(others).is_err()
     })
     .await;
     Row { what: "loadBalancerClass", result: "ours is published, another controller's never".to_owned() }
-}
-
-/// Gives a Service its own node port, because the API server gives each port to one Service only.
-async fn distinct(lab: &Lab, mut service: Value) -> Value {
-    service["spec"]["ports"][0]["nodePort"] = json!(crate::lab::serve(lab.served.clone(), |_| true).await);
-    service
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_services_that_ask_for_it_are_published_if_that_is_asked_for() {
-    let (asked, silent) = (ports::free(), ports::free());
-    let mut lab = Lab::new(1).await;
-    lab.arguments = vec!["--publish=annotated".to_owned()];
-    let yes = json!({"nodegate.io/haproxy-publish": "true"});
-    lab.sim.apply(distinct(&lab, lab.service("asked", asked, &yes)).await).unwrap();
-    lab.sim.apply(distinct(&lab, lab.service("silent", silent, &json!({}))).await).unwrap();
-    lab.start(&[asked]).await;
-    assert!(get(silent).is_err(), "{}", lab.log());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,17 +121,12 @@ pub(crate) async fn session_affinity() -> Row {
     assert!(all.len() > 2, "{all:?}");
     let before = lab.processes_now().await.reloads;
     let other = ports::free();
-    lab.sim.apply(distinct(&lab, lab.service("more", other, &json!({}))).await).unwrap();
-    lab.until("it is reloaded", async || {
-        lab.processes().await.is_some_and(|now| now.reloads > before) && get(other).is_ok()
-    })
-    .await;
+    lab.sim.apply(lab.distinct(lab.service("more", other, &json!({}))).await).unwrap();
+    lab.until_reloaded(before).await;
     assert_eq!(homes(), first, "over a reload");
     let gone = *first[0].first().unwrap();
     let index = (0..4).find(|index| node_address(*index) == gone).unwrap();
-    assert!(lab.sim.cordon(&node_name(index)));
-    let backend = format!("nodegate_default_web_{port}");
-    lab.until("it drains", async || lab.is_draining(&backend, &node_name(index)).await).await;
+    lab.drain(&format!("nodegate_default_web_{port}"), index).await;
     for (now, before) in homes().iter().zip(&first) {
         let moved = before.contains(&gone);
         assert!(now.len() == 1 && (now == before) != moved && !now.contains(&gone), "{before:?} -> {now:?}");
@@ -169,7 +146,7 @@ pub(crate) async fn nodes_by_label() -> Row {
     lab.sim.label(&node_name(0), "role", Some("ingress"));
     let chosen = json!({"nodegate.io/haproxy-nodes": "role in (ingress, edge), !spare"});
     lab.sim.apply(lab.service("web", port, &chosen)).unwrap();
-    lab.sim.apply(distinct(&lab, lab.service("all", all, &json!({}))).await).unwrap();
+    lab.sim.apply(lab.distinct(lab.service("all", all, &json!({}))).await).unwrap();
     lab.start(&[port, all]).await;
     let client = [127, 0, 0, 1];
     let nodes = |indices: &[usize]| indices.iter().map(|index| node_address(*index)).collect::<BTreeSet<_>>();
@@ -179,9 +156,7 @@ pub(crate) async fn nodes_by_label() -> Row {
     lab.until("the labelled one serves", async || reached_by(&lab, client, port) == nodes(&[0, 2])).await;
     // Only these nodes are the Service's last resort, too.
     for index in [0, 2] {
-        assert!(lab.sim.cordon(&node_name(index)));
-        let backend = format!("nodegate_default_web_{port}");
-        lab.until("it drains", async || lab.is_draining(&backend, &node_name(index)).await).await;
+        lab.drain(&format!("nodegate_default_web_{port}"), index).await;
     }
     assert_eq!(reached_by(&lab, client, port), nodes(&[0, 2]));
     assert_eq!(reached_by(&lab, client, all), nodes(&[1]));
@@ -201,57 +176,31 @@ async fn a_service_without_node_ports_is_named() {
     lab.until_logged("allocateLoadBalancerNodePorts: false").await;
 }
 
-/// Returns the example with other ports, and without TLS on its checks.
-fn control_plane(port: u16, node_port: u16) -> String {
-    let example = include_str!("../../../../examples/haproxy/control-plane.cfg.j2");
-    let changed = example
-        .replace(":::6443", &format!(":::{port}"))
-        .replace("socket(6443)", &format!("socket({node_port})"))
-        .replace("check check-ssl verify none", "check")
-        .replace("inter 2s", "inter 500ms");
-    assert!(
-        !changed.replace("on port 6443", "").contains("6443")
-            && changed.contains(&format!("socket({node_port})"))
-    );
-    changed
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_template_finds_nodes_by_their_roles_and_the_control_plane_is_reached() {
-    control_plane_frontend().await;
+async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out() {
+    one_port_twice().await;
 }
 
-pub(crate) async fn control_plane_frontend() -> Row {
-    let (apiserver, web) = (ports::free(), ports::free());
-    let mut lab = Lab::new(3).await;
-    let role = "node-role.kubernetes.io/control-plane";
-    lab.sim.label(&node_name(0), role, Some(""));
-    let template = lab.dir.path().join("control-plane.cfg.j2");
-    let node_port = crate::lab::serve(lab.served.clone(), |_| true).await;
-    std::fs::write(&template, control_plane(apiserver, node_port)).unwrap();
-    lab.arguments = vec!["--template".to_owned(), template.to_string_lossy().into_owned()];
-    lab.sim.apply(lab.service("web", web, &json!({}))).unwrap();
-    lab.start(&[apiserver, web]).await;
-    let client = [127, 0, 0, 1];
-    let nodes = |indices: &[usize]| indices.iter().map(|index| node_address(*index)).collect::<BTreeSet<_>>();
-    assert_eq!(reached_by(&lab, client, apiserver), nodes(&[0]), "{}", lab.log());
-    assert_eq!(reached_by(&lab, client, web), nodes(&[0, 1, 2]));
-    let before = lab.processes_now().await;
-    // A label that the template does not use causes no reload.
-    lab.sim.label(&node_name(1), "colour", Some("blue"));
-    lab.sim.cordon(&node_name(2));
-    lab.until("it drains", async || {
-        lab.is_draining(&format!("nodegate_default_web_{web}"), &node_name(2)).await
-    })
-    .await;
-    assert_eq!(lab.processes_now().await, before);
-    lab.sim.label(&node_name(1), role, Some(""));
-    lab.until("the new one serves", async || reached_by(&lab, client, apiserver) == nodes(&[0, 1])).await;
-    let mut joins = crate::lab::node(3);
-    joins["metadata"]["labels"][role] = json!("");
-    lab.sim.apply(joins).unwrap();
-    lab.until("one that joins serves", async || reached_by(&lab, client, apiserver) == nodes(&[0, 1, 3]))
-        .await;
-    let result = "the nodes of that role serve, one that gets it or joins with it too".to_owned();
-    Row { what: "template with the control plane's 6443", result }
+pub(crate) async fn one_port_twice() -> Row {
+    let port = ports::free();
+    let mut lab = Lab::new(1).await;
+    lab.arguments = vec!["--bind=127.0.0.1,web=127.0.0.2".to_owned()];
+    lab.sim.apply(lab.service("plain", port, &json!({}))).unwrap();
+    let by_field = load_balancer(&lab, "web", port, &json!({"loadBalancerIP": "127.0.0.2"}));
+    lab.sim.apply(lab.distinct(by_field).await).unwrap();
+    let nowhere = load_balancer(&lab, "nowhere", port, &json!({"loadBalancerIP": "127.0.0.3"}));
+    lab.sim.apply(lab.distinct(nowhere).await).unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = lab.service("busy", taken.local_addr().unwrap().port(), &json!({}));
+    lab.sim.apply(lab.distinct(busy).await).unwrap();
+    lab.start(&[port]).await;
+    let there = SocketAddr::from(([127, 0, 0, 2], port));
+    lab.until("the other address answers", async || get_from(there).is_ok()).await;
+    for kind in ["address", "busy"] {
+        lab.until_metric(&format!("nodegate_haproxy_problems{{kind=\"{kind}\"}}"), 1.0).await;
+    }
+    drop(taken);
+    lab.until_metric("nodegate_haproxy_frontends", 3.0).await;
+    let result = "both answer; an address that --bind lacks is named; a busy port left out until it is free";
+    Row { what: "one port on two addresses", result: result.to_owned() }
 }

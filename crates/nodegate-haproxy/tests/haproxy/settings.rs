@@ -12,29 +12,18 @@ fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 fn every_mistake_is_named_on_a_line_of_its_own() {
     let wrong = [
         ("--config", "/nowhere/haproxy.cfg", "directory that exists"),
-        ("--before", "/nowhere/haproxy.cfg", "that exist, or none"),
-        ("--state-dir", "/dev/null/state", "can't be made"),
-        ("--state-file", "/tmp/a b", "absolute path"),
-        ("--prefix", "a_b", "lower-case letters"),
-        ("--reload-timeout", "1h", "takes a duration from 1s to 2m"),
+        ("--reload-interval", "1h", "takes a duration"),
+        ("--timeouts", "client=x", "takes timeouts"),
         ("--namespaces", "a,B", "names of namespaces"),
         ("--bind", "::,x", "list of IP addresses"),
-        ("--reserved-ports", "70000", "list of ports"),
-        ("--mode", "udp", "takes tcp or http"),
-        ("--balance", "static-rr", "takes roundrobin"),
-        ("--address-types", "Hostname", "InternalIP and ExternalIP"),
-        ("--check-port", "0", "takes a port"),
-        ("--check-path", "/a b", "takes a path"),
-        ("--check-interval", "1ms", "takes a duration"),
-        ("--agent-check-port", "x", "0 for none"),
-        ("--local-check", "x", "auto or nodegate"),
+        ("--forward", "https=443", "NAME=PORT:NODEPORT"),
+        ("--check", "http", "takes agent, tcp or none"),
+        ("--node-networks", "10.0.0.0/33", "list of networks"),
         ("--max-removal", "101", "percentage"),
         ("--last-resort", "x", "all, drained or none"),
         ("--listen", "25003", "an address and a port"),
         ("--log-format", "xml", "takes text or json"),
-        ("--service-selector", "a\nb", "label selector"),
-        ("--publish", "none", "takes load-balancers, all or annotated"),
-        ("--bind-allow", "a", "namespaces with names of addresses"),
+        ("--node-selector", "a\nb", "label selector"),
         ("--ports", "a=0", "namespaces with ports"),
         ("--publish-status", "0.0.0.0", "list of IP addresses and host names"),
         ("--lease", "a/b/c", "takes a name, or a namespace and a name"),
@@ -53,24 +42,38 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
 }
 
 #[test]
+fn a_removed_setting_says_what_takes_its_place() {
+    let removed = [
+        "--before=none",
+        "--prefix=east",
+        "--state-dir=/x",
+        "--once",
+        "--check-port=1",
+        "--service-selector=a",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let config = format!("--config={}", dir.path().join("haproxy.cfg").display());
+    let (code, _, stderr) = run(&[&[config.as_str()], removed.as_slice()].concat());
+    assert_eq!((code, stderr.lines().count()), (Some(2), removed.len()), "{stderr}");
+    for says in
+        ["--template", "a second HAProxy", "beside --config", "as soon as it knows", "--check agent:port"]
+    {
+        assert!(stderr.contains(says), "{says}: {stderr}");
+    }
+}
+
+#[test]
 fn help_teaches_and_what_contradicts_itself_is_refused() {
     let (code, stdout, _) = run(&["--help"]);
     assert_eq!(code, Some(0));
     for word in ["nodegate.io/haproxy-port", "--max-removal", "haproxy -W -S", "EXIT CODES"] {
         assert!(stdout.contains(word), "{word}");
     }
-    let (code, _, stderr) = run(&["--print", "--once"]);
-    assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
-    // The operator's own file is not written, under any name.
+    let flags = stdout.lines().filter(|line| line.starts_with("      --"));
+    let flags = flags.count();
+    assert!(flags <= 24, "{flags} flags");
     let dir = tempfile::tempdir().unwrap();
-    let own = dir.path().join("haproxy.cfg");
-    std::fs::write(&own, "listen web\n").unwrap();
-    let link = dir.path().join("link.cfg");
-    std::os::unix::fs::symlink(&own, &link).unwrap();
-    let words = ["--print", "--config", link.to_str().unwrap(), "--before", own.to_str().unwrap()];
-    let (code, _, stderr) = run(&words);
-    assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
-    assert!(stderr.contains("--before none"), "{stderr}");
+    let config = format!("--config={}", dir.path().join("haproxy.cfg").display());
     for (words, error) in [
         (
             &["--publish-status=web=10.0.0.1"][..],
@@ -78,10 +81,19 @@ fn help_teaches_and_what_contradicts_itself_is_refused() {
         ),
         (&["--bind=a=0.0.0.0", "--publish-status=10.0.0.1"], "has no address for a="),
         (&["--bind=::,a=10.0.0.1", "--publish-status=a=10.0.0.1"], "has no address without a name"),
+        (&["--forward=a=1:1;a=2:2"], "has two of the name a"),
     ] {
-        let (code, _, stderr) = run(&[&["--print", "--before=none"], words].concat());
+        let (code, _, stderr) = run(&[&[config.as_str()], words].concat());
         assert!(code == Some(2) && stderr.contains(error), "{words:?}: {stderr}");
     }
-    let (code, _, stderr) = run(&["--print", "--master-socket", "/a", "--reload-command", "b"]);
-    assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
+}
+
+#[test]
+fn a_second_program_on_one_file_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = std::fs::File::create(dir.path().join(".haproxy.cfg.lock")).unwrap();
+    lock.lock().unwrap();
+    let config = format!("--config={}", dir.path().join("haproxy.cfg").display());
+    let (code, _, stderr) = run(&[&config, "--listen=none"]);
+    assert!(code == Some(1) && stderr.contains("another nodegate-haproxy writes"), "{stderr}");
 }

@@ -100,7 +100,7 @@ pub(crate) async fn takeover() -> Row {
     assert_eq!(labs[writer].metric("nodegate_haproxy_status_writes_total{kind=\"set\"}"), Some(1.0));
     let before = lease(&labs[0]);
 
-    labs[writer].program.take().unwrap().kill().await.unwrap();
+    labs[writer].kill_program().await;
     let (service, _) = another(&labs[0], "next", &json!({})).await;
     labs[0].sim.apply(service).unwrap();
     let took = until_ingress(&labs[1 - writer], "next", &vip(ADDRESS)).await;
@@ -111,7 +111,7 @@ pub(crate) async fn takeover() -> Row {
     assert_eq!(writes(&labs[0]), 2, "the other one repeats nothing\n{}", labs[1 - writer].log());
 
     // At a clean end, the other one need not wait.
-    labs[writer].start_program(&[]);
+    labs[writer].start_program();
     labs[writer].until("it is back", async || labs[writer].is_ready()).await;
     a_while(&labs[0]).await;
     let mut program = labs[1 - writer].program.take().unwrap();
@@ -158,7 +158,7 @@ async fn a_status_goes_with_its_service_and_those_of_others_stay() {
 
 pub(crate) async fn own_statuses() -> Row {
     let port = ports::free();
-    let mut lab = publishing(1, &["--service-selector=hidden!=yes"]).await;
+    let mut lab = publishing(1, &[]).await;
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
     let foreign = vip("198.51.100.1");
     let (mut others, others_port) = another(&lab, "others", &json!({})).await;
@@ -183,18 +183,13 @@ pub(crate) async fn own_statuses() -> Row {
     until_ingress(&lab, "web", &Value::Null).await;
     until_ingress(&lab, "proxy", &Value::Null).await;
     lab.until("the port is closed", async || get(port).is_err()).await;
-    kubectl(&lab, &["annotate", "service", "web", "nodegate.io/haproxy-ignore-"]);
-    until_ingress(&lab, "web", &vip(ADDRESS)).await;
-    // It is no longer watched, and still cleaned up.
-    kubectl(&lab, &["label", "service", "web", "hidden=yes"]);
-    until_ingress(&lab, "web", &Value::Null).await;
     a_while(&lab).await;
     assert_eq!(ingress(&lab, "others"), foreign);
     for name in ["class", "node-port"] {
         assert_eq!(ingress(&lab, name), Value::Null, "{name}");
     }
-    assert_eq!(writes(&lab), 6, "one for each change\n{}", lab.log());
-    let result = "6 changes are 6 writes; another program's status, class and NodePort untouched".to_owned();
+    assert_eq!(writes(&lab), 4, "one for each change\n{}", lab.log());
+    let result = "4 changes are 4 writes; another program's status, class and NodePort untouched".to_owned();
     Row { what: "--publish-status, whose status", result }
 }
 
@@ -251,8 +246,8 @@ pub(crate) async fn why_not() -> Row {
     assert_eq!((events(&lab).len(), posted()), (1, 1), "no other Service, and not twice");
     assert_eq!(ingress(&lab, "late"), Value::Null);
     // Another process knows the Event by its name.
-    lab.program.take().unwrap().kill().await.unwrap();
-    lab.start_program(&[]);
+    lab.kill_program().await;
+    lab.start_program();
     lab.until("it asks", async || posted() == 2).await;
     lab.until_metric(HELD, 1.0).await;
     assert_eq!(events(&lab).len(), 1);
@@ -271,18 +266,16 @@ async fn without_the_rights_it_says_so_once_and_serves() {
     lab.start(&[port]).await;
     lab.until_logged("may not use the Lease").await;
     assert!(lab.whole_log().contains("manifests/publish-status.yaml"), "{}", lab.log());
-    let moved = async || lab.is_draining(&format!("nodegate_default_web_{port}"), "node-000").await;
-    lab.sim.cordon("node-000");
-    lab.until("all else goes on", moved).await;
+    lab.drain(&format!("nodegate_default_web_{port}"), 0).await;
     assert_eq!((writes(&lab), ingress(&lab, "web")), (0, Value::Null));
     assert_eq!(lab.whole_log().matches("may not use the Lease").count(), 1, "{}", lab.log());
 
     // With the Lease and Events, and without statuses.
-    lab.program.take().unwrap().kill().await.unwrap();
+    lab.kill_program().await;
     let lease = Rule::allow(&["get", "create", "patch"], "coordination.k8s.io", &["leases"]);
     let events = Rule::allow(&["create"], "", &["events"]);
     lab.sim.service_account("reader", "nodegate", "nodegate-haproxy", vec![read, lease, events]);
-    lab.start_program(&[]);
+    lab.start_program();
     lab.until_logged("lacks rights for --publish-status").await;
     lab.until_metric("nodegate_haproxy_failures_total{kind=\"status\"}", 1.0).await;
     a_while(&lab).await;
@@ -319,7 +312,8 @@ async fn refused_and_lost_writes_are_tried_again_and_disturb_nothing() {
     assert_ne!(std::fs::read(&lab.config).unwrap(), file);
     lab.sim.faults().clear();
     until_ingress(&lab, "next", &vip(ADDRESS)).await;
-    // An outage of the API server.
+    // An outage of the API server, after the watch has brought the status that was written.
+    a_while(&lab).await;
     lab.sim.kill().await;
     lab.until_metric(HELD, 0.0).await;
     assert!(get(port).is_ok() && lab.is_ready());
@@ -327,16 +321,4 @@ async fn refused_and_lost_writes_are_tried_again_and_disturb_nothing() {
     lab.until_metric(HELD, 1.0).await;
     a_while(&lab).await;
     assert_eq!(writes(&lab), before + 1, "nothing is written again\n{}", lab.log());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_paused_process_leaves_the_lease_to_its_peer() {
-    let (labs, _) = pair().await;
-    until_ingress(&labs[0], "web", &vip(ADDRESS)).await;
-    let writer = labs.iter().position(|lab| lab.metric(HELD) == Some(1.0)).unwrap();
-    std::fs::write(labs[writer].pause_file(), "").unwrap();
-    labs[1 - writer].until_metric(HELD, 1.0).await;
-    labs[writer].until_metric(HELD, 0.0).await;
-    kubectl(&labs[0], &["annotate", "service", "web", "nodegate.io/haproxy-ignore=true"]);
-    until_ingress(&labs[0], "web", &Value::Null).await;
 }

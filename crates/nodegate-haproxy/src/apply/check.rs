@@ -1,0 +1,80 @@
+//! Asks HAProxy's own program about a new file, in the environment of the running master.
+
+use crate::haproxy::command::{self, CommandError};
+use crate::haproxy::launch::Launch;
+use crate::haproxy::words::Words;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
+
+/// The timeout. HAProxy reads 100,000 servers in a few seconds.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// The maximum number of sockets that systemd hands over.
+const MAX_SOCKETS: u32 = 64;
+
+/// The error of a check.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// HAProxy refused the configuration.
+    #[error("haproxy -c refuses the new configuration: {0}")]
+    Refused(Words),
+    /// The program can't be run, or exceeds a bound.
+    #[error("haproxy -c: {0}")]
+    Command(#[from] CommandError),
+}
+
+/// Runs `haproxy -c` on the files that HAProxy will load: `file` in the place of `config`.
+pub async fn check(
+    haproxy: &Path,
+    launch: Option<&Launch>,
+    config: &Path,
+    file: &Path,
+) -> Result<(), CheckError> {
+    let ended = command::run(command_of(haproxy, launch, config, file), TIMEOUT).await?;
+    if ended.success { Ok(()) } else { Err(CheckError::Refused(Words::new(&ended.said))) }
+}
+
+fn command_of(haproxy: &Path, launch: Option<&Launch>, config: &Path, file: &Path) -> Command {
+    let sockets = launch.and_then(|launch| launch.variable("LISTEN_FDS")?.to_str()?.parse().ok());
+    let stand_in = sockets.and_then(|count: u32| {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+        Some((count.min(MAX_SOCKETS), OwnedFd::from(socket)))
+    });
+    let mut command = match stand_in {
+        // `bind fd@3` names a socket of systemd. A socket of ours stands in for each: HAProxy only looks at it.
+        Some((count, socket)) => {
+            let copies: Vec<String> = (3..3 + count).map(|fd| format!("{fd}<&0")).collect();
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(format!("exec \"$@\" {}", copies.join(" "))).arg("sh").arg(haproxy);
+            shell.stdin(Stdio::from(socket));
+            shell
+        }
+        None => {
+            let mut plain = Command::new(haproxy);
+            plain.stdin(Stdio::null());
+            plain
+        }
+    };
+    command.arg("-c");
+    let Some(launch) = launch else {
+        command.arg("-f").arg(file);
+        return command;
+    };
+    command.args(&launch.options);
+    for file in launch.files_with(config, file) {
+        command.arg("-f").arg(file);
+    }
+    command.current_dir(&launch.directory);
+    match &launch.environment {
+        Some(variables) => {
+            let path = std::env::var_os("PATH");
+            command.env_clear().envs(path.map(|path| ("PATH", path)));
+            command.envs(variables.iter().map(|(name, value)| (name, value)));
+        }
+        None => tracing::debug!("can't read the environment of HAProxy's master; checking with this one"),
+    }
+    command
+}

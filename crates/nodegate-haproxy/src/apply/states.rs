@@ -1,0 +1,170 @@
+//! The states of servers over a reload: a new process takes them from a file, so that a server that is down or
+//! drained does not come back for a moment.
+//!
+//! HAProxy takes ports and weights from such a file without a condition, so those are the new configuration's.
+
+use crate::plan::desired::{Backend, Desired, PlannedServer};
+use crate::plan::names;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+/// The version and the columns of HAProxy's format (management guide, "show servers state"). Optional columns
+/// are not written, so that TLS and the addresses and ports of checks come from the configuration.
+const HEADER: &str = "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight \
+srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
+bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord\n";
+const ADDRESS: usize = 4;
+const OPERATION: usize = 5;
+const ADMIN: usize = 6;
+/// The administrative states that a person has set: maintenance and drain.
+const FORCED: u32 = 0x01 | 0x08;
+/// The minimum number of columns in a line that HAProxy reads.
+const MIN_COLUMNS: usize = 20;
+
+/// What HAProxy says of its servers, by backend and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct States(BTreeMap<(String, String), Vec<String>>);
+
+impl States {
+    /// Adds the output of `show servers state`. Leaves out lines that it does not understand.
+    pub fn add(&mut self, text: &str) {
+        for line in text.lines() {
+            let columns: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            // In a state file, a line that begins with anything else is a comment, above all one with a '#'.
+            let is_number = |at: usize| columns.get(at).is_some_and(|text| text.parse::<u32>().is_ok());
+            let is_state =
+                columns.len() >= MIN_COLUMNS && is_number(0) && is_number(OPERATION) && is_number(ADMIN);
+            if let (true, Some(backend), Some(server)) = (is_state, columns.get(1), columns.get(3)) {
+                self.0.insert((backend.clone(), server.clone()), columns);
+            }
+        }
+    }
+
+    /// Returns true if nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns, for each server of a backend, whether it passes its check.
+    pub fn passing<'a>(&'a self, backend: &'a str) -> impl Iterator<Item = (&'a str, bool)> {
+        let of_backend = self.0.iter().filter(move |((of, _), _)| of == backend);
+        of_backend.map(|((_, server), columns)| {
+            (server.as_str(), columns.get(OPERATION).is_some_and(|state| state != "0"))
+        })
+    }
+
+    /// Returns the content of the state file for a new configuration: the last results of HAProxy's checks,
+    /// with the address, the port and the weight that each server will have. If HAProxy could be asked, a
+    /// server that it does not have is down until its first check succeeds.
+    pub fn compose(&self, desired: &Desired) -> String {
+        let mut text = HEADER.to_owned();
+        for (index, backend) in desired.backends.iter().enumerate().filter(|(_, b)| b.own_check().is_some()) {
+            for (place, server) in backend.servers.iter().enumerate() {
+                self.line(&mut text, backend, server, (names::id(index), place + 1));
+            }
+        }
+        text
+    }
+
+    fn line(&self, text: &mut String, backend: &Backend, server: &PlannedServer, ids: (usize, usize)) {
+        let name = &backend.name;
+        let known = self.0.get(&(name.clone(), server.name.clone()));
+        let same_address = |columns: &&Vec<String>| {
+            columns.get(ADDRESS).and_then(|ip| ip.parse::<IpAddr>().ok()) == Some(server.address)
+        };
+        let known = known.filter(same_address);
+        if known.is_none() && self.is_empty() {
+            return;
+        }
+        let column = |at: usize, unknown: &'static str| {
+            known.and_then(|columns| columns.get(at)).map_or(unknown, String::as_str)
+        };
+        let admin = column(ADMIN, "0").parse::<u32>().unwrap_or_default() & FORCED;
+        let weight = backend.weight(server);
+        let (port, address) = (backend.node_port.unwrap_or_default(), server.address);
+        let ((backend_id, id), operation) = (ids, column(OPERATION, "0"));
+        // The time since the last change, and the results of the check.
+        let (since, status, result, health, check) =
+            (column(9, "0"), column(10, "1"), column(11, "0"), column(12, "1"), column(13, "6"));
+        let _ = writeln!(
+            text,
+            "{backend_id} {name} {id} {} {address} {operation} {admin} {weight} {weight} \
+             {since} {status} {result} {health} {check} 0 1 0 - {port} -",
+            server.name
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::annotation::{Balance, Mode, SendProxy};
+    use crate::plan::desired::{Check, Health, Weights};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    const DUMP: &str = "1\n# be_id …\n3 local 7 n1 127.0.0.1 2 8 1 1 46 15 3 4 6 0 0 0 - 30000 - 0 19001 - - 1\n\
+        3 local 8 n2 127.0.0.2 0 4 1 1 54 15 3 0 6 0 0 0 - 30000 - 0 0 - - 0\n\nbroken line\n \
+        #3 local 9 n4 127.0.0.4 2 8 1 1 46 15 3 4 6 18 0 0 - 30000 - 0 19001 - - 1\n";
+
+    fn desired() -> Desired {
+        let server = |name: &str, byte, weight| PlannedServer {
+            name: name.to_owned(),
+            address: [127, 0, 0, byte].into(),
+            weight,
+            share: 100,
+        };
+        let backend = Backend {
+            name: "local".to_owned(),
+            comment: "",
+            mode: Mode::Tcp,
+            balance: Balance::default(),
+            send_proxy: SendProxy::Off,
+            health: Health::Own(Check { port: Some(1), path: None }),
+            node_port: Some(31_000),
+            weights: Weights::Current,
+            servers: Arc::new(vec![server("n1", 1, 0), server("n2", 2, 7), server("n3", 3, 100)]),
+        };
+        let tracking = Backend { name: "other".to_owned(), health: Health::Unchecked, ..backend.clone() };
+        Desired { backends: vec![backend, tracking], ..Desired::default() }
+    }
+
+    fn lines(dump: &str) -> Vec<String> {
+        let mut states = States::default();
+        states.add(dump);
+        states.compose(&desired()).lines().skip(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_haproxy_found_is_kept_and_ports_and_weights_are_the_new_ones() {
+        let expected = [
+            // A person has drained it.
+            "900000001 local 1 n1 127.0.0.1 2 8 0 0 46 15 3 4 6 0 1 0 - 31000 -",
+            "900000001 local 2 n2 127.0.0.2 0 0 7 7 54 15 3 0 6 0 1 0 - 31000 -",
+            // It is new, so down until its first check.
+            "900000001 local 3 n3 127.0.0.3 0 0 100 100 0 1 0 1 6 0 1 0 - 31000 -",
+        ];
+        assert_eq!(lines(DUMP), expected);
+        assert_eq!(
+            lines(&DUMP.replace("127.0.0.1", "127.9.9.9"))[0],
+            "900000001 local 1 n1 127.0.0.1 0 0 0 0 0 1 0 1 6 0 1 0 - 31000 -"
+        );
+        assert_eq!(lines(""), Vec::<String>::new(), "a first start");
+    }
+
+    #[test]
+    fn who_passes_is_known() {
+        let mut states = States::default();
+        states.add(DUMP);
+        assert_eq!(states.passing("local").collect::<Vec<_>>(), [("n1", true), ("n2", false)]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_dump_is_read(text in "([a-z0-9.#-]{0,4} ?|\n){0,200}") {
+            let lines = lines(&text);
+            prop_assert!(lines.len() <= 3 && lines.iter().all(|line| line.split(' ').count() == MIN_COLUMNS));
+        }
+    }
+}

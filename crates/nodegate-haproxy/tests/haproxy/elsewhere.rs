@@ -1,0 +1,154 @@
+//! A HAProxy that runs something else than the file: nothing counts as applied, and no status is written.
+
+use crate::Row;
+use crate::lab::{Lab, get};
+use nodegate_testbed::network::ports;
+use nodegate_testbed::programs::needs_root;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The longest time until `/readyz` says so.
+const SAYS_SO: Duration = Duration::from_secs(10);
+
+/// Starts a lab that publishes the status of one Service. Returns its port.
+async fn publishing() -> (Lab, u16) {
+    let mut lab = Lab::new(2).await;
+    lab.sim
+        .apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nodegate"}}))
+        .unwrap();
+    lab.arguments = vec!["--publish-status=203.0.113.10".to_owned()];
+    let port = lab.publish().await;
+    (lab, port)
+}
+
+fn other_configuration(port: u16) -> String {
+    format!(
+        "defaults\n  mode http\n  timeout client 5s\n  timeout connect 5s\n  timeout server 5s\n\
+         frontend other\n  bind 127.0.0.1:{port}\n  http-request return status 204\n"
+    )
+}
+
+fn writes(lab: &Lab) -> u64 {
+    lab.sim.counters().read().count("patch", "services/status", 0)
+}
+
+/// Waits until the program says that HAProxy runs something else, and checks that a Service which appears then
+/// gets no status.
+async fn says_so(lab: &Lab, word: &str) -> Duration {
+    let took = lab.until("/readyz says so", async || lab.readyz().contains(word)).await;
+    assert!(took < SAYS_SO, "{took:?}");
+    lab.until_metric("nodegate_haproxy_applied", 0.0).await;
+    lab.until_metric("nodegate_haproxy_lease_held", 0.0).await;
+    let before = writes(lab);
+    let service = lab.distinct(lab.service("late", ports::free(), &json!({}))).await;
+    lab.sim.apply(service).unwrap();
+    lab.until("the change is seen", async || lab.metric("nodegate_haproxy_pending") == Some(1.0)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let late = lab.sim.get("services", "default", "late").unwrap();
+    assert_eq!((writes(lab), &late["status"]["loadBalancer"]["ingress"]), (before, &Value::Null));
+    assert!(!lab.is_ready());
+    took
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_haproxy_that_was_started_with_another_file_is_named() {
+    another_file().await;
+}
+
+pub(crate) async fn another_file() -> Row {
+    let (mut lab, port) = publishing().await;
+    let other = lab.dir.path().join("other.cfg");
+    std::fs::write(&other, other_configuration(ports::free())).unwrap();
+    lab.stop_haproxy();
+    lab.haproxy_arguments = vec!["-f".to_owned(), other.to_string_lossy().into_owned()];
+    lab.start_haproxy().await;
+    let took = says_so(&lab, "another configuration").await;
+    lab.until_logged("other.cfg").await;
+    lab.stop_haproxy();
+    lab.haproxy_arguments = Vec::new();
+    lab.start_haproxy().await;
+    lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
+    Row {
+        what: "HAProxy started with another file",
+        result: format!("/readyz says so after {took:.1?}; no status"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced() {
+    replaced_by_hand().await;
+}
+
+pub(crate) async fn replaced_by_hand() -> Row {
+    let (lab, port) = publishing().await;
+    let by_hand = other_configuration(ports::free());
+    let beside = lab.dir.path().join("by-hand");
+    std::fs::write(&beside, &by_hand).unwrap();
+    std::fs::rename(&beside, &lab.config).unwrap();
+    let _ = nodegate_haproxy::haproxy::socket::ask(&lab.master, "reload").await;
+    let took = says_so(&lab, "").await;
+    lab.until_logged("has no generated part").await;
+    assert_eq!(std::fs::read_to_string(&lab.config).unwrap(), by_hand, "it is not ours to replace");
+    std::fs::remove_file(&lab.config).unwrap();
+    lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
+    // It was replaced, and then removed.
+    lab.until_metric("nodegate_haproxy_foreign_changes_total", 2.0).await;
+    Row {
+        what: "the file replaced by hand and loaded",
+        result: format!("/readyz says so after {took:.1?}; no status"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_edit_below_the_marker_does_not_last() {
+    let mut lab = Lab::new(1).await;
+    let port = lab.publish().await;
+    let ours = std::fs::read_to_string(&lab.config).unwrap();
+    std::fs::write(&lab.config, ours.replace("balance roundrobin", "balance leastconn")).unwrap();
+    lab.until("it is ours again", async || std::fs::read_to_string(&lab.config).is_ok_and(|now| now == ours))
+        .await;
+    lab.until("it serves", async || get(port).is_ok() && lab.is_ready()).await;
+    lab.until_metric("nodegate_haproxy_foreign_changes_total", 1.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_beside_ours_are_checked_with_it_and_do_not_reach_it() {
+    second_file().await;
+}
+
+pub(crate) async fn second_file() -> Row {
+    let mut lab = Lab::new(2).await;
+    let forgotten = lab.dir.path().join("forgotten.cfg");
+    let own = ports::free();
+    std::fs::write(&forgotten, other_configuration(own)).unwrap();
+    lab.haproxy_arguments = ["-f", "CONFIG", "-f", "FORGOTTEN"]
+        .map(|word| {
+            word.replace("CONFIG", &lab.config.to_string_lossy())
+                .replace("FORGOTTEN", &forgotten.to_string_lossy())
+        })
+        .to_vec();
+    let port = lab.publish().await;
+    assert_eq!(get(own), Err("status 204".to_owned()));
+    let backend = format!("nodegate_default_web_{port}");
+    lab.drain(&backend, 0).await;
+    assert_eq!(lab.reached(port), [1]);
+    Row { what: "a forgotten second -f", result: "proven all the same; a cordon is obeyed".to_owned() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_mounted_by_itself_is_named() {
+    mounted_file().await;
+}
+
+pub(crate) async fn mounted_file() -> Row {
+    needs_root("a mount of its own");
+    let mut lab = Lab::new(1).await;
+    lab.sim.apply(lab.service("web", ports::free(), &json!({}))).unwrap();
+    std::fs::write(&lab.config, "").unwrap();
+    let mount = format!("mount --bind {0} {0} && exec \"$@\"", lab.config.display());
+    lab.program_by = ["unshare", "--mount", "sh", "-c", &mount, "sh"].map(str::to_owned).to_vec();
+    lab.start_program();
+    lab.until_logged("it is mounted by itself; mount its directory instead").await;
+    assert!(!lab.is_ready());
+    Row { what: "a bind-mounted file", result: "named; the directory has to be mounted".to_owned() }
+}

@@ -1,0 +1,148 @@
+//! The operator's part of the file: nothing in it reaches the generated sections, and a part that HAProxy
+//! refuses leaves the last file running.
+
+use crate::Row;
+use crate::lab::{Lab, TEMPLATE, get, node_name};
+use crate::traffic::Traffic;
+use nodegate_testbed::network::ports;
+use serde_json::json;
+
+/// Twelve `defaults` that broke a generated section in the operator's own configuration.
+const HOSTILE: [(&str, &str); 12] = [
+    ("PROXY to every server", "default-server send-proxy-v2 check-send-proxy"),
+    ("TLS to every server", "default-server ssl verify none check-ssl"),
+    ("disabled servers", "default-server disabled"),
+    ("checks by default", "default-server check port 1 inter 1h fall 1 rise 100\n  option redispatch 1"),
+    ("agent checks", "default-server check agent-check agent-port 1 agent-inter 500ms"),
+    ("HTTP/2 to every server", "default-server proto h2"),
+    ("HTTP logs", "mode http\n  option httplog\n  log-format \"%HM %HU %ST\""),
+    ("another check", "option httpchk POST /nothing\n  http-check expect status 418"),
+    ("a TCP check", "option tcp-check\n  tcp-check connect port 1\n  tcp-check expect string NO"),
+    ("a source address", "source 192.0.2.1"),
+    ("limits", "maxconn 1\n  fullconn 1\n  default-server maxconn 1 minconn 1 slowstart 10m weight 0"),
+    (
+        "timeouts and states",
+        "mode http\n  timeout client 1\n  timeout server 1\n  timeout queue 1\n  retries 0\n  option abortonclose\n  \
+         load-server-state-from-file global\n  option http-server-close",
+    ),
+];
+
+/// A named section with rules, which HAProxy lets no other one inherit from by chance.
+const RULES: &str = "defaults rules\n  mode http\n  timeout client 1s\n  http-request deny\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hostile_defaults_reach_no_generated_section() {
+    hostile_defaults().await;
+}
+
+pub(crate) async fn hostile_defaults() -> Row {
+    let mut lab = Lab::new(2).await;
+    let port = lab.publish().await;
+    let backend = format!("nodegate_default_web_{port}");
+    for (name, words) in HOSTILE {
+        let before = lab.processes_now().await.reloads;
+        let template = format!("{RULES}defaults hostile\n  {words}\n  timeout connect 1s\n");
+        std::fs::write(&lab.template, &template).unwrap();
+        lab.until_reloaded(before).await;
+        assert!(std::fs::read_to_string(&lab.config).unwrap().starts_with(&template), "{name}");
+        for index in 0..2 {
+            let up = async || lab.status("nodegate_nodes", &node_name(index)).await == "UP";
+            lab.until(&format!("{name}: node {index} passes its check"), up).await;
+        }
+        get(port).unwrap_or_else(|error| panic!("{name}: {error}\n{}", lab.log()));
+        lab.drain(&backend, 0).await;
+        lab.until(&format!("{name}: only the other node serves"), async || lab.reached(port) == [1]).await;
+        lab.undrain(&backend, 0).await;
+        lab.until(&format!("{name}: both serve"), async || lab.reached(port) == [0, 1]).await;
+    }
+    Row {
+        what: "12 hostile defaults in the template",
+        result: "a Service served, a cordon obeyed in each".to_owned(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_service_gets_a_port_of_the_template() {
+    ports_of_the_template().await;
+}
+
+pub(crate) async fn ports_of_the_template() -> Row {
+    let (own, other) = (ports::free(), ports::free());
+    let mut lab = Lab::new(1).await;
+    // Bytes that are not UTF-8, and a variable.
+    let mut template =
+        b"# \xff\xfe\nglobal\n  maxconn 2000\nfrontend own\n  mode http\n  timeout client 5s\n".to_vec();
+    template.extend(b"  bind \"127.0.0.1:${OWN_PORT}\" name \xe4\n  http-request return status 204\n");
+    std::fs::write(&lab.template, &template).unwrap();
+    let variable = vec!["env".to_owned(), format!("OWN_PORT={own}")];
+    (lab.haproxy_by, lab.program_by) = (variable.clone(), variable);
+    lab.sim.apply(lab.service("thief", own, &json!({}))).unwrap();
+    lab.sim.apply(lab.distinct(lab.service("web", other, &json!({}))).await).unwrap();
+    lab.start(&[other]).await;
+    lab.until_metric("nodegate_haproxy_problems{kind=\"reserved\"}", 1.0).await;
+    assert_eq!(get(own), Err("status 204".to_owned()), "the operator's own frontend alone answers");
+    assert!(std::fs::read(&lab.config).unwrap().starts_with(&template));
+    Row {
+        what: "a port that the template binds",
+        result: "left to the template, by bytes and variables too".to_owned(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_template_leaves_the_last_file_running() {
+    broken_template().await;
+}
+
+pub(crate) async fn broken_template() -> Row {
+    let mut lab = Lab::new(2).await;
+    let port = lab.publish().await;
+    let old = std::fs::read(&lab.config).unwrap();
+    let traffic = Traffic::start(port);
+    for (template, says) in [
+        ("global\n  no-such-keyword\n", "no-such-keyword"),
+        ("defaults nodegate\n", "which the generated part has"),
+        (".if defined(NO)\nglobal\n", ".if"),
+        ("backend nodegate_nodes\n", "nodegate_nodes"),
+    ] {
+        std::fs::write(&lab.template, template).unwrap();
+        lab.until_logged(says).await;
+        assert_eq!(std::fs::read(&lab.config).unwrap(), old, "{template}");
+        assert!(lab.is_ready(), "the last file runs\n{}", lab.log());
+    }
+    let before = lab.processes_now().await.reloads;
+    std::fs::write(&lab.template, "global\n  maxconn 1999").unwrap();
+    lab.until_reloaded(before).await;
+    let (good, lost) = traffic.end();
+    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let result = format!("4 refused in HAProxy's words, a good one applied at once; {good} requests, 0 lost");
+    Row { what: "broken templates", result }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_that_tracks_a_deleted_node_is_named_until_it_is_edited() {
+    tracks_a_deleted_node().await;
+}
+
+pub(crate) async fn tracks_a_deleted_node() -> Row {
+    let mut lab = Lab::new(3).await;
+    let port = lab.publish().await;
+    let before = lab.processes_now().await.reloads;
+    let own = format!(
+        "backend own\n  timeout connect 1s\n  timeout server 1s\n  option httpchk GET /health?drain=404\n  \
+         http-check disable-on-404\n  server own 127.0.0.1:1 track nodegate_nodes/{}\n",
+        node_name(2)
+    );
+    std::fs::write(&lab.template, &own).unwrap();
+    lab.until_reloaded(before).await;
+    lab.sim.delete_node(&node_name(2));
+    lab.until_logged("haproxy -c refuses the new configuration").await;
+    assert!(lab.whole_log().contains("own"), "{}", lab.log());
+    assert!(get(port).is_ok() && lab.is_ready());
+    let before = lab.processes_now().await.reloads;
+    std::fs::write(&lab.template, TEMPLATE).unwrap();
+    lab.until_reloaded(before).await;
+    let text = std::fs::read_to_string(&lab.config).unwrap();
+    assert!(!text.contains(&node_name(2)), "{text}");
+    let result = "refused in HAProxy's words, the old file serves; an edit alone ends it".to_owned();
+    Row { what: "a template that tracks a deleted node", result }
+}
