@@ -133,7 +133,7 @@ behind the prefix, but for three; lists have commas, and where these are part of
 */}}
 {{- define "nodegate.env" -}}
 {{- $names := dict "listenPort" "LISTEN_PORT" "log" "RUST_LOG" "logFormat" "NODEGATE_LOG_FORMAT" -}}
-{{- $semicolons := list "checkSettings" "httpCheck" "tcpCheck" -}}
+{{- $semicolons := list "checkSettings" "httpCheck" "tcpCheck" "forward" -}}
 {{- range $key, $value := .settings }}
 {{- $text := "" }}
 {{- if kindIs "slice" $value }}

@@ -41,19 +41,7 @@ fn gate_settings() -> BTreeSet<String> {
 fn every_setting_of_the_programs_is_a_value_of_the_chart() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     assert_eq!(keys(schema.at("/properties/settings/properties")), agent_settings());
-    let files = [
-        "config",
-        "template",
-        "state-dir",
-        "state-file",
-        "before",
-        "prefix",
-        "pause-file",
-        "haproxy",
-        "master-socket",
-        "runtime-socket",
-        "reload-command",
-    ];
+    let files = ["config", "template", "haproxy", "master-socket", "reload-command"];
     let companion = settings(&nodegate_haproxy::run::command(), &files);
     assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), companion);
     assert_eq!(keys(schema.at("/properties/evictionGate/properties/settings/properties")), gate_settings());
@@ -174,8 +162,8 @@ fn wrong_values_of_the_chart_are_rejected_with_a_message() {
         (json!({"hostChecks": {"enabled": "yes"}}), "at '/hostChecks/enabled': got string, want boolean"),
         (json!({"hostchecks": {"enabled": true}}), "additional properties 'hostchecks' not allowed"),
         (
-            json!({"haproxy": {"settings": {"publish": "some"}}}),
-            "at '/haproxy/settings/publish': value must be one of '', 'load-balancers', 'all', 'annotated'",
+            json!({"haproxy": {"settings": {"lastResort": "some"}}}),
+            "at '/haproxy/settings/lastResort': value must be one of '', 'all', 'drained', 'none'",
         ),
         (
             json!({"hostChecks": {"enabled": true}, "openshift": {"enabled": true}}),
@@ -206,7 +194,7 @@ fn only_the_kubelets_probes_follow_listen_port() {
 fn the_chart_gives_haproxy_its_template_and_settings() {
     let manifests = template(&json!({"haproxy": {
         "enabled": true, "template": "global\n  maxconn 100\n", "syncResources": {},
-        "settings": {"publish": "annotated", "namespaces": ["a", "b"], "logFormat": "json", "listen": "127.0.0.1:25009"},
+        "settings": {"forward": ["a=1:2@b?c", "d=3:4"], "namespaces": ["a", "b"], "logFormat": "json", "listen": "127.0.0.1:25009"},
     }}))
     .unwrap();
     let template = manifests.the("ConfigMap", "nodegate-haproxy-template");
@@ -214,16 +202,17 @@ fn the_chart_gives_haproxy_its_template_and_settings() {
     let pod = manifests.the("DaemonSet", "nodegate-haproxy").at("/spec/template/spec");
     let known = nodegate_haproxy::run::command();
     let known: BTreeSet<_> = known.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
-    for container in [pod.at("/initContainers/0"), pod.at("/containers/1")] {
-        let set: BTreeMap<_, _> =
-            container.every("/env").iter().map(|v| (v["name"].as_str().unwrap(), &v["value"])).collect();
-        assert!(set.keys().all(|name| known.contains(name)), "{set:?}");
-        assert_eq!(set["NODEGATE_HAPROXY_NAMESPACES"], "a,b");
-        assert_eq!(set["NODEGATE_HAPROXY_TEMPLATE"], "/etc/nodegate-haproxy/haproxy.cfg.TEMPLATE");
-        assert_eq!(
-            (set["NODEGATE_HAPROXY_PUBLISH"], set["NODEGATE_LOG_FORMAT"]),
-            (&json!("annotated"), &json!("json"))
-        );
+    let container = pod.at("/containers/1");
+    let set: BTreeMap<_, _> =
+        container.every("/env").iter().map(|v| (v["name"].as_str().unwrap(), &v["value"])).collect();
+    assert!(set.keys().all(|name| known.contains(name)), "{set:?}");
+    for (name, value) in [
+        ("NODEGATE_HAPROXY_NAMESPACES", "a,b"),
+        ("NODEGATE_HAPROXY_FORWARD", "a=1:2@b?c;d=3:4"),
+        ("NODEGATE_HAPROXY_TEMPLATE", "/etc/nodegate-haproxy/haproxy.cfg.TEMPLATE"),
+        ("NODEGATE_LOG_FORMAT", "json"),
+    ] {
+        assert_eq!(set[name], value);
     }
     assert_eq!(pod.at("/containers/1/readinessProbe/httpGet/port"), 25009);
 }
