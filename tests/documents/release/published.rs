@@ -57,9 +57,10 @@ fn images_and_chart_are_pushed_signed_and_verified_by_digest() {
 
     let published = fs::read_to_string(clone.path().join(format!("target/out/published-{VERSION}"))).unwrap();
     let references: Vec<&str> = published.lines().collect();
-    let [agent, gate, chart] = references[..] else { panic!("{published}") };
+    let [agent, gate, haproxy, chart] = references[..] else { panic!("{published}") };
     assert!(agent.starts_with(&format!("{image}@sha256:")), "{agent}");
     assert!(gate.starts_with(&format!("{image}-eviction-gate@sha256:")), "{gate}");
+    assert!(haproxy.starts_with(&format!("{image}-haproxy@sha256:")), "{haproxy}");
     assert!(chart.starts_with(&format!("{}/lb/charts/nodegate@sha256:", registry.address)), "{chart}");
     let (_, agent_digest) = agent.split_once('@').unwrap();
     let (_, gate_digest) = gate.split_once('@').unwrap();
@@ -67,8 +68,9 @@ fn images_and_chart_are_pushed_signed_and_verified_by_digest() {
 
     // The chart of the registry deploys these images.
     let oci = format!("oci://{}/lb/charts/nodegate --version {VERSION} --plain-http", registry.address);
-    let rendered = run(&format!("helm template nodegate {oci} --set evictionGate.enabled=true")).unwrap();
-    for reference in [agent, gate] {
+    let set = "evictionGate.enabled=true,haproxy.enabled=true";
+    let rendered = run(&format!("helm template nodegate {oci} --set {set}")).unwrap();
+    for reference in [agent, gate, haproxy] {
         assert!(rendered.contains(&format!("image: {reference}")), "{reference}: {rendered}");
     }
     let shown = run(&format!("helm show chart {oci}")).unwrap();
