@@ -113,7 +113,7 @@ fn the_documented_files_are_in_the_packages() {
             assert!(files.iter().any(|(path, _)| *path == file), "{file} is not among {files:?}");
         }
     }
-    assert_eq!(seen, 8);
+    assert_eq!(seen, 11);
 }
 
 #[test]
@@ -141,13 +141,14 @@ fn the_packages_say_what_they_are() {
             assert_eq!(shown, format!("{program} {VERSION} 1 {other} Apache-2.0 linux"));
         }
     }
-    // An upgrade keeps changes of the settings.
+    // An upgrade keeps changes of the settings and of the template.
+    let kept = "/etc/default/nodegate-haproxy\n/etc/nodegate-haproxy/haproxy.cfg.TEMPLATE\n";
     let control = run(&format!("dpkg-deb --info {} conffiles", deb("nodegate-haproxy", "amd64").display()));
-    assert_eq!(control, "/etc/default/nodegate-haproxy\n");
+    assert_eq!(control, kept);
     let rpm = rpm("nodegate-haproxy", "x86_64").display().to_string();
-    assert_eq!(run(&format!("rpm --query --package --configfiles {rpm}")), "/etc/default/nodegate-haproxy\n");
+    assert_eq!(run(&format!("rpm --query --package --configfiles {rpm}")), kept);
     let flags = run(&format!("rpm --query --package --queryformat [%{{FILEFLAGS:fflags}}\\n] {rpm}"));
-    assert!(flags.lines().any(|line| line == "cn"), "config(noreplace) is not among {flags}");
+    assert_eq!(flags.lines().filter(|flags| *flags == "cn").count(), 2, "config(noreplace): {flags}");
 }
 
 /// Compares the payload of the .rpm with that of the .deb, file by file.
