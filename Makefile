@@ -192,9 +192,12 @@ plugin-picture: ## Write docs/images/fleet.svg from what kubectl nodegate shows 
 image: ## The container image: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
 	hack/build-image nodegate:dev $(ARCH)
 
-.PHONY: gate-image gate-test
+.PHONY: gate-image haproxy-image gate-test
 gate-image: ## The image of the eviction gate: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
 	PROGRAM=nodegate-eviction-gate hack/build-image nodegate-eviction-gate:dev $(ARCH)
+
+haproxy-image: ## The image of nodegate-haproxy, likewise; HAProxy is another container of the Pod
+	PROGRAM=nodegate-haproxy hack/build-image nodegate-haproxy:dev $(ARCH)
 
 gate-test: tools ## The eviction gate with a real agent under two balancers and plain kubectl drain; what it costs an eviction that it does not hold (three minutes)
 	@cargo build --quiet --locked --bin nodegate
