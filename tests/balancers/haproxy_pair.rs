@@ -16,7 +16,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy");
+const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/haproxy.cfg.TEMPLATE");
+const KEEPALIVED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/haproxy/keepalived.conf");
 const ADDRESS: [u8; 4] = [10, 0, 0, 100];
 const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
 const NODE_PORT: u16 = 30_080;
@@ -27,7 +28,7 @@ type Served = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
 struct Balancer {
     _keepalived: Program,
     haproxy: Option<Program>,
-    _companion: Program,
+    _program: Program,
     master: PathBuf,
     config: PathBuf,
     namespace: Namespace,
@@ -45,25 +46,15 @@ impl Balancer {
         namespace.run("iptables --append INPUT --destination 224.0.0.0/4 --jump DROP");
         let (config, master) =
             (dir.join(format!("haproxy-{index}.cfg")), dir.join(format!("master-{index}")));
-        let companion = |more: &[&str]| {
-            let mut command = namespace.command(nodegate_haproxy());
-            command.env("KUBECONFIG", dir.join("kubeconfig")).arg("--config").arg(&config);
-            command.args(["--before=none", "--state-dir"]).arg(dir.join(format!("state-{index}")));
-            command.args([
-                "--template",
-                &format!("{EXAMPLES}/pair.cfg"),
-                "--agent-check-port=0",
-                "--check-interval=500ms",
-            ]);
-            command.args(more);
-            command
-        };
-        let once = companion(&["--once"]).output().unwrap();
-        assert!(once.status.success(), "{}", String::from_utf8_lossy(&once.stderr));
+        let mut program = namespace.command(nodegate_haproxy());
+        program.env("KUBECONFIG", dir.join("kubeconfig")).arg("--config").arg(&config);
+        program.arg("--master-socket").arg(&master).args(["--template", TEMPLATE]);
+        program.args(["--check=agent:interval=500ms", "--reload-interval=1s"]);
+        let program = Program::start(&mut program);
+        until("a configuration", || config.exists().then_some(()));
         let haproxy = Some(haproxy(&namespace, &config, &master));
-        until("HAProxy to run", || master.exists().then_some(()));
         let mut keepalived = namespace.command("keepalived");
-        keepalived.args(["-n", "-l", "-P", "-f", &format!("{EXAMPLES}/keepalived.conf"), "-i", &name]);
+        keepalived.args(["-n", "-l", "-P", "-f", KEEPALIVED, "-i", &name]);
         keepalived
             .arg("-p")
             .arg(dir.join(format!("pid-{index}")))
@@ -72,7 +63,7 @@ impl Balancer {
         Self {
             _keepalived: Program::start(&mut keepalived),
             haproxy,
-            _companion: Program::start(&mut companion(&["--master-socket", master.to_str().unwrap()])),
+            _program: program,
             master,
             config,
             namespace,
@@ -83,20 +74,19 @@ impl Balancer {
         self.namespace.run("ip -4 addr show dev eth0").contains("10.0.0.100/24")
     }
 
-    /// Returns true if HAProxy reports the node's server as draining.
+    /// Returns true if the node's server has the weight 0.
     fn drains(&self, node: &str) -> bool {
         let ask = || -> std::io::Result<String> {
             let mut stream = UnixStream::connect(&self.master)?;
-            stream.write_all(b"@1 show servers state nodegate_nodes\n")?;
+            stream.write_all(b"@1 show servers state nodegate_default_web_80\n")?;
             stream.shutdown(Shutdown::Write)?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;
             Ok(answer)
         };
         let answer = ask().unwrap_or_default();
-        let line =
-            answer.lines().find(|line| line.split(' ').nth(3) == Some(node)).unwrap_or_default().to_owned();
-        line.split(' ').nth(6).and_then(|bits| bits.parse::<u32>().ok()).is_some_and(|bits| bits & 0x08 != 0)
+        let line = answer.lines().find(|line| line.split(' ').nth(3) == Some(node));
+        line.and_then(|line| line.split(' ').nth(7)) == Some("0")
     }
 }
 

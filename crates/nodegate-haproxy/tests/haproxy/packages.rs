@@ -153,8 +153,13 @@ impl Site {
     fn documented(&self, document: &str, heading: &str, number: usize) -> String {
         let text = std::fs::read_to_string(Path::new(ROOT).join("docs").join(document)).unwrap();
         let below = text.split_once(&format!("\n{heading}\n")).unwrap_or_else(|| panic!("no {heading}")).1;
-        let mut blocks = below.split("```sh ").skip(1).filter(|block| block.contains("tests/haproxy/packages.rs"));
-        let (_, script) = blocks.nth(number).unwrap_or_else(|| panic!("no script below {heading}")).split_once('\n').unwrap();
+        let mut blocks =
+            below.split("```sh ").skip(1).filter(|block| block.contains("tests/haproxy/packages.rs"));
+        let (_, script) = blocks
+            .nth(number)
+            .unwrap_or_else(|| panic!("no script below {heading}"))
+            .split_once('\n')
+            .unwrap();
         let listen = format!("{ADDRESS}:{}", self.lab.metrics_port);
         let script = script.split_once("```").unwrap().0.replace("127.0.0.1:25003", &listen);
         script.replace("_amd64.deb", &format!("_{}.deb", architecture()))
@@ -196,7 +201,8 @@ impl Site {
     /// Returns whether the two units are enabled and active.
     pub(crate) fn states(&self) -> String {
         let words = [PROGRAM, HAPROXY].map(|unit| {
-            self.debian.run(&format!("systemctl is-enabled {unit} || true; systemctl is-active {unit} || true"))
+            self.debian
+                .run(&format!("systemctl is-enabled {unit} || true; systemctl is-active {unit} || true"))
         });
         words.concat().split_whitespace().collect::<Vec<_>>().join(" ")
     }
@@ -236,7 +242,8 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     site.three_steps().await;
     let took = began.elapsed();
     assert_eq!(site.states(), "enabled active static active");
-    let explained = debian.run(&site.documented("nodegate-haproxy.md", "## Three steps to the first Service", 1));
+    let explained =
+        debian.run(&site.documented("nodegate-haproxy.md", "## Three steps to the first Service", 1));
     assert!(explained.contains("default/web"), "{explained}");
     let exposure = [PROGRAM, HAPROXY].map(|unit| exposure(debian, unit));
     assert!(exposure.iter().all(|each| *each <= 1.5), "{exposure:?}");
@@ -292,7 +299,11 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
 /// Returns systemd's score for a unit, from 0 (safe) to 10, whose file it must find without a mistake.
 fn exposure(debian: &Debian, unit: &str) -> f64 {
     let verified = debian.output(&format!("systemd-analyze verify {unit}.service"));
-    assert!(verified.status.success() && verified.stderr.is_empty(), "{}", String::from_utf8_lossy(&verified.stderr));
+    assert!(
+        verified.status.success() && verified.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&verified.stderr)
+    );
     let text = debian.run(&format!("systemd-analyze security --no-pager {unit}"));
     text.rsplit_once(": ").unwrap().1.split_whitespace().next().unwrap().parse().unwrap()
 }
