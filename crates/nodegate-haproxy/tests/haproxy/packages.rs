@@ -275,7 +275,7 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     assert_eq!(site.pid(PROGRAM), before);
     // A boot without the API server: HAProxy has the last configuration.
     lab.sim.kill().await;
-    debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY} && systemctl start default.target"));
+    debian.run(&format!("systemctl stop {PROGRAM} {HAPROXY} && systemctl start multi-user.target"));
     lab.until("HAProxy serves", async || get_from(site.web).is_ok()).await;
     lab.sim.restart(false).await.unwrap();
     site.serves().await;
