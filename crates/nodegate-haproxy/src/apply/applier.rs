@@ -25,6 +25,10 @@ use tokio::time::Instant;
 /// The interval between looks after `--reload-command`.
 const POLL: Duration = Duration::from_millis(50);
 
+/// The time for which the ports of a HAProxy that has ended still count as its own. Its workers may end later, and a
+/// restart brings it back.
+const ENDING: Duration = Duration::from_secs(10);
+
 /// The places of the files and of HAProxy.
 #[derive(Clone, Debug)]
 pub struct Tools {
@@ -121,6 +125,8 @@ pub struct Applier {
     /// The hash and the version of the file that was written or adopted last.
     written: Option<(String, Option<Stamp>)>,
     left_out: Vec<Problem>,
+    /// The time since when HAProxy has not been running.
+    absent_since: Option<Instant>,
     /// The last version that another program put in its place.
     foreign: Option<Stamp>,
     /// True until [`Self::take_foreign_change`] has returned it.
@@ -130,7 +136,14 @@ pub struct Applier {
 impl Applier {
     /// Creates an applier that knows nothing yet.
     pub fn new(tools: Tools) -> Self {
-        Self { tools, written: None, left_out: Vec::new(), foreign: None, foreign_change: false }
+        Self {
+            tools,
+            written: None,
+            left_out: Vec::new(),
+            absent_since: None,
+            foreign: None,
+            foreign_change: false,
+        }
     }
 
     /// Returns the frontends of the last plan that were left out, with the reasons.
@@ -197,7 +210,10 @@ impl Applier {
             Some(hash) if processes.is_some() => tools.master.runs(hash).await?,
             _ => false,
         };
-        self.leave_out(desired, &template, launch.as_ref(), processes.is_some().then_some(disk.as_slice()));
+        self.absent_since =
+            if processes.is_some() { None } else { self.absent_since.or_else(|| Some(Instant::now())) };
+        let has_ended = self.absent_since.is_some_and(|since| since.elapsed() > ENDING);
+        self.leave_out(desired, &template, launch.as_ref(), (!has_ended).then_some(disk.as_slice()));
         let new = render(&template, desired, &tools.sections, tools.config.path());
         if disk == new.bytes && (proven || processes.is_none()) {
             self.adopt(new.hash);

@@ -43,20 +43,17 @@ fn command_of(haproxy: &Path, launch: Option<&Launch>, config: &Path, file: &Pat
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
         Some((count.min(MAX_SOCKETS), OwnedFd::from(socket)))
     });
-    let mut command = match stand_in {
-        // `bind fd@3` names a socket of systemd. A socket of ours stands in for each: HAProxy only looks at it.
-        Some((count, socket)) => {
-            let copies: Vec<String> = (3..3 + count).map(|fd| format!("{fd}<&0")).collect();
-            let mut shell = Command::new("sh");
-            shell.arg("-c").arg(format!("exec \"$@\" {}", copies.join(" "))).arg("sh").arg(haproxy);
-            shell.stdin(Stdio::from(socket));
-            shell
-        }
-        None => {
-            let mut plain = Command::new(haproxy);
-            plain.stdin(Stdio::null());
-            plain
-        }
+    // `bind fd@3` names a socket of systemd. A socket of ours stands in for each: HAProxy only looks at it.
+    let mut command = if let Some((count, socket)) = stand_in {
+        let copies: Vec<String> = (3..3 + count).map(|fd| format!("{fd}<&0")).collect();
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("exec \"$@\" {}", copies.join(" "))).arg("sh").arg(haproxy);
+        shell.stdin(Stdio::from(socket));
+        shell
+    } else {
+        let mut plain = Command::new(haproxy);
+        plain.stdin(Stdio::null());
+        plain
     };
     command.arg("-c");
     let Some(launch) = launch else {
@@ -68,13 +65,12 @@ fn command_of(haproxy: &Path, launch: Option<&Launch>, config: &Path, file: &Pat
         command.arg("-f").arg(file);
     }
     command.current_dir(&launch.directory);
-    match &launch.environment {
-        Some(variables) => {
-            let path = std::env::var_os("PATH");
-            command.env_clear().envs(path.map(|path| ("PATH", path)));
-            command.envs(variables.iter().map(|(name, value)| (name, value)));
-        }
-        None => tracing::debug!("can't read the environment of HAProxy's master; checking with this one"),
+    if let Some(variables) = &launch.environment {
+        let path = std::env::var_os("PATH");
+        command.env_clear().envs(path.map(|path| ("PATH", path)));
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+    } else {
+        tracing::debug!("can't read the environment of HAProxy's master; checking with this one");
     }
     command
 }

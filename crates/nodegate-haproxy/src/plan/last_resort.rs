@@ -77,5 +77,5 @@ fn kind(backend: &Backend, pool: &str) -> String {
 
 fn shared(backend: &Backend, name: &str, comment: &'static str, health: Health) -> Backend {
     let (name, weights, node_port) = (name.to_owned(), Weights::Shares, None);
-    Backend { name, comment, health, weights, node_port, ..backend.clone() }
+    Backend { name, comment, health, node_port, weights, ..backend.clone() }
 }

@@ -85,14 +85,11 @@ fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAdd
         return Ok(addresses.clone());
     }
     let address = asked.parse::<IpAddr>().ok();
-    match address.filter(|asked| policy.addresses().any(|ip| ip == *asked)) {
-        Some(address) => Ok(vec![address]),
-        None => {
-            let text =
-                format!("asks for the address {:?}, and --bind has no such name or address", shown(asked));
-            Err(PublishRefusal::problem("address", text))
-        }
+    if let Some(address) = address.filter(|asked| policy.addresses().any(|ip| ip == *asked)) {
+        return Ok(vec![address]);
     }
+    let text = format!("asks for the address {:?}, and --bind has no such name or address", shown(asked));
+    Err(PublishRefusal::problem("address", text))
 }
 
 impl TakenPorts {

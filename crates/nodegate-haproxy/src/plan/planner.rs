@@ -1,7 +1,7 @@
 //! The core: turns facts and policy into the desired configuration. It does no IO and reads no clock; the
 //! same facts give the same plan.
 
-use crate::plan::annotation::{AgentCheck, Balance, Mode, for_port};
+use crate::plan::annotation::{AgentCheck, Balance, Mode, SendProxy, for_port};
 use crate::plan::desired::{
     Backend, Check, Desired, Frontend, Health, Owner, PlannedNode, PlannedServer, Problem, Unpublished,
     Weights,
@@ -73,7 +73,7 @@ struct Planner<'a> {
 struct Proxying {
     mode: Mode,
     balance: Balance,
-    send_proxy: crate::plan::annotation::SendProxy,
+    send_proxy: SendProxy,
 }
 
 impl Planner<'_> {
@@ -187,7 +187,7 @@ impl Planner<'_> {
                     comment,
                     mode: Mode::Tcp,
                     balance: Balance::default(),
-                    send_proxy: Default::default(),
+                    send_proxy: SendProxy::default(),
                     node_port: check.port,
                     health: Health::Own(check),
                     weights: Weights::Shares,
@@ -224,7 +224,7 @@ impl Planner<'_> {
             (checks, CheckKind::Agent) => Health::Own(self.agent_check(checks)),
         };
         let proxying =
-            Proxying { mode: Mode::Tcp, balance: Balance::default(), send_proxy: Default::default() };
+            Proxying { mode: Mode::Tcp, balance: Balance::default(), send_proxy: SendProxy::default() };
         let pool = Pool::of_forward(forward);
         let name = names::forward(&forward.name);
         self.publish(owner, name, listen, forward.node_port, None, &proxying, health, &pool);

@@ -123,7 +123,7 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
     pub(crate) node_selector: Option<String>,
 
-    /// Class to serve: of the Services of type LoadBalancer, only those with this loadBalancerClass are
+    /// Class to serve: of the load-balancer Services, only those of this class are
     /// published. Without this setting: only those without a class
     #[arg(long, env = "NODEGATE_HAPROXY_LOAD_BALANCER_CLASS", value_name = "CLASS", value_parser = class)]
     pub(crate) load_balancer_class: Option<String>,
@@ -165,8 +165,8 @@ pub(crate) struct Args {
     #[arg(default_value_t = PlanPolicy::default().max_removal, value_parser = max_removal)]
     pub(crate) max_removal: MaxRemoval,
 
-    /// Networks that the nodes' addresses are taken from, the preferred first. Without this setting: the first
-    /// InternalIP, or else the first ExternalIP
+    /// Networks that the nodes' addresses are taken from, the preferred first. Without this setting: the
+    /// first internal address, or else the first external one
     #[arg(long, env = "NODEGATE_HAPROXY_NODE_NETWORKS", value_name = "LIST")]
     #[arg(value_parser = List::<IpNet>::of("networks, e.g. 10.0.0.0/8,fd00::/8"))]
     pub(crate) node_networks: Option<List<IpNet>>,

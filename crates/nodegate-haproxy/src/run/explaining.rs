@@ -16,6 +16,7 @@ use crate::watch::life::Life;
 use crate::watch::observed::Observed;
 use crate::watch::statuses::StatusSink;
 use std::io::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::channel;
 
@@ -38,7 +39,7 @@ pub(super) async fn print(setup: Setup) -> Result<(), ExplainError> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
     let watching =
-        watch::run(setup.scope.clone(), sender, StatusSink::default(), Life::new(&lists), Default::default());
+        watch::run(setup.scope.clone(), sender, StatusSink::default(), Life::new(&lists), Arc::default());
     let complete = observed.wait_for(|now| lists.iter().all(|list| now.synced.contains(list)));
     let facts = tokio::select! {
         complete = tokio::time::timeout(READ, complete) => match complete {

@@ -1,5 +1,6 @@
 //! The health of nodegate-haproxy itself: the answers of `/livez` and `/readyz`.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -37,15 +38,21 @@ impl Health {
         *self.unproven.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
 
-    /// Returns true if the loop is not stuck.
-    pub fn is_alive(&self) -> bool {
-        self.seconds().saturating_sub(self.applying.load(Ordering::Relaxed)) < STUCK.as_secs()
-    }
-
     /// Returns the reason why the written file is not proven to run, or `None`. An outage of the API server does
     /// not change that.
     pub fn unproven(&self) -> Option<String> {
         self.unproven.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl nodegate_http::Health for Health {
+    fn alive(&self) -> Result<(), Cow<'static, str>> {
+        let stuck = self.seconds().saturating_sub(self.applying.load(Ordering::Relaxed)) >= STUCK.as_secs();
+        if stuck { Err("the loop that applies is stuck".into()) } else { Ok(()) }
+    }
+
+    fn ready(&self) -> Result<(), Cow<'static, str>> {
+        self.unproven().map_or(Ok(()), |reason| Err(reason.into()))
     }
 }
 

@@ -4,7 +4,6 @@ mod applying;
 mod args;
 mod explaining;
 pub mod health;
-pub mod http;
 mod known_file;
 pub mod metrics;
 mod node_log;
@@ -22,8 +21,8 @@ use crate::watch::life::Life;
 use crate::watch::observed::Observed;
 use args::Args;
 use health::Health;
-use http::{Pages, serve};
 use metrics::HaproxyMetrics;
+use nodegate_http::{AdminPages, BindError, Sharing, bind};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, failed};
 use publisher::Publisher;
 use setup::Setup;
@@ -35,7 +34,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::sync::watch::channel;
 
 /// The longest time for the release of the Lease at the end.
@@ -90,8 +88,8 @@ enum StartError {
     Locked(PathBuf),
     #[error("can't lock {0}: {1}")]
     Lock(PathBuf, io::Error),
-    #[error("can't listen on {0}: {1}")]
-    Listen(SocketAddr, io::Error),
+    #[error(transparent)]
+    Listen(#[from] BindError),
     #[error("can't wait for signals: {0}")]
     Signals(io::Error),
 }
@@ -112,31 +110,29 @@ fn lock(config: &Path) -> Result<File, StartError> {
 /// Runs until a signal comes.
 async fn run(setup: Setup, listen: Option<SocketAddr>) -> Result<(), StartError> {
     let signals = Signals::listen().map_err(StartError::Signals)?;
-    let listener = match listen {
-        Some(address) => {
-            let listener = TcpListener::bind(address).await;
-            Some(listener.map_err(|error| StartError::Listen(address, error))?)
-        }
-        None => None,
-    };
+    let listener = listen.map(|at| bind(Some(at.ip()), at.port(), Sharing::Exclusive)).transpose()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         config = %setup.tools.config.path().display(),
         template = ?setup.tools.template,
-        listen = listener.as_ref().and_then(|listener| listener.local_addr().ok()).map(tracing::field::display),
+        listen = listen.map(tracing::field::display),
         "started"
     );
     let life = Life::new(&setup.scope.lists());
     let (metrics, health) = (Arc::new(HaproxyMetrics::default()), Arc::new(Health::new()));
     let counts = Arc::new(Counts::default());
-    let pages = Pages { health: health.clone(), registry: metrics.registry(&counts, life.clone()) };
+    let pages = AdminPages { health: health.clone(), registry: metrics.registry(&counts, life.clone()) };
     let (desired, applied) = (channel(None).0, channel(None).0);
     let shared = Arc::new(Shared { setup, metrics, health, desired, applied });
     let publisher = Publisher::of(&shared, &counts);
     let (observer, observed) = channel(Observed::default());
     let mut tasks = tokio::task::JoinSet::new();
     if let Some(listener) = listener {
-        tasks.spawn(serve(listener, Arc::new(pages)));
+        tasks.spawn(async move {
+            if let Err(error) = pages.serve(listener, std::future::pending()).await {
+                tracing::error!(%error, "can't serve the metrics");
+            }
+        });
     }
     tasks.spawn(applying::run(shared.clone()));
     tasks.spawn(planning::run(shared.clone(), observer.clone(), observed, life.clone()));

@@ -28,7 +28,7 @@ impl NodeLog {
                 Some(_) => changed(node, told),
                 None if told.state != NodeState::Ready => changed(node, told),
                 None if self.begun => {
-                    tracing::info!(node, "new node; giving it its share of new connections")
+                    tracing::info!(node, "new node; giving it its share of new connections");
                 }
                 None => {}
             }
@@ -61,7 +61,7 @@ fn changed(node: &str, told: &Told) {
             tracing::info!(node, reason, "the node is draining; giving it no new connections");
         }
         NodeState::NotReady => {
-            tracing::info!(node, reason, "the node is not ready; giving it no new connections")
+            tracing::info!(node, reason, "the node is not ready; giving it no new connections");
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::servers::{Counts, Switches, count, serve_switched};
 use crate::traffic::Traffic;
 use nodegate_testbed::network::ports;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time without a request after which the last one was the last.
@@ -65,7 +66,7 @@ pub(crate) async fn with_agents() -> Row {
     let mut site = Site::new(3).await;
     site.lab.node_port = serve_switched(
         site.lab.served.clone(),
-        &Switches { draining: Default::default(), ..site.switches.clone() },
+        &Switches { draining: Arc::default(), ..site.switches.clone() },
     )
     .await;
     let port = site.lab.publish().await;
@@ -136,7 +137,7 @@ pub(crate) async fn local_service() -> Row {
     let mut site = Site::new(3).await;
     let lab = &mut site.lab;
     // kube-proxy does not know of drains.
-    let alive = Switches { draining: Default::default(), ..site.switches.clone() };
+    let alive = Switches { draining: Arc::default(), ..site.switches.clone() };
     let health_port = serve_switched(Counts::default(), &alive).await;
     lab.node_port = serve_switched(lab.served.clone(), &alive).await;
     let port = ports::free();

@@ -1,7 +1,7 @@
 //! hack/haproxy-kubeconfig, in the repository and as a package has it.
 
 use crate::lab::Lab;
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+use crate::packages::ROOT;
 use nodegate_testbed::kubectl::Kubectl;
 use serde_json::Value;
 use std::path::Path;

@@ -162,7 +162,7 @@ impl Lab {
     /// Annotates a node with its share of the traffic, which takes a reload.
     pub(crate) fn set_share(&self, index: usize, share: u64) {
         let set = |node: &mut Value| {
-            node["metadata"]["annotations"]["nodegate.io/haproxy-weight"] = json!(share.to_string())
+            node["metadata"]["annotations"]["nodegate.io/haproxy-weight"] = json!(share.to_string());
         };
         assert!(self.sim.edit_node(&node_name(index), "test", set));
     }
@@ -340,6 +340,17 @@ impl Lab {
             assert!(began.elapsed() < PATIENCE, "waited in vain for {what}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    /// Waits until requests reach only other nodes.
+    pub(crate) async fn until_spared(&self, index: usize) {
+        let all = || self.served.lock().unwrap().values().sum::<u64>();
+        self.until(&format!("node {index} is spared"), async || {
+            let (before, others) = (count(&self.served, index), all());
+            self.until("requests", async || all() >= others + 20).await;
+            count(&self.served, index) == before
+        })
+        .await;
     }
 
     /// Waits until a request reaches a node.

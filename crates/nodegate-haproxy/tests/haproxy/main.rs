@@ -9,7 +9,9 @@
     reason = "a test that cannot go on says why and fails"
 )]
 
+mod ansible;
 mod cordons;
+mod debian;
 mod elsewhere;
 mod environment;
 mod faults;
@@ -17,6 +19,7 @@ mod forwards;
 mod kubeconfig;
 mod lab;
 mod last_resort;
+mod packages;
 mod plan;
 mod reloads;
 mod removal;

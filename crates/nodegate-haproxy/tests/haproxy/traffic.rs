@@ -27,6 +27,11 @@ impl Traffic {
         Self(Prober::start(local(0), ask, REQUESTS_A_SECOND, CLIENTS))
     }
 
+    /// Returns how many requests failed that were sent after this time.
+    pub(crate) fn lost_since(&self, then: Instant) -> usize {
+        self.0.failed().iter().filter(|probe| probe.sent > then).count()
+    }
+
     /// Returns the time from then to the last failed request.
     pub(crate) fn back_after(&self, then: Instant) -> Duration {
         let probes = self.0.answered_since(then);
