@@ -196,7 +196,9 @@ impl Applier {
         let template = template::read(tools.template.as_deref())?;
         let disk = tools.config.read()?.unwrap_or_default();
         let hash = hash_of(&disk);
-        if hash.is_none() && !disk.trim_ascii().is_empty() && !contains(&disk, MARKER.as_bytes()) {
+        // A copy of the template: nothing is lost.
+        let ours = disk.trim_ascii().is_empty() || disk == template || contains(&disk, MARKER.as_bytes());
+        if hash.is_none() && !ours {
             self.note_foreign_change();
             return Err(ApplyError::Foreign(tools.config.path().to_owned()));
         }
