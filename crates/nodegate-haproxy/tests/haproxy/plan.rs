@@ -148,7 +148,7 @@ fn text(desired: &Desired, policy: &PlanPolicy) -> String {
 }
 
 /// The first words of all lines that are generated.
-const WORDS: [&str; 24] = [
+const WORDS: [&str; 25] = [
     "#",
     "acl",
     "backend",
@@ -160,6 +160,7 @@ const WORDS: [&str; 24] = [
     "global",
     "hard-stop-after",
     "hash-type",
+    "id",
     "http-check",
     "load-server-state-from-file",
     "log",
