@@ -12,7 +12,8 @@ use nodegate_testbed::programs::{nodegate_haproxy, system};
 use nodegate_testbed::{Cluster, NODE, until};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -105,6 +106,18 @@ fn prometheus(dir: &Path, component: &Component, net: Loopback) -> Prometheus {
     Prometheus::start(dir, SocketAddr::new(net.address(9), 9090))
 }
 
+/// Answers HAProxy's checks on a node as its agent does.
+fn answer_on(node: &str) {
+    let listener = TcpListener::bind((node, 25001)).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let mut stream = stream;
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        }
+    });
+}
+
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
@@ -118,6 +131,8 @@ fn nodegate_haproxys_alerts_fire_on_their_faults_and_every_query_has_a_result() 
     // No HAProxy runs at the second one, and no agent on the nodes.
     site.fires("NodegateHaproxyNotApplied", "lb2");
     site.fires("NodegateHaproxyNoNodePasses", "lb1");
+    answer_on(sim.get("nodes", "", NODES[1]).unwrap()["status"]["addresses"][0]["address"].as_str().unwrap());
+    site.prometheus.wait("nodegate_haproxy_nodes_passing == 1", |all| !all.is_empty());
     for node in NODES {
         assert!(sim.cordon(node));
     }
