@@ -75,6 +75,14 @@ impl Debian {
     }
 }
 
+impl Drop for Debian {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.said());
+        }
+    }
+}
+
 /// Returns systemd's process ID once it answers. It is the child of the script's child.
 fn started(script: u32) -> Option<u32> {
     let first = child(child(script)?)?;
