@@ -13,7 +13,7 @@ use crate::wait::{WaitArgs, WaitQuery};
 use clap::{Parser, Subcommand};
 use nodegate_local_checks::LocalCheckArgs;
 use nodegate_node_watch::ServiceArgs;
-use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, Removed, UNKNOWN, failed};
+use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, Removed, UNKNOWN, failed, node_name};
 use nodegate_readiness::Catalog;
 use nodegate_server::ProberArgs;
 use std::process::ExitCode;
@@ -175,21 +175,5 @@ impl Args {
             state_file: self.handover.state_dir.as_deref().map(StateFile::in_directory),
             local_checks,
         }
-    }
-}
-
-/// Parses the name of a Node, a DNS subdomain (RFC 1123). Any other text would change the meaning of the
-/// field selector.
-pub(crate) fn node_name(value: &str) -> Result<String, &'static str> {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let valid = value.len() <= 253
-        && value.chars().all(allowed)
-        && ends_well(value.chars().next())
-        && ends_well(value.chars().last());
-    if valid {
-        Ok(value.to_owned())
-    } else {
-        Err("takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253")
     }
 }

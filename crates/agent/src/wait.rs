@@ -1,10 +1,9 @@
 //! `nodegate wait`: queries a running agent until all balancers have been told.
 
-use crate::args::node_name;
 use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{Console, NodeIdentity, STATUS_PATH, Status, WaitEnd, WrongAgent, parse_status};
-use nodegate_program::Mistakes;
+use nodegate_program::{Mistakes, node_name};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;

@@ -2,10 +2,11 @@
 //! under another name, with the words on the command line. It expects one candidate a line, with a tab and
 //! its meaning, and a last line that says if the shell also offers files.
 
-use crate::args::{Args, ClusterArgs, is_name};
+use crate::args::{Args, ClusterArgs};
 use crate::cluster::Cluster;
 use clap::{Arg, Args as _, Command, CommandFactory, FromArgMatches};
 use nodegate_agent_client::Console;
+use nodegate_program::is_object_name;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -180,7 +181,7 @@ fn fetched(args: &ClusterArgs) -> Option<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let names = runtime.block_on(async { Cluster::connect(args).await.ok()?.names().await.ok() })?;
     // A shell evaluates them.
-    Some(names.into_iter().filter(|name| is_name(name)).collect())
+    Some(names.into_iter().filter(|name| is_object_name(name)).collect())
 }
 
 /// Returns the possible values of a flag: the words in its value name, or files.

@@ -49,6 +49,25 @@ pub fn choice<T: Copy + Send + Sync>(
     }
 }
 
+/// Returns true if Kubernetes accepts this name for an object: a DNS subdomain (RFC 1123). Any other text would
+/// change the meaning of a path or a field selector.
+pub fn is_object_name(name: &str) -> bool {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.len() <= 253
+        && name.chars().all(|c| is_alphanumeric(c) || matches!(c, '-' | '.'))
+        && name.starts_with(is_alphanumeric)
+        && name.ends_with(is_alphanumeric)
+}
+
+/// Parses the name of a Node.
+pub fn node_name(text: &str) -> Result<String, &'static str> {
+    if is_object_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("takes the name of a Node: lower-case letters, digits, '-' and '.', at most 253")
+    }
+}
+
 /// A comma-separated list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<T>(pub Vec<T>);

@@ -8,11 +8,8 @@ pub(crate) use drain::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
 use nodegate_agent_client::{TIMES, ToldArgs};
-use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, number};
+use nodegate_program::{LogSettings, Mistakes, Program, UNKNOWN, choice, is_object_name, number};
 use std::process::ExitCode;
-
-/// The longest name of a Kubernetes object.
-const LONGEST_NAME: usize = 253;
 
 /// The command line of the program.
 #[derive(Debug, Parser)]
@@ -221,10 +218,10 @@ impl Args {
             Some(Command::Drain(args)) => (&args.nodes, &args.cluster),
             Some(Command::Uncordon(args)) => (&args.nodes, &args.cluster),
         };
-        if !is_name(&cluster.namespace) {
+        if !is_object_name(&cluster.namespace) {
             wrong.line(format_args!("--namespace {:?}: takes the name of a namespace", cluster.namespace));
         }
-        for node in nodes.iter().filter(|node| !is_name(node)) {
+        for node in nodes.iter().filter(|node| !is_object_name(node)) {
             wrong.line(format_args!("{node:?} is no name of a node"));
         }
         if self.command.is_none() && self.fleet.selector.is_some() && !nodes.is_empty() {
@@ -237,12 +234,4 @@ impl Args {
             args.refuse_behind(wrong);
         }
     }
-}
-
-/// Returns true if Kubernetes accepts this name for an object. The name becomes part of a path.
-pub(crate) fn is_name(name: &str) -> bool {
-    let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    (1..=LONGEST_NAME).contains(&name.len())
-        && name.chars().all(is_of_name)
-        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
 }
