@@ -14,7 +14,7 @@ mod identity;
 pub mod sentence;
 mod text;
 mod wait;
-mod wait_args;
+mod wait_settings;
 
 pub use address_types::AddressTypes;
 pub use answer::{Answered, AskError, DRAIN_PATH, STATUS_PATH, parse_status};
@@ -26,7 +26,7 @@ pub use nodegate_readiness::probers::DrainSummary;
 pub use nodegate_readiness::status::Status;
 pub use text::Text;
 pub use wait::{Progress, WaitEnd, Waiting};
-pub use wait_args::{TIMES, ToldArgs, WaitArgs};
+pub use wait_settings::{TIMES, ToldArgs, WaitSettings};
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -50,7 +50,7 @@ EXIT CODES
 )]
 pub(crate) struct WaitArgs {
     #[command(flatten)]
-    wait: nodegate_agent_client::WaitArgs,
+    wait: nodegate_agent_client::WaitSettings,
 
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
     /// port: that of the agent on this machine
@@ -73,7 +73,7 @@ pub struct WaitQuery {
     target: AgentAddress,
     /// The expected Node; without it any agent will do.
     node: Option<NodeIdentity>,
-    wait: nodegate_agent_client::WaitArgs,
+    wait: nodegate_agent_client::WaitSettings,
 }
 
 impl WaitArgs {

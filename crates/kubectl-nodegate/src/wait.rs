@@ -22,7 +22,7 @@ const AT_ONCE: usize = 256;
 pub(crate) struct Wait<'a> {
     pub(crate) agents: &'a Agents,
     pub(crate) console: &'a Console,
-    pub(crate) args: &'a nodegate_agent_client::WaitArgs,
+    pub(crate) args: &'a nodegate_agent_client::WaitSettings,
 }
 
 /// The lines of one node, with the seconds since the start.

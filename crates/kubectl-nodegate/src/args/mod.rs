@@ -167,7 +167,7 @@ pub(crate) struct WaitArgs {
     pub(crate) nodes: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) wait: nodegate_agent_client::WaitArgs,
+    pub(crate) wait: nodegate_agent_client::WaitSettings,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }

@@ -15,7 +15,7 @@ const TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(
 
 /// What to wait for.
 #[derive(Clone, Debug, clap::Args)]
-pub struct WaitArgs {
+pub struct WaitSettings {
     /// State to wait for: told, every balancer knows that the node is out; released, and no session is left;
     /// ready, every balancer knows that it is back
     #[arg(long = "for", value_name = "told|released|ready", default_value = "told")]
@@ -55,7 +55,7 @@ pub struct ToldArgs {
     pub timeout: Option<Duration>,
 }
 
-impl WaitArgs {
+impl WaitSettings {
     /// Begins the wait.
     pub fn begin(&self) -> Waiting {
         Waiting::new(self.goal, self.told.demands(self.fall, self.rise), self.told.timeout)
@@ -69,7 +69,7 @@ impl ToldArgs {
     }
 
     /// Returns the settings of a wait for this goal.
-    pub fn wait_for(&self, goal: Goal, fall: Option<u32>, rise: Option<u32>) -> WaitArgs {
-        WaitArgs { goal, fall, rise, told: self.clone() }
+    pub fn wait_for(&self, goal: Goal, fall: Option<u32>, rise: Option<u32>) -> WaitSettings {
+        WaitSettings { goal, fall, rise, told: self.clone() }
     }
 }
