@@ -6,6 +6,7 @@
 
 use crate::assembly::{AgentSettings, AssembledAgent, Background, Environment};
 use crate::handover::{self, HostSources, StateFile};
+use crate::pods::PodArgs;
 use crate::ports::{PortArgs, Ports};
 use crate::traffic::TrafficArgs;
 use nodegate_local_checks::LocalChecks;
@@ -48,13 +49,14 @@ pub struct AgentSetup {
     pub(crate) settings: AgentSettings,
     pub(crate) ports: PortArgs,
     pub(crate) traffic: TrafficArgs,
+    pub(crate) pods: PodArgs,
     pub(crate) state_file: Option<StateFile>,
     pub(crate) local_checks: LocalChecks,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
-    let AgentSetup { mut settings, ports, traffic, state_file, local_checks } = setup;
+    let AgentSetup { mut settings, ports, traffic, pods, state_file, local_checks } = setup;
     settings.probers.traffic = traffic.count().map_err(starting("count of connections"))?;
     // Wakes the recorder, if there is one.
     let (flipped, flips) = sync_channel(1);
@@ -64,6 +66,7 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
     let environment = Environment { local_checks, on_flip, ..Environment::default() };
     let background = runtime("background runtime")?;
     let (agent, tasks) = AssembledAgent::new(settings, environment, background.handle());
+    agent.app.set_pods(pods.settings());
     start_background(background, tasks)?;
 
     let sources = HostSources::new(&ports, state_file.clone());

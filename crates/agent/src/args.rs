@@ -5,6 +5,7 @@ use crate::agent::{self, AgentSetup};
 use crate::assembly::AgentSettings;
 use crate::checks::CheckArgs;
 use crate::handover::{HandoverArgs, StateFile};
+use crate::pods::PodArgs;
 use crate::policy::PolicyArgs;
 use crate::ports::PortArgs;
 use crate::status::{StatusArgs, StatusQuery};
@@ -86,6 +87,8 @@ pub struct Args {
     probers: ProberArgs,
     #[command(flatten)]
     traffic: TrafficArgs,
+    #[command(flatten)]
+    pods: PodArgs,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -172,6 +175,7 @@ impl Args {
             },
             ports: self.ports,
             traffic: self.traffic,
+            pods: self.pods,
             state_file: self.handover.state_dir.as_deref().map(StateFile::in_directory),
             local_checks,
         }

@@ -8,6 +8,7 @@ mod assembly;
 mod checks;
 mod fetch;
 mod handover;
+mod pods;
 mod policy;
 mod ports;
 mod status;

@@ -80,6 +80,23 @@ pub fn main_table(family: Family, mut see: impl FnMut(Route)) -> io::Result<()> 
     .map(drop)
 }
 
+/// Returns the route of the main table that the kernel takes to an address; `None` if it takes another.
+pub(crate) fn route_to(netlink: &Netlink, address: IpAddr) -> io::Result<Option<Route>> {
+    let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
+    let mut request = RouteMessage::default();
+    request.header.address_family = family.into();
+    request.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
+    request.header.flags = RouteFlags::FibMatch;
+    request.attributes.push(RouteAttribute::Destination(address.into()));
+    let mut found = None;
+    netlink.get(RTM_GETROUTE, &request, |body| {
+        if let Ok(header) = RouteHeader::parse(body) {
+            found = route(family, &header, body).ok().flatten();
+        }
+    })?;
+    Ok(found)
+}
+
 /// Returns the next hops of the default routes that the kernel uses: those with the lowest metric that have a
 /// next hop which is not dead. If all next hops are dead, it returns those.
 pub(crate) fn default_hops(family: Family) -> io::Result<Vec<DefaultHop>> {

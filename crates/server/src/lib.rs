@@ -20,7 +20,7 @@ mod probers;
 mod route;
 mod serve;
 
-pub use answer::{Activate, AnswerBody, App, AppParts, NoLocalChecks, ResponseFuture};
+pub use answer::{Activate, AnswerBody, App, AppParts, FindPods, NoLocalChecks, PodSettings, ResponseFuture};
 pub use metrics::Metrics;
 pub use nodegate_http::{BadNetworks, BindError, Limits, Listener, Networks, Sharing, bind};
 pub use probers::{CountTraffic, ProberArgs, ProberSettings};

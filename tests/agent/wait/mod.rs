@@ -5,6 +5,7 @@ mod handover;
 mod haproxy;
 mod hooks;
 mod listening;
+mod pods;
 mod six_hundred;
 
 use listening::Listening;

@@ -21,3 +21,4 @@ pub use body::AnswerBody;
 pub(crate) use client::{Client, Port};
 pub use response::ResponseFuture;
 pub(crate) use told::log_answer;
+pub use wait::{FindPods, PodSettings};

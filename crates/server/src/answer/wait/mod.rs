@@ -5,8 +5,11 @@
 
 mod judge;
 mod places;
+mod pods;
 mod question;
 pub(super) mod waiters;
+
+pub use pods::{FindPods, PodSettings};
 
 use super::app::App;
 use super::body::AnswerBody;
@@ -17,12 +20,10 @@ use crate::route::Route;
 use futures::future::Either;
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode, Uri};
-use ipnet::IpNet;
 use nodegate_readiness::board::{NODE_NAME_MISSING, why};
 use nodegate_readiness::probers::{Goal, Hold};
 use nodegate_readiness::{Moment, Verdict};
 use question::WaitQuestion;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,26 +50,32 @@ impl App {
             }
             Ok(asked) => asked,
         };
-        let other = client.address.filter(|address| !client.on_this_node && !self.is_pod(*address));
-        let Some(place) = self.waiters.places.take(other) else {
-            let mut head = head;
-            head.header(RETRY_AFTER, HeaderValue::from_static("1"));
-            return at_once(head, StatusCode::TOO_MANY_REQUESTS, "too many requests wait\n".to_owned());
-        };
         if asked.goal != Goal::Ready && asked.settle.is_zero() && self.is_in_service(now) {
             return at_once(head, StatusCode::OK, IN_SERVICE.to_owned());
         }
-        let longest = if other.is_some() { TIMEOUT_OF_OTHERS } else { asked.timeout };
-        let asked = WaitQuestion { timeout: asked.timeout.min(longest), ..asked };
         let app = Arc::clone(self);
         Either::Right(Box::pin(async move {
-            app.start_to_judge();
-            let (status, text) = app.hold(asked, now).await;
-            drop(place);
+            let (status, text) = app.hold_for(client, asked, now).await;
             let response = app.end_of_wait(head, status, text);
             app.metrics.answered(Route::Wait, status, None);
             Ok(response)
         }))
+    }
+
+    /// Holds a request of this client if there is a place for it, and returns its answer.
+    async fn hold_for(
+        self: &Arc<Self>,
+        client: Client,
+        asked: WaitQuestion,
+        now: Moment,
+    ) -> (StatusCode, String) {
+        let holder = self.holder(client).await;
+        let Some(_place) = self.waiters.places.take(holder) else {
+            return (StatusCode::TOO_MANY_REQUESTS, "too many requests wait\n".to_owned());
+        };
+        let longest = if holder.is_other() { TIMEOUT_OF_OTHERS } else { asked.timeout };
+        self.start_to_judge();
+        self.hold(WaitQuestion { timeout: asked.timeout.min(longest), ..asked }, now).await
     }
 
     /// Holds a request that was asked `now`, and returns its answer.
@@ -106,7 +113,7 @@ impl App {
         if self.is_closing() {
             head.close();
         }
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             head.header(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         head.text(status, text)
@@ -115,16 +122,6 @@ impl App {
     /// Returns true if the node is in the pool, by an answer that is not stale.
     fn is_in_service(&self, now: Moment) -> bool {
         !self.board.freshness(now).stale && why(&self.board.default_reports(now)).0 == Verdict::Ready
-    }
-
-    /// Returns true if the address belongs to one of the node's pods, as far as the Node says.
-    fn is_pod(&self, address: IpAddr) -> bool {
-        let published = self.board.published();
-        let networks = published.state.node.facts().map_or(&[][..], |facts| &facts.pod_cidrs);
-        let address = address.to_canonical();
-        networks
-            .iter()
-            .any(|network| network.parse::<IpNet>().is_ok_and(|network| network.contains(&address)))
     }
 }
 

@@ -6,10 +6,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of waiting requests from this node and its pods.
 const MOST_OF_NODE: usize = 512;
+/// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
+const MOST_OF_POD: usize = 16;
 /// The maximum number of other waiting requests.
 const MOST_OF_OTHERS: usize = 16;
 /// The maximum for one other client or one IPv6 /64.
 const MOST_OF_ONE: usize = 4;
+
+/// The client that holds a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// This node itself, such as its kubelet.
+    Node,
+    /// A pod of this node. The pods of a node share an IPv6 /64, so this is the whole address.
+    Pod(IpAddr),
+    /// Another client, or all clients of an IPv6 /64.
+    Other(IpAddr),
+}
+
+impl Holder {
+    pub(super) fn other(address: IpAddr) -> Self {
+        Self::Other(holder_of(address))
+    }
+
+    pub(super) fn is_other(self) -> bool {
+        matches!(self, Self::Other(_))
+    }
+}
 
 /// The places of waiting requests.
 #[derive(Debug)]
@@ -19,22 +42,20 @@ pub(super) struct WaitPlaces(Mutex<Taken>);
 struct Taken {
     most_of_node: usize,
     most_of_others: usize,
-    of_node: usize,
-    others: Vec<IpAddr>,
+    holders: Vec<Holder>,
 }
 
 /// A place, released when dropped.
 #[derive(Debug)]
 pub(super) struct WaitPlace {
     places: Arc<WaitPlaces>,
-    /// The client; `None` for this node and its pods.
-    other: Option<IpAddr>,
+    holder: Holder,
 }
 
 impl Default for WaitPlaces {
     fn default() -> Self {
         let (most_of_node, most_of_others) = (MOST_OF_NODE, MOST_OF_OTHERS);
-        Self(Mutex::new(Taken { most_of_node, most_of_others, of_node: 0, others: Vec::new() }))
+        Self(Mutex::new(Taken { most_of_node, most_of_others, holders: Vec::new() }))
     }
 }
 
@@ -47,28 +68,27 @@ impl WaitPlaces {
         taken.most_of_others = taken.most_of_others.min(max_connections / 64);
     }
 
-    /// Takes a place for a request of this node or its pods (`None`) or of another client. Returns `None` if
-    /// there is none left.
-    pub(super) fn take(self: &Arc<Self>, other: Option<IpAddr>) -> Option<WaitPlace> {
-        let other = other.map(holder_of);
+    /// Takes a place; `None` if there is none left for this client.
+    pub(super) fn take(self: &Arc<Self>, holder: Holder) -> Option<WaitPlace> {
         let mut taken = self.taken();
-        match other {
-            None if taken.of_node < taken.most_of_node => taken.of_node += 1,
-            Some(client)
-                if taken.others.len() < taken.most_of_others
-                    && taken.others.iter().filter(|holder| **holder == client).count() < MOST_OF_ONE =>
-            {
-                taken.others.push(client);
-            }
-            _ => return None,
+        let alike = taken.holders.iter().filter(|other| other.is_other() == holder.is_other()).count();
+        let own = taken.holders.iter().filter(|other| **other == holder).count();
+        let (most, share) = match holder {
+            Holder::Node => (taken.most_of_node, usize::MAX),
+            Holder::Pod(_) => (taken.most_of_node, MOST_OF_POD),
+            Holder::Other(_) => (taken.most_of_others, MOST_OF_ONE),
+        };
+        if alike >= most || own >= share {
+            return None;
         }
-        Some(WaitPlace { places: Arc::clone(self), other })
+        taken.holders.push(holder);
+        debug_assert!(taken.holders.len() <= MOST_OF_NODE + MOST_OF_OTHERS);
+        Some(WaitPlace { places: Arc::clone(self), holder })
     }
 
     /// Returns true if no request waits.
     pub(super) fn are_free(&self) -> bool {
-        let taken = self.taken();
-        taken.of_node == 0 && taken.others.is_empty()
+        self.taken().holders.is_empty()
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
@@ -79,13 +99,8 @@ impl WaitPlaces {
 impl Drop for WaitPlace {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
-        match self.other {
-            None => taken.of_node = taken.of_node.saturating_sub(1),
-            Some(client) => {
-                if let Some(at) = taken.others.iter().position(|holder| *holder == client) {
-                    taken.others.swap_remove(at);
-                }
-            }
+        if let Some(at) = taken.holders.iter().position(|holder| *holder == self.holder) {
+            taken.holders.swap_remove(at);
         }
     }
 }
@@ -94,26 +109,44 @@ impl Drop for WaitPlace {
 mod tests {
     use super::*;
 
-    fn take(places: &Arc<WaitPlaces>, count: usize, other: Option<&str>) -> Vec<WaitPlace> {
-        let other = other.map(|client| client.parse().unwrap());
-        (0..count).map_while(|_| places.take(other)).collect()
+    fn take(places: &Arc<WaitPlaces>, count: usize, holder: Holder) -> Vec<WaitPlace> {
+        (0..count).map_while(|_| places.take(holder)).collect()
+    }
+
+    fn other(client: &str) -> Holder {
+        Holder::other(client.parse().unwrap())
     }
 
     #[test]
     fn the_node_has_places_of_its_own_and_one_client_a_share_of_the_others() {
         let places = Arc::<WaitPlaces>::default();
-        let own = take(&places, 600, None);
+        let own = take(&places, 600, Holder::Node);
         assert_eq!(own.len(), 512);
         let mut others: Vec<_> =
             ["10.0.0.1", "::ffff:10.0.0.2", "fd00::1", "fd00::2", "10.0.0.3", "10.0.0.4"]
-                .map(|client| take(&places, 5, Some(client)))
+                .map(|client| take(&places, 5, other(client)))
                 .into();
         assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 0, 4, 0]);
         drop(others.remove(1));
-        assert_eq!(take(&places, 5, Some("10.0.0.4")).len(), 4);
+        assert_eq!(take(&places, 5, other("10.0.0.4")).len(), 4);
         drop((own, others));
         assert!(places.are_free());
         places.limit(64);
-        assert_eq!([take(&places, 99, None).len(), take(&places, 99, Some("10.0.0.1")).len()], [32, 1]);
+        assert_eq!(
+            [take(&places, 99, Holder::Node).len(), take(&places, 99, other("10.0.0.1")).len()],
+            [32, 1]
+        );
+    }
+
+    #[test]
+    fn one_pod_leaves_places_to_the_next_and_to_the_kubelet() {
+        let places = Arc::<WaitPlaces>::default();
+        let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
+        let greedy = take(&places, 512, pod(1));
+        assert_eq!([greedy.len(), take(&places, 40, pod(2)).len()], [16, 16]);
+        let hooks = take(&places, 250, Holder::Node);
+        assert_eq!(hooks.len(), 250);
+        let pods: Vec<_> = (2..40).flat_map(|n| take(&places, 16, pod(n))).collect();
+        assert_eq!(greedy.len() + hooks.len() + pods.len(), 512);
     }
 }

@@ -1,16 +1,18 @@
 //! The waiting requests, and the judgement that all of them share.
 
 use super::places::WaitPlaces;
+use super::pods::PodSettings;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Goal, Hold};
 use std::mem::discriminant;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
 /// The waiting requests.
 #[derive(Default)]
 pub(in crate::answer) struct Waiters {
     pub(super) places: Arc<WaitPlaces>,
+    pub(super) pods: OnceLock<PodSettings>,
     judged: Mutex<Judged>,
     /// Wakes the requests.
     pub(super) changed: Notify,

@@ -1,0 +1,32 @@
+//! The addresses of the node's pods, whose `preStop` hooks wait at `/wait`.
+
+use nodegate_local_checks::PodRoutes;
+use nodegate_server::{FindPods, Networks, PodSettings};
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The networks of the node's pods.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct PodArgs {
+    /// Networks of this node's pods, as in --allow-from, for the places of /wait. Usually not needed: the agent
+    /// knows the Node's podCIDRs, and the addresses that the node routes to an interface of its pods
+    #[arg(long, env = "NODEGATE_POD_NETWORKS", value_name = "LIST")]
+    pod_networks: Option<Networks>,
+}
+
+impl PodArgs {
+    /// Returns the settings of an agent in the host's network namespace.
+    pub(crate) fn settings(self) -> PodSettings {
+        PodSettings { networks: self.pod_networks, routes: Some(Arc::new(HostRoutes(PodRoutes::default()))) }
+    }
+}
+
+struct HostRoutes(PodRoutes);
+
+impl FindPods for HostRoutes {
+    fn is_pod(&self, address: IpAddr) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(self.0.lead_to_pod(address))
+    }
+}

@@ -1,0 +1,120 @@
+//! `/wait` for hooks of pods whose addresses are not in the Node's `spec.podCIDRs`, over real routes.
+
+use nodegate_local_checks::PodRoutes;
+use nodegate_testbed::network::namespaces::Namespace;
+use nodegate_testbed::network::node_network::NodeNetwork;
+use nodegate_testbed::{Cluster, NODE, until};
+use socket2::{Domain, Socket, Type};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+/// The node's routes as network plugins make them: Calico's to a pod, a bridge, Cilium's own and another
+/// node's, flannel's to another node; and a second network card.
+const ROUTES: &str = "\
+ip link add cali0 type veth peer name eth0 netns {pods}; ip link set cali0 up
+sysctl -q -w net.ipv4.conf.cali0.forwarding=1 net.ipv4.conf.cali0.proxy_arp=1 net.ipv4.neigh.cali0.proxy_delay=0
+for n in $(seq 1 80); do ip route add 10.66.0.$n dev cali0 scope link; done
+ip -6 route add fd66::1 dev cali0
+ip link add cni0 type bridge; ip addr add 10.88.0.1/24 dev cni0; ip link set cni0 up
+ip link add cilium_host type veth peer name cilium_net; ip link set cilium_net up; ip link set cilium_host up
+ip addr add 10.89.0.23/32 dev cilium_host; ip route add 10.89.0.0/24 via 10.89.0.23 dev cilium_host
+ip route add 10.89.1.0/24 via 10.89.0.23 dev cilium_host
+ip link add flannel.1 type vxlan id 1 dstport 8472 dev eth0; ip link set flannel.1 up
+ip route add 10.90.1.0/24 via 10.90.1.0 dev flannel.1 onlink
+ip tuntap add eth9 mode tap; ip addr add 10.91.0.2/24 dev eth9; ip link set eth9 up";
+
+/// A node with pods beside it, at 10.66.0.1 to 10.66.0.80.
+fn node_and_pods() -> (NodeNetwork, Namespace) {
+    let (net, pods) = (NodeNetwork::start(), Namespace::new("pods"));
+    for line in ROUTES.lines() {
+        net.node(&line.replace("{pods}", pods.name()));
+    }
+    pods.shell("ip link set eth0 up; for n in $(seq 1 80); do ip addr add 10.66.0.$n/32 dev eth0; done");
+    pods.shell("ip route add 169.254.1.1 dev eth0 scope link; ip route add default via 169.254.1.1 dev eth0");
+    (net, pods)
+}
+
+#[test]
+fn pods_are_known_by_the_routes_to_them() {
+    let (_net, _pods) = node_and_pods();
+    let routes = PodRoutes::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (address, is_pod) in [
+        ("10.66.0.7", true),
+        ("::ffff:10.66.0.7", true),
+        ("fd66::1", true),
+        ("10.88.0.9", true),
+        ("10.89.0.9", true),
+        ("10.89.1.9", false),
+        ("10.90.1.9", false),
+        ("10.91.0.9", false),
+        // The uplink's network, the node itself, and what only the default route leads to.
+        ("10.77.0.1", false),
+        ("fd77::1", false),
+        ("10.77.0.2", false),
+        ("10.78.0.53", false),
+    ] {
+        let address: IpAddr = address.parse().unwrap();
+        assert_eq!(runtime.block_on(routes.lead_to_pod(address)), is_pod, "{address}");
+    }
+}
+
+/// Sends a hook from this pod, or from the node's own address.
+fn hook(from: Option<u8>, agent: SocketAddr, timeout: u32) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    if let Some(pod) = from {
+        socket.bind(&SocketAddr::from((Ipv4Addr::new(10, 66, 0, pod), 0)).into()).unwrap();
+    }
+    socket.connect(&agent.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(format!("GET /wait?timeout={timeout} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+    stream
+}
+
+/// Waits for the answer, and returns its status.
+fn status(mut stream: TcpStream) -> u16 {
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text.get(9..12).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{text:?}"))
+}
+
+/// Sends hooks at once, and returns the number of those that had to wait until their timeout.
+fn held(from: impl IntoIterator<Item = Option<u8>>, agent: SocketAddr) -> usize {
+    let hooks: Vec<_> = from.into_iter().map(|from| hook(from, agent, 4)).collect();
+    hooks.into_iter().filter(|hook| status(hook.try_clone().unwrap()) == 504).count()
+}
+
+#[test]
+fn no_hook_of_a_kubelet_or_a_pod_is_turned_away() {
+    let (net, pods) = node_and_pods();
+    let cluster = Cluster::start();
+    let checks = ("interval=200ms,timeout=4s", "nameservers=off");
+    let agent = net.agent_of_told(&cluster, checks.0, checks.1, &["--listen-address=::"]);
+    cluster.sim.cordon(NODE);
+    until("the cordon", || (agent.get("/health").status == 503).then_some(()));
+    // An agent that has just started does not know its balancers, so every hook waits.
+    let address = SocketAddr::from((Ipv4Addr::new(10, 77, 0, 2), agent.address().port()));
+    assert_eq!(held((0..250).map(|_| None), address), 250, "of one kubelet");
+    pods.act(|| {
+        assert_eq!(held((1..=40).map(Some), address), 40, "of forty pods");
+        // A pod that takes all places that it can get leaves some to the next one.
+        let greedy: Vec<_> = (0..512).map(|_| hook(Some(50), address, 600)).collect();
+        thread::sleep(Duration::from_secs(1));
+        assert_eq!(held([Some(51)], address), 1, "of a pod beside a greedy one");
+        assert_eq!(status(hook(Some(50), address, 1)), 429, "the greedy one has its share");
+        drop(greedy);
+        for close in ["the greedy one has gone", "it has reset"] {
+            until(close, || (held([Some(50)], address) == 1).then_some(()));
+            for _ in 0..100 {
+                let hook = hook(Some(50), address, 600);
+                if close == "it has reset" {
+                    socket2::SockRef::from(&hook).set_linger(Some(Duration::ZERO)).unwrap();
+                }
+            }
+        }
+        until("all have gone", || (held([Some(50)], address) == 1).then_some(()));
+    });
+}
