@@ -1,6 +1,6 @@
 //! Runs an agent on two threads of this host.
 //!
-//! The main thread only answers; the server starts threads of its own for known requests. The background
+//! The main thread only answers. The background
 //! thread runs everything that waits for something else (the API server, the local checks, timers), so that a
 //! slow one can't delay an answer.
 

@@ -1,6 +1,6 @@
 //! The entry points of the fuzz targets.
 
-use crate::client::{Client, Connection};
+use crate::connection::{Client, Connection};
 use crate::connections::Connections;
 use crate::limits::Limits;
 use crate::requests::Protocol;

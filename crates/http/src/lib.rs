@@ -41,8 +41,7 @@
 //!     async fn serve(self: Arc<Self>, stream: ClientStream) {
 //!         let connection = stream.connection().clone();
 //!         let Ok(tls) = self.acceptor.accept(stream).await else { return };
-//!         let mut tls = serve_requests(tls, connection, Arc::clone(&self.handler)).await;
-//!         let _ = tls.shutdown().await;
+//!         serve_requests(tls, connection, Arc::clone(&self.handler)).await;
 //!     }
 //! }
 //! ```
@@ -53,7 +52,7 @@ mod accept;
 mod activity;
 mod admin;
 mod backoff;
-mod client;
+mod connection;
 mod connections;
 mod counts;
 mod eviction;
@@ -74,7 +73,7 @@ mod start;
 mod stream;
 
 pub use admin::{AdminPages, Health, text};
-pub use client::{Client, Connection};
+pub use connection::{Client, Connection};
 pub use counts::ConnectionCounts;
 pub use limits::Limits;
 pub use listener::{BindError, Listener, Sharing, bind};

@@ -1,6 +1,6 @@
 //! hyper on one connection: parses requests, and writes the answers of a [`Handler`].
 
-use crate::client::Connection;
+use crate::connection::Connection;
 use crate::stream::ClientStream;
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::error::Error;
 use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -58,14 +59,13 @@ impl<H: Handler> Protocol for Http<H> {
     async fn serve(self: Arc<Self>, mut stream: ClientStream) {
         let connection = stream.connection().clone();
         stream.expect_any_start(H::without_version);
-        let mut stream = serve_requests(stream, connection, Arc::clone(&self.0)).await;
-        stream.close().await;
+        serve_requests(stream, connection, Arc::clone(&self.0)).await;
     }
 }
 
-/// Serves the requests of a connection, and returns its stream, still open, after the last one. The stream may
-/// be the [`ClientStream`] of the connection or TLS over it.
-pub async fn serve_requests<S, H>(stream: S, connection: Connection, handler: Arc<H>) -> S
+/// Serves the requests of a connection, and closes it. The stream may be the [`ClientStream`] of the connection
+/// or TLS over it.
+pub async fn serve_requests<S, H>(stream: S, connection: Connection, handler: Arc<H>)
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     H: Handler,
@@ -75,8 +75,7 @@ where
         let asks_to_close = asks_to_close(&request);
         let body_left = !request.body().is_end_stream();
         let (handler, connection) = (Arc::clone(&handler), connection.clone());
-        // hyper gives the stream back only if the future can be moved.
-        Box::pin(async move {
+        async move {
             let mut response = handler.answer(request, connection.clone()).await;
             if connection.is_closing() {
                 response.headers_mut().insert(CONNECTION, CLOSE.clone());
@@ -87,7 +86,7 @@ where
             }
             connection.activity.end(body_left && ends);
             Ok::<_, Infallible>(response)
-        })
+        }
     });
     let mut http = http1::Builder::new();
     // hyper's own timer would cost each request an allocation, and would close a kept connection like a slow
@@ -96,15 +95,16 @@ where
         .half_close(true)
         .max_header_size(MAX_HEAD_BYTES)
         .max_buf_size(MAX_HEAD_BYTES);
-    let mut served = http.serve_connection(TokioIo::new(stream), service);
-    let ended = poll_fn(|cx| match served.poll_without_shutdown(cx) {
+    let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let ended = poll_fn(|cx| match served.as_mut().poll(cx) {
         Poll::Pending => connection.poll_gone(cx).map(Ok),
         ended @ Poll::Ready(_) => ended,
     });
     if let Err(error) = ended.await {
         tracing::debug!(%error, "connection ended");
     }
-    served.into_parts().io.into_inner()
+    // hyper does not end a connection whose request it can't parse.
+    connection.close().await;
 }
 
 /// Returns true if hyper ends the connection after this request. hyper knows more ways to ask for that; those

@@ -2,7 +2,7 @@
 
 use crate::accept::{Acceptor, Admission};
 use crate::backoff::{AcceptBackoff, concerns_one_connection, lacks_descriptors};
-use crate::client::{Client, Connection};
+use crate::connection::{Client, Connection};
 use crate::connections::Connections;
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;

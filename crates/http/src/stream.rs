@@ -1,7 +1,7 @@
 //! The bytes of one connection.
 
 use crate::activity::Activity;
-use crate::client::Connection;
+use crate::connection::Connection;
 use crate::proxy_header::Malformed;
 use crate::start::{Start, WithoutVersion};
 use bytes::{Buf, Bytes};
@@ -11,10 +11,6 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-/// The number of unread bytes that are read before a connection is closed. Closing a socket with unread data
-/// resets the connection, and the reset can overtake the answer; so the answer gets time to arrive.
-const LINGER_BYTES: usize = 256 * 1024;
 
 /// The size of a read whose bytes are discarded or looked at.
 const CHUNK: usize = 2048;
@@ -66,23 +62,6 @@ impl ClientStream {
         Ok(())
     }
 
-    /// Closes the connection. If the client's request was not read to its end, closes in a way that lets the
-    /// answer arrive.
-    pub async fn close(&mut self) {
-        if !self.finish() {
-            self.linger().await;
-        }
-    }
-
-    /// Sends the end. Returns true if the connection can be closed now, or false if it must
-    /// [`linger`](Self::linger).
-    pub fn finish(&mut self) -> bool {
-        let socket = self.connection.socket();
-        // Shuts down even where closing alone seems enough: closing with unread data would discard an answer
-        // that waits for its end.
-        socket.has_ended() || socket.shutdown().is_err() || !self.activity().awaits_request()
-    }
-
     /// Returns up to `most` received bytes, or none after the client's end. If the client has already reset
     /// the connection, the kernel still delivers the bytes from before.
     pub async fn receive_some(&mut self, most: usize) -> Vec<u8> {
@@ -91,19 +70,6 @@ impl ClientStream {
         // An error means no bytes.
         let _ = poll_fn(|cx| self.connection.socket().poll_recv(cx, &mut received)).await;
         received.filled().to_vec()
-    }
-
-    /// Waits until the answer has arrived. The sweep bounds the time.
-    pub async fn linger(&mut self) {
-        let mut discarded = 0;
-        let mut chunk = [MaybeUninit::uninit(); CHUNK];
-        while discarded < LINGER_BYTES {
-            let mut chunk = ReadBuf::uninit(&mut chunk);
-            match poll_fn(|cx| self.connection.socket().poll_recv(cx, &mut chunk)).await {
-                Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
-                _ => return,
-            }
-        }
     }
 
     /// Reads what follows the start of a connection.
@@ -198,7 +164,8 @@ impl AsyncWrite for ClientStream {
         Poll::Ready(Ok(()))
     }
 
+    /// Does nothing: [`Connection::close`] knows how to end the connection.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.connection.socket().shutdown())
+        Poll::Ready(Ok(()))
     }
 }

@@ -54,7 +54,7 @@ impl Listening {
         // Each question is answered as of now: what these stories compare are times below a second.
         Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
         let [http, agent] =
-            [(); 2].map(|()| bind(Some(Ipv4Addr::UNSPECIFIED.into()), 0, Sharing::Exclusive).unwrap());
+            [(); 2].map(|()| bind(Some(Ipv4Addr::UNSPECIFIED.into()), 0, Sharing::WithSuccessor).unwrap());
         let [address, agent_address] =
             [&http, &agent].map(|listener| (Ipv4Addr::LOCALHOST, listener.local_addr().port()).into());
         let (stop, stopped) = watch::channel(());

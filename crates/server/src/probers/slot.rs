@@ -1,7 +1,7 @@
 //! The slot of one prober: its record, behind its own lock that is held for a few stores.
 //!
-//! The accept thread and the kept thread record probes with known heads, the runtime records all others, and
-//! answers that show probers read the records. Each of them sees a whole record.
+//! The runtime records probes, and the thread that renders large answers reads the records. Each of them sees a
+//! whole record.
 
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, CheckState, Given};

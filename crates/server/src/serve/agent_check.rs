@@ -15,11 +15,11 @@ impl Protocol for AgentCheck {
         let answer = self.0.agent_check().await;
         // A client that has gone needs no answer.
         if stream.send_all(answer.line.as_bytes()).await.is_ok() {
-            let may_be_closed = stream.finish();
+            let may_be_closed = stream.connection().finish();
             let sent = stream.receive_some(MOST_OF_AGENT_SEND).await;
             self.0.note_agent_check(peer, &sent, &answer);
             if !may_be_closed {
-                stream.linger().await;
+                stream.connection().linger().await;
             }
         }
     }

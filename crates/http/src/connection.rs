@@ -2,10 +2,20 @@
 
 use crate::activity::Activity;
 use crate::socket::Socket;
+use std::future::poll_fn;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use tokio::io::ReadBuf;
+
+/// The number of unread bytes that are read before a connection is closed. Closing a socket with unread data
+/// resets the connection, and the reset can overtake the answer; so the answer gets time to arrive.
+const LINGER_BYTES: usize = 256 * 1024;
+
+/// The size of a read whose bytes are discarded.
+const CHUNK: usize = 2048;
 
 /// The client of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +43,36 @@ impl Connection {
         closing: Arc<AtomicBool>,
     ) -> Self {
         Self { client, activity, closing, socket: Arc::new(Mutex::new(Socket::new(socket))) }
+    }
+
+    /// Closes the connection. If the client's request was not read to its end, closes in a way that lets the
+    /// answer arrive.
+    pub async fn close(&self) {
+        if !self.finish() {
+            self.linger().await;
+        }
+    }
+
+    /// Sends the end. Returns true if the connection can be closed now, or false if it must
+    /// [`linger`](Self::linger).
+    pub fn finish(&self) -> bool {
+        let socket = self.socket();
+        // Shuts down even where closing alone seems enough: closing with unread data would discard an answer
+        // that waits for its end.
+        socket.has_ended() || socket.shutdown().is_err() || !self.activity.awaits_request()
+    }
+
+    /// Waits until the answer has arrived. The sweep bounds the time.
+    pub async fn linger(&self) {
+        let mut discarded = 0;
+        let mut chunk = [MaybeUninit::uninit(); CHUNK];
+        while discarded < LINGER_BYTES {
+            let mut chunk = ReadBuf::uninit(&mut chunk);
+            match poll_fn(|cx| self.socket().poll_recv(cx, &mut chunk)).await {
+                Ok(()) if !chunk.filled().is_empty() => discarded += chunk.filled().len(),
+                _ => return,
+            }
+        }
     }
 
     /// Locks the socket, which only the task of the connection uses.
