@@ -12,7 +12,6 @@ use nodegate_http::{ClientStream, Connection, Handler, Limits, Protocol, serve_r
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt as _;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
@@ -64,8 +63,7 @@ impl Protocol for Https {
         let Some(config) = self.keeper.server_config() else { return };
         let connection = stream.connection().clone();
         let Ok(tls) = TlsAcceptor::from(config).accept(stream).await else { return };
-        let mut tls = serve_requests(tls, connection, self.webhook.clone()).await;
-        let _ = tls.shutdown().await;
+        serve_requests(tls, connection, self.webhook.clone()).await;
     }
 }
 
