@@ -22,6 +22,7 @@ const PODS: &str = "10.78.0.0/24";
 
 /// Hooks from the node and from its pods.
 const HOOKS: [usize; 2] = [400, 200];
+const PODS_WITH_HOOKS: usize = 20;
 const STRANGERS: u8 = 64;
 const MOST_MEMORY_KIB: u64 = 32 * 1024;
 
@@ -106,6 +107,9 @@ fn six_hundred_hooks_and_sixty_four_strangers() {
     for number in 0..usize::from(STRANGERS) {
         net.router(&format!("ip addr add {}/24 dev rt0", stranger(number)));
     }
+    for number in 0..PODS_WITH_HOOKS {
+        net.at_resolver(&format!("ip addr add 10.78.0.{}/24 dev eth0", 101 + number));
+    }
     let cluster = Cluster::start();
     assert!(cluster.sim.edit_node(NODE, "test", |node| node["spec"]["podCIDRs"] = json!([PODS])));
     let (agent, balancer) = agent(&cluster, &net);
@@ -115,9 +119,10 @@ fn six_hundred_hooks_and_sixty_four_strangers() {
     agent.wait_reason("Unschedulable");
     let cordoned = Instant::now();
     let mut strangers = net.on_router(|| Held::start(usize::from(STRANGERS), stranger, to(NODE_IP)));
-    let pod = Ipv4Addr::new(10, 78, 0, 53);
+    // Each pod has fewer hooks than its share.
+    let pod = |number: usize| Ipv4Addr::new(10, 78, 0, 101 + u8::try_from(number % PODS_WITH_HOOKS).unwrap());
     let mut hooks = Held::start(HOOKS[0], |_| Ipv4Addr::LOCALHOST, to(Ipv4Addr::LOCALHOST));
-    hooks.0.extend(net.on_resolver(|| Held::start(HOOKS[1], |_| pod, to(NODE_IP))).0);
+    hooks.0.extend(net.on_resolver(|| Held::start(HOOKS[1], pod, to(NODE_IP))).0);
     until("the hooks beyond 512 to be refused", || (hooks.answered().get(&429) == Some(&88)).then_some(()));
     until("the strangers beyond 16, too", || (strangers.answered().get(&429) == Some(&48)).then_some(()));
     // The balancer is answered as ever, and the agent remembers who waits in little memory.
