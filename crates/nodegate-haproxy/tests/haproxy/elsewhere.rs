@@ -86,7 +86,7 @@ pub(crate) async fn replaced_by_hand() -> Row {
     std::fs::write(&beside, &by_hand).unwrap();
     std::fs::rename(&beside, &lab.config).unwrap();
     let _ = nodegate_haproxy::haproxy::socket::ask(&lab.master, "reload").await;
-    let took = says_so(&lab, "").await;
+    let took = says_so(&lab, "another configuration").await;
     lab.until_logged("has no generated part").await;
     assert_eq!(std::fs::read_to_string(&lab.config).unwrap(), by_hand, "it is not ours to replace");
     std::fs::remove_file(&lab.config).unwrap();
