@@ -85,7 +85,6 @@ fn bash_completes_flags_commands_and_values() {
         (&["nodegate", "status", "-o", ""], &["text", "json"]),
         (&["kubectl-nodegate", "dr"], &["drain"]),
         (&["kubectl-nodegate", "wait", "--for", ""], &["told", "released", "ready"]),
-        (&["nodegate-haproxy", "--local-check", ""], &["auto", "nodegate"]),
         (&["nodegate-haproxy", "--master"], &["--master-socket"]),
     ] {
         assert_eq!(offered(words), offers, "{words:?}");
