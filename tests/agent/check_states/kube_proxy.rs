@@ -3,6 +3,7 @@
 use crate::check_states::part::{Pace, Part, Says, State};
 use crate::local_checks::{ELIGIBLE, NOT_STARTED, agent_on_node_up_for};
 use nodegate_testbed::host::kubernetes::{self, NodeProgram};
+use nodegate_testbed::http::get;
 use nodegate_testbed::network::namespaces::{Namespace, Stay};
 use nodegate_testbed::process::{Slowed, slow_down};
 use nodegate_testbed::stub::{Stub, answer};
@@ -141,13 +142,13 @@ impl Part for KubeProxy {
         State::new("slow: takes 2 s", Self::slow, Says::Passes),
         State::new("hung: accepts, never answers", Self::hang, Says::Fails("Timeout after 5s")).within(10),
         State::new("goes on", |proxy| proxy.0.program.signal("CONT"), Says::Passes),
+        // This release answers then as Cilium does without the API server, of which the agent hears nothing.
         State::new(
-            "rules can't be written",
-            |proxy: &mut Self| proxy.0.break_rules(),
-            Says::Fails("NotSynced for …s"),
-        )
-        .within(95),
-        State::new("rules can be written again", Self::mend, Says::Passes).within(35),
+            "rules can't be written: says 503 with two times alone, and no API server is heard",
+            Self::refuse,
+            Says::Passes,
+        ),
+        State::new("rules can be written again", Self::mend, Says::Passes),
         State::new("refusing: killed, or removed", |proxy: &mut Self| proxy.0.kill(), REFUSED)
             .newcomer(Says::Passes),
         State::new("started again", |proxy| proxy.0.begin(), Says::Passes),
@@ -203,6 +204,11 @@ impl KubeProxy {
     fn hang(&mut self) {
         self.0.slowed = None;
         self.0.program.signal("STOP");
+    }
+
+    fn refuse(&mut self) {
+        self.0.break_rules();
+        until("the refusal", || get(HEALTHZ, "/healthz").ok().filter(|reply| reply.status == 503));
     }
 
     fn mend(&mut self) {
