@@ -29,12 +29,16 @@ const BODY_WITHIN: Duration = Duration::from_secs(2);
 const LONGEST_BODY: usize = 1 << 20;
 /// A review of an eviction has some 2 KB.
 const USUAL_BODY: usize = 16 << 10;
-/// So many longer bodies arrive at a time, so that 1,024 of them don't fill the memory.
+/// So many longer bodies arrive at a time, so that all connections together don't fill the memory.
 const LONG_BODIES: usize = 8;
+
+/// The most connections. Each has some 40 KiB for TLS and half a request, and the manifests give the gate 128 MiB;
+/// an API server seldom has more than a hundred reviews under way.
+const CONNECTIONS: usize = 640;
 
 /// Returns the limits of the webhook's port. The API server has one connection for each review under way.
 pub fn limits() -> Limits {
-    Limits { header_timeout: HEAD_WITHIN, idle_timeout: IDLE, ..Limits::default() }
+    Limits { connections: CONNECTIONS, header_timeout: HEAD_WITHIN, idle_timeout: IDLE, ..Limits::default() }
 }
 
 /// Answers reviews.
