@@ -110,7 +110,7 @@ mod tests {
         assert!(told(&[no_agent, free]).unwrap_err().contains("answered HTTP 404"));
         assert!(told(&[free, no_agent, silent]).unwrap_err().contains("answered HTTP 404"));
         let agent = StubServer::saying(
-            "HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts_format\":1,\"cache\":{\"age_ms\":5,\"stale\":false},\"node_exists\":false}",
+            "HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts_format\":2,\"cache\":{\"age_ms\":5,\"stale\":false},\"node_exists\":false}",
         );
         assert!(told(&[no_agent, agent.address()]).unwrap().is_some());
     }
@@ -129,7 +129,7 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert_eq!(told(&[free]), Ok(None));
         assert_eq!(told(&[]), Ok(None));
-        let here = r#"{"node":"n1","facts_format":1,"cache":{"age_ms":5,"stale":false},"node_exists":false,"more":1}"#;
+        let here = r#"{"node":"n1","facts_format":2,"cache":{"age_ms":5,"stale":false},"node_exists":false,"more":1}"#;
         let server = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{here}"));
         assert_eq!(told(&[free, server.address()]), told(&[server.address()]));
         assert!(told(&[server.address()]).unwrap().unwrap().knows_something());

@@ -208,7 +208,7 @@ fn agents_are_asked_through_the_api_server_where_nodes_can_not_be_reached() {
     let both = lab.run(&["-o", "wide"]);
     assert_eq!(both.code, Some(0), "{both:#?}");
     assert!(both.row("a").contains("proxy of nodegate-a") && both.row("b").contains("proxy of nodegate-b"));
-    assert!(lab.run(&["--via=node", "b"]).row("b").contains("no InternalIP"));
+    assert!(lab.run(&["--via=node", "b"]).row("b").contains("no address"));
 
     lab.sim.delete("pods", "nodegate", "nodegate-b");
     let without = lab.run(&["-o", "wide", "b"]);
