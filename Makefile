@@ -154,8 +154,8 @@ scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what
 	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
 	  cargo test --quiet --locked --test endurance -- --ignored --exact scale::scale --nocapture
 
-bench: ## nodegate beside nginx, HAProxy and the kernel's floor: CPU, latency, memory, flips (a quarter of an hour; ARGS=--quick: some minutes)
-	@hack/install-tools nginx haproxy caddy strace taskset valgrind
+bench: ## nodegate beside nginx, HAProxy and Go's net/http: CPU, latency, memory, flips (five minutes; ARGS=--quick: one)
+	@hack/install-tools nginx haproxy go taskset
 	@cargo build --release --locked --bin nodegate
 	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
 	@built="$${CARGO_TARGET_DIR:-target}/release"; exec "$$built/side-by-side" --nodegate "$$built/nodegate" $(ARGS)

@@ -1,11 +1,10 @@
-//! The cost of a whole agent besides its answers: at its start, when idle, and after a large number of
+//! The cost of a whole agent besides its answers: when idle, and after a large number of
 //! probes.
 
 use crate::cluster::Cluster;
 use crate::failure::Failure;
-use crate::latencies::Latencies;
-use crate::load::{Connections, End, Load, Prober};
-use crate::peer::Peer;
+use crate::load::{Connections, End, Load};
+use crate::peer::{Kind, Peer};
 use nodegate_testbed::process::{self, MemoryUsage};
 use std::path::Path;
 use std::thread;
@@ -14,7 +13,6 @@ use std::time::{Duration, Instant};
 /// The lengths and the numbers of measurements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    pub(crate) starts: u32,
     pub(crate) settle: Duration,
     pub(crate) idle: Duration,
     pub(crate) probes: u64,
@@ -22,8 +20,6 @@ pub(crate) struct Plan {
 
 #[derive(Debug)]
 pub(crate) struct Footprint {
-    /// The time from the start of the process to the first answer that is not stale.
-    pub(crate) first_answer: Latencies,
     pub(crate) wakeups_per_second: f64,
     pub(crate) idle: MemoryUsage,
     /// The memory after a tenth of the probes.
@@ -31,22 +27,11 @@ pub(crate) struct Footprint {
     pub(crate) probes: u64,
     /// The memory after all probes.
     pub(crate) after: MemoryUsage,
-    /// The memory with as many kept connections as the agent takes.
-    pub(crate) crowded: MemoryUsage,
 }
 
-/// The agent's default limit of connections.
-pub(crate) const CROWD: usize = 1024;
-
-/// Measures the starts of several agents, and everything else with the last of them.
+/// Measures a new agent.
 pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<Footprint, Failure> {
-    let mut first_answer = Latencies::default();
-    for _ in 1..plan.starts {
-        first_answer.add(Peer::first_answer(cluster, nodegate)?.1);
-    }
-    let (agent, took) = Peer::first_answer(cluster, nodegate)?;
-    first_answer.add(took);
-
+    let agent = Peer::start(Kind::Nodegate, cluster, nodegate)?;
     thread::sleep(plan.settle);
     let (before, started) = (process::sleeps(agent.pid()), Instant::now());
     thread::sleep(plan.idle);
@@ -59,19 +44,13 @@ pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<
     let warm = process::memory(agent.pid());
     ask(&agent, plan.probes - plan.probes / 10)?;
     let after = process::memory(agent.pid());
-
-    let mut crowd: Vec<_> = (0..CROWD).map(|_| Prober::new(agent.address, Connections::Kept)).collect();
-    for prober in &mut crowd {
-        prober.probe()?;
-    }
-    let crowded = process::memory(agent.pid());
-    Ok(Footprint { first_answer, wakeups_per_second, idle, warm, probes: plan.probes, after, crowded })
+    Ok(Footprint { wakeups_per_second, idle, warm, probes: plan.probes, after })
 }
 
 /// Sends half of the probes on new connections and half on kept ones.
 fn ask(agent: &Peer, probes: u64) -> Result<(), Failure> {
     for connections in [Connections::New, Connections::Kept] {
-        let load = Load { address: agent.address, connections, clients: 64, rate: None };
+        let load = Load { address: agent.address, connections, clients: 64 };
         load.run(End::Requests(probes / 2))?;
     }
     Ok(())

@@ -4,7 +4,7 @@
 use crate::latencies::Latencies;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,6 @@ use std::time::{Duration, Instant};
 pub(crate) enum Connections {
     /// Each probe opens a connection.
     New,
-    /// Each probe opens a connection and sends the server state as HAProxy does (`http-check send-state`). No
-    /// two heads are equal.
-    NewWithState,
     /// Each client sends all of its probes on one connection.
     Kept,
 }
@@ -24,14 +21,8 @@ impl Connections {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::New => "new connection",
-            Self::NewWithState => "new connection, send-state",
             Self::Kept => "kept connection",
         }
-    }
-
-    /// Returns true if each probe opens its own connection.
-    pub(crate) fn are_new(self) -> bool {
-        self != Self::Kept
     }
 }
 
@@ -41,9 +32,6 @@ pub(crate) struct Load {
     pub(crate) address: SocketAddr,
     pub(crate) connections: Connections,
     pub(crate) clients: u32,
-    /// The probes per second of all clients together. Without it, each client sends its next probe as soon as
-    /// it has an answer.
-    pub(crate) rate: Option<u32>,
 }
 
 /// The end of a load.
@@ -80,10 +68,9 @@ impl Load {
             End::After(duration) => started + duration,
             End::Requests(_) => started + Duration::from_hours(1),
         };
-        let next = AtomicU64::new(0);
         let again = || Instant::now() < deadline && left.fetch_sub(1, Ordering::Relaxed) > 0;
         let latencies = thread::scope(|scope| {
-            let client = || self.client(started, &next, again);
+            let client = || self.client(again);
             let clients: Vec<_> = (0..self.clients).map(|_| scope.spawn(client)).collect();
             clients
                 .into_iter()
@@ -93,14 +80,11 @@ impl Load {
         Ok(Outcome { latencies, elapsed: started.elapsed() })
     }
 
-    fn client(self, started: Instant, next: &AtomicU64, again: impl Fn() -> bool) -> io::Result<Latencies> {
+    fn client(self, again: impl Fn() -> bool) -> io::Result<Latencies> {
         let mut latencies = Latencies::default();
         let mut prober = Prober::new(self.address, self.connections);
         while again() {
-            let due = match self.rate {
-                Some(rate) => wait_for_turn(started, next.fetch_add(1, Ordering::Relaxed), rate),
-                None => Instant::now(),
-            };
+            let due = Instant::now();
             let status = prober.probe()?;
             latencies.add(due.elapsed());
             if status != 200 {
@@ -111,33 +95,17 @@ impl Load {
     }
 }
 
-/// Waits until the probe of this number is due, and returns the moment from which its latency counts. For a
-/// client that was still waiting for an earlier answer, that is the due time, since the server caused the
-/// delay. For a client that woke up late, it is the time of waking, since the server did not cause that.
-fn wait_for_turn(started: Instant, number: u64, rate: u32) -> Instant {
-    let due = started + Duration::from_nanos(number * 1_000_000_000 / u64::from(rate));
-    let now = Instant::now();
-    if now >= due {
-        return due;
-    }
-    thread::sleep(due - now);
-    Instant::now()
-}
-
 /// One client.
 pub(crate) struct Prober {
     address: SocketAddr,
     connections: Connections,
     kept: Option<TcpStream>,
-    head: Vec<u8>,
-    asked: u64,
     answer: Vec<u8>,
 }
 
 impl Prober {
     pub(crate) fn new(address: SocketAddr, connections: Connections) -> Self {
-        let (head, answer) = (Vec::with_capacity(256), Vec::with_capacity(4096));
-        Self { address, connections, kept: None, head, asked: 0, answer }
+        Self { address, connections, kept: None, answer: Vec::with_capacity(4096) }
     }
 
     /// Sends one probe and returns the status code.
@@ -147,20 +115,6 @@ impl Prober {
             Connections::New => {
                 let mut stream = connect(self.address)?;
                 stream.write_all(CLOSING)?;
-                stream.read_to_end(&mut self.answer)?;
-            }
-            Connections::NewWithState => {
-                let mut stream = connect(self.address)?;
-                self.asked += 1;
-                let sessions = self.asked % 1000;
-                self.head.clear();
-                write!(
-                    self.head,
-                    "GET /health HTTP/1.0\r\nX-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb-1; \
-                     weight=1/2; scur={sessions}/{}; qcur=0\r\n\r\n",
-                    2 * sessions
-                )?;
-                stream.write_all(&self.head)?;
                 stream.read_to_end(&mut self.answer)?;
             }
             Connections::Kept => {
@@ -174,11 +128,6 @@ impl Prober {
         }
         let status = self.answer.get(9..12).and_then(|code| str::from_utf8(code).ok());
         status.and_then(|code| code.parse().ok()).ok_or_else(|| io::Error::other("no HTTP answer"))
-    }
-
-    /// Returns the last answer.
-    pub(crate) fn answer(&self) -> &[u8] {
-        &self.answer
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) fn describe() -> Vec<(&'static str, String)> {
         ("Linux", kernel),
         ("nginx", version("nginx", "-v")),
         ("HAProxy", version("haproxy", "-v")),
+        ("Go", version("go", "version")),
         ("load average before", load.split(' ').next().unwrap_or_default().to_owned()),
     ]
 }
@@ -33,6 +34,7 @@ fn version(program: &str, flag: &str) -> String {
     let Ok(output) = output else { return "unknown".to_owned() };
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    let words = text.split([' ', '/', '\n']).find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    let words = text.split([' ', '/', '\n']).map(|word| word.trim_start_matches("go"));
+    let words = words.into_iter().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     words.unwrap_or("unknown").split('-').next().unwrap_or_default().to_owned()
 }

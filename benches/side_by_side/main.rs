@@ -1,5 +1,5 @@
-//! nodegate beside nginx, HAProxy, the kernel's floor and a server that asks the API on every probe. One run
-//! on one machine measures all of them alternately.
+//! nodegate beside nginx, HAProxy and a server of Go's `net/http`. One run on one machine measures all of them
+//! alternately.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::expect_used,
@@ -7,35 +7,26 @@
     reason = "a benchmark may end where it breaks off, and its output is its purpose"
 )]
 
-mod allocations;
-mod api_get;
 mod budgets;
 mod cluster;
 mod failure;
 mod flips;
-mod floor;
 mod footprint;
-mod instructions;
 mod latencies;
-mod limited;
 mod load;
 mod machine;
 mod peer;
 mod pinning;
 mod results;
 mod rounds;
-mod syscalls;
 
 use budgets::Budget;
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use failure::Failure;
-use load::Connections;
-use nodegate_testbed::process::allow_descriptors;
-use peer::{Kind, Peer, Programs};
+use peer::{Kind, Peer};
 use results::Results;
-use rounds::{Rounds, Way};
+use rounds::Rounds;
 use serde::Serialize;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -62,32 +53,9 @@ struct Args {
     #[arg(long, value_name = "FILE", default_value = "target/release/nodegate")]
     nodegate: PathBuf,
 
-    /// Another build of it, to be measured beside it.
-    #[arg(long, value_name = "FILE")]
-    before: Option<PathBuf>,
-
-    /// A newer HAProxy than the system's, e.g. of hack/install-haproxy 3.2, to be measured beside it.
-    #[arg(long, value_name = "FILE")]
-    haproxy: Option<PathBuf>,
-
     /// Where the results go, for people (.md) and for programs (.json).
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
-
-    #[command(subcommand)]
-    role: Option<Role>,
-}
-
-/// Servers that this program is itself.
-#[derive(Clone, Copy, Debug, Subcommand)]
-#[command(hide = true)]
-enum Role {
-    /// The kernel's floor for new connections.
-    Floor { port: u16 },
-    /// The same for kept ones.
-    KeptFloor { port: u16 },
-    /// A GET of the Node for every probe.
-    ApiGet { port: u16 },
 }
 
 /// The shortest interval at which a prober does not fill a core.
@@ -97,37 +65,28 @@ const FAST: Duration = Duration::from_micros(100);
 struct Plan {
     rounds: u32,
     each: Duration,
-    traced: u32,
     flips: u32,
     footprint: footprint::Plan,
 }
 
 impl Plan {
     fn of(args: &Args) -> Self {
-        if args.smoke {
-            let (settle, idle) = (Duration::from_millis(10), Duration::from_millis(500));
-            let footprint = footprint::Plan { starts: 1, settle, idle, probes: 2_000 };
-            return Self { rounds: 1, each: Duration::from_millis(150), traced: 20, flips: 2, footprint };
-        }
-        if args.quick {
-            let (settle, idle) = (Duration::from_secs(1), Duration::from_secs(5));
-            let footprint = footprint::Plan { starts: 3, settle, idle, probes: 20_000 };
-            return Self { rounds: 2, each: Duration::from_millis(300), traced: 200, flips: 20, footprint };
-        }
-        let (settle, idle) = (Duration::from_secs(5), Duration::from_mins(1));
-        let footprint = footprint::Plan { starts: 20, settle, idle, probes: 1_000_000 };
-        // Many short rounds: the machine is similar in neighboring rounds, and a median needs many values.
-        Self { rounds: 15, each: Duration::from_millis(700), traced: 2_000, flips: 300, footprint }
+        let (rounds, each, flips, settle, idle, probes) = if args.smoke {
+            (1, 150, 2, 10, 500, 2_000)
+        } else if args.quick {
+            (2, 300, 20, 1_000, 5_000, 20_000)
+        } else {
+            (5, 1_000, 300, 5_000, 60_000, 1_000_000)
+        };
+        let ms = Duration::from_millis;
+        let footprint = footprint::Plan { settle: ms(settle), idle: ms(idle), probes };
+        Self { rounds, each: ms(each), flips, footprint }
     }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match args.role {
-        Some(role) => serve(role).map(|()| true),
-        None => compare(&args),
-    };
-    match done {
+    match compare(&args) {
         Ok(passed) if passed || !args.strict => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(2),
         Err(error) => {
@@ -137,63 +96,21 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(role: Role) -> Result<(), Failure> {
-    let listen = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-    match role {
-        Role::Floor { port } => Ok(floor::serve(&listen(port)?, peer::BODY)?),
-        Role::KeptFloor { port } => Ok(floor::serve_kept(&listen(port)?, peer::BODY)?),
-        Role::ApiGet { port } => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(api_get::serve(listen(port)?, cluster::NODE))
-        }
-    }
-}
-
 /// Measures everything. Returns true if all budgets were met.
 fn compare(args: &Args) -> Result<bool, Failure> {
     let nodegate =
         args.nodegate.canonicalize().map_err(|error| format!("{}: {error}", args.nodegate.display()))?;
-    let programs = Programs {
-        nodegate: &nodegate,
-        before: args.before.as_deref(),
-        newer_haproxy: args.haproxy.as_deref(),
-    };
     let machine = machine::describe();
     pinning::pin();
-    // The clients of a crowded agent need more descriptors than the usual 1,024.
-    allow_descriptors(4 * footprint::CROWD as u64);
     let plan = Plan::of(args);
-    let cluster = cluster::start()?;
-    let start =
-        || Kind::of(programs).map(|kind| Peer::start(kind, &cluster, programs)).collect::<Result<_, _>>();
+    let cluster = cluster::start();
+    let start = || Kind::ALL.into_iter().map(|kind| Peer::start(kind, &cluster, &nodegate)).collect();
     let (rounds, peers) = Rounds::run(start, plan.rounds, plan.each)?;
     let agent = peers.first().ok_or("no agent")?;
-    let mut syscalls = Vec::new();
-    for way in Way::ALL.into_iter().filter(|way| way.rate.is_none()) {
-        for peer in peers.iter().filter(|peer| peer.kind.serves(way.connections)) {
-            match syscalls::count(peer, way, plan.traced, cluster.dir.path()) {
-                Ok(calls) => syscalls.push((way, peer.kind, calls)),
-                Err(error) => eprintln!("system calls of {} not counted: {error}", peer.kind.name()),
-            }
-        }
-    }
-    let allocations = |connections| allocations::per_request(connections, plan.traced);
     let results = Results {
         machine,
         rounds,
-        syscalls,
-        instructions: instructions::count(&cluster, programs, plan.traced),
-        instructions_per_flip: instructions::per_flip(&cluster, programs, plan.flips / 3 + 1),
-        allocations: (allocations(Connections::New)?, allocations(Connections::Kept)?),
-        flips: flips::measure(&cluster, agent, Duration::from_millis(1), plan.flips)?,
-        fast_flips: flips::measure(&cluster, agent, FAST, plan.flips)?,
-        fast_flips_before: match peers.iter().find(|peer| peer.kind == Kind::Before) {
-            Some(before) => Some(flips::measure(&cluster, before, FAST, plan.flips)?),
-            None => None,
-        },
-        limited: limited::measure(&cluster, programs, plan.flips / 3 + 1)
-            .inspect_err(|error| eprintln!("nothing measured under a limit of CPU time: {error}"))
-            .ok(),
+        flips: flips::measure(&cluster, agent, FAST, plan.flips)?,
         footprint: footprint::measure(&cluster, &nodegate, plan.footprint)?,
         binary: nodegate.metadata()?.len(),
     };

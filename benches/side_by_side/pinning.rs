@@ -33,8 +33,3 @@ pub(crate) fn on_server_core(program: &Path) -> Command {
     taskset.arg("--cpu-list").arg(core.to_string()).arg(program);
     taskset
 }
-
-/// Returns the number of words in front of the program in such a command.
-pub(crate) fn words_in_front() -> usize {
-    if SERVER_CORE.get().is_some() { 3 } else { 0 }
-}

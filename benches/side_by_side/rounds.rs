@@ -15,35 +15,26 @@ use std::time::Duration;
 pub(crate) struct Way {
     pub(crate) connections: Connections,
     pub(crate) clients: u32,
-    pub(crate) rate: Option<u32>,
 }
 
-/// The rate of a few hundred balancers with a few checks each. There are more clients than are ever busy at a
-/// time, so a slow answer delays no other probe.
-const PACED: u32 = 1000;
-
 impl Way {
-    pub(crate) const ALL: [Self; 7] = [
-        Self { connections: Connections::New, clients: 1, rate: None },
-        Self { connections: Connections::New, clients: 64, rate: None },
-        Self { connections: Connections::New, clients: 16, rate: Some(PACED) },
-        Self { connections: Connections::NewWithState, clients: 1, rate: None },
-        Self { connections: Connections::Kept, clients: 1, rate: None },
-        Self { connections: Connections::Kept, clients: 64, rate: None },
-        Self { connections: Connections::Kept, clients: 16, rate: Some(PACED) },
+    pub(crate) const ALL: [Self; 4] = [
+        Self { connections: Connections::New, clients: 1 },
+        Self { connections: Connections::New, clients: 64 },
+        Self { connections: Connections::Kept, clients: 1 },
+        Self { connections: Connections::Kept, clients: 64 },
     ];
 
     pub(crate) fn name(self) -> String {
         let connections = self.connections.name();
-        match (self.rate, self.clients) {
-            (Some(rate), _) => format!("{connections}, {rate}/s"),
-            (None, 1) => format!("{connections}, 1 client"),
-            (None, clients) => format!("{connections}, {clients} clients"),
+        match self.clients {
+            1 => format!("{connections}, 1 client"),
+            clients => format!("{connections}, {clients} clients"),
         }
     }
 
     pub(crate) fn load(self, peer: &Peer) -> Load {
-        Load { address: peer.address, connections: self.connections, clients: self.clients, rate: self.rate }
+        Load { address: peer.address, connections: self.connections, clients: self.clients }
     }
 }
 
@@ -125,14 +116,13 @@ fn in_other_order(cells: &mut [Cell], round: u32) -> Vec<&mut Cell> {
 }
 
 impl Cell {
-    /// Returns an empty cell for each peer and each kind of load that it serves.
+    /// Returns an empty cell for each peer and each kind of load.
     fn all(peers: &[Peer]) -> Vec<Self> {
-        let serving = |way: Way| peers.iter().filter(move |peer| peer.kind.serves(way.connections));
         let empty = |way, kind| {
             let (cpu, per_second, latencies) = Default::default();
             Self { way, kind, cpu, per_second, latencies }
         };
-        Way::ALL.into_iter().flat_map(|way| serving(way).map(move |peer| empty(way, peer.kind))).collect()
+        Way::ALL.into_iter().flat_map(|way| peers.iter().map(move |peer| empty(way, peer.kind))).collect()
     }
 
     fn measure(&mut self, peer: &Peer, each: Duration) -> Result<(), Failure> {

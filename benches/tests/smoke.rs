@@ -26,13 +26,13 @@ fn every_cell_and_every_budget_is_measured() {
     let json = std::fs::read(out.path().join("side_by_side.json")).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     let cells = json["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 7 * 8, "seven ways to ask, eight servers each");
+    assert_eq!(cells.len(), 4 * 4, "four ways to ask, four servers each");
     for cell in cells {
         assert!(cell["cpu_us_per_request"][0].as_f64().is_some_and(|cpu| cpu > 0.0), "{cell}");
-        assert!(cell["latency_us"]["p99.9"].as_f64().is_some_and(|latency| latency > 0.0), "{cell}");
+        assert!(cell["latency_us"]["p99"].as_f64().is_some_and(|latency| latency > 0.0), "{cell}");
     }
     let verdicts = json["verdicts"].as_array().unwrap();
-    assert_eq!(verdicts.len(), 15);
+    assert_eq!(verdicts.len(), 12);
     assert!(verdicts.iter().all(|verdict| verdict["measured"].is_number()), "{verdicts:?}");
     assert_eq!(text.matches("PASS").count() + text.matches("MISS").count(), verdicts.len(), "{text}");
 }
