@@ -6,7 +6,7 @@
 //! [`crate::agent`] adds, because no simulated clock can drive it: the two runtimes and their threads, the
 //! sockets, the signals, and the thread that writes to `--state-dir`.
 
-use crate::handover::{self, LastKnownSources, Opens, StartupTimeouts};
+use crate::handover::{self, LastKnownSources, Opens, STARTUP_GRACE, StartupTimeouts};
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
@@ -21,9 +21,6 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
-
-/// The default of `--startup-grace`.
-pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
 
 /// The settings of an agent, without those of its ports.
 pub struct AgentSettings {

@@ -16,7 +16,6 @@ pub(crate) use recorder::record;
 pub(crate) use startup::{Opens, StartupTimeouts, wait};
 pub(crate) use state_file::StateFile;
 
-use crate::assembly::STARTUP_GRACE;
 use nodegate_agent_client::sentence::last_known;
 use nodegate_program::{duration, shown};
 use nodegate_readiness::memory::Unusable;
@@ -28,6 +27,9 @@ use std::future::Future;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// The default of `--startup-grace`.
+pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
 
 /// The range of `--startup-grace`.
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);

@@ -11,9 +11,6 @@ use std::time::Duration;
 /// The maximum age of a count of connections. An older one means that the counting thread is stuck.
 const COUNTED_WITHIN_MS: u64 = 10_000;
 
-/// The maximum number of clients that are named in a sentence.
-const NAMED: usize = 8;
-
 /// The progress of a drain, by the agent's own settings. `null` means not known. Ages are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainStatus {
@@ -110,16 +107,6 @@ pub fn is_free(status: &Status) -> Result<bool, String> {
             Err("the agent has no --traffic-port, and NodePort traffic has no socket on the host".to_owned())
         }
     }
-}
-
-/// Says of clients that they can't see drains; `None` if there are none.
-pub fn cant_see(cant_see_drains: &[String]) -> Option<String> {
-    let named = cant_see_drains.get(..NAMED).unwrap_or(cant_see_drains);
-    let more = match cant_see_drains.len() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    (!named.is_empty()).then(|| format!("{}{more} can't see drains", named.join(", ")))
 }
 
 impl Status {

@@ -1,7 +1,7 @@
 //! Decides whether `GET /wait` answers or holds a request.
 
-use super::drain_status::{cant_see, is_free};
-use super::told::{Demands, PoolChange, Told, Unknown, told};
+use super::drain_status::is_free;
+use super::told::{Demands, PoolChange, Told, Unknown, cant_see, told};
 use crate::age::Age;
 use crate::check::Verdict;
 use crate::status::Status;

@@ -17,14 +17,16 @@ mod server_state;
 mod told;
 
 pub use asked::{Asked, Given, Habit, Standing};
-pub use drain_status::{DrainStatus, Traffic, cant_see, is_free};
+pub use drain_status::{DrainStatus, Traffic, is_free};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::{Handover, NoHandover};
 pub use hold::{Goal, Hold, balancers};
 pub use pace::ProbePace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
-pub use told::{Demands, NOBODY, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, told};
+pub use told::{
+    Demands, NOBODY, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, cant_see, told,
+};
 
 use std::time::Duration;
 

@@ -2,7 +2,6 @@
 //! `drain_status.rs` puts both conclusions into the status.
 
 use super::asked::{Standing, takes_out};
-use super::drain_status::cant_see;
 use super::record::{ProberRecord, millis};
 use super::{FALL, LISTENS_FOR, RISE};
 use crate::age::Age;
@@ -12,6 +11,9 @@ use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+
+/// The maximum number of clients that are named in a sentence.
+const NAMED: usize = 8;
 
 /// A pool change, of which the agent must tell the balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -319,4 +321,14 @@ impl WaitingFor {
         };
         Self { prober: prober.who(), question: prober.question.clone(), why }
     }
+}
+
+/// Says of clients that they can't see drains; `None` if there are none.
+pub fn cant_see(cant_see_drains: &[String]) -> Option<String> {
+    let named = cant_see_drains.get(..NAMED).unwrap_or(cant_see_drains);
+    let more = match cant_see_drains.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!named.is_empty()).then(|| format!("{}{more} can't see drains", named.join(", ")))
 }
