@@ -295,8 +295,12 @@ fn an_unreachable_agent_holds_for_a_while() {
     ];
     for (number, (why, says, set)) in rows.into_iter().enumerate() {
         let (free, held) = (format!("free{number}"), format!("held{number}"));
-        // Another drain for each.
+        // Another drain for each: the node controller dates the next cordon once it has taken the last one's taint away.
         lab.sim().uncordon(NODE);
+        until("no taint of a cordon", || {
+            let node = lab.sim().node(NODE).unwrap();
+            (!node["spec"]["taints"].to_string().contains("unschedulable")).then_some(())
+        });
         lab.pod(&free);
         allowed(&lab.evict(&free));
         lab.sim().cordon(NODE);
