@@ -35,13 +35,8 @@ fn starting(what: &'static str) -> impl Fn(io::Error) -> AgentError {
     move |source| AgentError::Start { what, source }
 }
 
-/// The steps of tasks after which a runtime polls for events. With tokio's default, 61, a client with a
-/// thousand pipelined requests delays a balancer's probe by a second where the agent has a tenth of a
-/// processor.
-const EVENT_INTERVAL: u32 = 4;
-
 fn runtime(what: &'static str) -> Result<Runtime, AgentError> {
-    Builder::new_current_thread().enable_all().event_interval(EVENT_INTERVAL).build().map_err(starting(what))
+    Builder::new_current_thread().enable_all().build().map_err(starting(what))
 }
 
 /// An agent with sound settings, before it runs.

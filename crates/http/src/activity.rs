@@ -127,9 +127,11 @@ impl Activity {
         self.progress.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes a complete request that waits for its answer.
-    pub(crate) fn begin(&self) {
+    /// Notes a complete request that waits for its answer. Returns true if it arrived with an earlier one.
+    pub(crate) fn begin(&self) -> bool {
+        let is_pipelined = self.phase() == Phase::Idle;
         self.set(Phase::Busy);
+        is_pipelined
     }
 
     /// Notes the answer. If part of the body is unread, the client still owes bytes.

@@ -17,6 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::yield_now;
 
 /// The longest head in bytes, more than any load balancer, proxy or API server sends. It is also hyper's
 /// smallest buffer.
@@ -71,11 +72,15 @@ where
     H: Handler,
 {
     let service = service_fn(|request: Request<Incoming>| {
-        connection.activity.begin();
+        let is_pipelined = connection.activity.begin();
         let asks_to_close = asks_to_close(&request);
         let body_left = !request.body().is_end_stream();
         let (handler, connection) = (Arc::clone(&handler), connection.clone());
         async move {
+            if is_pipelined {
+                // A client with a thousand pipelined requests waits for everyone else after each of them.
+                yield_now().await;
+            }
             let mut response = handler.answer(request, connection.clone()).await;
             if connection.is_closing() {
                 response.headers_mut().insert(CONNECTION, CLOSE.clone());

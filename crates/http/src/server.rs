@@ -14,10 +14,11 @@ use crate::stream::ClientStream;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use std::{io, mem};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -31,6 +32,9 @@ const HANDSHAKE: Duration = Duration::from_millis(100);
 
 /// The interval of checks of the accept queue.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// The connections that are served in a row while others wait.
+const MOST_IN_A_ROW: usize = 16;
 
 /// The options of a listener.
 #[derive(Clone, Debug, Default)]
@@ -105,38 +109,50 @@ impl<P: Protocol> Server<P> {
     /// Accepts connections forever.
     async fn accept(&self, acceptor: &Acceptor) -> Infallible {
         let mut backoff = AcceptBackoff::new();
+        let mut in_a_row = 0;
         loop {
-            match acceptor.accept().await {
-                Ok((socket, address)) => {
-                    if let Some(client) = self.admission.admit(&socket, address) {
-                        self.start(socket, client);
-                    }
-                }
+            let is_served = match acceptor.accept().await {
+                Ok((socket, address)) => match self.admission.admit(&socket, address) {
+                    Some(client) => self.serve(socket, client),
+                    None => true,
+                },
                 Err(error) => {
                     self.pause(acceptor, &error, &mut backoff).await;
                     continue;
                 }
-            }
+            };
             if backoff.succeeded(Instant::now) {
                 tracing::info!("accepting connections again");
             }
+            in_a_row += 1;
             // Without this a burst of connections would be evicted before one of them is read.
-            yield_to_connections().await;
+            if !is_served || in_a_row == MOST_IN_A_ROW {
+                in_a_row = 0;
+                yield_to_connections().await;
+            }
         }
     }
 
-    /// Starts to serve a connection.
-    fn start(&self, socket: TcpStream, client: Client) {
-        let Some(slot) = self.connections.enter(client.address) else { return };
+    /// Serves a connection at once if its request is there already, else in a task. Returns true if it was
+    /// served.
+    fn serve(&self, socket: TcpStream, client: Client) -> bool {
+        let Some(slot) = self.connections.enter(client.address) else { return true };
         let connection =
             Connection::new(socket, client, Arc::clone(slot.activity()), Arc::clone(&self.closing));
-        let served = Arc::clone(&self.protocol).serve(ClientStream::new(connection));
+        let mut served = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
+        let mut unwoken = Context::from_waker(Waker::noop());
+        // A panic ends the connection alone, as in a task.
+        let first = catch_unwind(AssertUnwindSafe(|| served.as_mut().poll(&mut unwoken)));
+        if !matches!(first, Ok(Poll::Pending)) {
+            return true;
+        }
         let key = slot.key();
         let task = tokio::spawn(async move {
             served.await;
             drop(slot);
         });
         self.connections.set_task(key, task.abort_handle());
+        false
     }
 
     /// Waits after a failure to accept.

@@ -109,7 +109,7 @@ fn busy_connections_yield_only_to_a_client_with_far_fewer() {
     }
     assert!(table.enter([10, 0, 0, 1].into()).is_none(), "no place for one more of its own");
     let other: Vec<_> = (0..20)
-        .map_while(|_| table.enter([10, 0, 0, 2].into()).inspect(|slot| slot.activity().begin()))
+        .map_while(|_| table.enter([10, 0, 0, 2].into()).inspect(|slot| _ = slot.activity().begin()))
         .collect();
     assert!((5..=10).contains(&other.len()), "{}", other.len());
     assert!(!holds(&table, &busy[0]) && holds(&table, &busy[19]), "the oldest first");
