@@ -80,8 +80,9 @@ unit:
 faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took; then each attack of strangers (forty minutes; STRANGERS="HEADs": one attack)
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
 	@[[ -n "$(STRANGERS)" ]] || cargo test --quiet --locked --test cluster -- --ignored --exact faults::table --nocapture
-	@cargo build --quiet --locked --profile quick --bin nodegate
-	@STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" STRANGERS_AGENT="$${CARGO_TARGET_DIR:-target}/quick/nodegate" \
+	@cargo build --quiet --locked --profile quick -p nodegate -p nodegate-eviction-gate -p nodegate-haproxy --bin nodegate --bin nodegate-eviction-gate --bin nodegate-haproxy
+	@built="$$(realpath "$${CARGO_TARGET_DIR:-target}")/quick"; STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" \
+	  STRANGERS_AGENT="$$built/nodegate" STRANGERS_GATE="$$built/nodegate-eviction-gate" STRANGERS_HAPROXY="$$built/nodegate-haproxy" \
 	  cargo test --quiet --locked --test cluster -- --ignored --exact strangers::table --nocapture
 
 checks-test: tools ## Each check beside what it looks at, in every state of it, as a table (five minutes; CHECKS=kubelet: one; WRITE=1 writes docs/checks.md)

@@ -1,5 +1,6 @@
-//! Attacks of strangers on an agent.
+//! Attacks of strangers on a port.
 
+use super::target::Port;
 use nodegate_testbed::http::{is_closed, read_answer};
 use socket2::{Domain, Socket, Type};
 use std::collections::VecDeque;
@@ -15,9 +16,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The time for which a flood keeps each of its connections.
 const HELD: Duration = Duration::from_secs(1);
 
-/// The request of all strangers, and of the balancer that one of them imitates.
-pub(crate) const QUESTION: &str = "GET /health HTTP/1.0\r\nUser-Agent: stranger\r\n\r\n";
-
 /// A set of strangers, each at an address of its own; dropping it stops them.
 pub(crate) struct Attack {
     stop: Arc<AtomicBool>,
@@ -29,17 +27,13 @@ pub(crate) struct Attack {
 /// One of the strangers.
 pub(crate) struct Stranger {
     number: u8,
-    to: SocketAddr,
+    to: Port,
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
 }
 
 impl Attack {
-    pub(crate) fn start(
-        to: SocketAddr,
-        strangers: u8,
-        act: impl Fn(&Stranger) + Send + Clone + 'static,
-    ) -> Self {
+    pub(crate) fn start(to: Port, strangers: u8, act: impl Fn(&Stranger) + Send + Clone + 'static) -> Self {
         let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let begin = |number| {
             let stranger = Stranger { number, to, stop: Arc::clone(&stop), asked: Arc::clone(&asked) };
@@ -97,7 +91,7 @@ impl Stranger {
     }
 
     fn connect(&self) -> Option<TcpStream> {
-        connect_from(address_of(self.number), self.to).ok()
+        connect_from(address_of(self.number), self.to.address).ok()
     }
 
     /// Sends one request on a connection of its own and reads the answer.
@@ -126,14 +120,14 @@ impl Stranger {
 
 /// Requests the status on this number of connections, and reads nothing.
 pub(crate) fn never_reads(stranger: &Stranger, connections: usize) {
-    let requests = b"GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16);
+    let requests = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", stranger.to.large).repeat(16);
     let mut held: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
     while stranger.goes_on() {
         for place in &mut held {
             // Peeks without reading: the attack is not to read.
             let gone = place.as_ref().is_none_or(|stream| matches!(stream.peek(&mut [0]), Ok(0)));
             if gone && let Some(mut stream) = stranger.connect() {
-                let _ = stream.write_all(&requests);
+                let _ = stream.write_all(requests.as_bytes());
                 let _ = stream.set_nonblocking(true);
                 stranger.asked(16);
                 *place = Some(stream);
@@ -160,7 +154,7 @@ pub(crate) fn has_long_names(stranger: &Stranger, rate: u32) {
 
 /// Sends one HEAD request for the status after the other, without waiting for an answer.
 pub(crate) fn pipelines_heads(stranger: &Stranger) {
-    let requests = b"HEAD /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
+    let requests = format!("HEAD {} HTTP/1.1\r\nHost: a\r\n\r\n", stranger.to.large).repeat(100);
     let mut room = vec![0; 1 << 16];
     while stranger.goes_on() {
         let Some(mut stream) = stranger.connect() else { continue };
@@ -169,7 +163,7 @@ pub(crate) fn pipelines_heads(stranger: &Stranger) {
         }
         let mut sent = 0;
         while stranger.goes_on() {
-            let wrote = match stream.write(&requests[sent % requests.len()..]) {
+            let wrote = match stream.write(&requests.as_bytes()[sent % requests.len()..]) {
                 Ok(wrote) => wrote,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
                 Err(_) => break,
@@ -194,7 +188,7 @@ pub(crate) fn pipelines_heads(stranger: &Stranger) {
 
 /// Keeps this number of connections busy: sends a request on all of them, and then reads all answers.
 pub(crate) fn keeps_busy(stranger: &Stranger, connections: usize) {
-    let request = b"GET /health HTTP/1.1\r\nHost: a\r\nUser-Agent: stranger\r\n\r\n";
+    let request = format!("GET {} HTTP/1.1\r\nHost: a\r\nUser-Agent: stranger\r\n\r\n", stranger.to.small);
     let mut held: Vec<TcpStream> = Vec::new();
     while stranger.goes_on() {
         while held.len() < connections && stranger.goes_on() {
@@ -202,7 +196,7 @@ pub(crate) fn keeps_busy(stranger: &Stranger, connections: usize) {
         }
         for stream in &mut held {
             stranger.asked(1);
-            let _ = stream.write_all(request);
+            let _ = stream.write_all(request.as_bytes());
         }
         held.retain_mut(|stream| matches!(read_answer(stream), Ok(Some(_))) && !is_closed_now(stream));
     }
@@ -219,12 +213,12 @@ pub(crate) fn asks_new_questions(stranger: &Stranger, rate: u32) {
 }
 
 fn new_question(stranger: &Stranger, number: u64) -> String {
-    format!("GET /health?{}-{number} HTTP/1.0\r\n\r\n", stranger.number)
+    format!("GET {}?{}-{number} HTTP/1.0\r\n\r\n", stranger.to.small, stranger.number)
 }
 
 /// Sends the same request on each connection.
 pub(crate) fn connects_anew(stranger: &Stranger, rate: u32) {
-    stranger.at(rate, |_| stranger.ask(QUESTION));
+    stranger.at(rate, |_| stranger.ask(&stranger.to.question()));
 }
 
 /// Sends the same request on each connection, or a different one if `new`, at this rate per second, however
@@ -234,12 +228,12 @@ pub(crate) fn floods(stranger: &Stranger, rate: u32, new: bool) {
     let begin = |number| -> io::Result<TcpStream> {
         let socket = socket_at(address_of(stranger.number))?;
         socket.set_nonblocking(true)?;
-        let connected = socket.connect(&stranger.to.into());
+        let connected = socket.connect(&stranger.to.address.into());
         connected.or_else(|error| if is_under_way(&error) { Ok(()) } else { Err(error) })?;
         let mut stream = TcpStream::from(socket);
         // A connection that is not established yet accepts no bytes, and stays silent.
         let _ = stream
-            .write_all(if new { new_question(stranger, number) } else { QUESTION.to_owned() }.as_bytes());
+            .write_all(if new { new_question(stranger, number) } else { stranger.to.question() }.as_bytes());
         Ok(stream)
     };
     let began = Instant::now();

@@ -1,10 +1,11 @@
 //! A load balancer that probes five times a second, on a new connection each time, and as often on a kept
 //! one.
 
+use super::target::Port;
 use nodegate_testbed::http::{connect, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,8 @@ const PROBES_A_SECOND: u32 = 5;
 
 pub(crate) struct Balancer {
     new: Prober,
-    kept: Prober,
+    /// A kubelet has none.
+    kept: Option<Prober>,
 }
 
 /// The results of its probes.
@@ -26,36 +28,46 @@ pub(crate) struct Seen {
 }
 
 impl Balancer {
-    pub(crate) fn start(to: SocketAddr) -> Self {
-        let anew = |to| saw(connect(to).and_then(|mut stream| ask(&mut stream, "close")));
+    /// Starts a kubelet, which probes on new connections alone.
+    pub(crate) fn start_kubelet(port: Port) -> Self {
+        let path = port.small;
+        let anew = move |to| saw(connect(to).and_then(|mut stream| ask(&mut stream, path, "close")));
+        Self { new: Prober::start(port.address, anew, PROBES_A_SECOND, 1), kept: None }
+    }
+
+    pub(crate) fn start(port: Port) -> Self {
+        let path = port.small;
         let connection = Arc::new(Mutex::new(None));
         let on_the_kept = move |to| {
             let mut kept = connection.lock().unwrap();
             let answered = kept.take().map_or_else(|| connect(to), Ok).and_then(|mut stream| {
-                let status = ask(&mut stream, "keep-alive")?;
+                let status = ask(&mut stream, path, "keep-alive")?;
                 *kept = Some(stream);
                 Ok(status)
             });
             saw(answered)
         };
-        Self {
-            new: Prober::start(to, anew, PROBES_A_SECOND, 1),
-            kept: Prober::start(to, on_the_kept, PROBES_A_SECOND, 1),
-        }
+        let kept = Prober::start(port.address, on_the_kept, PROBES_A_SECOND, 1);
+        Self { kept: Some(kept), ..Self::start_kubelet(port) }
     }
 
     /// Waits for this number of probes of each kind.
     pub(crate) fn wait(&self, count: usize) {
-        self.new.wait(count);
-        self.kept.wait(count);
+        for prober in [Some(&self.new), self.kept.as_ref()].into_iter().flatten() {
+            prober.wait(count);
+        }
     }
 
     /// Returns the results of the probes that were sent before `end`, when the node was cordoned.
     pub(crate) fn end(mut self, end: Instant) -> Seen {
-        self.new.stop();
-        self.kept.stop();
-        let kinds = [self.new.probes(), self.kept.probes()]
-            .map(|probes| probes.into_iter().filter(|probe| probe.sent < end).collect::<Vec<_>>());
+        let kinds = [Some(&mut self.new), self.kept.as_mut()].map(|prober| {
+            let probes = prober.map(|prober| {
+                prober.stop();
+                prober.probes()
+            });
+            let sent = probes.unwrap_or_default().into_iter().filter(|probe| probe.sent < end);
+            sent.collect::<Vec<_>>()
+        });
         let times = |probes: &[Probe]| probes.iter().map(|probe| probe.answered - probe.sent).max();
         let slowest = kinds.each_ref().map(|probes| times(probes).unwrap_or_default());
         let probes = kinds.concat();
@@ -75,12 +87,10 @@ fn saw(answered: io::Result<u16>) -> Saw {
     }
 }
 
-fn ask(stream: &mut TcpStream, connection: &str) -> io::Result<u16> {
+fn ask(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<u16> {
     stream.write_all(
-        format!(
-            "GET /health HTTP/1.1\r\nHost: a\r\nUser-Agent: balancer\r\nConnection: {connection}\r\n\r\n"
-        )
-        .as_bytes(),
+        format!("GET {path} HTTP/1.1\r\nHost: a\r\nUser-Agent: balancer\r\nConnection: {connection}\r\n\r\n")
+            .as_bytes(),
     )?;
     let reply = read_answer(stream)?.ok_or_else(|| io::Error::other("closed without an answer"))?;
     Ok(reply.status)

@@ -1,6 +1,7 @@
 //! An attacker at the balancer's own address, who sends the balancer's own request.
 
-use super::attacks::{QUESTION, address_of, connect_from};
+use super::attacks::{address_of, connect_from};
+use super::target::Port;
 use super::told;
 use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::{Agent, Cluster, NODE};
@@ -68,7 +69,7 @@ pub(super) fn holds((fewest, _): (usize, usize)) -> bool {
 
 fn ask(to: SocketAddr) -> io::Result<u16> {
     let mut stream = connect_from(address_of(1), to)?;
-    stream.write_all(QUESTION.as_bytes())?;
+    stream.write_all(Port::of_agent(to).question().as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());

@@ -7,6 +7,7 @@ mod attacks;
 mod balancer;
 mod forged;
 mod group;
+mod target;
 
 use attacks::{Attack, Stranger};
 use balancer::{Balancer, Seen};
@@ -15,13 +16,16 @@ use group::Group;
 use nodegate_testbed::process::{allow_descriptors, memory};
 use nodegate_testbed::{Agent, Cluster, NODE, programs};
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
+use target::{Admin, Port, optimised};
 
 /// `limits` of manifests/install.yaml: 64Mi, 100m.
 const MEMORY: u64 = 64 << 20;
 const MILLICPU: u64 = 100;
+/// The manifests of the other programs set no limit.
+const ALL_MILLICPU: u64 = 2000;
 /// The limit for an agent that is not optimised, which takes longer to start.
 const MILLICPU_OF_DEBUG: u64 = 500;
 
@@ -85,6 +89,9 @@ const FORGED: Story = Story { attack: "forged told", strangers: 1, rate: 25, act
 
 const STORIES: [Story; 8] = [NOBODY, NEVER_READ, LONG_NAMES, HEADS, BUSY, QUESTIONS, CONNECTIONS, FORGED];
 
+/// The attacks on the ports for the kubelet and Prometheus of the other programs.
+const ON_ADMIN_PORTS: [Story; 5] = [NEVER_READ, HEADS, BUSY, QUESTIONS, CONNECTIONS];
+
 /// Strangers that keep up their rate, however long the answers take.
 const FLOODS: [Story; 2] = [
     Story {
@@ -124,20 +131,15 @@ impl Story {
         let command = group.command(agent, &["--startup-grace=60s"]);
         let agent = cluster.launch(command);
         agent.wait_ready();
-        let balancer = Balancer::start(agent.address());
+        let port = Port::of_agent(agent.address());
+        let balancer = Balancer::start(port);
         let is_forged = self.attack == FORGED.attack;
         let slow = is_forged.then(|| SlowBalancer::start(agent.address()));
         balancer.wait(3);
         // The attacker starts when the agent knows the balancer.
         thread::sleep(if is_forged { listens } else { listens.saturating_sub(duration) });
-        let attack =
-            Attack::start(agent.address(), self.strangers, move |stranger| (self.act)(stranger, self.rate));
-        let began = Instant::now();
-        let mut memory_kib = 0;
-        while began.elapsed() < duration {
-            memory_kib = memory_kib.max(memory(agent.pid()).anonymous);
-            thread::sleep(Duration::from_millis(100));
-        }
+        let attack = self.begin(port);
+        let memory_kib = peak_memory(agent.pid(), duration);
         let (rate, end) = (attack.rate(), Instant::now());
         let forged = slow.map(|slow| slow.told_after(&agent, &cluster, duration));
         let told = match forged {
@@ -150,6 +152,36 @@ impl Story {
         let forged = forged.is_some_and(|forged| !forged::holds(forged));
         Row { seen, rate, memory_kib, group_kib: group.peak() / 1024, told, forged }
     }
+
+    /// Attacks the port for the kubelet and Prometheus of another program.
+    fn tell_of(self, admin: Admin, duration: Duration) -> Row {
+        allow_descriptors(DESCRIPTORS);
+        let cluster = Cluster::start();
+        let group = Group::new(admin.memory(), ALL_MILLICPU);
+        let (program, port) = admin.start(&cluster, &group);
+        let kubelet = Balancer::start_kubelet(port);
+        kubelet.wait(3);
+        let attack = self.begin(port);
+        let memory_kib = peak_memory(program.pid(), duration);
+        let rate = attack.rate();
+        let seen = kubelet.end(Instant::now());
+        drop(attack);
+        Row { seen, rate, memory_kib, group_kib: group.peak() / 1024, told: String::new(), forged: false }
+    }
+
+    fn begin(self, port: Port) -> Attack {
+        Attack::start(port, self.strangers, move |stranger| (self.act)(stranger, self.rate))
+    }
+}
+
+/// Returns the peak of a process's anonymous memory during this time, in KiB.
+fn peak_memory(pid: u32, duration: Duration) -> u64 {
+    let (began, mut peak) = (Instant::now(), 0);
+    while began.elapsed() < duration {
+        peak = peak.max(memory(pid).anonymous);
+        thread::sleep(Duration::from_millis(100));
+    }
+    peak
 }
 
 /// Cordons the node, and returns a text with the time until `told` is true.
@@ -243,12 +275,21 @@ fn strangers_with_ever_new_connections_do_not_disturb_the_balancer() {
     short(CONNECTIONS);
 }
 
-/// Prints the table. `STRANGERS_AGENT` names an optimised agent, `STRANGERS_SECONDS` sets the length of each
-/// attack, and `STRANGERS` selects attacks by a part of the name.
+#[test]
+fn strangers_at_the_ports_of_gate_and_haproxy_do_not_disturb_the_kubelet() {
+    for (admin, story) in [(Admin::Gate, NEVER_READ), (Admin::Haproxy, BUSY)] {
+        let row = story.tell_of(admin, Duration::from_secs(3));
+        assert_eq!(row.mistake(), None, "{admin:?}: {}", row.line(story.attack));
+        assert!(row.rate > 0.0 && row.seen.probes >= 10, "{admin:?}: {}", row.line(story.attack));
+    }
+}
+
+/// Prints the table. `STRANGERS_AGENT`, `STRANGERS_GATE` and `STRANGERS_HAPROXY` name optimised programs,
+/// `STRANGERS_SECONDS` sets the length of each attack, and `STRANGERS` selects attacks by a part of the name.
 #[test]
 #[ignore = "make faults"]
 fn table() {
-    let agent = env::var_os("STRANGERS_AGENT").map_or_else(programs::agent, PathBuf::from);
+    let agent = optimised("AGENT", programs::agent);
     let seconds = env::var("STRANGERS_SECONDS").ok().filter(|text| !text.is_empty());
     let duration = Duration::from_secs(seconds.map_or(62, |seconds| seconds.parse().unwrap()));
     let wanted = env::var("STRANGERS").unwrap_or_default();
@@ -268,6 +309,16 @@ fn table() {
     };
     for story in STORIES.into_iter().filter(is_wanted) {
         all_held &= play(story, story.attack, LISTENS_FOR).held();
+    }
+    for admin in [Admin::Gate, Admin::Haproxy] {
+        for story in ON_ADMIN_PORTS.into_iter().filter(is_wanted) {
+            let row = story.tell_of(admin, duration);
+            println!("{}", row.line(&format!("{admin:?}: {}", story.attack)));
+            if let Some(mistake) = row.mistake() {
+                println!("  did not hold: {mistake}");
+            }
+            all_held &= row.held();
+        }
     }
     let mut survived = Vec::new();
     for story in FLOODS.into_iter().filter(is_wanted) {
