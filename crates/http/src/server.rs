@@ -33,8 +33,9 @@ const HANDSHAKE: Duration = Duration::from_millis(100);
 /// The interval of checks of the accept queue.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The connections that are served in a row while others wait.
-const MOST_IN_A_ROW: usize = 16;
+/// The connections that are accepted in a row while the others wait. A balancer's probe may be behind a burst
+/// of them, so there is no pause after each.
+const MOST_IN_A_ROW: usize = 64;
 
 /// The options of a listener.
 #[derive(Clone, Debug, Default)]
@@ -111,32 +112,32 @@ impl<P: Protocol> Server<P> {
         let mut backoff = AcceptBackoff::new();
         let mut in_a_row = 0;
         loop {
-            let is_served = match acceptor.accept().await {
-                Ok((socket, address)) => match self.admission.admit(&socket, address) {
-                    Some(client) => self.serve(socket, client),
-                    None => true,
-                },
+            match acceptor.accept().await {
+                Ok((socket, address)) => {
+                    if let Some(client) = self.admission.admit(&socket, address) {
+                        self.serve(socket, client);
+                    }
+                }
                 Err(error) => {
                     self.pause(acceptor, &error, &mut backoff).await;
                     continue;
                 }
-            };
+            }
             if backoff.succeeded(Instant::now) {
                 tracing::info!("accepting connections again");
             }
             in_a_row += 1;
-            // Without this a burst of connections would be evicted before one of them is read.
-            if !is_served || in_a_row == MOST_IN_A_ROW {
+            // A flood must not keep the accepted connections waiting, nor evict them before they are read.
+            if in_a_row == MOST_IN_A_ROW {
                 in_a_row = 0;
                 yield_to_connections().await;
             }
         }
     }
 
-    /// Serves a connection at once if its request is there already, else in a task. Returns true if it was
-    /// served.
-    fn serve(&self, socket: TcpStream, client: Client) -> bool {
-        let Some(slot) = self.connections.enter(client.address) else { return true };
+    /// Serves a connection at once if its request is there already, else in a task.
+    fn serve(&self, socket: TcpStream, client: Client) {
+        let Some(slot) = self.connections.enter(client.address) else { return };
         let connection =
             Connection::new(socket, client, Arc::clone(slot.activity()), Arc::clone(&self.closing));
         let mut served = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
@@ -144,7 +145,7 @@ impl<P: Protocol> Server<P> {
         // A panic ends the connection alone, as in a task.
         let first = catch_unwind(AssertUnwindSafe(|| served.as_mut().poll(&mut unwoken)));
         if !matches!(first, Ok(Poll::Pending)) {
-            return true;
+            return;
         }
         let key = slot.key();
         let task = tokio::spawn(async move {
@@ -152,7 +153,6 @@ impl<P: Protocol> Server<P> {
             drop(slot);
         });
         self.connections.set_task(key, task.abort_handle());
-        false
     }
 
     /// Waits after a failure to accept.
