@@ -1,4 +1,4 @@
-//! All links have a target, and all named files, make targets, metrics and alerts exist.
+//! All links have a target, and all named files and make targets exist.
 
 use super::pages::{self, Page};
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,62 +118,4 @@ fn every_make_target_that_the_documents_name_exists() {
             assert!(known, "{}: there is no make {target}", page.path);
         }
     }
-}
-
-/// Names that look like a metric: `HAProxy`'s backends of the nodes, and crates in log filters.
-const NO_METRICS: [&str; 4] =
-    ["nodegate_nodes", "nodegate_passing", "nodegate_node_watch", "nodegate_server"];
-
-/// Returns the agent's metrics in a piece of code.
-fn metrics(code: &str) -> impl Iterator<Item = &str> {
-    let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let others = ["nodegate_haproxy", "nodegate_gate"];
-    let ours = words.filter(move |word| {
-        word.starts_with("nodegate_") && !others.iter().any(|other| word.starts_with(other))
-    });
-    ours.filter(|word| !NO_METRICS.contains(word))
-}
-
-/// Shows that the documents name only existing metrics. It searches the output of a fresh agent, which has
-/// all families, also those without a count yet.
-#[test]
-fn every_metric_that_the_documents_name_exists() {
-    let golden = ["tests/documents/prometheus/metrics.txt", "crates/server/tests/server/golden/metrics.txt"];
-    let golden =
-        golden.map(|file| std::fs::read_to_string(format!("{}/{file}", pages::root())).unwrap()).concat();
-    let mut found = 0;
-    for page in pages::all() {
-        for name in page.code_spans().flat_map(metrics) {
-            let there = golden.contains(&format!("# TYPE {name} "));
-            assert!(there, "{}: there is no metric {name}", page.path);
-            found += 1;
-        }
-    }
-    assert!(found > 10, "only {found} were found");
-    let page = pages::read("docs/monitoring.md");
-    for family in golden.lines().filter_map(|line| line.strip_prefix("# TYPE nodegate_")?.split(' ').next()) {
-        let named =
-            page.contains(&format!("`nodegate_{family}`")) || page.contains(&format!("`nodegate_{family}{{"));
-        assert!(named, "docs/monitoring.md has no nodegate_{family}");
-    }
-}
-
-/// By what a registry of the gate exposes.
-#[test]
-fn every_metric_of_the_gate_that_is_named_exists() {
-    use nodegate_eviction_gate::decision::{Answer, Why};
-    let metrics = std::sync::Arc::new(nodegate_eviction_gate::serve::metrics::GateMetrics::default());
-    metrics.reviewed(Answer::Allowed, Why::Told);
-    metrics.held(std::time::Duration::from_secs(1));
-    let text = nodegate_http::Format::Prometheus.encode(&[&metrics.registry()]).unwrap();
-    let mut found = 0;
-    for page in pages::all() {
-        let words =
-            page.code_spans().flat_map(|code| code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
-        for name in words.filter(|word| word.starts_with("nodegate_gate_")) {
-            assert!(text.contains(&format!("# TYPE {name} ")), "{}: there is no metric {name}", page.path);
-            found += 1;
-        }
-    }
-    assert!(found > 5, "only {found} were found");
 }

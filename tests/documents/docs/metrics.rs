@@ -1,0 +1,112 @@
+//! docs/metrics.md and the page of nodegate-haproxy have each metric of the programs with its labels, and no
+//! other; the other pages name existing metrics alone.
+
+use super::pages::{self, read};
+use nodegate_eviction_gate::decision::{Answer, Why};
+use nodegate_eviction_gate::serve::metrics::GateMetrics;
+use nodegate_haproxy::run::metrics::HaproxyMetrics;
+use nodegate_haproxy::watch::counts::Counts;
+use nodegate_haproxy::watch::life::Life;
+use nodegate_http::Format;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names with the programs' prefix that are no metrics: `HAProxy`'s backends, and crates in log filters.
+const NO_METRICS: [&str; 4] =
+    ["nodegate_nodes", "nodegate_passing", "nodegate_node_watch", "nodegate_server"];
+
+/// Metrics by name, with the labels of their series. A metric without a series has no labels here.
+type Metrics = BTreeMap<String, BTreeSet<String>>;
+
+/// Reads an exposition in the format of Prometheus.
+fn exposed(text: &str) -> Metrics {
+    let mut metrics = Metrics::new();
+    let mut current = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            rest.split(' ').next().unwrap().clone_into(&mut current);
+            metrics.entry(current.clone()).or_default();
+        } else if let Some((_, series)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
+            let keys = series.split("=\"").map(|part| part.rsplit([',', '{', '"']).next().unwrap());
+            let keys = keys.take(series.matches("=\"").count()).filter(|key| *key != "le");
+            metrics.get_mut(&current).unwrap().extend(keys.map(str::to_owned));
+        }
+    }
+    metrics.retain(|name, _| name.starts_with("nodegate_"));
+    metrics
+}
+
+/// Reads the tables of a page whose rows begin with metrics.
+fn documented(text: &str, prefix: &str) -> Metrics {
+    let mut metrics = Metrics::new();
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let cell = row.split('|').nth(1).unwrap();
+        for span in cell.split('`').skip(1).step_by(2) {
+            let (name, labels) = span.trim_end_matches('}').split_once('{').unwrap_or((span, ""));
+            let labels = labels.split(',').filter(|label| !label.is_empty()).map(str::to_owned);
+            let before = metrics.insert(format!("{prefix}{name}"), labels.collect());
+            assert!(before.is_none(), "{name} has two rows");
+        }
+    }
+    metrics
+}
+
+fn agent() -> Metrics {
+    let golden = ["tests/documents/prometheus/metrics.txt", "crates/server/tests/server/golden/metrics.txt"];
+    let mut all = Metrics::new();
+    for (name, labels) in golden.into_iter().flat_map(|file| exposed(&read(file))) {
+        all.entry(name).or_default().extend(labels);
+    }
+    all
+}
+
+fn gate() -> Metrics {
+    let metrics = Arc::new(GateMetrics::default());
+    metrics.reviewed(Answer::Allowed, Why::Told);
+    metrics.held(Duration::from_secs(1));
+    exposed(&Format::Prometheus.encode(&[&metrics.registry()]).unwrap())
+}
+
+fn haproxy() -> Metrics {
+    let registry = Arc::new(HaproxyMetrics::default()).registry(&Counts::default(), Life::new(&[]));
+    let mut metrics = exposed(&Format::Prometheus.encode(&[&registry]).unwrap());
+    // It is absent while HAProxy can't be asked.
+    metrics.insert("nodegate_haproxy_nodes_passing".to_owned(), BTreeSet::new());
+    metrics
+}
+
+/// Asserts that these are the same metrics, with the labels of the exposed series.
+fn same(page: &str, documented: &Metrics, exposed: &Metrics) {
+    assert!(exposed.len() > 5, "{exposed:?}");
+    let names = |metrics: &Metrics| metrics.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(documented), names(exposed), "{page}");
+    for (name, labels) in exposed.iter().filter(|(_, labels)| !labels.is_empty()) {
+        assert_eq!(&documented[name], labels, "{page}: the labels of {name}");
+    }
+}
+
+#[test]
+fn the_tables_have_every_metric_with_its_labels() {
+    let page = read("docs/metrics.md");
+    same("docs/metrics.md", &documented(&page, ""), &agent().into_iter().chain(gate()).collect());
+    let page = read("docs/nodegate-haproxy.md");
+    let section = page.split("\n## HTTP paths and metrics\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    same("docs/nodegate-haproxy.md", &documented(section, "nodegate_haproxy_"), &haproxy());
+}
+
+#[test]
+fn every_metric_that_a_page_names_exists() {
+    let all: Metrics = agent().into_iter().chain(gate()).chain(haproxy()).collect();
+    let mut found = 0;
+    for page in pages::all() {
+        let spans = page.code_spans();
+        let words = spans.flat_map(|code| code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+        let names = words.filter(|word| word.starts_with("nodegate_") && !word.ends_with('_'));
+        for name in names.filter(|name| !NO_METRICS.contains(name)) {
+            assert!(all.contains_key(name), "{}: there is no metric {name}", page.path);
+            found += 1;
+        }
+    }
+    assert!(found > 50, "only {found} were found");
+}
