@@ -23,7 +23,7 @@ const VALUES: [&str; 12] = [
     "settings.watchService={default/kubernetes},services.rbac=cluster,flowSchema.enabled=true",
     "pluginUsers.enabled=true,staticPods.rights=true,commonLabels.team=edge",
     "serviceAccount.create=false,serviceAccount.name=lb,rbac.create=false,podLabels.team=edge",
-    "settings.listenPort=25011,settings.allowFrom={10.0.0.0/24},image.tag=9,updateStrategy.rollingUpdate.maxSurge=1",
+    "settings.listenPort=25011,settings.allowFrom={10.0.0.0/24},image.tag=v9,updateStrategy.rollingUpdate.maxSurge=1",
 ];
 
 /// Returns definitions of the operator's kinds that take any fields.
