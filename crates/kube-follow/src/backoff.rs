@@ -76,7 +76,7 @@ mod tests {
         assert!((300..700).contains(&early), "{early} of 1000 in the first half");
         let mut backoff = Backoff::new();
         let waits: Vec<Duration> = (0..100).map(|_| backoff.wait()).collect();
-        assert!(waits.iter().all(|wait| *wait <= LONGEST));
+        assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(10)));
         assert!(waits[10..].iter().any(|wait| *wait > LONGEST / 2));
     }
 }

@@ -351,8 +351,7 @@ mod tests {
         ends.iter().map(keep).collect()
     }
 
-    /// The limit is 60 with Leases. 45 of them are the most checks of an idle hour
-    /// (`freshness::tests::world`).
+    /// The limit is 60 with Leases. 45 of them are the most checks of an idle hour.
     #[test]
     fn in_the_worst_draw_an_hour_costs_fewer_than_60_requests() {
         let resumed = 2 * 3600_u32.div_ceil(*WATCH_SECONDS.start());

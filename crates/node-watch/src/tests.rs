@@ -146,6 +146,9 @@ async fn a_list_that_does_not_end_is_given_up_and_asked_for_anew() {
     assert!((5..7).contains(&lists[1].after.as_secs()), "{:?}", lists[1].after);
     assert_ne!(lists[0].client, lists[1].client, "on a connection that may be better");
     assert_eq!(node_watch.board.last_proof(), None);
+    let memory = node_watch.board.memory(node_watch.timeline.at(nodegate_clock::now()));
+    let memory = serde_json::to_value(memory).unwrap();
+    assert_eq!(memory.get("node_exists"), None, "a list that is not complete changes no facts");
 }
 
 /// Each client uses the credentials at the time of its creation.

@@ -1,8 +1,7 @@
-//! Tests of the rules, one by one; then a simulation of hours, judged by an oracle.
+//! Tests of the rules, one by one. `make simulate` plays hours of them with the rest of the agent.
 
 mod anything;
 mod in_time;
 mod overtaken;
 mod rules;
 mod story;
-mod world;
