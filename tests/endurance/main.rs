@@ -1,4 +1,4 @@
-//! Short versions of tests that take an hour: `make soak`, `make herd` and `make scale`.
+//! Short versions of tests that take an hour: `make soak` and `make scale`.
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -6,7 +6,6 @@
     reason = "figures are shown rounded"
 )]
 
-mod herd;
 mod scale;
 mod soak;
 

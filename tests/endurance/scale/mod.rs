@@ -1,10 +1,8 @@
 //! One agent in a cluster of one node, and in a cluster of thousands: it must cost the same and answer the
 //! same.
 //!
-//! `cargo test` compares 1 with 200 nodes; `make scale` compares 1 with 5,000, and calculates the cost of
-//! whole clusters.
+//! `cargo test` compares 1 with 200 nodes; `make scale` compares 1 with 5,000.
 
-mod bill;
 mod cost;
 
 use crate::setting;
@@ -68,7 +66,6 @@ fn scale() {
     let costs = [1, nodes].map(|nodes| measure(&agent, nodes, time));
     let [small, large] = &costs;
     println!("{}", Cost::table(&[small, large]));
-    println!("{}", bill::table(large));
     let grown = flat(small, large, true);
     println!(
         "{} an agent costs the same with 1 node and with {nodes}",

@@ -1,8 +1,8 @@
 //! The load balancers: a thousand probes a second from one thread, each judged at once. (The testbed's prober
 //! keeps every answer, and has a thread for each client.)
 
+use super::judge::{Judge, Seen};
 use super::machine::Machine;
-use super::oracle::{Oracle, Seen};
 use nodegate_simulation::truth::{ProbeKind, SimulatedAnswer};
 use std::io;
 use std::net::SocketAddr;
@@ -52,7 +52,7 @@ pub(crate) struct Balancers {
 #[derive(Clone)]
 struct Shared {
     doors: Doors,
-    oracle: Arc<Mutex<Oracle>>,
+    judge: Arc<Mutex<Judge>>,
     machine: Arc<Machine>,
     tally: Arc<Mutex<Tally>>,
     stop: Arc<AtomicBool>,
@@ -60,17 +60,11 @@ struct Shared {
 }
 
 impl Balancers {
-    pub(crate) fn start(doors: Doors, oracle: Arc<Mutex<Oracle>>, machine: Arc<Machine>) -> Self {
+    pub(crate) fn start(doors: Doors, judge: Arc<Mutex<Judge>>, machine: Arc<Machine>) -> Self {
         let tally: Arc<Mutex<Tally>> = Arc::default();
         let stop = Arc::new(AtomicBool::new(false));
-        let shared = Shared {
-            doors,
-            oracle,
-            machine,
-            tally: tally.clone(),
-            stop: stop.clone(),
-            began: Instant::now(),
-        };
+        let shared =
+            Shared { doors, judge, machine, tally: tally.clone(), stop: stop.clone(), began: Instant::now() };
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -140,7 +134,7 @@ impl Shared {
         let judged = match answer {
             Ok(answer) => {
                 let seen = Seen { kind, answer, sent, received };
-                Ok(self.oracle.lock().unwrap().judge(&seen, lag))
+                Ok(self.judge.lock().unwrap().judge(&seen, lag))
             }
             Err(error) => Err(error),
         };

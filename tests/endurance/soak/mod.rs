@@ -1,16 +1,14 @@
 //! A long run of the real agent: a thousand probes a second, an event every second, an outage every minute,
-//! and an oracle that knows the correct answers.
+//! judged by the oracle of the simulation.
 //!
 //! `cargo test` runs a quarter of a minute of it, and shows that the oracle finds wrong answers; `make soak`
 //! runs an hour.
 
 mod balancers;
+mod judge;
 mod machine;
 mod meter;
-mod oracle;
-mod oracle_stories;
 mod outage;
-mod real;
 mod report;
 mod run;
 

@@ -1,6 +1,5 @@
 //! The outages of the API server, and how to end each.
 
-use super::oracle::Reach;
 use nodegate_kube_sim::{Effect, Fault, FaultScope};
 use nodegate_testbed::Cluster;
 use std::time::Duration;
@@ -92,21 +91,9 @@ impl Outage {
         name.to_owned()
     }
 
-    /// Returns what still reaches an agent. `unseen` is the bound that the contract sets for every outage.
-    pub(crate) fn reach(self, unseen: Duration) -> Reach {
-        match self {
-            Self::HalfOpen => Reach::Something { unseen: REPLACED },
-            Self::StormOfSome(_)
-            | Self::WatchesClosed
-            | Self::Deaf
-            | Self::Malformed
-            | Self::CutEvents
-            | Self::Slow
-            | Self::Compacted
-            | Self::ConnectionsReset
-            | Self::CertificateRotated => Reach::Something { unseen },
-            _ => Reach::Nothing,
-        }
+    /// Returns the time for which a change may be missed; `longest` is the bound of the contract for every outage.
+    pub(crate) fn unseen(self, longest: Duration) -> Duration {
+        if self == Self::HalfOpen { REPLACED.min(longest) } else { longest }
     }
 
     /// Returns true if the outage has no duration.

@@ -1,4 +1,4 @@
-//! The output of a run: a line a minute, a plot of the memory, and the verdict.
+//! The output of a run: a line a minute, and the verdict.
 
 use super::balancers::Tally;
 use super::meter::{Reading, median, percentile};
@@ -17,7 +17,6 @@ const GROWTH_KIB: u64 = 256;
 const GROWTH_PERCENT: u64 = 5;
 /// The probes in flight when descriptors are counted.
 const DESCRIPTORS: u64 = 6;
-const PLOT: (usize, usize) = (60, 10);
 
 /// One line of the table.
 pub(crate) struct Row {
@@ -40,7 +39,6 @@ pub(crate) struct Report {
     pub(crate) wrong: u64,
     pub(crate) failed: u64,
     pub(crate) complaints: Vec<String>,
-    pub(crate) seen_after: Vec<Duration>,
     pub(crate) recoveries: Vec<(String, Duration, Duration)>,
     pub(crate) lag: Duration,
     pub(crate) asked_for: u64,
@@ -82,7 +80,6 @@ impl Report {
             wrong: 0,
             failed: 0,
             complaints: Vec::new(),
-            seen_after: Vec::new(),
             recoveries: Vec::new(),
             lag: Duration::ZERO,
             asked_for: 0,
@@ -181,19 +178,8 @@ impl Report {
             most(|reading| reading.anonymous_kib),
             most(|reading| reading.descriptors)
         );
-        self.seen_after.sort_unstable();
-        let at = |percent| percentile(&self.seen_after, percent).as_secs_f64() * 1e3;
-        let _ = writeln!(
-            text,
-            "  changes seen, outages aside: {}; after p50 {:.1} ms, p99 {:.1} ms, at most {:.1} ms; longest lag of the machine {:.1} ms",
-            self.seen_after.len(),
-            at(50),
-            at(99),
-            at(100),
-            self.lag.as_secs_f64() * 1e3
-        );
+        let _ = writeln!(text, "  longest lag of the machine {:.1} ms", self.lag.as_secs_f64() * 1e3);
         text.push_str(&self.recovery_table());
-        text.push_str(&self.plot());
         (good, text)
     }
 
@@ -210,26 +196,6 @@ impl Report {
             let back = of.iter().map(|(.., back)| back.as_secs_f64()).fold(0.0, f64::max);
             let _ = writeln!(text, "  {name:<38} {:>5} {:>14} {back:>20.2} s", of.len(), lasted.join(","));
         }
-        text
-    }
-
-    /// Plots the memory over time: `r` resident, `a` anonymous.
-    fn plot(&self) -> String {
-        let most = self.samples.iter().map(|sample| sample.rss_kib).max().unwrap_or(1).max(1);
-        let (columns, rows) = PLOT;
-        let mut picture = vec![vec![' '; columns]; rows + 1];
-        for (index, sample) in self.samples.iter().enumerate() {
-            let column = index * columns / self.samples.len();
-            for (value, mark) in [(sample.rss_kib, 'r'), (sample.anonymous_kib, 'a')] {
-                let row = rows - usize::try_from(value * rows as u64 / most).unwrap_or(0);
-                picture[row][column] = mark;
-            }
-        }
-        let mut text = format!("  memory over time, r resident, a anonymous; the top is {most} KiB\n");
-        for row in picture {
-            let _ = writeln!(text, "  |{}", row.into_iter().collect::<String>().trim_end());
-        }
-        let _ = writeln!(text, "  +{}", "-".repeat(columns));
         text
     }
 }

@@ -1,9 +1,9 @@
 //! A run: one agent, one simulated cluster, events, outages, balancers.
 
 use super::balancers::{Balancers, Doors};
+use super::judge::{Judge, allowance};
 use super::machine::Machine;
 use super::meter::{self, Reading};
-use super::oracle::{Oracle, allowance};
 use super::outage::{Outage, Site};
 use super::report::{Report, Row};
 use crate::TURNS;
@@ -58,7 +58,7 @@ struct Soak {
     truth: Truth,
     site: Site,
     agent: Agent,
-    oracle: Arc<Mutex<Oracle>>,
+    judge: Arc<Mutex<Judge>>,
     machine: Arc<Machine>,
     balancers: Balancers,
     report: Report,
@@ -101,20 +101,20 @@ impl Soak {
         agent.wait_ready();
         let began = Instant::now();
         let truth = Truth::healthy();
-        let oracle = Arc::new(Mutex::new(Oracle::new(plan.stale_after.0, &truth, began)));
+        let judge = Arc::new(Mutex::new(Judge::new(plan.stale_after.0, &truth)));
         let machine = Arc::new(Machine::measure(|task| {
             cluster.wait(async { drop(tokio::spawn(task)) });
         }));
         let doors = Doors { http: agent.address(), agent_check: ([127, 0, 0, 1], agent_port).into() };
         crowd(doors.http);
-        let balancers = Balancers::start(doors, oracle.clone(), machine.clone());
+        let balancers = Balancers::start(doors, judge.clone(), machine.clone());
         Self {
             random: fastrand::Rng::with_seed(plan.seed),
             events: Events::new(plan.seed),
             truth,
             site: Site { token: cluster.token().to_owned(), cluster },
             agent,
-            oracle,
+            judge,
             machine,
             balancers,
             report: Report::new(plan.name),
@@ -145,7 +145,6 @@ impl Soak {
         }
         self.row(last_row, last_cpu);
         self.report.asked_for = self.began.elapsed().as_secs() * PROBES_A_SECOND;
-        self.report.seen_after = std::mem::take(&mut self.oracle.lock().unwrap().seen_after);
         std::fs::write(self.report.path.with_extension("log"), self.agent.log_text()).unwrap();
     }
 
@@ -182,10 +181,10 @@ impl Soak {
     fn perform(&mut self, event: &Event) {
         let before = self.version();
         self.truth = event.after(&self.truth);
-        self.oracle.lock().unwrap().changing(&self.truth, Instant::now());
+        self.judge.lock().unwrap().changing(&self.truth);
         event.perform(&self.site.cluster.sim, NODE);
-        self.oracle.lock().unwrap().changed(Instant::now());
-        // The API server sends no event for a write that changes nothing; the oracle would wait forever.
+        self.judge.lock().unwrap().changed();
+        // The API server sends no event for a write that changes nothing; the judge would wait forever.
         assert_ne!(self.version(), before, "{event:?} has changed nothing");
     }
 
@@ -207,12 +206,10 @@ impl Soak {
     fn storm(&mut self) {
         let outage = self.plan.outages[self.next_outage % self.plan.outages.len()];
         self.next_outage += 1;
-        let unseen = self.plan.stale_after.0 + SECOND;
-        let reach = outage.reach(unseen);
+        let unseen = outage.unseen(Judge::longest_unseen(self.plan.stale_after.0));
         let began = Instant::now();
-        self.oracle.lock().unwrap().breaking(reach, began);
+        self.judge.lock().unwrap().breaking(unseen);
         outage.begin(&mut self.site);
-        self.oracle.lock().unwrap().broken(Instant::now());
         let until = began + self.duration(outage);
         self.weather = Weather::Broken { outage, began, until };
         if outage.is_a_moment() {
@@ -237,7 +234,7 @@ impl Soak {
     }
 
     fn heal(&mut self, outage: Outage, began: Instant) {
-        self.oracle.lock().unwrap().healing(Instant::now());
+        self.judge.lock().unwrap().healing();
         outage.heal(&self.site);
         self.weather = Weather::Healing { outage, lasted: began.elapsed(), began };
         self.event();
@@ -246,14 +243,14 @@ impl Soak {
     fn recover(&mut self, outage: Outage, lasted: Duration, began: Instant) {
         let now = Instant::now();
         let within = BACK_WITHIN + allowance(self.machine.lag());
-        let recovery = self.oracle.lock().unwrap().recovery(now);
+        let recovery = self.judge.lock().unwrap().recovery();
         let Some((back, over)) = recovery else { return };
         if !over && back < within {
             return;
         }
         if !over || back > within {
             self.report.late(&outage.name(), back, within);
-            self.oracle.lock().unwrap().give_up(now);
+            self.judge.lock().unwrap().give_up();
         }
         self.befell.push(format!(
             "{} {:.0} s, back after {:.2} s",

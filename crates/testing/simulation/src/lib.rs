@@ -25,7 +25,7 @@ mod law;
 mod link;
 mod lives;
 mod network;
-mod oracle;
+pub mod oracle;
 mod plan;
 mod planned;
 mod proof;

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The ways of asking that are judged.
-pub(crate) const KINDS: [ProbeKind; 5] = ProbeKind::ALL;
+pub const KINDS: [ProbeKind; 5] = ProbeKind::ALL;
 /// States that are remembered: those of the last minutes.
 const REMEMBERED: usize = 400;
 
@@ -21,29 +21,29 @@ const AT_ONCE: Duration = Duration::from_millis(10);
 
 /// What holds for answers for the time being.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Law {
+pub struct Law {
     /// A change may be missed for so long.
-    pub(crate) unseen: Duration,
+    pub unseen: Duration,
     /// There may be no proof.
-    pub(crate) stale_allowed: bool,
+    pub stale_allowed: bool,
     /// Nothing hides events of the Node while its Lease is renewed.
-    pub(crate) dates_are_exact: bool,
+    pub dates_are_exact: bool,
     /// Who may be believed of a `Ready=Unknown`.
-    pub(crate) believed: Believed,
+    pub believed: Believed,
 }
 
 /// Who may be believed of a Node whose kubelet the control plane no longer hears.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Believed {
+pub struct Believed {
     /// The control plane: it is not ready.
-    pub(crate) control_plane: bool,
+    pub control_plane: bool,
     /// The kubelet here, which answers.
-    pub(crate) kubelet: bool,
+    pub kubelet: bool,
 }
 
 impl Believed {
     /// What the agent has seen of it nobody can say.
-    pub(crate) const EITHER: Self = Self { control_plane: true, kubelet: true };
+    pub const EITHER: Self = Self { control_plane: true, kubelet: true };
 }
 
 struct State {
@@ -68,7 +68,7 @@ impl State {
 }
 
 /// Judges answers.
-pub(crate) struct Oracle {
+pub struct Oracle {
     on_stale: OnStale,
     states: VecDeque<State>,
     /// The number of the first state that is remembered.
@@ -76,6 +76,8 @@ pub(crate) struct Oracle {
     /// What the agent says is fresh is this state or a newer one: it has shown that it knows it, or this was
     /// the state when it began, and its first list is consistent.
     shown: usize,
+    /// When it has shown that.
+    shown_at: VecDeque<(Instant, usize)>,
     /// What it holds as last known is this state or a newer one: its predecessor has shown that, and may have
     /// handed it over.
     handed_over: usize,
@@ -96,20 +98,24 @@ pub(crate) struct Beginning {
 
 /// What an answer was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Judged {
+pub enum Judged {
+    /// What the agent holds true.
     Fresh,
+    /// What `--on-stale` makes of what it knew last.
     Stale,
     /// "OK" is said of a Node that is ready, and of one that is not known.
     Either,
 }
 
 impl Oracle {
-    pub(crate) fn new(on_stale: OnStale, truth: &Truth) -> Self {
+    /// Begins with this state of the Node.
+    pub fn new(on_stale: OnStale, truth: &Truth) -> Self {
         let mut oracle = Self {
             on_stale,
             states: VecDeque::new(),
             first: 0,
             shown: 0,
+            shown_at: VecDeque::new(),
             handed_over: 0,
             knows_nothing: true,
             remembers: false,
@@ -118,8 +124,8 @@ impl Oracle {
         oracle
     }
 
-    /// The Node is like this from now on. Gives the number of that state.
-    pub(crate) fn changed(&mut self, truth: &Truth) -> usize {
+    /// Records that the Node is like this from now on, and returns the number of that state.
+    pub fn changed(&mut self, truth: &Truth) -> usize {
         if self.states.back().is_none_or(|last| last.truth != *truth) {
             self.states.push_back(State {
                 truth: truth.clone(),
@@ -147,6 +153,33 @@ impl Oracle {
         let Beginning { shown, handed_over } = beginning;
         (self.shown, self.handed_over, self.knows_nothing, self.remembers) =
             (shown, handed_over, true, false);
+        self.shown_at.clear();
+    }
+
+    /// A write of the Node, announced by [`Oracle::changed`], is done: the agent's time for it begins.
+    pub fn written(&mut self) {
+        if let Some(last) = self.states.back_mut() {
+            last.since = nodegate_clock::now();
+        }
+    }
+
+    /// Returns the state that the agent had shown by then: an answer on its way may be overtaken by another.
+    fn shown_by(&self, asked: Instant) -> usize {
+        match self.shown_at.iter().rposition(|(at, _)| *at <= asked) {
+            Some(found) => self.shown_at[found].1,
+            None if self.shown_at.is_empty() => self.shown,
+            None => self.first,
+        }
+    }
+
+    fn show(&mut self, number: usize) {
+        if self.shown_at.back().is_none_or(|(_, last)| *last < number) {
+            self.shown_at.push_back((nodegate_clock::now(), number));
+        }
+        if self.shown_at.len() > REMEMBERED {
+            self.shown_at.pop_front();
+        }
+        (self.shown, self.knows_nothing) = (self.shown.max(number), false);
     }
 
     /// It takes over what its predecessor knew.
@@ -154,8 +187,8 @@ impl Oracle {
         self.remembers = true;
     }
 
-    /// Whether the agent has shown that it knows this state or a newer one.
-    pub(crate) fn has_shown(&self, state: usize) -> bool {
+    /// Returns true if the agent has shown that it knows this state or a newer one.
+    pub fn has_shown(&self, state: usize) -> bool {
         !self.knows_nothing && self.shown >= state
     }
 
@@ -177,25 +210,27 @@ impl Oracle {
         (self.first..=self.last()).find(reaches).unwrap_or(self.last())
     }
 
-    /// The answer to the kind of this number.
-    pub(crate) fn judge(
+    /// Judges the answer to the kind of this number, asked for at this time. The error says what is wrong.
+    pub fn judge(
         &mut self,
         kind: usize,
         answer: &SimulatedAnswer,
         law: Law,
+        asked: Instant,
     ) -> Result<Judged, String> {
-        let oldest = self.shown.max(self.first).max(self.oldest_allowed(law.unseen));
+        let shown = self.shown_by(asked);
+        let oldest = shown.max(self.first).max(self.oldest_allowed(law.unseen));
         let is = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
         let fresh = (oldest..=self.last()).find(is);
         let knows_nothing = self.knows_nothing && !self.remembers;
-        let since = if self.knows_nothing && self.remembers { self.handed_over } else { self.shown };
+        let since = if self.knows_nothing && self.remembers { self.handed_over } else { shown };
         let stale = (since.max(self.first)..=self.last())
             .any(|number| self.state(number).stale[kind] == *answer)
             || (knows_nothing && Truth::healthy().stale_answer(KINDS[kind], self.on_stale) == *answer);
         match (fresh, stale) {
             (Some(_), true) => Ok(Judged::Either),
             (Some(number), false) => {
-                (self.shown, self.knows_nothing) = (number, false);
+                self.show(number);
                 Ok(Judged::Fresh)
             }
             (None, true) if law.stale_allowed => Ok(Judged::Stale),

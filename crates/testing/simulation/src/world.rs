@@ -247,7 +247,7 @@ impl RunningWorld {
         let (mut fresh, mut stale, mut out, mut health_out) = (true, false, false, false);
         for (number, kind) in KINDS.into_iter().enumerate() {
             let answer = self.agent.ask(kind);
-            let judged = self.oracle.judge(number, &answer, law)?;
+            let judged = self.oracle.judge(number, &answer, law, nodegate_clock::now())?;
             if let (Judged::Fresh, Some(proof)) = (judged, proof) {
                 self.oracle.judge_date(number, &answer, law, proof)?;
             }
