@@ -4,7 +4,6 @@ use super::kubectl::Change;
 use super::lab::Lab;
 use nodegate_testbed::Agent;
 use nodegate_testbed::watching::{Seen, Watching as _, seen};
-use std::time::Instant;
 
 /// The taints that drain.
 pub(crate) const TAINTS: [&str; 3] =
@@ -80,49 +79,4 @@ fn the_exclude_label_drains_with_any_value() {
         let (_, times) = drains(&agent, lab.kubectl.label(EXCLUDED, value), "ExcludedFromLoadBalancers");
         seen("exclude label", &format!("=\"{value}\": 503 ExcludedFromLoadBalancers {times}"));
     }
-}
-
-#[test]
-fn nothing_drains_with_drain_on_none() {
-    let lab = Lab::start();
-    let agent = lab.ready_agent(&["--drain-on=none"]);
-    let _changes = (lab.kubectl.cordon(), lab.kubectl.taint(TAINTS[0]), lab.kubectl.label(EXCLUDED, ""));
-    let known = |agent: &Agent| {
-        let facts = agent.get("/status.json").json()["facts"].clone();
-        let has =
-            |list: &str, word: &str| facts[list].as_array().is_some_and(|all| all.iter().any(|w| w == word));
-        facts["unschedulable"] == true && has("taints", TAINTS[0]) && has("labels", EXCLUDED)
-    };
-    agent.until_so("the three changes in the facts", known);
-    let reply = agent.health();
-    assert!(reply.status == 200 && !reply.is_stale(), "{}", reply.body);
-    seen("--drain-on=none", "cordon, taint and label are in /status.json, /health says 200");
-}
-
-#[test]
-fn custom_conditions_combine_with_node_ready() {
-    let lab = Lab::start();
-    let agent = lab.ready_agent(&[]);
-    let both = "/health?check=custom_conditions,node_ready";
-    assert_eq!(agent.get("/health?check=custom_conditions").status, 200);
-    assert_eq!(agent.get(both).status, 200);
-    let _cordon = lab.kubectl.cordon();
-    agent.until_reason("Unschedulable");
-    assert_eq!(agent.get("/health?check=custom_conditions").status, 200, "a cordon is no condition");
-    let combined = agent.get(both);
-    assert_eq!(combined.status, 503, "all checks must pass: {}", combined.body);
-    seen("custom_conditions", "200 alone, before and after a cordon; with node_ready 200, then 503");
-}
-
-#[test]
-fn a_cordon_undone_at_once_leaves_the_node_ready() {
-    let lab = Lab::start();
-    let agent = lab.ready_agent(&[]);
-    let begun = Instant::now();
-    let rounds = 3;
-    for _ in 0..rounds {
-        lab.kubectl.cordon().undo();
-    }
-    let back = agent.until_ready();
-    seen("cordon and uncordon in a row", &format!("{rounds} times in {}, then 200", back.after(begun)));
 }

@@ -3,7 +3,7 @@
 use super::undo::{self, Ticket};
 use nodegate_testbed::kubectl;
 use std::ops::Deref;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// kubectl for one node.
 #[derive(Clone)]
@@ -26,8 +26,6 @@ pub(crate) struct Change {
     ticket: Ticket,
     /// The time at which kubectl ended; the API server has acknowledged the change by then.
     pub(crate) done: Instant,
-    /// The time at which kubectl started.
-    pub(crate) begun: Instant,
 }
 
 impl Kubectl {
@@ -37,10 +35,9 @@ impl Kubectl {
 
     /// Makes a change that `undo` takes back.
     fn change(&self, act: &[&str], undo: &[&str]) -> Change {
-        let begun = Instant::now();
         // Noted before the change: kubectl may fail after the API server has made it.
         let ticket = undo::note(self.clone(), undo.iter().map(|word| (*word).to_owned()).collect());
-        let mut change = Change { ticket, done: begun, begun };
+        let mut change = Change { ticket, done: Instant::now() };
         self.must(act);
         change.done = Instant::now();
         change
@@ -64,11 +61,6 @@ impl Kubectl {
 }
 
 impl Change {
-    /// Returns the duration of kubectl's run.
-    pub(crate) fn took(&self) -> Duration {
-        self.done - self.begun
-    }
-
     /// Undoes the change, and returns the time.
     pub(crate) fn undo(self) -> Instant {
         if let Err(error) = undo::take_back(self.ticket) {

@@ -3,7 +3,6 @@
 use super::kubeconfig::Kubeconfig;
 use super::kubectl::Kubectl;
 use super::real::Real;
-use nodegate_kube_sim::Release;
 use nodegate_testbed::kubectl;
 use nodegate_testbed::network::proxy::Proxy;
 use nodegate_testbed::watching::Watching as _;
@@ -18,7 +17,7 @@ pub(crate) struct Lab {
     pub(crate) proxy: Proxy,
     /// The agent's kubeconfig, through the proxy.
     agent_kubeconfig: PathBuf,
-    simulated: Option<Cluster>,
+    _simulated: Option<Cluster>,
     _directory: TempDir,
     _turn: Option<MutexGuard<'static, ()>>,
 }
@@ -33,16 +32,6 @@ impl Lab {
         }
     }
 
-    /// Starts a simulated cluster for rules that need its rights, such as writing a Node's status. On a real
-    /// cluster it prints that the rule is not tested there, and returns `None`.
-    pub(crate) fn simulated_only(rule: &str, needs: &str) -> Option<Self> {
-        if Real::named().is_some() {
-            println!("NOT RUN  {rule}: it {needs}, which is not done to a real node; `make test` runs it");
-            return None;
-        }
-        Some(Self::simulated())
-    }
-
     fn on(real: &Real) -> Self {
         let turn = Real::lock();
         let directory = tempfile::tempdir().unwrap();
@@ -52,11 +41,6 @@ impl Lab {
         let server = agent.server();
         real.introduce(&format!("{}:{}", server.host, server.port), credentials);
         Self::assemble(kubectl, agent, directory, None, Some(turn))
-    }
-
-    /// Starts a simulated cluster that behaves like this release of Kubernetes.
-    pub(crate) fn playing(release: Release) -> Self {
-        Self::with(Cluster::with(|builder| builder.kubelets(true).release(release)))
     }
 
     fn simulated() -> Self {
@@ -80,16 +64,11 @@ impl Lab {
         let server = agent.server();
         let proxy = Proxy::start(&server.host, server.port).unwrap();
         let agent_kubeconfig = agent.by_way_of(proxy.port()).write(directory.path(), "agent");
-        Self { kubectl, proxy, agent_kubeconfig, simulated, _directory: directory, _turn: turn }
+        Self { kubectl, proxy, agent_kubeconfig, _simulated: simulated, _directory: directory, _turn: turn }
     }
 
     pub(crate) fn node(&self) -> &str {
         &self.kubectl.node
-    }
-
-    /// Returns the simulator, in tests that only run on it.
-    pub(crate) fn cluster(&self) -> &Cluster {
-        self.simulated.as_ref().expect("this test runs on a simulated cluster only")
     }
 
     /// Starts an agent for the node.

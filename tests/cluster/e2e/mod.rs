@@ -6,8 +6,6 @@
 //! restores it after each test. A proxy between the agent and the API server simulates network faults, so the
 //! tests need no privileges for them.
 //!
-//! `releases` also runs the main tests against simulated API servers of older releases.
-//!
 //! | variable | meaning |
 //! |---|---|
 //! | `NODEGATE_E2E_NODE` | the node to work on; set by `make e2e`. Without it no real cluster is touched |
@@ -15,14 +13,10 @@
 //! | `AGENT_KUBECONFIG` | the agent's credentials; else a token of ServiceAccount nodegate/nodegate if the caller gets one, else the caller's |
 
 mod drains;
-mod first_answer;
 mod freshness;
 mod kubeconfig;
 mod kubectl;
 mod lab;
-mod network;
 mod probes;
 mod real;
-mod releases;
-mod status;
 mod undo;

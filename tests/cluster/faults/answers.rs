@@ -1,7 +1,7 @@
 //! Faulty answers of the API server.
 
 use super::connections::REPLACED;
-use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, restarts};
+use super::scene::{Api, CORDONED, FRESH, STALE, Scene, cluster, restarts};
 use super::table::Row;
 use nodegate_kube_sim::{Effect, Fault, FaultScope};
 use nodegate_testbed::until;
@@ -51,26 +51,6 @@ fn storm(codes: &[u16], times: f64, reason: &str, connections: u64) -> Row {
     scene.lost_watch_is_logged_once();
     scene.recovers(FRESH);
     scene.row(&[FRESH, STALE, FRESH])
-}
-
-/// Sends GOAWAY. Open requests continue; the next request goes out on another connection, maybe to another
-/// server, and the watch moves there, too.
-pub(crate) fn goaway_under_an_open_watch() -> Row {
-    let cluster = cluster();
-    cluster.sim.faults().add(Effect::Forbidden.on(FaultScope::all().resources(&["leases"])));
-    let agent = cluster.ready_agent(&[STALE_AFTER_ARG, SYNCED]);
-    let mut scene = Scene::probed(cluster, agent);
-    let leaving = scene.fault(|scene| {
-        let questions = FaultScope::all().resources(&["nodes"]).verbs(&["get"]);
-        scene.cluster.sim.faults().add(Effect::GoAway.on(questions))
-    });
-    scene.restarts("moved");
-    scene.heal(|scene| scene.cluster.sim.faults().remove(leaving));
-    let open = || (scene.cluster.sim.counters().read().connections == 1).then_some(());
-    until("the old connection's end", open);
-    scene.never_stale();
-    scene.goes_on();
-    scene.row(&[FRESH])
 }
 
 fn rage(scene: &Scene, code: u16) -> u64 {

@@ -1,9 +1,9 @@
 //! Faults of the API server and of the connections to it.
 
-use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster, usual};
+use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster};
 use super::simulator::Simulator;
 use super::table::Row;
-use nodegate_testbed::{Agent, Cluster, NODE, needs_root};
+use nodegate_testbed::{Agent, NODE, needs_root};
 use std::time::Duration;
 
 /// The time to detect and replace a connection whose packets vanish: 4 s for the kernel, and the first
@@ -30,15 +30,6 @@ pub(crate) fn api_server_killed_and_restarted() -> Row {
     scene.row(&[FRESH, STALE, CORDONED])
 }
 
-pub(crate) fn api_server_restarted_from_a_compacted_store() -> Row {
-    let mut scene = Scene::start();
-    scene.fault(|scene| scene.cluster.wait(scene.cluster.sim.kill()));
-    scene.fails_open();
-    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(true)).unwrap());
-    scene.recovers(FRESH);
-    scene.row(&[FRESH, STALE, FRESH])
-}
-
 pub(crate) fn api_server_down_at_agent_start() -> Row {
     let cluster = cluster();
     cluster.wait(cluster.sim.kill());
@@ -63,23 +54,6 @@ pub(crate) fn api_server_frozen() -> Row {
     scene.row(&[FRESH, STALE, FRESH])
 }
 
-/// Freezes the API server while the Node flaps. After the thaw it first sends old events, which the agent
-/// must not answer from as if they were current.
-pub(crate) fn api_server_frozen_while_the_node_flapped() -> Row {
-    let mut scene = Scene::start();
-    scene.fault(|scene| scene.cluster.sim.freeze());
-    scene.fails_open();
-    scene.heal(|scene| {
-        for number in 0..200 {
-            scene.cluster.sim.set_ready(NODE, "False", &format!("Old{number}"));
-        }
-        scene.cluster.sim.set_ready(NODE, "True", "KubeletReady");
-        scene.cluster.sim.heal();
-    });
-    scene.recovers(FRESH);
-    scene.row(&[FRESH, STALE, FRESH])
-}
-
 /// Stops the simulator, a process of its own, with SIGSTOP.
 pub(crate) fn api_server_stopped() -> Row {
     let simulator = Simulator::start(NODE);
@@ -94,10 +68,6 @@ pub(crate) fn api_server_stopped() -> Row {
 
 pub(crate) fn half_open() -> Row {
     half_open_in(Scene::with(cluster(), &[]))
-}
-
-pub(crate) fn half_open_without_tls() -> Row {
-    half_open_in(Scene::with(Cluster::with(|builder| usual(builder.tls(false))), &[]))
 }
 
 fn half_open_in(mut scene: Scene) -> Row {

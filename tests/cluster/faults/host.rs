@@ -100,25 +100,6 @@ pub(crate) fn few_descriptors() -> Row {
     scene.row(&[FRESH, CORDONED, FRESH])
 }
 
-/// Lowers the limit below the descriptors in use: every accept fails until a connection is closed.
-pub(crate) fn descriptors_exhausted() -> Row {
-    let mut scene = Scene::patient();
-    let idle = scene.fault(|scene| {
-        let pid = format!("--pid={}", scene.agent.pid());
-        assert!(Command::new("prlimit").args([&pid, "--nofile=40:64"]).status().unwrap().success());
-        idle_clients(scene, 60)
-    });
-    scene.notices_itself("the log", |agent| (agent.logged("can't accept connections") > 0).then_some(()));
-    scene.lasts();
-    assert!(scene.agent.metric("nodegate_connections_evicted_total") >= Some(CLIENTS - 64.0));
-    scene.logged_once("can't accept connections");
-    scene.heal(|_| drop(idle));
-    scene.never_stale();
-    scene.goes_on();
-    scene.logged_once("can't accept connections");
-    scene.row(&[FRESH])
-}
-
 const CLIENTS: f64 = 300.0;
 
 /// Opens idle connections, `in_one_go` between two probes. With capacity for sixteen connections, more at

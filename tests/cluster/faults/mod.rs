@@ -10,19 +10,15 @@ mod connections;
 mod etcd;
 mod history;
 mod host;
-mod kernel;
 mod node;
-mod restarts;
 mod scene;
 mod simulator;
 mod steady;
 mod table;
-mod upgrades;
 
 use table::Story;
 
-/// The only list: fault, module, test. `make faults` alone plays a `long` one, one that needs the whole
-/// machine (`alone`), and one that `tests/agent/hostile` covers in more detail (`hostile`).
+/// The only list: fault, module, test. `make faults` alone plays a `long` one.
 macro_rules! stories {
     ($($fault:literal => $module:ident::$story:ident $($how:ident)?,)*) => {
         const STORIES: &[Story] = &[$(
@@ -49,16 +45,11 @@ macro_rules! stories {
 
 stories! {
     "API server killed, restarted" => connections::api_server_killed_and_restarted,
-    "API server killed, restarted with old versions gone" => connections::api_server_restarted_from_a_compacted_store,
     "API server down when the agent starts" => connections::api_server_down_at_agent_start,
     "API server stopped (SIGSTOP)" => connections::api_server_stopped,
     "API server frozen" => connections::api_server_frozen,
-    "the same, while the Node flapped" => connections::api_server_frozen_while_the_node_flapped,
     "packets of open connections dropped" => connections::half_open,
-    "the same, over HTTP/1.1 without TLS" => connections::half_open_without_tls,
-    "the same, by a firewall" => kernel::half_open_by_a_firewall,
     "packets of new connections dropped, too" => connections::connections_blackholed,
-    "the same, by a firewall" => kernel::connections_blackholed_by_a_firewall,
     "new connections accepted, never served" => connections::connections_accepted_and_never_served,
     "API server cut off from etcd" => etcd::api_server_cut_off_from_etcd,
     "the same, no right to watch Leases" => etcd::api_server_cut_off_from_etcd_without_leases,
@@ -76,7 +67,6 @@ stories! {
     "410: compacted under an open watch" => answers::history_compacted_under_an_open_watch,
     "429 storm" => answers::storm_of_429,
     "500, 503, 504 storm" => answers::storm_of_5xx,
-    "GOAWAY under an open watch" => answers::goaway_under_an_open_watch,
     "watch closed at once, in a loop" => answers::watches_closed_at_once_in_a_loop,
     "malformed events" => answers::malformed_watch_events,
     "malformed lists" => answers::malformed_lists,
@@ -89,16 +79,11 @@ stories! {
     "clock set back an hour" => host::clock_set_back,
     "clock set forward an hour" => host::clock_set_forward,
     "64 file descriptors, 300 idle clients, API reset" => host::few_descriptors,
-    "file descriptors exhausted by idle clients" => host::descriptors_exhausted,
     "probe target accepts, never answers" => host::probe_target_never_answers,
-    "10,000 idle clients" => clients::ten_thousand_idle_clients hostile,
-    "slow-loris" => clients::slow_loris_clients hostile,
-    "garbage" => clients::garbage_requests hostile,
-    "requests of 1 MB" => clients::oversized_requests hostile,
-    "API server away for 8 s when the agent of a drained node starts" => restarts::drained_node_booted_before_the_api_server,
-    "agent replaced while no API server answers, a drain held" => restarts::agent_replaced_in_an_outage,
-    "agent replaced 50 times, 200 probes/s" => upgrades::fifty_agent_replacements alone,
-    "the same, 5 ms away" => upgrades::fifty_agent_replacements_from_afar alone,
+    "10,000 idle clients" => clients::ten_thousand_idle_clients,
+    "slow-loris" => clients::slow_loris_clients,
+    "garbage" => clients::garbage_requests,
+    "requests of 1 MB" => clients::oversized_requests,
 }
 
 #[test]
