@@ -73,15 +73,6 @@ fn denied_connections_are_counted_and_logged_once_a_minute() {
 }
 
 #[test]
-fn all_clients_are_answered_by_default() {
-    let net = NodeNetwork::start();
-    let agent = Agent::alone(&["--listen-address=::"]);
-    let http = address(NODE_V4, agent.address().port());
-    assert!(net.on_resolver(|| get(http, "/livez")).ends_with("ok"));
-    assert_eq!(agent.metric("nodegate_connections_denied_total"), Some(0.0));
-}
-
-#[test]
 fn metrics_addr_alone_serves_metrics_and_status() {
     let agent = Agent::alone(&["--metrics-addr=127.0.0.1:0"]);
     let (http, metrics) = (agent.address(), agent.metrics_address());

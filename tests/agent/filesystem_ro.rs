@@ -40,26 +40,6 @@ fn keeps_passing(agent: &Agent) {
 const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
 
 #[test]
-fn ext4_remounted_read_only_by_an_error_fails() {
-    let disks = Disks::start("ext4 errors=remount-ro e");
-    let agent = agent(&disks, "/e/var/log:/e");
-    passes(&agent);
-    disks.run(ERROR);
-    fails(&agent, "FilesystemError: /e (ext4 /dev/loop");
-    disks.run("! touch \"$ROOT/e/file\" 2>/dev/null");
-    agent.logs_once("FilesystemError");
-}
-
-#[test]
-fn ext4_with_remount_ro_as_its_default_fails_after_an_error() {
-    let disks = Disks::start("ext4 rw e 64M '-e remount-ro'");
-    let agent = agent(&disks, "/e");
-    passes(&agent);
-    disks.run(ERROR);
-    fails(&agent, "FilesystemError: /e (ext4 /dev/loop");
-}
-
-#[test]
 fn ext4_that_continues_after_an_error_passes() {
     let disks = Disks::start("ext4 errors=continue e");
     let agent = agent(&disks, "/e");
@@ -67,80 +47,6 @@ fn ext4_that_continues_after_an_error_passes() {
     disks.run(ERROR);
     disks.run("touch \"$ROOT/e/file\"");
     keeps_passing(&agent);
-}
-
-#[test]
-fn ext4_that_is_shut_down_fails() {
-    let disks = Disks::start("ext4 errors=remount-ro e");
-    let agent = agent(&disks, "/e");
-    passes(&agent);
-    disks.run("xfs_io -x -c shutdown \"$ROOT/e\"");
-    // Kernels before 6.14 do not show the shutdown in the mount table, but answer every call with an I/O
-    // error.
-    let body = agent.wait_fails_with("filesystem_ro", ": /e (ext4 /dev/loop").body;
-    assert!(body.contains("FilesystemShutDown") || body.contains("InputOutputError"), "{body}");
-}
-
-#[test]
-fn xfs_that_is_shut_down_fails() {
-    let disks = Disks::start(
-        "truncate -s 320M \"$ROOT/.x.img\"
-         mkfs.xfs -q \"$ROOT/.x.img\"
-         mkdir \"$ROOT/x\"
-         mount -o loop \"$ROOT/.x.img\" \"$ROOT/x\"",
-    );
-    let agent = agent(&disks, "/x");
-    passes(&agent);
-    disks.run("xfs_io -x -c shutdown \"$ROOT/x\"");
-    fails(&agent, "InputOutputError: /x (xfs /dev/loop");
-    disks.run("umount \"$ROOT/x\"; mount -o loop \"$ROOT/.x.img\" \"$ROOT/x\"");
-    passes(&agent);
-}
-
-#[test]
-fn a_disk_remounted_read_only_fails_until_it_is_writable() {
-    let disks = Disks::start("ext4 errors=remount-ro e");
-    let agent = agent(&disks, "/e");
-    passes(&agent);
-    disks.run("mount -o remount,ro \"$ROOT/e\"");
-    fails(&agent, "RemountedReadOnly: /e (ext4 /dev/loop");
-    disks.run("mount -o remount,rw \"$ROOT/e\"");
-    passes(&agent);
-}
-
-#[test]
-fn a_read_only_bind_mount_passes_until_its_disk_has_an_error() {
-    let disks = Disks::start(
-        "ext4 errors=remount-ro e
-         mkdir \"$ROOT/e/inside\" \"$ROOT/bound\"
-         mount --bind \"$ROOT/e/inside\" \"$ROOT/bound\"
-         mount -o remount,bind,ro \"$ROOT/bound\"",
-    );
-    let bound = agent(&disks, "/bound");
-    passes(&bound);
-    keeps_passing(&bound);
-    disks.run("mount -o remount,bind,ro \"$ROOT/e\"");
-    keeps_passing(&bound);
-    disks.run(ERROR);
-    fails(&bound, "FilesystemError: /bound (ext4 /dev/loop");
-}
-
-#[test]
-fn read_only_squashfs_and_tmpfs_pass() {
-    let disks = Disks::start(
-        "ext4 errors=remount-ro e
-         mkdir \"$ROOT/s\" \"$ROOT/t\" \"$ROOT/.s\"
-         mksquashfs \"$ROOT/.s\" \"$ROOT/.s.img\" -quiet -no-progress >/dev/null
-         mount -o loop \"$ROOT/.s.img\" \"$ROOT/s\"
-         mount -t tmpfs -o size=1m,rw nodegate-test \"$ROOT/t\"",
-    );
-    let agent = agent(&disks, "/e:/s:/t");
-    passes(&agent);
-    disks.run("mount -o remount,ro \"$ROOT/t\"");
-    keeps_passing(&agent);
-    // The tmpfs alone is no disk.
-    let memory = self::agent(&disks, "/t");
-    fails(&memory, "NothingToWatch: no disk under the watched paths; is --host-root=");
 }
 
 /// Starts a host whose `/` is an image, with a writable disk of its own for `/var`.
@@ -194,23 +100,4 @@ fn a_containers_root_is_not_taken_for_the_hosts_root() {
     let named = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, paths[0], paths[1]]);
     named.wait_passes("filesystem_ro");
     named.wait_passes("disk_pressure");
-}
-
-#[test]
-fn a_host_root_without_a_mount_fails() {
-    let disks = Disks::start("ext4 rw e 256M; mkdir \"$ROOT/e/host\"");
-    let checks = "--background-checks=filesystem_ro,disk_pressure";
-    let agent = disks.agent_in_container(Container::OfItsOwn, "/e", &[checks, "--host-root=/host"]);
-    for check in ["filesystem_ro", "disk_pressure"] {
-        agent.wait_fails(check, "HostNotMounted: the host's / is not at --host-root=/host");
-    }
-}
-
-#[test]
-fn an_agent_outside_a_container_checks_its_own_root() {
-    let agent = Agent::alone(&["--background-checks=filesystem_ro,disk_pressure"]);
-    for check in ["filesystem_ro", "disk_pressure"] {
-        let body = agent.get(&format!("/health?check={check}")).body;
-        assert!(!body.contains("HostNotMounted"), "{body}");
-    }
 }

@@ -101,25 +101,6 @@ fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
     assert!(is_drained(&told) && !told.is_stale(), "{told:?}");
 }
 
-/// Shows that a successor opens its port when the fresh predecessor ends: a closed port is worse than a stale
-/// answer, and the successor still has the predecessor's facts.
-#[test]
-fn a_successor_takes_over_port_and_facts_when_its_fresh_predecessor_ends() {
-    let story = Story::begin();
-    let first = story.agent(&[]);
-    assert!(is_drained(&first.health()));
-    story.cluster.sim.ignore_new();
-    let second = thread::scope(|scope| {
-        let second = scope.spawn(|| story.agent(&[KEEP, "--startup-grace=100ms", "--stale-after=1h"]));
-        thread::sleep(Duration::from_secs(3));
-        assert!(!second.is_finished(), "it listens");
-        first.terminate();
-        second.join().unwrap()
-    });
-    let told = second.health();
-    assert!(is_drained(&told) && told.is_stale(), "{told:?}");
-}
-
 #[test]
 fn after_a_crash_during_an_outage_the_port_opens_after_the_startup_grace() {
     let story = Story::begin();

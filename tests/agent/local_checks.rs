@@ -1,11 +1,9 @@
 //! The local checks of the real agent: their answers, when they start, and their settings.
 
 use nodegate_testbed::network::ports;
-use nodegate_testbed::process::threads;
 use nodegate_testbed::programs;
-use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::stub::{Stub, answer};
 use nodegate_testbed::{Agent, needs_root, until};
-use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -60,33 +58,6 @@ fn each_local_check_answers_in_json() {
     let asked_for = |name: &str| format!(r#"nodegate_check_passed{{check="{name}",configured="false"}}"#);
     assert_eq!(agent.metric(&asked_for("http:web")), Some(1.0));
     assert_eq!(agent.metric(&asked_for("okd_router_1936")), Some(0.0));
-}
-
-#[test]
-fn a_check_starts_with_the_first_request_that_names_it_and_keeps_running() {
-    let stub = healthy();
-    let agent = Agent::alone(&[
-        format!("--check-settings=kubelet:url={},interval=100ms", stub.url("/healthz")),
-        "--log=debug".to_owned(),
-    ]);
-    assert_eq!(agent.get("/health").status, 200);
-    assert_eq!(stub.asked(), 0, "nobody has named it");
-    assert_eq!(
-        agent.get("/health?check=kubelet").status,
-        200,
-        "the first request waits for the first result"
-    );
-    until("more runs without a request", || (stub.asked() > 3).then_some(()));
-    stub.now(answer("503 Service Unavailable", ""));
-    let body = agent.wait_fails("kubelet", "HTTP 503").body;
-    assert!(body.starts_with(
-        r#"{"status":"not-ready","checks":[{"name":"kubelet","passed":false,"reason":"HTTP 503""#
-    ));
-    let asked = stub.asked();
-    for _ in 0..50 {
-        agent.get("/health?check=kubelet");
-    }
-    assert!(stub.asked() < asked + 50, "requests are answered from memory");
 }
 
 #[test]
@@ -157,105 +128,7 @@ fn settings_from_the_environment_are_separated_by_semicolons() {
     agent.wait_fails("http:b", "ConnectionRefused");
 }
 
-#[test]
-fn rise_and_fall_count_runs_of_a_check() {
-    let stub = healthy();
-    let agent = Agent::alone(&[
-        format!("--http-check=web={}", stub.url("/")),
-        "--check-settings=http:web:interval=100ms,rise=4,fall=3".to_owned(),
-    ]);
-    agent.wait_passes("http:web");
-    let before = stub.asked();
-    stub.now(answer("503 Service Unavailable", ""));
-    agent.wait_fails("http:web", "HTTP 503");
-    assert!(stub.asked() >= before + 3, "fallen after {} runs", stub.asked() - before);
-    let before = stub.asked();
-    stub.now(answer("200 OK", ""));
-    agent.wait_passes("http:web");
-    assert!(stub.asked() >= before + 4, "risen after {} runs", stub.asked() - before);
-}
-
 pub(crate) const ELIGIBLE: &str = r#"{"lastUpdated":"2026-01-02T03:04:05Z","currentTime":"2026-01-02T03:04:05Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2026-01-02T03:04:05Z","healthy":true}}}"#;
-
-#[test]
-fn kube_proxy_from_not_deployed_to_draining() {
-    let stub = Stub::start(answer("200 OK", ELIGIBLE));
-    let setting = |url: &str| format!("--check-settings=kube_proxy:url={url},interval=100ms,timeout=1s");
-    let long = Duration::from_hours(1);
-    let none = agent_on_node_up_for(long, &[setting(&closed())]);
-    none.wait_passes("kube_proxy");
-    none.logs_once("not deployed");
-
-    let agent = Agent::alone(&[setting(&stub.url("/healthz"))]);
-    agent.wait_passes("kube_proxy");
-    let unavailable = "503 Service Unavailable";
-    stub.now(answer(unavailable, &ELIGIBLE.replace(r#""nodeEligible":true"#, r#""nodeEligible":false"#)));
-    agent.wait_fails("kube_proxy", "NodeNotEligible");
-    let reply = agent.get("/health?check=kube_proxy&drain=404");
-    assert_eq!((reply.status, &reply.json()["status"]), (404, &"draining".into()));
-    stub.now(answer(unavailable, &ELIGIBLE.replace(r#""healthy":true"#, r#""healthy":false"#)));
-    agent.wait_fails("kube_proxy", "NotSynced: IPv4 for 0s");
-    assert_eq!(agent.get("/health?check=kube_proxy&drain=404").status, 503);
-    stub.now(Act::Hang);
-    agent.wait_fails("kube_proxy", "Timeout after 1s");
-    stub.now(answer("200 OK", "ok"));
-    agent.wait_fails("kube_proxy", "MalformedJSON");
-    stub.now(answer("200 OK", ELIGIBLE));
-    agent.wait_passes("kube_proxy");
-}
 
 pub(crate) const NOT_STARTED: &str =
     "NotStarted: nothing listens yet; taken as not deployed once the node has been up for 5m";
-
-#[test]
-fn a_booting_node_fails_until_kube_proxy_listens() {
-    let address = SocketAddr::from(([127, 0, 0, 1], ports::free()));
-    let setting = format!("--check-settings=kube_proxy:url=http://{address}/healthz,interval=100ms");
-    let booting = agent_on_node_up_for(Duration::from_secs(20), &[setting]);
-    booting.wait_fails("kube_proxy", NOT_STARTED);
-    booting.logs_once("not deployed");
-    let _kube_proxy = Stub::start_at(address, answer("200 OK", ELIGIBLE));
-    booting.wait_passes("kube_proxy");
-}
-
-#[test]
-fn a_node_without_kube_proxy_passes_once_it_has_been_up_for_five_minutes() {
-    let setting = format!("--check-settings=kube_proxy:url={},interval=100ms", closed());
-    let five_minutes = Duration::from_mins(5);
-    let agent = agent_on_node_up_for(five_minutes.saturating_sub(Duration::from_secs(10)), &[setting]);
-    agent.wait_fails("kube_proxy", NOT_STARTED);
-    agent.wait_passes("kube_proxy");
-    agent.logs_once("as if kube-proxy were not deployed");
-}
-
-#[test]
-fn deployed_yes_fails_without_kube_proxy_at_any_uptime() {
-    let setting = format!("--check-settings=kube_proxy:url={},deployed=yes,interval=100ms", closed());
-    let agent = agent_on_node_up_for(Duration::from_hours(1), &[setting]);
-    agent.wait_fails("kube_proxy", "ConnectionRefused");
-}
-
-#[test]
-fn a_hundred_hung_checks_cost_no_thread() {
-    let stub = Stub::start(Act::Hang);
-    let names: Vec<String> = (0..100).map(|n| format!("h{n}")).collect();
-    let mut settings = Vec::new();
-    for name in &names {
-        settings.push(format!("--http-check={name}={}", stub.url("/")));
-        settings.push(format!("--check-settings=http:{name}:interval=100ms,timeout=300ms"));
-    }
-    let agent = Agent::alone(&settings);
-    assert_eq!(agent.get("/health").status, 200);
-    let before = threads(agent.pid()).len();
-    for batch in names.chunks(25) {
-        let query: Vec<String> = batch.iter().map(|name| format!("http:{name}")).collect();
-        until("each to have timed out", || {
-            let reply = agent.get(&format!("/health?check={}", query.join(",")));
-            let checks = reply.json()["checks"].as_array().unwrap().clone();
-            checks.iter().all(|check| check["reason"] == "Timeout after 300ms").then_some(())
-        });
-    }
-    until("each to have hung several times", || (stub.asked() > 500).then_some(()));
-    assert_eq!(threads(agent.pid()).len(), before);
-    assert_eq!(agent.get("/livez").status, 200);
-}

@@ -1,5 +1,5 @@
 //! Tests of the real agent as a child process, through its sockets: with a simulated cluster where it needs
-//! one, and with real programs (kubectl, containerd, dnsmasq, Chromium) around it.
+//! one, and with real programs (kubectl, containerd, dnsmasq) around it.
 
 mod access;
 mod answers;
@@ -11,12 +11,10 @@ mod disk_pressure;
 mod drain_on;
 mod filesystem_ro;
 mod first_answer;
-mod hostile;
 mod local_checks;
 mod local_ports;
 mod memory;
 mod network;
-mod page;
 mod routes;
 mod rtnl;
 mod services;

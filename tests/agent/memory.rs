@@ -5,9 +5,9 @@ use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 const TAKEN: &str = "taking over the last known facts of the node";
@@ -104,66 +104,6 @@ fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
 }
 
 #[test]
-fn a_successor_that_fails_open_reports_the_last_known_verdict() {
-    let story = Story::begin();
-    let first = story.agent(&[]);
-    story.outage(&first);
-    for (on_stale, code, reason) in
-        [("--on-stale=ready", 200, None), ("--on-stale=not-ready", 503, Some("CacheStale"))]
-    {
-        let next = story.agent(&[on_stale, "--startup-grace=100ms"]);
-        let told = next.health();
-        assert_eq!((told.status, told.reason().as_deref(), told.is_stale()), (code, reason, true));
-        assert!(next.get("/").body.contains(KNOWN), "{}", next.get("/").body);
-        assert_eq!(next.metric("nodegate_last_known_verdict{state=\"draining\"}"), Some(1.0));
-        let counted = next.metric("nodegate_fail_open_total");
-        assert_eq!(counted, Some(f64::from(u8::from(code == 200))), "of one answer");
-        until("the warning", || {
-            let warned = next.logged("last_known=Draining: cordoned (Unschedulable)");
-            (warned >= 2).then_some(())
-        });
-    }
-}
-
-/// Shows that a successor takes over Services and the values of drain signals. A node without an endpoint
-/// drops its traffic, whichever agent answers; a signal by a value needs the value.
-#[test]
-fn a_successor_holds_the_endpoints_of_a_service_and_a_drain_by_a_value() {
-    let story = Story::begin();
-    story.cluster.allow_services();
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": "web-a", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
-        "addressType": "IPv4",
-        "ports": [{"port": 8080}],
-        "endpoints": [{"addresses": ["10.0.0.1"], "nodeName": NODE, "conditions": {"ready": false}}],
-    });
-    story.cluster.sim.apply(slice).unwrap();
-    let args = [
-        KEEP,
-        "--watch-service=default/web",
-        "--drain-on=label:maintenance=planned,taint:example.com/out=disk:NoExecute",
-        "--startup-grace=100ms",
-    ];
-    let first = story.agent(&args);
-    first.wait_ready();
-    first.wait_fails("service:default/web", "NoLocalEndpoints");
-    story.cluster.sim.label(NODE, "maintenance", Some("planned"));
-    first.wait_reason("Label:maintenance");
-    story.cluster.wait(story.cluster.sim.kill());
-    let second = story.agent(&args);
-    let told = second.health();
-    assert_eq!(
-        (told.status, told.reason().as_deref(), told.is_stale()),
-        (503, Some("Label:maintenance"), true)
-    );
-    let service = second.get("/health?check=service:default/web");
-    assert_eq!((service.status, service.reason().as_deref()), (503, Some("NoLocalEndpoints")));
-    assert!(service.is_stale() && second.get("/services/default/web").status == 503);
-}
-
-#[test]
 fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
     let story = Story::begin();
     let mut first = story.remembering(&[KEEP]);
@@ -178,21 +118,6 @@ fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
     }
     story.api_returns();
     first.wait_for("fresh again", |told| told.status == 503 && !told.is_stale());
-}
-
-#[test]
-fn an_agent_that_reaches_the_api_server_ignores_saved_facts() {
-    let story = Story::begin();
-    let mut first = story.remembering(&[KEEP]);
-    first.wait_ready();
-    story.cluster.sim.cordon(NODE);
-    story.wait_written();
-    first.signal("KILL");
-    first.wait_end();
-    story.cluster.sim.uncordon(NODE);
-    let second = story.remembering(&[KEEP, "--startup-grace=60s"]);
-    assert_eq!((second.health().status, second.health().is_stale()), (200, false));
-    assert_eq!(second.logged(TAKEN) + second.logged(CANNOT), 0, "{}", second.log_text());
 }
 
 /// Shows that a hung predecessor does not stop its successor from starting, nor from reading the state file.
@@ -229,22 +154,6 @@ fn a_predecessor_is_asked_for_its_facts_at_metrics_addr() {
     second.terminate();
     let fourth = story.agent(&[KEEP, &metrics, "--startup-grace=0s"]);
     assert_eq!(fourth.logged(TAKEN) + fourth.logged(CANNOT), 0, "{}", fourth.log_text());
-}
-
-/// Shows that an agent keeps its port closed until the startup grace, which is for the API server, is over.
-#[test]
-fn last_known_facts_are_not_served_before_the_startup_grace_is_over() {
-    let story = Story::begin();
-    let mut first = story.remembering(&[]);
-    story.outage(&first);
-    story.wait_written();
-    first.signal("KILL");
-    first.wait_end();
-    let grace = Duration::from_secs(2);
-    let begun = std::time::Instant::now();
-    let second = story.remembering(&[KEEP, "--startup-grace=2s"]);
-    assert!(begun.elapsed() >= grace, "{:?}", begun.elapsed());
-    holds_the_drain(&second, "state-dir");
 }
 
 #[test]
@@ -288,26 +197,6 @@ fn an_invalid_state_file_is_only_a_warning() {
     fs::create_dir(story.file()).unwrap();
     let agent = story.remembering(&["--startup-grace=0s"]);
     agent.logs_once("it is no file");
-}
-
-#[test]
-fn an_unwritable_state_directory_is_only_a_warning() {
-    let story = Story::begin();
-    let missing = story.dir.path().join("missing");
-    let occupied = story.dir.path().join("occupied");
-    fs::write(&occupied, "").unwrap();
-    // Not even root can write there.
-    let read_only = Path::new("/sys/kernel");
-    for directory in [missing.as_path(), &occupied, read_only] {
-        let state_dir = format!("--state-dir={}", directory.display());
-        let agent = story.cluster.ready_agent(&[&state_dir]);
-        agent.logs_once("can't save the last known facts of the node");
-        story.cluster.sim.cordon(NODE);
-        agent.wait_reason("Unschedulable");
-        story.cluster.sim.uncordon(NODE);
-        agent.wait_ready();
-        agent.logs_once("can't save the last known facts of the node");
-    }
 }
 
 /// Shows that the agent replaces the state file as a whole, and that other users can't read it.

@@ -1,7 +1,6 @@
 //! Watched Services, with the real agent and `EndpointSlices` made by kubectl.
 
-use nodegate_kube_sim::{Effect, FaultScope};
-use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
+use nodegate_testbed::{Agent, Cluster, NODE, until};
 use serde_json::json;
 use std::fmt::Write;
 use std::time::Duration;
@@ -66,11 +65,6 @@ impl Story {
         });
         assert_eq!(self.agent.get(CHECK).status, status);
     }
-
-    /// Waits until the Service's own watch is stale, and returns the answer of the check.
-    fn stale_check(&self) -> ProbeReply {
-        until("a stale Service", || Some(self.agent.get(CHECK)).filter(ProbeReply::is_stale))
-    }
 }
 
 #[test]
@@ -109,97 +103,6 @@ fn service_endpoints_are_counted_as_kube_proxy_counts_them() {
     story.counts(0);
     assert_eq!(story.agent.get("/services/default/other").status, 404);
     assert_eq!(story.agent.health().status, 200, "the node is another matter");
-}
-
-#[test]
-fn a_cordon_drains_a_service_for_probers_that_ask_with_drain() {
-    let story = Story::begin(ARGS);
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
-    story.counts(1);
-    let asked = format!("{PATH}?drain=503");
-    assert_eq!(story.agent.get(&asked).status, 200);
-    story.cluster.kubectl(&["cordon", NODE]);
-    story.agent.wait_reason("Unschedulable");
-    let reply = story.agent.get(&asked);
-    assert_eq!((reply.status, &reply.json()["localEndpoints"]), (503, &json!(1)));
-    assert_eq!(reply.header(WEIGHT), Some("0"), "{}", reply.head);
-    assert_eq!(story.agent.get(PATH).status, 200, "kube-proxy knows no cordon");
-    // Both checks in one probe, with the third state.
-    let both = story.agent.get("/health?check=node_ready,service:default/web&drain=404");
-    assert_eq!((both.status, &both.json()["status"]), (404, &json!("draining")));
-    assert_eq!(story.agent.get(&format!("{PATH}?drain=1")).status, 400);
-    story.cluster.kubectl(&["uncordon", NODE]);
-    until("the cordon to be lifted", || (story.agent.get(&asked).status == 200).then_some(()));
-}
-
-#[test]
-fn an_outage_keeps_the_last_known_endpoints_of_a_service() {
-    let story = Story::begin(ARGS);
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
-    story.counts(0);
-    story.cluster.wait(story.cluster.sim.kill());
-    let node = story.agent.wait_for("a stale answer", ProbeReply::is_stale);
-    assert_eq!(node.status, 200, "the node itself fails open");
-    let check = story.stale_check();
-    assert_eq!((check.status, check.reason().as_deref()), (503, Some("NoLocalEndpoints")));
-    // kube-proxy knows no more than the agent and uses its last known endpoints: none can take a connection.
-    assert_eq!(story.agent.get(PATH).status, 503);
-    story.cluster.wait(story.cluster.sim.restart(true)).unwrap();
-    until("a fresh Service", || {
-        let reply = story.agent.get(CHECK);
-        (reply.status == 503 && !reply.is_stale()).then_some(())
-    });
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
-    story.counts(1);
-    story.cluster.wait(story.cluster.sim.kill());
-    assert_eq!(story.stale_check().status, 200, "the endpoint that was there is still the best guess");
-    assert_eq!(story.agent.get(PATH).status, 200);
-}
-
-#[test]
-fn an_outage_with_on_stale_not_ready_fails_a_service_closed() {
-    let story = Story::begin(&[ARGS, &["--on-stale=not-ready"]].concat());
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
-    story.counts(1);
-    story.cluster.wait(story.cluster.sim.kill());
-    let check = story.stale_check();
-    assert_eq!((check.status, check.reason().as_deref()), (503, Some("CacheStale")));
-    // The proof of the Service, its own list, may be later than that of the Node.
-    until("a stale Service's endpoints", || (story.agent.get(PATH).status == 503).then_some(()));
-}
-
-#[test]
-fn a_lost_slice_watch_does_not_make_the_node_stale() {
-    let story = Story::begin(ARGS);
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
-    story.counts(0);
-    let broken =
-        Effect::Status { code: 503, retry_after: 0 }.on(FaultScope::all().resources(&["endpointslices"]));
-    let fault = story.cluster.sim.faults().add(broken);
-    story.cluster.sim.close_watches(Some("endpointslices"));
-    assert_eq!(story.stale_check().status, 503, "what was known last is held");
-    let node = story.agent.health();
-    assert!(node.status == 200 && !node.is_stale(), "{node:?}");
-    story.cluster.sim.cordon(NODE);
-    story.agent.wait_reason("Unschedulable");
-    story.cluster.sim.uncordon(NODE);
-    story.agent.wait_ready();
-    story.cluster.sim.faults().remove(fault);
-    until("a fresh Service", || {
-        let reply = story.agent.get(CHECK);
-        (reply.status == 503 && !reply.is_stale()).then_some(())
-    });
-}
-
-#[test]
-fn a_half_open_connection_hides_no_change_of_a_service() {
-    let story = Story::begin(ARGS);
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
-    story.counts(0);
-    story.cluster.sim.half_open();
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
-    story.counts(1);
-    story.cluster.sim.heal();
 }
 
 #[test]

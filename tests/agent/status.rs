@@ -1,13 +1,10 @@
 //! `nodegate status`: its output for a running agent, and its errors if there is none, or another server.
 
 use nodegate_testbed::agent::run;
-use nodegate_testbed::programs;
-use nodegate_testbed::stub::{StubServer, hang};
+use nodegate_testbed::stub::StubServer;
 use nodegate_testbed::{Agent, Cluster, NODE, until};
-use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Command, Output, Stdio};
-use std::thread;
+use std::net::{SocketAddr, TcpListener};
+use std::process::Output;
 
 struct Told {
     code: i32,
@@ -187,29 +184,6 @@ fn status_calls_a_stale_answer_a_guess() {
     );
 }
 
-/// Shows the last known verdict in the text. The exit code is that of the current answer, which balancers
-/// get; the text is for people.
-#[test]
-fn status_of_a_stale_agent_shows_the_last_known_verdict() {
-    let cluster = Cluster::start();
-    let agent = cluster.ready_agent(&["--stale-after=2s"]);
-    cluster.sim.cordon(NODE);
-    agent.wait_reason("Unschedulable");
-    assert_eq!(agent.metric("nodegate_last_known_verdict{state=\"draining\"}"), None);
-    cluster.wait(cluster.sim.kill());
-    agent.wait_for("stale", nodegate_testbed::http::ProbeReply::is_stale);
-    let known = "before that the node was Draining: cordoned (Unschedulable); the answer fails open";
-    ask(agent.address(), &[]).says(0, &["Ready: may get", "a guess: the API server was last heard", known]);
-    assert!(agent.get("/").body.contains(known), "{}", agent.get("/").body);
-    let status = agent.get("/status.json").json();
-    assert_eq!((&status["verdict"], &status["last_known"]["verdict"]), (&"ready".into(), &"draining".into()));
-    ask(agent.address(), &["--check=node_ready"]).says(0, &["Ready", "a guess: the cache is stale"]);
-    until("the warning", || (agent.logged("the cache is stale; failing open") > 0).then_some(()));
-    agent.logs_once("last_known=Draining: cordoned (Unschedulable)");
-    assert!(agent.metric("nodegate_fail_open_total") >= Some(1.0));
-    assert_eq!(agent.metric("nodegate_last_known_verdict{state=\"draining\"}"), Some(1.0));
-}
-
 #[test]
 fn status_of_a_misconfigured_agent_is_unknown() {
     let cluster = Cluster::start();
@@ -235,24 +209,6 @@ fn status_finds_the_local_agent_by_its_environment() {
     told(run(&["status"], &env)).says(0, &["Ready"]);
     let address = format!("localhost:{port}");
     told(run(&["status", "--addr", &format!("http://{address}/")], &[])).says(0, &["Ready"]);
-}
-
-/// Shows that the command asks at `--metrics-addr`: only there does such an agent serve `/status.json`. It
-/// serves checks at both addresses.
-#[test]
-fn status_asks_the_agent_at_metrics_addr() {
-    let cluster = Cluster::start();
-    let agent = cluster.ready_agent(&["--metrics-addr=127.0.0.1:0"]);
-    let (probed, moved) = (agent.address().port().to_string(), agent.metrics_address().to_string());
-    let env = [("LISTEN_PORT", probed.as_str()), ("NODEGATE_METRICS_ADDR", moved.as_str())];
-    told(run(&["status", "--timeout=30s"], &env)).says(0, &["Ready"]);
-    told(run(&["status", "--timeout=30s", "--addr", &moved], &[])).says(0, &["Ready"]);
-    ask(agent.address(), &[]).is_unknown(&["answered HTTP 404", "--metrics-addr"]);
-    ask(agent.address(), &["--check=node_ready"]).says(0, &["Ready"]);
-    cluster.sim.cordon(NODE);
-    agent.wait_reason("Unschedulable");
-    agent.next_rendering();
-    told(run(&["status", "--timeout=30s"], &env)).says(1, &["Draining"]);
 }
 
 #[test]
@@ -286,52 +242,6 @@ fn status_of_a_server_that_is_no_agent_is_unknown() {
 }
 
 #[test]
-fn status_cuts_off_an_endless_answer() {
-    let address = StubServer::start(|stream| {
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
-        while stream.write_all(&[b' '; 8192]).is_ok() {}
-    })
-    .address();
-    ask(address, &[]).is_unknown(&["longer than 1048576 bytes"]);
-}
-
-#[test]
-fn status_gives_up_on_a_hung_server() {
-    let silent = StubServer::start(hang).address();
-    // A byte now and then would restart a timeout for each read again and again.
-    let slow = StubServer::start(|stream| {
-        let mut sent = stream.write_all(b"HTTP/1.1 200 O");
-        while sent.is_ok() {
-            sent = stream.write_all(b"K");
-            thread::sleep(std::time::Duration::from_millis(20));
-        }
-    })
-    .address();
-    // The accept queue is full, so a connection is never established.
-    let full = TcpListener::bind("127.0.0.1:0").unwrap();
-    let deaf = full.local_addr().unwrap();
-    rustix::net::listen(&full, 0).unwrap();
-    let mut held = Vec::new();
-    until("the queue to be full", || {
-        match TcpStream::connect_timeout(&deaf, std::time::Duration::from_millis(200)) {
-            Ok(stream) => {
-                held.push(stream);
-                None
-            }
-            Err(_) => Some(()),
-        }
-    });
-    for (address, words) in [
-        (silent, "no whole answer within 300ms"),
-        (slow, "no whole answer within"),
-        (deaf, "no connection within"),
-    ] {
-        let said = told(run(&["status", "--timeout=300ms", "--addr", &address.to_string()], &[]));
-        said.is_unknown(&[words, &format!("http://{address}")]);
-    }
-}
-
-#[test]
 fn wrong_arguments_of_status_are_unknown_and_not_critical() {
     let cases: &[(&[&str], &[&str])] = &[
         (&["--addr=https://a"], &["--addr", "https://a", "takes HOST"]),
@@ -349,30 +259,4 @@ fn wrong_arguments_of_status_are_unknown_and_not_critical() {
     assert_eq!((all.code, all.err.lines().count()), (3, 3), "{}", all.err);
     // The agent itself has another exit code for invalid settings.
     assert_eq!(run(&["--log-format=xml", "status"], &[]).status.code(), Some(2));
-}
-
-#[test]
-fn status_uses_colour_only_on_a_terminal_without_no_color() {
-    let cluster = Cluster::start();
-    let agent = cluster.ready_agent(&[]);
-    let on_a_terminal = |env: &[(&str, &str)]| {
-        let command =
-            format!("{} status --timeout 30s --addr {}", programs::agent().display(), agent.address());
-        let mut script = Command::new("script");
-        script.args(["-qec", &command, "/dev/null"]).env_remove("NO_COLOR").envs(env.iter().copied());
-        let output = script.stdin(Stdio::null()).output().unwrap();
-        assert_eq!(output.status.code(), Some(0));
-        String::from_utf8(output.stdout).unwrap()
-    };
-    assert!(on_a_terminal(&[]).contains("\u{1b}[1;32mReady\u{1b}[0m: may"));
-    assert!(!on_a_terminal(&[("NO_COLOR", "1")]).contains('\u{1b}'));
-}
-
-#[test]
-fn the_help_of_agent_and_status_name_their_own_flags() {
-    let help = told(run(&["--help"], &[]));
-    help.says(0, &["status", "--node-name", "nodegate status"]);
-    let help = told(run(&["status", "--help"], &[]));
-    help.says(0, &["EXIT CODES", "WARNING", "--addr", "--timeout", "NODEGATE_METRICS_ADDR", "NO_COLOR"]);
-    assert!(!help.out.contains("--node-name"));
 }

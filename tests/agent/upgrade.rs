@@ -1,16 +1,13 @@
 //! Agents that are replaced under load balancers' probes, each on a new connection, as in a surge rollout: no
 //! probe fails.
 //!
-//! `make faults` replaces fifty; here are a few of each kind. With `NODEGATE_PREDECESSOR=<program>`, `cargo
-//! test --test agent -- --ignored --nocapture upgrade` replaces another version, by itself and by this one.
+//! Here are a few of each kind.
 
 use nodegate_testbed::network::cable::{Cable, NODE_IP};
 use nodegate_testbed::prober::{Ask, Prober, agent_check, health};
 use nodegate_testbed::programs;
 use nodegate_testbed::rollout::Rollout;
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -97,53 +94,4 @@ fn an_agent_without_a_successor_answers_until_it_closes() {
     let probers = probed(&[(rollout.http(V4), health)]);
     rollout.end(None);
     all_saw(probers, &["200 fresh", "refused", "reset"]);
-}
-
-#[test]
-#[ignore = "needs another version of the program: NODEGATE_PREDECESSOR"]
-fn replacements_by_another_version() {
-    let other =
-        PathBuf::from(std::env::var_os("NODEGATE_PREDECESSOR").expect("NODEGATE_PREDECESSOR=<program>"));
-    let this = programs::agent();
-    for (what, from, to) in [
-        ("other -> other", &other, &other),
-        ("other -> this", &other, &this),
-        ("this -> other", &this, &other),
-    ] {
-        let told = |how: &str, (probes, failed): (usize, Failures)| {
-            println!("{what}, {how}: 20 replacements, {probes} probes, failed: {failed:?}");
-        };
-        told("loopback", replace_once_each(20, from, to, V4, |act| act()));
-        let cable = Cable::start(DELAY);
-        let far = |act: &mut (dyn FnMut() + Send)| cable.on_balancer(act);
-        told("5 ms away", cable.on_node(|| replace_once_each(20, from, to, NODE_IP.into(), far)));
-    }
-}
-
-type Failures = BTreeMap<String, usize>;
-
-/// Replaces agents `times` times, each time in a new rollout; `elsewhere` starts the prober.
-fn replace_once_each(
-    times: usize,
-    from: &Path,
-    to: &Path,
-    node: IpAddr,
-    elsewhere: impl Fn(&mut (dyn FnMut() + Send)),
-) -> (usize, Failures) {
-    let (mut probes, mut failed) = (0, Failures::new());
-    for _ in 0..times {
-        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), from);
-        let target = rollout.http(node);
-        let mut prober = None;
-        elsewhere(&mut || prober = probed(&[(target, health)]).pop());
-        let mut prober = prober.unwrap();
-        rollout.replace_when(to, || prober.wait(20));
-        prober.wait(10);
-        prober.stop();
-        probes += prober.probes().len();
-        for probe in prober.failed() {
-            *failed.entry(probe.told()).or_default() += 1;
-        }
-    }
-    (probes, failed)
 }

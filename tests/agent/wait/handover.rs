@@ -84,25 +84,3 @@ fn probers_are_taken_over_only_from_an_agent_of_this_node() {
         assert_eq!(output.status.code(), Some(1), "its port is taken: {log}");
     }
 }
-
-/// Replaces a real agent that has listened for three minutes, long enough to know its probers.
-#[test]
-#[ignore = "takes four minutes: make told"]
-fn told_in_full_over_a_rollout() {
-    let cluster = Cluster::start();
-    let port = ports::free();
-    let first = agent(&cluster, port, &[]);
-    let _balancers =
-        [1, 2].map(|n| Balancer::start(n, first.address(), "/health?drain=503", Duration::from_secs(1)));
-    std::thread::sleep(Duration::from_secs(185));
-    cluster.sim.cordon(NODE);
-    first.wait_reason("Unschedulable");
-    std::thread::sleep(Duration::from_secs(1));
-    assert_eq!(drain(first.address())["told"], false);
-    let began = Instant::now();
-    let second = agent(&cluster, port, &[]);
-    first.terminate();
-    let took = told(second.address()) - began;
-    println!("told {took:?} after the start of the successor");
-    assert!(took < Duration::from_mins(1), "{took:?}");
-}

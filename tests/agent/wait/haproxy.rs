@@ -4,14 +4,11 @@ use super::listening::Listening;
 use super::{said, wait, waiting};
 use nodegate_server::ProberSettings;
 use nodegate_testbed::haproxy::Haproxy;
-use nodegate_testbed::network::ports;
-use nodegate_testbed::{Cluster, NODE, until};
+use nodegate_testbed::until;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Instant;
 
 const BACKENDS: usize = 10;
 
@@ -74,46 +71,4 @@ fn wait_ends_only_after_every_haproxy_backend_drains() {
     listening.cordon(false);
     let (code, lines) = wait(listening.address, &["--for", "ready", "--probers", "11"]);
     assert_eq!((code, states(&haproxy)), (0, BTreeSet::from(["UP".to_owned()])), "{lines:#?}");
-}
-
-/// Runs the real agent from its first minute, in which it knows no prober, to the last connection.
-#[test]
-#[ignore = "takes two minutes: make told"]
-fn told_in_full_by_the_real_agent() {
-    let cluster = Cluster::start();
-    let ingress = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let client = || (TcpStream::connect(ingress.local_addr().unwrap()).unwrap(), ingress.accept().unwrap());
-    let clients = [client(), client()];
-    let agent_port = ports::free();
-    let ports = [agent_port, ingress.local_addr().unwrap().port()].map(|port| port.to_string());
-    let agent = cluster.ready_agent(&["--agent-check-port", &ports[0], "--traffic-port", &ports[1]]);
-    let directory = tempfile::tempdir().unwrap();
-    let haproxy = start(directory.path(), agent.address(), agent_port);
-    let up = BTreeSet::from(["UP".to_owned()]);
-    until("all servers to be up", || (states(&haproxy) == up).then_some(()));
-
-    cluster.sim.cordon(NODE);
-    let began = Instant::now();
-    let mut waiting = waiting(agent.address(), &["--for", "released", "--probers", "11", "--timeout", "5m"]);
-    let mut lines = BufReader::new(waiting.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut read_to = |wanted: &str| {
-        let found =
-            lines.by_ref().inspect(|line| println!("{:>5.1} s  {line}", began.elapsed().as_secs_f32()));
-        found
-            .into_iter()
-            .find(|line| line.contains(wanted))
-            .unwrap_or_else(|| panic!("no line with {wanted}"))
-    };
-    read_to("not known yet: the agent has listened for");
-    read_to("all told; 2 sessions are left");
-    assert!(began.elapsed().as_secs() >= 80, "it can't have known before");
-    let now = states(&haproxy);
-    assert!(now.iter().all(|state| state.starts_with("DOWN") || state.starts_with("DRAIN")), "{now:?}");
-    drop(clients);
-    read_to("told, no session left");
-    assert_eq!(waiting.wait().unwrap().code(), Some(0));
-
-    cluster.sim.uncordon(NODE);
-    let (code, lines) = wait(agent.address(), &["--for", "ready", "--probers", "11"]);
-    assert_eq!((code, states(&haproxy)), (0, up), "{lines:#?}");
 }

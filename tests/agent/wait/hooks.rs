@@ -5,7 +5,7 @@ use super::{Balancer, Counter, EVERY, asked_by};
 use nodegate_readiness::ConditionStatus;
 use nodegate_server::{CountTraffic, ProberSettings};
 use nodegate_testbed::http::ProbeReply;
-use nodegate_testbed::{http, until};
+use nodegate_testbed::{Cluster, NODE, http, until};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -157,4 +157,20 @@ fn a_wrong_question_is_named() {
     ] {
         assert_eq!(said(&wait(listening.address, query)), (400, error));
     }
+}
+
+/// A pod whose node is drained, after an agent that shuts down has let it go on.
+#[test]
+fn an_agent_that_ends_holds_no_hook() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[]);
+    cluster.sim.cordon(NODE);
+    agent.wait_reason("Unschedulable");
+    let address = agent.address();
+    let hook = thread::spawn(move || wait(address, LONG));
+    thread::sleep(Duration::from_millis(500));
+    assert!(!hook.is_finished(), "it does not wait: {:?}", hook.join());
+    let (ended, log) = agent.terminate();
+    assert!(ended.success(), "{log}");
+    assert_eq!(hook.join().unwrap().status, 503);
 }

@@ -11,7 +11,6 @@ use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
@@ -26,8 +25,7 @@ pub(super) struct Listening {
     pub(super) agent_address: SocketAddr,
     /// True while the API server answers.
     proof: Arc<AtomicBool>,
-    stop: watch::Sender<()>,
-    thread: JoinHandle<()>,
+    _stop: watch::Sender<()>,
 }
 
 impl Listening {
@@ -60,7 +58,7 @@ impl Listening {
         let (stop, stopped) = watch::channel(());
         let proof = Arc::new(AtomicBool::new(true));
         let (heard, beating) = (Arc::clone(&proof), Arc::clone(&board));
-        let thread = std::thread::spawn(move || {
+        std::thread::spawn(move || {
             let ended = |mut stopped: watch::Receiver<()>| async move { drop(stopped.changed().await) };
             let beat = async {
                 loop {
@@ -80,7 +78,7 @@ impl Listening {
                 }
             });
         });
-        Self { board, timeline, address, agent_address, proof, stop, thread }
+        Self { board, timeline, address, agent_address, proof, _stop: stop }
     }
 
     pub(super) fn cordon(&self, unschedulable: bool) {
@@ -106,12 +104,6 @@ impl Listening {
     /// The API server is heard again.
     pub(super) fn find_the_api_server(&self) {
         self.proof.store(true, Ordering::Relaxed);
-    }
-
-    /// Shuts it down, and waits for its end.
-    pub(super) fn end(self) {
-        drop(self.stop);
-        self.thread.join().unwrap();
     }
 
     pub(super) fn status(&self) -> Value {

@@ -6,7 +6,6 @@ mod haproxy;
 mod hooks;
 mod listening;
 mod pods;
-mod six_hundred;
 
 use listening::Listening;
 use nodegate_readiness::probers::Traffic;
@@ -116,81 +115,6 @@ fn wait_ends_when_all_probers_are_told_and_when_the_node_is_ready_again() {
 }
 
 #[test]
-fn wait_names_a_balancer_that_falls_silent() {
-    let (listening, mut balancers) = asked_by(2);
-    balancers.remove(1);
-    // It may have sent its last probe a moment later.
-    std::thread::sleep(EVERY);
-    listening.cordon(true);
-    let (code, lines) = wait(listening.address, &["--timeout", "4s"]);
-    assert_eq!(code, 1, "{lines:#?}");
-    assert!(lines.iter().any(|line| line.starts_with("silent   127.0.9.2 ")), "{lines:#?}");
-    let last = lines.last().unwrap();
-    assert!(
-        last.starts_with("not told after ") && last.contains("127.0.9.2 /health?drain=503 (told 0 of 4"),
-        "{last}"
-    );
-}
-
-#[test]
-fn wait_is_unknown_without_the_expected_balancers() {
-    let listening = Listening::start(ProberSettings::default());
-    listening.cordon(true);
-    let nobody = [
-        "not known yet: no balancer goes on asking this agent",
-        "not known whether told: no balancer goes on asking this agent",
-    ];
-    assert_eq!(wait(listening.address, &[]), (3, nobody.map(str::to_owned).to_vec()));
-    let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to go on asking", || (listening.regular() == 1).then_some(()));
-    let (code, lines) = wait(listening.address, &["--probers", "2", "--timeout", "1s"]);
-    assert_eq!(code, 3);
-    assert_eq!(
-        lines.last().unwrap(),
-        "not known whether told: 1 of 2 balancers that there must be go on asking"
-    );
-}
-
-#[test]
-fn wait_for_balancers_behind_one_address_needs_the_interval() {
-    let (listening, _balancer) = asked_by(1);
-    listening.cordon(true);
-    let (code, lines) = wait(listening.address, &["--interval", "1s", "--timeout", "2s"]);
-    assert_eq!(code, 1, "{lines:#?}");
-    assert!(lines.last().unwrap().contains("balancers behind one address need 4 s"), "{lines:#?}");
-    let (code, lines) = wait(listening.address, &["--interval", "1s"]);
-    assert_eq!(code, 0, "{lines:#?}");
-}
-
-#[test]
-fn too_many_strangers_make_told_unknown_unless_balancers_are_named() {
-    let (listening, _balancer) = asked_by(1);
-    assert!(ask(Ipv4Addr::new(127, 0, 8, 1), listening.address, "/health").contains("200"));
-    listening.cordon(true);
-    assert_eq!(wait(listening.address, &[]).0, 0);
-    let many = |listening: &Listening| {
-        for n in 0..400_u16 {
-            let [high, low] = n.to_be_bytes();
-            ask(Ipv4Addr::new(127, 1, high, low), listening.address, "/health");
-        }
-    };
-    many(&listening);
-    let (code, lines) = wait(listening.address, &["--timeout", "1s"]);
-    assert_eq!(code, 3, "{lines:#?}");
-    assert!(lines.last().unwrap().contains("more have asked than can be remembered"), "{lines:#?}");
-    assert_eq!(listening.regular(), 1, "it was not pushed out");
-
-    let settings = ProberSettings { balancers: "127.0.9.0/24".parse().unwrap(), ..Default::default() };
-    let listening = Listening::start(settings);
-    let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to go on asking", || (listening.regular() == 1).then_some(()));
-    many(&listening);
-    listening.cordon(true);
-    assert_eq!(wait(listening.address, &[]).0, 0);
-    assert_eq!(listening.status()["probers"].as_array().unwrap().len(), 1);
-}
-
-#[test]
 fn wait_is_unknown_for_an_agent_that_has_just_started() {
     let listening = Listening::since(Duration::ZERO, ProberSettings::default());
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
@@ -202,55 +126,6 @@ fn wait_is_unknown_for_an_agent_that_has_just_started() {
         lines.last().unwrap().starts_with("not known whether told: the agent has listened for"),
         "{lines:#?}"
     );
-}
-
-#[test]
-fn wait_continues_while_the_agent_is_replaced() {
-    let cluster = Cluster::start();
-    let port = nodegate_testbed::network::ports::free();
-    let agent = || cluster.agent(&["--listen-port", &port.to_string()]);
-    let mut first = Some(agent());
-    let address = first.as_ref().unwrap().address();
-    cluster.sim.cordon(NODE);
-    let waiting = waiting(address, &["--timeout", "8s"]);
-    std::thread::sleep(Duration::from_secs(1));
-    drop(first.take());
-    std::thread::sleep(Duration::from_secs(1));
-    let _next: Agent = agent();
-    let (code, lines) = said(waiting.wait_with_output().unwrap());
-    assert_eq!(code, 3, "{lines:#?}");
-    let begins = |text: &str| lines.iter().position(|line| line.starts_with(text));
-    let listened = "not known yet: the agent has listened for";
-    assert_eq!(begins(listened), Some(0), "{lines:#?}");
-    assert_eq!(begins("no answer of the agent: http://127.0.0.1:"), Some(1), "{lines:#?}");
-    assert!(lines[2].starts_with(listened), "{lines:#?}");
-}
-
-#[test]
-fn wait_is_unknown_once_the_cache_is_stale() {
-    let (listening, balancers) = asked_by(1);
-    drop(balancers);
-    listening.cordon(true);
-    let waiting = waiting(listening.address, &["--timeout", "7s"]);
-    std::thread::sleep(Duration::from_secs(1));
-    listening.lose_the_api_server();
-    let (code, lines) = said(waiting.wait_with_output().unwrap());
-    assert_eq!(code, 3, "{lines:#?}");
-    let stale = "the cache is stale: the verdict may be a guess";
-    assert!(lines.contains(&format!("not known yet: {stale}")), "{lines:#?}");
-    assert_eq!(lines.last().unwrap(), &format!("not known whether told: {stale}"));
-}
-
-#[test]
-fn wait_ignores_a_prober_whose_answer_no_drain_changes() {
-    let (listening, _balancer) = asked_by(1);
-    let _undrainable = Balancer::start(2, listening.address, "/health?check=kubelet", EVERY);
-    until("both to go on asking", || (listening.regular() == 2).then_some(()));
-    listening.cordon(true);
-    let (code, lines) = wait(listening.address, &[]);
-    assert_eq!(code, 0, "{lines:#?}");
-    let line = "ignored  127.0.9.2 /health?check=kubelet: no drain changes its answer; not waited for";
-    assert!(lines.contains(&line.to_owned()), "{lines:#?}");
 }
 
 /// Returns the number of connections that the test sets.
@@ -278,19 +153,6 @@ fn wait_for_released_ends_with_the_last_connection() {
     let (code, lines) = wait(listening.address, &["--for", "released"]);
     assert_eq!(code, 0, "{lines:#?}");
     assert!(lines.last().unwrap().contains(": no session left; told: "), "{lines:#?}");
-}
-
-#[test]
-fn wait_for_released_is_unknown_without_traffic_port() {
-    let (listening, _balancer) = asked_by(1);
-    listening.cordon(true);
-    let (code, lines) = wait(listening.address, &["--for", "released"]);
-    assert_eq!(code, 3, "{lines:#?}");
-    let last = lines.last().unwrap();
-    assert!(
-        last.starts_with("all told, but not known whether released: the agent has no --traffic-port"),
-        "{last}"
-    );
 }
 
 #[test]

@@ -169,6 +169,32 @@ fn garbage_ends_its_own_connection_and_no_other() {
     }
 }
 
+/// What follows a head is never taken for another request: the connection ends with the one answer.
+#[test]
+fn no_request_is_smuggled_in_a_body() {
+    let server = Scenario::default().serve();
+    let inner = "GET /nodename HTTP/1.1\r\nHost: a\r\n\r\n";
+    for (headers, body, status) in [
+        ("Content-Length: 36", inner.to_owned(), 405),
+        ("Content-Length: 6\r\nTransfer-Encoding: chunked", format!("0\r\n\r\n{inner}"), 405),
+        ("Transfer-Encoding: chunked\r\nContent-Length: 4", format!("5c\r\n{inner}0\r\n\r\n"), 405),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: x", inner.to_owned(), 400),
+        ("Transfer-Encoding: xchunked", inner.to_owned(), 400),
+        ("Content-Length: 0\r\nContent-Length: 36", inner.to_owned(), 400),
+        ("Content-Length: 0, 36", inner.to_owned(), 400),
+        ("Content-Length: +0", inner.to_owned(), 400),
+        ("Expect: 100-continue\r\nContent-Length: 36", inner.to_owned(), 405),
+        ("Transfer-Encoding: chunked", format!("zz\r\n{inner}"), 405),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("POST /livez HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n{body}"));
+        client.finish_sending();
+        let answer = client.read_to_close();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{headers}: {answer}");
+        assert_eq!(answer.matches("HTTP/1.").count(), 1, "{headers}: {answer}");
+    }
+}
+
 #[test]
 fn slow_heads_are_cut_and_kept_connections_are_not() {
     let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
