@@ -1,13 +1,9 @@
 //! agent-check: HAProxy's administrative and operational state follows the agents' answers, also after a
 //! restart or reload of `HAProxy`.
 
-use crate::backend::Backend;
 use crate::nodes::Nodes;
-use crate::site::{NODES, SERVICE_PORT};
-use crate::traffic::traffic;
+use crate::site::NODES;
 use nodegate_testbed::haproxy::{Haproxy, LiveServer};
-use nodegate_testbed::until;
-use std::net::SocketAddr;
 
 const NODE: &str = NODES[0];
 
@@ -120,61 +116,5 @@ fn haproxys_restart_and_reload_keep_the_server_state() {
     story.uncordon();
     story.is_ready();
     story.haproxy.reload();
-    story.is_ready();
-}
-
-#[test]
-fn a_changed_server_port_survives_haproxys_reloads() {
-    let mut story = Story::begin();
-    let site = &story.nodes.site;
-    let moved = Backend::start(NODE, site.node(0), SERVICE_PORT + 1);
-    let at = |port| format!("server {NODE} {}", SocketAddr::new(site.node(0), port));
-    story.haproxy.edit(&at(SERVICE_PORT), &at(SERVICE_PORT + 1));
-    story.haproxy.reload();
-    story.nodes.backends[0].stop();
-    let _traffic = traffic(story.nodes.site.frontend());
-    until("a request at the new port", || (moved.connections() > 0).then_some(()));
-    // The new port survives the next reload: the next dump has it.
-    story.haproxy.reload();
-    let before = moved.connections();
-    until("another one", || (moved.connections() > before).then_some(()));
-}
-
-#[test]
-fn a_restarted_agent_does_not_change_haproxys_server_state() {
-    let mut story = Story::begin();
-    story.cordon();
-    story.is_draining();
-    story.nodes.restart_agent(0);
-    assert!(story.haproxy.server(NODE).is_some_and(|state| state.is_draining()));
-    story.nodes.agent(0).wait_reason("Unschedulable");
-    story.uncordon();
-    story.is_ready();
-}
-
-#[test]
-fn a_state_set_by_hand_lasts_only_while_the_agent_check_is_disabled() {
-    let story = Story::begin();
-    let by_hand = format!("set server nodes/{NODE} state maint");
-    story.haproxy.command(&by_hand).unwrap();
-    story.is_ready();
-    // As documented: the operator disables the agent-check first.
-    story.haproxy.command(&format!("disable agent nodes/{NODE}")).unwrap();
-    story.haproxy.command(&by_hand).unwrap();
-    let in_maintenance = |state: &LiveServer| state.administrative & 0x01 != 0;
-    story.haproxy.wait_server(NODE, "in maintenance", in_maintenance);
-    story.haproxy.command(&format!("enable agent nodes/{NODE}")).unwrap();
-    story.is_ready();
-}
-
-/// Shows the documented way out if an agent is removed after it has answered `down`, which leaves the server
-/// down.
-#[test]
-fn a_down_server_of_a_removed_agent_is_raised_by_hand() {
-    let mut story = Story::begin();
-    story.set_ready("False", "KubeletNotReady");
-    story.is_down();
-    story.nodes.agents[0] = None;
-    story.haproxy.command(&format!("set server nodes/{NODE} agent up")).unwrap();
     story.is_ready();
 }

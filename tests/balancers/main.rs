@@ -6,25 +6,21 @@
 
 mod agent_check;
 mod apache;
-mod apiserver;
 mod backend;
 mod balancer;
 mod bgp;
 mod caddy;
-mod companion;
 mod configurations;
 mod drains;
 mod envoy;
 mod event;
 mod haproxy;
-mod haproxy_pair;
 mod keepalived;
 mod lan;
 mod nginx;
 mod nodes;
 mod picture;
 mod site;
-mod skew;
 mod stage;
 mod stories;
 mod table;

@@ -7,10 +7,8 @@
 mod balancer;
 mod drainers;
 mod gate;
-mod losses;
 mod pods;
 mod site;
-mod skew;
 
 use drainers::Drainer;
 use nodegate_testbed::http;
@@ -176,7 +174,7 @@ struct Requests {
     sent: usize,
     /// By service: the one with `externalTrafficPolicy: Local`, and the one on the host's network.
     lost: [usize; 2],
-    /// A paragraph for each lost one, with HAProxy's own log line.
+    /// A line for each lost one.
     failures: String,
 }
 

@@ -1,9 +1,9 @@
 //! Three nodes with agents and pods, the network between them and the balancers, and clients.
 
 use super::balancer::Balancer;
-use super::losses;
 use super::pods::{self, Told, ingress_port};
 use super::{EVICTED_WITHIN, Requests, SOON};
+use crate::traffic::ask;
 use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::programs::{self, needs_root};
@@ -84,7 +84,7 @@ impl Site {
         let client = |port: u16| {
             let to = SocketAddr::from((SHARED, port));
             until("the service to be there", || lan.act(|| http::get(to, "/")).ok());
-            lan.act(|| Prober::start(to, losses::ask, PER_SECOND, THREADS))
+            lan.act(|| Prober::start(to, ask, PER_SECOND, THREADS))
         };
         let began = Instant::now();
         let clients = [80, 81].map(client);
@@ -210,10 +210,9 @@ impl Site {
         });
         let lost =
             all.each_ref().map(|probes| probes.iter().filter(|probe| is_lost(probe)).collect::<Vec<_>>());
-        let logs = self.balancers.each_ref().map(Balancer::log);
         Requests {
             sent: all.iter().map(Vec::len).sum(),
-            failures: losses::explain(&lost.concat(), from, &logs),
+            failures: lost.concat().iter().map(|probe| probe.told() + "\n").collect(),
             lost: lost.map(|lost| lost.len()),
         }
     }
