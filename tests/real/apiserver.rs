@@ -108,14 +108,6 @@ impl<'a> Site<'a> {
         self.cluster.agent(REAL_NODE, route, "nodegate", &args.each_ref().map(String::as_str))
     }
 
-    /// Ends the agent of a server, and starts one that asks at another port.
-    fn replace_agent(&mut self, index: usize, port: u16) {
-        if let Some(agent) = self.agents[index].take() {
-            agent.terminate();
-        }
-        self.agents[index] = Some(self.agent(index, port));
-    }
-
     /// Waits until requests arrive by every way, with each server behind it.
     fn wait_arrivals(&self) {
         for (way, address) in WAYS.into_iter().zip(&self.addresses) {
@@ -239,14 +231,6 @@ fn rolling_restart_with_a_delay() {
 
 #[test]
 #[ignore = "make real-cluster-test"]
-fn rolling_restart_without_a_delay() {
-    let cluster = RealCluster::take();
-    let lost = Site::start(&cluster).play("rolling restart, no shutdown delay", Site::restart_all);
-    lost.is_no_worse_than_a_plain_check();
-}
-
-#[test]
-#[ignore = "make real-cluster-test"]
 fn killed() {
     let cluster = RealCluster::take();
     let mut site = Site::start(&cluster);
@@ -275,97 +259,4 @@ fn cut_off_from_etcd() {
     });
     lost.is_no_worse_than_a_plain_check();
     assert!(lost.by(NODEGATE) < lost.by(PLAIN), "the plain check has noticed it, too?");
-}
-
-#[test]
-#[ignore = "make real-cluster-test"]
-fn cordoned() {
-    let cluster = RealCluster::take();
-    let mut site = Site::start(&cluster);
-    let lost = site.play("the node cordoned", |site| {
-        site.cluster.kubectl.must(&["cordon", REAL_NODE]);
-        for agent in site.agents.iter().flatten() {
-            agent.wait_reason("Unschedulable");
-            agent.wait_passes(CHECK);
-        }
-    });
-    cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    assert_eq!(lost.by(NODEGATE), 0);
-}
-
-/// A rollout that gives every agent the wrong address, and is then undone.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn a_wrong_flag_on_every_agent() {
-    let cluster = RealCluster::take();
-    let mut site = Site::start(&cluster);
-    let lost = site.play("a wrong --apiserver on every agent", |site| {
-        for index in 0..SERVERS.len() {
-            site.replace_agent(index, 6444);
-            site.agents[index].as_ref().unwrap().wait_fails(CHECK, "ConnectionRefused");
-        }
-        sleep(AFTERWARDS);
-        for index in 0..SERVERS.len() {
-            site.replace_agent(index, 6443);
-            site.agents[index].as_ref().unwrap().wait_passes(CHECK);
-        }
-    });
-    assert_eq!(lost.by(NODEGATE), 0);
-}
-
-/// Balancer first, then one API server, then agents: as a control plane that is started from nothing. While nothing
-/// runs, every request fails, and most of them on the way that refuses them soonest. So what counts is what is lost
-/// once there is an API server.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn cold_start() {
-    let cluster = RealCluster::take();
-    let mut site = Site::start(&cluster);
-    let rule = "cold start: no agent, no API server, then one of each";
-    let mut started = Instant::now();
-    site.play(rule, |site| {
-        for (part, _) in SERVERS {
-            site.cluster.node_script(&["stop", part]);
-        }
-        site.agents.iter_mut().for_each(|agent| drop(agent.take()));
-        site.balancer.restart();
-        site.cluster.node_script(&["start", "api-a"]);
-        started = Instant::now();
-        for (way, address) in WAYS.into_iter().zip(&site.addresses) {
-            let arrives = || matches!(request(&site.cluster.api, *address), Saw::Answer(..)).then_some(());
-            until_within(PATIENCE, arrives, || format!("nothing arrives by {way}"));
-            seen(
-                "cold start",
-                &format!("{way}: arrives {:.1} s after the API server", started.elapsed().as_secs_f64()),
-            );
-        }
-        site.cluster.node_script(&["start", "api-b"]);
-        for index in 0..SERVERS.len() {
-            site.agents[index] = Some(site.agent(index, 6443));
-            site.agents[index].as_ref().unwrap().wait_passes(CHECK);
-        }
-    });
-    let lost = site.lost_since("cold start, since the first API server", started);
-    seen("cold start, since the first API server", &lost.told());
-    lost.is_no_worse_than_a_plain_check();
-}
-
-/// No balancer can help; it must not make it worse, nor last longer.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn etcd_gone() {
-    let cluster = RealCluster::take();
-    let mut site = Site::start(&cluster);
-    let lost = site.play("etcd frozen for 20 s", |site| {
-        site.cluster.node_script(&["freeze", "etcd"]);
-        for agent in site.agents.iter().flatten() {
-            agent.wait_fails_with(CHECK, "etcd");
-        }
-        sleep(Duration::from_secs(20));
-        site.cluster.node_script(&["thaw", "etcd"]);
-        for agent in site.agents.iter().flatten() {
-            agent.wait_passes(CHECK);
-        }
-    });
-    lost.is_no_worse_than_a_plain_check();
 }

@@ -8,7 +8,6 @@
 //! | `isolated` | an API server cut off from etcd |
 //! | `kubelet` | the kubelet and the node controller: cut off, frozen, without a runtime |
 //! | `zone` | what the node controller does to four nodes of which some fall silent |
-//! | `traffic` | requests through HAProxy while kubelets are silent: pods marked not ready, and kube-proxy |
 //! | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
 //! | `objects` | strict validation of manifests and chart, and the verdict of Pod Security |
 //! | `rights` | RBAC and the audit log |
@@ -18,8 +17,7 @@
 //! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
 //! | `publish` | `nodegate-haproxy --publish-status`: Helm's wait, Argo CD's health, one writer of two |
 //!
-//! The e2e tests (`tests/cluster/e2e`) and the judged run of events and outages
-//! (`tests/endurance/soak/real.rs`) run there, too.
+//! The e2e tests (`tests/cluster/e2e`) run there, too.
 
 mod account;
 mod apiserver;
@@ -34,5 +32,4 @@ mod publish;
 mod rights;
 mod simulated;
 mod site;
-mod traffic;
 mod zone;
