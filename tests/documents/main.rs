@@ -10,4 +10,3 @@ mod packages;
 mod prometheus;
 mod release;
 mod running_demo;
-mod tools;

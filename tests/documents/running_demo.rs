@@ -1,6 +1,5 @@
 //! A running `make demo`: a simulated cluster with three nodes, and an agent for each.
 
-use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports::{self, Loopback};
 use nodegate_testbed::waiting::DEADLINE;
 use nodegate_testbed::{process, programs, until};
@@ -11,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Instant;
 
 /// Returns the command of the example, which `cargo test` builds beside the agent. Each test has a network
 /// and ports of its own, and so has a real demo.
@@ -74,21 +72,8 @@ impl Running {
         pids.filter(ours).collect()
     }
 
-    pub(crate) fn kubectl(&self, args: &[&str]) {
-        Kubectl::new(&self.kubeconfig, self.dir()).must(args);
-    }
-
     pub(crate) fn signal(&self, name: &str) {
         process::signal(self.child.id(), name);
-    }
-
-    /// Reads lines until one contains this text. A demo prints lines all the time, so the number of lines is
-    /// limited, too.
-    pub(crate) fn wait_for(&mut self, needle: &str) {
-        let begun = Instant::now();
-        while !self.line().contains(needle) {
-            assert!(begun.elapsed() < DEADLINE, "the demo does not say {needle:?}");
-        }
     }
 
     /// Waits until it ends. Returns the exit status and the rest of the output.

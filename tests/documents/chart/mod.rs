@@ -4,7 +4,6 @@
 mod conventions;
 mod readme;
 mod recipes;
-mod releases;
 mod values;
 
 use crate::manifests::{Manifests, ROOT};

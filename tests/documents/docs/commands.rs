@@ -149,36 +149,3 @@ impl Running {
         bash.stdin(Stdio::null()).output().expect("bash and timeout are needed")
     }
 }
-
-#[test]
-fn an_ellipsis_in_a_documented_output_matches_any_text() {
-    for (pattern, text) in
-        [("", "\n"), ("a\nb", "a  \r\nb\n"), ("a…", "a\nb"), ("…c…", "abcd"), ("a…b…b", "a b b")]
-    {
-        assert!(matches(pattern, text), "{pattern:?} {text:?}");
-    }
-    for (pattern, text) in [("a", "ab"), ("a…b", "a"), ("a…b…b", "a b"), ("…x", "xy"), ("a", "")] {
-        assert!(!matches(pattern, text), "{pattern:?} {text:?}");
-    }
-}
-
-#[test]
-fn a_block_of_commands_that_is_neither_run_nor_marked_is_a_mistake() {
-    let block = |language: &str, note: &str, body: &str| {
-        let (language, note, body) = (language.to_owned(), note.to_owned(), body.to_owned());
-        let blocks = vec![Block { line: 1, language, note, body }];
-        mistakes(&Page { path: "x.md".to_owned(), prose: String::new(), blocks }).len()
-    };
-    assert_eq!(block("console", "", "$ true\n"), 0);
-    assert_eq!(block("console", "not-run: needs a cluster", "$ true\n"), 0);
-    assert_eq!(block("yaml", "", "a: b\n"), 0);
-    for (language, note, body) in [
-        ("console", "not-run:", "$ true\n"),
-        ("console", "skipped", "$ true\n"),
-        ("console", "", "true\n"),
-        ("bash", "", "true\n"),
-        ("", "", "$ true\n"),
-    ] {
-        assert_eq!(block(language, note, body), 1, "{language} {note} {body}");
-    }
-}

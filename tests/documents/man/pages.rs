@@ -138,21 +138,3 @@ fn see_also(out: &mut Roff, command: &Command) {
     line.push(roman(DOCUMENTS));
     out.text(line);
 }
-
-#[test]
-fn the_man_pages_have_every_option_with_its_variable() {
-    for program in super::programs() {
-        let pages: String = of(&program).into_iter().map(|(_, text)| text).collect();
-        let commands = std::iter::once(&program).chain(program.get_subcommands());
-        for arg in commands.flat_map(Command::get_arguments).filter(|arg| !arg.is_positional()) {
-            let flag = format!("--{}", arg.get_long().unwrap()).replace('-', "\\-");
-            let variable =
-                arg.get_env().map(|name| format!("\\fB{}\\fR environment", name.to_str().unwrap()));
-            assert!(pages.contains(&flag), "no {flag}");
-            assert!(variable.iter().all(|name| pages.contains(name)), "no {variable:?}");
-        }
-        for section in ["SYNOPSIS", "EXAMPLES", "ENVIRONMENT", "CREDENTIALS", r#""EXIT CODES""#] {
-            assert!(pages.contains(&format!("\n.SH {section}\n")), "no {section} in {pages}");
-        }
-    }
-}

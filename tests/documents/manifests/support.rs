@@ -54,12 +54,6 @@ impl Manifests {
     pub(crate) fn pod(&self) -> &Value {
         self.the("DaemonSet", "nodegate").at("/spec/template/spec")
     }
-
-    pub(crate) fn pod_mut(&mut self) -> &mut Value {
-        let mut objects = self.0.iter_mut();
-        let daemon_set = objects.find(|object| object.at("/kind") == "DaemonSet").unwrap();
-        daemon_set.pointer_mut("/spec/template/spec").unwrap()
-    }
 }
 
 /// Asserts that Kubernetes' type has every field of the object. An unknown field, such as a typing error or a

@@ -63,16 +63,6 @@ impl Prometheus {
         reply.json()["data"].take()
     }
 
-    /// Returns a query's result now.
-    pub(crate) fn query(&self, query: &str) -> Vec<Series> {
-        let data = self.get(&format!("/api/v1/query?query={}", encoded(query)));
-        let series = data["result"].as_array().unwrap();
-        series
-            .iter()
-            .map(|series| Series { labels: labels(series), values: vec![number(&series["value"])] })
-            .collect()
-    }
-
     /// Returns a query's results between two times.
     pub(crate) fn query_range(&self, query: &str, start: u64, end: u64) -> Vec<Series> {
         let query = encoded(query);
@@ -80,33 +70,6 @@ impl Prometheus {
         let series = data["result"].as_array().unwrap();
         let values = |series: &Value| series["values"].as_array().unwrap().iter().map(number).collect();
         series.iter().map(|series| Series { labels: labels(series), values: values(series) }).collect()
-    }
-
-    /// Waits until a query's result is as wanted, and prints it.
-    pub(crate) fn wait(&self, query: &str, wanted: impl Fn(&[Series]) -> bool) -> Vec<Series> {
-        let series = until(query, || Some(self.query(query)).filter(|series| wanted(series)));
-        let shown = series.iter().map(|series| format!("{} {:.3}", series.label("node"), series.value()));
-        println!("{query}: {}", shown.collect::<Vec<_>>().join(", "));
-        series
-    }
-
-    /// Waits until an alert fires with this value of a label, empty if it should have none. Checks that its
-    /// texts are filled in, and returns it.
-    pub(crate) fn wait_alert(&self, alert: &str, label: &str, value: &str) -> Value {
-        let found = until(&format!("{alert} {value}"), || {
-            let alerts = self.get("/api/v1/alerts");
-            let is_wanted = |one: &&Value| {
-                let labels = &one["labels"];
-                let has_value = labels[label].as_str().unwrap_or_default() == value;
-                labels["alertname"] == alert && has_value && one["state"] == "firing"
-            };
-            alerts["alerts"].as_array().unwrap().iter().find(is_wanted).cloned()
-        });
-        for annotation in ["summary", "description"] {
-            let text = found["annotations"][annotation].as_str().unwrap();
-            assert!(!text.contains('{') && !text.contains("no value"), "{alert}: {text}");
-        }
-        found
     }
 }
 

@@ -7,45 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What a component has for Prometheus, and the labels of its pods.
+/// What a component has for Prometheus.
 pub(crate) struct Component {
-    pub(crate) pod_monitor: PodMonitorSpec,
     pub(crate) rules: RuleFile,
     pub(crate) dashboard: Value,
-    /// The labels of the DaemonSet's pods.
-    pub(crate) pod_labels: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct PodMonitorSpec {
-    pub(crate) job_label: String,
-    pub(crate) selector: Selector,
-    pub(crate) pod_metrics_endpoints: Vec<Endpoint>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Selector {
-    pub(crate) match_labels: BTreeMap<String, String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Endpoint {
-    pub(crate) path: String,
-    pub(crate) interval: String,
-    pub(crate) relabelings: Vec<Relabeling>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Relabeling {
-    pub(crate) source_labels: Vec<String>,
-    pub(crate) regex: Option<String>,
-    pub(crate) target_label: Option<String>,
-    pub(crate) replacement: Option<String>,
-    pub(crate) action: Option<String>,
 }
 
 /// The `spec` of a `PrometheusRule`, which is a rule file.
@@ -93,14 +58,9 @@ impl Component {
     fn of(objects: &[Value], dashboard: &str) -> Self {
         let spec = |kind: &str| the(objects, kind)["spec"].clone();
         let dashboard = the(objects, "ConfigMap")["data"][dashboard].as_str().unwrap();
-        let is_deployment = |object: &Value| object["kind"] == "Deployment";
-        let workload = if objects.iter().any(is_deployment) { "Deployment" } else { "DaemonSet" };
-        let labels = &the(objects, workload)["spec"]["template"]["metadata"]["labels"];
         Self {
-            pod_monitor: serde_json::from_value(spec("PodMonitor")).unwrap(),
             rules: serde_json::from_value(spec("PrometheusRule")).unwrap(),
             dashboard: serde_json::from_str(dashboard).unwrap(),
-            pod_labels: serde_json::from_value(labels.clone()).unwrap(),
         }
     }
 }
@@ -123,25 +83,4 @@ fn the<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     let one = found.next().unwrap_or_else(|| panic!("no {kind}"));
     assert!(found.next().is_none(), "more than one {kind}");
     one
-}
-
-#[test]
-fn the_prometheus_objects_have_the_labels_of_operator_and_sidecar() {
-    let objects = agent_objects();
-    for kind in ["PodMonitor", "PrometheusRule"] {
-        let object = the(&objects, kind);
-        assert_eq!(object["apiVersion"], "monitoring.coreos.com/v1");
-        assert_eq!(object["metadata"]["namespace"], "nodegate");
-        assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/name"], "nodegate");
-    }
-    for kind in ["PodMonitor", "PrometheusRule"] {
-        let objects = haproxy_objects();
-        let object = the(&objects, kind);
-        assert_eq!(object["metadata"]["namespace"], "nodegate");
-        assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/name"], "nodegate-haproxy");
-    }
-    let dashboard = the(&objects, "ConfigMap");
-    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
-    assert_eq!(dashboard["metadata"]["name"], "nodegate-dashboard");
-    Component::render();
 }

@@ -1,43 +1,13 @@
-//! The alerts alone: with their real durations in promtool, and shortened for the other tests.
+//! The alerts in promtool, with their real durations, and the metrics that they and the dashboards name.
 
 use super::component::{Component, RuleFile};
 use super::promtool::promtool;
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::fs;
 use std::path::Path;
-
-/// The divisor of ranges: a minute becomes a second and a half.
-const RANGE: u64 = 40;
-/// The divisor of waits: a minute becomes a third of a second.
-const WAIT: u64 = 180;
-
 /// Writes the rules as a rule file, as JSON, which is valid YAML.
-pub(crate) fn write(rules: &RuleFile, path: &Path) {
+fn write(rules: &RuleFile, path: &Path) {
     fs::write(path, serde_json::to_string_pretty(rules).unwrap()).unwrap();
-}
-
-/// Returns the same rules with all durations divided: `for` and the ranges. Thresholds stay.
-pub(crate) fn shortened(rules: &RuleFile) -> RuleFile {
-    let mut rules = rules.clone();
-    for alert in rules.groups.iter_mut().flat_map(|group| &mut group.rules) {
-        alert.hold = alert.hold.as_deref().map(|hold| shorter(hold, WAIT));
-        let mut parts = alert.expr.split('[');
-        let mut expr = parts.next().unwrap().to_owned();
-        for part in parts {
-            let (range, rest) = part.split_once(']').unwrap();
-            write!(expr, "[{}]{rest}", shorter(range, RANGE)).unwrap();
-        }
-        alert.expr = expr;
-    }
-    rules
-}
-
-fn shorter(duration: &str, divisor: u64) -> String {
-    let of = |unit: char, minutes: u64| Some(duration.strip_suffix(unit)?.parse::<u64>().ok()? * minutes);
-    let minutes = of('m', 1).or_else(|| of('d', 24 * 60));
-    let minutes = minutes.unwrap_or_else(|| panic!("{duration} is neither in minutes nor in days"));
-    format!("{}ms", minutes * 60_000 / divisor)
 }
 
 #[test]
@@ -88,17 +58,38 @@ fn says_where_to_read_on(component: &Component) -> usize {
     names.len()
 }
 
+/// Shows that alerts and dashboards name only metrics that the programs expose.
 #[test]
-fn only_durations_of_the_alerts_are_shortened() {
-    let rules = Component::render().rules;
-    let short = shortened(&rules);
-    let all = |rules: &RuleFile| serde_json::to_string(rules).unwrap();
-    let lengthened = all(&short)
-        .replace("2160000ms", "1d")
-        .replace("45000ms", "30m")
-        .replace("1666ms", "5m")
-        .replace("666ms", "2m")
-        .replace("333ms", "1m");
-    assert_ne!(all(&short), all(&rules));
-    assert_eq!(lengthened, all(&rules));
+fn every_metric_of_the_alerts_and_dashboards_exists() {
+    let read = |file: &str| fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let agent = read("tests/documents/prometheus/metrics.txt")
+        + &read("crates/server/tests/server/golden/metrics.txt");
+    name_only(&Component::render(), |name| agent.contains(&format!("# TYPE {name} ")));
+    let gate = std::sync::Arc::new(nodegate_eviction_gate::serve::metrics::GateMetrics::default());
+    let gate = nodegate_http::Format::Prometheus.encode(&[&gate.registry()]).unwrap();
+    name_only(&Component::gate(), |name| gate.contains(&format!("# TYPE {name} ")));
+    // Its registry needs a running program.
+    let registered = read("crates/nodegate-haproxy/src/run/metrics.rs")
+        + &read("crates/nodegate-haproxy/src/watch/counts.rs");
+    name_only(&Component::haproxy(), |name| {
+        let name = name.trim_start_matches("nodegate_haproxy_").trim_end_matches("_total");
+        registered.contains(&format!("\"{name}\""))
+    });
+}
+
+fn name_only(component: &Component, exists: impl Fn(&str) -> bool) {
+    let exprs = component.rules.groups.iter().flat_map(|group| &group.rules).map(|alert| alert.expr.clone());
+    let panels = component.dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().cloned().unwrap_or_default());
+    let queries = targets.map(|target| target["expr"].as_str().unwrap().to_owned());
+    let mut found = 0;
+    for expr in exprs.chain(queries) {
+        let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("nodegate_")) {
+            let base = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            assert!(exists(name) || base.is_some_and(&exists), "there is no {name}: {expr}");
+            found += 1;
+        }
+    }
+    assert!(found > 5, "only {found} metrics");
 }
