@@ -20,7 +20,6 @@ mod fleet;
 mod hostile;
 mod kubectl_flags;
 mod lab;
-mod picture;
 mod plugin;
 mod real_agents;
 mod thousand;

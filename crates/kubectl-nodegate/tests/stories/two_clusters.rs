@@ -1,9 +1,8 @@
 //! Two clusters whose nodes have the same addresses: a command for one cluster never uses the answers of the
 //! other's agents.
 
-use crate::drain::{Scene, add_pod, cluster, follows, is_cordoned};
-use crate::lab::{Lab, NAMESPACE, Said, out, program, ready, says, uid};
-use nodegate_testbed::{Agent, Cluster, NODE};
+use crate::drain::{Scene, cluster, follows, is_cordoned};
+use crate::lab::{Lab, NAMESPACE, Said, out, ready, says, uid};
 use serde_json::json;
 
 /// Creates the production cluster, at whose nodes' addresses staging's agents answer. Staging has nodes with
@@ -112,37 +111,6 @@ fn an_agent_that_is_too_old_is_believed_through_the_api_server_alone() {
     lab.crowd.now("new1", says(&young));
     let direct = lab.run(&["new1", "--via=node"]);
     assert!(direct.row("new1").starts_with("new1 Unknown agent not identified yet"), "{direct:#?}");
-}
-
-/// Two API servers, two kubeconfigs, and one agent that belongs to one of the clusters.
-#[test]
-fn a_real_agent_of_staging_is_not_believed_for_production() {
-    let (staging, prod) = (Cluster::start(), Cluster::start());
-    let agent: Agent = staging.ready_agent(&[]);
-    for cluster in [&staging, &prod] {
-        cluster.sim.edit_node(NODE, "kubelet", |node| {
-            node["status"]["addresses"] =
-                json!([{"type": "InternalIP", "address": agent.address().ip().to_string()}]);
-        });
-        cluster.sim.write_kubeconfig(&cluster.dir.path().join("administrator")).unwrap();
-    }
-    add_pod(&prod.sim, "app", NODE, true);
-    let run = |cluster: &Cluster, args: &[&str]| {
-        let mut command = program();
-        command.env("KUBECONFIG", cluster.dir.path().join("administrator")).args(args);
-        Said::of(&command.arg(format!("--port={}", agent.address().port())).output().unwrap())
-    };
-    assert_eq!(run(&staging, &[]).code, Some(0));
-    let fleet = run(&prod, &[]);
-    assert!(
-        fleet.code == Some(3) && fleet.row(NODE).contains("Unknown another cluster's agent"),
-        "{fleet:#?}"
-    );
-    let drained = run(&prod, &["drain", NODE]);
-    assert_eq!(drained.code, Some(3), "{drained:#?}");
-    assert!(drained.out.contains("another cluster's agent answers at 127.0.0.1: "), "{drained:#?}");
-    let is_untouched = prod.sim.node(NODE).unwrap()["spec"]["unschedulable"] != true;
-    assert!(is_untouched && prod.sim.get("pods", "default", "app").is_some());
 }
 
 /// The plugin names the cluster before it changes anything.
