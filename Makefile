@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint fast unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate told mutants soak herd scale bench e2e build image push image-test release-tools release publish sign-published release-test reproducible sbom fuzz manifests chart man site tools wheels skew
+.PHONY: help demo test root lint fast unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate mutants soak scale bench e2e build image push image-test release-tools release publish sign-published release-test reproducible sbom fuzz manifests chart man site tools wheels
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,7 +12,7 @@ demo: ## Three nodes with agents, pods and traffic on a simulated Kubernetes API
 	@cargo build -p nodegate -p nodegate-kubectl --bin nodegate --bin kubectl-nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
-test: root tools wheels packagers debian lint unit ## Everything that CI runs; installs what is missing
+test: root tools wheels packagers debian unit ## All tests; installs what is missing
 
 root:
 	@[ "$$(id -u)" -eq 0 ] || { echo "make test: run it as root: the tests make network namespaces, mounts and loop devices of their own" >&2; exit 1; }
@@ -47,14 +47,13 @@ packages-test: tools packagers debian ## The packages with static programs: lint
 	      cargo test --quiet --locked -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
 	  done
 
-lint:
+lint: ## Format, clippy, spelling, licences, workflows, the documents of the code
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 # The fuzz targets, without the fuzzer, which takes a C++ compiler; in the same place, for what they depend on is there.
 	cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --locked --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 # What they reach is in no other build.
 	! cargo tree --workspace --locked --prefix none --format '{lib}: {f}' | grep -w fuzzing
-	hack/mutants --check
 	hack/install-wheels typos zizmor
 	"$${CARGO_TARGET_DIR:-target}/balancers/typos"
 	"$${CARGO_TARGET_DIR:-target}/balancers/zizmor" --offline --quiet .github
@@ -128,29 +127,24 @@ haproxy-matrix: ## The same against every HAProxy that Debian's suites have, fro
 	  $(MAKE) --no-print-directory haproxy-test HAPROXY="$$version" || failed+=("$$version"); \
 	done; [ $${#failed[@]} -eq 0 ] || { echo "make haproxy-matrix: failed with $${failed[*]}" >&2; exit 1; }
 
-prometheus-test: tools ## A real Prometheus: each query, alert and panel of the dashboard with what it showed (half a minute)
-	@cargo test --quiet --locked --test documents -- --nocapture prometheus::story
+prometheus-test: tools ## A real Prometheus: each alert when it is due, and each panel for two clusters (half a minute)
+	@cargo test --quiet --locked --test documents -- --nocapture prometheus::
 
 simulate: ## 100,000 episodes of faults under simulated time, judged by an oracle (SIM_EPISODES=1000; SIM_SEED=7 shows one seed)
 	@cargo build --quiet --locked --profile simulation -p nodegate-simulation --bin simulate
 	@exec "$${CARGO_TARGET_DIR:-target}/simulation/simulate"
 
-told: ## The agent under a real HAProxy, from its first minute to the last connection of a drain , and over a rollout (six minutes)
-	@cargo test --quiet --locked --test agent -- --ignored --nocapture told_in_full
-
-mutants: ## Each protection taken out, and what catches it: tests and simulation, each alone, as a table (hours; MUTANTS="newer-counts …")
-	@hack/mutants $(MUTANTS)
+mutants: ## Each rule of freshness, told, drains and the gate changed, and what no test catches (hours; ARGS="-f crates/readiness/src/drain.rs")
+	@tools="$${CARGO_TARGET_DIR:-target}/tools"; [ -x "$$tools/bin/cargo-mutants" ] || \
+	  cargo install --quiet --locked --root "$$tools" cargo-mutants@27.1.0
+	PATH="$$(realpath "$${CARGO_TARGET_DIR:-target}")/tools/bin:$$PATH" cargo mutants $(ARGS) -- --lib --tests
 
 soak: ## An hour of 1,000 probes a second, an event a second and an outage a minute, judged by an oracle (SOAK=5m)
 	@cargo build --quiet --release --locked --bin nodegate
 	@SOAK="$(SOAK)" SOAK_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
 	  cargo test --quiet --locked --test endurance -- --ignored --exact soak::soak --nocapture
 
-herd: ## A thousand watchers lose their API server together: when do they come back? (half an hour; HERD=1000 HERD_MINUTES=20)
-	@HERD="$(HERD)" HERD_MINUTES="$(HERD_MINUTES)" \
-	  cargo test --profile quick --quiet --locked --test endurance -- --ignored --exact herd::stories::herd --nocapture
-
-scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs, and what whole clusters cost (SCALE=5000)
+scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs (SCALE=5000)
 	@cargo build --quiet --release --locked --bin nodegate
 	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
 	  cargo test --quiet --locked --test endurance -- --ignored --exact scale::scale --nocapture
@@ -164,7 +158,7 @@ bench: ## nodegate beside nginx, HAProxy and Go's net/http: CPU, latency, memory
 build: ## The optimised binary, target/release/nodegate
 	cargo build --release --locked --bin nodegate
 
-.PHONY: plugin plugin-test plugin-picture plugin-windows plugin-windows-test
+.PHONY: plugin plugin-test plugin-windows plugin-windows-test
 plugin: ## kubectl's plugin, target/release/kubectl-nodegate: once it is in the PATH, kubectl nodegate
 	cargo build --release --locked -p nodegate-kubectl --bin kubectl-nodegate
 
@@ -186,9 +180,6 @@ plugin-windows-test: ## The plugin for Windows under Wine with two simulated clu
 	PROFILE=dev hack/build-binary windows-amd64 kubectl-nodegate
 	@WINDOWS_PLUGIN="$$(PROFILE=dev; . hack/architectures; built windows-amd64 kubectl-nodegate)" \
 	  cargo test --quiet --locked -p nodegate-kubectl --test stories -- --ignored --nocapture --test-threads=1 windows::
-
-plugin-picture: ## Write docs/images/fleet.svg from what kubectl nodegate shows on a terminal
-	@cargo test --quiet --locked -p nodegate-kubectl --test stories -- --ignored --exact picture::write
 
 image: ## The container image: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
 	hack/build-image nodegate:dev $(ARCH)
@@ -256,6 +247,3 @@ mdbook:
 
 site: mdbook ## The documents as a site with search, target/site/index.html; each of its links is looked up
 	@hack/site
-
-skew: tools ## This commit's programs beside those of 0.1, each pair that can meet, as a table (builds 0.1; a quarter of an hour)
-	@hack/try-skew

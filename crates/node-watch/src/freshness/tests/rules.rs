@@ -379,3 +379,28 @@ fn a_resumed_watch_is_asked_about_in_time() {
     let wakes = story.machine.wake_at().unwrap().since(story.now);
     assert!(wakes < Duration::from_secs(1), "{wakes:?}");
 }
+
+#[test]
+fn a_proof_counts_to_the_end_of_stale_after_and_no_longer() {
+    let mut story = Story::watching();
+    let events = |story: &Story| {
+        [Transition::NodeEvent, Transition::NodeEventWhileStale].map(|taken| story.taken(taken))
+    };
+    story.passes(STALE_AFTER).event(2);
+    assert_eq!(events(&story), [1, 0]);
+    story.passes(Duration::from_nanos(1)).event(3);
+    assert_eq!(events(&story), [1, 1]);
+}
+
+/// A Service that was lost is as fresh as the Node again by a renewal, if its own proof has not become too old.
+#[test]
+fn a_renewal_revives_a_service_whose_proof_is_not_too_old() {
+    for (late, revived) in [(Duration::ZERO, true), (Duration::from_nanos(1), false)] {
+        let mut story = Story::watching();
+        story.seconds(5).step(Input::Accepted(SERVICE, elsewhere())).renewal(Duration::ZERO);
+        story.step(Input::Began(SERVICE)).step(Input::Accepted(SERVICE, here()));
+        story.seconds(10).passes(late).said.clear();
+        story.renewal(Duration::ZERO);
+        assert_eq!(story.said.contains(&Action::FollowService(0)), revived, "{late:?}: {:?}", story.said);
+    }
+}
