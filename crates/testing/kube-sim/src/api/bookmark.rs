@@ -8,7 +8,6 @@ use tokio::time::Instant;
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
 use crate::wire::release::Release;
-use crate::writes::defaults::blank_status;
 
 /// The time between the API server's last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
@@ -28,7 +27,7 @@ pub(super) fn object(resource: &'static Resource, version: u64, end: bool, relea
         "pods" => json!({"spec": {"containers": null}, "status": {}}),
         "services" => json!({"spec": {}, "status": {"loadBalancer": {}}}),
         "endpointslices" => json!({"addressType": "", "endpoints": null, "ports": null}),
-        "configmaps" | "secrets" | "serviceaccounts" | "endpoints" => json!({}),
+        "configmaps" | "secrets" | "serviceaccounts" => json!({}),
         _ if resource.has_status() => json!({"spec": {}, "status": {}}),
         _ => json!({"spec": {}}),
     };
@@ -40,5 +39,17 @@ pub(super) fn object(resource: &'static Resource, version: u64, end: bool, relea
     if end {
         meta.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
     }
-    Object::new(resource, Key::new("", ""), version, value)
+    Object::new(resource, Key::new("", ""), value)
+}
+
+/// Returns an empty status of a Node. Go prints these fields even when they are empty.
+fn blank_status() -> Value {
+    json!({
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+        "nodeInfo": {
+            "machineID": "", "systemUUID": "", "bootID": "", "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "",
+            "operatingSystem": "", "architecture": "",
+        },
+    })
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::delete::{Options, remove};
+use super::delete::remove;
 use super::operation::Operation;
 use crate::cluster::pods::{has_ended, is_ending, is_ready};
 use crate::cluster::workloads::{controls, wanted};
@@ -13,11 +13,11 @@ use crate::store::resource::by_plural;
 use crate::store::selector::labels_match;
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
-use crate::writes::decode;
+use crate::writes::prepare;
 
 /// Answers the POST of an Eviction, which `kubectl drain` sends.
 pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
-    let (eviction, key) = (decode::decode(body)?, operation.key());
+    let (eviction, key) = (prepare::decode(body)?, operation.key());
     let name = meta_str(&eviction, "name").unwrap_or_default();
     if name != key.name {
         return Err(ApiStatus::bad_request(format!(
@@ -25,11 +25,10 @@ pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply,
             key.name
         )));
     }
-    let empty = json!({});
-    let options = Options::of(operation.query(), eviction.get("deleteOptions").unwrap_or(&empty));
+    let options = eviction.get("deleteOptions").unwrap_or(&Value::Null);
     // The check and the deletion share one lock: of two concurrent evictions, the second sees the effect of
     // the first.
-    remove(operation.api, operation.resource, &key, &options, within_budgets)?;
+    remove(operation, options, within_budgets)?;
     Ok(reply::status(&ApiStatus::created()))
 }
 
@@ -43,8 +42,8 @@ fn within_budgets(all: &View<'_>, pod: &Obj) -> Result<(), ApiStatus> {
     budgets.iter().filter(covers).try_for_each(|budget| within_budget(all, budget, pod))
 }
 
-/// Counts pods against a budget, as the disruption controller does for its status. A pod that is not ready
-/// may go as long as enough other pods are ready (`IfHealthyBudget`).
+/// Counts pods against a budget's `maxUnavailable`, as the disruption controller does for its status. A pod that
+/// is not ready may go as long as enough other pods are ready (`IfHealthyBudget`).
 fn within_budget(all: &View<'_>, budget: &Obj, pod: &Obj) -> Result<(), ApiStatus> {
     let pods = all.list(by_plural("pods"), Some(&budget.key.namespace));
     let covers =
@@ -52,13 +51,8 @@ fn within_budget(all: &View<'_>, budget: &Obj, pod: &Obj) -> Result<(), ApiStatu
     let covered: Vec<&Obj> = pods.iter().filter(covers).collect();
     let expected = expected(all, budget, &covered);
     let healthy = covered.iter().filter(|pod| is_ready(&pod.value)).count() as u64;
-    let spec =
-        |field: &str| budget.value.pointer(&format!("/spec/{field}")).and_then(|v| amount(v, expected));
-    let needed = match (spec("minAvailable"), spec("maxUnavailable")) {
-        (Some(least), _) => least,
-        (None, Some(most)) => expected.saturating_sub(most),
-        (None, None) => 0,
-    };
+    let most = budget.value.pointer("/spec/maxUnavailable").and_then(Value::as_u64);
+    let needed = most.map_or(0, |most| expected.saturating_sub(most));
     let left = if is_ready(&pod.value) { healthy.saturating_sub(1) } else { healthy };
     let enough = left >= needed && (healthy > 0 || needed == 0);
     if enough { Ok(()) } else { Err(ApiStatus::disruption_budget(&budget.key.name, needed, healthy)) }
@@ -72,16 +66,4 @@ fn expected(all: &View<'_>, budget: &Obj, covered: &[&Obj]) -> u64 {
     let alone = covered.iter().filter(|pod| !controlled(pod)).count();
     let theirs = sets.iter().filter(|set| covered.iter().any(|pod| controls(set, &pod.value))).map(wanted);
     (theirs.sum::<usize>() + alone) as u64
-}
-
-/// Returns a number, or a percentage of `total` rounded up.
-fn amount(value: &Value, total: u64) -> Option<u64> {
-    match value {
-        Value::Number(number) => number.as_u64(),
-        Value::String(text) => {
-            let percent: u64 = text.strip_suffix('%')?.parse().ok()?;
-            Some(total.saturating_mul(percent).div_ceil(100))
-        }
-        _ => None,
-    }
 }

@@ -1,6 +1,6 @@
 //! A request before it is answered.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderName, USER_AGENT};
 use http::{Method, Request};
@@ -28,9 +28,7 @@ pub(super) struct AskedOperation {
     /// True if the connection has presented a client certificate. Only the administrator has one.
     pub certified: bool,
     pub kind: RequestKind,
-    /// The number of the API server that received the request.
     pub server: usize,
-    /// The faults that affect the request.
     pub effects: Vec<Effect>,
 }
 
@@ -80,16 +78,12 @@ impl AskedOperation {
     }
 }
 
-/// An operation on objects of a resource.
 pub(super) struct Operation<'a> {
     pub api: &'a Arc<Api>,
     pub asked: &'a AskedOperation,
     pub target: &'a ResourcePath,
     pub resource: &'static Resource,
-    /// The format of the answer.
     pub format: ObjectFormat,
-    /// The warnings for the client.
-    pub warnings: Mutex<Vec<String>>,
 }
 
 impl<'a> Operation<'a> {
@@ -97,12 +91,10 @@ impl<'a> Operation<'a> {
         &self.asked.query
     }
 
-    /// Returns the key of the named object.
     pub(super) fn key(&self) -> Key {
         Key::new(&*self.target.namespace, &*self.target.name)
     }
 
-    /// Returns true if the operation is about the status alone.
     pub(super) fn status_only(&self) -> bool {
         self.target.subresource == "status"
     }

@@ -9,9 +9,8 @@ use crate::kubectl::{discovery, openapi};
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
 
-/// Returns the answer for a path, or a 404.
 pub(super) async fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiReply {
-    if !matches!(asked.method, Method::GET | Method::HEAD) {
+    if asked.method != Method::GET {
         return reply::status(&ApiStatus::method_not_allowed());
     }
     let release = api.settings.release;
@@ -20,19 +19,10 @@ pub(super) async fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiR
         [name @ ("livez" | "readyz" | "healthz")] => {
             api.health.reply(name, &asked.query, api.settings.distribution, api.etcd.answers()).await
         }
-        ["livez" | "readyz" | "healthz", ..] => {
-            reply::typed(StatusCode::OK, "text/plain; charset=utf-8", "ok".to_owned())
-        }
         ["version"] => reply::json(StatusCode::OK, release.document()),
-        [root @ ("api" | "apis")] => discovery::reply(*root == "api", asked.header(&ACCEPT), release),
-        ["api", version] => resources("", version),
-        ["apis", group, version] => resources(group, version),
+        [root @ ("api" | "apis")] => discovery::reply(*root == "api", asked.header(&ACCEPT)),
+        ["api", "v1"] => reply::json(StatusCode::OK, discovery::evictions()),
         ["openapi", "v3", rest @ ..] => openapi::reply(&rest.join("/")),
         _ => reply::plain_not_found(),
     }
-}
-
-fn resources(group: &str, version: &str) -> ApiReply {
-    let list = discovery::resource_list(group, version);
-    list.map_or_else(reply::plain_not_found, |list| reply::json(StatusCode::OK, list))
 }

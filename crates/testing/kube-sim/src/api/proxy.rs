@@ -1,7 +1,5 @@
 //! A pod's proxy. The API server forwards a GET to a port of the pod and passes the answer on as it arrives.
 
-use std::io;
-
 use bytes::Bytes;
 use http::header::{ACCEPT, CONNECTION, HOST, TRANSFER_ENCODING};
 use http::{Request, StatusCode, Version};
@@ -23,43 +21,32 @@ pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus
     let key = Key::new(&*operation.target.namespace, name);
     let pod = operation.api.store.get(operation.resource, &key);
     let pod = pod.ok_or_else(|| ApiStatus::not_found(operation.resource.subject(name)))?;
-    let port = port.or_else(|| first_port(&pod));
     let ip = text(&pod, "/status/podIP").ok_or_else(|| ApiStatus::bad_request("address not allowed"))?;
     let ip = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
-    let address = format!("{ip}:{}", port.unwrap_or(80));
+    let address = format!("{ip}:{}", port);
     forwarded(operation, &address).await.map_err(|error| {
         let message = format!("error trying to reach service: {error}");
         ApiStatus::failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     })
 }
 
-/// Parses `name`, `name:port` or `http:name:port`. TLS towards pods is not simulated.
-fn name_and_port(id: &str) -> Result<(&str, Option<u16>), ApiStatus> {
+/// Parses `name:port` or `http:name:port`. TLS towards pods is not simulated.
+fn name_and_port(id: &str) -> Result<(&str, u16), ApiStatus> {
     let invalid = || ApiStatus::bad_request(format!("invalid pod request {id:?}"));
-    let parts: Vec<&str> = id.split(':').collect();
-    let (name, port) = match parts.as_slice() {
-        [name] => (*name, ""),
-        [name, port] | ["http" | "", name, port] => (*name, *port),
-        _ => return Err(invalid()),
-    };
-    if port.is_empty() {
-        return Ok((name, None));
-    }
-    port.parse().map(|port| (name, Some(port))).map_err(|_| invalid())
-}
-
-fn first_port(pod: &Obj) -> Option<u16> {
-    let port = pod.value.pointer("/spec/containers/0/ports/0/containerPort")?;
-    port.as_u64()?.try_into().ok()
+    let plain = id.strip_prefix("http:").unwrap_or(id);
+    let (name, port) = plain.split_once(':').ok_or_else(invalid)?;
+    port.parse().map(|port| (name, port)).map_err(|_| invalid())
 }
 
 fn text<'a>(pod: &'a Obj, pointer: &str) -> Option<&'a str> {
     pod.value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// Forwards the request and returns the answer. Errors have the wording of Go.
+/// Forwards the request and returns the answer.
 async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply, String> {
-    let stream = TcpStream::connect(address).await.map_err(|error| dialled(address, &error))?;
+    let stream = TcpStream::connect(address)
+        .await
+        .map_err(|error| format!("dial tcp {address}: connect: {}", error.kind()))?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     tokio::spawn(connection);
@@ -70,7 +57,7 @@ async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply,
         .header(ACCEPT, operation.asked.header(&ACCEPT))
         .body(Empty::<Bytes>::new())
         .map_err(|error| error.to_string())?;
-    let answer = sender.send_request(request).await.map_err(|error| answered(&error))?;
+    let answer = sender.send_request(request).await.map_err(|_| "EOF".to_owned())?;
     let (mut parts, body) = answer.into_parts();
     parts.version = Version::default();
     for of_connection in [CONNECTION, TRANSFER_ENCODING] {
@@ -82,36 +69,4 @@ async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply,
         StreamCut
     });
     Ok(ApiReply::from_parts(parts, body.boxed_unsync()))
-}
-
-fn dialled(address: &str, error: &io::Error) -> String {
-    let why = match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
-        io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
-        _ => format!("connect: {error}"),
-    };
-    format!("dial tcp {address}: {why}")
-}
-
-fn answered(error: &hyper::Error) -> String {
-    if error.is_parse() {
-        return "net/http: HTTP/1.x transport connection broken: malformed HTTP response".to_owned();
-    }
-    "EOF".to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pod_is_named_with_and_without_a_port() {
-        assert_eq!(name_and_port("p").unwrap(), ("p", None));
-        for id in ["p:25001", "http:p:25001", ":p:25001"] {
-            assert_eq!(name_and_port(id).unwrap(), ("p", Some(25001)), "{id}");
-        }
-        for id in ["p:x", "p:70000", "https:p:1", "a:b:c:d"] {
-            assert_eq!(name_and_port(id).unwrap_err().message, format!("invalid pod request {id:?}"));
-        }
-    }
 }

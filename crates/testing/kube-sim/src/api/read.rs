@@ -1,12 +1,10 @@
 //! GET of one object and of lists.
 
-use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::Instant;
 
 use super::operation::Operation;
 use super::server::Api;
-use crate::kubectl::table::{self, Include};
 use crate::store::object::{Obj, render};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
@@ -15,7 +13,6 @@ use crate::wire::format::{Next, ObjectFormat, list_meta, metadata_only};
 use crate::wire::options::{self, ReadSource, VERSION_WAIT};
 use crate::wire::reply::{self, ApiReply};
 
-/// Answers the GET of one object.
 pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
     let source = ReadSource::of(query)?;
@@ -35,15 +32,10 @@ pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus
     Ok(one(&object, operation.format, StatusCode::OK))
 }
 
-/// Returns the answer with one object.
 pub(super) fn one(object: &Obj, format: ObjectFormat, code: StatusCode) -> ApiReply {
     let bytes = match format {
         ObjectFormat::Object => object.full(),
         ObjectFormat::Metadata => render(&metadata_only(&object.value)),
-        ObjectFormat::Table => {
-            let head = table::head(object.resource, object.version, None, true);
-            Bytes::from([head.as_slice(), &table::row(object, Include::Metadata), b"]}"].concat())
-        }
     };
     // Go's JSON encoder ends every document with a newline.
     reply::json(code, [&bytes[..], b"\n"].concat())
@@ -61,10 +53,9 @@ pub(super) async fn reach(api: &Api, asked: u64) -> Result<(), ApiStatus> {
     Ok(())
 }
 
-/// Returns a list, whole or in chunks.
 pub(super) async fn list(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (resource, query, namespace) = (operation.resource, operation.query(), operation.target.within());
-    options::check_list(query, operation.api.settings.release)?;
+    options::check_list(query)?;
     let selector = options::selector(resource, query)?;
     let source = ReadSource::of(query)?;
     let cache = operation.api.etcd.read(resource, query, &source).await?;
@@ -95,7 +86,8 @@ async fn caught_up(operation: &Operation<'_>, source: &ReadSource) {
     }
 }
 
-/// Returns the objects of a resource, and the version of the store.
+/// Returns the objects of a resource, and the version of the store. The rest of a list has the objects that are
+/// there now; a real API server shows them as they were.
 async fn objects(
     api: &Api,
     resource: &'static Resource,
@@ -103,42 +95,24 @@ async fn objects(
     selector: &Selector,
     source: &ReadSource,
 ) -> Result<(u64, Vec<Obj>), ApiStatus> {
-    let (at, mut objects) = match *source {
-        ReadSource::Etcd | ReadSource::Rest(0, _) => api.store.list(resource, namespace, selector),
-        ReadSource::Cache(asked) => {
-            reach(api, asked).await?;
-            api.store.list(resource, namespace, selector)
-        }
-        ReadSource::At(asked) => {
-            reach(api, asked).await?;
-            let gone = || {
-                ApiStatus::expired(format!("The resourceVersion for the provided list is too old: {asked}"))
-            };
-            (asked, api.store.list_at(resource, namespace, selector, asked).ok_or_else(gone)?)
-        }
-        ReadSource::Rest(at, ref start) => {
-            // A continue token without a version continues with the current objects.
-            let fresh = || ApiStatus::expired_continue(options::make_token(0, start));
-            (at, api.store.list_at(resource, namespace, selector, at).ok_or_else(fresh)?)
-        }
-    };
-    if let ReadSource::Rest(_, start) = source {
-        objects.retain(|object| object.key > *start);
+    if let ReadSource::Cache(asked) = source {
+        reach(api, *asked).await?;
     }
-    Ok((at, objects))
+    let (now, mut objects) = api.store.list(resource, namespace, selector);
+    let ReadSource::Rest(at, start) = source else { return Ok((now, objects)) };
+    if *at < api.store.oldest(resource) {
+        return Err(ApiStatus::expired(
+            "The provided continue parameter is too old to display a consistent list result.",
+        ));
+    }
+    objects.retain(|object| object.key > *start);
+    Ok((*at, objects))
 }
 
-/// Returns the answer with a list.
-pub(super) fn render_list(
-    operation: &Operation<'_>,
-    at: u64,
-    objects: &[Obj],
-    next: Option<&Next>,
-) -> ApiReply {
+fn render_list(operation: &Operation<'_>, at: u64, objects: &[Obj], next: Option<&Next>) -> ApiReply {
     let (resource, format) = (operation.resource, operation.format);
     let meta = list_meta(at, next);
     let head = match format {
-        ObjectFormat::Table => table::head(resource, at, next, true),
         ObjectFormat::Metadata => format!(
             "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{meta},\"items\":["
         )
@@ -150,17 +124,18 @@ pub(super) fn render_list(
         )
         .into_bytes(),
     };
-    let include = Include::of(operation.query());
-    let mut pieces = vec![Bytes::from(head)];
+    let mut out = head;
     for (n, object) in objects.iter().enumerate() {
-        pieces.push(Bytes::from_static(if n > 0 { b"," } else { b"" }));
+        out.extend_from_slice(if n > 0 { b"," } else { b"" });
         match format {
-            ObjectFormat::Table => pieces.push(table::row(object, include).into()),
-            ObjectFormat::Metadata => pieces.push(render(&metadata_only(&object.value))),
-            // Items have no kind of their own.
-            ObjectFormat::Object => pieces.extend([Bytes::from_static(b"{"), object.rest()]),
+            ObjectFormat::Metadata => out.extend(render(&metadata_only(&object.value))),
+            ObjectFormat::Object => {
+                // Items have no kind of their own.
+                out.push(b'{');
+                out.extend(object.rest());
+            }
         }
     }
-    pieces.push(Bytes::from_static(b"]}\n"));
-    reply::json_pieces(pieces)
+    out.extend_from_slice(b"]}\n");
+    reply::json(StatusCode::OK, out)
 }

@@ -1,10 +1,10 @@
 //! The path from a request to its answer: authentication, authorization, routing, dispatch.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
@@ -16,7 +16,6 @@ use super::server::Api;
 use super::{admission, delete, evict, paths, proxy, read, watch, write};
 use crate::faults;
 use crate::faults::requests::Effect;
-use crate::store::object::uuid;
 use crate::store::resource;
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
@@ -25,11 +24,8 @@ use crate::wire::{format, protobuf};
 
 /// The API server's limit for request bodies.
 const MAX_BODY: usize = 3 << 20;
-/// The time limit for a request body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Api {
-    /// Answers one request.
     pub(crate) async fn serve<B>(self: Arc<Self>, request: Request<B>) -> ApiReply
     where
         B: Body<Data = Bytes, Error: Into<BoxError>>,
@@ -43,13 +39,9 @@ impl Api {
         let count = self.counters.request(asked.kind.clone());
         let outcome = self.answer(&asked, user, request.into_body()).await;
         let mut reply = outcome.unwrap_or_else(|status| reply::status(&status));
-        if asked.method == Method::HEAD {
-            *reply.body_mut() = reply::nothing();
-        }
         if !reply::is_abandoned(&reply) {
             count.answered(reply.status().as_u16());
         }
-        self.add_headers(&mut reply);
         if asked.effects.contains(&Effect::GoAway) {
             reply.extensions_mut().insert(reply::GoAway);
         }
@@ -71,9 +63,6 @@ impl Api {
                 Effect::Hang => std::future::pending().await,
                 Effect::Status { code: 429, retry_after } => {
                     return Ok(reply::too_many_requests(*retry_after));
-                }
-                Effect::CacheInitializing { retry_after } => {
-                    return Err(ApiStatus::cache_initializing(*retry_after));
                 }
                 Effect::Status { code, retry_after } => {
                     let code = StatusCode::from_u16(*code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -105,7 +94,6 @@ impl Api {
         }
     }
 
-    /// Returns the user of the request.
     fn authenticate(&self, asked: &AskedOperation) -> Result<User, ApiStatus> {
         if asked.certified {
             return Ok(User::admin());
@@ -115,24 +103,6 @@ impl Api {
             Some(token) => self.tokens.user(token.trim()).ok_or_else(ApiStatus::unauthorized),
             None if self.settings.anonymous => Ok(User::anonymous()),
             None => Ok(User::admin()),
-        }
-    }
-
-    /// Adds the headers that every answer has.
-    fn add_headers(&self, reply: &mut ApiReply) {
-        let unauthorized = reply.status() == StatusCode::UNAUTHORIZED;
-        let headers = reply.headers_mut();
-        let mut set = |name: &'static str, value: &str| {
-            if let Ok(value) = HeaderValue::from_str(value) {
-                headers.entry(HeaderName::from_static(name)).or_insert(value);
-            }
-        };
-        set("audit-id", &uuid());
-        set("cache-control", "no-cache, private");
-        // Flow control comes after authentication, so a 401 has no flow control headers.
-        if !unauthorized {
-            set("x-kubernetes-pf-flowschema-uid", &self.flow.0);
-            set("x-kubernetes-pf-prioritylevel-uid", &self.flow.1);
         }
     }
 
@@ -157,8 +127,8 @@ impl Api {
         let (evicts, proxies) = (target.subresource == "eviction", target.subresource == "proxy");
         let named = !target.name.is_empty();
         let allowed = match asked.method {
-            Method::GET | Method::HEAD => !evicts,
-            // The proxy supports only GET and HEAD so far.
+            Method::GET => !evicts,
+            // The proxy supports only GET.
             _ if proxies => false,
             Method::POST => {
                 if named {
@@ -168,15 +138,14 @@ impl Api {
                 }
             }
             Method::PUT | Method::PATCH => named && !evicts,
-            Method::DELETE => target.subresource.is_empty(),
+            Method::DELETE => named && target.subresource.is_empty(),
             _ => false,
         };
         if !allowed {
             return Err(ApiStatus::method_not_allowed());
         }
         let format = format::format(asked.header(&ACCEPT))?;
-        let warnings = Mutex::default();
-        let operation = Operation { api: self, asked, target, resource, format, warnings };
+        let operation = Operation { api: self, asked, target, resource, format };
         match asked.kind.verb.as_str() {
             "get" if proxies => return proxy::get(&operation).await,
             "get" => return read::get(&operation).await,
@@ -194,34 +163,24 @@ impl Api {
             "create" => write::create(&operation, &body),
             "update" => write::update(&operation, &body),
             "patch" => write::patch(&operation, asked.header(&CONTENT_TYPE), &body),
-            "delete" => delete::delete(&operation, &body),
-            _ => delete::collection(&operation, &body),
+            _ => delete::delete(&operation, &body),
         }
     }
 
-    /// Reads a body as JSON, within limits of size and time.
+    /// Reads a body as JSON.
     async fn body<B>(&self, asked: &AskedOperation, body: B) -> Result<Bytes, ApiStatus>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>>,
     {
-        let read = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
-        let bytes = match read {
-            Ok(Ok(collected)) => collected.to_bytes(),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                return Err(ApiStatus::too_large(format!("limit is {MAX_BODY}")));
-            }
-            Ok(Err(_)) => return Err(ApiStatus::bad_request("unexpected EOF")),
-            Err(_) => return Err(ApiStatus::with_code(StatusCode::GATEWAY_TIMEOUT, 0)),
-        };
+        let read = Limited::new(body, MAX_BODY).collect().await;
+        let bytes = read.map_err(|error| ApiStatus::bad_request(error.to_string()))?.to_bytes();
         let media_type = asked.header(&CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
         match media_type {
             "application/vnd.kubernetes.protobuf" => {
-                protobuf::to_json(&bytes).ok_or_else(ApiStatus::unread_protobuf)
+                protobuf::to_json(&bytes).ok_or_else(ApiStatus::undecodable)
             }
             _ if asked.method == Method::PATCH || bytes.is_empty() => Ok(bytes),
             "" | "application/json" | "application/x-www-form-urlencoded" => Ok(bytes),
-            // JSON is valid YAML. Block YAML is not supported.
-            "application/yaml" if bytes.first() == Some(&b'{') => Ok(bytes),
             _ => Err(ApiStatus::undecodable()),
         }
     }

@@ -11,7 +11,6 @@ use crate::faults::requests::Faults;
 use crate::store::Store;
 use crate::wire::release::Release;
 
-/// The settings of the API server.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The interval of bookmarks, for watches that allow them.
@@ -19,8 +18,6 @@ pub(crate) struct Settings {
     /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
     /// is the administrator, as on the insecure port that API servers once had.
     pub anonymous: bool,
-    /// True if the node lifecycle controller runs.
-    pub lifecycle: bool,
     /// True if controllers start and end pods. Otherwise a pod runs once it is bound and is gone once it is
     /// deleted.
     pub pods_live: bool,
@@ -47,12 +44,9 @@ pub(crate) struct Api {
     /// The failing parts of the server's health.
     pub health: Arc<Health>,
     pub settings: Settings,
-    /// The flow schema and the priority level that the headers report for all requests.
-    pub flow: (String, String),
 }
 
 impl Api {
-    /// Returns an API server on a store of its own.
     pub(crate) fn new(store: Arc<Store>, settings: Settings) -> Self {
         Api {
             number: 0,
@@ -63,7 +57,6 @@ impl Api {
             etcd: Arc::default(),
             health: Arc::default(),
             settings,
-            flow: (crate::store::object::uuid(), crate::store::object::uuid()),
         }
     }
 }

@@ -19,7 +19,6 @@ use super::server::Api;
 use crate::counters::Open;
 use crate::faults::etcd::{Cache, Caches};
 use crate::faults::requests::{Effect, RequestInfo};
-use crate::kubectl::table::{self, Include};
 use crate::observed::Observer;
 use crate::store::object::{Obj, Object, meta_mut, render};
 use crate::store::resource::Resource;
@@ -36,10 +35,11 @@ const DEFAULT_TIMEOUT: u64 = 1_800;
 /// The longest timeout in seconds: one year. A larger value could overflow the clock.
 const MAX_TIMEOUT: u64 = 31_536_000;
 
-/// Starts a watch.
 pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
-    options::check_watch(query, api.settings.release)?;
+    if query.get("sendInitialEvents").is_some() && !api.settings.release.streams_lists() {
+        return Err(ApiStatus::no_streaming_lists());
+    }
     let mut selector = options::selector(resource, query)?;
     if !operation.target.name.is_empty() {
         selector = selector.named(&operation.target.name);
@@ -56,7 +56,7 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStat
         && let Some(cache) = &cache
         && let Err(status) = consistent(&api.store, cache, query).await
     {
-        return Ok(reply::stream_reply(reply::chunks(vec![error_event(&status)])));
+        return Ok(reply::stream_reply(reply::body(error_event(&status))));
     }
     let start = start(api, cache.as_deref(), initial, asked).await?;
     let namespace = operation.target.within();
@@ -113,7 +113,6 @@ async fn consistent(store: &Store, cache: &Cache, query: &QueryString) -> Result
     Err(ApiStatus::failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why))
 }
 
-/// Returns the longest duration of a watch.
 fn timeout(query: &QueryString) -> Duration {
     match query.number("timeoutSeconds") {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.min(MAX_TIMEOUT)),
@@ -130,7 +129,6 @@ struct Watch {
     resource: &'static Resource,
     selector: Selector,
     format: ObjectFormat,
-    include: Include,
     info: RequestInfo,
     from: u64,
     pending: VecDeque<Pending>,
@@ -140,7 +138,6 @@ struct Watch {
     deadline: Instant,
     bookmark: Option<Instant>,
     bookmarks: bool,
-    columns_sent: bool,
     broken: bool,
     _open: Open,
 }
@@ -158,7 +155,6 @@ enum Pending {
 type Event = Result<Frame<Bytes>, StreamCut>;
 
 impl Watch {
-    /// Returns a watch without events.
     fn new(operation: &Operation<'_>, selector: Selector) -> Self {
         let (api, query) = (operation.api, operation.query());
         let now = Instant::now();
@@ -170,7 +166,6 @@ impl Watch {
             resource: operation.resource,
             selector,
             format: operation.format,
-            include: Include::of(query),
             info: operation.asked.info(),
             from: 0,
             pending: VecDeque::new(),
@@ -179,7 +174,6 @@ impl Watch {
             deadline,
             bookmark: bookmark.flatten(),
             bookmarks,
-            columns_sent: false,
             broken: false,
             _open: api.counters.watch(),
         }
@@ -267,7 +261,7 @@ impl Watch {
         self.bookmarks.then(|| self.line("BOOKMARK", &self.mark(version, false)))
     }
 
-    fn render(&mut self, pending: Pending) -> Option<Bytes> {
+    fn render(&self, pending: Pending) -> Option<Bytes> {
         match pending {
             Pending::Added(object) => Some(self.line("ADDED", &object)),
             Pending::InitialEnd(version) => Some(self.line("BOOKMARK", &self.mark(version, true))),
@@ -279,7 +273,7 @@ impl Watch {
     }
 
     /// Returns the event for a change, as this selector sees it.
-    fn change_line(&mut self, change: &Change) -> Option<Bytes> {
+    fn change_line(&self, change: &Change) -> Option<Bytes> {
         if change.version <= self.from {
             return None;
         }
@@ -296,7 +290,7 @@ impl Watch {
                 let mut value = old.value.clone();
                 let version = Value::String(change.version.to_string());
                 meta_mut(&mut value).insert("resourceVersion".to_owned(), version);
-                let gone = Object::new(self.resource, old.key.clone(), change.version, value);
+                let gone = Object::new(self.resource, old.key.clone(), value);
                 Some(self.line("DELETED", &gone))
             }
             (false, false) => None,
@@ -307,18 +301,12 @@ impl Watch {
         bookmark::object(self.resource, version, end, self.api.settings.release)
     }
 
-    fn line(&mut self, kind: &str, object: &Obj) -> Bytes {
+    fn line(&self, kind: &str, object: &Obj) -> Bytes {
         let mut out = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
-        match self.format {
-            ObjectFormat::Object => out.extend(object.full()),
-            ObjectFormat::Metadata => out.extend_from_slice(&render(&metadata_only(&object.value))),
-            ObjectFormat::Table => {
-                out.extend(table::head(self.resource, object.version, None, !self.columns_sent));
-                out.extend(table::row(object, self.include));
-                out.extend_from_slice(b"]}");
-                self.columns_sent = true;
-            }
-        }
+        out.extend(match self.format {
+            ObjectFormat::Metadata => render(&metadata_only(&object.value)),
+            _ => object.full(),
+        });
         out.extend_from_slice(b"}\n");
         out.into()
     }
@@ -335,52 +323,5 @@ impl Watch {
             }
             _ => line,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::operation::AskedOperation;
-    use crate::api::server::Settings;
-    use crate::faults::health::Distribution;
-    use crate::store::Edit;
-    use crate::store::object::Key;
-    use crate::store::resource::nodes;
-    use crate::wire::release::Release;
-    use crate::wire::request::ResourcePath;
-    use serde_json::json;
-
-    #[tokio::test]
-    async fn a_busy_watch_ends_in_time() {
-        let bookmark_interval = Duration::from_mins(1);
-        let settings = Settings {
-            bookmark_interval,
-            anonymous: true,
-            lifecycle: false,
-            pods_live: false,
-            distribution: Distribution::default(),
-            release: Release::default(),
-        };
-        let api = Arc::new(Api::new(Arc::new(Store::new()), settings));
-        let request =
-            http::Request::get("/api/v1/nodes?watch=1&timeoutSeconds=1").body(()).expect("a request");
-        let (asked, target) = (AskedOperation::new(&request, 0), ResourcePath::default());
-        let (resource, format) = (nodes(), ObjectFormat::Object);
-        let began = Instant::now();
-        let (target, warnings) = (&target, std::sync::Mutex::default());
-        let operation = Operation { api: &api, asked: &asked, target, resource, format, warnings };
-        let reply = watch(&operation).await;
-        let mut body = reply.expect("a watch").into_body();
-        loop {
-            // Each poll of the watch finds a new change.
-            let node = json!({"metadata": {"name": "a"}});
-            api.store.write(nodes(), &Key::new("", "a"), |_| Ok(Edit::Put(node))).expect("stored");
-            if body.frame().await.is_none() {
-                break;
-            }
-            assert!(began.elapsed() < Duration::from_secs(20), "it goes on for ever");
-        }
-        assert!(began.elapsed() >= Duration::from_secs(1));
     }
 }

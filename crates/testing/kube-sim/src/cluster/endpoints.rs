@@ -25,7 +25,7 @@ pub(super) fn publish(store: &Store) {
         };
         let pods: Vec<&Obj> = pods.iter().filter(selected).collect();
         let endpoints = pods.iter().filter_map(|pod| endpoint(pod)).collect();
-        write(store, &service, &Value::Array(endpoints), &ports(&service.value, &pods));
+        write(store, &service, &Value::Array(endpoints), &ports(&service.value));
     }
 }
 
@@ -42,23 +42,13 @@ fn endpoint(pod: &Obj) -> Option<Value> {
     }))
 }
 
-fn ports(service: &Value, pods: &[&Obj]) -> Value {
+fn ports(service: &Value) -> Value {
     let ports = service.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten();
     let port = |port: &Value| {
-        let number = match port.get("targetPort") {
-            Some(Value::String(name)) => pods.first().and_then(|pod| named(&pod.value, name)),
-            target => target.or(port.get("port")).cloned(),
-        };
-        let or = |key: &str, default: &str| port.get(key).cloned().unwrap_or_else(|| json!(default));
-        json!({"name": or("name", ""), "port": number, "protocol": or("protocol", "TCP")})
+        let number = port.get("targetPort").or(port.get("port"));
+        json!({"name": port.get("name").unwrap_or(&json!("")), "port": number, "protocol": "TCP"})
     };
     Value::Array(ports.map(port).collect())
-}
-
-fn named(pod: &Value, name: &str) -> Option<Value> {
-    let containers = pod.pointer("/spec/containers")?.as_array()?.iter();
-    let mut ports = containers.filter_map(|container| container.get("ports")?.as_array()).flatten();
-    ports.find(|port| port.get("name") == Some(&json!(name)))?.get("containerPort").cloned()
 }
 
 fn write(store: &Store, service: &Obj, endpoints: &Value, ports: &Value) {

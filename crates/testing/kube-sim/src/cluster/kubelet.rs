@@ -13,7 +13,7 @@ use crate::store::object::{Key, as_map, child_mut, uuid};
 use crate::store::resource::{by_plural, nodes};
 use crate::store::time::{now, now_micro};
 use crate::store::{Edit, Store};
-use crate::writes::managed_fields;
+use crate::writes::managers;
 
 /// The intervals of a kubelet, with its defaults.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,6 @@ pub(crate) struct Kubelets {
 }
 
 impl Kubelets {
-    /// Returns an empty set of kubelets.
     pub(crate) fn new(timing: KubeletTiming, grace: Duration) -> Self {
         Kubelets { all: Mutex::new(BTreeMap::new()), timing, grace }
     }
@@ -142,7 +141,7 @@ fn renew(store: &Store, name: &str) {
             |old| old.value.clone(),
         );
         child_mut(&mut lease, "spec").insert("renewTime".to_owned(), json!(now_micro()));
-        managed_fields::updated(leases, old.map(|old| &old.value), &mut lease, "kubelet", "");
+        managers::record(old.map(|old| &old.value), &mut lease, "kubelet", "");
         Ok(Edit::Put(lease))
     });
 }

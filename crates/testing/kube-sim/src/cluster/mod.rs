@@ -13,7 +13,6 @@ use crate::store::object::Obj;
 use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
 
-/// Returns all objects of a resource.
 fn list(store: &Store, plural: &str) -> Vec<Obj> {
     store.list(by_plural(plural), None, &Selector::default()).1
 }

@@ -7,7 +7,7 @@ use crate::store::resource::nodes;
 use crate::store::status::ApiStatus;
 use crate::store::time::now;
 use crate::store::{Edit, Store};
-use crate::writes::managed_fields;
+use crate::writes::managers;
 
 /// The properties of a generated node.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ pub(crate) fn edit(
         if *old == new {
             return Ok(Edit::Keep);
         }
-        managed_fields::updated(nodes(), Some(old), &mut new, manager, subresource);
+        managers::record(Some(old), &mut new, manager, subresource);
         Ok(Edit::Put(new))
     });
     written.is_ok()
@@ -143,15 +143,4 @@ pub(crate) fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = node.pointer("/status/conditions")?.as_array()?;
     let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;
     found.get("status")?.as_str()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_heavy_node_has_the_asked_weight() {
-        let weight = make("a", 1, &NodeShape { bytes: 20_000 }).to_string().len();
-        assert!((18_000..22_000).contains(&weight), "{weight}");
-    }
 }

@@ -2,7 +2,6 @@
 //! The embedding program supplies the code that runs in a pod.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,26 +9,20 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
-use crate::store::object::{Key, Obj, child_mut};
+use crate::store::object::{Key, Obj, as_map};
 use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 use crate::store::time::now;
 use crate::store::{Edit, Feed, Start, Store};
-use crate::writes::managed_fields;
+use crate::writes::managers;
 
 /// The program that runs in pods. The simulator calls it when a pod is bound to a node. The pod is gone when
 /// the future has ended, or when the simulator drops the future at the end of the grace period.
 #[derive(Clone)]
 pub struct PodProgram(Arc<dyn Fn(RunningPod) -> BoxFuture<'static, ()> + Send + Sync>);
-
-impl fmt::Debug for PodProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PodProgram")
-    }
-}
 
 impl PodProgram {
     /// Wraps a function that starts a pod's program.
@@ -38,15 +31,6 @@ impl PodProgram {
         F: Future<Output = ()> + Send + 'static,
     {
         PodProgram(Arc::new(move |pod| Box::pin(program(pod))))
-    }
-
-    /// Returns a program that is ready at once, does nothing, and takes this long to end.
-    pub fn idle(to_end: Duration) -> Self {
-        Self::new(move |mut pod| async move {
-            pod.ready(IpAddr::from([10, 244, fastrand::u8(..), fastrand::u8(1..255)]));
-            pod.asked_to_end().await;
-            sleep(to_end).await;
-        })
     }
 }
 
@@ -77,55 +61,20 @@ impl RunningPod {
 
     /// Marks the pod as running and ready at this address.
     pub fn ready(&self, address: IpAddr) {
-        let now = now();
-        self.write("kubelet", |pod| {
-            let statuses = containers(pod, &json!({"running": {"startedAt": now}}), true);
-            let status = child_mut(pod, "status");
-            for (key, value) in [
-                ("phase", json!("Running")),
-                ("podIP", json!(address)),
-                ("podIPs", json!([{"ip": address}])),
-                ("startTime", json!(now)),
-                ("containerStatuses", statuses),
-                ("conditions", conditions("True", &now)),
-            ] {
-                status.insert(key.to_owned(), value);
-            }
-        });
-    }
-
-    /// Marks the pod as running but not ready.
-    pub fn unready(&self) {
-        self.write("kubelet", |pod| {
-            child_mut(pod, "status").insert("conditions".to_owned(), conditions("False", &now()));
+        let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": now()});
+        let _ = self.store.write(by_plural("pods"), &self.bound.key, |old| {
+            let old = same(&self.bound, old)?;
+            let mut new = old.value.clone();
+            let status = json!({"phase": "Running", "podIP": address, "conditions": [ready]});
+            as_map(&mut new).insert("status".to_owned(), status);
+            managers::record(Some(&old.value), &mut new, "kubelet", "status");
+            Ok(Edit::Put(new))
         });
     }
 
     /// Waits until the pod is told to end, as by SIGTERM.
     pub async fn asked_to_end(&mut self) {
         self.told_to_end().await;
-    }
-
-    /// Marks the pod as succeeded: its program has ended by itself.
-    fn completed(&self) {
-        self.write("kubelet", |pod| {
-            let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now()}});
-            let statuses = containers(pod, &ended, false);
-            let status = child_mut(pod, "status");
-            status.insert("phase".to_owned(), json!("Succeeded"));
-            status.insert("containerStatuses".to_owned(), statuses);
-            status.insert("conditions".to_owned(), conditions("False", &now()));
-        });
-    }
-
-    fn write(&self, manager: &str, change: impl FnOnce(&mut Value)) {
-        let _ = self.store.write(by_plural("pods"), &self.bound.key, |old| {
-            let old = same(&self.bound, old)?;
-            let mut new = old.value.clone();
-            change(&mut new);
-            managed_fields::updated(old.resource, Some(&old.value), &mut new, manager, "status");
-            Ok(Edit::Put(new))
-        });
     }
 
     fn gone(&self) {
@@ -147,22 +96,15 @@ impl RunningPod {
     /// Runs the program to its end.
     async fn run(self, program: PodProgram) {
         let (mut pod, mut runs) = (self.clone(), (program.0)(self));
-        let grace = tokio::select! {
-            () = &mut runs => None,
-            grace = pod.told_to_end() => Some(grace),
-        };
-        match grace {
-            None => {
-                pod.completed();
-                if pod.told_to_end().await.is_some() {
-                    pod.gone();
+        tokio::select! {
+            () = &mut runs => pod.gone(),
+            grace = pod.told_to_end() => {
+                let Some(grace) = grace else { return };
+                tokio::select! {
+                    _ = timeout(grace, runs) => pod.gone(),
+                    () = pod.taken_away() => {}
                 }
             }
-            Some(None) => {}
-            Some(Some(grace)) => tokio::select! {
-                _ = timeout(grace, runs) => pod.gone(),
-                () = pod.taken_away() => {}
-            },
         }
     }
 }
@@ -192,24 +134,6 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     let is = |condition: &Value, key: &str, value: &str| condition.get(key) == Some(&json!(value));
     conditions.into_iter().any(|c| is(c, "type", "Ready") && is(c, "status", "True"))
-}
-
-fn conditions(ready: &str, now: &str) -> Value {
-    let one = |kind: &str, status: &str| json!({"type": kind, "status": status, "lastProbeTime": null, "lastTransitionTime": now});
-    let all =
-        [("PodScheduled", "True"), ("Initialized", "True"), ("ContainersReady", ready), ("Ready", ready)];
-    Value::Array(all.map(|(kind, status)| one(kind, status)).into())
-}
-
-fn containers(pod: &Value, state: &Value, ready: bool) -> Value {
-    let containers = pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten();
-    let status = |container: &Value| {
-        json!({
-            "name": container.get("name"), "image": container.get("image"), "imageID": "", "ready": ready,
-            "started": ready, "restartCount": 0, "lastState": {}, "state": state,
-        })
-    };
-    Value::Array(containers.map(status).collect())
 }
 
 /// Runs all pods for as long as the store lives.

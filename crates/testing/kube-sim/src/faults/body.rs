@@ -7,7 +7,6 @@ use http_body_util::{BodyExt, StreamBody};
 use crate::faults::requests::Effect;
 use crate::wire::reply::{ApiReply, Body, StreamCut};
 
-/// Applies the effects to an answer.
 pub(crate) fn reply(reply: ApiReply, effects: &[Effect]) -> ApiReply {
     let cut = if effects.contains(&Effect::CutEvent) {
         Some(StreamCut)

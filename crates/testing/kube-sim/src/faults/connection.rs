@@ -40,7 +40,6 @@ impl Switch {
         }
     }
 
-    /// Lets all traffic pass again.
     pub(crate) fn turn_on(&self) {
         let _ = self.socket.detach_filter();
         self.off.store(false, Ordering::SeqCst);
@@ -72,7 +71,6 @@ impl Switch {
 pub(crate) struct SwitchedStream {
     pub stream: TcpStream,
     pub switch: Arc<Switch>,
-    /// The counters of sent bytes.
     pub counters: Arc<Counters>,
 }
 

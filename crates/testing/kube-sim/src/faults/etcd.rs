@@ -23,7 +23,6 @@ use crate::wire::request::QueryString;
 /// The API server gives up a request after this time (`--request-timeout`), unless the client has set a
 /// shorter one.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
-/// The frozen caches by plural name.
 pub(crate) type Caches = HashMap<&'static str, Arc<Cache>>;
 
 /// The link to etcd. It can be cut for each resource, since an API server has a client of etcd for each
@@ -36,7 +35,6 @@ pub(crate) struct Etcd {
 /// The content of a resource's watch cache when the cache lost the link to etcd.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    /// The version that the cache had reached.
     pub version: u64,
     objects: Vec<Obj>,
     lost: Lost,
@@ -81,7 +79,6 @@ impl Etcd {
         });
     }
 
-    /// Restores the link.
     pub(crate) fn mend(&self) {
         self.cut.modify(|cut| cut.retain(|_, cache| cache.lost == Lost::History));
     }
@@ -96,7 +93,6 @@ impl Etcd {
         self.cut.read(|cut| cut.get(resource.plural).cloned())
     }
 
-    /// Returns an observer of each change of the link.
     pub(crate) fn changes(&self) -> Observer<Caches> {
         self.cut.observe()
     }
@@ -141,17 +137,14 @@ async fn in_vain(query: &QueryString) -> ApiStatus {
 }
 
 impl Cache {
-    /// Returns true if etcd still answers requests.
     pub(crate) fn asks_etcd(&self) -> bool {
         self.lost != Lost::Everything
     }
 
-    /// Returns one object of the cache.
     pub(crate) fn get(&self, key: &Key) -> Option<Obj> {
         self.objects.iter().find(|object| object.key == *key).cloned()
     }
 
-    /// Returns all matching objects of the cache.
     pub(crate) fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Obj> {
         let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
         self.objects.iter().filter(fits).cloned().collect()

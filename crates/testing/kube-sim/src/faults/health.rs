@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use http::header::HeaderValue;
 
 use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::QueryString;
@@ -86,8 +85,6 @@ impl Health {
             (false, Some(_)) => (StatusCode::OK, format!("{text}{name} check passed\n")),
             (false, None) => (StatusCode::OK, "ok".to_owned()),
         };
-        let mut reply = reply::typed(status, "text/plain; charset=utf-8", text);
-        reply.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
-        reply
+        reply::plain(status, text)
     }
 }

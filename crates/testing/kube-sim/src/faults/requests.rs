@@ -24,13 +24,6 @@ pub enum Effect {
         /// The seconds in `Retry-After`; 0 for none.
         retry_after: u32,
     },
-    /// The API server answers lists and watches with the 429 of a watch cache that is being initialized (from
-    /// 1.31).
-    CacheInitializing {
-        /// The seconds in `Retry-After`. A real API server sends 1 to 30, more the longer the initialization
-        /// takes.
-        retry_after: u32,
-    },
     /// The user has lost its RBAC permissions: 403 with the authorizer's words.
     Forbidden,
     /// The API server reads the request and never answers.
@@ -79,23 +72,20 @@ impl FaultScope {
 
     /// Limits the scope to these resources.
     #[must_use]
-    pub fn resources(mut self, resources: &[&str]) -> Self {
-        self.resources = resources.iter().map(|r| (*r).to_owned()).collect();
-        self
+    pub fn resources(self, resources: &[&str]) -> Self {
+        FaultScope { resources: owned(resources), ..self }
     }
 
     /// Limits the scope to these verbs.
     #[must_use]
-    pub fn verbs(mut self, verbs: &[&str]) -> Self {
-        self.verbs = verbs.iter().map(|v| (*v).to_owned()).collect();
-        self
+    pub fn verbs(self, verbs: &[&str]) -> Self {
+        FaultScope { verbs: owned(verbs), ..self }
     }
 
     /// Limits the scope to these users.
     #[must_use]
-    pub fn users(mut self, users: &[&str]) -> Self {
-        self.users = users.iter().map(|u| (*u).to_owned()).collect();
-        self
+    pub fn users(self, users: &[&str]) -> Self {
+        FaultScope { users: owned(users), ..self }
     }
 
     /// Limits the scope to these API servers; 0 is the first.
@@ -112,6 +102,10 @@ impl FaultScope {
             && has(&self.users, &request.user)
             && (self.servers.is_empty() || self.servers.contains(&request.server))
     }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 impl Effect {
@@ -131,7 +125,6 @@ impl Effect {
         match self {
             Effect::Deaf { .. } => false,
             Effect::CloseWatch => verb == "watch",
-            Effect::CacheInitializing { .. } => matches!(verb, "list" | "watch"),
             Effect::Malformed | Effect::CutEvent => verb != "watch",
             _ => true,
         }
@@ -155,13 +148,9 @@ impl Fault {
 /// The properties of a request that a scope selects by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestInfo {
-    /// The plural resource, or empty.
     pub resource: String,
-    /// The RBAC verb, or the HTTP method in lower case.
     pub verb: String,
-    /// The user name.
     pub user: String,
-    /// The number of the API server.
     pub server: usize,
 }
 

@@ -33,9 +33,6 @@ const SLOW_CLIENT: Duration = Duration::from_secs(10);
 /// The number of attempts to bind. The port of a killed server may be busy for a moment.
 const REBIND_TRIES: u32 = 200;
 
-/// The largest number of open connections. The simulator closes any further connection at once.
-const MAX_CONNECTIONS: usize = 20_000;
-
 struct Running {
     task: tokio::task::JoinHandle<()>,
     filter: Arc<TcpListener>,
@@ -47,12 +44,12 @@ struct Connection {
 }
 
 /// The API server's sockets.
-pub(crate) struct Net {
+pub struct Net {
     api: Arc<Api>,
     /// The TLS identity; `None` for plain HTTP.
-    pub tls: Option<Arc<Tls>>,
+    pub(crate) tls: Option<Arc<Tls>>,
     /// The address of the listener. It stays the same while the server is dead.
-    pub address: SocketAddr,
+    address: SocketAddr,
     /// False if clients reach the API server only as a service.
     has_sockets: bool,
     /// True if new connections are served. The kernel accepts them in any case.
@@ -78,12 +75,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Net {
-    /// Returns the API server behind the sockets.
-    pub(crate) fn service(&self) -> ApiService {
-        ApiService::new(self.api.clone())
+    /// Returns `http://127.0.0.1:port` or `https://…`.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
-    /// Binds the address and starts to serve.
+    /// Returns the address of the listener.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn start(api: Arc<Api>, tls: Option<Arc<Tls>>, address: SocketAddr) -> io::Result<Arc<Self>> {
         let listener = listen(address)?;
         let net = Arc::new(Self::new(api, tls, listener.local_addr()?, true));
@@ -91,7 +93,6 @@ impl Net {
         Ok(net)
     }
 
-    /// Returns an API server without sockets.
     pub(crate) fn without_sockets(api: Arc<Api>, address: SocketAddr) -> Arc<Self> {
         Arc::new(Self::new(api, None, address, false))
     }
@@ -110,7 +111,6 @@ impl Net {
         }
     }
 
-    /// Binds another port for a further API server.
     pub(crate) fn beside(&self, api: Arc<Api>) -> io::Result<Arc<Self>> {
         if !self.has_sockets {
             return Ok(Self::without_sockets(api, self.address));
@@ -125,13 +125,13 @@ impl Net {
         *lock(&self.running) = Some(Running { task, filter: listener });
     }
 
-    /// Returns true if the server can answer requests.
-    pub(crate) fn is_up(&self) -> bool {
+    /// Returns true if the server can answer requests (neither killed nor frozen).
+    pub fn is_up(&self) -> bool {
         (!self.has_sockets || lock(&self.running).is_some()) && !self.frozen.load(Ordering::SeqCst)
     }
 
     /// Closes the listener and resets every connection, as a killed process does.
-    pub(crate) async fn kill(&self) {
+    pub async fn kill(&self) {
         let running = lock(&self.running).take();
         if let Some(running) = running {
             running.task.abort();
@@ -150,14 +150,13 @@ impl Net {
     }
 
     /// Resets every open connection.
-    pub(crate) fn reset_connections(&self) {
+    pub fn reset_connections(&self) {
         for (_, connection) in lock(&self.connections).drain() {
             connection.switch.reset_on_close();
             connection.task.abort();
         }
     }
 
-    /// Listens again on the same port.
     pub(crate) async fn restart(self: &Arc<Self>) -> io::Result<()> {
         if !self.has_sockets || lock(&self.running).is_some() {
             return Ok(());
@@ -181,7 +180,7 @@ impl Net {
 
     /// Freezes the server as SIGSTOP does: connections stay open and the kernel accepts new ones, but the
     /// server answers nothing.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.frozen.store(true, Ordering::SeqCst);
         self.accepting.send_replace(false);
         self.each_switch(|switch| switch.turn_off(false));
@@ -189,7 +188,7 @@ impl Net {
 
     /// Thaws the server as SIGCONT does. Also undoes [`Net::half_open`], [`Net::blackhole_new`] and
     /// [`Net::ignore_new`].
-    pub(crate) fn heal(&self) {
+    pub fn heal(&self) {
         self.frozen.store(false, Ordering::SeqCst);
         if let Some(running) = &*lock(&self.running) {
             let _ = connection::filter_listener(&running.filter, false);
@@ -199,12 +198,12 @@ impl Net {
     }
 
     /// Drops every packet of the open connections from now on. New connections work.
-    pub(crate) fn half_open(&self) {
+    pub fn half_open(&self) {
         self.each_switch(|switch| switch.turn_off(true));
     }
 
     /// Drops the packets of new connections, so that connecting times out.
-    pub(crate) fn blackhole_new(&self) -> io::Result<()> {
+    pub fn blackhole_new(&self) -> io::Result<()> {
         match &*lock(&self.running) {
             Some(running) => connection::filter_listener(&running.filter, true),
             None => Ok(()),
@@ -212,7 +211,7 @@ impl Net {
     }
 
     /// Stops serving new connections, which the kernel still accepts.
-    pub(crate) fn ignore_new(&self) {
+    pub fn ignore_new(&self) {
         self.accepting.send_replace(false);
     }
 
@@ -246,9 +245,6 @@ impl Net {
         let Ok(switch) = Switch::new(&stream) else { return };
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut connections = lock(&self.connections);
-        if connections.len() >= MAX_CONNECTIONS {
-            return;
-        }
         let io = SwitchedStream { stream, switch: switch.clone(), counters: self.api.counters.clone() };
         let (net, guard) = (self.clone(), self.api.counters.connection());
         let task = tokio::spawn(async move {
@@ -289,7 +285,7 @@ impl Net {
                 request.extensions_mut().insert(Certified);
             }
             let (version, leave) = (request.version(), leave.clone());
-            let reply = self.service().call(request);
+            let reply = ApiService::new(self.api.clone()).call(request);
             async move {
                 let reply = reply.await?;
                 if version == Version::HTTP_2 && reply.extensions().get::<GoAway>().is_some() {

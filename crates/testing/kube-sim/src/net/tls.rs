@@ -8,7 +8,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
 /// An error of making a certificate.
@@ -17,12 +17,9 @@ pub enum CertificateError {
     /// An error of a key or certificate.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// An error of the TLS configuration.
+    /// An error of the TLS configuration, or of the CA for client certificates.
     #[error("cannot configure TLS: {0}")]
     Config(#[from] rustls::Error),
-    /// An error of the CA for client certificates.
-    #[error("cannot configure client certificates: {0}")]
-    Clients(#[from] VerifierBuilderError),
 }
 
 struct State {
@@ -32,7 +29,6 @@ struct State {
     config: Arc<ServerConfig>,
 }
 
-/// The server's TLS identity.
 pub(crate) struct Tls {
     state: RwLock<State>,
     address: IpAddr,
@@ -44,12 +40,10 @@ impl Tls {
         Ok(Tls { state: RwLock::new(fresh(address)?), address })
     }
 
-    /// Returns the CA certificate that clients must trust now.
     pub(crate) fn ca_pem(&self) -> String {
         self.state.read().unwrap_or_else(PoisonError::into_inner).ca_pem.clone()
     }
 
-    /// Returns the TLS configuration for new connections.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         self.state.read().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
@@ -132,9 +126,11 @@ fn leaf(
     let mut clients = RootCertStore::empty();
     clients.add(ca.clone())?;
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(clients), provider.clone());
+    let clients = clients.allow_unauthenticated().build();
+    let clients = clients.map_err(|error| rustls::Error::General(error.to_string()))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(clients.allow_unauthenticated().build()?)
+        .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))

@@ -1,14 +1,10 @@
 //! The store: all objects, one increasing resourceVersion, a bounded history, and the watchers of changes.
 
-pub(crate) mod cause;
-pub(crate) mod escape;
-pub(crate) mod names;
 pub(crate) mod object;
 pub(crate) mod resource;
 pub(crate) mod selector;
 pub(crate) mod status;
 pub(crate) mod time;
-mod view;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,19 +16,12 @@ use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
-pub(crate) use crate::store::view::View;
 
 /// The number of changes kept for each resource, for watches that start in the past. Older changes are
 /// "compacted". As in the API server, busy resources (Leases) do not push out quiet ones.
 const HISTORY: usize = 1_000;
-/// The bytes of objects that the history of one resource may keep alive.
-const HISTORY_BYTES: usize = 64 << 20;
 /// The number of changes by which a watch may lag before it is cut off.
 const WATCH_QUEUE: usize = 1_000;
-/// The largest number of objects.
-const MAX_OBJECTS: usize = 100_000;
-/// The largest size of an object in bytes: etcd's default request limit.
-const OBJECT_BYTES: usize = 3 << 19;
 
 /// A change of one object.
 #[derive(Debug)]
@@ -50,7 +39,6 @@ pub(crate) struct Change {
 /// A message to a watcher.
 #[derive(Clone, Debug)]
 pub(crate) enum Feed {
-    /// A change of the watched resource.
     Change(Arc<Change>),
     /// The history was compacted under the watch, so the watch ends with 410.
     Expired(u64),
@@ -60,11 +48,8 @@ pub(crate) enum Feed {
 
 /// The result of a write.
 pub(crate) enum Edit {
-    /// Stores this value.
     Put(Value),
-    /// Deletes the object.
     Remove,
-    /// Keeps the object unchanged.
     Keep,
 }
 
@@ -107,7 +92,6 @@ struct Watchers {
 #[derive(Default)]
 struct Window {
     changes: VecDeque<Arc<Change>>,
-    bytes: usize,
     /// Changes up to this version are compacted.
     compacted: u64,
 }
@@ -119,10 +103,7 @@ struct State {
     version: u64,
     /// Changes of all resources up to this version are compacted.
     compacted: u64,
-    /// The number of watches so far. It triggers the regular removal of closed ones.
-    begun: u64,
     objects: Objects,
-    count: usize,
     history: HashMap<&'static str, Window>,
     watchers: BTreeMap<&'static str, Watchers>,
 }
@@ -132,7 +113,16 @@ struct State {
 pub struct Backup {
     version: u64,
     objects: Objects,
-    count: usize,
+}
+
+/// The view of an edit on all other objects. The store's lock keeps out other writers.
+pub(crate) struct View<'a>(&'a State);
+
+impl View<'_> {
+    /// Returns all objects of a resource, or those in one namespace.
+    pub(crate) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Obj> {
+        self.0.select(resource, namespace, &Selector::default())
+    }
 }
 
 /// The store. Every write goes through [`Store::write_among`].
@@ -147,8 +137,6 @@ impl Store {
             version: 300,
             compacted: 300,
             objects: HashMap::new(),
-            count: 0,
-            begun: 0,
             history: HashMap::new(),
             watchers: BTreeMap::new(),
         };
@@ -160,12 +148,10 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the current resourceVersion.
     pub(crate) fn version(&self) -> u64 {
         self.lock().version
     }
 
-    /// Returns one object.
     pub(crate) fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
         self.lock().objects.get(resource.plural)?.get(key).cloned()
     }
@@ -181,27 +167,9 @@ impl Store {
         (state.version, state.select(resource, namespace, selector))
     }
 
-    /// Returns the list as it was at an older version, or `None` if that version is compacted.
-    pub(crate) fn list_at(
-        &self,
-        resource: &Resource,
-        namespace: Option<&str>,
-        selector: &Selector,
-        version: u64,
-    ) -> Option<Vec<Obj>> {
-        let state = self.lock();
-        if version < state.oldest(resource) {
-            return None;
-        }
-        let mut then = state.objects.get(resource.plural).cloned().unwrap_or_default();
-        for change in state.changes(resource).rev().take_while(|c| c.version > version) {
-            match &change.old {
-                Some(old) => then.insert(change.object.key.clone(), old.clone()),
-                None => then.remove(&change.object.key),
-            };
-        }
-        let fits = |o: &&Obj| namespace.is_none_or(|n| o.key.namespace == n) && selector.matches(o);
-        Some(then.values().filter(fits).cloned().collect())
+    /// Returns the version up to which the changes of a resource are compacted.
+    pub(crate) fn oldest(&self, resource: &Resource) -> u64 {
+        self.lock().oldest(resource)
     }
 
     /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
@@ -234,26 +202,13 @@ impl Store {
         };
         let version = state.version + 1;
         meta_mut(&mut value).insert("resourceVersion".to_owned(), Value::String(version.to_string()));
-        let object = Object::new(resource, key.clone(), version, value);
-        if !deleted {
-            if object.weight() > OBJECT_BYTES {
-                return Err(ApiStatus::too_large("etcdserver: request is too large"));
-            }
-            if old.is_none() && state.count >= MAX_OBJECTS {
-                return Err(ApiStatus::failure(
-                    http::StatusCode::INSUFFICIENT_STORAGE,
-                    "InternalError",
-                    "etcdserver: mvcc: database space exceeded",
-                ));
-            }
-        }
+        let object = Object::new(resource, key.clone(), value);
         state.version = version;
         let all = state.objects.entry(resource.plural).or_default();
         if deleted {
             all.remove(key);
-            state.count -= 1;
-        } else if all.insert(key.clone(), object.clone()).is_none() {
-            state.count += 1;
+        } else {
+            all.insert(key.clone(), object.clone());
         }
         state.commit(Change { version, object: object.clone(), old, deleted });
         Ok((Some(object), true))
@@ -280,14 +235,8 @@ impl Store {
             }
         }
         let (sender, feed) = mpsc::channel(WATCH_QUEUE);
-        state.begun += 1;
-        let clear = state.begun.is_multiple_of(1_024);
         let watcher = Watcher { namespace: namespace.map(str::to_owned), feed: sender };
         let watchers = state.watchers.entry(resource.plural).or_default();
-        if clear {
-            // Without this, names without watches would stay forever.
-            watchers.by_name.retain(|_, same| same.iter().any(|s| !s.feed.is_closed()));
-        }
         if let Some(name) = selector.name() {
             // Watches of one name come and go. A new watch removes the closed ones.
             let same = watchers.by_name.entry(name.to_owned()).or_default();
@@ -311,10 +260,9 @@ impl Store {
         }
     }
 
-    /// Returns a copy of the current content.
     pub(crate) fn back_up(&self) -> Backup {
         let state = self.lock();
-        Backup { version: state.version, objects: state.objects.clone(), count: state.count }
+        Backup { version: state.version, objects: state.objects.clone() }
     }
 
     /// Restores the content and the version of a copy. Later writes are lost.
@@ -323,7 +271,6 @@ impl Store {
         state.version = backup.version;
         state.compacted = backup.version;
         state.objects.clone_from(&backup.objects);
-        state.count = backup.count;
         state.history.clear();
     }
 
@@ -356,13 +303,10 @@ impl State {
 
     fn commit(&mut self, change: Change) {
         let window = self.history.entry(change.object.resource.plural).or_default();
-        window.bytes += change.object.weight();
         let change = Arc::new(change);
         window.changes.push_back(change.clone());
-        while window.changes.len() > HISTORY || window.bytes > HISTORY_BYTES {
-            let Some(gone) = window.changes.pop_front() else { break };
-            window.bytes = window.bytes.saturating_sub(gone.object.weight());
-            window.compacted = gone.version;
+        if window.changes.len() > HISTORY {
+            window.compacted = window.changes.pop_front().map_or(0, |gone| gone.version);
         }
         let Some(watchers) = self.watchers.get_mut(change.object.resource.plural) else { return };
         let key = &change.object.key;

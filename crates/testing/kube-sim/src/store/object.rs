@@ -1,24 +1,18 @@
 //! Kubernetes objects as JSON values: access to the fields that every object has, and rendering.
 
-use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use crate::store::escape::escaped;
 use crate::store::resource::Resource;
 
 /// One version of one object. Its JSON is rendered once for all clients.
 #[derive(Debug)]
 pub(crate) struct Object {
-    /// The resource of the object.
     pub resource: &'static Resource,
     /// The namespace (empty for cluster-scoped) and the name.
     pub key: Key,
-    /// The `metadata.resourceVersion`.
-    pub version: u64,
-    /// The object as JSON.
     pub value: Value,
     rest: OnceLock<Bytes>,
 }
@@ -29,9 +23,7 @@ pub(crate) type Obj = Arc<Object>;
 /// The namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
-    /// The namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// The `metadata.name`.
     pub name: String,
 }
 
@@ -42,109 +34,35 @@ impl Key {
 }
 
 impl Object {
-    /// Wraps a value whose `resourceVersion` is already `version`.
-    pub(crate) fn new(resource: &'static Resource, key: Key, version: u64, value: Value) -> Obj {
-        Arc::new(Object { resource, key, version, value, rest: OnceLock::new() })
+    /// Wraps a value that has its `resourceVersion`.
+    pub(crate) fn new(resource: &'static Resource, key: Key, value: Value) -> Obj {
+        Arc::new(Object { resource, key, value, rest: OnceLock::new() })
     }
 
-    /// Returns `"metadata":{…},"spec":{…}}`: everything after kind and apiVersion. Lists put `{` in front of
-    /// it; single objects and events put their type there.
+    /// Returns `"metadata":{…},"spec":{…}}`. Lists put `{` in front of it; single objects and events put their
+    /// type there.
     pub(crate) fn rest(&self) -> Bytes {
         self.rest.get_or_init(|| render_rest(&self.value)).clone()
     }
 
     /// Returns the whole object with kind and apiVersion.
     pub(crate) fn full(&self) -> Bytes {
-        let mut out = self.type_prefix();
-        out.extend_from_slice(&self.rest());
-        out.into()
+        let (kind, version) = (self.resource.kind, self.resource.api_version());
+        let prefix = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",");
+        [prefix.as_bytes(), &self.rest()].concat().into()
     }
 
-    /// Returns `{"kind":"Node","apiVersion":"v1",`.
-    pub(crate) fn type_prefix(&self) -> Vec<u8> {
-        let resource = self.resource;
-        format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",", resource.kind, resource.api_version())
-            .into_bytes()
-    }
-
-    /// Returns the approximate bytes that this version keeps alive.
-    pub(crate) fn weight(&self) -> usize {
-        self.rest().len()
-    }
-
-    /// Returns `metadata.<field>` as text.
     pub(crate) fn meta(&self, field: &str) -> Option<&str> {
         meta_str(&self.value, field)
     }
 }
 
-/// The order of the top-level keys in Go's structs. All other keys follow alphabetically.
-const TOP: [&str; 4] = ["metadata", "spec", "status", "type"];
-const META: [&str; 12] = [
-    "name",
-    "generateName",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-];
-
+/// Renders everything after kind and apiVersion.
 fn render_rest(value: &Value) -> Bytes {
-    let Some(map) = value.as_object() else { return Bytes::from_static(b"\"metadata\":{}}") };
-    let mut out = String::with_capacity(1_024);
-    for key in TOP {
-        if let Some(field) = map.get(key) {
-            push_key(&mut out, key);
-            if key == "metadata" { push_meta(&mut out, field) } else { push(&mut out, field) }
-        }
-    }
-    for (key, field) in map {
-        if !TOP.contains(&key.as_str()) && key != "kind" && key != "apiVersion" {
-            push_key(&mut out, key);
-            push(&mut out, field);
-        }
-    }
-    if out.is_empty() {
-        out.push_str("\"metadata\":{}");
-    }
-    out.push('}');
-    escaped(out).into()
-}
-
-fn push_key(out: &mut String, key: &str) {
-    if !out.is_empty() && !out.ends_with('{') {
-        out.push(',');
-    }
-    push(out, &Value::String(key.to_owned()));
-    out.push(':');
-}
-
-fn push(out: &mut String, value: &Value) {
-    let _ = write!(out, "{value}");
-}
-
-fn push_meta(out: &mut String, meta: &Value) {
-    let Some(map) = meta.as_object() else { return push(out, meta) };
-    out.push('{');
-    for key in META {
-        if let Some(field) = map.get(key) {
-            push_key(out, key);
-            push(out, field);
-        }
-    }
-    for (key, field) in map {
-        if !META.contains(&key.as_str()) {
-            push_key(out, key);
-            push(out, field);
-        }
-    }
-    out.push('}');
+    let fields = value.as_object().into_iter().flatten();
+    let fields = fields.filter(|(key, _)| *key != "kind" && *key != "apiVersion");
+    let fields: Vec<String> = fields.map(|(key, field)| format!("{}:{field}", json!(key))).collect();
+    (fields.join(",") + "}").into()
 }
 
 /// Renders an object that is not in the store (the result of a dry run) with its type first.
@@ -155,7 +73,6 @@ pub(crate) fn render(value: &Value) -> Bytes {
     out.into()
 }
 
-/// Returns `metadata.<field>` as text.
 pub(crate) fn meta_str<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
     value.get("metadata")?.get(field)?.as_str()
 }
@@ -171,7 +88,6 @@ pub(crate) fn child_mut<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<Stri
     as_map(child)
 }
 
-/// Adds the missing keys.
 pub(crate) fn fill(map: &mut Map<String, Value>, wanted: Value) {
     if let Value::Object(wanted) = wanted {
         for (key, value) in wanted {

@@ -7,19 +7,19 @@ use crate::store::resource::Resource;
 use crate::store::status::ApiStatus;
 
 /// The label and field selectors of a list or watch.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
     fields: Vec<Requirement>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Requirement {
     key: String,
     test: Test,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 enum Test {
     Exists,
     Missing,
@@ -30,12 +30,9 @@ enum Test {
 impl Selector {
     /// Parses both selectors for a resource.
     pub(crate) fn parse(resource: &Resource, labels: &str, fields: &str) -> Result<Self, ApiStatus> {
-        let labels = parse_labels(labels)
-            .map_err(|why| ApiStatus::bad_request(format!("unable to parse requirement: {why}")))?;
-        Ok(Selector { labels, fields: parse_fields(resource, fields)? })
+        Ok(Selector { labels: parse_labels(labels)?, fields: parse_fields(resource, fields)? })
     }
 
-    /// Returns a selector for one name.
     #[must_use]
     pub(crate) fn named(mut self, name: &str) -> Self {
         let test = Test::In(vec![name.to_owned()]);
@@ -51,34 +48,14 @@ impl Selector {
         })
     }
 
-    /// Returns true if an object matches.
     pub(crate) fn matches(&self, object: &Object) -> bool {
+        let label = |key: &str| object.value.get("metadata")?.get("labels")?.get(key)?.as_str();
         self.fields.iter().all(|r| r.holds(Some(&field(object, &r.key))))
-            && (self.labels.is_empty() || {
-                let labels = object.value.get("metadata").and_then(|m| m.get("labels"));
-                self.labels
-                    .iter()
-                    .all(|r| r.holds(labels.and_then(|l| l.get(&r.key)).and_then(Value::as_str)))
-            })
+            && self.labels.iter().all(|r| r.holds(label(&r.key)))
     }
 }
 
 impl Requirement {
-    /// Parses one of a `LabelSelector`'s `matchExpressions`.
-    fn of(expression: &Value) -> Option<Self> {
-        let text = |field: &str| expression.get(field).and_then(Value::as_str);
-        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
-        let values = values.filter_map(|v| v.as_str().map(str::to_owned)).collect();
-        let test = match text("operator")? {
-            "In" => Test::In(values),
-            "NotIn" => Test::NotIn(values),
-            "Exists" => Test::Exists,
-            "DoesNotExist" => Test::Missing,
-            _ => return None,
-        };
-        Some(Requirement { key: text("key")?.to_owned(), test })
-    }
-
     fn holds(&self, actual: Option<&str>) -> bool {
         match (&self.test, actual) {
             (Test::Exists, _) => actual.is_some(),
@@ -91,16 +68,13 @@ impl Requirement {
     }
 }
 
-/// Returns true if a `LabelSelector` of a disruption budget or Service matches. A missing selector matches
-/// nothing, an empty one everything.
+/// Returns true if the `matchLabels` of a disruption budget or Service match. A missing selector matches nothing,
+/// an empty one everything.
 pub(crate) fn labels_match(selector: Option<&Value>, object: &Value) -> bool {
-    let Some(selector) = selector.and_then(Value::as_object) else { return false };
-    let labels = object.get("metadata").and_then(|m| m.get("labels"));
-    let label = |key: &str| labels.and_then(|l| l.get(key)).and_then(Value::as_str);
+    let Some(selector) = selector else { return false };
+    let label = |key: &str| object.get("metadata")?.get("labels")?.get(key);
     let mut exact = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
-    let mut expressions = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
-    exact.all(|(key, value)| label(key) == value.as_str())
-        && expressions.all(|e| Requirement::of(e).is_some_and(|r| r.holds(label(&r.key))))
+    exact.all(|(key, value)| label(key) == Some(value))
 }
 
 /// Returns the value that a field selector compares. Missing fields are empty, as in the API server's
@@ -109,134 +83,67 @@ fn field(object: &Object, path: &str) -> String {
     match path {
         "metadata.name" => return object.key.name.clone(),
         "metadata.namespace" => return object.key.namespace.clone(),
-        "spec.unschedulable" | "spec.hostNetwork" => {
-            let value = text(&object.value, path);
-            return if value.is_empty() { "false".to_owned() } else { value };
-        }
         _ => {}
     }
-    text(&object.value, path)
-}
-
-fn text(value: &Value, path: &str) -> String {
-    match path.split('.').try_fold(value, |at, part| at.get(part)).unwrap_or(&Value::Null) {
+    match path.split('.').try_fold(&object.value, |at, part| at.get(part)).unwrap_or(&Value::Null) {
         Value::String(text) => text.clone(),
+        Value::Null if matches!(path, "spec.unschedulable" | "spec.hostNetwork") => "false".to_owned(),
         Value::Null => String::new(),
         other => other.to_string(),
     }
 }
 
 fn parse_fields(resource: &Resource, text: &str) -> Result<Vec<Requirement>, ApiStatus> {
-    let mut all = Vec::new();
-    for term in text.split(',') {
-        if term.is_empty() {
-            continue;
+    let parse = |term: &str| {
+        let (key, test) =
+            compared(term).ok_or_else(|| ApiStatus::bad_request(format!("invalid selector: '{term}'")))?;
+        let known = matches!(key, "metadata.name" | "metadata.namespace") || resource.fields.contains(&key);
+        if !known {
+            return Err(ApiStatus::bad_request(format!("field label not supported: {key}")));
         }
-        let (key, value, equal) = if let Some((key, value)) = term.split_once("!=") {
-            (key, value, false)
-        } else if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-            (key, value, true)
-        } else {
-            return Err(ApiStatus::bad_request(format!(
-                "invalid selector: '{term}'; can't understand '{term}'"
-            )));
-        };
-        let supported = key == "metadata.name"
-            || (key == "metadata.namespace" && resource.namespaced)
-            || (key == "metadata.namespace" && resource.plural == "nodes")
-            || resource.fields.contains(&key);
-        // Cluster-scoped resources other than Node refuse metadata.namespace less consistently. No client
-        // selects by it.
-        if !supported {
-            let message = match (resource.group, resource.plural) {
-                ("", "pods" | "nodes" | "events" | "secrets" | "services" | "namespaces") => {
-                    format!("field label not supported: {key}")
-                }
-                _ => format!(
-                    "\"{key}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
-                ),
-            };
-            return Err(ApiStatus::bad_request(message));
-        }
-        let value = vec![value.to_owned()];
-        let test = if equal { Test::In(value) } else { Test::NotIn(value) };
-        all.push(Requirement { key: key.to_owned(), test });
-    }
-    Ok(all)
+        Ok(Requirement { key: key.to_owned(), test })
+    };
+    text.split(',').filter(|term| !term.is_empty()).map(parse).collect()
 }
 
-fn parse_labels(text: &str) -> Result<Vec<Requirement>, String> {
-    let mut all = Vec::new();
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        let end = term_end(rest);
-        let (term, after) = rest.split_at(end);
-        all.push(parse_label_term(term.trim())?);
-        rest = after.strip_prefix(',').unwrap_or(after).trim();
+/// Parses `key=value`, `key==value` or `key!=value`.
+fn compared(term: &str) -> Option<(&str, Test)> {
+    if let Some((key, value)) = term.split_once("!=") {
+        return Some((key.trim(), Test::NotIn(vec![value.trim().to_owned()])));
     }
-    Ok(all)
+    let (key, value) = term.split_once("==").or_else(|| term.split_once('='))?;
+    Some((key.trim(), Test::In(vec![value.trim().to_owned()])))
 }
 
-/// Returns the first comma outside parentheses.
-fn term_end(text: &str) -> usize {
-    let mut depth = 0_u32;
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => return at,
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-fn parse_label_term(term: &str) -> Result<Requirement, String> {
-    let make = |key: &str, test| {
-        let key = key.trim();
-        if crate::store::names::qualified_name(key).is_empty() {
+fn parse_labels(text: &str) -> Result<Vec<Requirement>, ApiStatus> {
+    let mut depth = 0;
+    let terms = text.split(|c| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    });
+    let terms = terms.map(str::trim).filter(|term| !term.is_empty());
+    terms
+        .map(|term| {
+            let wrong = || ApiStatus::bad_request(format!("unable to parse requirement: found '{term}'"));
+            let (key, test) = label_test(term).ok_or_else(wrong)?;
             Ok(Requirement { key: key.to_owned(), test })
-        } else {
-            Err(format!(
-                "<nil>: Invalid value: \"{key}\": {}",
-                crate::store::names::qualified_name(key).join("; ")
-            ))
-        }
-    };
-    let value = |text: &str| -> Result<String, String> {
-        let text = text.trim();
-        let faults = crate::store::names::label_value(text);
-        if faults.is_empty() {
-            Ok(text.to_owned())
-        } else {
-            Err(format!("values[0][]: Invalid value: \"{text}\": {}", faults.join("; ")))
-        }
-    };
-    if let Some(key) = term.strip_prefix('!') {
-        return make(key, Test::Missing);
-    }
-    if let Some((head, tail)) = term.split_once('(') {
-        let Some(list) = tail.strip_suffix(')') else {
-            return Err(format!("found '{tail}', expected: ',', or ')'"));
-        };
-        let values = list.split(',').map(value).collect::<Result<Vec<_>, _>>()?;
-        let mut words = head.split_whitespace();
-        return match (words.next(), words.next(), words.next()) {
-            (Some(key), Some("in"), None) => make(key, Test::In(values)),
-            (Some(key), Some("notin"), None) => make(key, Test::NotIn(values)),
-            _ => Err(format!("found '{head}', expected: 'in', 'notin'")),
+        })
+        .collect()
+}
+
+fn label_test(term: &str) -> Option<(&str, Test)> {
+    if let Some((head, list)) = term.split_once('(') {
+        let values = list.strip_suffix(')')?.split(',').map(|value| value.trim().to_owned()).collect();
+        return match head.trim().split_once(' ')? {
+            (key, "in") => Some((key, Test::In(values))),
+            (key, "notin") => Some((key, Test::NotIn(values))),
+            _ => None,
         };
     }
-    if let Some((key, text)) = term.split_once("!=") {
-        return make(key, Test::NotIn(vec![value(text)?]));
-    }
-    if let Some((key, text)) = term.split_once("==").or_else(|| term.split_once('=')) {
-        return make(key, Test::In(vec![value(text)?]));
-    }
-    if let Some(word) = term.split_whitespace().nth(1) {
-        return Err(format!("found '{word}', expected: in, notin, =, ==, !=, gt, lt"));
-    }
-    make(term, Test::Exists)
+    let (key, test) = compared(term)
+        .or_else(|| Some((term.strip_prefix('!')?, Test::Missing)))
+        .unwrap_or((term, Test::Exists));
+    (!key.contains(' ')).then_some((key, test))
 }
 
 #[cfg(test)]
@@ -246,73 +153,25 @@ mod tests {
     use crate::store::resource::by_plural;
     use serde_json::json;
 
-    fn node(labels: &Value) -> crate::store::object::Obj {
-        let value = json!({"metadata": {"name": "a", "labels": labels}});
-        Object::new(by_plural("nodes"), Key::new("", "a"), 1, value)
-    }
-
     #[test]
-    fn label_selectors_follow_kubectl() {
-        let object = node(&json!({"x": "y", "n": "5", "a.b/c": ""}));
-        let table = [
-            ("x=y", true),
-            ("x==y", true),
-            ("x!=y", false),
-            ("x", true),
-            ("!x", false),
-            ("z!=1", true),
-            ("x in (a, y)", true),
-            ("x notin (a,y)", false),
-            ("q notin (a)", true),
-            ("x=y,n=5", true),
-            ("x in (y),!z", true),
-            ("a.b/c=", true),
-            ("", true),
-        ];
-        for (text, expected) in table {
-            let selector = Selector::parse(by_plural("nodes"), text, "").expect(text);
-            assert_eq!(selector.matches(&object), expected, "{text}");
+    fn selectors_follow_kubectl() {
+        let value = json!({"metadata": {"labels": {"x": "y", "a.b/c": ""}}, "status": {"phase": "Running"}});
+        let pod = Object::new(by_plural("pods"), Key::new("n", "p"), value);
+        let parse = |labels: &str, fields: &str| Selector::parse(by_plural("pods"), labels, fields);
+        for labels in ["x=y", "x==y,a.b/c=", "x", "!z", "z!=1", "x in (a, y),!z", "z notin (a,y)", ""] {
+            assert!(parse(labels, "").expect(labels).matches(&pod), "{labels}");
         }
-        assert!(Selector::parse(by_plural("nodes"), "x in (a", "").is_err());
-        assert!(Selector::parse(by_plural("nodes"), "a b", "").is_err());
-    }
-
-    #[test]
-    fn label_selectors_of_objects_match_labels_and_expressions() {
-        let object = node(&json!({"x": "y"}));
-        let matches = |selector: Value| labels_match(Some(&selector), &object.value);
-        let one = |operator: &str, key: &str, values: Value| {
-            matches(
-                json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}], "matchLabels": {"x": "y"}}),
-            )
-        };
-        assert!(one("In", "x", json!(["a", "y"])) && !one("In", "x", json!(["a"])));
-        assert!(one("NotIn", "z", json!(["y"])) && !one("NotIn", "x", json!(["y"])));
-        assert!(one("Exists", "x", Value::Null) && !one("Exists", "z", Value::Null));
-        assert!(one("DoesNotExist", "z", json!([])) && !one("DoesNotExist", "x", json!([])));
-        assert!(!one("Odd", "x", json!([])));
-        assert!(matches(json!({})) && !matches(json!({"matchLabels": {"x": "z"}})));
-        assert!(!labels_match(None, &object.value));
-    }
-
-    #[test]
-    fn an_unsupported_field_is_refused_as_the_api_server_refuses_it() {
-        let status = Selector::parse(by_plural("nodes"), "", "spec.foo=bar").unwrap_err();
-        assert_eq!(status.message, "field label not supported: spec.foo");
-    }
-
-    #[test]
-    fn field_selectors_compare_missing_fields_as_empty() {
-        let value = json!({"metadata": {"name": "p", "namespace": "n"}, "status": {"phase": "Running"}});
-        let pod = Object::new(by_plural("pods"), Key::new("n", "p"), 1, value);
-        for (text, expected) in [
+        for labels in ["x!=y", "!x", "x notin (a,y)", "z"] {
+            assert!(!parse(labels, "").expect(labels).matches(&pod), "{labels}");
+        }
+        for (fields, expected) in [
             ("spec.nodeName=", true),
             ("status.phase!=Succeeded,status.phase!=Failed", true),
             ("metadata.namespace=n,metadata.name=p", true),
             ("status.phase=Failed", false),
         ] {
-            let selector = Selector::parse(by_plural("pods"), "", text).expect(text);
-            assert_eq!(selector.matches(&pod), expected, "{text}");
+            assert_eq!(parse("", fields).expect(fields).matches(&pod), expected, "{fields}");
         }
+        assert!(["x in (a", "a b"].iter().all(|labels| parse(labels, "").is_err()));
     }
 }

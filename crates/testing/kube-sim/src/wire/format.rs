@@ -4,18 +4,10 @@ use serde_json::{Value, json};
 
 use crate::store::status::ApiStatus;
 
-/// The supported media types, as the 406 lists them.
-pub(crate) const MEDIA_TYPES: &str =
-    "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-
 /// The format of objects in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectFormat {
-    /// The whole objects.
     Object,
-    /// A table with kubectl's columns.
-    Table,
-    /// The metadata only.
     Metadata,
 }
 
@@ -38,19 +30,17 @@ pub(crate) fn format(accept: &str) -> Result<ObjectFormat, ApiStatus> {
                 .find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
                 .unwrap_or_default()
         };
-        match (param("as"), param("g"), param("v")) {
-            ("", ..) => return Ok(ObjectFormat::Object),
-            ("Table", "meta.k8s.io", "v1" | "v1beta1") => return Ok(ObjectFormat::Table),
-            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => {
+        match (param("as"), param("g")) {
+            ("", _) => return Ok(ObjectFormat::Object),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io") => {
                 return Ok(ObjectFormat::Metadata);
             }
             _ => {}
         }
     }
-    Err(ApiStatus::not_acceptable(MEDIA_TYPES))
+    Err(ApiStatus::not_acceptable())
 }
 
-/// Returns only the metadata of an object.
 pub(crate) fn metadata_only(object: &Value) -> Value {
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
@@ -59,7 +49,6 @@ pub(crate) fn metadata_only(object: &Value) -> Value {
 /// The continuation of a list: the token, and the number of items left if it is known.
 pub(crate) type Next = (String, Option<usize>);
 
-/// Returns a list's metadata.
 pub(crate) fn list_meta(at: u64, next: Option<&Next>) -> Value {
     let mut meta = json!({"resourceVersion": at.to_string()});
     if let (Some((token, remaining)), Some(map)) = (next, meta.as_object_mut()) {
@@ -69,25 +58,4 @@ pub(crate) fn list_meta(at: u64, next: Option<&Next>) -> Value {
         }
     }
     meta
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_offer_that_can_be_met_wins() {
-        let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        assert_eq!(format(table).ok(), Some(ObjectFormat::Table));
-        assert_eq!(
-            format("application/vnd.kubernetes.protobuf,application/json").ok(),
-            Some(ObjectFormat::Object)
-        );
-        assert_eq!(
-            format("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").ok(),
-            Some(ObjectFormat::Metadata)
-        );
-        assert_eq!(format("application/json, */*").ok(), Some(ObjectFormat::Object));
-        assert_eq!(format("text/html").unwrap_err().code, 406);
-    }
 }

@@ -7,9 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::release::Release;
 use super::request::QueryString;
-use crate::store::cause::Cause;
 use crate::store::object::Key;
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
@@ -18,9 +16,6 @@ use crate::store::status::ApiStatus;
 /// The time for which the API server waits for its cache to reach a version.
 pub(crate) const VERSION_WAIT: Duration = Duration::from_secs(3);
 
-const MATCH: &str = "resourceVersionMatch";
-const INITIAL: &str = "sendInitialEvents";
-
 /// The source of a read.
 #[derive(Debug)]
 pub(crate) enum ReadSource {
@@ -28,9 +23,7 @@ pub(crate) enum ReadSource {
     Etcd,
     /// The watch cache, once it has reached this version.
     Cache(u64),
-    /// The objects at this version.
-    At(u64),
-    /// The objects at this version (0: the current ones) after this key.
+    /// The rest of a list of this version, after this key.
     Rest(u64, Key),
 }
 
@@ -42,12 +35,10 @@ impl ReadSource {
             let (at, start) = parse_token(query.text("continue"))?;
             return Ok(ReadSource::Rest(at, start));
         }
-        let chunked = version > 0 && query.number("limit").unwrap_or(0) > 0;
-        Ok(match query.text(MATCH) {
-            "Exact" => ReadSource::At(version),
-            "" if chunked => ReadSource::At(version),
-            _ if query.text("resourceVersion").is_empty() => ReadSource::Etcd,
-            _ => ReadSource::Cache(version),
+        Ok(if query.text("resourceVersion").is_empty() {
+            ReadSource::Etcd
+        } else {
+            ReadSource::Cache(version)
         })
     }
 }
@@ -73,62 +64,13 @@ pub(crate) fn selector(resource: &Resource, query: &QueryString) -> Result<Selec
     Selector::parse(resource, query.text("labelSelector"), query.text("fieldSelector"))
 }
 
-/// Validates the options of a list, as the API server's `ValidateListOptions` does.
-pub(crate) fn check_list(query: &QueryString, release: Release) -> Result<(), ApiStatus> {
-    let (version, wanted) = (query.text("resourceVersion"), query.text(MATCH));
-    let known = ["Exact", "NotOlderThan", ""];
-    let forbidden = |why: &str| Cause::forbidden(MATCH, why);
-    refuse([
-        (
-            !wanted.is_empty() && version.is_empty(),
-            forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"),
-        ),
-        (
-            !wanted.is_empty() && !query.text("continue").is_empty(),
-            forbidden("resourceVersionMatch is forbidden when continue is provided"),
-        ),
-        (!known.contains(&wanted), Cause::unsupported(MATCH, wanted, &known)),
-        (
-            wanted == "Exact" && version == "0",
-            forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""),
-        ),
-        (query.get(INITIAL).is_some(), Cause::forbidden(INITIAL, "sendInitialEvents is forbidden for list")),
-    ])?;
-    // Earlier releases fail as a GET of one object does.
-    if release.checks_versions_of_lists() && !version.is_empty() && version.parse::<u64>().is_err() {
-        return Err(ApiStatus::bad_request(format!("invalid resource version: {}", no_number(version))));
+/// Refuses a list from a version that is not a number as the API server does from 1.33 on: unlike a GET.
+pub(crate) fn check_list(query: &QueryString) -> Result<(), ApiStatus> {
+    let version = query.text("resourceVersion");
+    if version.is_empty() || version.parse::<u64>().is_ok() {
+        return Ok(());
     }
-    Ok(())
-}
-
-/// Validates the options of a watch, as the API server's `ValidateListOptions` does.
-pub(crate) fn check_watch(query: &QueryString, release: Release) -> Result<(), ApiStatus> {
-    let (wanted, initial) = (query.text(MATCH), query.get(INITIAL).is_some());
-    let known = "NotOlderThan";
-    let forbidden = |why: &str| Cause::forbidden(MATCH, why);
-    refuse([
-        (
-            initial && wanted != known,
-            forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"),
-        ),
-        (
-            initial && !release.streams_lists(),
-            Cause::forbidden(
-                INITIAL,
-                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
-            ),
-        ),
-        (
-            !wanted.is_empty() && !initial,
-            forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"),
-        ),
-        (!wanted.is_empty() && wanted != known, Cause::unsupported(MATCH, wanted, &[known])),
-    ])
-}
-
-fn refuse<const N: usize>(all: [(bool, Cause); N]) -> Result<(), ApiStatus> {
-    let causes: Vec<Cause> = all.into_iter().filter_map(|(wrong, cause)| wrong.then_some(cause)).collect();
-    if causes.is_empty() { Ok(()) } else { Err(ApiStatus::invalid("meta.k8s.io", "ListOptions", "", causes)) }
+    Err(ApiStatus::bad_request(format!("invalid resource version: {}", no_number(version))))
 }
 
 /// Returns the API server's continue token: the version and the last key, in base64.

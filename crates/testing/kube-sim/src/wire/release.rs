@@ -1,6 +1,5 @@
 //! The simulated release of Kubernetes, and the differences that clients see.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -13,14 +12,11 @@ pub struct Release {
 /// The minor versions of the oldest and the newest known release.
 const KNOWN: std::ops::RangeInclusive<u32> = 28..=37;
 
-/// The minor version of the release whose answers were recorded from a real API server. No API server of 1.37
-/// could be run yet; it is played with the answers of 1.36 under its own name.
-const RECORDED: u32 = 36;
-
 impl Default for Release {
-    /// Returns the release that was recorded.
+    /// Returns the release that was recorded from a real API server. No API server of 1.37 could be run yet; it
+    /// is played with the answers of 1.36 under its own name.
     fn default() -> Self {
-        Release { minor: RECORDED }
+        Release { minor: 36 }
     }
 }
 
@@ -38,12 +34,6 @@ impl FromStr for Release {
     }
 }
 
-impl fmt::Display for Release {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "1.{}", self.minor)
-    }
-}
-
 impl Release {
     /// Returns true if a watch may start with a list (`sendInitialEvents`). It is on by default in 1.32, and
     /// off again in 1.33.
@@ -57,24 +47,9 @@ impl Release {
         self.minor >= 31
     }
 
-    /// Returns true if the API server refuses a list from a version that is not a number with 400. Otherwise
-    /// the list fails with 500.
-    pub(crate) fn checks_versions_of_lists(self) -> bool {
-        self.minor >= 33
-    }
-
     /// Returns true if an empty `creationTimestamp` is null in JSON.
     pub(crate) fn writes_null_times(self) -> bool {
         self.minor < 34
-    }
-
-    /// Returns the versions of the aggregated discovery document.
-    pub(crate) fn discovery(self) -> &'static [&'static str] {
-        match self.minor {
-            ..=29 => &["v2beta1"],
-            30..=32 => &["v2", "v2beta1"],
-            _ => &["v2"],
-        }
     }
 
     /// Returns the time from a kubelet's last sign of life until its node is Unknown: the default of

@@ -1,12 +1,10 @@
 //! Responses: bodies, headers, and special answers.
 
 use bytes::Bytes;
-use futures::stream;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
-use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use http_body_util::{BodyExt, Full};
 
 use crate::store::status::ApiStatus;
 
@@ -21,49 +19,21 @@ pub type Body = UnsyncBoxBody<Bytes, StreamCut>;
 /// A response of the simulator.
 pub(crate) type ApiReply = Response<Body>;
 
-/// Go's net/http buffers this many bytes before it omits the Content-Length.
-const SMALL: usize = 2_048;
-
-/// Returns a whole body.
 pub(crate) fn body(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Returns a body in pieces, without a length.
-pub(crate) fn chunks(pieces: Vec<Bytes>) -> Body {
-    StreamBody::new(stream::iter(pieces.into_iter().map(|piece| Ok(Frame::data(piece))))).boxed_unsync()
-}
-
-/// Returns a response with a JSON body.
 pub(crate) fn json(code: StatusCode, bytes: impl Into<Bytes>) -> ApiReply {
     typed(code, "application/json", bytes)
 }
 
-/// Returns a response with a body of any type.
 pub(crate) fn typed(code: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>) -> ApiReply {
-    let bytes: Bytes = bytes.into();
-    let length = bytes.len();
-    let mut reply = if length > SMALL {
-        Response::new(chunks(vec![bytes]))
-    } else {
-        let mut reply = Response::new(body(bytes));
-        reply.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(length));
-        reply
-    };
+    let mut reply = Response::new(body(bytes));
     *reply.status_mut() = code;
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     reply
 }
 
-/// Returns a JSON response in pieces.
-pub(crate) fn json_pieces(pieces: Vec<Bytes>) -> ApiReply {
-    if pieces.iter().map(Bytes::len).sum::<usize>() <= SMALL {
-        return json(StatusCode::OK, pieces.concat());
-    }
-    stream_reply(chunks(pieces))
-}
-
-/// Returns a response with a streamed body.
 pub(crate) fn stream_reply(body: Body) -> ApiReply {
     let mut reply = Response::new(body);
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -76,36 +46,29 @@ pub(crate) fn status(status: &ApiStatus) -> ApiReply {
     if let Some(seconds) = status.retry_after() {
         reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if status.code == 403 {
-        reply
-            .headers_mut()
-            .insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
-    }
+    if status.code == 403 { unsniffed(reply) } else { reply }
+}
+
+fn unsniffed(mut reply: ApiReply) -> ApiReply {
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     reply
+}
+
+/// Returns an answer in plain text, as Go's `http.Error` does.
+pub(crate) fn plain(code: StatusCode, text: impl Into<Bytes>) -> ApiReply {
+    unsniffed(typed(code, "text/plain; charset=utf-8", text))
 }
 
 /// Returns the answer of Go's `http.NotFound`.
 pub(crate) fn plain_not_found() -> ApiReply {
-    let mut reply = typed(StatusCode::NOT_FOUND, "text/plain; charset=utf-8", "404 page not found\n");
-    reply
-        .headers_mut()
-        .insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
-    reply
+    plain(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
-/// Returns the answer of flow control when its queues are full: Go's `http.Error`, not a `Status`.
+/// Returns the answer of flow control when its queues are full: text, not a `Status`.
 pub(crate) fn too_many_requests(retry_after: u32) -> ApiReply {
-    let text = "Too many requests, please try again later.\n";
-    let mut reply = typed(StatusCode::TOO_MANY_REQUESTS, "text/plain; charset=utf-8", text);
-    let headers = reply.headers_mut();
-    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
-    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.max(1)));
+    let mut reply = plain(StatusCode::TOO_MANY_REQUESTS, "Too many requests, please try again later.\n");
+    reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after.max(1)));
     reply
-}
-
-/// Returns an empty body, for HEAD.
-pub(crate) fn nothing() -> Body {
-    Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
 /// A mark in the extensions of an answer: its connection takes no further requests.
@@ -118,7 +81,7 @@ struct Abandoned;
 
 /// Returns a mark for no answer: the connection is closed, as Go's server does when a handler is aborted.
 pub(crate) fn abandoned() -> ApiReply {
-    let mut reply = Response::new(nothing());
+    let mut reply = Response::new(body(Bytes::new()));
     reply.extensions_mut().insert(Abandoned);
     reply
 }

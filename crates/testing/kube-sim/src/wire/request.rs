@@ -8,24 +8,16 @@ use percent_encoding::percent_decode_str;
 pub(crate) enum Route {
     /// A path under `/api/v1/…` or `/apis/<group>/<version>/…`.
     Resource(ResourcePath),
-    /// Any other path.
     Path(String),
 }
 
-/// A resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
-    /// The API group.
     pub group: String,
-    /// The API version.
     pub version: String,
-    /// The namespace, or empty.
     pub namespace: String,
-    /// The plural resource.
     pub resource: String,
-    /// The object name, or empty.
     pub name: String,
-    /// The subresource, or empty.
     pub subresource: String,
     /// The rest of the path after the subresource, unchanged: the path for a proxy. It starts with a slash,
     /// or is empty.
@@ -33,7 +25,6 @@ pub(crate) struct ResourcePath {
 }
 
 impl Route {
-    /// Parses a path.
     pub(crate) fn parse(path: &str) -> Self {
         let decode = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decode).collect();
@@ -98,7 +89,6 @@ impl ResourcePath {
     }
 }
 
-/// The decoded query string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueryString(Vec<(String, String)>);
 
@@ -119,7 +109,6 @@ impl QueryString {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// Returns all values of a key.
     pub(crate) fn all(&self, key: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, v)| v.as_str())
     }
@@ -134,45 +123,11 @@ impl QueryString {
         self.get(key).is_some_and(|v| !matches!(v.to_lowercase().as_str(), "false" | "0"))
     }
 
-    /// Returns the value of a key as a number.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.get(key)?.parse().ok()
     }
 
-    /// Returns true if the query has `dryRun=All`.
     pub(crate) fn dry_run(&self) -> bool {
         self.get("dryRun") == Some("All")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_come_apart() {
-        let table = [
-            ("/api/v1/nodes/a/status", ("", "", "nodes", "a", "status")),
-            ("/api/v1/namespaces/x", ("", "", "namespaces", "x", "")),
-            ("/api/v1/namespaces/x/status", ("", "", "namespaces", "x", "status")),
-            ("/api/v1/namespaces/x/pods/p/eviction", ("", "x", "pods", "p", "eviction")),
-            (
-                "/apis/coordination.k8s.io/v1/namespaces/n/leases",
-                ("coordination.k8s.io", "n", "leases", "", ""),
-            ),
-        ];
-        for (path, (group, namespace, resource, name, sub)) in table {
-            let Route::Resource(t) = Route::parse(path) else { panic!("{path}") };
-            let found = (&*t.group, &*t.namespace, &*t.resource, &*t.name, &*t.subresource);
-            assert_eq!(found, (group, namespace, resource, name, sub), "{path}");
-        }
-        let Route::Resource(proxied) = Route::parse("/api/v1/namespaces/x/pods/p:25001/proxy/a%2Fb/") else {
-            panic!("no resource")
-        };
-        let found = (&*proxied.name, &*proxied.subresource, &*proxied.rest);
-        assert_eq!(found, ("p:25001", "proxy", "/a%2Fb/"));
-        for path in ["/", "/api", "/api/v1", "/apis/apps/v1", "/version", "/openapi/v3/api/v1"] {
-            assert_eq!(Route::parse(path), Route::Path(path.to_owned()));
-        }
     }
 }

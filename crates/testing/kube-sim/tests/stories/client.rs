@@ -1,42 +1,22 @@
-//! A small HTTP client, so that the tests see the exact bytes on the wire.
+//! A client that shows answers and streams as they come.
 
-use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
 use nodegate_kube_sim::{ADMIN_TOKEN, ApiServer, Builder, Sim};
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// A timeout that is long enough for a busy machine. Without an error, no test waits this long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Header names and values. An empty value removes a default header.
+/// Header names and values. An empty `Authorization` sends none.
 pub(crate) type Headers<'a> = &'a [(&'a str, &'a str)];
-
-/// A server that the client can send requests to.
-pub(crate) trait Served {
-    fn address(&self) -> SocketAddr;
-}
-
-impl Served for Sim {
-    fn address(&self) -> SocketAddr {
-        Sim::address(self)
-    }
-}
-
-impl Served for ApiServer {
-    fn address(&self) -> SocketAddr {
-        ApiServer::address(self)
-    }
-}
-
-impl Served for SocketAddr {
-    fn address(&self) -> SocketAddr {
-        *self
-    }
-}
 
 pub(crate) async fn start(builder: Builder) -> Sim {
     builder.start().await.expect("the simulator starts")
@@ -45,8 +25,8 @@ pub(crate) async fn start(builder: Builder) -> Sim {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: Vec<u8>,
+    headers: HeaderMap,
+    body: Bytes,
 }
 
 impl Answer {
@@ -57,16 +37,16 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
     }
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
+        self.headers.get(name)?.to_str().ok()
     }
 }
 
 pub(crate) struct Stream {
     pub(crate) code: u16,
-    pub(crate) headers: Vec<(String, String)>,
-    reader: BufReader<TcpStream>,
-    chunked: bool,
+    headers: HeaderMap,
+    body: Incoming,
     buffer: Vec<u8>,
+    _connection: SendRequest<Full<Bytes>>,
 }
 
 /// The result of waiting for an event.
@@ -88,55 +68,30 @@ impl Next {
     }
 }
 
-pub(crate) async fn open(
-    sim: &impl Served,
+async fn open(
+    server: &ApiServer,
     method: &str,
     path: &str,
     headers: Headers<'_>,
     body: &str,
 ) -> std::io::Result<Stream> {
-    let mut stream = TcpStream::connect(sim.address()).await?;
-    let mut request =
-        format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n", sim.address(), body.len());
-    if !headers.iter().any(|(k, _)| *k == "Authorization") {
-        let _ = write!(request, "Authorization: Bearer {ADMIN_TOKEN}\r\n");
+    let stream = TcpStream::connect(server.address()).await?;
+    let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
+    tokio::spawn(connection);
+    let mut request = Request::builder().method(method).uri(path).header("Host", "sim");
+    if !headers.iter().any(|(key, _)| *key == "Authorization") {
+        request = request.header("Authorization", format!("Bearer {ADMIN_TOKEN}"));
     }
-    for (key, value) in headers.iter().filter(|(_, v)| !v.is_empty()) {
-        let _ = write!(request, "{key}: {value}\r\n");
+    for (key, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+        request = request.header(*key, *value);
     }
-    stream.write_all(format!("{request}\r\n{body}").as_bytes()).await?;
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    reader.read_line(&mut line).await?;
-    let code = line.split(' ').nth(1).and_then(|c| c.parse().ok());
-    let code = code.ok_or_else(|| std::io::Error::other(format!("no status line: {line:?}")))?;
-    let mut all = Vec::new();
-    loop {
-        line.clear();
-        reader.read_line(&mut line).await?;
-        match line.trim_end().split_once(": ") {
-            Some((key, value)) => all.push((key.to_owned(), value.to_owned())),
-            None => break,
-        }
-    }
-    let chunked = all.iter().any(|(k, v)| k == "Transfer-Encoding" && v == "chunked");
-    Ok(Stream { code, headers: all, reader, chunked, buffer: Vec::new() })
+    let request = request.body(Full::from(body.to_owned())).expect("a request");
+    let (parts, body) = sender.send_request(request).await.map_err(std::io::Error::other)?.into_parts();
+    let (code, headers) = (parts.status.as_u16(), parts.headers);
+    Ok(Stream { code, headers, body, buffer: Vec::new(), _connection: sender })
 }
 
 impl Stream {
-    /// Reads the next chunk. An empty one is the proper end.
-    async fn chunk(&mut self) -> std::io::Result<Vec<u8>> {
-        let mut size = String::new();
-        if self.reader.read_line(&mut size).await? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let size = usize::from_str_radix(size.trim(), 16).map_err(std::io::Error::other)?;
-        let mut data = vec![0; size + 2];
-        self.reader.read_exact(&mut data).await?;
-        data.truncate(size);
-        Ok(data)
-    }
-
     pub(crate) async fn next_within(&mut self, patience: Duration) -> Next {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
@@ -146,11 +101,11 @@ impl Stream {
                     Err(_) => Next::Garbage(String::from_utf8_lossy(&line).into_owned()),
                 };
             }
-            match tokio::time::timeout(patience, self.chunk()).await {
+            match tokio::time::timeout(patience, self.body.frame()).await {
                 Err(_) => return Next::Silence,
-                Ok(Err(_)) => return Next::Broken,
-                Ok(Ok(data)) if data.is_empty() => return Next::End,
-                Ok(Ok(data)) => self.buffer.extend(data),
+                Ok(Some(Err(_))) => return Next::Broken,
+                Ok(None) => return Next::End,
+                Ok(Some(Ok(frame))) => self.buffer.extend(frame.into_data().unwrap_or_default()),
             }
         }
     }
@@ -158,54 +113,40 @@ impl Stream {
     pub(crate) async fn next(&mut self) -> Next {
         self.next_within(DEADLINE).await
     }
-
-    async fn rest(mut self) -> std::io::Result<Answer> {
-        let mut body = Vec::new();
-        if self.chunked {
-            loop {
-                let data = self.chunk().await?;
-                if data.is_empty() {
-                    break;
-                }
-                body.extend(data);
-            }
-        } else if let Some((_, length)) = self.headers.iter().find(|(k, _)| k == "Content-Length") {
-            body = vec![0; length.parse().expect("a length")];
-            self.reader.read_exact(&mut body).await?;
-        }
-        Ok(Answer { code: self.code, headers: self.headers, body })
-    }
 }
 
 pub(crate) async fn try_send(
-    sim: &impl Served,
+    server: &ApiServer,
     method: &str,
     path: &str,
     headers: Headers<'_>,
     body: &str,
 ) -> std::io::Result<Answer> {
-    open(sim, method, path, headers, body).await?.rest().await
+    let Stream { code, headers, body, _connection, .. } = open(server, method, path, headers, body).await?;
+    Ok(Answer { code, headers, body: body.collect().await.map_err(std::io::Error::other)?.to_bytes() })
 }
 
 pub(crate) async fn send(
-    sim: &impl Served,
+    server: &ApiServer,
     method: &str,
     path: &str,
     headers: Headers<'_>,
     body: &str,
 ) -> Answer {
-    tokio::time::timeout(DEADLINE, try_send(sim, method, path, headers, body))
-        .await
-        .expect("in time")
-        .expect(path)
+    let answer = tokio::time::timeout(DEADLINE, try_send(server, method, path, headers, body));
+    answer.await.expect("in time").expect(path)
 }
 
-pub(crate) async fn get(sim: &impl Served, path: &str) -> Answer {
-    send(sim, "GET", path, &[], "").await
+pub(crate) async fn get(server: &ApiServer, path: &str) -> Answer {
+    send(server, "GET", path, &[], "").await
 }
 
-pub(crate) async fn watch(sim: &impl Served, path: &str) -> Stream {
-    let stream = open(sim, "GET", path, &[], "").await.expect(path);
+pub(crate) async fn watch(server: &ApiServer, path: &str) -> Stream {
+    watch_as(server, path, &[]).await
+}
+
+pub(crate) async fn watch_as(server: &ApiServer, path: &str, headers: Headers<'_>) -> Stream {
+    let stream = open(server, "GET", path, headers, "").await.expect(path);
     assert_eq!(stream.code, 200, "{path}");
     stream
 }
@@ -219,11 +160,10 @@ pub(crate) async fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the status code, the interesting headers and the body of a captured answer.
+/// Returns the status code and the body of a captured answer.
 pub(crate) fn captured(name: &str) -> (u16, String) {
     let path = format!("{}/fixtures/{name}.http", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read_to_string(&path).expect(&path);
-    let text = text.replace("\r\n", "\n");
+    let text = std::fs::read_to_string(&path).expect(&path).replace("\r\n", "\n");
     let (head, body) = text.split_once("\n\n").expect("head and body");
     let code = head.lines().nth(1).and_then(|l| l.split(' ').nth(1)).and_then(|c| c.parse().ok());
     (code.expect("a code"), body.trim_end().to_owned())

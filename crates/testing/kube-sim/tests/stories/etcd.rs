@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::{Next, Served, Stream, get, send, start, try_send, until, watch};
-use nodegate_kube_sim::{ApiServer, Builder, Distribution, Effect, FaultScope, Sim};
+use crate::client::{Next, get, send, start, try_send, watch};
+use nodegate_kube_sim::{Builder, Sim};
 use serde_json::Value;
 
 const WATCH: &str = "/api/v1/nodes?watch=1";
@@ -23,19 +23,8 @@ async fn cut(builder: Builder) -> Sim {
     sim
 }
 
-async fn is_cordoned(sim: &impl Served, path: &str) -> bool {
+async fn is_cordoned(sim: &Sim, path: &str) -> bool {
     get(sim, path).await.json()["spec"]["unschedulable"] == true
-}
-
-/// Returns the versions of the watch's next bookmarks.
-async fn bookmarks(stream: &mut Stream, count: usize) -> Vec<u64> {
-    let mut versions = Vec::new();
-    while versions.len() < count {
-        let event = stream.next().await.event();
-        assert_eq!(event["type"], "BOOKMARK", "{event}");
-        versions.push(version(&event["object"]));
-    }
-    versions
 }
 
 fn version(object: &Value) -> u64 {
@@ -105,23 +94,6 @@ async fn watches_stay_open_and_tell_all_at_once_when_it_is_mended() {
 }
 
 #[tokio::test]
-async fn bookmarks_go_on_and_the_first_is_higher_than_before() {
-    let sim = start(builder().bookmark_interval(Duration::from_millis(50))).await;
-    let first = version(&get(&sim, "/api/v1/nodes").await.json());
-    let mut stream =
-        watch(&sim, &format!("{BOOKMARKS}&fieldSelector=metadata.name%3Da&resourceVersion={first}")).await;
-    let before = bookmarks(&mut stream, 1).await;
-    sim.cordon("other");
-    sim.cut_off_from_etcd(&[]);
-    let frozen = sim.version();
-    sim.cordon("a");
-    let mut during = bookmarks(&mut stream, 4).await;
-    during.dedup();
-    during.retain(|version| *version > before[0]);
-    assert_eq!(during, [frozen]);
-}
-
-#[tokio::test]
 async fn a_streaming_list_that_must_be_consistent_ends_with_an_error() {
     let sim = cut(builder()).await;
     let initial = |version: &str| {
@@ -156,80 +128,6 @@ async fn its_health_names_etcd_after_two_seconds_for_each_part() {
     assert_eq!((get(&sim, "/livez").await.code, get(&sim, "/readyz").await.code), (200, 200));
 }
 
-/// As OpenShift's API servers do.
-#[tokio::test]
-async fn it_may_be_ready_without_etcd_and_not_alive() {
-    let sim = cut(builder().distribution(Distribution::OpenShift)).await;
-    let ready = get(&sim, "/readyz?verbose&exclude=etcd").await.text();
-    assert!(!ready.contains("]etcd") && ready.contains("no matches for \"etcd\""), "{ready}");
-    assert_eq!(get(&sim, "/livez").await.code, 500);
-    assert_eq!(get(&sim, "/livez?exclude=etcd").await.text(), "ok");
-}
-
-#[tokio::test]
-async fn one_resource_may_be_cut_off_alone() {
-    let sim = start(builder().kubelets(true).lease_interval(Duration::from_millis(20))).await;
-    until("a Lease", || sim.get("leases", "kube-node-lease", "a").is_some()).await;
-    sim.cut_off_from_etcd(&["nodes"]);
-    let mut leases =
-        watch(&sim, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?watch=1").await;
-    for _ in 0..6 {
-        leases.next().await.event();
-    }
-    assert!(tokio::time::timeout(SHORT, get(&sim, NODE)).await.is_err());
-    assert_eq!(get(&sim, "/livez").await.code, 200);
-}
-
-#[tokio::test]
-async fn another_server_on_the_same_etcd_goes_on() {
-    let sim = start(builder()).await;
-    let other = sim.another_server().expect("another server");
-    sim.cut_off_from_etcd(&[]);
-    cordon_by_way_of(&other).await;
-    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
-    sim.mend_etcd();
-    assert!(is_cordoned(&sim, NODE).await);
-    other.kill().await;
-    assert!(tokio::net::TcpStream::connect(other.address()).await.is_err());
-    assert_eq!(get(&sim, NODE).await.code, 200);
-    other.restart().await.expect("restarts");
-    assert!(is_cordoned(&other, NODE).await);
-}
-
-/// Cordons the node as an operator whose kubectl reaches this server.
-async fn cordon_by_way_of(server: &ApiServer) {
-    let json = [("Content-Type", "application/merge-patch+json")];
-    let patched = send(server, "PATCH", NODE, &json, r#"{"spec":{"unschedulable":true}}"#).await;
-    assert_eq!(patched.json()["spec"]["unschedulable"], true);
-}
-
-#[tokio::test]
-async fn each_of_three_has_a_link_of_its_own() {
-    let sim = start(builder().servers(3)).await;
-    let servers = sim.servers();
-    let [first, second, third] = servers.as_slice() else { panic!("{} servers", servers.len()) };
-    assert_eq!([first.number(), second.number(), third.number()], [0, 1, 2]);
-    let mut streams = Vec::new();
-    for server in &servers {
-        let mut stream = watch(server, &format!("{WATCH}&fieldSelector=metadata.name%3Da")).await;
-        stream.next().await.event();
-        streams.push(stream);
-    }
-    second.cut_off_from_etcd(&[]);
-    third.lose_streams_of_etcd(&["nodes"]);
-    cordon_by_way_of(first).await;
-    assert_eq!(streams[0].next().await.event()["object"]["spec"]["unschedulable"], true);
-    for (server, stream) in servers.iter().zip(&mut streams).skip(1) {
-        assert_eq!(stream.next_within(SHORT).await, Next::Silence, "server {}", server.number());
-        assert!(!is_cordoned(server, &format!("{NODE}?resourceVersion=0")).await);
-    }
-    second.mend_etcd();
-    assert_eq!(streams[1].next().await.event()["object"]["spec"]["unschedulable"], true);
-    assert_eq!(streams[2].next_within(SHORT).await, Next::Silence, "it has not been mended");
-    third.mend_etcd();
-    assert_eq!(streams[2].next().await.event()["object"]["spec"]["unschedulable"], true);
-}
-
 #[tokio::test]
 async fn a_lost_stream_leaves_what_is_asked_of_etcd_itself() {
     let sim = start(builder()).await;
@@ -252,52 +150,6 @@ async fn a_lost_stream_leaves_what_is_asked_of_etcd_itself() {
     assert_eq!(get(&sim, "/livez").await.code, 200);
     sim.mend_etcd();
     assert_eq!(ahead.next().await.event()["object"]["spec"].get("unschedulable"), None);
-}
-
-#[tokio::test]
-async fn a_watch_of_a_frozen_cache_has_no_bookmarks_of_its_own() {
-    let sim = start(builder().bookmark_interval(Duration::from_millis(20))).await;
-    sim.cut_off_from_etcd(&[]);
-    sim.cordon("other");
-    let list = get(&sim, "/api/v1/nodes?resourceVersion=0").await.json();
-    let mut from = watch(&sim, &format!("{BOOKMARKS}&resourceVersion={}", version(&list))).await;
-    assert_eq!(from.next_within(SHORT).await, Next::Silence);
-    let mut everything =
-        watch(&sim, &format!("{BOOKMARKS}&resourceVersion=0&fieldSelector=metadata.name%3Da")).await;
-    assert_eq!(everything.next().await.event()["type"], "ADDED");
-    assert_eq!(
-        everything.next().await.event()["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"],
-        "true"
-    );
-    assert_eq!(everything.next_within(SHORT).await, Next::Silence);
-    sim.mend_etcd();
-    assert_eq!(everything.next().await.event()["type"], "BOOKMARK");
-}
-
-#[tokio::test]
-async fn a_second_cut_keeps_what_the_first_one_froze_and_gives_nothing_back() {
-    let sim = start(builder()).await;
-    let server = &sim.servers()[0];
-    server.lose_streams_of_etcd(&["nodes"]);
-    sim.cordon("a");
-    assert!(is_cordoned(&sim, NODE).await, "etcd answers");
-    server.cut_off_from_etcd(&["nodes"]);
-    server.lose_streams_of_etcd(&["nodes"]);
-    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
-    assert!(tokio::time::timeout(SHORT, get(&sim, NODE)).await.is_err(), "etcd answers again");
-    server.mend_etcd();
-    assert!(is_cordoned(&sim, NODE).await);
-}
-
-#[tokio::test]
-async fn a_fault_may_hit_one_server_alone() {
-    let sim = start(builder().servers(2)).await;
-    let storm = Effect::Status { code: 429, retry_after: 7 }.on(FaultScope::all().servers(&[1]));
-    sim.faults().add(storm);
-    let servers = sim.servers();
-    assert_eq!(get(&servers[0], NODE).await.code, 200);
-    let refused = get(&servers[1], NODE).await;
-    assert_eq!((refused.code, refused.header("Retry-After")), (429, Some("7")));
 }
 
 #[tokio::test]
@@ -336,23 +188,4 @@ async fn a_restored_etcd_goes_back_and_its_restarted_server_waits_for_the_future
         assert!(version(&event["object"]) >= late, "nothing of a version that it has already");
     };
     assert_eq!((gone["type"].as_str(), version(&gone["object"])), (Some("DELETED"), sim.version()));
-}
-
-#[tokio::test]
-async fn a_server_that_ran_while_etcd_was_restored_goes_on_with_what_never_was() {
-    let sim = start(builder()).await;
-    let (backup, then) = (sim.back_up_etcd(), sim.version());
-    let mut stream = watch(&sim, &format!("{WATCH}&resourceVersion={then}")).await;
-    sim.cordon("a");
-    assert_eq!(stream.next().await.event()["object"]["spec"]["unschedulable"], true);
-    sim.restore_etcd(&backup);
-    sim.taint("a", "key", "", "NoSchedule");
-    assert_eq!(stream.next_within(SHORT).await, Next::Silence);
-    assert!(is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await, "as its cache has it");
-    assert!(!is_cordoned(&sim, NODE).await, "as etcd has it");
-    sim.mend_etcd();
-    assert_eq!(stream.next_within(SHORT).await, Next::Silence, "that mends no history");
-    sim.kill().await;
-    sim.restart(false).await.expect("restarts");
-    assert!(!is_cordoned(&sim, &format!("{NODE}?resourceVersion=0")).await);
 }

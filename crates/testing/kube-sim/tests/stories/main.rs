@@ -1,4 +1,4 @@
-//! Tests of the simulated API server with kubectl, and against the captured answers of a real one.
+//! Tests of the simulated API server against the captured answers of a real one, and of its faults.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 
 #[cfg(test)]
@@ -8,21 +8,9 @@ mod etcd;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
-mod goaway;
-#[cfg(test)]
 mod kubectl;
 #[cfg(test)]
-mod pods;
-#[cfg(test)]
-mod program;
-#[cfg(test)]
-mod proxy;
-#[cfg(test)]
 mod reads;
-#[cfg(test)]
-mod releases;
-#[cfg(test)]
-mod service;
 #[cfg(test)]
 mod watches;
 #[cfg(test)]
