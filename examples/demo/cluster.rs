@@ -1,24 +1,24 @@
-//! The simulated cluster, and the kubeconfigs for it.
+//! The simulated cluster: its objects, the kubeconfigs for it, and a descheduler.
 
-use crate::changes::Changes;
 use crate::node::DemoNode;
-use crate::objects;
 use nodegate_kube_sim::{PodProgram, Sim};
 use nodegate_testbed::cluster::agent_rules;
+use serde_json::{Value, json};
 use std::error::Error;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
+use tokio::time::sleep;
 
 const AGENT_TOKEN: &str = "demo-agent";
 /// The interval of Lease renewals in the tour. The tour's stale-after is a third of the default, so this
 /// interval is, too. Otherwise every agent would have to ask the API server between any two renewals.
 const TOUR_LEASE_INTERVAL: Duration = Duration::from_secs(3);
+/// The number of pods behind the ingress.
+const WEB: usize = 6;
 
 pub(crate) struct Cluster {
     pub(crate) sim: Sim,
-    pub(crate) changes: Changes,
     /// A directory with access for the user only. Drop removes it.
     dir: TempDir,
 }
@@ -29,16 +29,22 @@ impl Cluster {
         pods: PodProgram,
         tour: bool,
     ) -> Result<Self, Box<dyn Error>> {
-        let names: Vec<_> = nodes.iter().map(|node| node.name).collect();
-        let mut builder = Sim::builder().tls(true).nodes(&names).kubelets(true).pods(pods);
+        let names = nodes.iter().map(|node| node.name);
+        let mut builder = Sim::builder().tls(true).nodes(names).kubelets(true).pods(pods);
         if tour {
             builder = builder.lease_interval(TOUR_LEASE_INTERVAL);
         }
         let sim = builder.start().await?;
-        objects::make(&sim, nodes).map_err(|status| status.message.clone())?;
+        for node in nodes {
+            let addresses = json!([{"type": "InternalIP", "address": node.agent.ip()}]);
+            sim.edit_node(node.name, "kubelet", |object| object["status"]["addresses"] = addresses);
+        }
+        for object in objects(nodes) {
+            sim.apply(object).map_err(|status| status.message.clone())?;
+        }
         sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", agent_rules());
         let dir = tempfile::Builder::new().prefix("nodegate-demo-").tempdir()?;
-        let cluster = Self { changes: Changes::follow(sim.clone(), names)?, sim, dir };
+        let cluster = Self { sim, dir };
         cluster.sim.write_kubeconfig(&cluster.kubeconfig())?;
         std::fs::write(cluster.agent_kubeconfig(), cluster.sim.kubeconfig_for(AGENT_TOKEN))?;
         Ok(cluster)
@@ -46,11 +52,11 @@ impl Cluster {
 
     /// Returns the path of the administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
-        self.dir.path().join("kubeconfig")
+        self.dir().join("kubeconfig")
     }
 
     pub(crate) fn agent_kubeconfig(&self) -> PathBuf {
-        self.dir.path().join("agent.kubeconfig")
+        self.dir().join("agent.kubeconfig")
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -58,8 +64,68 @@ impl Cluster {
     }
 
     /// Ends the cluster and removes its files.
-    pub(crate) async fn stop(self) -> io::Result<()> {
+    pub(crate) async fn stop(self) -> std::io::Result<()> {
         self.sim.shutdown().await;
         self.dir.close()
+    }
+}
+
+/// Returns the ingress on each node, the pods behind it, and a disruption budget for these.
+fn objects(nodes: &[DemoNode]) -> Vec<Value> {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ingress", "uid": "ingress", "controller": true});
+    let containers = |name: &str| json!([{"name": name, "image": "example.com/demo"}]);
+    let ingress = |node: &DemoNode| {
+        json!({
+            "kind": "Pod", "apiVersion": "v1",
+            "metadata": {
+                "name": format!("ingress-{}", node.name), "labels": {"app": "ingress"}, "ownerReferences": [owner],
+            },
+            "spec": {"containers": containers("ingress"), "nodeName": node.name, "hostNetwork": true},
+        })
+    };
+    let selector = json!({"matchLabels": {"app": "web"}});
+    let shared = [
+        json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "ingress", "uid": "ingress"}}),
+        json!({
+            "kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": {"name": "web"},
+            "spec": {"replicas": WEB, "selector": selector, "template": {
+                "metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers("web")},
+            }},
+        }),
+        json!({
+            "kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "web"},
+            "spec": {"maxUnavailable": WEB / nodes.len(), "selector": selector},
+        }),
+    ];
+    shared.into_iter().chain(nodes.iter().map(ingress)).collect()
+}
+
+/// Moves pods to a node that is back, as a descheduler does: before the balancers know of it.
+pub(crate) async fn rebalance(sim: Sim, nodes: [DemoNode; 3]) {
+    loop {
+        sleep(Duration::from_millis(50)).await;
+        let pods = sim.list("pods");
+        let on = |node: &DemoNode| {
+            let is_here = |pod: &&Value| {
+                pod["spec"]["nodeName"] == node.name
+                    && pod["metadata"]["labels"]["app"] == "web"
+                    && pod["metadata"].get("deletionTimestamp").is_none()
+            };
+            pods.iter().filter(is_here).collect::<Vec<_>>()
+        };
+        let is_cordoned = |node: &&DemoNode| {
+            sim.node(node.name).is_none_or(|object| object["spec"]["unschedulable"] == true)
+        };
+        let mut all: Vec<_> = nodes.iter().filter(|node| !is_cordoned(node)).map(on).collect();
+        all.sort_by_key(Vec::len);
+        if let [fewest, .., most] = all.as_slice()
+            && fewest.len() + 1 < most.len()
+        {
+            let mut pod = most[0].clone();
+            pod["metadata"]["deletionTimestamp"] = json!(jiff::Timestamp::now().to_string());
+            pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+            // The pod may be gone meanwhile, which is fine.
+            let _ = sim.apply(pod);
+        }
     }
 }

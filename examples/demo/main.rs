@@ -5,41 +5,31 @@
 //! results.
 
 mod agent;
-mod answer;
 mod balancer;
-mod changes;
 mod cluster;
 mod drain;
-mod fleet;
-mod flips;
 mod guide;
-mod haproxy;
-mod kubectl;
 mod node;
-mod objects;
 mod pods;
 mod probe;
-mod rebalance;
 mod screen;
-mod signals;
-mod step;
 mod tour;
 mod traffic;
 
+use crate::agent::Agents;
 use crate::balancer::Balancer;
 use crate::cluster::Cluster;
-use crate::drain::Drains;
-use crate::fleet::{Ended, Fleet};
-use crate::kubectl::Kubectl;
 use crate::node::Network;
 use crate::pods::Pods;
+use crate::probe::ObservedAgent;
 use crate::screen::Screen;
-use crate::signals::Signals;
 use crate::tour::Tour;
 use clap::Parser;
 use nodegate_program::{LogSettings, Mistakes, Program, number};
 use std::error::Error;
 use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
 /// The exit code of a program that SIGINT ended: an unfinished tour has shown nothing.
 const INTERRUPTED: u8 = 130;
@@ -113,52 +103,57 @@ impl Program for Args {
     }
 }
 
-fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    // An agent ends with the thread that started it. That is the main thread, which lives to the end.
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(args))
+/// The reason for the end of the demo.
+enum Ended {
+    /// A signal, or a closed output.
+    Asked,
+    /// An agent or a balancer is gone.
+    Died(String),
+    Played {
+        passed: bool,
+    },
 }
 
-async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    let mut signals = Signals::listen()?;
-    let kubectl = if args.tour { Some(Kubectl::find().await?) } else { None };
+#[tokio::main(worker_threads = 2)]
+async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let [mut interrupt, mut terminate, mut hangup] =
+        [signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?];
+    if args.tour {
+        tour::kubectl(None, "version --client").await?;
+    }
     let network = Network::parse(&args.network, args.ingress_port);
     let network = network.ok_or("--network takes three numbers, the first of them 127")?;
     let nodes = network.nodes();
-    node::check_free(&nodes)?;
-    let with_haproxy = args.haproxy || (!args.no_haproxy && haproxy::is_installed());
+    network.check_free()?;
+    let with_haproxy = args.haproxy || (!args.no_haproxy && balancer::is_installed().await);
     let screen = Screen::new();
     let pods = Pods::new(network, screen.clone());
     let cluster = Cluster::start(&nodes, pods.program(), args.tour).await?;
-    guide::show(&screen, &cluster, network, args.tour, with_haproxy).await;
-    let mut fleet = Fleet::start(&nodes, &cluster, &screen, &agent_args(network, args.tour))?;
-    let agents = fleet.agents.clone();
+    guide::show(&screen, &cluster, network, args.tour, with_haproxy);
+    let mut processes = Agents::start(&nodes, &cluster.agent_kubeconfig(), &agent_args(network, args.tour))?;
+    let agents = nodes.map(|node| ObservedAgent::follow(node, cluster.sim.clone(), screen.clone()));
     let mut balancer =
         if with_haproxy { Some(Balancer::start(network, cluster.dir(), &screen).await?) } else { None };
-    let tally = balancer.as_ref().map(Balancer::tally);
-    let rebalanced = tokio::spawn(rebalance::run(cluster.sim.clone(), nodes)).abort_handle();
-    let drains = Drains::follow(&agents, &pods, tally.as_ref(), &screen);
-    let tour = kubectl.map(|kubectl| Tour {
-        kubectl,
-        cluster: &cluster,
-        agents: &agents,
-        pods: &pods,
-        tally: tally.as_ref(),
-        screen: &screen,
-    });
-    let mut ended = tokio::select! {
-        () = signals.next() => Ended::Asked,
-        () = screen.closed() => Ended::Asked,
-        death = fleet.death() => Ended::Died(death),
-        death = death_of(balancer.as_mut()) => Ended::Lost(death),
-        passed = play(tour) => Ended::Played { passed },
-    };
-    drop(drains);
-    rebalanced.abort();
-    screen.keep_bottom_line();
-    if let Ended::Died(death) = &ended {
-        death.show(&screen);
+    let tally = balancer.as_ref().map(|balancer| balancer.tally.clone());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(cluster::rebalance(cluster.sim.clone(), nodes));
+    for agent in &agents {
+        tasks.spawn(drain::follow(agent.clone(), pods.clone(), tally.clone(), screen.clone()));
     }
-    if let Ended::Lost(death) = &ended {
+    let (tally, agents) = (tally.as_ref(), &agents);
+    let tour = Tour { cluster: &cluster, agents, pods: &pods, tally, screen: &screen, steps: Vec::new() };
+    let mut ended = tokio::select! {
+        _ = interrupt.recv() => Ended::Asked,
+        _ = terminate.recv() => Ended::Asked,
+        _ = hangup.recv() => Ended::Asked,
+        () = screen.closed() => Ended::Asked,
+        death = processes.death() => Ended::Died(death),
+        death = async { balancer.as_mut().unwrap().death().await }, if with_haproxy => Ended::Died(death),
+        passed = tour.play(), if args.tour => Ended::Played { passed },
+    };
+    tasks.shutdown().await;
+    screen.end();
+    if let Ended::Died(death) = &ended {
         screen.line(screen.bold(death));
     }
     if let Some(balancer) = balancer {
@@ -168,39 +163,22 @@ async fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         }
     }
     screen.line("stopping the agents and the API server");
-    fleet.stop(&mut signals).await;
+    processes.stop().await;
     cluster.stop().await?;
     Ok(match ended {
         Ended::Played { passed: true } => ExitCode::SUCCESS,
         Ended::Asked if !args.tour => ExitCode::SUCCESS,
         Ended::Asked => ExitCode::from(INTERRUPTED),
-        Ended::Played { passed: false } | Ended::Died(_) | Ended::Lost(_) => ExitCode::FAILURE,
+        Ended::Played { passed: false } | Ended::Died(_) => ExitCode::FAILURE,
     })
-}
-
-/// Waits for the end of a balancer. Never returns without one.
-async fn death_of(balancer: Option<&mut Balancer>) -> String {
-    match balancer {
-        Some(balancer) => balancer.death().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Runs the tour. Without one, it never returns.
-async fn play(tour: Option<Tour<'_>>) -> bool {
-    match tour {
-        Some(tour) => tour.play().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Returns the arguments of all agents. The balancers are named as probers, because the demo itself probes,
 /// too.
 fn agent_args(network: Network, tour: bool) -> Vec<String> {
-    let balancers = network.balancers().map(|address| address.to_string()).join(",");
-    let mut args = vec![format!("--balancers={balancers}")];
-    if tour {
-        args.extend(tour::AGENT_ARGS.iter().map(|&arg| arg.to_owned()));
-    }
-    args
+    let balancers = network.balancers().map(|address| address.ip().to_string()).join(",");
+    let more = if tour { tour::AGENT_ARGS } else { &[] };
+    std::iter::once(format!("--balancers={balancers}"))
+        .chain(more.iter().map(|&arg| arg.to_owned()))
+        .collect()
 }

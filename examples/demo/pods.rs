@@ -1,15 +1,14 @@
 //! The programs in the demo's pods: real servers, which end when their pod does.
 //!
-//! The pods `web` of a `ReplicaSet` answer with the name of their node. On each node, a pod `ingress` of a
-//! `DaemonSet` listens on the host's network. It passes connections on to the pods of its own node, as with
-//! `externalTrafficPolicy: Local`.
+//! The pods `web` answer with the name of their node. On each node, a pod `ingress` listens on the host's network,
+//! and passes connections on to the pods of its own node, as with `externalTrafficPolicy: Local`.
 
 use crate::node::{DemoNode, Network};
 use crate::screen::Screen;
 use nodegate_kube_sim::{PodProgram, RunningPod};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
@@ -17,36 +16,30 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-const WEB_PORT: u16 = 8080;
 /// The time for which an ending pod still accepts connections that were on their way.
 const LAST_CALL: Duration = Duration::from_millis(300);
-/// The time limit for a client's request; the demo's clients are faster.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The path of a large file, which has a random number of parts out of `PARTS`.
+/// The path of a large file, which has a random number of parts, with pauses between them.
 pub(crate) const LARGE: &str = "/large";
-const PARTS: std::ops::Range<u32> = 5..25;
-/// The pause between two parts.
-const BETWEEN_PARTS: Duration = Duration::from_millis(200);
 
 /// The pods that serve now. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Pods {
     serving: Arc<Mutex<Serving>>,
-    nodes: Arc<[DemoNode]>,
+    nodes: [DemoNode; 3],
     screen: Screen,
 }
 
 struct Serving {
     /// The node and the address by the pod's name.
     pods: BTreeMap<String, (String, SocketAddr)>,
-    addresses: Box<dyn Iterator<Item = Ipv4Addr> + Send>,
+    addresses: Box<dyn Iterator<Item = SocketAddr> + Send>,
     turn: usize,
 }
 
 impl Pods {
     pub(crate) fn new(network: Network, screen: Screen) -> Self {
         let serving = Serving { pods: BTreeMap::new(), addresses: Box::new(network.pods()), turn: 0 };
-        Self { serving: Arc::new(Mutex::new(serving)), nodes: network.nodes().into(), screen }
+        Self { serving: Arc::new(Mutex::new(serving)), nodes: network.nodes(), screen }
     }
 
     /// Returns the program of each pod, by its label.
@@ -55,10 +48,10 @@ impl Pods {
         PodProgram::new(move |pod| {
             let pods = pods.clone();
             async move {
-                let label = pod.object().pointer("/metadata/labels/app").and_then(|label| label.as_str());
-                match label {
-                    Some("web") => pods.web(pod).await,
-                    _ => pods.ingress(pod).await,
+                if pod.object()["metadata"]["labels"]["app"] == "web" {
+                    pods.web(pod).await;
+                } else {
+                    pods.ingress(pod).await;
                 }
             }
         })
@@ -81,65 +74,60 @@ impl Pods {
         here.get(serving.turn.checked_rem(here.len())?).map(|(_, address)| *address)
     }
 
-    async fn bind(&self) -> TcpListener {
+    async fn bind(&self) -> Option<TcpListener> {
         loop {
-            let address = self.lock().addresses.next().unwrap_or(Ipv4Addr::LOCALHOST);
-            match TcpListener::bind((address, WEB_PORT)).await {
-                Ok(listener) => return listener,
-                // Another process has the address.
-                Err(_) => sleep(Duration::from_millis(10)).await,
+            let address = self.lock().addresses.next()?;
+            if let Ok(listener) = TcpListener::bind(address).await {
+                return Some(listener);
             }
+            // Another process has the address.
+            sleep(Duration::from_millis(10)).await;
         }
     }
 
     async fn web(self, mut pod: RunningPod) {
-        let listener = self.bind().await;
+        let Some(listener) = self.bind().await else { return };
         let Ok(address) = listener.local_addr() else { return };
-        let node = pod.node().to_owned();
+        let (node, name) = (pod.node().to_owned(), pod.name().to_owned());
         let mut requests = JoinSet::new();
-        self.lock().pods.insert(pod.name().to_owned(), (node.clone(), address));
+        self.lock().pods.insert(name.clone(), (node.clone(), address));
         pod.ready(address.ip());
-        self.screen.pod(&node, &format!("pod {} serves", pod.name()));
+        self.screen.pod(&node, &format!("pod {name} serves"));
+        let serves = |stream| answer(node.clone(), stream);
         tokio::select! {
-            () = serve(&listener, &mut requests, move |stream| answer(node.clone(), stream)) => {}
+            () = serve(&listener, &mut requests, serves) => {}
             () = pod.asked_to_end() => {}
         }
-        // Connections that were already sent here are served, as with a preStop hook that sleeps. Then the
-        // pod finishes its open requests.
-        self.lock().pods.remove(pod.name());
-        self.screen.pod(pod.node(), &format!("pod {} is evicted", pod.name()));
-        let node = pod.node().to_owned();
-        let _ =
-            timeout(LAST_CALL, serve(&listener, &mut requests, move |stream| answer(node.clone(), stream)))
-                .await;
+        // Connections that were already sent here are served, as with a preStop hook that sleeps. Then the pod
+        // finishes its open requests.
+        self.lock().pods.remove(&name);
+        self.screen.pod(&node, &format!("pod {name} is evicted"));
+        let _ = timeout(LAST_CALL, serve(&listener, &mut requests, serves)).await;
         drop(listener);
         while requests.join_next().await.is_some() {}
-        self.screen.pod(pod.node(), &format!("pod {} has ended", pod.name()));
+        self.screen.pod(&node, &format!("pod {name} has ended"));
     }
 
     async fn ingress(self, mut pod: RunningPod) {
-        let Some(node) = self.nodes.iter().find(|node| node.name == pod.node()).copied() else { return };
-        let listener = match TcpListener::bind(node.ingress()).await {
+        let Some(node) = self.nodes.iter().find(|node| node.name == pod.node()) else { return };
+        let listener = match TcpListener::bind(node.ingress).await {
             Ok(listener) => listener,
             Err(error) => return self.screen.pod(node.name, &format!("no ingress: {error}")),
         };
-        pod.ready(node.address.into());
+        pod.ready(node.ingress.ip());
         let mut requests = JoinSet::new();
-        let pass = |stream| {
-            let pods = self.clone();
-            async move { pods.pass(node, stream).await }
+        // Without a pod, it closes the connection.
+        let pass = |mut client: TcpStream| {
+            let pod = self.next(node.name);
+            async move {
+                let Some(pod) = pod else { return Ok(()) };
+                copy_bidirectional(&mut client, &mut TcpStream::connect(pod).await?).await.map(drop)
+            }
         };
         tokio::select! {
             () = serve(&listener, &mut requests, pass) => {}
             () = pod.asked_to_end() => {}
         }
-    }
-
-    /// Passes a connection on to a pod of this node. Without one, it closes the connection.
-    async fn pass(self, node: DemoNode, mut client: TcpStream) -> io::Result<()> {
-        let Some(pod) = self.next(node.name) else { return Ok(()) };
-        let mut pod = TcpStream::connect(pod).await?;
-        copy_bidirectional(&mut client, &mut pod).await.map(|_| ())
     }
 }
 
@@ -166,17 +154,16 @@ where
 async fn answer(node: String, mut stream: TcpStream) -> io::Result<()> {
     let mut request = [0; 1024];
     // A balancer's own check connects and sends nothing.
-    let read = timeout(PATIENCE, stream.read(&mut request)).await??;
-    let request = request.get(..read).unwrap_or_default();
+    let read = timeout(Duration::from_secs(5), stream.read(&mut request)).await??;
     if read == 0 {
         return Ok(());
     }
     let large = request.starts_with(format!("GET {LARGE} ").as_bytes());
-    let parts = if large { fastrand::u32(PARTS) } else { 0 };
-    let length = node.len() + usize::try_from(parts).unwrap_or_default();
+    let parts = if large { fastrand::usize(5..25) } else { 0 };
+    let length = node.len() + parts;
     stream.write_all(format!("HTTP/1.0 200 OK\r\ncontent-length: {length}\r\n\r\n").as_bytes()).await?;
     for _ in 0..parts {
-        sleep(BETWEEN_PARTS).await;
+        sleep(Duration::from_millis(200)).await;
         stream.write_all(b".").await?;
     }
     stream.write_all(node.as_bytes()).await?;

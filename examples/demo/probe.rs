@@ -1,75 +1,190 @@
-//! Probes of an agent, as a load balancer sends them.
+//! Probes of the agents, as a load balancer sends them, and the time from each change to the answer that shows it.
 
-use crate::answer::Answer;
 use crate::node::DemoNode;
-use http_body_util::{BodyExt, Empty};
-use hyper::Request;
-use hyper::body::Bytes;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
-use std::error::Error;
+use crate::screen::Screen;
+use nodegate_kube_sim::Sim;
+use nodegate_testbed::http::{self, ProbeReply};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::sync::watch;
 
 /// The interval of probes.
 pub(crate) const EVERY: Duration = Duration::from_millis(10);
-/// The probe timeout.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The path of a probe. A draining node answers 200, so the body must tell the three states apart.
-const PATH: &str = "/health?drain=200";
+/// A draining node answers 200, so the body must tell the three states apart.
+const PROBE: &[u8] = b"GET /health?drain=200 HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-type Failure = Box<dyn Error + Send + Sync>;
-
-/// A kept connection to one agent.
-struct Connection(SendRequest<Empty<Bytes>>);
-
-impl Connection {
-    async fn open(node: DemoNode) -> Result<Self, Failure> {
-        let stream = TcpStream::connect(node.agent()).await?;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        // The task ends with the sender. The request gets the connection's errors.
-        tokio::spawn(connection);
-        Ok(Self(sender))
-    }
-
-    async fn get(&mut self, path: &str) -> Result<(u16, Bytes), Failure> {
-        let request = Request::get(path).header("host", "localhost").body(Empty::new())?;
-        self.0.ready().await?;
-        let response = self.0.send_request(request).await?;
-        let status = response.status().as_u16();
-        Ok((status, response.into_body().collect().await?.to_bytes()))
-    }
+/// The three states, and no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Ready,
+    Draining,
+    NotReady,
+    /// No answer: the agent does not listen yet, or it is stopped.
+    Silent,
 }
 
-/// Sends one GET on a new connection.
-pub(crate) async fn get(node: DemoNode, path: &str) -> Result<(u16, Bytes), Failure> {
-    timeout(PATIENCE, async { Connection::open(node).await?.get(path).await }).await?
-}
-
-/// Probes forever. Calls `take` with each answer and the time at which it was complete.
-pub(crate) async fn follow(node: DemoNode, mut take: impl FnMut(Answer, Instant)) {
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut kept = None;
-    loop {
-        ticks.tick().await;
-        let asked = timeout(PATIENCE, async {
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
-                None => Connection::open(node).await?,
-            };
-            let (_, body) = connection.get(PATH).await?;
-            Ok::<_, Failure>((connection, body))
-        });
-        match asked.await {
-            Ok(Ok((connection, body))) => {
-                let at = Instant::now();
-                kept = Some(connection);
-                take(Answer::parse(&body), at);
-            }
-            Ok(Err(_)) | Err(_) => take(Answer::SILENT, Instant::now()),
+impl Verdict {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::Draining => "Draining",
+            Self::NotReady => "NotReady",
+            Self::Silent => "no answer",
         }
     }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: Option<String>,
+    pub(crate) stale: bool,
+}
+
+impl Answer {
+    fn of(reply: Option<&ProbeReply>) -> Self {
+        let body: Value = reply.and_then(|reply| serde_json::from_str(&reply.body).ok()).unwrap_or_default();
+        let verdict = match body["status"].as_str() {
+            Some("ready") => Verdict::Ready,
+            Some("draining") => Verdict::Draining,
+            Some("not-ready") => Verdict::NotReady,
+            _ => Verdict::Silent,
+        };
+        let check = &body["checks"][0];
+        let reason = check["reason"].as_str().or(body["error"].as_str()).map(str::to_owned);
+        Self { verdict, reason, stale: check["stale"] == true }
+    }
+
+    /// Returns true if the answer is fresh and has this verdict and reason.
+    pub(crate) fn is(&self, verdict: Verdict, reason: Option<&str>) -> bool {
+        !self.stale && self.verdict == verdict && self.reason.as_deref() == reason
+    }
+
+    pub(crate) fn reason_or_dash(&self) -> &str {
+        self.reason.as_deref().unwrap_or(if self.stale { "stale" } else { "-" })
+    }
+}
+
+/// The current answer of an agent, its start, and its delay after its cause.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) answer: Answer,
+    pub(crate) at: Instant,
+    pub(crate) latency: Option<Duration>,
+}
+
+/// An agent and its answers.
+#[derive(Clone)]
+pub(crate) struct ObservedAgent {
+    pub(crate) node: DemoNode,
+    pub(crate) seen: watch::Receiver<Seen>,
+}
+
+impl ObservedAgent {
+    /// Probes an agent to the end of the process, and shows each flip.
+    pub(crate) fn follow(node: DemoNode, sim: Sim, screen: Screen) -> Self {
+        let (says, seen) =
+            watch::channel(Seen { answer: Answer::of(None), at: Instant::now(), latency: None });
+        // Threads, since a task could wait behind the tasks that send events to the agents.
+        let changes = changes(node, sim);
+        thread::spawn(move || {
+            let mut kept = None;
+            loop {
+                thread::sleep(EVERY);
+                let answer = Answer::of(probe(node, &mut kept).ok().as_ref());
+                take(node, answer, &changes, &screen, &says);
+            }
+        });
+        Self { node, seen }
+    }
+
+    /// Sends one GET on a new connection.
+    pub(crate) async fn get(&self, path: &'static str) -> io::Result<ProbeReply> {
+        let address = self.node.agent;
+        tokio::task::spawn_blocking(move || http::get(address, path)).await.map_err(io::Error::other)?
+    }
+
+    /// Returns the agent's status.
+    pub(crate) async fn status(&self) -> Option<nodegate_readiness::status::Status> {
+        serde_json::from_str(&self.get("/status.json").await.ok()?.body).ok()
+    }
+}
+
+/// Sends a probe on a kept connection.
+fn probe(node: DemoNode, kept: &mut Option<TcpStream>) -> io::Result<ProbeReply> {
+    let mut stream = kept.take().map_or_else(|| http::connect(node.agent), Ok)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(PROBE)?;
+    let reply = http::read_answer(&mut stream)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    *kept = Some(stream);
+    Ok(reply)
+}
+
+fn take(
+    node: DemoNode,
+    answer: Answer,
+    changes: &watch::Receiver<Instant>,
+    screen: &Screen,
+    says: &watch::Sender<Seen>,
+) {
+    let (at, before) = (Instant::now(), says.borrow().clone());
+    if answer == before.answer {
+        return;
+    }
+    // Answers from a stale cache and an agent's first answer have no cause in the API server, and each change
+    // causes one answer.
+    let changed = *changes.borrow();
+    let caused = !answer.stale && ![answer.verdict, before.answer.verdict].contains(&Verdict::Silent);
+    let latency = Some(at.saturating_duration_since(changed)).filter(|_| caused && changed > before.at);
+    match (before.answer.stale, answer.stale) {
+        (false, true) => {
+            screen.note(node.name, "stale begins: no proof any more that the cache is current; failing open");
+        }
+        (true, false) => screen.note(node.name, "stale ends: the cache follows the API server again"),
+        _ => {}
+    }
+    if (answer.verdict, &answer.reason) != (before.answer.verdict, &before.answer.reason) {
+        screen.flip(node.name, &before.answer, &answer, latency);
+    }
+    says.send_replace(Seen { answer, at, latency });
+}
+
+/// Returns the time of the newest change of a node that can change its agent's answer. It reads the store rather
+/// than a watch, so that no fault of the API server hides a change. A change counts as old as the last look before
+/// it, so a latency can be a millisecond too long, and is never too short.
+fn changes(node: DemoNode, sim: Sim) -> watch::Receiver<Instant> {
+    let (tells, changes) = watch::channel(Instant::now());
+    thread::spawn(move || {
+        let (mut version, mut known, mut last_look) = (0, Value::Null, Instant::now());
+        while !tells.is_closed() {
+            let now = Instant::now();
+            if std::mem::replace(&mut version, sim.version()) != version {
+                let matters = matters(&sim.node(node.name).unwrap_or_default());
+                if std::mem::replace(&mut known, matters) != known {
+                    tells.send_replace(last_look);
+                }
+            }
+            last_look = now;
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    changes
+}
+
+/// Returns the parts of a Node that can change the answer. Heartbeats and the taint that follows a cordon can't.
+fn matters(node: &Value) -> Value {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let mut ready = list(&node["status"]["conditions"]);
+    ready.retain(|condition| condition["type"] == "Ready");
+    let mut taints = list(&node["spec"]["taints"]);
+    let of_controller =
+        |key: &str| key.starts_with("node.kubernetes.io/") && !key.ends_with("/out-of-service");
+    taints.retain(|taint| !taint["key"].as_str().is_some_and(of_controller));
+    let ready: Vec<Value> = ready.iter().map(|ready| json!([ready["status"], ready["reason"]])).collect();
+    let (labels, deleted) = (&node["metadata"]["labels"], &node["metadata"]["deletionTimestamp"]);
+    json!([ready, taints, labels, deleted, node["spec"]["unschedulable"]])
 }
