@@ -2,8 +2,8 @@
 //!
 //! These tests need root for containerd, and fail without it.
 
+use crate::host::containerd::Containerd;
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::containerd::Containerd;
 
 /// Waits until the check gives this reason; an empty one means that it passes. Returns the body without the
 /// times.

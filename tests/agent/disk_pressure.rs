@@ -3,8 +3,8 @@
 //!
 //! The filesystems are in a private mount namespace, so these tests need root, and fail without it.
 
+use crate::host::disks::Disks;
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::disks::Disks;
 fn passes(agent: &Agent) {
     let body = agent.wait_passes("disk_pressure").body;
     let expected = r#"{"status":"ready","checks":[{"name":"disk_pressure","passed":true,"duration_ms":"#;

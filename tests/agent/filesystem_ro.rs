@@ -4,8 +4,8 @@
 //! The filesystems are on loop devices in a private mount namespace, so these tests need root, and fail
 //! without it.
 
+use crate::host::disks::{Container, Disks};
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::disks::{Container, Disks};
 
 fn agent(disks: &Disks, paths: &str) -> Agent {
     disks.agent(&[

@@ -11,6 +11,7 @@ mod disk_pressure;
 mod drain_on;
 mod filesystem_ro;
 mod first_answer;
+mod host;
 mod local_checks;
 mod local_ports;
 mod memory;

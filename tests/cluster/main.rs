@@ -2,4 +2,5 @@
 
 mod e2e;
 mod faults;
+mod proxy;
 mod strangers;

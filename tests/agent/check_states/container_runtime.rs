@@ -1,8 +1,8 @@
 //! `container_runtime` beside Debian's containerd.
 
 use crate::check_states::part::{Pace, Part, Says, State};
+use crate::host::containerd::Containerd;
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::containerd::Containerd;
 use nodegate_testbed::process::{Slowed, slow_down};
 use std::fs;
 use std::time::Duration;

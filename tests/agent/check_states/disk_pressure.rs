@@ -1,8 +1,8 @@
 //! `disk_pressure` on real disks that are filled, and on one that hangs.
 
 use crate::check_states::part::{Pace, Part, Says, State};
+use crate::host::disks::{Container, Disks};
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::disks::{Container, Disks};
 use nodegate_testbed::process::{Slowed, signal, slow_down};
 use std::time::Duration;
 

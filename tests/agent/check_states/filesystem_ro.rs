@@ -1,8 +1,8 @@
 //! `filesystem_ro` on real disks that the real kernel stops writing to.
 
 use crate::check_states::part::{Pace, Part, Says, State};
+use crate::host::disks::{Container, Disks};
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::disks::{Container, Disks};
 
 /// A script that makes ext4 report an error.
 const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";

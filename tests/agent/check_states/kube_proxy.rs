@@ -1,8 +1,8 @@
 //! `kube_proxy` beside a real kube-proxy, and beside a stub with the answers of newer releases.
 
 use crate::check_states::part::{Pace, Part, Says, State};
+use crate::host::kubernetes::{self, NodeProgram};
 use crate::local_checks::{ELIGIBLE, NOT_STARTED, agent_on_node_up_for};
-use nodegate_testbed::host::kubernetes::{self, NodeProgram};
 use nodegate_testbed::http::get;
 use nodegate_testbed::network::namespaces::{Namespace, Stay};
 use nodegate_testbed::process::{Slowed, slow_down};

@@ -1,9 +1,9 @@
 //! `kubelet` beside a real kubelet, on a real containerd.
 
 use crate::check_states::part::{Pace, Part, Says, State};
+use crate::host::containerd::Containerd;
+use crate::host::kubernetes::{self, NodeProgram};
 use nodegate_testbed::Agent;
-use nodegate_testbed::host::containerd::Containerd;
-use nodegate_testbed::host::kubernetes::{self, NodeProgram};
 use nodegate_testbed::network::namespaces::{Namespace, Stay};
 use nodegate_testbed::process::{Slowed, slow_down};
 use nodegate_testbed::stub::{Stub, answer};

@@ -1,8 +1,8 @@
 //! Loss of the API server: the answers, the log and the metrics for each `--on-stale`.
 
 use super::lab::Lab;
+use crate::proxy::ProxyMode;
 use nodegate_testbed::Agent;
-use nodegate_testbed::network::proxy::ProxyMode;
 use nodegate_testbed::watching::{Watching as _, seen};
 use std::time::{Duration, Instant};
 

@@ -3,8 +3,8 @@
 use super::kubeconfig::Kubeconfig;
 use super::kubectl::Kubectl;
 use super::real::Real;
+use crate::proxy::Proxy;
 use nodegate_testbed::kubectl;
-use nodegate_testbed::network::proxy::Proxy;
 use nodegate_testbed::watching::Watching as _;
 use nodegate_testbed::{Agent, Cluster, NODE};
 use std::path::PathBuf;

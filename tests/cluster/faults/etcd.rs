@@ -3,8 +3,8 @@
 
 use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster};
 use super::table::Row;
+use crate::proxy::Proxy;
 use nodegate_kube_sim::{ApiServer, Effect, FaultScope};
-use nodegate_testbed::network::proxy::Proxy;
 use nodegate_testbed::{Agent, Cluster, NODE};
 use std::time::Duration;
 

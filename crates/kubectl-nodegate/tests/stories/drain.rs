@@ -1,8 +1,8 @@
 //! Drains, with the real kubectl.
 
+use crate::crowd::Manner;
 use crate::lab::{Lab, Said, out, prober, ready, says};
 use nodegate_kube_sim::{ADMIN_TOKEN, Effect, FaultScope, Sim};
-use nodegate_testbed::crowd::Manner;
 use nodegate_testbed::process;
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};

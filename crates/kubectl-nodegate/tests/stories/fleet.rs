@@ -1,7 +1,7 @@
 //! The table of the fleet.
 
+use crate::crowd::Manner;
 use crate::lab::{Lab, add_node, out, prober, ready, says};
-use nodegate_testbed::crowd::Manner;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! Hostile answers of agents and of the API server.
 
+use crate::crowd::Manner;
 use crate::lab::{Lab, ready, says};
 use nodegate_kube_sim::{Effect, FaultScope};
-use nodegate_testbed::crowd::Manner;
 use serde_json::json;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A simulated cluster, agents with canned answers, and the program that queries them.
 
+use crate::crowd::{Crowd, Manner};
 use nodegate_kube_sim::{Builder, Sim};
-use nodegate_testbed::crowd::{Crowd, Manner};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

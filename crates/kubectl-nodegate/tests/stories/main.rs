@@ -15,6 +15,7 @@
 mod arguments;
 mod complete;
 mod credentials;
+mod crowd;
 mod drain;
 mod fleet;
 mod hostile;

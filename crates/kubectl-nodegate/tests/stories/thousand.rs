@@ -1,7 +1,7 @@
 //! A thousand agents.
 
+use crate::crowd::Manner;
 use crate::lab::{Lab, out, ready, says};
-use nodegate_testbed::crowd::Manner;
 use std::time::{Duration, Instant};
 
 fn thousand() -> Lab {

@@ -15,9 +15,7 @@
 
 pub mod agent;
 pub mod cluster;
-pub mod crowd;
 pub mod haproxy;
-pub mod host;
 pub mod http;
 pub mod kubectl;
 pub mod network;

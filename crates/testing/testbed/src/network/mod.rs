@@ -1,7 +1,6 @@
-//! The network between programs: addresses and ports, namespaces, cables, proxies.
+//! The network between programs: addresses and ports, namespaces, cables.
 
 pub mod cable;
 pub mod namespaces;
 pub mod node_network;
 pub mod ports;
-pub mod proxy;

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// An agent's answer to `/status.json`.
 #[derive(Clone)]
-pub enum Manner {
+pub(crate) enum Manner {
     /// The result of this function, each time.
     Says(Arc<dyn Fn() -> String + Send + Sync>),
     /// These bytes, valid or not.
@@ -36,26 +35,25 @@ pub enum Manner {
 
 impl Manner {
     /// Returns an agent that always sends this JSON.
-    pub fn saying(json: String) -> Self {
+    pub(crate) fn saying(json: String) -> Self {
         Self::Says(Arc::new(move || json.clone()))
     }
 
     /// Returns an agent that sends the result of `make`.
-    pub fn making(make: impl Fn() -> String + Send + Sync + 'static) -> Self {
+    pub(crate) fn making(make: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self::Says(Arc::new(make))
     }
 
     /// Returns an agent that sends these bytes, which may be an invalid answer.
-    pub fn bytes(bytes: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn bytes(bytes: impl Into<Vec<u8>>) -> Self {
         Self::Bytes(Arc::new(bytes.into()))
     }
 }
 
 /// The agents. Drop removes them.
-pub struct Crowd {
+pub(crate) struct Crowd {
     port: u16,
     nodes: Vec<(String, IpAddr)>,
-    asked: Arc<AtomicUsize>,
     manners: Manners,
     runtime: Option<Runtime>,
 }
@@ -64,7 +62,7 @@ type Manners = Arc<Mutex<HashMap<IpAddr, Manner>>>;
 
 impl Crowd {
     /// Starts agents for these nodes.
-    pub fn start(agents: impl IntoIterator<Item = (String, Manner)>) -> Self {
+    pub(crate) fn start(agents: impl IntoIterator<Item = (String, Manner)>) -> Self {
         let mut manners = HashMap::new();
         let mut nodes = Vec::new();
         for (number, (node, manner)) in agents.into_iter().enumerate() {
@@ -73,34 +71,28 @@ impl Crowd {
             nodes.push((node, address));
         }
         let manners: Manners = Arc::new(Mutex::new(manners));
-        let asked = Arc::<AtomicUsize>::default();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap();
         let port = listener.local_addr().unwrap().port();
-        runtime.spawn(accept(listener, manners.clone(), asked.clone()));
-        Self { port, nodes, asked, manners, runtime: Some(runtime) }
+        runtime.spawn(accept(listener, manners.clone()));
+        Self { port, nodes, manners, runtime: Some(runtime) }
     }
 
     /// Returns the port of all agents.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// Returns the nodes with their addresses.
-    pub fn nodes(&self) -> impl Iterator<Item = (&str, IpAddr)> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&str, IpAddr)> {
         self.nodes.iter().map(|(node, address)| (node.as_str(), *address))
     }
 
     /// Changes the answer of this node's agent from now on.
-    pub fn now(&self, node: &str, manner: Manner) {
+    pub(crate) fn now(&self, node: &str, manner: Manner) {
         let address = self.nodes().find(|(name, _)| *name == node).unwrap().1;
         self.manners.lock().unwrap().insert(address, manner);
-    }
-
-    /// Returns the number of requests to all agents.
-    pub fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
     }
 }
 
@@ -120,14 +112,13 @@ fn address(number: usize) -> IpAddr {
     Ipv4Addr::new(127, 100, byte(number / 250), byte(number)).into()
 }
 
-async fn accept(listener: TcpListener, manners: Manners, asked: Arc<AtomicUsize>) {
+async fn accept(listener: TcpListener, manners: Manners) {
     loop {
         // The process is most likely out of descriptors. The client gets no connection, and reports that.
         let Ok((stream, _)) = listener.accept().await else { continue };
         let to = stream.local_addr().map(|address| address.ip());
         let manner = to.ok().and_then(|to| manners.lock().unwrap().get(&to).cloned());
         let Some(manner) = manner else { continue };
-        asked.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
             let _ = tokio::time::timeout(PATIENCE, answer(stream, manner)).await;
         });

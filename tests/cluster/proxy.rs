@@ -21,7 +21,7 @@ const HELD: usize = 1 << 20;
 
 /// The proxy's treatment of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyMode {
+pub(crate) enum ProxyMode {
     /// All bytes pass.
     Pass,
     /// No byte passes on the currently open connections. They stay open, and new ones pass.
@@ -51,7 +51,7 @@ struct Counts {
 }
 
 /// A running proxy. Its connections end when it is dropped.
-pub struct Proxy {
+pub(crate) struct Proxy {
     address: SocketAddr,
     switch: watch::Sender<Switch>,
     listening: watch::Receiver<bool>,
@@ -61,12 +61,12 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts a proxy to `host`:`port` on a free port of loopback.
-    pub fn start(host: &str, port: u16) -> io::Result<Self> {
+    pub(crate) fn start(host: &str, port: u16) -> io::Result<Self> {
         Self::balanced(vec![(host.to_owned(), port)])
     }
 
     /// Starts a proxy that distributes its connections over these hosts and ports in turn.
-    pub fn balanced(upstreams: Vec<(String, u16)>) -> io::Result<Self> {
+    pub(crate) fn balanced(upstreams: Vec<(String, u16)>) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("proxy")
@@ -83,12 +83,12 @@ impl Proxy {
     }
 
     /// Returns the port of the proxy on 127.0.0.1.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
     /// Changes the mode. When this returns, new connections already meet the new mode.
-    pub fn set(&self, mode: ProxyMode) {
+    pub(crate) fn set(&self, mode: ProxyMode) {
         self.switch.send_modify(|switch| *switch = Switch { mode, epoch: switch.epoch + 1 });
         let mut listening = self.listening.clone();
         if let Some(runtime) = &self.runtime {
@@ -98,23 +98,18 @@ impl Proxy {
     }
 
     /// Returns the number of connections accepted so far.
-    pub fn accepted(&self) -> u64 {
+    pub(crate) fn accepted(&self) -> u64 {
         self.counts.accepted.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of connections that the client holds now.
-    pub fn open(&self) -> usize {
-        self.counts.open.load(Ordering::Relaxed)
-    }
-
     /// Returns the most connections that the client held at once.
-    pub fn peak(&self) -> usize {
+    pub(crate) fn peak(&self) -> usize {
         self.counts.peak.load(Ordering::Relaxed)
     }
 
     /// Returns the number of bytes that the client has sent. While the number does not change, the client
     /// sends no request.
-    pub fn bytes_to_server(&self) -> u64 {
+    pub(crate) fn bytes_to_server(&self) -> u64 {
         self.counts.to_server.load(Ordering::Relaxed)
     }
 }

@@ -1,9 +1,9 @@
 //! A real containerd with its own files, state and socket. Needs root.
 
-use crate::agent::Agent;
-use crate::process;
-use crate::programs::{self, needs_root};
-use crate::waiting::until;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::process;
+use nodegate_testbed::programs::{self, needs_root};
+use nodegate_testbed::waiting::until;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -39,19 +39,19 @@ const HURRIED: &str = "interval=200ms,timeout=1s";
 
 /// A containerd in a directory that serves as the host's root, with the socket at its usual place. Drop kills
 /// it.
-pub struct Containerd {
+pub(crate) struct Containerd {
     files: TempDir,
     running: Option<Child>,
 }
 
 impl Containerd {
     /// Starts a containerd without a CNI configuration, and waits until it listens.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(&DISABLED)
     }
 
     /// Starts a containerd with Docker's default configuration, without CRI.
-    pub fn start_without_cri() -> Self {
+    pub(crate) fn start_without_cri() -> Self {
         Self::with(&[&DISABLED[..], &[CRI]].concat())
     }
 
@@ -101,12 +101,12 @@ disabled_plugins = {disabled:?}
     }
 
     /// Returns the path of the socket.
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path("host/run/containerd/containerd.sock")
     }
 
     /// Starts containerd again after [`Containerd::kill`].
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let log = fs::File::create(self.path("log")).unwrap();
         let mut command = Command::new(SETPRIV);
         command
@@ -127,29 +127,29 @@ disabled_plugins = {disabled:?}
     }
 
     /// Adds a network configuration, which containerd reads without a restart.
-    pub fn configure_cni(&self) {
+    pub(crate) fn configure_cni(&self) {
         let network = r#"{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"ptp"}]}"#;
         // The file is written in place: containerd 1.6 ignores a file that is moved there.
         fs::write(self.path("cni/10-test.conflist"), network).unwrap();
     }
 
     /// Removes the network configuration.
-    pub fn unconfigure_cni(&self) {
+    pub(crate) fn unconfigure_cni(&self) {
         fs::remove_file(self.path("cni/10-test.conflist")).unwrap();
     }
 
     /// Returns the process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.running.as_ref().unwrap().id()
     }
 
     /// Sends a signal by its name, such as STOP or CONT.
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         process::signal(self.pid(), signal);
     }
 
     /// Kills containerd at once, as a crash does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.kill().unwrap();
             running.wait().unwrap();
@@ -158,20 +158,20 @@ disabled_plugins = {disabled:?}
 
     /// Starts an agent with the path of the socket. `user` has the arguments of setpriv; an empty string
     /// means root.
-    pub fn agent(&self, user: &str) -> Agent {
+    pub(crate) fn agent(&self, user: &str) -> Agent {
         let mut command = Command::new(SETPRIV);
         command.args(user.split_whitespace()).arg(programs::agent_in(self.files.path()));
         Self::launch(command, &format!("socket={},{HURRIED}", self.socket().display()))
     }
 
     /// Starts an agent as root, with the path of the socket and the timing of the check.
-    pub fn agent_with(&self, timing: &str) -> Agent {
+    pub(crate) fn agent_with(&self, timing: &str) -> Agent {
         let command = Command::new(programs::agent_in(self.files.path()));
         Self::launch(command, &format!("socket={},{timing}", self.socket().display()))
     }
 
     /// Starts an agent that has to find the socket itself.
-    pub fn agent_that_finds_it(&self) -> Agent {
+    pub(crate) fn agent_that_finds_it(&self) -> Agent {
         let mut command = Command::new(programs::agent_in(self.files.path()));
         command.arg("--host-root").arg(self.path("host"));
         Self::launch(command, HURRIED)

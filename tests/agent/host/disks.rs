@@ -6,9 +6,9 @@
 //! loop devices, which detach themselves when they are unmounted. No directory of this machine is ever
 //! mounted into the namespace.
 
-use crate::agent::Agent;
-use crate::programs::{self, needs_root};
-use crate::waiting::until;
+use nodegate_testbed::agent::Agent;
+use nodegate_testbed::programs::{self, needs_root};
+use nodegate_testbed::waiting::until;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -48,7 +48,7 @@ ext4() {
 ";
 
 /// The host. Drop removes it; drop agents that run on it first.
-pub struct Disks {
+pub(crate) struct Disks {
     root: PathBuf,
     holder: Child,
     /// The input of the process that holds the namespace. That process ends with this process in any case.
@@ -58,7 +58,7 @@ pub struct Disks {
 
 impl Disks {
     /// Makes the host, and runs a script on it.
-    pub fn start(script: &str) -> Self {
+    pub(crate) fn start(script: &str) -> Self {
         needs_root("filesystems that are mounted where nobody else sees them");
         let root = tempfile::Builder::new().prefix("nodegate-disks").tempdir().unwrap();
         // The directory is kept: from here on, it is removed as an empty directory or not at all.
@@ -79,7 +79,7 @@ impl Disks {
     }
 
     /// Runs a shell script on the host. `$ROOT` is the host's root.
-    pub fn run(&self, script: &str) {
+    pub(crate) fn run(&self, script: &str) {
         let mut command = self.inside(&["sh", "-euc", &format!("{GUARD}{WORDS}{script}")]);
         let status = command.stdin(Stdio::null()).status().unwrap();
         assert!(status.success(), "{script}");
@@ -94,7 +94,7 @@ impl Disks {
     }
 
     /// Mounts a copy of a directory of the host by FUSE, and returns the id of the process that serves it.
-    pub fn serve(&mut self, from: &str, to: &str) -> u32 {
+    pub(crate) fn serve(&mut self, from: &str, to: &str) -> u32 {
         let path = |path: &str| format!("{}{path}", self.root.display());
         let mut command = self.inside(&["bindfs", "-f", &path(from), &path(to)]);
         let child = command.stdin(Stdio::null()).spawn().expect("bindfs starts");
@@ -108,13 +108,13 @@ impl Disks {
     }
 
     /// Starts the agent on the host without any privilege.
-    pub fn agent(&self, args: &[&str]) -> Agent {
+    pub(crate) fn agent(&self, args: &[&str]) -> Agent {
         self.agent_of("", args)
     }
 
     /// Starts the agent in a container. The container's root is this directory of the host, which holds
     /// nothing else.
-    pub fn agent_in_container(&self, kind: Container, root: &str, args: &[&str]) -> Agent {
+    pub(crate) fn agent_in_container(&self, kind: Container, root: &str, args: &[&str]) -> Agent {
         self.run(&format!(
             "[ ! -e \"$ROOT{root}/nodegate\" ] || exit 0
              cp \"$ROOT/.nodegate\" \"$ROOT{root}/nodegate\"
@@ -135,7 +135,7 @@ impl Disks {
     }
 
     /// Starts the agent with this directory as the host's root.
-    pub fn agent_of(&self, root: &str, args: &[&str]) -> Agent {
+    pub(crate) fn agent_of(&self, root: &str, args: &[&str]) -> Agent {
         let user = [format!("--setuid={UID}"), format!("--setgid={UID}")];
         let program = self.root.join(".nodegate");
         let mut command = self.inside(&[&user[0], &user[1], "--", program.to_str().unwrap()]);
@@ -146,7 +146,7 @@ impl Disks {
 
 /// The first process that a container sees.
 #[derive(Clone, Copy, Debug)]
-pub enum Container {
+pub(crate) enum Container {
     /// It is the agent.
     OfItsOwn,
     /// It belongs to the host (`hostPID`), or to a pod whose containers share it. It has another root.

@@ -3,9 +3,9 @@
 //!
 //! Debian has no packages of them, but has their source: `hack/build-kubernetes-node` builds them.
 
-use crate::process;
-use crate::programs::needs_root;
-use crate::waiting::until;
+use nodegate_testbed::process;
+use nodegate_testbed::programs::needs_root;
+use nodegate_testbed::waiting::until;
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const MACHINE_WIDE: [(&str, &str); 6] = [
 ];
 
 /// Returns the path of the kubelet or kube-proxy, if it has been built.
-pub fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
     let targets = own.ancestors().skip(1);
     let mut places = targets.map(|place| place.join(format!("kubernetes-{RELEASE}/{name}")));
@@ -35,7 +35,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// A kubelet or kube-proxy, running or not. Drop ends it.
-pub struct NodeProgram {
+pub(crate) struct NodeProgram {
     name: &'static str,
     files: TempDir,
     running: Option<Child>,
@@ -43,19 +43,19 @@ pub struct NodeProgram {
 
 impl NodeProgram {
     /// Returns a program that is not running yet.
-    pub fn new(name: &'static str) -> Self {
+    pub(crate) fn new(name: &'static str) -> Self {
         needs_root("a kubelet or kube-proxy");
         Self { name, files: tempfile::tempdir().unwrap(), running: None }
     }
 
     /// Returns the directory of its files and of other files of the test. Programs in it come before those of
     /// the system.
-    pub fn files(&self) -> &Path {
+    pub(crate) fn files(&self) -> &Path {
         self.files.path()
     }
 
     /// Starts the program, and waits until it listens.
-    pub fn start(&mut self, args: &[String], healthz: SocketAddr) {
+    pub(crate) fn start(&mut self, args: &[String], healthz: SocketAddr) {
         let program = program(self.name).expect("hack/build-kubernetes-node builds it");
         let log = fs::File::create(self.files.path().join("log")).unwrap();
         let mut command = Command::new("/usr/bin/setpriv");
@@ -91,17 +91,17 @@ impl NodeProgram {
     }
 
     /// Returns the process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.running.as_ref().unwrap().id()
     }
 
     /// Sends a signal by its name, such as STOP or CONT.
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         process::signal(self.pid(), signal);
     }
 
     /// Kills the program at once, as a crash does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             running.kill().unwrap();
             running.wait().unwrap();
