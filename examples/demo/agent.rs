@@ -1,7 +1,8 @@
 //! The real agents as child processes.
 
 use crate::node::DemoNode;
-use nodegate_testbed::{process, programs};
+use nodegate_testbed::programs;
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -66,7 +67,10 @@ impl Agents {
 
     /// Ends all agents and waits until they are gone.
     pub(crate) async fn stop(mut self) {
-        self.0.iter().filter_map(|agent| agent.child.id()).for_each(|pid| process::signal(pid, "TERM"));
+        for agent in &self.0 {
+            let pid = agent.child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+            let _ = pid.map(|pid| kill_process(pid, Signal::TERM));
+        }
         for agent in &mut self.0 {
             if timeout(STOP_PATIENCE, agent.child.wait()).await.is_err() {
                 let _ = agent.child.kill().await;
