@@ -44,7 +44,6 @@ pub(crate) fn reply(core: bool, accept: &str) -> ApiReply {
     let (version, media_type) = if accept.contains("v=v2;as=APIGroupDiscoveryList") {
         ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
     } else if accept.contains("v=v2beta1;as=APIGroupDiscoveryList") {
-        // kubectl before 1.30.
         ("v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList")
     } else {
         return reply::status(&ApiStatus::not_acceptable());
