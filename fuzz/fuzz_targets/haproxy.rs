@@ -3,11 +3,10 @@
 
 use nodegate_fuzz::selector;
 use nodegate_haproxy::apply::states::States;
-use nodegate_haproxy::plan::annotation::{Balance, Mode, SendProxy, WantedPort, for_port};
+use nodegate_haproxy::plan::annotation::{Balance, Mode, SendProxy, for_port, port, word};
 use nodegate_haproxy::plan::facts::{Facts, NodeState, ObservedNode, PortFacts};
 use nodegate_haproxy::plan::planner::plan;
 use nodegate_haproxy::plan::policy::PlanPolicy;
-use std::str::FromStr;
 use std::sync::Arc;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
@@ -15,10 +14,10 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(text);
     match which % 5 {
         0 => states(&text),
-        1 => annotation::<Mode>(&text),
-        2 => annotation::<Balance>(&text),
-        3 => annotation::<SendProxy>(&text),
-        _ => annotation::<WantedPort>(&text),
+        1 => annotation(&text, word::<Mode>),
+        2 => annotation(&text, word::<Balance>),
+        3 => annotation(&text, word::<SendProxy>),
+        _ => annotation(&text, port),
     }
 });
 
@@ -42,11 +41,10 @@ fn states(dump: &str) {
     }
 }
 
-fn annotation<T: FromStr<Err = &'static str>>(text: &str) {
-    let port =
+fn annotation<T>(text: &str, parse: fn(&str) -> Result<T, String>) {
+    let facts =
         PortFacts { name: Some("web".to_owned()), port: 80, node_port: 30080, protocol: "TCP".to_owned() };
-    if let Err(why) = for_port::<T>(text, &port) {
-        let why = why.to_string();
+    if let Err(why) = for_port(text, &facts, parse) {
         assert!(why.len() < 400 && !why.contains(char::is_control), "{why:?}");
     }
 }

@@ -7,6 +7,7 @@
 //! program's tasks, its pages and metrics.
 
 pub mod apply;
+pub mod failure;
 pub mod haproxy;
 pub mod plan;
 pub mod run;

@@ -1,8 +1,9 @@
 //! Asks HAProxy's own program about a new file, in the environment of the running master.
 
-use crate::haproxy::command::{self, CommandError};
+use crate::failure::Failure;
+use crate::haproxy::command;
 use crate::haproxy::launch::Launch;
-use crate::haproxy::words::Words;
+use crate::haproxy::words::alerts;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -15,29 +16,16 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// The maximum number of sockets that systemd hands over.
 const MAX_SOCKETS: u32 = 64;
 
-/// The error of a check.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckError {
-    /// HAProxy refused the configuration.
-    #[error("haproxy -c refuses the new configuration: {0}")]
-    Refused(Words),
-    /// The program can't be run, or exceeds a bound.
-    #[error("haproxy -c: {0}")]
-    Command(#[from] CommandError),
+/// Runs `haproxy -c` on a file, as the master would load it.
+pub async fn check(haproxy: &Path, launch: Option<&Launch>, file: &Path) -> Result<(), Failure> {
+    let failed = |why: String| Failure::new("check", why);
+    let ended = command::run(command_of(haproxy, launch, file), TIMEOUT).await;
+    let ended = ended.map_err(|error| failed(format!("haproxy -c: {error}")))?;
+    let why = || format!("haproxy -c refuses the new configuration: {}", alerts(&ended.said));
+    if ended.success { Ok(()) } else { Err(failed(why())) }
 }
 
-/// Runs `haproxy -c` on the files that HAProxy will load: `file` in the place of `config`.
-pub async fn check(
-    haproxy: &Path,
-    launch: Option<&Launch>,
-    config: &Path,
-    file: &Path,
-) -> Result<(), CheckError> {
-    let ended = command::run(command_of(haproxy, launch, config, file), TIMEOUT).await?;
-    if ended.success { Ok(()) } else { Err(CheckError::Refused(Words::new(&ended.said))) }
-}
-
-fn command_of(haproxy: &Path, launch: Option<&Launch>, config: &Path, file: &Path) -> Command {
+fn command_of(haproxy: &Path, launch: Option<&Launch>, file: &Path) -> Command {
     let sockets = launch.and_then(|launch| launch.variable("LISTEN_FDS")?.to_str()?.parse().ok());
     let stand_in = sockets.and_then(|count: u32| {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
@@ -55,22 +43,14 @@ fn command_of(haproxy: &Path, launch: Option<&Launch>, config: &Path, file: &Pat
         plain.stdin(Stdio::null());
         plain
     };
-    command.arg("-c");
-    let Some(launch) = launch else {
-        command.arg("-f").arg(file);
-        return command;
-    };
-    command.args(&launch.options);
-    for file in launch.files_with(config, file) {
-        command.arg("-f").arg(file);
-    }
-    command.current_dir(&launch.directory);
-    if let Some(variables) = &launch.environment {
-        let path = std::env::var_os("PATH");
-        command.env_clear().envs(path.map(|path| ("PATH", path)));
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
-    } else {
-        tracing::debug!("can't read the environment of HAProxy's master; checking with this one");
+    command.arg("-c").arg("-f").arg(file);
+    if let Some(launch) = launch {
+        command.args(&launch.options).current_dir(&launch.directory);
+        if let Some(variables) = &launch.environment {
+            let path = std::env::var_os("PATH");
+            command.env_clear().envs(path.map(|path| ("PATH", path)));
+            command.envs(variables.iter().map(|(name, value)| (name, value)));
+        }
     }
     command
 }

@@ -41,15 +41,9 @@ impl States {
         }
     }
 
-    /// Returns true if nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Returns, for each server of a backend, whether it passes its check.
-    pub fn passing<'a>(&'a self, backend: &'a str) -> impl Iterator<Item = (&'a str, bool)> {
-        let of_backend = self.0.iter().filter(move |((of, _), _)| of == backend);
-        of_backend.map(|((_, server), columns)| {
+    /// Returns for each server whether it passes its check.
+    pub fn passing(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.0.iter().map(|((_, server), columns)| {
             (server.as_str(), columns.get(OPERATION).is_some_and(|state| state != "0"))
         })
     }
@@ -74,7 +68,7 @@ impl States {
             columns.get(ADDRESS).and_then(|ip| ip.parse::<IpAddr>().ok()) == Some(server.address)
         };
         let known = known.filter(same_address);
-        if known.is_none() && self.is_empty() {
+        if known.is_none() && self.0.is_empty() {
             return;
         }
         let column = |at: usize, unknown: &'static str| {
@@ -99,8 +93,7 @@ impl States {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::annotation::{Balance, Mode, SendProxy};
-    use crate::plan::desired::{Check, Health, Weights};
+    use crate::plan::desired::{Check, Health};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -115,17 +108,9 @@ mod tests {
             weight,
             share: 100,
         };
-        let backend = Backend {
-            name: "local".to_owned(),
-            comment: "",
-            mode: Mode::Tcp,
-            balance: Balance::default(),
-            send_proxy: SendProxy::Off,
-            health: Health::Own(Check { port: Some(1), path: None }),
-            node_port: Some(31_000),
-            weights: Weights::Current,
-            servers: Arc::new(vec![server("n1", 1, 0), server("n2", 2, 7), server("n3", 3, 100)]),
-        };
+        let servers = Arc::new(vec![server("n1", 1, 0), server("n2", 2, 7), server("n3", 3, 100)]);
+        let health = Health::Own(Check { port: Some(1), path: None });
+        let backend = Backend::new("local".to_owned(), Some(31_000), health, servers);
         let tracking = Backend { name: "other".to_owned(), health: Health::Unchecked, ..backend.clone() };
         Desired { backends: vec![backend, tracking], ..Desired::default() }
     }
@@ -157,7 +142,7 @@ mod tests {
     fn who_passes_is_known() {
         let mut states = States::default();
         states.add(DUMP);
-        assert_eq!(states.passing("local").collect::<Vec<_>>(), [("n1", true), ("n2", false)]);
+        assert_eq!(states.passing().collect::<Vec<_>>(), [("n1", true), ("n2", false)]);
     }
 
     proptest! {

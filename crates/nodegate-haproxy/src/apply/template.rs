@@ -1,8 +1,9 @@
 //! The operator's part of the file.
 
-use crate::apply::config_file::FileError;
+use crate::failure::Failure;
 use crate::plan::names;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,39 +13,26 @@ use std::path::Path;
 /// The maximum size of a template.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The error of a template.
-#[derive(Debug, thiserror::Error)]
-pub enum TemplateError {
-    /// It can't be read.
-    #[error("can't read --template {0}: {1}")]
-    Read(std::path::PathBuf, io::Error),
-    /// It has a section that only the generated part may have.
-    #[error(
-        "--template has a \"defaults {}\", which the generated part has; give yours another name",
-        names::DEFAULTS
-    )]
-    Defaults,
-    /// The file that HAProxy loads can't be read or written.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
 /// Reads a template. Without a path it is empty.
-pub fn read(path: Option<&Path>) -> Result<Vec<u8>, TemplateError> {
+pub fn read(path: Option<&Path>) -> Result<Vec<u8>, Failure> {
     let Some(path) = path else { return Ok(Vec::new()) };
     let read = || {
         let mut bytes = Vec::new();
         File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > MAX_BYTES { Err(io::Error::other("it is too large")) } else { Ok(bytes) }
     };
-    let bytes = read().map_err(|error| TemplateError::Read(path.to_owned(), error))?;
-    let text = String::from_utf8_lossy(&bytes);
-    let takes_ours = |line: &str| {
-        let words = words(line, &|_| None);
-        words.first().is_some_and(|word| word == "defaults")
-            && words.get(1).is_some_and(|word| word == names::DEFAULTS)
+    let failed = |why: &dyn Display| {
+        Failure::new("template", format!("can't use --template {}: {why}", path.display()))
     };
-    if text.lines().any(takes_ours) { Err(TemplateError::Defaults) } else { Ok(bytes) }
+    let bytes = read().map_err(|error| failed(&error))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let is_ours =
+        |line: &str| words(line, &|_| None).starts_with(&["defaults".into(), names::DEFAULTS.into()]);
+    if text.lines().any(is_ours) {
+        let what = "it has a \"defaults nodegate\", which the generated part has; give yours another name";
+        return Err(failed(&what));
+    }
+    Ok(bytes)
 }
 
 /// Returns the sockets that the `bind` lines of a template name. HAProxy shares a socket of one process

@@ -2,12 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// Options with one argument that change what a configuration means.
-const KEPT: [&str; 4] = ["-L", "-m", "-n", "-N"];
-/// Options with one argument that concern only a running process.
-const DROPPED: [&str; 3] = ["-S", "-p", "-x"];
 /// Variables with which a master speaks to itself over its re-execution, and to systemd.
 const OWN_VARIABLES: [&str; 4] =
     ["HAPROXY_MWORKER", "HAPROXY_PROCESSES", "HAPROXY_LOAD_SUCCESS", "NOTIFY_SOCKET"];
@@ -17,8 +13,8 @@ const OWN_VARIABLES: [&str; 4] =
 pub struct Launch {
     /// Options other than files.
     pub options: Vec<OsString>,
-    /// The files of `-f`, absolute.
-    pub files: Vec<PathBuf>,
+    /// The files of `-f`, as written.
+    pub files: Vec<OsString>,
     /// The environment. `None` if it can't be read.
     pub environment: Option<Vec<(OsString, OsString)>>,
     /// The directory for relative paths.
@@ -30,76 +26,35 @@ impl Launch {
     /// container.
     pub fn of(pid: u32) -> Option<Self> {
         let at = |name: &str| format!("/proc/{pid}/{name}");
-        let words = split(&std::fs::read(at("cmdline")).ok()?);
-        let directory = std::fs::read_link(at("cwd")).unwrap_or_else(|_| PathBuf::from("/"));
-        let mut launch = Self::parse(words.get(1..)?, directory);
+        let mut launch = Self::parse(split(&std::fs::read(at("cmdline")).ok()?));
+        launch.directory = std::fs::read_link(at("cwd")).unwrap_or_else(|_| PathBuf::from("/"));
         launch.environment = std::fs::read(at("environ")).ok().map(|bytes| variables(&bytes));
         Some(launch)
     }
 
-    fn parse(words: &[OsString], directory: PathBuf) -> Self {
-        let (mut options, mut files) = (Vec::new(), Vec::new());
-        let mut base = directory.clone();
-        let mut words = words.iter().peekable();
+    fn parse(words: Vec<OsString>) -> Self {
+        let mut launch = Self::default();
+        let mut words = words.into_iter().skip(1).peekable();
         while let Some(word) = words.next() {
             match word.to_string_lossy().as_ref() {
                 "-f" | "--" => {
                     // Each may be followed by several files.
                     while let Some(file) = words.next_if(|word| word.as_bytes().first() != Some(&b'-')) {
-                        files.push(PathBuf::from(file));
+                        launch.files.push(file);
                     }
                 }
-                "-C" => {
-                    if let Some(to) = words.next() {
-                        base = base.join(to);
-                        options.extend([word.clone(), to.clone()]);
-                    }
+                "-C" | "-L" | "-m" | "-n" | "-N" => {
+                    launch.options.push(word);
+                    launch.options.extend(words.next());
                 }
-                option if KEPT.contains(&option) => {
-                    options.push(word.clone());
-                    options.extend(words.next().cloned());
-                }
-                option if DROPPED.contains(&option) => drop(words.next()),
+                "-S" | "-p" | "-x" => drop(words.next()),
                 "-db" | "-dC" => {}
-                option if option.starts_with("-d") => options.push(word.clone()),
+                option if option.starts_with("-d") => launch.options.push(word),
                 // All others concern only a running process; the numbers behind -sf and -st fall here, too.
                 _ => {}
             }
         }
-        let files = files.into_iter().map(|file| base.join(file)).collect();
-        Self { options, files, environment: None, directory }
-    }
-
-    /// Returns true if the process loads this file, by itself or with its directory.
-    pub fn loads(&self, file: &Path) -> bool {
-        self.files
-            .iter()
-            .any(|loaded| is_same(loaded, file) || file.parent().is_some_and(|dir| is_same(loaded, dir)))
-    }
-
-    /// Returns the files that it loads, with another one in the place of `file`.
-    pub fn files_with(&self, file: &Path, other: &Path) -> Vec<PathBuf> {
-        let mut files = Vec::new();
-        for loaded in &self.files {
-            match std::fs::read_dir(loaded) {
-                Ok(entries) => {
-                    let mut names: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-                    names.retain(|path| path.extension() == Some(OsStr::new("cfg")) && !is_hidden(path));
-                    names.sort();
-                    files.extend(names);
-                }
-                Err(_) => files.push(loaded.clone()),
-            }
-        }
-        for loaded in &mut files {
-            if is_same(loaded, file) {
-                other.clone_into(loaded);
-            }
-        }
-        if !files.iter().any(|loaded| loaded == other) {
-            files.push(other.to_owned());
-        }
-        files
+        launch
     }
 
     /// Returns the value of a variable.
@@ -108,21 +63,9 @@ impl Launch {
     }
 }
 
-fn is_hidden(path: &Path) -> bool {
-    path.file_name().is_none_or(|name| name.as_bytes().starts_with(b"."))
-}
-
-fn is_same(one: &Path, two: &Path) -> bool {
-    let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    real(one) == real(two)
-}
-
 fn split(bytes: &[u8]) -> Vec<OsString> {
-    bytes
-        .split(|byte| *byte == 0)
-        .filter(|word| !word.is_empty())
-        .map(|word| OsString::from_vec(word.to_vec()))
-        .collect()
+    let words = bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+    words.map(|word| OsString::from_vec(word.to_vec())).collect()
 }
 
 fn variables(bytes: &[u8]) -> Vec<(OsString, OsString)> {
@@ -140,28 +83,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_matters_of_a_command_line_is_kept() {
-        let words = "-sf 12 13 -x sockpair@4 -Ws -dr -db -f a.cfg b.cfg -C /etc/haproxy -S /run/m.sock -p /run/p -m 100 -f /x/c.cfg -- d.cfg";
-        let words: Vec<OsString> = words.split(' ').map(OsString::from).collect();
-        let launch = Launch::parse(&words, PathBuf::from("/srv"));
+    fn what_changes_the_meaning_of_a_configuration_is_kept() {
+        let words =
+            "haproxy -W -D -dr -db -f a.cfg b.cfg -C /etc/haproxy -S /run/m.sock -p /run/p -m 100 -- d.cfg";
+        let launch = Launch::parse(words.split(' ').map(OsString::from).collect());
         assert_eq!(launch.options, ["-dr", "-C", "/etc/haproxy", "-m", "100"].map(OsString::from));
-        let files = ["/etc/haproxy/a.cfg", "/etc/haproxy/b.cfg", "/x/c.cfg", "/etc/haproxy/d.cfg"];
-        assert_eq!(launch.files, files.map(PathBuf::from));
-        let other = Path::new("/x/.c.cfg.new");
-        assert_eq!(launch.files_with(Path::new("/x/c.cfg"), other)[2], other);
-        assert!(launch.loads(Path::new("/x/c.cfg")) && !launch.loads(Path::new("/x/d.cfg")));
-    }
-
-    #[test]
-    fn a_directory_stands_for_its_files() {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["b.cfg", "a.cfg", "c.txt", ".d.cfg"] {
-            std::fs::write(dir.path().join(name), "").unwrap();
-        }
-        let launch = Launch { files: vec![dir.path().to_owned()], ..Launch::default() };
-        let (ours, new) = (dir.path().join("b.cfg"), dir.path().join(".b.cfg.new"));
-        assert!(launch.loads(&ours));
-        assert_eq!(launch.files_with(&ours, &new), [dir.path().join("a.cfg"), new]);
+        assert_eq!(launch.files, ["a.cfg", "b.cfg", "d.cfg"].map(OsString::from));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! HAProxy's master process: reloads, and what its newest worker says.
 
+use crate::failure::Failure;
 use crate::haproxy::launch::Launch;
 use crate::haproxy::socket::{SocketError, ask, ask_patiently};
-use crate::haproxy::words::Words;
+use crate::haproxy::words::alerts;
 use crate::plan::names;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,23 +32,6 @@ pub struct Processes {
     pub workers: Vec<u32>,
     /// The workers that end when their last connection does.
     pub old: Vec<u32>,
-}
-
-/// The error of a reload.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// The master can't be reached.
-    #[error(transparent)]
-    Ask(#[from] SocketError),
-    /// The new worker did not start; the old one continues.
-    #[error("HAProxy refuses the reload and goes on with the old configuration: {0}")]
-    Refused(Words),
-    /// HAProxy has reloaded, and does not have the new configuration.
-    #[error("HAProxy runs another configuration after the reload; {0}")]
-    Elsewhere(String),
-    /// No new worker appeared in time.
-    #[error("no new worker {} s after the reload", RELOAD.as_secs())]
-    Timeout,
 }
 
 impl Processes {
@@ -112,15 +96,13 @@ impl Master {
 
     /// Reloads, and waits until the newest worker proves the configuration with this hash. If another reload is
     /// under way, repeats the command until that one is over.
-    pub async fn reload(&self, hash: &str) -> Result<(), ReloadError> {
+    pub async fn reload(&self, hash: &str) -> Result<(), Failure> {
         let deadline = Instant::now() + RELOAD;
         let before = self.processes().await?;
         loop {
             match ask_patiently(&self.socket, "reload", RELOAD).await {
                 Ok(answer) if answer.contains(BUSY) => {}
-                Ok(answer) if answer.contains("Success=0") => {
-                    return Err(ReloadError::Refused(Words::new(answer.as_bytes())));
-                }
+                Ok(answer) if answer.contains("Success=0") => return Err(refused(answer.as_bytes())),
                 // Until 3.0, a master that reloads restarts, and drops connections that it has not read.
                 Ok(_) | Err(SocketError::Absent(..) | SocketError::Broken(..)) => {
                     if self.proves(hash, &before, deadline).await? {
@@ -129,41 +111,53 @@ impl Master {
                 }
                 Err(error) => return Err(error.into()),
             }
-            if Instant::now() >= deadline {
-                return Err(ReloadError::Timeout);
-            }
+            ensure_time(deadline)?;
             tokio::time::sleep(POLL).await;
         }
     }
 
     /// Waits for the proof after a reload. Returns false if the reload has not begun.
-    async fn proves(&self, hash: &str, before: &Processes, deadline: Instant) -> Result<bool, ReloadError> {
+    async fn proves(&self, hash: &str, before: &Processes, deadline: Instant) -> Result<bool, Failure> {
         let (again, mut fresh_since) = (Instant::now() + AGAIN, None);
         loop {
             tokio::time::sleep(POLL).await;
             // The master restarts for a reload, so for a moment its socket may refuse connections.
             if let Ok(now) = self.processes().await {
                 if now.failed > before.failed {
-                    return Err(ReloadError::Refused(Words::default()));
+                    return Err(refused(b""));
                 }
-                let fresh = now.workers.iter().any(|pid| !before.workers.contains(pid));
-                if fresh && self.runs(hash).await.unwrap_or(false) {
+                let is_fresh = now.workers.iter().any(|pid| !before.workers.contains(pid));
+                if is_fresh && self.runs(hash).await.unwrap_or(false) {
                     return Ok(true);
                 }
-                let since = *fresh_since.get_or_insert_with(Instant::now);
-                if !fresh {
-                    fresh_since = None;
-                } else if since.elapsed() > ANSWERS {
-                    return Err(ReloadError::Elsewhere(self.elsewhere().await));
+                let since = is_fresh.then(|| fresh_since.unwrap_or_else(Instant::now));
+                fresh_since = since;
+                if since.is_some_and(|since| since.elapsed() > ANSWERS) {
+                    return Err(self.runs_another().await);
                 }
-                if now.reloads == before.reloads && !fresh && Instant::now() >= again {
+                if now.reloads == before.reloads && !is_fresh && Instant::now() >= again {
                     return Ok(false);
                 }
             }
-            if Instant::now() >= deadline {
-                return Err(ReloadError::Timeout);
-            }
+            ensure_time(deadline)?;
         }
+    }
+
+    /// Waits until the newest worker proves the configuration with this hash, after another program's reload.
+    pub async fn wait_for_proof(&self, hash: &str) -> Result<(), Failure> {
+        let deadline = Instant::now() + RELOAD;
+        while !self.runs(hash).await.unwrap_or(false) {
+            if Instant::now() >= deadline {
+                return Err(self.runs_another().await);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    async fn runs_another(&self) -> Failure {
+        let elsewhere = self.elsewhere().await;
+        Failure::new("proof", format!("HAProxy runs another configuration after the reload; {elsewhere}"))
     }
 
     /// Returns what is known of the files that the running HAProxy loads.
@@ -174,6 +168,19 @@ impl Master {
         let files: Vec<String> = launch.files.iter().map(|file| format!("-f {}", file.display())).collect();
         format!("it was started with {}", files.join(" "))
     }
+}
+
+fn refused(said: &[u8]) -> Failure {
+    let why = alerts(said);
+    Failure::new(
+        "reload",
+        format!("HAProxy refuses the reload and goes on with the old configuration: {why}"),
+    )
+}
+
+fn ensure_time(deadline: Instant) -> Result<(), Failure> {
+    let late = || Failure::new("reload", format!("no new worker {} s after the reload", RELOAD.as_secs()));
+    if Instant::now() >= deadline { Err(late()) } else { Ok(()) }
 }
 
 #[cfg(test)]

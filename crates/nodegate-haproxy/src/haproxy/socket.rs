@@ -1,5 +1,6 @@
 //! Commands to HAProxy over one of its sockets: one connection, one line, one answer.
 
+use crate::failure::Failure;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,6 +26,12 @@ pub enum SocketError {
     /// The connection broke.
     #[error("HAProxy's answer at {0} can't be read: {1}")]
     Broken(PathBuf, io::Error),
+}
+
+impl From<SocketError> for Failure {
+    fn from(error: SocketError) -> Self {
+        Self::new("reload", error)
+    }
 }
 
 /// Sends one line and reads the answer to its end.

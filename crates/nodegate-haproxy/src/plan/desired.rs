@@ -3,6 +3,7 @@
 use crate::plan::annotation::{Balance, Mode, SendProxy};
 use crate::plan::facts::{NodeState, ServiceKey};
 use crate::plan::names;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -99,12 +100,29 @@ pub struct Backend {
 }
 
 impl Backend {
+    /// Creates a plain backend.
+    pub fn new(
+        name: String,
+        node_port: Option<u16>,
+        health: Health,
+        servers: Arc<Vec<PlannedServer>>,
+    ) -> Self {
+        let (mode, balance, send_proxy) = (Mode::default(), Balance::default(), SendProxy::default());
+        let (comment, weights) = ("", Weights::Current);
+        Self { name, comment, mode, balance, send_proxy, health, node_port, weights, servers }
+    }
+
     /// Returns the check of its own that the servers have.
     pub fn own_check(&self) -> Option<&Check> {
         match &self.health {
             Health::Own(check) => Some(check),
             Health::Track(..) | Health::Unchecked => None,
         }
+    }
+
+    /// Returns true if the servers follow those of this backend.
+    pub fn tracks(&self, name: &str) -> bool {
+        matches!(&self.health, Health::Track(tracked, _) if tracked == name)
     }
 
     /// Returns the weight of a server. The backends of nodes alone serve nothing.
@@ -169,28 +187,20 @@ pub struct Frontend {
     pub last_resort: Vec<String>,
 }
 
+/// The kind of a problem that the author of the Service, or the policy, intends.
+pub const INTENDED: &str = "intended";
+
 /// A problem that an operator should know of. It is reported when it appears, not each time it is seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// A word from a fixed set, and the value of a metric's label.
-    pub kind: &'static str,
     /// The Service or Node with the problem.
     pub about: String,
+    /// A word from a fixed set, and the value of a metric's label.
+    pub kind: &'static str,
     /// The description of the problem.
     pub text: String,
-}
-
-/// A Service, or a port of it, that is not published.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unpublished {
-    /// The Service, as `namespace/name`.
-    pub service: String,
-    /// The port and its protocol. `None` for all ports.
-    pub port: Option<(u16, String)>,
-    /// The reason.
-    pub why: String,
-    /// True if it is not published because its author, or the policy, wants that.
-    pub intended: bool,
+    /// True if the Service, or one of its ports, is not published.
+    pub unpublished: bool,
 }
 
 /// The complete desired configuration. Everything is sorted by name.
@@ -202,10 +212,8 @@ pub struct Desired {
     pub frontends: Vec<Frontend>,
     /// The backends.
     pub backends: Vec<Backend>,
-    /// The Services and ports that are not published, with the reasons; for people.
-    pub unpublished: Vec<Unpublished>,
-    /// The problems.
-    pub problems: Vec<Problem>,
+    /// The problems, and the Services that are intentionally not published.
+    pub problems: BTreeSet<Problem>,
 }
 
 impl Desired {
@@ -229,25 +237,26 @@ impl Desired {
 
     /// Removes the frontends for which `out` gives a reason, with the backends that only they used. Returns the
     /// reasons.
-    pub fn leave_out(&mut self, out: impl Fn(&Frontend) -> Option<(&'static str, String)>) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        self.frontends.retain(|frontend| match out(frontend) {
-            Some((kind, text)) => {
-                problems.push(Problem { kind, about: frontend.owner.shown(), text });
-                false
-            }
-            None => true,
+    pub fn leave_out(
+        &mut self,
+        out: impl Fn(&Frontend) -> Option<(&'static str, String)>,
+    ) -> BTreeSet<Problem> {
+        let mut problems = BTreeSet::new();
+        self.frontends.retain(|frontend| {
+            let reason = out(frontend);
+            let is_kept = reason.is_none();
+            problems.extend(reason.map(|(kind, text)| {
+                let about = frontend.owner.shown();
+                Problem { about, kind, text, unpublished: true }
+            }));
+            is_kept
         });
-        if !problems.is_empty() {
-            let used = |name: &str| {
-                self.frontends.iter().any(|f| f.backend == name || f.last_resort.iter().any(|l| l == name))
-            };
-            let of_nodes = |name: &str| name == names::NODES || name == names::PASSING;
-            let kept: Vec<bool> = self.backends.iter().map(|b| of_nodes(&b.name) || used(&b.name)).collect();
-            let mut kept = kept.into_iter();
-            self.backends.retain(|_| kept.next().unwrap_or(true));
+        let mut used = BTreeSet::from([names::NODES, names::PASSING]);
+        for frontend in &self.frontends {
+            used.insert(&frontend.backend);
+            used.extend(frontend.last_resort.iter().map(String::as_str));
         }
-        problems.sort();
+        self.backends.retain(|backend| used.contains(backend.name.as_str()));
         problems
     }
 }

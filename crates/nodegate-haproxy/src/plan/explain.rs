@@ -1,11 +1,12 @@
 //! Tables for people: the published Services, the unpublished ones with the reasons, and the nodes that
 //! serve.
 
-use crate::plan::desired::{Desired, Frontend, Health, Owner, PlannedNode, Problem, Unpublished};
+use crate::plan::annotation::word_of;
+use crate::plan::desired::{Desired, Frontend, Health, Owner, PlannedNode, Problem};
 use crate::plan::facts::{Facts, NodeState};
 use crate::plan::listen::binds;
+use nodegate_program::sanitize;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 /// The nodes and whether each passes HAProxy's check, as far as that is known.
 pub type Passing = BTreeMap<String, bool>;
@@ -13,74 +14,54 @@ pub type Passing = BTreeMap<String, bool>;
 /// Returns the tables: the published ports, the unpublished ones, other problems, and the nodes. `passing` is
 /// `None` if HAProxy can't be asked or has no check.
 pub fn explain(desired: &Desired, facts: &Facts, passing: Option<&Passing>) -> String {
-    let published = desired.frontends.iter().map(|frontend| published(desired, frontend)).collect();
-    let mut text = table(&["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES", "HOW"], published);
-    if !desired.unpublished.is_empty() {
-        let rows = desired.unpublished.iter().map(not_published).collect();
-        text = text + "\n" + &table(&["NOT PUBLISHED", "PORT", "WHY"], rows);
+    let published = desired.frontends.iter().map(|frontend| published(desired, frontend));
+    let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES", "HOW"], published);
+    for (head, unpublished) in [("NOT PUBLISHED", true), ("NOT AS ASKED", false)] {
+        let of_kind = desired.problems.iter().filter(|problem| problem.unpublished == unpublished);
+        let rows: Vec<_> = of_kind.map(|Problem { about, text, .. }| [about.clone(), text.clone()]).collect();
+        if !rows.is_empty() {
+            text = text + "\n" + &table([head, "WHY"], rows);
+        }
     }
-    let told =
-        |problem: &&Problem| !desired.unpublished.iter().any(|unpublished| unpublished.why == problem.text);
-    let others: Vec<_> =
-        desired.problems.iter().filter(told).map(|p| vec![p.about.clone(), p.text.clone()]).collect();
-    if !others.is_empty() {
-        text = text + "\n" + &table(&["NOT AS ASKED", "WHY"], others);
-    }
-    let nodes = desired.nodes.iter().map(|node| row(node, facts, passing)).collect();
-    text = text + "\n" + &table(&["NODE", "STATE", "WHY", "WEIGHT", "ADDRESS", "HAPROXY'S CHECK"], nodes);
+    let nodes = desired.nodes.iter().map(|node| row(node, facts, passing));
+    text = text + "\n" + &table(["NODE", "STATE", "WHY", "WEIGHT", "ADDRESS", "HAPROXY'S CHECK"], nodes);
     if passing.is_some_and(|passing| !passing.is_empty() && !passing.values().any(|passes| *passes)) {
         text += "\nNo node passes HAProxy's check.\n";
     }
     text
 }
 
-fn published(desired: &Desired, frontend: &Frontend) -> Vec<String> {
-    let backend = desired.backend(&frontend.backend);
+fn published(desired: &Desired, frontend: &Frontend) -> [String; 6] {
     let port = match &frontend.owner {
         Owner::Service { port, .. } => port.to_string(),
         Owner::Forward(_) => "-".to_owned(),
     };
-    let mut how = frontend.mode.to_string();
+    let mut how = word_of(&frontend.mode);
+    let backend = desired.backend(&frontend.backend);
     if let Some(backend) = backend {
-        let _ = write!(how, ", {}", backend.balance);
+        how = how + ", " + &word_of(&backend.balance);
         match &backend.health {
-            Health::Own(check) => match &check.path {
-                Some(path) => {
-                    let _ = write!(
-                        how,
-                        ", checked at {}{path}",
-                        check.port.map(|p| format!(":{p}")).unwrap_or_default()
-                    );
-                }
-                None => how += ", checked by a connection",
-            },
+            Health::Own(check) => {
+                let port = check.port.map(|port| format!(":{port}")).unwrap_or_default();
+                let at = check.path.as_ref().map(|path| format!("at {port}{path}"));
+                how = how + ", checked " + &at.unwrap_or_else(|| "by a connection".to_owned());
+            }
             Health::Unchecked => how += ", unchecked",
             Health::Track(..) => {}
         }
     }
     if let Some(sources) = &frontend.sources {
-        let _ =
-            write!(how, ", for {}", if sources.is_empty() { "nobody".to_owned() } else { sources.join(" ") });
+        how = how + ", for " + &if sources.is_empty() { "nobody".to_owned() } else { sources.join(" ") };
     }
     if frontend.last_resort.is_empty() {
         how += ", no last resort";
     }
-    vec![
-        frontend.owner.shown(),
-        port,
-        binds(&frontend.addresses, frontend.port).join(", "),
-        frontend.node_port.to_string(),
-        backend.map_or(0, |backend| backend.servers.len()).to_string(),
-        how,
-    ]
+    let listens = binds(&frontend.addresses, frontend.port).join(", ");
+    let servers = backend.map_or(0, |backend| backend.servers.len()).to_string();
+    [frontend.owner.shown(), port, listens, frontend.node_port.to_string(), servers, how]
 }
 
-fn not_published(unpublished: &Unpublished) -> Vec<String> {
-    let port = unpublished.port.as_ref().map(|(port, protocol)| format!("{port}/{protocol}"));
-    vec![unpublished.service.clone(), port.unwrap_or_else(|| "all".to_owned()), unpublished.why.clone()]
-}
-
-fn row(node: &PlannedNode, facts: &Facts, passing: Option<&Passing>) -> Vec<String> {
+fn row(node: &PlannedNode, facts: &Facts, passing: Option<&Passing>) -> [String; 6] {
     let reason = facts.nodes.get(&node.name).and_then(|facts| facts.reason.clone());
     let state = match (node.state, &reason) {
         (NodeState::Ready, Some(_)) => "left to HAProxy's checks",
@@ -92,28 +73,62 @@ fn row(node: &PlannedNode, facts: &Facts, passing: Option<&Passing>) -> Vec<Stri
         None => "-",
     };
     let (weight, reason) = (node.weight().to_string(), reason.unwrap_or_else(|| "-".to_owned()));
-    vec![node.name.clone(), state.to_owned(), reason, weight, node.address.to_string(), passes.to_owned()]
+    [node.name.clone(), state.to_owned(), reason, weight, node.address.to_string(), passes.to_owned()]
 }
 
-/// Formats a table. Columns are as wide as their longest cell. Control characters from the API become blanks.
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
-    let clean = |cell: String| cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
-    let head = head.iter().map(|word| (*word).to_owned()).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(head)
-        .chain(rows.into_iter().map(|row| row.into_iter().map(clean).collect()))
-        .collect();
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column| {
-        rows.iter()
-            .filter_map(|row: &Vec<String>| row.get(column))
-            .map(|cell: &String| cell.chars().count())
-            .max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+/// Formats a table of text from strangers. Columns are as wide as their longest cell.
+fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut all = vec![head.map(str::to_owned)];
+    all.extend(rows.into_iter().map(|row| row.map(|cell| sanitize(&cell))));
+    let mut widths = [0; N];
+    for row in &all {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  "));
+    for row in all {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
         text = text + cells.collect::<String>().trim_end() + "\n";
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::facts::{ObservedNode, ObservedService};
+    use crate::plan::planner::plan;
+    use crate::plan::policy::PlanPolicy;
+    use std::sync::Arc;
+
+    #[test]
+    fn text_of_strangers_steers_no_terminal() {
+        let hostile = "x\n\u{1b}[31m\u{202e}\u{2028}y";
+        let node = ObservedNode {
+            name: "worker".to_owned(),
+            state: NodeState::NotReady,
+            reason: Some(hostile.to_owned()),
+            weight: Some(hostile.to_owned()),
+            addresses: vec![("InternalIP".to_owned(), [10, 0, 0, 1].into())],
+            ..ObservedNode::default()
+        };
+        let service = ObservedService {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            load_balancer: true,
+            class: Some(hostile.to_owned()),
+            ..ObservedService::default()
+        };
+        let facts = Facts {
+            nodes: [(node.name.clone(), Arc::new(node))].into(),
+            services: [(service.key(), Arc::new(service))].into(),
+        };
+        let passing = Passing::from([("worker".to_owned(), false)]);
+        let text = explain(&plan(&facts, &PlanPolicy::default()), &facts, Some(&passing));
+        assert!(text.lines().all(|line| line == sanitize(line)), "{text:?}");
+        let shown = "x\u{fffd}\u{fffd}[31m\u{fffd}\u{fffd}y";
+        assert!(text.contains(&format!("its loadBalancerClass is {shown}")), "{text}");
+        assert!(text.contains("No node passes HAProxy's check."), "{text}");
+    }
 }

@@ -1,7 +1,8 @@
 //! The facts that the watches reported, as plain data without Kubernetes types.
 
-use crate::plan::names::is_dns_name;
+use crate::plan::status::ServiceStatus;
 use ipnet::IpNet;
+use nodegate_program::is_object_name;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,11 +15,11 @@ pub type ServiceKey = (String, String);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeState {
     /// The node may get new traffic.
+    #[default]
     Ready,
     /// The node is healthy, and an operator or controller is taking it out (`--drain-on`).
     Draining,
     /// The kubelet is not ready, or has never reported that it is.
-    #[default]
     NotReady,
 }
 
@@ -50,22 +51,23 @@ impl Family {
 }
 
 /// The facts of a Node that matter for HAProxy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ObservedNode {
     /// Its name.
     pub name: String,
-    /// Its UID, which no other Node of any cluster has.
-    pub uid: String,
-    /// The state that decides about new traffic.
+    /// The state that decides about new traffic. After a restart, HAProxy's own checks know it.
+    #[serde(skip)]
     pub state: NodeState,
     /// The annotation `nodegate.io/haproxy-weight`, as written.
     pub weight: Option<String>,
     /// The annotation `nodegate.io/haproxy-address`, as written.
     pub chosen: Option<String>,
     /// The reason why it gets no new traffic, in one word.
+    #[serde(skip)]
     pub reason: Option<String>,
     /// Its labels with keys and values that the API server accepts.
-    pub labels: Arc<BTreeMap<String, String>>,
+    pub labels: BTreeMap<String, String>,
     /// Its addresses by type (`InternalIP`, `ExternalIP`), in the order of its status.
     pub addresses: Vec<(String, IpAddr)>,
 }
@@ -75,7 +77,7 @@ impl ObservedNode {
     /// preferred network, else the first `InternalIP`, else the first `ExternalIP`. Of several families, the
     /// first one counts; without families, any will do. Returns `None` if no Node can have this name.
     pub fn address(&self, networks: &[IpNet], families: &[Family]) -> Option<IpAddr> {
-        if !is_dns_name(&self.name) {
+        if !is_object_name(&self.name) {
             return None;
         }
         let candidates = self.candidates(networks);
@@ -128,8 +130,6 @@ pub struct ObservedService {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its UID, which no other Service of any cluster has.
-    pub uid: String,
     /// The time of its creation, in seconds since 1970.
     pub created: i64,
     /// True if it is of type `LoadBalancer`.
@@ -153,11 +153,19 @@ pub struct ObservedService {
     pub ports: Vec<PortFacts>,
     /// Its annotations under `nodegate.io/haproxy-`, without that prefix, as written.
     pub annotations: BTreeMap<String, String>,
+    /// Its status, on which no plan depends.
+    #[serde(skip)]
+    pub status: ServiceStatus,
 }
 
 impl ObservedService {
+    /// Returns its namespace and name.
+    pub fn key(&self) -> ServiceKey {
+        (self.namespace.clone(), self.name.clone())
+    }
+
     /// Returns `namespace/name`.
-    pub fn key(&self) -> String {
+    pub fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }

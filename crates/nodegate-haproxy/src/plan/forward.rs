@@ -1,7 +1,8 @@
 //! Forwards: ports of the nodes themselves, published without a Service (`--forward`).
 
-use crate::plan::names::is_dns_name;
+use crate::plan::annotation;
 use crate::plan::selector::Selector;
+use nodegate_program::is_object_name;
 use std::str::FromStr;
 
 /// The error text for a Forward that can't be parsed.
@@ -34,13 +35,13 @@ impl FromStr for Forward {
             None => (rest, None),
         };
         let (port, node_port) = ports.split_once(':').ok_or(TAKES)?;
-        let port_of = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port != 0).ok_or(TAKES);
+        let port_of = |text: &str| annotation::port(text.trim()).map_err(|_| TAKES);
         let checks: Vec<String> =
             checks.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let is_check = |name: &String| {
             name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b':' | b'/' | b'.'))
         };
-        if !is_dns_name(name) || name.contains('.') || name.len() > 63 || !checks.iter().all(is_check) {
+        if !is_object_name(name) || name.contains('.') || name.len() > 63 || !checks.iter().all(is_check) {
             return Err(TAKES);
         }
         let (port, node_port) = (port_of(port)?, port_of(node_port)?);

@@ -4,7 +4,7 @@
 //! takes no reload. The frontend tells a shared backend the Service's own port, so that one server per node is
 //! enough for all Services.
 
-use crate::plan::annotation::SendProxy;
+use crate::plan::annotation::{SendProxy, word_of};
 use crate::plan::desired::{Backend, Check, Health, Weights};
 use crate::plan::names;
 use crate::plan::policy::{LastResort, PlanPolicy};
@@ -68,11 +68,10 @@ fn own(backend: &Backend, check: &Check) -> Backend {
 
 fn kind(backend: &Backend, pool: &str) -> String {
     let proxy = match backend.send_proxy {
-        SendProxy::Off => "",
-        SendProxy::V1 => "_proxy_v1",
-        SendProxy::V2 => "_proxy_v2",
+        SendProxy::Off => String::new(),
+        version => format!("_proxy_{}", word_of(&version)),
     };
-    format!("{}_{}{proxy}_{pool}", backend.mode, backend.balance)
+    format!("{}_{}{proxy}_{pool}", word_of(&backend.mode), word_of(&backend.balance))
 }
 
 fn shared(backend: &Backend, name: &str, comment: &'static str, health: Health) -> Backend {

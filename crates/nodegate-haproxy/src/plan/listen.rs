@@ -1,10 +1,11 @@
 //! The addresses and the port on which a Service listens, and its permission to do so.
 
-use crate::plan::annotation::{WantedPort, for_port};
+use crate::plan::annotation::{self, for_port};
 use crate::plan::facts::{ObservedService, PortFacts};
 use crate::plan::forward::Forward;
 use crate::plan::policy::PlanPolicy;
-use crate::plan::publish::{PublishRefusal, shown};
+use crate::plan::publish::Refusal;
+use nodegate_program::sanitize_short;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -44,17 +45,18 @@ impl Listen {
         service: &ObservedService,
         port: &PortFacts,
         policy: &PlanPolicy,
-    ) -> Result<Self, PublishRefusal> {
-        let wanted = service.annotations.get("port").map_or(Ok(None), |text| for_port(text, port));
+    ) -> Result<Self, Refusal> {
+        let wanted = service.annotations.get("port");
+        let wanted = wanted.map_or(Ok(None), |text| for_port(text, port, annotation::port));
         let wanted = wanted.map_err(|error| {
             let text = format!("haproxy-port: {error}; port {} is not published", port.port);
-            PublishRefusal::problem("annotation", text)
+            Refusal::new("annotation", text)
         })?;
-        let port = wanted.map_or(port.port, |WantedPort(wanted)| wanted);
+        let port = wanted.unwrap_or(port.port);
         let namespace = &service.namespace;
         if !policy.may_open(namespace, port) {
             let text = format!("Services of namespace {namespace} may not open port {port} (--ports)");
-            return Err(PublishRefusal::problem("not-allowed", text));
+            return Err(Refusal::new("not-allowed", text));
         }
         Ok(Self { port, addresses: addresses(service, policy)? })
     }
@@ -75,7 +77,7 @@ fn default_addresses(policy: &PlanPolicy) -> Vec<IpAddr> {
 
 /// Returns the addresses that a Service asks for by its annotation or by `spec.loadBalancerIP`. Without
 /// `--bind` there is nothing to choose from.
-fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAddr>, PublishRefusal> {
+fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAddr>, Refusal> {
     let annotated = service.annotations.get("bind").map(|text| text.trim());
     let asked = service.address.as_deref().filter(|_| policy.addresses().next().is_some());
     let Some(asked) = annotated.or(asked).filter(|text| !text.is_empty()) else {
@@ -88,20 +90,23 @@ fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAdd
     if let Some(address) = address.filter(|asked| policy.addresses().any(|ip| ip == *asked)) {
         return Ok(vec![address]);
     }
-    let text = format!("asks for the address {:?}, and --bind has no such name or address", shown(asked));
-    Err(PublishRefusal::problem("address", text))
+    let text = format!(
+        "asks for the address {:?}, and --bind has no such name or address",
+        sanitize_short(asked, 100)
+    );
+    Err(Refusal::new("address", text))
 }
 
 impl TakenPorts {
     /// Gives an owner the sockets that it asks for, unless another one has one of them.
-    pub(crate) fn take(&mut self, listen: &Listen, owner: String) -> Result<(), PublishRefusal> {
+    pub(crate) fn take(&mut self, listen: &Listen, owner: String) -> Result<(), Refusal> {
         let Listen { port, addresses } = listen;
         let owners = self.0.entry(*port).or_default();
         let meets =
             |others: &[IpAddr]| addresses.iter().any(|one| others.iter().any(|two| overlap(*one, *two)));
         if let Some((_, owner)) = owners.iter().find(|(theirs, _)| meets(theirs)) {
             let text = format!("wants port {port}, which {owner} has had for longer");
-            return Err(PublishRefusal::problem("conflict", text));
+            return Err(Refusal::new("conflict", text));
         }
         owners.push((addresses.clone(), owner));
         Ok(())

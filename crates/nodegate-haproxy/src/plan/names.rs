@@ -1,4 +1,4 @@
-//! The names that may go into a configuration, and the names of the generated sections.
+//! The names of the generated sections.
 //!
 //! Namespaces and names of Services contain no underscore, so no two of these names are equal.
 
@@ -53,15 +53,6 @@ pub fn id(index: usize) -> usize {
     900_000_001 + index
 }
 
-/// Returns true if a name from the API is a DNS subdomain (RFC 1123), as the API server promises. No other
-/// name is written into a configuration, so no name can end a line or begin a keyword.
-pub fn is_dns_name(name: &str) -> bool {
-    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');
-    let outer = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let bytes = name.as_bytes();
-    name.len() <= 253 && bytes.iter().all(|c| inner(*c)) && outer(bytes.first()) && outer(bytes.last())
-}
-
 /// Returns a digest of a text as a word: the first half of its SHA-256. Tenants choose such texts, so no two
 /// texts may have the same digest.
 pub fn hash(text: impl AsRef<[u8]>) -> String {
@@ -90,15 +81,5 @@ mod tests {
         let all: Vec<String> =
             of_own.chain(own.iter().cloned()).chain(shared).chain([proof(&hash(""))]).collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len(), "{all:?}");
-    }
-
-    #[test]
-    fn only_dns_names_pass() {
-        for good in ["a", "node-1", "ip-10-0-0-1.eu.example.com", "0"] {
-            assert!(is_dns_name(good), "{good}");
-        }
-        for bad in ["", "-a", "a-", "a_b", "A", "a b", "a\nb", "a#", "a;b", "ä", ".a", &"a".repeat(254)] {
-            assert!(!is_dns_name(bad), "{bad:?}");
-        }
     }
 }

@@ -1,14 +1,14 @@
 //! The operator's settings for the plan.
 
 use crate::plan::forward::Forward;
+use clap::ValueEnum;
 use ipnet::IpNet;
 use nodegate_program::HTTP_PORT;
-use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 /// The kind of HAProxy's check of the nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum CheckKind {
     /// nodegate's agents are asked at `/health?drain=404`.
     #[default]
@@ -41,7 +41,7 @@ impl Default for CheckPolicy {
 }
 
 /// The nodes that serve when none is Ready.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LastResort {
     /// The nodes that pass their check, drained or not. If none does, any node.
     #[default]
@@ -52,25 +52,9 @@ pub enum LastResort {
     None,
 }
 
-impl fmt::Display for LastResort {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::All => "all",
-            Self::Drained => "drained",
-            Self::None => "none",
-        })
-    }
-}
-
 /// The percentage of servers or Services that may vanish at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxRemoval(pub u8);
-
-impl fmt::Display for MaxRemoval {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 impl MaxRemoval {
     /// Returns true if `gone` of `all` objects may vanish at once.

@@ -4,7 +4,7 @@
 use crate::plan::facts::{Family, ObservedNode, ObservedService};
 use crate::plan::forward::Forward;
 use crate::plan::names;
-use crate::plan::publish::PublishRefusal;
+use crate::plan::publish::Refusal;
 use crate::plan::selector::Selector;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
@@ -21,10 +21,10 @@ pub(crate) struct Pool {
 impl Pool {
     /// Returns the requirements of a Service. A selector that can't be parsed is an error; it must not mean
     /// all nodes.
-    pub(crate) fn of(service: &ObservedService) -> Result<Self, PublishRefusal> {
+    pub(crate) fn of(service: &ObservedService) -> Result<Self, Refusal> {
         let parse = |text: &String| {
             let selector = text.parse().map_err(|takes| {
-                PublishRefusal::problem("annotation", format!("haproxy-nodes {takes}; it is not published"))
+                Refusal::new("annotation", format!("haproxy-nodes {takes}; it is not published"))
             })?;
             Ok((text.trim().to_owned(), selector))
         };

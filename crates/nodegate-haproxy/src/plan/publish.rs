@@ -1,74 +1,48 @@
 //! The Services that are published, and the clients whose connections they accept.
 
+use crate::plan::desired::INTENDED;
 use crate::plan::facts::ObservedService;
 use crate::plan::policy::PlanPolicy;
-use std::net::IpAddr;
+use ipnet::IpNet;
 
 /// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
 const MAX_RANGES: usize = 1000;
 
 /// The reason why a Service, or a port of it, is not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PublishRefusal {
-    /// The kind of the problem. `None` if the Service is intentionally not published.
-    pub(crate) kind: Option<&'static str>,
+pub(crate) struct Refusal {
+    /// The kind of the problem, which may be [`INTENDED`].
+    pub(crate) kind: &'static str,
     pub(crate) text: String,
 }
 
-impl PublishRefusal {
-    /// Creates a refusal that is intentional.
-    pub(crate) fn meant(text: impl Into<String>) -> Self {
-        Self { kind: None, text: text.into() }
-    }
-
-    /// Creates a refusal that the operator should know of.
-    pub(crate) fn problem(kind: &'static str, text: impl Into<String>) -> Self {
-        Self { kind: Some(kind), text: text.into() }
+impl Refusal {
+    pub(crate) fn new(kind: &'static str, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into() }
     }
 }
 
 /// Checks that a Service is to be published. The error is the reason against it.
-pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<(), PublishRefusal> {
+pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<(), Refusal> {
     // A value other than true or false prevents publishing, because its author wanted less, not more.
-    if flag(service, "ignore")? == Some(true) {
-        return Err(PublishRefusal::meant("nodegate.io/haproxy-ignore: true"));
-    }
-    let asked = flag(service, "publish")?;
-    if asked == Some(false) {
-        return Err(PublishRefusal::meant("nodegate.io/haproxy-publish: false"));
-    }
-    match (&service.class, &policy.class) {
+    let flag = |name: &str| {
+        let value = service.annotations.get(name).map(|text| text.parse::<bool>()).transpose();
+        value.map_err(|_| Refusal::new("annotation", format!("haproxy-{name} takes true or false")))
+    };
+    let (ignored, asked) = (flag("ignore")?, flag("publish")?);
+    let why_not = match (&service.class, &policy.class) {
+        _ if ignored == Some(true) => "nodegate.io/haproxy-ignore: true".to_owned(),
+        _ if asked == Some(false) => "nodegate.io/haproxy-publish: false".to_owned(),
         (Some(theirs), ours) if ours.as_ref() != Some(theirs) => {
-            return Err(PublishRefusal::meant(format!(
-                "its loadBalancerClass is {}, another controller's",
-                shown(theirs)
-            )));
+            format!("its loadBalancerClass is {theirs}, another controller's")
         }
         (None, Some(ours)) if service.load_balancer => {
-            return Err(PublishRefusal::meant(format!(
-                "it has no loadBalancerClass, and --load-balancer-class is {ours}"
-            )));
+            format!("it has no loadBalancerClass, and --load-balancer-class is {ours}")
         }
-        _ => {}
-    }
-    if service.load_balancer || asked.is_some() {
-        return Ok(());
-    }
-    Err(PublishRefusal::meant("it is of type NodePort and has no nodegate.io/haproxy-publish: true"))
-}
-
-fn flag(service: &ObservedService, name: &str) -> Result<Option<bool>, PublishRefusal> {
-    match service.annotations.get(name).map(String::as_str) {
-        None => Ok(None),
-        Some("true") => Ok(Some(true)),
-        Some("false") => Ok(Some(false)),
-        Some(_) => Err(PublishRefusal::problem("annotation", format!("haproxy-{name} takes true or false"))),
-    }
-}
-
-/// Returns text from the API in one line.
-pub(crate) fn shown(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(100).collect()
+        _ if service.load_balancer || asked.is_some() => return Ok(()),
+        _ => "it is of type NodePort and has no nodegate.io/haproxy-publish: true".to_owned(),
+    };
+    Err(Refusal::new(INTENDED, why_not))
 }
 
 /// Returns the source ranges whose connections are accepted, as HAProxy writes them, or `None` for all. Also
@@ -77,19 +51,11 @@ pub(crate) fn sources(service: &ObservedService) -> (Option<Vec<String>>, usize)
     if service.source_ranges.is_empty() {
         return (None, 0);
     }
-    let read: Vec<String> =
-        service.source_ranges.iter().filter_map(|text| range(text)).take(MAX_RANGES).collect();
+    let range = |text: &String| Some(text.trim().parse::<IpNet>().ok()?.to_string());
+    let read: Vec<String> = service.source_ranges.iter().filter_map(range).take(MAX_RANGES).collect();
     let unread = service.source_ranges.len() - read.len();
     let everybody = |family| read.iter().any(|range| range == family);
     if everybody("0.0.0.0/0") && everybody("::/0") { (None, unread) } else { (Some(read), unread) }
-}
-
-fn range(text: &str) -> Option<String> {
-    let (address, bits) = text.trim().split_once('/')?;
-    let address: IpAddr = address.parse().ok()?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
-    let bits: u8 = bits.parse().ok().filter(|bits| *bits <= most)?;
-    Some(format!("{address}/{bits}"))
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 //! Each says `from nodegate`, a `defaults` section of its own, so that nothing in the operator's part reaches
 //! it. The last one is an empty backend named by a hash of the whole file: a process that has it runs this file.
 
-use crate::plan::annotation::{Balance, Mode, SendProxy};
+use crate::plan::annotation::{Balance, Mode, SendProxy, word_of};
 use crate::plan::desired::{Backend, Check, Desired, Frontend, Health};
-use crate::plan::facts::Family;
 use crate::plan::listen::binds;
 use crate::plan::names;
 use crate::plan::policy::CheckPolicy;
@@ -157,7 +156,7 @@ fn write_frontend(text: &mut String, frontend: &Frontend, logs: bool) -> std::fm
         writeln!(text, "  mode http")?;
     }
     if logs {
-        writeln!(text, "  option {}log", frontend.mode)?;
+        writeln!(text, "  option {}log", word_of(&frontend.mode))?;
     }
     for bind in binds(&frontend.addresses, frontend.port) {
         writeln!(text, "  bind {bind}")?;
@@ -204,7 +203,7 @@ fn write_backend(
     if backend.mode == Mode::Http {
         writeln!(text, "  mode http")?;
     }
-    writeln!(text, "  balance {}", backend.balance)?;
+    writeln!(text, "  balance {}", word_of(&backend.balance))?;
     if matches!(backend.balance, Balance::Source | Balance::Uri) {
         writeln!(text, "  hash-type consistent")?;
     }
@@ -238,7 +237,7 @@ fn write_backend(
         write!(text, "  server {name} {} weight {weight}{proxy}", socket(server.address, backend.node_port))?;
         match &backend.health {
             Health::Track(other, _) => write!(text, " track {other}/{name}")?,
-            Health::Own(check) => write_check(text, check, backend, &sections.check)?,
+            Health::Own(check) => write!(text, "{}", check_words(check, backend, &sections.check))?,
             Health::Unchecked => {}
         }
         writeln!(text)?;
@@ -246,30 +245,21 @@ fn write_backend(
     Ok(())
 }
 
-fn write_check(
-    text: &mut String,
-    check: &Check,
-    backend: &Backend,
-    policy: &CheckPolicy,
-) -> std::fmt::Result {
-    if let Some(port) = check.port.filter(|port| Some(*port) != backend.node_port) {
-        write!(text, " check port {port}")?;
-    } else {
-        write!(text, " check")?;
-    }
-    if backend.send_proxy != SendProxy::Off && check.port.is_none() {
-        write!(text, " check-send-proxy")?;
-    }
+fn check_words(check: &Check, backend: &Backend, policy: &CheckPolicy) -> String {
+    let port = check.port.filter(|port| Some(*port) != backend.node_port);
+    let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
+    let is_proxied = backend.send_proxy != SendProxy::Off && check.port.is_none();
+    let proxy = if is_proxied { " check-send-proxy" } else { "" };
     let CheckPolicy { inter_ms, rise, fall, .. } = policy;
-    write!(text, " inter {inter_ms} rise {rise} fall {fall}")
+    format!(" check{port}{proxy} inter {inter_ms} rise {rise} fall {fall}")
 }
 
 /// Returns an address as HAProxy takes it.
 fn socket(address: IpAddr, port: Option<u16>) -> String {
-    match (Family::of(address), port) {
-        (Family::V4, None) => address.to_string(),
-        (Family::V6, None) => format!("[{address}]"),
+    match (address, port) {
         (_, Some(port)) => SocketAddr::new(address, port).to_string(),
+        (IpAddr::V6(address), None) => format!("[{address}]"),
+        (IpAddr::V4(address), None) => address.to_string(),
     }
 }
 

@@ -2,12 +2,12 @@
 //! needs. Without IO or a clock.
 
 use crate::plan::annotation::SendProxy;
-use crate::plan::desired::{Desired, Frontend, Problem};
+use crate::plan::desired::{Desired, Frontend, INTENDED, Problem};
 use crate::plan::facts::ServiceKey;
 use crate::plan::policy::PlanPolicy;
+use nodegate_program::{is_object_name, sanitize_short};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
@@ -17,75 +17,7 @@ pub const ABSENT: &str = "absent";
 /// The maximum length of a reason, as the API server accepts it in an Event.
 const MAX_REASON: usize = 1000;
 
-/// An address or a host name that clients use to reach HAProxy.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ClientAddress {
-    /// An IP address.
-    Ip(IpAddr),
-    /// A host name.
-    Host(String),
-}
-
-impl FromStr for ClientAddress {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text.parse::<IpAddr>() {
-            Ok(ip) if ip.is_unspecified() || ip.is_multicast() => Err(()),
-            Ok(ip) => Ok(Self::Ip(ip)),
-            Err(_) if is_host_name(text) => Ok(Self::Host(text.to_owned())),
-            Err(_) => Err(()),
-        }
-    }
-}
-
-impl fmt::Display for ClientAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ip(ip) => ip.fmt(f),
-            Self::Host(name) => name.fmt(f),
-        }
-    }
-}
-
-/// Returns true if the API server accepts a host name (RFC 1123). A name of digits and dots alone is a mistyped
-/// address.
-fn is_host_name(text: &str) -> bool {
-    let outer = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let label = |label: &str| {
-        let bytes = label.as_bytes();
-        let inner = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == b'-';
-        bytes.len() <= 63 && bytes.iter().all(inner) && outer(bytes.first()) && outer(bytes.last())
-    };
-    text.len() <= 253 && text.split('.').all(label) && text.bytes().any(|c| c.is_ascii_lowercase())
-}
-
-/// The addresses of `--publish-status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StatusAddresses {
-    /// The addresses of frontends that listen on addresses without a name.
-    pub plain: Vec<ClientAddress>,
-    /// The addresses of frontends that listen on the addresses with a name. A name that is missing here stands
-    /// for the addresses of `--bind` themselves.
-    pub named: Vec<(String, Vec<ClientAddress>)>,
-}
-
-impl StatusAddresses {
-    /// Returns the addresses for clients of these sockets. A Service that has chosen one of several addresses of
-    /// `--bind` has that one.
-    pub fn of(&self, listens_on: &[IpAddr], policy: &PlanPolicy) -> Vec<ClientAddress> {
-        let name = policy.named.iter().find(|(_, addresses)| addresses == listens_on).map(|(name, _)| name);
-        let is_default = listens_on == policy.bind || listens_on.iter().all(IpAddr::is_unspecified);
-        let given = match name {
-            Some(name) => self.named.iter().find(|(named, _)| named == name).map(|(_, given)| given),
-            None => Some(&self.plain).filter(|plain| is_default && !plain.is_empty()),
-        };
-        let specific = || listens_on.iter().filter(|ip| !ip.is_unspecified());
-        given.cloned().unwrap_or_else(|| specific().map(|ip| ClientAddress::Ip(*ip)).collect())
-    }
-}
-
-/// An entry of `status.loadBalancer.ingress`.
+/// An entry of `status.loadBalancer.ingress`: an address or a host name that clients use to reach HAProxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ingress {
@@ -101,20 +33,65 @@ pub struct Ingress {
     pub ip_mode: Option<String>,
 }
 
-impl Ingress {
-    fn new(address: &ClientAddress, proxy: bool) -> Self {
-        match address {
-            ClientAddress::Ip(ip) => {
-                let mode = if proxy { "Proxy" } else { "VIP" };
-                Self { ip: Some(ip.to_string()), hostname: None, ip_mode: Some(mode.to_owned()) }
+impl FromStr for Ingress {
+    type Err = ();
+
+    /// Parses an address or a host name that the API server accepts. A name of digits and dots alone is a
+    /// mistyped address.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let is_name = |text: &str| is_object_name(text) && text.bytes().any(|c| c.is_ascii_lowercase());
+        match text.parse::<IpAddr>() {
+            Ok(ip) if ip.is_unspecified() || ip.is_multicast() => Err(()),
+            Ok(ip) => Ok(ip.into()),
+            Err(_) if is_name(text) && !text.contains("..") => {
+                Ok(Self { hostname: Some(text.to_owned()), ..Self::default() })
             }
-            ClientAddress::Host(name) => Self { hostname: Some(name.clone()), ..Self::default() },
+            Err(_) => Err(()),
         }
     }
+}
 
+impl From<IpAddr> for Ingress {
+    fn from(ip: IpAddr) -> Self {
+        Self { ip: Some(ip.to_string()), ..Self::default() }
+    }
+}
+
+impl Ingress {
     /// Returns the address or the host name.
     pub fn address(&self) -> &str {
         self.ip.as_deref().or(self.hostname.as_deref()).unwrap_or_default()
+    }
+
+    /// Returns true if the API server made this entry of a wanted one. An old API server drops `ipMode`.
+    fn is_made_of(&self, wanted: &Self) -> bool {
+        let same_mode = self.ip_mode.is_none() || self.ip_mode == wanted.ip_mode;
+        same_mode && (&self.ip, &self.hostname) == (&wanted.ip, &wanted.hostname)
+    }
+}
+
+/// The addresses of `--publish-status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusAddresses {
+    /// The addresses of frontends that listen on addresses without a name.
+    pub plain: Vec<Ingress>,
+    /// The addresses of frontends that listen on the addresses with a name. A name that is missing here stands
+    /// for the addresses of `--bind` themselves.
+    pub named: Vec<(String, Vec<Ingress>)>,
+}
+
+impl StatusAddresses {
+    /// Returns the addresses for clients of these sockets. A Service that has chosen one of several addresses of
+    /// `--bind` has that one.
+    pub fn of(&self, listens_on: &[IpAddr], policy: &PlanPolicy) -> Vec<Ingress> {
+        let name = policy.named.iter().find(|(_, addresses)| addresses == listens_on).map(|(name, _)| name);
+        let is_default = listens_on == policy.bind || listens_on.iter().all(IpAddr::is_unspecified);
+        let given = match name {
+            Some(name) => self.named.iter().find(|(named, _)| named == name).map(|(_, given)| given),
+            None => Some(&self.plain).filter(|plain| is_default && !plain.is_empty()),
+        };
+        let specific = || listens_on.iter().filter(|ip| !ip.is_unspecified()).copied();
+        given.cloned().unwrap_or_else(|| specific().map(Ingress::from).collect())
     }
 }
 
@@ -126,7 +103,7 @@ pub struct Effect<'a> {
     /// The structure that HAProxy runs.
     pub runs: &'a Desired,
     /// The problems that the plan does not contain, such as a port that another program has.
-    pub left_out: &'a [Problem],
+    pub left_out: &'a BTreeSet<Problem>,
 }
 
 impl Effect<'_> {
@@ -137,12 +114,6 @@ impl Effect<'_> {
         addresses: &StatusAddresses,
         policy: &PlanPolicy,
     ) -> BTreeMap<ServiceKey, Option<Vec<Ingress>>> {
-        let absent: BTreeSet<&str> = self
-            .left_out
-            .iter()
-            .filter(|problem| problem.kind == ABSENT)
-            .map(|problem| problem.about.as_str())
-            .collect();
         let mut services = BTreeMap::<ServiceKey, Vec<&Frontend>>::new();
         for frontend in &self.desired.frontends {
             if let Some(key) = frontend.owner.service() {
@@ -152,16 +123,18 @@ impl Effect<'_> {
         let entries = |frontends: &[&Frontend]| {
             let first = frontends.first()?;
             let about = first.owner.shown();
-            let listens = frontends.iter().any(|frontend| self.runs(frontend));
-            if !listens && !absent.contains(about.as_str()) {
+            let absent = |problem: &Problem| problem.kind == ABSENT && problem.about == about;
+            if !frontends.iter().any(|frontend| self.runs(frontend)) && !self.left_out.iter().any(absent) {
                 return None;
             }
-            let proxy = |frontend: &&Frontend| {
+            let sends_proxy = |frontend: &&Frontend| {
                 self.desired.backend(&frontend.backend).is_some_and(|b| b.send_proxy != SendProxy::Off)
             };
-            let proxy = frontends.iter().any(proxy);
-            let addresses = addresses.of(&first.addresses, policy);
-            let entries: Vec<_> = addresses.iter().map(|address| Ingress::new(address, proxy)).collect();
+            let mode = if frontends.iter().any(sends_proxy) { "Proxy" } else { "VIP" };
+            let mut entries = addresses.of(&first.addresses, policy);
+            for entry in &mut entries {
+                entry.ip_mode = entry.ip.as_ref().map(|_| mode.to_owned());
+            }
             Some(entries).filter(|entries| !entries.is_empty())
         };
         services.into_iter().map(|(key, frontends)| (key, entries(&frontends))).collect()
@@ -176,27 +149,19 @@ impl Effect<'_> {
     /// Returns the reason for each Service that is not published, or not with all of its ports, although it
     /// asks for it.
     pub fn not_published(&self) -> BTreeMap<ServiceKey, String> {
+        let stopped = self.desired.frontends.iter().filter(|frontend| !self.runs(frontend));
+        let stopped: BTreeSet<String> = stopped.map(|frontend| frontend.owner.shown()).collect();
+        let left_out = self.left_out.iter().filter(|problem| stopped.contains(&problem.about));
         let mut reasons = BTreeMap::<ServiceKey, BTreeSet<&str>>::new();
-        let refused = self.desired.unpublished.iter().filter(|unpublished| !unpublished.intended);
-        let refused = refused.map(|unpublished| (&unpublished.service, &unpublished.why));
-        // Empty almost always, and then the frontends need not be looked at.
-        let stopped: BTreeSet<String> = if self.left_out.is_empty() {
-            BTreeSet::new()
-        } else {
-            let stopped = self.desired.frontends.iter().filter(|frontend| !self.runs(frontend));
-            stopped.map(|frontend| frontend.owner.shown()).collect()
-        };
-        let left_out =
-            self.left_out.iter().filter(|problem| problem.kind != ABSENT && stopped.contains(&problem.about));
-        let left_out = left_out.map(|problem| (&problem.about, &problem.text));
-        for (service, why) in refused.chain(left_out) {
-            if let Some((namespace, name)) = service.split_once('/') {
-                reasons.entry((namespace.to_owned(), name.to_owned())).or_default().insert(why);
+        for problem in self.desired.problems.iter().filter(|problem| problem.unpublished).chain(left_out) {
+            if let Some((namespace, name)) = problem.about.split_once('/')
+                && ![INTENDED, ABSENT].contains(&problem.kind)
+            {
+                reasons.entry((namespace.to_owned(), name.to_owned())).or_default().insert(&problem.text);
             }
         }
         let text = |reasons: BTreeSet<&str>| {
-            let text = reasons.into_iter().collect::<Vec<_>>().join("; ");
-            text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_REASON).collect()
+            sanitize_short(&reasons.into_iter().collect::<Vec<_>>().join("; "), MAX_REASON)
         };
         reasons.into_iter().map(|(key, reasons)| (key, text(reasons))).collect()
     }
@@ -209,21 +174,10 @@ pub struct ServiceStatus {
     pub uid: String,
     /// Its resourceVersion. A write with it fails if the Service has changed since.
     pub version: String,
-    /// True if it is of type `LoadBalancer`. Only such a Service has this status.
-    pub load_balancer: bool,
     /// The entries.
     pub ingress: Vec<Ingress>,
     /// The field manager that wrote the entries, if there are any.
     pub writer: Option<String>,
-}
-
-/// The change that a status needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// The entries are replaced.
-    Set(Vec<Ingress>),
-    /// The entries are removed, because the Service is no longer published.
-    Remove,
 }
 
 /// What to do about a status.
@@ -231,26 +185,28 @@ pub enum Change {
 pub enum Decision {
     /// Nothing: it is as wanted, or not ours.
     Keep,
-    /// Write it.
-    Write(Change),
+    /// Write these entries. None of them: remove ours, because the Service is no longer published.
+    Write(Vec<Ingress>),
     /// Nothing: the Service is published, and another program has written other entries.
     Foreign,
 }
 
 impl ServiceStatus {
     /// Decides about this status. `wanted` comes from [`Effect::wanted`]: `None` if the Service is not
-    /// published. `manager` is the field manager of our writes: entries of any other one are never changed.
+    /// published, or is not of type `LoadBalancer`. `manager` is the field manager of our writes: entries of any
+    /// other one are never changed.
     pub fn decide(&self, wanted: Option<&Option<Vec<Ingress>>>, manager: &str) -> Decision {
         let ours = self.writer.as_deref() == Some(manager);
+        let is_made_of = |wanted: &[Ingress]| {
+            self.ingress.len() == wanted.len()
+                && self.ingress.iter().zip(wanted).all(|(made, wanted)| made.is_made_of(wanted))
+        };
         match wanted {
-            None if ours && !self.ingress.is_empty() => Decision::Write(Change::Remove),
-            Some(Some(wanted)) if self.load_balancer && *wanted != self.ingress => {
-                if self.ingress.is_empty() || ours {
-                    Decision::Write(Change::Set(wanted.clone()))
-                } else {
-                    Decision::Foreign
-                }
+            None if ours && !self.ingress.is_empty() => Decision::Write(Vec::new()),
+            Some(Some(wanted)) if !is_made_of(wanted) && (self.ingress.is_empty() || ours) => {
+                Decision::Write(wanted.clone())
             }
+            Some(Some(wanted)) if !is_made_of(wanted) => Decision::Foreign,
             _ => Decision::Keep,
         }
     }
@@ -259,7 +215,6 @@ impl ServiceStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::desired::Unpublished;
     use crate::plan::facts::{Facts, ObservedService, PortFacts};
     use crate::plan::planner::plan;
     use proptest::prelude::*;
@@ -280,8 +235,7 @@ mod tests {
     }
 
     fn planned(services: &[ObservedService], policy: &PlanPolicy) -> Desired {
-        let key = |service: &ObservedService| (service.namespace.clone(), service.name.clone());
-        let services = services.iter().map(|service| (key(service), Arc::new(service.clone()))).collect();
+        let services = services.iter().map(|service| (service.key(), Arc::new(service.clone()))).collect();
         plan(&Facts { services, ..Facts::default() }, policy)
     }
 
@@ -289,7 +243,7 @@ mod tests {
         ("shop".to_owned(), name.to_owned())
     }
 
-    fn addresses(list: &[&str]) -> Vec<ClientAddress> {
+    fn addresses(list: &[&str]) -> Vec<Ingress> {
         list.iter().map(|text| text.parse().unwrap()).collect()
     }
 
@@ -300,11 +254,11 @@ mod tests {
     #[test]
     fn addresses_are_those_that_the_api_server_accepts() {
         for good in ["10.0.0.1", "fd00::1", "lb.example.com", "a", "1a.b"] {
-            assert_eq!(good.parse::<ClientAddress>().unwrap().to_string(), good);
+            assert_eq!(good.parse::<Ingress>().unwrap().address(), good);
         }
         for bad in ["", "0.0.0.0", "::", "224.0.0.1", "10.0.0.256", "a..b", "-a", "LB", "a_b", "a:80", "a/b"]
         {
-            assert!(bad.parse::<ClientAddress>().is_err(), "{bad}");
+            assert!(bad.parse::<Ingress>().is_err(), "{bad}");
         }
     }
 
@@ -330,7 +284,7 @@ mod tests {
             ],
             &policy,
         );
-        let effect = Effect { desired: &desired, runs: &desired, left_out: &[] };
+        let effect = Effect { desired: &desired, runs: &desired, left_out: &BTreeSet::new() };
         let host = Ingress { hostname: Some("lb.example.com".to_owned()), ..Ingress::default() };
         assert_eq!(
             effect.wanted(&given, &policy),
@@ -348,40 +302,44 @@ mod tests {
         let desired = planned(&[service("new", 80, &[]), service("old", 81, &[])], &policy);
         let runs = planned(&[service("old", 81, &[])], &policy);
         let given = StatusAddresses { plain: addresses(&["10.0.0.1"]), named: Vec::new() };
-        let wanted = |left_out: &[Problem]| {
+        let wanted = |left_out: &BTreeSet<Problem>| {
             Effect { desired: &desired, runs: &runs, left_out }.wanted(&given, &policy)[&key("new")].is_some()
         };
-        let problem = |kind| Problem { kind, about: "shop/new".to_owned(), text: "why".to_owned() };
-        assert!(!wanted(&[]) && !wanted(&[problem("busy")]));
-        assert!(wanted(&[problem("absent")]));
-        let reasons = |left_out: &[Problem]| {
+        let problem = |kind| {
+            let (about, text) = ("shop/new".to_owned(), "why".to_owned());
+            BTreeSet::from([Problem { about, kind, text, unpublished: true }])
+        };
+        assert!(!wanted(&BTreeSet::new()) && !wanted(&problem("busy")));
+        assert!(wanted(&problem(ABSENT)));
+        let reasons = |left_out: &BTreeSet<Problem>| {
             Effect { desired: &desired, runs: &runs, left_out }.not_published().remove(&key("new"))
         };
-        assert_eq!(reasons(&[problem("absent")]), None);
-        assert_eq!(reasons(&[problem("busy")]).as_deref(), Some("why"));
+        assert_eq!(reasons(&problem(ABSENT)), None);
+        assert_eq!(reasons(&problem("busy")).as_deref(), Some("why"));
     }
 
     #[test]
     fn reasons_are_told_but_not_for_what_is_meant() {
-        let unpublished = |intended, why: &str| Unpublished {
-            service: "shop/web".to_owned(),
-            port: None,
-            why: why.to_owned(),
-            intended,
+        let problem = |kind, unpublished, text: &str| Problem {
+            about: "shop/web".to_owned(),
+            kind,
+            text: text.to_owned(),
+            unpublished,
         };
         let desired = Desired {
-            unpublished: vec![
-                unpublished(false, "port 53 is\nnot TCP"),
-                unpublished(true, "meant"),
-                unpublished(false, "a"),
-                unpublished(false, "a"),
-            ],
+            problems: BTreeSet::from([
+                problem("protocol", true, "port 53 is\nnot TCP"),
+                problem(INTENDED, true, "meant"),
+                problem("annotation", false, "a default is used"),
+                problem("conflict", true, "a"),
+                problem("address", true, "a"),
+            ]),
             ..Desired::default()
         };
-        let effect = Effect { desired: &desired, runs: &Desired::default(), left_out: &[] };
+        let effect = Effect { desired: &desired, runs: &Desired::default(), left_out: &BTreeSet::new() };
         assert_eq!(
             effect.not_published(),
-            BTreeMap::from([(key("web"), "a; port 53 is not TCP".to_owned())])
+            BTreeMap::from([(key("web"), "a; port 53 is\u{fffd}not TCP".to_owned())])
         );
     }
 
@@ -389,26 +347,26 @@ mod tests {
     fn only_our_own_entries_are_changed() {
         let wanted = vec![ip("10.0.0.1", "VIP")];
         let status = |ingress: &[Ingress], writer: Option<&str>| ServiceStatus {
-            load_balancer: true,
             ingress: ingress.to_vec(),
             writer: writer.map(str::to_owned),
             ..ServiceStatus::default()
         };
         let other = [ip("10.0.0.2", "VIP")];
-        let set = Decision::Write(Change::Set(wanted.clone()));
+        let by_an_old_server = [Ingress { ip_mode: None, ..ip("10.0.0.1", "VIP") }];
+        let set = Decision::Write(wanted.clone());
         let published = Some(wanted.clone());
         for (status, published, decision) in [
             (status(&[], None), Some(&published), set.clone()),
             (status(&wanted, Some(OURS)), Some(&published), Decision::Keep),
+            (status(&by_an_old_server, Some(OURS)), Some(&published), Decision::Keep),
             (status(&wanted, Some("kubectl")), Some(&published), Decision::Keep),
             (status(&other, Some(OURS)), Some(&published), set),
             (status(&other, Some("metallb")), Some(&published), Decision::Foreign),
             (status(&other, Some(OURS)), Some(&None), Decision::Keep),
-            (status(&other, Some(OURS)), None, Decision::Write(Change::Remove)),
+            (status(&other, Some(OURS)), None, Decision::Write(Vec::new())),
             (status(&other, Some("metallb")), None, Decision::Keep),
             (status(&wanted, None), None, Decision::Keep),
             (status(&[], None), None, Decision::Keep),
-            (ServiceStatus::default(), Some(&published), Decision::Keep),
         ] {
             assert_eq!(status.decide(published, OURS), decision, "{status:?} {published:?}");
         }
@@ -418,18 +376,17 @@ mod tests {
         #[test]
         fn entries_of_others_are_never_written_over(
             entries in prop::collection::vec("10\\.0\\.0\\.[1-3]", 0..3), writer in "[ab]", published in any::<bool>(),
-            load_balancer in any::<bool>(), wanted in prop::collection::vec("10\\.0\\.0\\.[1-3]", 1..3),
+            wanted in prop::collection::vec("10\\.0\\.0\\.[1-3]", 1..3),
         ) {
             let of = |list: Vec<String>| list.iter().map(|address| ip(address, "VIP")).collect::<Vec<_>>();
             let wanted = Some(of(wanted));
-            let status = ServiceStatus {
-                load_balancer, ingress: of(entries), writer: Some(writer.clone()), ..ServiceStatus::default()
-            };
+            let (ingress, by) = (of(entries), Some(writer.clone()));
+            let status = ServiceStatus { ingress, writer: by, ..ServiceStatus::default() };
             let decision = status.decide(published.then_some(&wanted), "a");
             if writer != "a" && !status.ingress.is_empty() {
                 prop_assert!(!matches!(decision, Decision::Write(_)));
             }
-            if let Decision::Write(Change::Set(set)) = decision {
+            if let Decision::Write(set) = decision {
                 // The next decision keeps it.
                 let next = ServiceStatus { ingress: set, writer: Some("a".to_owned()), ..status };
                 prop_assert_eq!(next.decide(published.then_some(&wanted), "a"), Decision::Keep);

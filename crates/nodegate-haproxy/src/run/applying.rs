@@ -1,10 +1,10 @@
 //! The loop that applies the plan, and looks whether HAProxy still runs it.
 
-use crate::apply::applier::{Applied, Applier, ApplyError, Running};
+use crate::apply::applier::{Applied, Applier};
 use crate::apply::config_file::Stamp;
+use crate::failure::Failure;
 use crate::plan::desired::Desired;
-use crate::plan::removal_limit::Retained;
-use crate::run::report::{LastingError, NoNodePasses, Reported};
+use crate::run::report::{Lasting, Reported};
 use crate::run::shared::{InEffect, Shared};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,12 @@ struct Applying {
     wait: Duration,
     reloaded: Option<Instant>,
     template: Option<Stamp>,
-    error: LastingError,
-    elsewhere: LastingError,
-    none_passes: NoNodePasses,
-    left_out: Reported,
     was_applied: bool,
+    none_passed: bool,
+    error: Lasting,
+    elsewhere: Lasting,
+    none_passes: Lasting,
+    left_out: Reported,
 }
 
 /// Runs forever.
@@ -50,11 +51,21 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         wait: RETRY.0,
         reloaded: None,
         template: None,
-        error: LastingError::new("can't apply the configuration; HAProxy keeps the loaded one; retrying"),
-        elsewhere: LastingError::new("the running HAProxy does not prove the configuration"),
-        none_passes: NoNodePasses::default(),
-        left_out: Reported::default(),
         was_applied: false,
+        none_passed: false,
+        error: Lasting::new(
+            "can't apply the configuration; HAProxy keeps the loaded one; retrying",
+            "the configuration is applied again",
+        ),
+        elsewhere: Lasting::new(
+            "the running HAProxy does not prove the configuration",
+            "the running HAProxy proves the configuration again",
+        ),
+        none_passes: Lasting::new(
+            "no node passes HAProxy's check; the last resort serves, if there is one",
+            "nodes pass HAProxy's check again",
+        ),
+        left_out: Reported::default(),
     };
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -65,6 +76,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 if changed.is_err() { return }
                 task.wanted = end_of_burst(&mut desired).await;
                 task.is_due = true;
+                task.count_problems();
                 // The change may be what an operator does about the failure.
                 task.not_before = task.not_before.min(Instant::now() + task.shared.setup.reload_interval);
             }
@@ -87,91 +99,86 @@ impl Applying {
 
     /// Looks whether HAProxy runs what was applied, and whether the template has changed.
     async fn look(&mut self) {
-        let stamp = self.applier.template_stamp();
-        if self.template != stamp && self.applier.hash().is_some() {
-            self.is_due = true;
-        }
-        if self.wanted.is_some() && !self.applier.left_out().is_empty() {
-            // A port that another program had may be free, and an address may have come.
-            self.is_due = true;
-        }
         if self.wanted.is_none() {
             return;
         }
-        let running = self.applier.running().await;
-        let reason = match running {
-            Running::Proven => None,
-            Running::Elsewhere(reason) => Some(reason),
-            Running::Absent => Some("HAProxy is not running".to_owned()),
-            Running::Unknown(error) => Some(error.to_string()),
-        };
-        let Shared { health, metrics, applied, .. } = self.shared.as_ref();
+        let is_edited = self.applier.hash().is_some() && self.template != self.applier.template_stamp();
+        // A port that another program had may be free, and an address may have come.
+        self.is_due |= is_edited || !self.applier.left_out.is_empty();
+        let unproven = self.applier.unproven().await;
+        let Shared { metrics, applied, .. } = self.shared.as_ref();
         let in_effect = applied.borrow().clone();
-        if let Some(reason) = &reason {
+        if let Some(reason) = &unproven {
             self.is_due = true;
             applied.send_if_modified(|applied| applied.take().is_some());
             if self.was_applied {
                 self.elsewhere.tell(reason);
             }
         } else if let Some(in_effect) = in_effect {
-            self.elsewhere.end("the running HAProxy proves the configuration again");
+            self.elsewhere.end();
             let passing = self.applier.passing(&in_effect.runs).await;
             metrics.set_passing(passing.as_ref());
-            self.none_passes.look(passing.as_ref());
+            let none_passes = passing.is_some_and(|passing| !passing.values().any(|passes| *passes));
+            // Servers of a new HAProxy may have no result yet.
+            let lasts = std::mem::replace(&mut self.none_passed, none_passes);
+            if none_passes && lasts {
+                self.none_passes.tell("see --explain");
+            } else if !none_passes {
+                self.none_passes.end();
+            }
         }
-        metrics.set_applied(reason.is_none());
-        health.set_unproven(reason);
+        self.set_unproven(unproven);
+    }
+
+    fn set_unproven(&self, reason: Option<String>) {
+        self.shared.metrics.set_applied(reason.is_none());
+        self.shared.health.set_unproven(reason);
+    }
+
+    fn count_problems(&self) {
+        let planned = self.wanted.iter().flat_map(|wanted| &wanted.problems);
+        self.shared.metrics.set_problems(planned.chain(&self.applier.left_out));
     }
 
     async fn apply(&mut self) {
         let Some(wanted) = self.wanted.clone() else { return };
         let mut desired = Desired::clone(&wanted);
-        let template = self.applier.template_stamp();
-        let outcome = self.applier.apply(&mut desired, true).await;
-        self.template = template;
-        let metrics = self.shared.metrics.clone();
-        if self.applier.take_foreign_change() {
-            metrics.foreign_change();
+        self.template = self.applier.template_stamp();
+        let outcome = self.applier.apply(&mut desired).await;
+        if std::mem::take(&mut self.applier.foreign_change) {
+            self.shared.metrics.foreign_changes.inc();
             tracing::warn!("another program has changed the configuration file");
         }
-        let left_out = self.applier.left_out().to_vec();
-        self.left_out.report(&left_out, &Retained::default());
-        metrics.left_out(&left_out);
+        self.left_out.problems(&self.applier.left_out);
+        self.count_problems();
         match outcome {
-            Ok(applied) => self.succeeded(applied, desired, left_out),
-            Err(error) => self.failed(&error),
+            Ok(applied) => self.succeeded(applied, desired),
+            Err(failure) => self.failed(&failure),
         }
     }
 
-    fn failed(&mut self, error: &ApplyError) {
-        self.shared.metrics.failed(error.kind());
-        self.error.tell(&error.to_string());
+    fn failed(&mut self, failure: &Failure) {
+        self.shared.metrics.failed(failure.kind);
+        self.error.tell(&failure.text);
         if !self.was_applied {
-            self.shared.health.set_unproven(Some(error.to_string()));
+            self.shared.health.set_unproven(Some(failure.text.clone()));
         }
-        if matches!(error, ApplyError::Reload(_) | ApplyError::CommandFailed(_)) {
+        if matches!(failure.kind, "reload" | "proof") {
             self.reloaded = Some(Instant::now());
         }
         self.not_before = Instant::now() + self.wait.mul_f64(0.8 + 0.4 * fastrand::f64());
         self.wait = (self.wait * 2).min(RETRY.1);
-        debug_assert!((RETRY.0..=RETRY.1).contains(&self.wait), "{:?}", self.wait);
     }
 
-    fn succeeded(
-        &mut self,
-        applied: Applied,
-        desired: Desired,
-        left_out: Vec<crate::plan::desired::Problem>,
-    ) {
-        self.error.end("the configuration is applied again");
+    fn succeeded(&mut self, applied: Applied, desired: Desired) {
+        self.error.end();
         self.wait = RETRY.0;
-        let frontends = desired.frontends.len();
-        let Shared { metrics, health, applied: in_effect, .. } = self.shared.as_ref();
-        let hash = self.applier.hash();
+        let (frontends, hash) = (desired.frontends.len(), self.applier.hash());
+        let Shared { metrics, applied: in_effect, .. } = self.shared.as_ref();
         match applied {
             Applied::Reloaded => {
                 tracing::info!(frontends, hash, "configuration applied");
-                metrics.reloaded();
+                metrics.reloads.inc();
                 self.reloaded = Some(Instant::now());
             }
             Applied::Unchanged if in_effect.borrow().is_none() => {
@@ -180,24 +187,21 @@ impl Applying {
             Applied::Written if !self.was_applied => {
                 tracing::info!(frontends, "configuration written; waiting for HAProxy");
             }
-            Applied::Unchanged | Applied::Written | Applied::Postponed => {}
-        }
-        self.is_due = !matches!(applied, Applied::Reloaded | Applied::Unchanged);
-        // HAProxy may be started, and another program may release a port.
-        self.not_before =
-            Instant::now() + if self.is_due || !left_out.is_empty() { LOOK } else { Duration::ZERO };
-        metrics.loaded(hash, desired.server_count(), frontends);
-        if self.is_due {
-            self.was_applied |= applied == Applied::Written;
-            health.set_unproven(Some("HAProxy is not running".to_owned()));
-            metrics.set_applied(false);
-            return;
+            Applied::Unchanged | Applied::Written => {}
         }
         self.was_applied = true;
-        health.set_unproven(None);
-        metrics.set_applied(true);
-        self.elsewhere.end("the running HAProxy proves the configuration again");
+        self.is_due = applied == Applied::Written;
+        let left_out = self.applier.left_out.clone();
+        // HAProxy may be started, and another program may release a port.
+        let again = if self.is_due || !left_out.is_empty() { LOOK } else { Duration::ZERO };
+        self.not_before = Instant::now() + again;
+        metrics.loaded(hash, &desired);
+        if self.is_due {
+            return self.set_unproven(Some("HAProxy is not running".to_owned()));
+        }
         in_effect.send_replace(Some(Arc::new(InEffect { runs: Arc::new(desired), left_out })));
+        self.set_unproven(None);
+        self.elsewhere.end();
     }
 }
 

@@ -1,17 +1,17 @@
 //! The command line and the environment: each setting of nodegate-haproxy is declared once, here. `setup`
 //! holds the rules that concern several settings.
 
+use crate::plan::annotation::word;
 use crate::plan::forward::Forward;
-use crate::plan::policy::{CheckPolicy, LastResort, MaxRemoval, PlanPolicy};
-use crate::plan::status::ClientAddress;
+use crate::plan::policy::{CheckPolicy, LastResort};
+use crate::plan::status::Ingress;
 use crate::run::values::{
-    self, Named, PortGrant, Timeouts, check, class, last_resort, listen, max_removal, namespaces, selector,
-    status_addresses,
+    Named, PortGrant, Timeouts, check, class, listen, namespaces, selector, status_addresses, timeouts,
 };
 use crate::status::lease::LeaseName;
 use clap::Parser;
 use ipnet::IpNet;
-use nodegate_program::{List, LogSettings, duration};
+use nodegate_program::{List, LogSettings, duration, number};
 use nodegate_readiness::DrainSignals;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -35,48 +35,7 @@ step and loaded; it counts as applied once the running HAProxy proves that it ha
 and the old processes stay, and it is tried again.\n\n\
 A node that is cordoned, drained or not ready leaves by HAProxy's own check, which asks nodegate's agent there, and by \
 its weight with the next reload.",
-    after_long_help = "\
-ANNOTATIONS OF A SERVICE (one value for all ports, or PORT=VALUE,… by the port's name or number)
-  nodegate.io/haproxy-port          the port that HAProxy listens on; the Service's port if there is none
-  nodegate.io/haproxy-mode          tcp or http
-  nodegate.io/haproxy-balance       roundrobin, leastconn, first, random, source or uri
-  nodegate.io/haproxy-send-proxy    v1, v2 or off
-ANNOTATIONS OF A SERVICE (one value)
-  nodegate.io/haproxy-publish       true: published, also if of type NodePort; false: not published
-  nodegate.io/haproxy-ignore        true: not published
-  nodegate.io/haproxy-bind          the name or address of --bind that it listens on, before spec.loadBalancerIP
-  nodegate.io/haproxy-nodes         a label selector: only these nodes serve it
-  nodegate.io/haproxy-local-check   agent: with externalTrafficPolicy Local, nodegate's agents are asked for its
-                                    endpoints (they must watch it), not kube-proxy
-  Two Services that want one port of one address: the older one has it, the other is named in the log and in the metrics.
-
-ANNOTATIONS OF A NODE
-  nodegate.io/haproxy-weight        its share of the traffic, 0 to 256; 100 if there is none
-  nodegate.io/haproxy-address       which of its own addresses HAProxy uses, or one of each family: A,B
-
-HAPROXY
-    haproxy -W -S /run/nodegate-haproxy/master.sock -f /var/lib/nodegate-haproxy/haproxy.cfg
-  The file is the only one that HAProxy loads. It is there a moment after nodegate-haproxy has read the cluster.
-
-CREDENTIALS
-  The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
-  Credential plugins (exec) are run.
-
-ENVIRONMENT
-  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME,
-  and the KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of a pod.
-
-EXAMPLES
-  nodegate-haproxy --explain             # who is published where, who is not and why, and the nodes
-  nodegate-haproxy --bind 10.0.0.5,web=10.0.0.100
-  nodegate-haproxy --forward 'https=443:443@node-role.kubernetes.io/infra?node_ready,okd_router_1936'
-  nodegate-haproxy --config /etc/haproxy/haproxy.cfg --template /etc/haproxy/haproxy.cfg.TEMPLATE \\
-    --master-socket /run/haproxy-master.sock
-
-EXIT CODES
-  0  done, or ended by SIGTERM or SIGINT
-  1  could not start, or --explain could not read the cluster
-  2  a setting is wrong; every wrong one is named on a line of its own"
+    after_long_help = include_str!("help.txt")
 )]
 pub(crate) struct Args {
     /// File to write, the only one that HAProxy loads (-f). A file that has no generated part is never replaced.
@@ -112,7 +71,7 @@ pub(crate) struct Args {
     /// Timeouts of the generated sections: connect, client, server, check, http-request, http-keep-alive, queue,
     /// tunnel, client-fin, server-fin. Those that are not named keep their default
     #[arg(long, env = "NODEGATE_HAPROXY_TIMEOUTS", value_name = "NAME=TIME,…")]
-    #[arg(default_value_t, value_parser = values::timeouts)]
+    #[arg(default_value_t, value_parser = timeouts)]
     pub(crate) timeouts: Timeouts,
 
     /// Only Services of these namespaces
@@ -162,8 +121,8 @@ pub(crate) struct Args {
     /// Removal limit: the percentage of each Service's servers, or of the Services, that may vanish at once;
     /// the rest stays
     #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
-    #[arg(default_value_t = PlanPolicy::default().max_removal, value_parser = max_removal)]
-    pub(crate) max_removal: MaxRemoval,
+    #[arg(default_value_t = 50, value_parser = number(0..=100, "takes a percentage from 0 to 100"))]
+    pub(crate) max_removal: u8,
 
     /// Networks that the nodes' addresses are taken from, the preferred first. Without this setting: the
     /// first internal address, or else the first external one
@@ -173,8 +132,8 @@ pub(crate) struct Args {
 
     /// Nodes that serve when none is Ready. all: those that pass their check, drained or not, and if none
     /// does any; drained: the former alone; none: connections are refused
-    #[arg(long, env = "NODEGATE_HAPROXY_LAST_RESORT", value_name = "all|drained|none", default_value_t)]
-    #[arg(value_parser = last_resort)]
+    #[arg(long, env = "NODEGATE_HAPROXY_LAST_RESORT", value_name = "all|drained|none")]
+    #[arg(default_value = "all", value_parser = word::<LastResort>)]
     pub(crate) last_resort: LastResort,
 
     /// Addresses or host names that clients use: they become status.loadBalancer.ingress of each published
@@ -184,7 +143,7 @@ pub(crate) struct Args {
     /// setting, nothing is written to the cluster
     #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH_STATUS", value_name = "[NAME=]ADDRESSES")]
     #[arg(value_parser = status_addresses)]
-    pub(crate) publish_status: Option<List<Named<ClientAddress>>>,
+    pub(crate) publish_status: Option<List<Named<Ingress>>>,
 
     /// Lease of --publish-status: of all processes with the same Lease, one at a time writes. Its name is also
     /// the field manager of the statuses, so give each pair of one cluster a name of its own. Without a

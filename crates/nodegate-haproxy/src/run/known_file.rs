@@ -1,24 +1,19 @@
 //! The file with the facts that were accepted last. The next run compares the API server's facts with them.
 
 use crate::apply::config_file::ConfigFile;
-use crate::plan::facts::{Facts, NodeState, ObservedNode, ObservedService};
+use crate::plan::facts::{Facts, ObservedNode, ObservedService};
 use crate::plan::names;
-use crate::run::metrics::HaproxyMetrics;
+use crate::run::report::Lasting;
 use crate::run::setup::Setup;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::Arc;
 
 /// The file. It is written when its content changes.
-#[derive(Debug)]
 pub(crate) struct KnownFile {
     file: ConfigFile,
     settings: String,
     /// The content of the file, as far as it is known.
     written: Option<Vec<u8>>,
-    /// The error of the last attempt.
-    error: Option<String>,
+    error: Lasting,
 }
 
 /// The content of the file.
@@ -28,121 +23,71 @@ struct Known {
     /// A digest of the settings that choose Nodes and Services. With other settings, missing objects are
     /// intended.
     settings: String,
-    nodes: Vec<KnownNode>,
+    nodes: Vec<ObservedNode>,
     services: Vec<ObservedService>,
-}
-
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct KnownNode {
-    name: String,
-    uid: String,
-    weight: Option<String>,
-    chosen: Option<String>,
-    labels: BTreeMap<String, String>,
-    addresses: Vec<(String, IpAddr)>,
 }
 
 impl KnownFile {
     /// Creates a handle for the file of this setup.
     pub(crate) fn new(setup: &Setup) -> Self {
-        let mut path = setup.tools.config.path().as_os_str().to_owned();
-        path.push(".known");
+        let path = format!("{}.known", setup.tools.config.path().display());
         let scope = &setup.scope;
         let settings = format!("{:?}", (&scope.node_selector, &scope.namespaces, &setup.policy.networks));
-        Self {
-            file: ConfigFile::new(path.into()),
-            settings: names::hash(settings),
-            written: None,
-            error: None,
-        }
+        Self::of(ConfigFile::new(path.into()), names::hash(settings))
+    }
+
+    fn of(file: ConfigFile, settings: String) -> Self {
+        let what = "can't save the state of the cluster for the next run";
+        let error = Lasting::new(what, "the state of the cluster is saved again");
+        Self { file, settings, written: None, error }
     }
 
     /// Returns the facts that an earlier run accepted. There are none if its settings chose other Nodes or
     /// Services, or if the file can't be read.
     pub(crate) fn load(&mut self) -> Facts {
-        let bytes = match self.file.read() {
-            Ok(None) => return Facts::default(),
-            Ok(Some(bytes)) => bytes,
-            Err(error) => return self.unread(&error),
+        let read = || {
+            let Some(bytes) = self.file.read().map_err(|error| error.to_string())? else { return Ok(None) };
+            let known: Known = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
+            let is_ours = known.settings == self.settings;
+            if is_ours { Ok(Some((bytes, known))) } else { Err("it is of other settings".to_owned()) }
         };
-        match serde_json::from_slice::<Known>(&bytes) {
-            Ok(known) if known.settings == self.settings => {
+        match read() {
+            Ok(Some((bytes, known))) => {
                 self.written = Some(bytes);
-                known.into_facts()
+                let nodes = known.nodes.into_iter().map(|node| (node.name.clone(), node.into()));
+                let services = known.services.into_iter().map(|service| (service.key(), service.into()));
+                Facts { nodes: nodes.collect(), services: services.collect() }
             }
-            Ok(_) => {
-                tracing::info!(
-                    "the settings choose other Nodes or Services than before; --max-removal starts from an \
-                     empty plan"
-                );
+            Ok(None) => Facts::default(),
+            Err(error) => {
+                let file = self.file.path().display();
+                tracing::warn!(%file, error, "not using the saved state of the cluster for --max-removal");
                 Facts::default()
             }
-            Err(error) => self.unread(&error),
         }
     }
 
-    fn unread(&self, error: &dyn std::fmt::Display) -> Facts {
-        let file = self.file.path().display();
-        tracing::warn!(
-            %file,
-            %error,
-            "can't read the saved state of the cluster; --max-removal starts from an empty plan"
-        );
-        Facts::default()
-    }
-
-    /// Writes the accepted facts if they have changed. Returns true if they are saved. A failure is logged once
-    /// and counted, and does not stop anything else.
-    pub(crate) async fn save(&mut self, accepted: &Facts, metrics: &HaproxyMetrics) -> bool {
-        let error = self.write(accepted).await.err();
-        if let Some(error) = &error {
-            metrics.failed("known");
-            if self.error.as_ref() != Some(error) {
-                tracing::warn!(error, "can't save the state of the cluster for the next run");
+    /// Writes the accepted facts if they have changed. Returns true if they are saved.
+    pub(crate) async fn save(&mut self, accepted: &Facts) -> bool {
+        let known = Known {
+            settings: self.settings.clone(),
+            nodes: accepted.nodes.values().map(|node| ObservedNode::clone(node)).collect(),
+            services: accepted.services.values().map(|service| ObservedService::clone(service)).collect(),
+        };
+        let bytes = serde_json::to_vec(&known).unwrap_or_default();
+        if self.written.as_ref() == Some(&bytes) {
+            return true;
+        }
+        match self.file.replace(bytes.clone()).await {
+            Ok(()) => {
+                self.written = Some(bytes);
+                self.error.end();
+                true
             }
-        }
-        self.error = error;
-        self.error.is_none()
-    }
-
-    async fn write(&mut self, accepted: &Facts) -> Result<(), String> {
-        let known = Known::of(accepted, self.settings.clone());
-        let bytes = serde_json::to_vec(&known).map_err(|error| error.to_string())?;
-        if self.written.as_ref() != Some(&bytes) {
-            self.file.replace(bytes.clone()).await.map_err(|error| error.to_string())?;
-            self.written = Some(bytes);
-        }
-        Ok(())
-    }
-}
-
-impl Known {
-    fn of(facts: &Facts, settings: String) -> Self {
-        let node = |node: &Arc<ObservedNode>| KnownNode {
-            name: node.name.clone(),
-            uid: node.uid.clone(),
-            weight: node.weight.clone(),
-            chosen: node.chosen.clone(),
-            labels: BTreeMap::clone(&node.labels),
-            addresses: node.addresses.clone(),
-        };
-        let services = facts.services.values().map(|service| ObservedService::clone(service)).collect();
-        Self { settings, nodes: facts.nodes.values().map(node).collect(), services }
-    }
-
-    fn into_facts(self) -> Facts {
-        let node = |KnownNode { name, uid, weight, chosen, labels, addresses }| {
-            // HAProxy's own checks know if the node may get traffic now.
-            let (state, labels) = (NodeState::Ready, Arc::new(labels));
-            let facts = ObservedNode { name, uid, state, weight, chosen, reason: None, labels, addresses };
-            (facts.name.clone(), Arc::new(facts))
-        };
-        let service =
-            |service: ObservedService| ((service.namespace.clone(), service.name.clone()), Arc::new(service));
-        Facts {
-            nodes: self.nodes.into_iter().map(node).collect(),
-            services: self.services.into_iter().map(service).collect(),
+            Err(error) => {
+                self.error.tell(&error.to_string());
+                false
+            }
         }
     }
 }
@@ -150,23 +95,23 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::facts::PortFacts;
+    use crate::plan::facts::{NodeState, PortFacts};
+    use std::collections::BTreeMap;
     use std::path::Path;
+    use std::sync::Arc;
 
     fn known_file(path: &Path, settings: &str) -> KnownFile {
-        let file = ConfigFile::new(path.to_owned());
-        KnownFile { file, settings: settings.to_owned(), written: None, error: None }
+        KnownFile::of(ConfigFile::new(path.to_owned()), settings.to_owned())
     }
 
     fn facts() -> Facts {
         let node = ObservedNode {
             name: "a".to_owned(),
-            uid: "1-2-3".to_owned(),
             state: NodeState::Draining,
             weight: Some("7".to_owned()),
             chosen: Some("10.0.0.1".to_owned()),
             reason: Some("Unschedulable".to_owned()),
-            labels: Arc::new(BTreeMap::from([("role".to_owned(), "ingress".to_owned())])),
+            labels: BTreeMap::from([("role".to_owned(), "ingress".to_owned())]),
             addresses: vec![("InternalIP".to_owned(), [10, 0, 0, 1].into())],
         };
         let service = ObservedService {
@@ -188,16 +133,16 @@ mod tests {
         let path = directory.path().join("known");
         let mut file = known_file(&path, "s");
         assert_eq!(file.load(), Facts::default());
-        file.write(&facts()).await.unwrap();
+        assert!(file.save(&facts()).await);
         let mut expected = facts();
         let node = ObservedNode { state: NodeState::Ready, reason: None, ..(*expected.nodes["a"]).clone() };
         expected.nodes.insert("a".to_owned(), Arc::new(node));
         assert_eq!(known_file(&path, "s").load(), expected);
         assert_eq!(known_file(&path, "other").load(), Facts::default());
         std::fs::remove_file(&path).unwrap();
-        file.write(&expected).await.unwrap();
+        assert!(file.save(&expected).await);
         assert!(!path.exists());
-        file.write(&Facts::default()).await.unwrap();
+        assert!(file.save(&Facts::default()).await);
         assert!(path.exists());
     }
 

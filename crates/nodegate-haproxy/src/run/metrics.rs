@@ -1,11 +1,9 @@
 //! The metrics. Label values come from fixed sets.
 
-use crate::plan::desired::{Desired, Problem};
+use crate::plan::desired::{Desired, INTENDED, Problem};
 use crate::plan::explain::Passing;
 use crate::plan::facts::{Facts, NodeState};
 use crate::plan::removal_limit::Retained;
-use crate::plan::status::Change;
-use crate::watch::counts::Counts;
 use crate::watch::life::Life;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
@@ -39,7 +37,7 @@ struct Loaded {
 #[derive(Debug, Default)]
 pub struct HaproxyMetrics {
     applied: Gauge,
-    reloads: Counter,
+    pub(crate) reloads: Counter,
     failures: Family<Kind, Counter>,
     nodes: Family<Kind, Gauge>,
     /// The number of nodes that pass HAProxy's check, if it is known.
@@ -47,57 +45,39 @@ pub struct HaproxyMetrics {
     frontends: Gauge,
     servers: Gauge,
     problems: Family<Kind, Gauge>,
-    /// The kinds of problems in the plan, and the kinds of problems that the applier found.
-    causes: Mutex<[Vec<&'static str>; 2]>,
     held: Family<Kind, Gauge>,
     pending: Gauge,
     nodes_out: Family<NodeOut, Gauge>,
     loaded: Family<Loaded, Gauge>,
-    foreign_changes: Counter,
+    pub(crate) foreign_changes: Counter,
     lease_held: Gauge,
     status_writes: Family<Kind, Counter>,
     status_foreign: Gauge,
-    service_events: Counter,
+    pub(crate) service_events: Counter,
 }
 
 impl HaproxyMetrics {
     /// Returns a registry with all metrics.
-    pub fn registry(self: &Arc<Self>, watched: &Counts, life: Arc<Life>) -> Registry {
+    pub fn registry(self: &Arc<Self>, life: Arc<Life>) -> Registry {
         let mut registry = Registry::with_prefix("nodegate_haproxy");
         let all = &mut registry;
-        let help = "1 while the running HAProxy proves that it runs the written configuration";
-        all.register("applied", help, self.applied.clone());
-        all.register(
-            "reloads",
-            "Reloads after which HAProxy ran the new configuration",
-            self.reloads.clone(),
-        );
-        all.register(
-            "failures",
-            "Attempts that left everything as it was, by what failed",
-            self.failures.clone(),
-        );
-        watched.register(all);
+        all.register("applied", "1 while the running HAProxy proves the written file", self.applied.clone());
+        all.register("reloads", "Reloads that HAProxy has proven", self.reloads.clone());
+        all.register("failures", "Attempts that changed nothing, by what failed", self.failures.clone());
+        life.counts.register(all);
         all.register("nodes", "Nodes by the state that the cluster gives them", self.nodes.clone());
         all.register("frontends", "Service ports that are published", self.frontends.clone());
         all.register("servers", "Servers of all published ports", self.servers.clone());
-        all.register(
-            "problems",
-            "Services and Nodes that could not be served as asked",
-            self.problems.clone(),
-        );
+        all.register("problems", "Services and Nodes that are not served as asked", self.problems.clone());
         all.register("held", "Objects that vanished and are kept (--max-removal)", self.held.clone());
         all.register("pending", "1 while a newer configuration waits to take effect", self.pending.clone());
-        let help = "1 for each node that gets no new traffic, with the reason";
-        all.register("node_out", help, self.nodes_out.clone());
+        all.register("node_out", "1 for each node without new traffic", self.nodes_out.clone());
         let help = "1, with a hash of the configuration in effect: both of a pair have the same";
         all.register("loaded", help, self.loaded.clone());
         let help = "Times that another program had changed the configuration";
         all.register("foreign_changes", help, self.foreign_changes.clone());
-        let help = "1 while this process holds the Lease of --publish-status, and writes";
-        all.register("lease_held", help, self.lease_held.clone());
-        let help = "Statuses of Services written, by what was done";
-        all.register("status_writes", help, self.status_writes.clone());
+        all.register("lease_held", "1 while this process holds the Lease", self.lease_held.clone());
+        all.register("status_writes", "Statuses of Services written", self.status_writes.clone());
         let help = "Published Services whose status another program has written; it is left alone";
         all.register("status_foreign", help, self.status_foreign.clone());
         let help = "Events posted on Services that are not published";
@@ -116,10 +96,6 @@ impl HaproxyMetrics {
         }
     }
 
-    pub(crate) fn reloaded(&self) {
-        self.reloads.inc();
-    }
-
     pub(crate) fn failed(&self, kind: &'static str) {
         self.failures.get_or_create(&Kind { kind }).inc();
     }
@@ -134,37 +110,25 @@ impl HaproxyMetrics {
     }
 
     /// Sets what is in the configuration that HAProxy runs.
-    pub(crate) fn loaded(&self, hash: Option<&str>, servers: usize, frontends: usize) {
+    pub(crate) fn loaded(&self, hash: Option<&str>, desired: &Desired) {
         self.loaded.clear();
         if let Some(hash) = hash {
             self.loaded.get_or_create(&Loaded { hash: hash.to_owned() }).set(1);
         }
-        self.servers.set(count(servers));
-        self.frontends.set(count(frontends));
-    }
-
-    pub(crate) fn foreign_change(&self) {
-        self.foreign_changes.inc();
+        self.servers.set(count(desired.server_count()));
+        self.frontends.set(count(desired.frontends.len()));
     }
 
     pub(crate) fn lease_held(&self, held: bool) {
         self.lease_held.set(held.into());
     }
 
-    pub(crate) fn status_written(&self, change: &Change) {
-        let kind = match change {
-            Change::Set(_) => "set",
-            Change::Remove => "removed",
-        };
+    pub(crate) fn status_written(&self, kind: &'static str) {
         self.status_writes.get_or_create(&Kind { kind }).inc();
     }
 
-    pub(crate) fn status_foreign(&self, count: usize) {
-        self.status_foreign.set(self::count(count));
-    }
-
-    pub(crate) fn event_posted(&self) {
-        self.service_events.inc();
+    pub(crate) fn status_foreign(&self, number: usize) {
+        self.status_foreign.set(count(number));
     }
 
     pub(crate) fn planned(&self, desired: &Desired, facts: &Facts, retained: &Retained) {
@@ -178,24 +142,15 @@ impl HaproxyMetrics {
             let number = desired.nodes.iter().filter(|node| node.state == state).count();
             self.nodes.get_or_create(&Kind { kind: state.word() }).set(count(number));
         }
-        for (kind, kept) in
-            [("nodes", &retained.nodes), ("addresses", &retained.addresses), ("services", &retained.services)]
-        {
+        for (kind, kept) in [("nodes", &retained.nodes), ("services", &retained.services)] {
             self.held.get_or_create(&Kind { kind }).set(count(kept.len()));
         }
-        self.caused(|[planned, _]| *planned = kinds(&desired.problems));
     }
 
-    /// Sets the problems that the applier found, besides those of the plan.
-    pub(crate) fn left_out(&self, problems: &[Problem]) {
-        self.caused(|[_, left_out]| *left_out = kinds(problems));
-    }
-
-    fn caused(&self, change: impl FnOnce(&mut [Vec<&'static str>; 2])) {
-        let mut causes = self.causes.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut causes);
+    /// Counts the problems of the plan, and those of putting it into effect.
+    pub(crate) fn set_problems<'a>(&self, problems: impl Iterator<Item = &'a Problem>) {
         self.problems.clear();
-        for &kind in causes.iter().flatten() {
+        for &Problem { kind, .. } in problems.filter(|problem| problem.kind != INTENDED) {
             self.problems.get_or_create(&Kind { kind }).inc();
         }
     }
@@ -203,10 +158,6 @@ impl HaproxyMetrics {
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn kinds(problems: &[Problem]) -> Vec<&'static str> {
-    problems.iter().map(|problem| problem.kind).collect()
 }
 
 /// Metrics that are computed on request, so that they can't be outdated, or are absent while they are unknown.
@@ -221,7 +172,7 @@ impl Collector for Computed {
         let age = ConstGauge::new(self.life.age().as_secs_f64());
         let help = "Time since the quietest watch was last heard of";
         age.encode(encoder.encode_descriptor("cache_age_seconds", help, None, age.metric_type())?)?;
-        let open = ConstGauge::new(i64::from(self.life.all_open()));
+        let open = ConstGauge::new(i64::from(self.life.closed_for().is_none()));
         let help = "1 while every watch is open";
         open.encode(encoder.encode_descriptor("watching", help, None, open.metric_type())?)?;
         let passing = *self.metrics.passing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,10 +3,8 @@
 mod applying;
 mod args;
 mod explaining;
-pub mod health;
 mod known_file;
 pub mod metrics;
-mod node_log;
 mod planning;
 mod publisher;
 mod removed;
@@ -15,22 +13,19 @@ mod setup;
 mod shared;
 mod values;
 
-use crate::watch;
-use crate::watch::counts::Counts;
 use crate::watch::life::Life;
-use crate::watch::observed::Observed;
+use crate::watch::{self, Observed};
 use args::Args;
-use health::Health;
 use metrics::HaproxyMetrics;
-use nodegate_http::{AdminPages, BindError, Sharing, bind};
+use nodegate_http::{AdminPages, Sharing, bind};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, failed};
 use publisher::Publisher;
 use setup::Setup;
-use shared::Shared;
-use std::fs::{File, OpenOptions};
-use std::io;
+use shared::{Health, Shared};
+use std::fmt::Display;
+use std::fs::{File, OpenOptions, TryLockError};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,36 +76,25 @@ impl Program for Args {
     }
 }
 
-/// The error of a program that can't start.
-#[derive(Debug, thiserror::Error)]
-enum StartError {
-    #[error("another nodegate-haproxy writes {0}")]
-    Locked(PathBuf),
-    #[error("can't lock {0}: {1}")]
-    Lock(PathBuf, io::Error),
-    #[error(transparent)]
-    Listen(#[from] BindError),
-    #[error("can't wait for signals: {0}")]
-    Signals(io::Error),
-}
-
 /// Makes sure that no other process writes the same file.
-fn lock(config: &Path) -> Result<File, StartError> {
-    let path =
-        config.with_file_name(format!(".{}.lock", config.file_name().unwrap_or_default().to_string_lossy()));
+fn lock(config: &Path) -> Result<File, String> {
+    let name = config.file_name().unwrap_or_default().to_string_lossy();
+    let path = config.with_file_name(format!(".{name}.lock"));
+    let cannot = |error: &dyn Display| format!("can't lock {}: {error}", path.display());
     let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let file = open.map_err(|error| StartError::Lock(path.clone(), error))?;
+    let file = open.map_err(|error| cannot(&error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(std::fs::TryLockError::WouldBlock) => Err(StartError::Locked(config.to_owned())),
-        Err(std::fs::TryLockError::Error(error)) => Err(StartError::Lock(path, error)),
+        Err(TryLockError::WouldBlock) => Err(format!("another nodegate-haproxy writes {}", config.display())),
+        Err(TryLockError::Error(error)) => Err(cannot(&error)),
     }
 }
 
 /// Runs until a signal comes.
-async fn run(setup: Setup, listen: Option<SocketAddr>) -> Result<(), StartError> {
-    let signals = Signals::listen().map_err(StartError::Signals)?;
-    let listener = listen.map(|at| bind(Some(at.ip()), at.port(), Sharing::Exclusive)).transpose()?;
+async fn run(setup: Setup, listen: Option<SocketAddr>) -> Result<(), String> {
+    let signals = Signals::listen().map_err(|error| format!("can't wait for signals: {error}"))?;
+    let listener = listen.map(|at| bind(Some(at.ip()), at.port(), Sharing::Exclusive)).transpose();
+    let listener = listener.map_err(|error| error.to_string())?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         config = %setup.tools.config.path().display(),
@@ -120,12 +104,11 @@ async fn run(setup: Setup, listen: Option<SocketAddr>) -> Result<(), StartError>
     );
     let life = Life::new(&setup.scope.lists());
     let (metrics, health) = (Arc::new(HaproxyMetrics::default()), Arc::new(Health::new()));
-    let counts = Arc::new(Counts::default());
-    let pages = AdminPages { health: health.clone(), registry: metrics.registry(&counts, life.clone()) };
+    let pages = AdminPages { health: health.clone(), registry: metrics.registry(life.clone()) };
     let (desired, applied) = (channel(None).0, channel(None).0);
     let shared = Arc::new(Shared { setup, metrics, health, desired, applied });
-    let publisher = Publisher::of(&shared, &counts);
-    let (observer, observed) = channel(Observed::default());
+    let publisher = Publisher::of(&shared, &life);
+    let observer = channel(Observed::default()).0;
     let mut tasks = tokio::task::JoinSet::new();
     if let Some(listener) = listener {
         tasks.spawn(async move {
@@ -135,13 +118,12 @@ async fn run(setup: Setup, listen: Option<SocketAddr>) -> Result<(), StartError>
         });
     }
     tasks.spawn(applying::run(shared.clone()));
-    tasks.spawn(planning::run(shared.clone(), observer.clone(), observed, life.clone()));
-    let statuses = publisher.as_ref().map(Publisher::sink).unwrap_or_default();
+    tasks.spawn(planning::run(shared.clone(), observer.clone(), life.clone()));
     let lease = publisher.as_ref().map(|publisher| publisher.lease.clone());
     if let Some(publisher) = publisher {
-        tasks.spawn(publisher.run());
+        tasks.spawn(publisher.run(observer.subscribe()));
     }
-    tasks.spawn(watch::run(shared.setup.scope.clone(), observer, statuses, life, counts));
+    tasks.spawn(watch::run(shared.setup.scope.clone(), observer, life));
     tokio::select! {
         () = signals.shutdown() => {}
         // No task ends by itself.

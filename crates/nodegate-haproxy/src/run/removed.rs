@@ -4,41 +4,21 @@ use nodegate_program::Removed;
 
 /// The settings that are gone.
 pub(super) const SETTINGS: &[Removed] = &[
-    gone(
-        "before",
-        "NODEGATE_HAPROXY_BEFORE",
-        "the generated file is all that HAProxy loads; make your part the --template",
-    ),
-    gone(
-        "prefix",
-        "NODEGATE_HAPROXY_PREFIX",
-        "a HAProxy has one owner; run a second HAProxy for a second cluster",
-    ),
+    gone("before", "NODEGATE_HAPROXY_BEFORE", "make your part the --template; HAProxy loads one file alone"),
+    gone("prefix", "NODEGATE_HAPROXY_PREFIX", "run a second HAProxy for a second cluster"),
     gone("state-dir", "NODEGATE_HAPROXY_STATE_DIR", "states are kept beside --config"),
     gone("state-file", "NODEGATE_HAPROXY_STATE_FILE", "states are kept beside --config"),
-    gone("pause-file", "NODEGATE_HAPROXY_PAUSE_FILE", "stop nodegate-haproxy for a pause; HAProxy goes on"),
+    gone("pause-file", "NODEGATE_HAPROXY_PAUSE_FILE", "stop nodegate-haproxy; HAProxy goes on"),
     gone("runtime-socket", "NODEGATE_HAPROXY_RUNTIME_SOCKET", "use --master-socket"),
     gone("reload-timeout", "NODEGATE_HAPROXY_RELOAD_TIMEOUT", "a reload has 30 s"),
     gone(
         "service-selector",
         "NODEGATE_HAPROXY_SERVICE_SELECTOR",
-        "use --namespaces, --load-balancer-class or the annotation nodegate.io/haproxy-ignore",
+        "use --namespaces or --load-balancer-class",
     ),
-    gone(
-        "publish",
-        "NODEGATE_HAPROXY_PUBLISH",
-        "Services of type LoadBalancer are published, and those of type NodePort with the annotation nodegate.io/haproxy-publish: true",
-    ),
-    gone(
-        "bind-allow",
-        "NODEGATE_HAPROXY_BIND_ALLOW",
-        "use --ports, or a second HAProxy with a --bind of its own",
-    ),
-    gone(
-        "reserved-ports",
-        "NODEGATE_HAPROXY_RESERVED_PORTS",
-        "use --ports; a port that another program has is never taken",
-    ),
+    gone("publish", "NODEGATE_HAPROXY_PUBLISH", "use the annotation nodegate.io/haproxy-publish"),
+    gone("bind-allow", "NODEGATE_HAPROXY_BIND_ALLOW", "use --ports"),
+    gone("reserved-ports", "NODEGATE_HAPROXY_RESERVED_PORTS", "use --ports; no port is taken away"),
     gone("mode", "NODEGATE_HAPROXY_MODE", "use the annotation nodegate.io/haproxy-mode"),
     gone("balance", "NODEGATE_HAPROXY_BALANCE", "use the annotation nodegate.io/haproxy-balance"),
     gone("address-types", "NODEGATE_HAPROXY_ADDRESS_TYPES", "use --node-networks"),
@@ -50,12 +30,8 @@ pub(super) const SETTINGS: &[Removed] = &[
         "NODEGATE_HAPROXY_AGENT_CHECK_PORT",
         "HAProxy's check asks the agents; see --check",
     ),
-    gone(
-        "local-check",
-        "NODEGATE_HAPROXY_LOCAL_CHECK",
-        "use the annotation nodegate.io/haproxy-local-check: agent",
-    ),
-    gone("once", "NODEGATE_HAPROXY_ONCE", "start it; it writes the file as soon as it knows the cluster"),
+    gone("local-check", "NODEGATE_HAPROXY_LOCAL_CHECK", "use the annotation nodegate.io/haproxy-local-check"),
+    gone("once", "NODEGATE_HAPROXY_ONCE", "it writes the file as soon as it knows the cluster"),
     gone("print", "NODEGATE_HAPROXY_PRINT", "use --explain, or read the file"),
     gone("diff", "NODEGATE_HAPROXY_DIFF", "use --explain, or read the file"),
 ];

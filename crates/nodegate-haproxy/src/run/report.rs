@@ -1,71 +1,40 @@
 //! Log lines about lasting conditions: one when a condition begins, and one when it ends.
 
-use crate::plan::desired::Problem;
-use crate::plan::explain::Passing;
+use crate::plan::desired::{Desired, INTENDED, Problem};
+use crate::plan::facts::{Facts, NodeState};
 use crate::plan::removal_limit::Retained;
-use crate::watch::life::Life;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// The time after which an outage of the API server is logged. Then it is logged every minute.
-const OUTAGE: Duration = Duration::from_secs(15);
 
 /// The interval at which lasting conditions are logged again.
 const REPEAT: Duration = Duration::from_mins(1);
 /// The maximum number of names in a log line.
 const NAMED: usize = 8;
 
-/// An error that is logged when it begins and each minute while it lasts.
-pub(crate) struct LastingError {
+/// A condition that is logged each minute while it lasts, and when it ends.
+pub(crate) struct Lasting {
     message: &'static str,
+    end: &'static str,
     told: Option<(String, Instant)>,
 }
 
-impl LastingError {
-    pub(crate) fn new(message: &'static str) -> Self {
-        Self { message, told: None }
+impl Lasting {
+    pub(crate) fn new(message: &'static str, end: &'static str) -> Self {
+        Self { message, end, told: None }
     }
 
-    pub(crate) fn tell(&mut self, error: &str) {
-        let known = self.told.as_ref().is_some_and(|(told, at)| told == error && at.elapsed() < REPEAT);
-        if known {
-            return;
+    /// Logs the condition, unless it was logged with the same detail within a minute.
+    pub(crate) fn tell(&mut self, detail: &str) {
+        if self.told.as_ref().is_none_or(|(told, at)| told != detail || at.elapsed() >= REPEAT) {
+            tracing::error!(detail, "{}", self.message);
+            self.told = Some((detail.to_owned(), Instant::now()));
         }
-        tracing::error!(error, "{}", self.message);
-        self.told = Some((error.to_owned(), Instant::now()));
     }
 
-    pub(crate) fn end(&mut self, message: &'static str) {
+    pub(crate) fn end(&mut self) {
         if self.told.take().is_some() {
-            tracing::info!("{message}");
-        }
-    }
-}
-
-/// Logs that no node passes HAProxy's check, each minute while it lasts.
-#[derive(Default)]
-pub(crate) struct NoNodePasses {
-    told: Option<Instant>,
-    seen: bool,
-}
-
-impl NoNodePasses {
-    pub(crate) fn look(&mut self, passing: Option<&Passing>) {
-        let Some(passing) = passing else { return };
-        if passing.values().any(|passes| *passes) {
-            self.seen = false;
-            if self.told.take().is_some() {
-                tracing::info!("nodes pass HAProxy's check again");
-            }
-            return;
-        }
-        // Servers of a new HAProxy may have no result yet.
-        let lasts = std::mem::replace(&mut self.seen, true);
-        if lasts && self.told.is_none_or(|told| told.elapsed() >= REPEAT) {
-            self.told = Some(Instant::now());
-            let nodes = passing.len();
-            tracing::warn!(nodes, "no node passes HAProxy's check; the last resort serves, if there is one");
+            tracing::info!("{}", self.end);
         }
     }
 }
@@ -86,59 +55,78 @@ pub(crate) struct Reported {
 }
 
 impl Reported {
-    pub(crate) fn report(&mut self, problems: &[Problem], retained: &Retained) {
-        let now: BTreeSet<Problem> = problems.iter().cloned().collect();
-        for problem in now.difference(&self.problems) {
-            tracing::warn!(about = problem.about, kind = problem.kind, "{}", problem.text);
+    pub(crate) fn problems(&mut self, now: &BTreeSet<Problem>) {
+        let told = |problem: &&Problem| problem.kind != INTENDED;
+        for Problem { about, kind, text, .. } in now.difference(&self.problems).filter(told) {
+            tracing::warn!(about, kind, "{text}");
         }
-        for problem in self.problems.difference(&now) {
-            tracing::info!(about = problem.about, kind = problem.kind, "no longer: {}", problem.text);
+        for Problem { about, kind, text, .. } in self.problems.difference(now).filter(told) {
+            tracing::info!(about, kind, "no longer: {text}");
         }
-        if *retained != self.retained && retained.any() {
-            let Retained { nodes, addresses, services, another_cluster } = retained;
-            if *another_cluster {
-                tracing::error!(
-                    "none of the Nodes and Services known from before is in this cluster; keeping them. \
-                     KUBECONFIG may name another cluster; if that is intended, start once with \
-                     --max-removal 100"
-                );
-            }
-            tracing::warn!(
-                nodes = some(nodes),
-                addresses = some(addresses),
-                services = some(services),
-                "more than --max-removal allows has vanished at once; keeping it"
-            );
-        } else if *retained != self.retained {
-            tracing::info!("--max-removal no longer keeps anything that the API server does not have");
-        }
-        self.problems = now;
-        self.retained = retained.clone();
+        self.problems.clone_from(now);
     }
-}
 
-/// Logs API outages.
-#[derive(Default)]
-pub(crate) struct Outage {
-    told: Option<Instant>,
-    closed_since: Option<Instant>,
-}
-
-impl Outage {
-    pub(crate) fn look(&mut self, life: &Life) {
-        if life.all_open() {
-            if self.told.take().is_some() {
-                tracing::info!("the API server answers again");
-            }
-            self.closed_since = None;
+    pub(crate) fn retained(&mut self, now: Retained) {
+        if now == self.retained {
             return;
         }
-        let since = *self.closed_since.get_or_insert_with(Instant::now);
-        let due = self.told.is_none_or(|told| told.elapsed() >= REPEAT);
-        if since.elapsed() >= OUTAGE && due {
-            self.told = Some(Instant::now());
-            let seconds = since.elapsed().as_secs();
-            tracing::warn!(seconds, "can't watch the API server; HAProxy keeps its last configuration");
+        if now == Retained::default() {
+            tracing::info!("--max-removal no longer keeps anything that the API server does not have");
+        } else {
+            tracing::warn!(
+                nodes = some(&now.nodes),
+                services = some(&now.services),
+                "more than --max-removal allows has vanished at once; keeping it"
+            );
         }
+        self.retained = now;
     }
+}
+
+type LoggedState = (NodeState, Option<String>);
+
+/// Logs a line for each node that is taken out or comes back, with the reason.
+#[derive(Default)]
+pub(crate) struct NodeLog {
+    logged: Option<BTreeMap<String, LoggedState>>,
+}
+
+impl NodeLog {
+    /// Logs the changes. Of the first plan, logs only the nodes that are out.
+    pub(crate) fn tell(&mut self, desired: &Desired, facts: &Facts) {
+        let reason = |name: &str| facts.nodes.get(name).and_then(|facts| facts.reason.clone());
+        let now: BTreeMap<String, LoggedState> =
+            desired.nodes.iter().map(|node| (node.name.clone(), (node.state, reason(&node.name)))).collect();
+        let is_first = self.logged.is_none();
+        let before = self.logged.take().unwrap_or_default();
+        for (node, state) in &now {
+            match before.get(node) {
+                Some(before) if before == state => {}
+                None if is_first && state.0 == NodeState::Ready => {}
+                None if state.0 == NodeState::Ready => {
+                    tracing::info!(node, "new node; giving it its share of new connections");
+                }
+                _ => changed(node, state),
+            }
+        }
+        for node in before.keys().filter(|node| !now.contains_key(*node)) {
+            tracing::info!(node, "the node is gone; removing its servers");
+        }
+        if is_first {
+            let ready = now.values().filter(|(state, _)| *state == NodeState::Ready).count();
+            tracing::info!(nodes = now.len(), ready, frontends = desired.frontends.len(), "read the cluster");
+        }
+        self.logged = Some(now);
+    }
+}
+
+fn changed(node: &str, (state, reason): &LoggedState) {
+    let reason = reason.as_deref();
+    let what = match state {
+        NodeState::Ready if reason.is_some() => "leaving the node to HAProxy's own checks",
+        NodeState::Ready => "the node is back; giving it its share of new connections",
+        NodeState::Draining => "the node is draining; giving it no new connections",
+        NodeState::NotReady => "the node is not ready; giving it no new connections",
+    };
+    tracing::info!(node, reason, "{what}");
 }

@@ -3,10 +3,11 @@
 use crate::apply::applier::Tools;
 use crate::apply::config_file::ConfigFile;
 use crate::haproxy::master::Master;
-use crate::plan::policy::PlanPolicy;
+use crate::plan::policy::{MaxRemoval, PlanPolicy};
 use crate::plan::render::Sections;
+use crate::plan::status::StatusAddresses;
 use crate::run::args::Args;
-use crate::run::values::{by_name, is_everywhere, status_by_name};
+use crate::run::values::{by_name, is_everywhere};
 use crate::status::StatusSettings;
 use crate::watch::WatchScope;
 use nodegate_program::{List, Mistakes};
@@ -47,11 +48,12 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
         ports: args.ports.unwrap_or_default().0.into_iter().map(|grant| (grant.0, grant.1)).collect(),
         forwards: args.forward,
         check: args.check.clone(),
-        max_removal: args.max_removal,
+        max_removal: MaxRemoval(args.max_removal),
         last_resort: args.last_resort,
     };
     let publish_status = args.publish_status.filter(|given| !given.0.is_empty()).map(|List(given)| {
-        let settings = StatusSettings { addresses: status_by_name(&given), lease: args.lease };
+        let (plain, named) = by_name(&given);
+        let settings = StatusSettings { addresses: StatusAddresses { plain, named }, lease: args.lease };
         ensure_addresses(&settings, &policy, wrong);
         settings
     });

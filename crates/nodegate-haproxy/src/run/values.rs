@@ -1,9 +1,9 @@
 //! The values of settings that only nodegate-haproxy has.
 
-use crate::plan::names::is_dns_name;
-use crate::plan::policy::{CheckKind, CheckPolicy, LastResort, MaxRemoval};
-use crate::plan::status::{ClientAddress, StatusAddresses};
-use nodegate_program::{List, duration, number};
+use crate::plan::annotation::{self, word, word_of};
+use crate::plan::policy::CheckPolicy;
+use crate::plan::status::Ingress;
+use nodegate_program::{List, duration, is_object_name, number};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -47,7 +47,7 @@ pub(crate) type ByName<T> = Vec<(String, Vec<T>)>;
 
 /// Parses the name of a namespace or an address.
 fn name(text: &str) -> Result<String, ()> {
-    if is_dns_name(text) && text.len() <= 63 { Ok(text.to_owned()) } else { Err(()) }
+    if is_object_name(text) && text.len() <= 63 { Ok(text.to_owned()) } else { Err(()) }
 }
 
 impl<T: FromStr> FromStr for Named<T> {
@@ -68,7 +68,7 @@ impl FromStr for PortGrant {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (namespace, ports) = text.split_once('=').ok_or(())?;
         let namespace = if namespace == "*" { namespace.to_owned() } else { name(namespace)? };
-        let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0).ok_or(());
+        let port = |text: &str| annotation::port(text).map_err(drop);
         let (low, high) = ports.split_once('-').unwrap_or((ports, ports));
         let range = port(low)?..=port(high)?;
         if range.is_empty() { Err(()) } else { Ok(Self(namespace, range)) }
@@ -96,19 +96,9 @@ pub(crate) fn by_name<T: Clone + PartialEq>(given: &[Named<T>]) -> (Vec<T>, ByNa
     (plain, named)
 }
 
-/// Separates the addresses of `--publish-status` likewise.
-pub(crate) fn status_by_name(given: &[Named<ClientAddress>]) -> StatusAddresses {
-    let (plain, named) = by_name(given);
-    StatusAddresses { plain, named }
-}
-
 impl fmt::Display for CheckPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.kind {
-            CheckKind::Agent => "agent",
-            CheckKind::Tcp => "tcp",
-            CheckKind::None => "none",
-        };
+        let kind = word_of(&self.kind);
         let Self { port, inter_ms, rise, fall, .. } = self;
         let interval = nodegate_program::shown(Duration::from_millis(*inter_ms));
         write!(f, "{kind}:port={port},interval={interval},rise={rise},fall={fall}")
@@ -119,12 +109,7 @@ pub(crate) fn check(value: &str) -> Result<CheckPolicy, String> {
     const TAKES: &str = "takes agent, tcp or none, and perhaps port, interval, rise and fall, \
         e.g. agent:port=25001,interval=1s,rise=1,fall=2";
     let (kind, keys) = value.split_once(':').unwrap_or((value, ""));
-    let kind = match kind {
-        "agent" => CheckKind::Agent,
-        "tcp" => CheckKind::Tcp,
-        "none" => CheckKind::None,
-        _ => return Err(TAKES.to_owned()),
-    };
+    let kind = word(kind).map_err(|_| TAKES)?;
     let mut check = CheckPolicy { kind, ..CheckPolicy::default() };
     for part in keys.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').ok_or(TAKES)?;
@@ -203,32 +188,19 @@ pub(crate) fn class(value: &str) -> Result<String, &'static str> {
 
 pub(crate) fn namespaces(value: &str) -> Result<List<String>, String> {
     let names = List::<String>::of("namespaces")(value)?;
-    if names.0.iter().all(|name| is_dns_name(name)) && names.0.len() <= MAX_NAMESPACES {
+    if names.0.iter().all(|name| is_object_name(name)) && names.0.len() <= MAX_NAMESPACES {
         Ok(names)
     } else {
         Err(format!("takes at most {MAX_NAMESPACES} names of namespaces"))
     }
 }
 
-pub(crate) fn status_addresses(value: &str) -> Result<List<Named<ClientAddress>>, String> {
+pub(crate) fn status_addresses(value: &str) -> Result<List<Named<Ingress>>, String> {
     const WHAT: &str = "IP addresses and host names, each with the name of a --bind address or without, \
         e.g. 203.0.113.10,web=lb.example.com";
-    let list = List::<Named<ClientAddress>>::of(WHAT)(value)?;
+    let list = List::<Named<Ingress>>::of(WHAT)(value)?;
     let most = MAX_STATUS_ADDRESSES;
     if list.0.len() <= most { Ok(list) } else { Err(format!("takes at most {most} addresses")) }
-}
-
-pub(crate) fn max_removal(value: &str) -> Result<MaxRemoval, &'static str> {
-    match value.trim_end_matches('%').parse() {
-        Ok(percent @ 0..=100) => Ok(MaxRemoval(percent)),
-        _ => Err("takes a percentage from 0 to 100"),
-    }
-}
-
-pub(crate) fn last_resort(value: &str) -> Result<LastResort, String> {
-    let words = [("all", LastResort::All), ("drained", LastResort::Drained), ("none", LastResort::None)];
-    let found = words.into_iter().find(|(word, _)| *word == value);
-    found.map(|(_, value)| value).ok_or_else(|| "takes all, drained or none".to_owned())
 }
 
 pub(crate) fn listen(value: &str) -> Result<Option<SocketAddr>, &'static str> {
@@ -248,6 +220,7 @@ pub(crate) fn is_everywhere(addresses: &[IpAddr]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::policy::CheckKind;
 
     #[test]
     fn addresses_may_have_names_and_count_once() {
@@ -265,7 +238,7 @@ mod tests {
             assert!(bad.parse::<Named<IpAddr>>().is_err(), "{bad}");
         }
         for bad in ["0.0.0.0", "UPPER", "10.0.0.1:80"] {
-            assert!(bad.parse::<Named<ClientAddress>>().is_err(), "{bad}");
+            assert!(bad.parse::<Named<Ingress>>().is_err(), "{bad}");
         }
     }
 

@@ -33,12 +33,10 @@ pub struct LeaseState {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write the Lease, as its holder: with this number of transitions, over this version.
+    /// Write the Lease, as its holder.
     Write {
         /// The number of changes of the holder.
         transitions: i64,
-        /// The version that the write replaces.
-        version: String,
         /// True if another process, or none, held the Lease.
         anew: bool,
     },
@@ -72,7 +70,7 @@ impl Candidate {
         self.renewed.is_some_and(|renewed| now.saturating_duration_since(renewed) < HOLD)
     }
 
-    /// Decides about a Lease that was read just now.
+    /// Decides about a Lease that was read just now. A write replaces that version alone.
     pub fn look(&mut self, lease: &LeaseState, now: Instant) -> Step {
         let since = match &self.seen {
             Some((version, since)) if *version == lease.version => *since,
@@ -82,12 +80,15 @@ impl Candidate {
             }
         };
         let ours = lease.holder == self.identity;
+        if !ours {
+            self.lost();
+        }
         let unchanged = now.saturating_duration_since(since);
         if !ours && !lease.holder.is_empty() && unchanged < lease.duration {
             return Step::Wait(LOOK.min(lease.duration.saturating_sub(unchanged)));
         }
         let transitions = if ours { lease.transitions } else { lease.transitions.saturating_add(1) };
-        Step::Write { transitions, version: lease.version.clone(), anew: !ours }
+        Step::Write { transitions, anew: !ours }
     }
 
     /// Records that the API server accepted a write of the Lease that was sent at this time.
@@ -126,12 +127,12 @@ mod tests {
         assert_eq!(candidate.look(&lease("a", 1), at(0.0)), Step::Wait(LOOK));
         assert_eq!(candidate.look(&lease("a", 2), at(9.0)), Step::Wait(LOOK));
         assert_eq!(candidate.look(&lease("a", 2), at(18.0)), Step::Wait(Duration::from_secs(1)));
-        let taken = Step::Write { transitions: 4, version: "2".to_owned(), anew: true };
+        let taken = Step::Write { transitions: 4, anew: true };
         assert_eq!(candidate.look(&lease("a", 2), at(19.0)), taken);
         assert!(!candidate.holds(at(19.0)), "the API server has not accepted it yet");
         candidate.written(at(19.0));
         assert!(candidate.holds(at(26.4)) && !candidate.holds(at(26.6)));
-        let renewed = Step::Write { transitions: 3, version: "7".to_owned(), anew: false };
+        let renewed = Step::Write { transitions: 3, anew: false };
         assert_eq!(candidate.look(&lease("b", 7), at(30.0)), renewed);
         candidate.lost();
         assert!(!candidate.holds(at(19.0)));
@@ -141,7 +142,7 @@ mod tests {
     fn a_released_lease_is_taken_at_once() {
         let mut candidate = Candidate::new("b".to_owned());
         let step = candidate.look(&lease("", 1), nodegate_clock::now());
-        assert_eq!(step, Step::Write { transitions: 4, version: "1".to_owned(), anew: true });
+        assert_eq!(step, Step::Write { transitions: 4, anew: true });
     }
 
     #[test]
@@ -181,9 +182,9 @@ mod tests {
                 let candidate = &mut all[index];
                 match candidate.look(&server, now) {
                     Step::Wait(time) => prop_assert!(time <= LOOK && !time.is_zero()),
-                    Step::Write { transitions, version, anew } => {
+                    Step::Write { transitions, anew } => {
                         prop_assert_eq!(anew, server.holder != candidate.identity());
-                        let next = version.parse::<u64>().unwrap() + 1;
+                        let next = server.version.parse::<u64>().unwrap() + 1;
                         let holder = candidate.identity().to_owned();
                         server = LeaseState { holder, duration: DURATION, transitions, version: next.to_string() };
                         if answered {

@@ -1,12 +1,16 @@
 //! The Lease that decides which of several processes writes.
 
-use crate::status::candidate::{Candidate, LOOK, RENEW, Step};
-use crate::status::documents;
+use crate::status::candidate::{Candidate, DURATION, LOOK, LeaseState, RENEW, Step};
+use crate::status::failing::{FORBIDDEN, Failing};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
 use nodegate_kube_follow::{ApiError, Backoff, KubeApi};
+use nodegate_program::is_object_name;
+use serde_json::{Value, json};
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// The wait of a holder after a failed renewal.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -14,8 +18,6 @@ const AGAIN: Duration = Duration::from_millis(500);
 const LATER: Duration = Duration::from_secs(5);
 /// The longest time for the credentials of a connection.
 const CONNECT: Duration = Duration::from_secs(30);
-/// The wait if the account may not use the Lease.
-const FORBIDDEN: Duration = Duration::from_secs(30);
 
 /// The file with the namespace of a Pod.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -41,7 +43,7 @@ impl FromStr for LeaseName {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let is_name = |name: &str| crate::plan::names::is_dns_name(name) && name.len() <= 63;
+        let is_name = |name: &str| is_object_name(name) && name.len() <= 63;
         let (namespace, name) = match text.split_once('/') {
             Some((namespace, name)) => (namespace.to_owned(), name),
             None => (own_namespace(), text),
@@ -53,71 +55,18 @@ impl FromStr for LeaseName {
     }
 }
 
-impl LeaseName {
-    fn of_all(&self) -> String {
-        format!(
-            "/apis/coordination.k8s.io/v1/namespaces/{}/leases?fieldManager={}",
-            self.namespace, self.name
-        )
-    }
-
-    fn path(&self) -> String {
-        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}", self.namespace, self.name)
-    }
-
-    fn patch_path(&self) -> String {
-        format!("{}?fieldManager={}", self.path(), self.name)
-    }
-}
-
 /// Keeps the Lease, or waits for it.
 #[derive(Debug)]
 pub struct LeaseKeeper {
     api: KubeApi,
     name: LeaseName,
     candidate: Mutex<Candidate>,
-    held: watch::Sender<bool>,
-}
-
-/// What the requests of one round brought.
-enum Round {
-    /// This process holds the Lease.
-    Held,
-    /// Another one does, or was faster.
-    Wait(Duration),
-}
-
-/// The last failure, which is logged once.
-#[derive(Default)]
-struct Failing {
-    any: bool,
-    code: Option<u16>,
-}
-
-impl Failing {
-    fn tell(&mut self, error: &ApiError) {
-        let code = error.code();
-        let known = self.any && self.code == code;
-        *self = Self { any: true, code };
-        if known {
-            tracing::debug!(%error, "the Lease failed again; retrying");
-        } else if code == Some(403) {
-            tracing::warn!(
-                %error,
-                "the account may not use the Lease of --publish-status; writing no status and no Event. \
-                 manifests/publish-status.yaml has the rights"
-            );
-        } else {
-            tracing::warn!(%error, "can't take or renew the Lease of --publish-status; retrying");
-        }
-    }
 }
 
 impl LeaseKeeper {
     /// Creates a keeper with an identity that no other process has.
     pub fn new(api: KubeApi, name: LeaseName) -> Self {
-        let candidate = Mutex::new(Candidate::new(identity()));
-        Self { api, name, candidate, held: watch::Sender::new(false) }
+        Self { api, name, candidate: Mutex::new(Candidate::new(identity())) }
     }
 
     /// Returns the identity of this process.
@@ -130,36 +79,13 @@ impl LeaseKeeper {
         self.candidate().holds(nodegate_clock::now())
     }
 
-    /// Returns a receiver that is told when the Lease is taken or lost.
-    pub fn subscribe(&self) -> watch::Receiver<bool> {
-        self.held.subscribe()
-    }
-
     fn candidate(&self) -> MutexGuard<'_, Candidate> {
         self.candidate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the receivers whether this process holds the Lease, and logs a change.
-    fn tell(&self) {
-        let held = self.holds();
-        self.held.send_if_modified(|before| {
-            let LeaseName { namespace, name } = &self.name;
-            match (*before, held) {
-                (false, true) => {
-                    tracing::info!(namespace, name, "holding the Lease; writing statuses and Events");
-                }
-                (true, false) => {
-                    tracing::info!(namespace, name, "no longer holding the Lease; writing nothing");
-                }
-                _ => {}
-            }
-            std::mem::replace(before, held) != held
-        });
-    }
-
     /// Runs forever. While `may` is false, this process does not want the Lease. `failed` is called for each
     /// failed request.
-    pub async fn run(&self, may: impl Fn() -> bool, failed: impl Fn(&ApiError)) {
+    pub async fn run(&self, may: impl Fn() -> bool, failed: impl Fn()) {
         let mut backoff = Backoff::new();
         let mut failing = Failing::default();
         loop {
@@ -169,85 +95,90 @@ impl LeaseKeeper {
                 continue;
             }
             let wait = match self.round().await {
-                Ok(round) => {
-                    if std::mem::take(&mut failing).any {
-                        tracing::info!(lease = self.name.name, "the Lease works again");
-                    }
+                Ok(wait) => {
+                    failing.succeeded("lease");
                     backoff.reset();
-                    match round {
-                        Round::Held => RENEW,
-                        Round::Wait(time) => time,
-                    }
+                    wait
                 }
                 Err(error) => {
-                    failed(&error);
-                    let forbidden = error.code() == Some(403);
-                    failing.tell(&error);
-                    if forbidden {
-                        FORBIDDEN
-                    } else if self.holds() {
-                        AGAIN
-                    } else {
-                        backoff.wait().min(LATER)
+                    failed();
+                    failing.failed("lease", &error);
+                    match error.code() {
+                        Some(403) => FORBIDDEN,
+                        _ if self.holds() => AGAIN,
+                        _ => backoff.wait().min(LATER),
                     }
                 }
             };
-            self.tell();
-            self.sleep(wait).await;
+            tokio::time::sleep(wait).await;
         }
     }
 
-    /// Sleeps, and tells in between if the Lease runs out.
-    async fn sleep(&self, wait: Duration) {
-        let until = tokio::time::Instant::now() + wait;
-        while tokio::time::Instant::now() < until {
-            tokio::time::sleep_until(until.min(tokio::time::Instant::now() + AGAIN)).await;
-            self.tell();
-        }
-    }
-
-    /// Reads the Lease, and takes or renews it if that is due.
-    async fn round(&self) -> Result<Round, ApiError> {
-        let (path, identity) = (self.name.path(), self.identity());
+    /// Reads the Lease, and takes or renews it if that is due. Returns the wait before the next round.
+    async fn round(&self) -> Result<Duration, ApiError> {
         let late = || ApiError::Late("connect".to_owned(), CONNECT);
         tokio::time::timeout(CONNECT, self.api.open()).await.map_err(|_| late())??;
-        let Some(json) = self.api.get(&path).await? else {
-            let sent = nodegate_clock::now();
-            let LeaseName { namespace, name } = &self.name;
-            let lease = documents::new_lease(namespace, name, &identity, nodegate_clock::wall());
-            return self.written(self.api.post(&self.name.of_all(), &lease).await, sent);
-        };
-        let lease = documents::lease(&json)
-            .map_err(|error| ApiError::Unreadable(format!("GET {path}"), error.to_string()))?;
+        let known = self.read().await?;
         let sent = nodegate_clock::now();
-        let step = {
-            let mut candidate = self.candidate();
-            let step = candidate.look(&lease, sent);
-            if lease.holder != identity {
-                candidate.lost();
-            }
-            step
+        let (step, version) = match &known {
+            Some(lease) => (self.candidate().look(lease, sent), Some(lease.version.as_str())),
+            None => (Step::Write { transitions: 0, anew: true }, None),
         };
-        match step {
-            Step::Wait(time) => Ok(Round::Wait(time)),
-            Step::Write { transitions, version, anew } => {
-                let now = nodegate_clock::wall();
-                let patch = documents::held_lease(&version, &identity, transitions, anew, now);
-                self.written(self.api.merge(&self.name.patch_path(), &patch).await, sent)
+        let (transitions, anew) = match step {
+            Step::Wait(time) => return Ok(time),
+            Step::Write { transitions, anew } => (transitions, anew),
+        };
+        let now = json!(MicroTime(Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()));
+        let mut spec = json!({
+            "holderIdentity": self.identity(), "leaseDurationSeconds": DURATION.as_secs(),
+            "leaseTransitions": transitions, "renewTime": now,
+        });
+        if anew && let Some(spec) = spec.as_object_mut() {
+            spec.insert("acquireTime".to_owned(), now);
+        }
+        match self.write(version, spec).await {
+            Ok(_) => {
+                self.candidate().written(sent);
+                Ok(RENEW)
             }
+            // Another process was faster.
+            Err(error) if error.code() == Some(409) => Ok(LOOK),
+            Err(error) => Err(error),
         }
     }
 
-    fn written(&self, result: Result<String, ApiError>, sent: std::time::Instant) -> Result<Round, ApiError> {
-        match result {
-            Ok(_) => {
-                self.candidate().written(sent);
-                Ok(Round::Held)
-            }
-            // Another process was faster.
-            Err(error) if error.code() == Some(409) => Ok(Round::Wait(LOOK)),
-            Err(error) => Err(error),
+    async fn read(&self) -> Result<Option<LeaseState>, ApiError> {
+        let path = format!("{}/{}", self.path(), self.name.name);
+        let Some(text) = self.api.get(&path).await? else { return Ok(None) };
+        let lease: Lease = serde_json::from_str(&text)
+            .map_err(|error| ApiError::Unreadable(format!("GET {path}"), error.to_string()))?;
+        let spec = lease.spec.unwrap_or_default();
+        let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        Ok(Some(LeaseState {
+            holder: spec.holder_identity.unwrap_or_default(),
+            duration: Duration::from_secs(seconds.unwrap_or_default()),
+            transitions: spec.lease_transitions.unwrap_or_default().into(),
+            version: lease.metadata.resource_version.unwrap_or_default(),
+        }))
+    }
+
+    /// Writes over a version, or creates the Lease if there is none.
+    async fn write(&self, version: Option<&str>, spec: Value) -> Result<String, ApiError> {
+        let LeaseName { name, .. } = &self.name;
+        let path = self.path();
+        if let Some(version) = version {
+            let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+            return self.api.merge(&format!("{path}/{name}?fieldManager={name}"), &patch).await;
         }
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"namespace": self.name.namespace, "name": name}, "spec": spec,
+        });
+        self.api.post(&format!("{path}?fieldManager={name}"), &lease).await
+    }
+
+    fn path(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.name.namespace)
     }
 
     /// Gives the Lease up if this process holds it, so that another one can take it at once.
@@ -256,12 +187,10 @@ impl LeaseKeeper {
             return;
         }
         self.candidate().lost();
-        self.tell();
-        let Ok(Some(json)) = self.api.get(&self.name.path()).await else { return };
-        let Ok(lease) = documents::lease(&json) else { return };
+        let Ok(Some(lease)) = self.read().await else { return };
         if lease.holder == self.identity() {
-            let patch = documents::released_lease(&lease.version);
-            if let Err(error) = self.api.merge(&self.name.patch_path(), &patch).await {
+            let spec = json!({"holderIdentity": null, "leaseDurationSeconds": 1});
+            if let Err(error) = self.write(Some(&lease.version), spec).await {
                 tracing::debug!(%error, "can't release the Lease; it expires");
             }
         }

@@ -1,8 +1,11 @@
-//! The time at which each watch last received anything.
+//! Signs of life of the watches: when each last received anything, and counters of the traffic with the API server.
 
-use crate::watch::counts::Counts;
 use http::request::Parts;
 use nodegate_kube_follow::{Connection, RequestOutcome, WatchObserver};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,33 +14,42 @@ use tokio::time::Instant;
 /// The states of all watches, by the name of their list.
 #[derive(Debug, Default)]
 pub struct Life {
+    pub(crate) counts: Counts,
     watches: Mutex<BTreeMap<String, Watch>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Watch {
-    open: bool,
+    closed_since: Option<Instant>,
     heard: Instant,
+}
+
+impl Watch {
+    fn close(&mut self) {
+        self.closed_since.get_or_insert_with(Instant::now);
+    }
 }
 
 impl Life {
     /// Creates the states for these lists, none of which has received anything.
     pub fn new(lists: &[String]) -> Arc<Self> {
-        let now = Watch { open: false, heard: Instant::now() };
-        Arc::new(Self { watches: Mutex::new(lists.iter().map(|list| (list.clone(), now)).collect()) })
+        let now = Instant::now();
+        let now = Watch { closed_since: Some(now), heard: now };
+        let watches = Mutex::new(lists.iter().map(|list| (list.clone(), now)).collect());
+        Arc::new(Self { watches, counts: Counts::default() })
     }
 
     fn with<T>(&self, list: &str, change: impl FnOnce(&mut Watch) -> T) -> Option<T> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).get_mut(list).map(change)
     }
 
-    /// Returns an observer for the client of a list, which records what the client receives.
-    pub(super) fn observer(self: &Arc<Self>, list: &str, counts: Arc<Counts>) -> impl WatchObserver + use<> {
-        ListObserver { life: self.clone(), list: list.into(), counts }
+    /// Returns an observer for a client, which records what the client receives, for the list that it watches.
+    pub(crate) fn observer(self: &Arc<Self>, list: Option<&str>) -> impl WatchObserver + Sync + use<> {
+        Observer { life: self.clone(), list: list.map(Arc::from) }
     }
 
     pub(crate) fn closed(&self, list: &str) {
-        self.with(list, |watch| watch.open = false);
+        self.with(list, Watch::close);
     }
 
     /// Returns how long the quietest watch has been silent. An open watch may be silent between two
@@ -47,9 +59,10 @@ impl Life {
         watches.values().map(|watch| watch.heard.elapsed()).max().unwrap_or_default()
     }
 
-    /// Returns true if every watch is open now.
-    pub fn all_open(&self) -> bool {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner).values().all(|watch| watch.open)
+    /// Returns for how long a watch has been closed. `None` if every watch is open now.
+    pub fn closed_for(&self) -> Option<Duration> {
+        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        watches.values().filter_map(|watch| Some(watch.closed_since?.elapsed())).max()
     }
 
     /// Waits until a watch has been silent for `limit`. The time before `since` does not count.
@@ -64,34 +77,81 @@ impl Life {
     }
 }
 
-/// The observer of a client that serves one list and its watch.
 #[derive(Clone)]
-struct ListObserver {
+struct Observer {
     life: Arc<Life>,
-    list: Arc<str>,
-    counts: Arc<Counts>,
+    list: Option<Arc<str>>,
 }
 
-impl WatchObserver for ListObserver {
+impl Observer {
+    fn with(&self, change: impl FnOnce(&mut Watch)) {
+        if let Some(list) = &self.list {
+            self.life.with(list, change);
+        }
+    }
+}
+
+impl WatchObserver for Observer {
     type Stream = ();
 
     fn stream(&self, _: &Parts) -> Option<()> {
-        Some(())
+        self.list.as_ref().map(|_| ())
     }
 
     fn accepted(&self, (): (), _: Connection) {
-        self.life.with(&self.list, |watch| *watch = Watch { open: true, heard: Instant::now() });
+        self.with(|watch| *watch = Watch { closed_since: None, heard: Instant::now() });
     }
 
     fn heard(&self, (): ()) {
-        self.life.with(&self.list, |watch| watch.heard = Instant::now());
+        self.with(|watch| watch.heard = Instant::now());
     }
 
     fn closed(&self, (): ()) {
-        self.life.closed(&self.list);
+        self.with(Watch::close);
     }
 
     fn answered(&self, answer: &RequestOutcome<()>) {
-        self.counts.request(answer.verb, answer.code);
+        self.life.counts.request(answer.verb, answer.code);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    verb: &'static str,
+    code: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Restart {
+    kind: &'static str,
+}
+
+/// Requests, events and restarts of all watches.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    requests: Family<Request, Counter>,
+    events: Counter,
+    restarts: Family<Restart, Counter>,
+}
+
+impl Counts {
+    pub(crate) fn register(&self, all: &mut Registry) {
+        let help = "Requests to the API server; code is none without an answer";
+        all.register("api_requests", help, self.requests.clone());
+        all.register("watch_events", "Objects received from the API server", self.events.clone());
+        all.register("watch_restarts", "Watches restarted after a failure, by reason", self.restarts.clone());
+    }
+
+    fn request(&self, verb: &'static str, code: Option<u16>) {
+        let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+        self.requests.get_or_create(&Request { verb, code }).inc();
+    }
+
+    pub(super) fn event(&self) {
+        self.events.inc();
+    }
+
+    pub(super) fn restart(&self, kind: &'static str) {
+        self.restarts.get_or_create(&Restart { kind }).inc();
     }
 }

@@ -1,20 +1,16 @@
 //! Watches Nodes and Services. After every failure, reconnects with fresh credentials and relists.
 
-pub mod counts;
+mod kinds;
 pub mod life;
-mod lists;
 pub(crate) mod objects;
-pub mod observed;
-pub mod statuses;
 
-use crate::watch::counts::Counts;
+use crate::plan::facts::{Facts, ServiceKey};
+use crate::watch::kinds::{Kind, Nodes, Services};
 use crate::watch::life::Life;
-use crate::watch::lists::{Lists, NodeLists, ServiceLists};
-use crate::watch::observed::Observed;
-use crate::watch::statuses::StatusSink;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use nodegate_kube_follow::{Backoff, FailureReason, KubectlCredentials, Session, SessionEnd, connect};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
@@ -31,6 +27,17 @@ const RELIST: Duration = Duration::from_mins(30);
 
 /// The maximum length of a logged error.
 const MAX_DETAIL: usize = 500;
+
+/// What the watches have reported.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// The observed facts.
+    pub facts: Facts,
+    /// Services whose deletion the watch reported as an event, until the plan has accepted that.
+    pub deleted: BTreeSet<ServiceKey>,
+    /// The lists that have been complete once.
+    pub synced: BTreeSet<String>,
+}
 
 /// The objects to watch.
 #[derive(Clone, Debug)]
@@ -74,51 +81,37 @@ fn list_name(namespace: Option<&str>) -> String {
 }
 
 /// Watches forever; dropping the future ends it.
-pub async fn run(
-    scope: WatchScope,
-    observed: Sender<Observed>,
-    statuses: StatusSink,
-    life: Arc<Life>,
-    counts: Arc<Counts>,
-) {
-    let nodes = async {
-        let (list, silence) = ("nodes".to_owned(), scope.silence);
-        let watch = Watch { list, observed: &observed, life: &life, counts: &counts, silence };
-        watch.run(&NodeLists { selector: scope.node_selector.clone(), rules: &scope.rules }).await;
-    };
+pub async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>) {
+    let watch = |list| Watch { list, observed: &observed, life: &life, silence: scope.silence };
+    let nodes = Nodes { selector: &scope.node_selector, rules: &scope.rules };
     let services = scope.service_lists().into_iter().map(|namespace| {
-        let (observed, life, counts, silence) = (&observed, &life, &counts, scope.silence);
-        let statuses = statuses.clone();
-        async move {
-            let list = list_name(namespace.as_deref());
-            let watch = Watch { list, observed, life, counts, silence };
-            watch.run(&ServiceLists { namespace, statuses }).await;
-        }
+        let watch = watch(list_name(namespace.as_deref()));
+        async move { watch.run(&Services { namespace }).await }
     });
-    tokio::join!(nodes, futures::future::join_all(services));
+    let nodes_watch = watch("nodes".to_owned());
+    tokio::join!(nodes_watch.run(&nodes), futures::future::join_all(services));
 }
 
 struct Watch<'a> {
     list: String,
     observed: &'a Sender<Observed>,
     life: &'a Arc<Life>,
-    counts: &'a Arc<Counts>,
     silence: Duration,
 }
 
 impl Watch<'_> {
-    async fn run<L: Lists>(&self, lists: &L) {
+    async fn run<K: Kind>(&self, kind: &K) {
         let mut backoff = Backoff::new();
         let mut failing = false;
         let mut by_field = true;
         loop {
-            let observer = self.life.observer(&self.list, self.counts.clone());
+            let observer = self.life.observer(Some(&self.list));
             let ended = match connect::<KubectlCredentials>(observer).await {
-                Ok(client) => self.session(lists, client, by_field, &mut failing).await,
+                Ok(client) => self.session(kind, client, by_field, &mut failing).await,
                 Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error.to_string()),
             };
             self.life.closed(&self.list);
-            self.counts.restart(ended.reason.as_str());
+            self.life.counts.restart(ended.reason.as_str());
             match ended.reason {
                 FailureReason::Relist => continue,
                 FailureReason::BadRequest if by_field => {
@@ -158,15 +151,15 @@ impl Watch<'_> {
     }
 
     /// Lists and watches until an error occurs or a relist is due.
-    async fn session<L: Lists>(
+    async fn session<K: Kind>(
         &self,
-        lists: &L,
+        kind: &K,
         client: Client,
         by_field: bool,
         failing: &mut bool,
     ) -> SessionEnd {
-        let session =
-            Session { api: lists.api(client), config: lists.config(by_field), list_within: LIST_WITHIN };
+        let (api, config) = (kind.api(client), kind.config(by_field));
+        let session = Session { api, config, list_within: LIST_WITHIN };
         let began = Instant::now();
         let stop = async {
             tokio::select! {
@@ -178,11 +171,11 @@ impl Watch<'_> {
                 }
             }
         };
-        let mut listed = L::Listed::default();
+        let mut listed = BTreeMap::new();
         session
             .run(stop, |event| {
                 let complete = matches!(event, Event::InitDone);
-                self.take(lists, &mut listed, event);
+                self.take(kind, &mut listed, event);
                 if complete && std::mem::take(failing) {
                     tracing::info!(list = self.list, "watching again");
                 }
@@ -190,24 +183,44 @@ impl Watch<'_> {
             .await
     }
 
-    fn take<L: Lists>(&self, lists: &L, listed: &mut L::Listed, event: Event<L::Object>) {
-        self.counts.event();
+    fn take<K: Kind>(&self, kind: &K, listed: &mut BTreeMap<K::Key, Arc<K::Facts>>, event: Event<K::Object>) {
+        self.life.counts.event();
+        let read = |object: &K::Object| (K::key(object), kind.facts(object).map(Arc::new));
         match event {
-            Event::Init => *listed = L::Listed::default(),
-            Event::InitApply(object) => lists.list(listed, &object),
-            Event::InitDone => {
-                let complete = std::mem::take(listed);
-                self.observed.send_modify(|observed| {
-                    lists.listed(observed, complete);
-                    observed.synced.insert(self.list.clone());
-                });
+            Event::Init => listed.clear(),
+            Event::InitApply(object) => {
+                if let (key, Some(facts)) = read(&object) {
+                    listed.insert(key, facts);
+                }
             }
+            Event::InitDone => self.observed.send_modify(|observed| {
+                let known = K::known(observed);
+                known.retain(|key, _| !kind.covers(key));
+                known.append(listed);
+                observed.synced.insert(self.list.clone());
+            }),
             Event::Apply(object) => {
-                self.observed.send_if_modified(|observed| lists.set(observed, &object));
+                let (key, facts) = read(&object);
+                self.observed.send_if_modified(|observed| set::<K>(observed, key, facts));
             }
             Event::Delete(object) => {
-                self.observed.send_if_modified(|observed| lists.remove(observed, &object));
+                self.observed.send_if_modified(|observed| set::<K>(observed, K::key(&object), None));
             }
         }
     }
+}
+
+/// Records the facts of an object, or its deletion. Returns true if that is news.
+fn set<K: Kind>(observed: &mut Observed, key: K::Key, facts: Option<Arc<K::Facts>>) -> bool {
+    let known = K::known(observed);
+    let Some(facts) = facts else {
+        let was_known = known.remove(&key).is_some();
+        if was_known {
+            K::deleted(observed, key);
+        }
+        return was_known;
+    };
+    let is_news = known.get(&key).is_none_or(|before| *before != facts);
+    known.insert(key, facts);
+    is_news
 }

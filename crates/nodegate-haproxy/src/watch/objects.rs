@@ -3,12 +3,11 @@
 use crate::plan::annotation::{MAX_VALUE, PREFIX};
 use crate::plan::facts::{Family, NodeState, ObservedNode, ObservedService, PortFacts};
 use crate::plan::status::{Ingress, ServiceStatus};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use nodegate_kube_follow::{WatchedNode, resource};
+use nodegate_kube_follow::WatchedNode;
 use nodegate_readiness::{ConditionStatus, Node, Outcome, Policy};
-use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// The annotation for the source ranges of a Service, from before there was a field for them.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -16,64 +15,6 @@ const WEIGHT: &str = "nodegate.io/haproxy-weight";
 const ADDRESS: &str = "nodegate.io/haproxy-address";
 /// The maximum number of ports, addresses, labels and the like of one object.
 const MAX_PARTS: usize = 1000;
-
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct ServiceObject {
-    #[serde(default)]
-    metadata: ObjectMeta,
-    #[serde(default)]
-    spec: Option<ServiceSpec>,
-    #[serde(default)]
-    status: Option<StatusObject>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusObject {
-    #[serde(default)]
-    load_balancer: Option<LoadBalancerObject>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct LoadBalancerObject {
-    #[serde(default)]
-    ingress: Option<Vec<Ingress>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ServiceSpec {
-    #[serde(rename = "type", default)]
-    kind: Option<String>,
-    #[serde(default)]
-    external_traffic_policy: Option<String>,
-    #[serde(default)]
-    load_balancer_class: Option<String>,
-    #[serde(default, rename = "loadBalancerIP")]
-    load_balancer_ip: Option<String>,
-    #[serde(default)]
-    load_balancer_source_ranges: Option<Vec<String>>,
-    #[serde(default)]
-    session_affinity: Option<String>,
-    #[serde(default)]
-    health_check_node_port: Option<u32>,
-    #[serde(default)]
-    ip_families: Option<Vec<String>>,
-    #[serde(default)]
-    ports: Option<Vec<Port>>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Port {
-    #[serde(default)]
-    name: Option<String>,
-    #[serde(rename = "port")]
-    number: u32,
-    #[serde(default, rename = "nodePort")]
-    on_nodes: Option<u32>,
-    #[serde(default)]
-    protocol: Option<String>,
-}
 
 /// Returns the facts of a Node. Its state is the one that the agent would report, because both use the same
 /// rules. If the control plane does not hear a kubelet (Ready=Unknown), only the agent on that node can tell
@@ -88,7 +29,6 @@ pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     };
     ObservedNode {
         name: meta.name.clone().unwrap_or_default(),
-        uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
         state: match &state {
             Outcome::Pass => NodeState::Ready,
             Outcome::Draining(_) => NodeState::Draining,
@@ -98,7 +38,7 @@ pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
             Outcome::Pass => None,
             Outcome::Draining(reason) | Outcome::Fail(reason) => Some(reason.label().into_owned()),
         },
-        labels: Arc::new(labels(meta)),
+        labels: labels(meta),
         weight: annotation(meta, WEIGHT),
         chosen: annotation(meta, ADDRESS),
         addresses: node.addresses().map(|(kind, address)| (clip(kind), address)).take(MAX_PARTS).collect(),
@@ -119,104 +59,94 @@ fn labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
     good.map(|(name, text)| (name.clone(), text.clone())).take(MAX_PARTS).collect()
 }
 
-impl ServiceObject {
-    /// Returns the facts of a Service. `None` if it has no ports on nodes.
-    pub(crate) fn facts(&self) -> Option<ObservedService> {
-        let spec = self.spec.as_ref()?;
-        if !matches!(spec.kind.as_deref(), Some("NodePort" | "LoadBalancer")) {
-            return None;
-        }
-        let meta = &self.metadata;
-        let annotations = meta.annotations.iter().flatten().filter_map(|(key, value)| {
-            let name = key.strip_prefix(PREFIX)?;
-            // One character more than allowed, so that a value that is too long is noticed.
-            Some((clip(name), value.chars().take(MAX_VALUE + 1).collect()))
-        });
-        let family = |word: &String| match word.as_str() {
-            "IPv4" => Some(Family::V4),
-            "IPv6" => Some(Family::V6),
-            _ => None,
-        };
-        Some(ObservedService {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
-            created: meta.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second()),
-            load_balancer: spec.kind.as_deref() == Some("LoadBalancer"),
-            class: spec.load_balancer_class.as_deref().map(clip),
-            address: spec.load_balancer_ip.as_deref().map(clip),
-            source_ranges: spec.source_ranges(meta),
-            sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
-            local: spec.external_traffic_policy.as_deref() == Some("Local"),
-            health_port: spec.health_check_node_port.and_then(port),
-            families: spec.ip_families.iter().flatten().filter_map(family).take(2).collect(),
-            ports: spec.ports.iter().flatten().filter_map(Port::facts).take(MAX_PARTS).collect(),
-            annotations: annotations.take(MAX_PARTS).collect(),
-        })
+/// Returns the facts of a Service. `None` if it has no ports on nodes.
+pub(crate) fn service_facts(service: &Service) -> Option<ObservedService> {
+    let spec = service.spec.as_ref()?;
+    let kind = spec.type_.as_deref().filter(|kind| matches!(*kind, "NodePort" | "LoadBalancer"))?;
+    let meta = &service.metadata;
+    let annotations = meta.annotations.iter().flatten().filter_map(|(key, value)| {
+        let name = key.strip_prefix(PREFIX)?;
+        // One character more than allowed, so that a value that is too long is noticed.
+        Some((clip(name), value.chars().take(MAX_VALUE + 1).collect()))
+    });
+    let family = |word: &String| match word.as_str() {
+        "IPv4" => Some(Family::V4),
+        "IPv6" => Some(Family::V6),
+        _ => None,
+    };
+    Some(ObservedService {
+        namespace: meta.namespace.clone().unwrap_or_default(),
+        name: meta.name.clone().unwrap_or_default(),
+        created: meta.creation_timestamp.as_ref().map_or(i64::MAX, |time| time.0.as_second()),
+        load_balancer: kind == "LoadBalancer",
+        class: spec.load_balancer_class.as_deref().map(clip),
+        address: spec.load_balancer_ip.as_deref().map(clip),
+        source_ranges: source_ranges(spec, meta),
+        sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
+        local: spec.external_traffic_policy.as_deref() == Some("Local"),
+        health_port: spec.health_check_node_port.and_then(port),
+        families: spec.ip_families.iter().flatten().filter_map(family).take(2).collect(),
+        ports: spec.ports.iter().flatten().filter_map(port_facts).take(MAX_PARTS).collect(),
+        annotations: annotations.take(MAX_PARTS).collect(),
+        status: service_status(service),
+    })
+}
+
+/// Returns the status of a Service.
+pub(crate) fn service_status(service: &Service) -> ServiceStatus {
+    let meta = &service.metadata;
+    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+    let entry = |entry: &LoadBalancerIngress| {
+        let LoadBalancerIngress { ip, hostname, ip_mode, .. } = entry.clone();
+        Ingress { ip, hostname, ip_mode }
+    };
+    ServiceStatus {
+        uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
+        version: meta.resource_version.as_deref().map(clip).unwrap_or_default(),
+        ingress: ingress.into_iter().flatten().take(MAX_PARTS).map(entry).collect(),
+        writer: ingress_writer(meta),
     }
 }
 
-impl ServiceObject {
-    /// Returns the status of a Service.
-    pub(crate) fn status(&self) -> ServiceStatus {
-        let meta = &self.metadata;
-        let kind = self.spec.as_ref().and_then(|spec| spec.kind.as_deref());
-        let ingress = self.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
-        ServiceStatus {
-            uid: meta.uid.as_deref().map(clip).unwrap_or_default(),
-            version: meta.resource_version.as_deref().map(clip).unwrap_or_default(),
-            load_balancer: kind == Some("LoadBalancer"),
-            ingress: ingress.into_iter().flatten().take(MAX_PARTS).cloned().collect(),
-            writer: self.writer(),
-        }
-    }
-
-    /// Returns the field manager that has written `status.loadBalancer.ingress`. The field is one value for the
-    /// API server, so it is the last one that changed it.
-    fn writer(&self) -> Option<String> {
-        let owns = |entry: &&ManagedFieldsEntry| {
-            let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
-            let path = ["f:status", "f:loadBalancer", "f:ingress"];
-            path.iter().try_fold(fields?, |fields, key| fields.get(key)).map(drop)
-        };
-        let entries = self.metadata.managed_fields.as_ref()?;
-        entries.iter().find(|entry| owns(entry).is_some())?.manager.as_deref().map(clip)
-    }
+/// Returns the field manager that has written `status.loadBalancer.ingress`. The field is one value for the
+/// API server, so it is the last one that changed it.
+fn ingress_writer(meta: &ObjectMeta) -> Option<String> {
+    let owns = |entry: &&ManagedFieldsEntry| {
+        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
+        let path = ["f:status", "f:loadBalancer", "f:ingress"];
+        path.iter().try_fold(fields?, |fields, key| fields.get(key)).map(drop)
+    };
+    meta.managed_fields.as_ref()?.iter().find(|entry| owns(entry).is_some())?.manager.as_deref().map(clip)
 }
 
-impl ServiceSpec {
-    /// Returns the source ranges. The annotation is the field's predecessor; kube-proxy still reads it if the
-    /// field is empty.
-    fn source_ranges(&self, meta: &ObjectMeta) -> Vec<String> {
-        let fields = self.load_balancer_source_ranges.iter().flatten().map(String::as_str);
-        let all: Vec<&str> = fields.collect();
-        let older = || meta.annotations.as_ref()?.get(SOURCE_RANGES);
-        let all = if all.is_empty() { older().map_or(all, |text| text.split(',').collect()) } else { all };
-        // One more than allowed, so that too many are noticed.
-        all.into_iter().map(clip).filter(|text| !text.trim().is_empty()).take(MAX_PARTS + 1).collect()
-    }
+/// Returns the source ranges. The annotation is the field's predecessor; kube-proxy still reads it if the
+/// field is empty.
+fn source_ranges(spec: &ServiceSpec, meta: &ObjectMeta) -> Vec<String> {
+    let older = || meta.annotations.as_ref()?.get(SOURCE_RANGES);
+    let all: Vec<&str> = match &spec.load_balancer_source_ranges {
+        Some(ranges) if !ranges.is_empty() => ranges.iter().map(String::as_str).collect(),
+        _ => older().map(|text| text.split(',').collect()).unwrap_or_default(),
+    };
+    // One more than allowed, so that too many are noticed.
+    all.into_iter().map(clip).filter(|text| !text.trim().is_empty()).take(MAX_PARTS + 1).collect()
 }
 
-impl Port {
-    fn facts(&self) -> Option<PortFacts> {
-        Some(PortFacts {
-            name: self.name.as_deref().map(clip),
-            port: port(self.number)?,
-            node_port: self.on_nodes.and_then(port).unwrap_or(0),
-            protocol: clip(self.protocol.as_deref().unwrap_or("TCP")),
-        })
-    }
+fn port_facts(of: &ServicePort) -> Option<PortFacts> {
+    Some(PortFacts {
+        name: of.name.as_deref().map(clip),
+        port: port(of.port)?,
+        node_port: of.node_port.and_then(port).unwrap_or(0),
+        protocol: clip(of.protocol.as_deref().unwrap_or("TCP")),
+    })
 }
 
-fn port(number: u32) -> Option<u16> {
+fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port != 0)
 }
 
 fn clip(text: &str) -> String {
     text.chars().take(253).collect()
 }
-
-resource!(ServiceObject, NamespaceResourceScope, "Service", "", "services");
 
 #[cfg(test)]
 mod tests {
@@ -229,14 +159,16 @@ mod tests {
             let reason = Some("ReadyConditionMissing".to_owned());
             assert_eq!(
                 node_facts(&node, &Policy::default()),
-                ObservedNode { reason, ..ObservedNode::default() }
+                ObservedNode { reason, state: NodeState::NotReady, ..ObservedNode::default() }
             );
-            let service: ServiceObject = serde_json::from_str(json).unwrap();
-            assert_eq!(service.facts(), None);
+            assert_eq!(service_facts(&serde_json::from_str(json).unwrap()), None);
         }
         let odd = r#"{"spec":{"type":"NodePort","ports":[{"port":99999,"nodePort":1},{"port":1,"nodePort":99999}]}}"#;
-        let service: ServiceObject = serde_json::from_str(odd).unwrap();
-        assert_eq!(service.facts().unwrap().ports.iter().map(|p| p.node_port).collect::<Vec<_>>(), [0]);
+        let service = serde_json::from_str(odd).unwrap();
+        assert_eq!(
+            service_facts(&service).unwrap().ports.iter().map(|p| p.node_port).collect::<Vec<_>>(),
+            [0]
+        );
     }
 
     #[test]

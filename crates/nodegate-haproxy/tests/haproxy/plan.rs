@@ -252,7 +252,7 @@ fn node_of(name: &str, address: &str, state: NodeState, role: &str) -> Arc<Obser
     Arc::new(ObservedNode {
         name: name.to_owned(),
         state,
-        labels: Arc::new(BTreeMap::from([("role".to_owned(), role.to_owned())])),
+        labels: BTreeMap::from([("role".to_owned(), role.to_owned())]),
         addresses: vec![("InternalIP".to_owned(), address.parse().unwrap())],
         ..ObservedNode::default()
     })
@@ -345,7 +345,7 @@ async fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kind
             let strict = text.replace("server-state-file-name ", &line);
             std::fs::write(&file, format!("global\n  zero-warning\n{strict}")).unwrap();
             let haproxy = system("haproxy");
-            check(Path::new(haproxy.get_program()), None, &file, &file).await.unwrap();
+            check(Path::new(haproxy.get_program()), None, &file).await.unwrap();
             if (kind, resort) == (CheckKind::Agent, LastResort::All) {
                 let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/haproxy/golden/haproxy.cfg");
                 if std::env::var("GOLDEN").is_ok_and(|word| word == "write") {

@@ -1,7 +1,7 @@
 //! The removal limit counts servers, and lets changes pass that only look like a loss.
 
 use crate::Row;
-use crate::lab::{Lab, get, node, node_name};
+use crate::lab::{Lab, node, node_name};
 use crate::traffic::Traffic;
 use serde_json::json;
 
@@ -17,9 +17,8 @@ fn known(lab: &Lab) -> String {
     std::fs::read_to_string(format!("{}.known", lab.config.display())).unwrap_or_default()
 }
 
-async fn restart(lab: &mut Lab, more: &[&str]) {
+async fn restart(lab: &mut Lab) {
     lab.kill_program().await;
-    lab.arguments = more.iter().map(|word| (*word).to_owned()).collect();
     lab.start_program();
 }
 
@@ -38,14 +37,12 @@ pub(crate) async fn addresses_vanish() -> Row {
         bare["status"]["addresses"] = json!([{"type": "Hostname", "address": node_name(index)}]);
         lab.sim.apply(bare).unwrap();
     }
-    lab.until("the addresses are kept", async || held(&lab, "addresses") == Some(3.0)).await;
+    lab.until("the addresses are kept", async || held(&lab, "nodes") == Some(3.0)).await;
     // The same is true after a restart.
     lab.until("they are in a file", async || known(&lab).contains("127.1")).await;
-    restart(&mut lab, &[]).await;
-    lab.until("the addresses are kept again", async || {
-        lab.is_ready() && held(&lab, "addresses") == Some(3.0)
-    })
-    .await;
+    restart(&mut lab).await;
+    lab.until("the addresses are kept again", async || lab.is_ready() && held(&lab, "nodes") == Some(3.0))
+        .await;
     let seen = traffic.answered();
     lab.until("traffic goes on", async || traffic.answered() > seen + 20).await;
     assert_eq!(config(&lab), before, "{}", lab.log());
@@ -54,7 +51,7 @@ pub(crate) async fn addresses_vanish() -> Row {
     for index in 0..3 {
         lab.add_node(index);
     }
-    lab.until("nothing is kept any more", async || held(&lab, "addresses") == Some(0.0)).await;
+    lab.until("nothing is kept any more", async || held(&lab, "nodes") == Some(0.0)).await;
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     let result = format!("3 addresses kept, over a restart, too; {good} requests, 0 lost");
@@ -74,7 +71,7 @@ pub(crate) async fn empty_list() -> Row {
     let (before, traffic) = (config(&lab), Traffic::start(port));
     let empty = Lab::new(0).await;
     empty.sim.write_kubeconfig(&lab.dir.path().join("kubeconfig")).unwrap();
-    restart(&mut lab, &[]).await;
+    restart(&mut lab).await;
     lab.until("everything is kept", async || held(&lab, "nodes") == Some(3.0)).await;
     lab.until("it is ready", async || lab.is_ready()).await;
     assert_eq!((held(&lab, "services"), config(&lab)), (Some(1.0), before), "{}", lab.log());
@@ -84,38 +81,4 @@ pub(crate) async fn empty_list() -> Row {
         what: "a list that is suddenly empty",
         result: format!("everything is kept; {good} requests, 0 lost"),
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kubeconfig_of_another_cluster_changes_nothing_until_it_is_meant() {
-    another_cluster().await;
-}
-
-/// Starts another cluster with Nodes and a Service of the same names.
-pub(crate) async fn another_cluster() -> Row {
-    let mut lab = Lab::new(2).await;
-    let port = lab.publish().await;
-    let traffic = Traffic::start(port);
-    lab.until("it is remembered", async || known(&lab).contains("\"web\"")).await;
-    let before = config(&lab);
-    let other = Lab::new(2).await;
-    other.sim.apply(other.service("web", port, &json!({}))).unwrap();
-    lab.kill_program().await;
-    let (own, kubeconfig) = (lab.dir.path().join("own"), lab.dir.path().join("kubeconfig"));
-    std::fs::rename(&kubeconfig, &own).unwrap();
-    other.sim.write_kubeconfig(&kubeconfig).unwrap();
-    lab.start_program();
-    lab.until("everything is kept", async || held(&lab, "services") == Some(1.0)).await;
-    lab.until("it is ready", async || lab.is_ready()).await;
-    lab.until_logged("KUBECONFIG may name another cluster").await;
-    assert_eq!((held(&lab, "nodes"), config(&lab)), (Some(2.0), before), "{}", lab.log());
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    restart(&mut lab, &["--max-removal", "100"]).await;
-    lab.until("the other cluster serves", async || {
-        get(port).is_ok() && other.served.lock().unwrap().values().sum::<u64>() > 0
-    })
-    .await;
-    let result = format!("named, all kept; with --max-removal 100 it counts; {good} requests, 0 lost");
-    Row { what: "the kubeconfig of another cluster", result }
 }

@@ -264,11 +264,11 @@ async fn without_the_rights_it_says_so_once_and_serves() {
     std::fs::write(&kubeconfig, lab.sim.kubeconfig_for("reader")).unwrap();
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
     lab.start(&[port]).await;
-    lab.until_logged("may not use the Lease").await;
+    lab.until_logged("lacks rights for --publish-status").await;
     assert!(lab.whole_log().contains("manifests/publish-status.yaml"), "{}", lab.log());
     lab.drain(&format!("nodegate_default_web_{port}"), 0).await;
     assert_eq!((writes(&lab), ingress(&lab, "web")), (0, Value::Null));
-    assert_eq!(lab.whole_log().matches("may not use the Lease").count(), 1, "{}", lab.log());
+    assert_eq!(lab.whole_log().matches("lacks rights").count(), 1, "{}", lab.log());
 
     // With the Lease and Events, and without statuses.
     lab.kill_program().await;
@@ -276,10 +276,9 @@ async fn without_the_rights_it_says_so_once_and_serves() {
     let events = Rule::allow(&["create"], "", &["events"]);
     lab.sim.service_account("reader", "nodegate", "nodegate-haproxy", vec![read, lease, events]);
     lab.start_program();
-    lab.until_logged("lacks rights for --publish-status").await;
     lab.until_metric("nodegate_haproxy_failures_total{kind=\"status\"}", 1.0).await;
     a_while(&lab).await;
-    assert_eq!(lab.whole_log().matches("lacks rights").count(), 1, "{}", lab.log());
+    assert_eq!(lab.whole_log().matches("lacks rights").count(), 2, "{}", lab.log());
     assert_eq!(ingress(&lab, "web"), Value::Null);
 }
 

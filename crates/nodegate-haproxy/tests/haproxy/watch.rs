@@ -5,11 +5,8 @@
 
 use nodegate_haproxy::plan::facts::NodeState;
 use nodegate_haproxy::run::metrics::HaproxyMetrics;
-use nodegate_haproxy::watch::counts::Counts;
 use nodegate_haproxy::watch::life::Life;
-use nodegate_haproxy::watch::observed::Observed;
-use nodegate_haproxy::watch::statuses::StatusSink;
-use nodegate_haproxy::watch::{self, WatchScope};
+use nodegate_haproxy::watch::{self, Observed, WatchScope};
 use nodegate_http::Format;
 use nodegate_kube_sim::Sim;
 use std::process::Stdio;
@@ -29,9 +26,8 @@ async fn watching_half() {
     let scope = WatchScope { silence: SILENCE, ..WatchScope::default() };
     let (lists, life) = (scope.lists(), Life::new(&scope.lists()));
     let (sender, observed) = channel(Observed::default());
-    let (metrics, counts) = (Arc::new(HaproxyMetrics::default()), Arc::new(Counts::default()));
-    let registry = metrics.registry(&counts, life.clone());
-    tokio::spawn(watch::run(scope, sender, StatusSink::default(), life, counts));
+    let registry = Arc::new(HaproxyMetrics::default()).registry(life.clone());
+    tokio::spawn(watch::run(scope, sender, life));
     let (began, mut told) = (Instant::now(), String::new());
     while began.elapsed() < 3 * PATIENCE {
         let synced = lists.iter().all(|list| observed.borrow().synced.contains(list));

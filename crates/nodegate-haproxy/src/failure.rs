@@ -1,0 +1,20 @@
+//! The error of everything that changes HAProxy's configuration.
+
+use std::fmt::Display;
+
+/// A failure, which leaves the old file and the old processes.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub struct Failure {
+    /// The step that failed, for a metric's label.
+    pub kind: &'static str,
+    /// The reason for people.
+    pub text: String,
+}
+
+impl Failure {
+    /// Creates a failure.
+    pub fn new(kind: &'static str, text: impl Display) -> Self {
+        Self { kind, text: text.to_string() }
+    }
+}
