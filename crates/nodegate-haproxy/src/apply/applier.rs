@@ -180,7 +180,7 @@ impl Applier {
         if let Some(haproxy) = haproxy {
             check(haproxy, launch, candidate.path()).await?;
         }
-        candidate.commit().await?;
+        config.commit(candidate).await?;
         if is_running && let Err(failure) = self.reload(&hash).await {
             if let Some(before) = before {
                 self.tools.config.replace(before).await?;

@@ -2,10 +2,11 @@
 
 use crate::failure::Failure;
 use rustix::fs::{Mode, OFlags};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
 
 /// The maximum number of bytes that are read back.
 const MAX_BYTES: u64 = 256 << 20;
@@ -23,13 +24,6 @@ pub struct ConfigFile {
 /// A version of a file, without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp(u64, i64, i64, u64);
-
-/// A new version beside the old one, on disk and not in effect. Removed when dropped.
-#[derive(Debug)]
-pub struct Candidate {
-    path: PathBuf,
-    target: PathBuf,
-}
 
 impl ConfigFile {
     /// Creates a handle for a path; the file need not exist. Follows a symbolic link once, now, so that its
@@ -63,35 +57,21 @@ impl ConfigFile {
         Some(Stamp(data.ino(), data.mtime(), data.mtime_nsec(), data.len()))
     }
 
-    /// Writes a new version beside the old one and syncs it to disk.
-    pub async fn prepare(&self, bytes: Vec<u8>) -> Result<Candidate, Failure> {
-        let file = self.clone();
-        off_the_loop(move || file.prepare_now(&bytes)).await
+    /// Writes a new version beside the old one and syncs it to disk. It is removed when dropped.
+    pub async fn prepare(&self, bytes: Vec<u8>) -> Result<NamedTempFile, Failure> {
+        let path = self.path.clone();
+        off_the_loop(move || prepare(&path, &bytes).map_err(failed("write beside", &path))).await
     }
 
-    fn prepare_now(&self, bytes: &[u8]) -> Result<Candidate, Failure> {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let path = self.path.with_file_name(format!(".{name}.new"));
-        let candidate = Candidate { path, target: self.path.clone() };
-        // A killed run may have left this file. A symbolic link in its place must not be followed.
-        let _ = std::fs::remove_file(&candidate.path);
-        // The new version gets the old one's permissions. Without an old one, other users get none, because
-        // the template may hold passwords. The permissions of an empty file do not count.
-        let old = std::fs::metadata(&self.path).ok().filter(|old| old.len() > 0);
-        let mode = old.map_or(0o640, |old| old.permissions().mode() & 0o777);
-        let write = |path: &Path| {
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-            file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-            file.write_all(bytes)?;
-            file.sync_all()
-        };
-        write(&candidate.path).map_err(failed("write", &candidate.path))?;
-        Ok(candidate)
+    /// Puts a new version in place of the old one.
+    pub async fn commit(&self, new: NamedTempFile) -> Result<(), Failure> {
+        let path = self.path.clone();
+        off_the_loop(move || commit(&path, new)).await
     }
 
     /// Replaces the file.
     pub async fn replace(&self, bytes: Vec<u8>) -> Result<(), Failure> {
-        self.prepare(bytes).await?.commit().await
+        self.commit(self.prepare(bytes).await?).await
     }
 }
 
@@ -102,43 +82,41 @@ async fn off_the_loop<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|error| Failure::new("write", error))?
 }
 
-impl Candidate {
-    /// Returns the path of the new version.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Puts the new version in place of the old one.
-    pub async fn commit(self) -> Result<(), Failure> {
-        off_the_loop(move || self.commit_now()).await
-    }
-
-    fn commit_now(self) -> Result<(), Failure> {
-        let target = &self.target;
-        std::fs::rename(&self.path, target).map_err(|error| match error.kind() {
-            ErrorKind::ResourceBusy | ErrorKind::CrossesDevices => Failure::new(
-                "write",
-                format!(
-                    "can't replace {}: it is mounted by itself; mount its directory instead",
-                    target.display()
-                ),
-            ),
-            _ => failed("replace", target)(error),
-        })?;
-        // A rename is on disk only after its directory.
-        let directory = target.parent().unwrap_or(Path::new("/"));
-        let sync = || {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::fsync(rustix::fs::open(directory, flags, Mode::empty())?)
-        };
-        sync().map_err(|error| failed("sync", directory)(error.into()))
-    }
+/// Returns the directory of a file.
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-impl Drop for Candidate {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
+fn prepare(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
+    let name = format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy());
+    // A killed run may have left this file. A symbolic link in its place must not be followed.
+    let _ = std::fs::remove_file(path.with_file_name(&name));
+    let mut file = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempfile_in(directory(path))?;
+    // The new version gets the old one's permissions. Without an old one, other users get none, because
+    // the template may hold passwords. The permissions of an empty file do not count.
+    let old = std::fs::metadata(path).ok().filter(|old| old.len() > 0);
+    let mode = old.map_or(0o640, |old| old.permissions().mode() & 0o777);
+    file.as_file().set_permissions(Permissions::from_mode(mode))?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+fn commit(path: &Path, new: NamedTempFile) -> Result<(), Failure> {
+    let is_mounted =
+        |error: &io::Error| matches!(error.kind(), ErrorKind::ResourceBusy | ErrorKind::CrossesDevices);
+    new.persist(path).map_err(|error| match error.error {
+        error if is_mounted(&error) => {
+            failed("replace", path)(io::Error::other("it is mounted by itself; mount its directory instead"))
+        }
+        error => failed("replace", path)(error),
+    })?;
+    // A rename is on disk only after its directory.
+    let sync = || {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::fsync(rustix::fs::open(directory(path), flags, Mode::empty())?)
+    };
+    sync().map_err(|error| failed("sync", directory(path))(error.into()))
 }
 
 #[cfg(test)]
@@ -151,7 +129,7 @@ mod tests {
         let file = ConfigFile::new(dir.path().join("haproxy.cfg"));
         file.replace(b"first".to_vec()).await.unwrap();
         assert_eq!(std::fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o640);
-        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o604)).unwrap();
+        std::fs::set_permissions(file.path(), Permissions::from_mode(0o604)).unwrap();
         let before = file.stamp();
         file.replace(b"second".to_vec()).await.unwrap();
         assert_eq!((file.read().unwrap().unwrap(), file.stamp() == before), (b"second".to_vec(), false));

@@ -104,12 +104,11 @@ impl Master {
                 Ok(answer) if answer.contains(BUSY) => {}
                 Ok(answer) if answer.contains("Success=0") => return Err(refused(answer.as_bytes())),
                 // Until 3.0, a master that reloads restarts, and drops connections that it has not read.
-                Ok(_) | Err(SocketError::Absent(..) | SocketError::Broken(..)) => {
+                Ok(_) | Err(_) => {
                     if self.proves(hash, &before, deadline).await? {
                         return Ok(());
                     }
                 }
-                Err(error) => return Err(error.into()),
             }
             ensure_time(deadline)?;
             tokio::time::sleep(POLL).await;

@@ -1,8 +1,9 @@
 //! Commands to HAProxy over one of its sockets: one connection, one line, one answer.
 
 use crate::failure::Failure;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -10,22 +11,17 @@ use tokio::net::UnixStream;
 /// The timeout for an answer. A HAProxy that takes longer is frozen, or overloaded.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum length of an answer. The states of 100,000 servers are 10 MB.
-const MAX_ANSWER: usize = 32 << 20;
+const MAX_ANSWER: u64 = 32 << 20;
+
 /// The error of a command to HAProxy.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// No process listens on the socket.
-    #[error("HAProxy is not running: {0}: {1}")]
-    Absent(PathBuf, io::Error),
-    /// A process may listen, but the socket can't be reached.
-    #[error("HAProxy can't be reached at {0}: {1}")]
-    Unreachable(PathBuf, io::Error),
-    /// A process listens and does not answer.
-    #[error("HAProxy does not answer at {0} within {secs} s", secs = .1.as_secs())]
-    Frozen(PathBuf, Duration),
-    /// The connection broke.
-    #[error("HAProxy's answer at {0} can't be read: {1}")]
-    Broken(PathBuf, io::Error),
+    #[error("HAProxy is not running: {0}")]
+    Absent(String),
+    /// A process may listen, and its answer can't be had.
+    #[error("HAProxy does not answer: {0}")]
+    Failed(String),
 }
 
 impl From<SocketError> for Failure {
@@ -41,34 +37,28 @@ pub async fn ask(path: &Path, line: &str) -> Result<String, SocketError> {
 
 /// Sends one line like [`ask`], and waits up to `patience` for the end of the answer.
 pub async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<String, SocketError> {
-    match tokio::time::timeout(patience, converse(path, line)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(SocketError::Frozen(path.to_owned(), patience)),
-    }
+    let failed = |error: &dyn Display| SocketError::Failed(format!("{}: {error}", path.display()));
+    let answer = async {
+        let mut stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                SocketError::Absent(format!("{}: {error}", path.display()))
+            }
+            _ => failed(&error),
+        })?;
+        talk(&mut stream, line).await.map_err(|error| failed(&error))
+    };
+    let late = || failed(&format!("no answer within {} s", patience.as_secs()));
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
-async fn converse(path: &Path, line: &str) -> Result<String, SocketError> {
-    let broken = |error| SocketError::Broken(path.to_owned(), error);
-    let mut stream = UnixStream::connect(path).await.map_err(|error| no_connection(path, error))?;
-    stream.write_all(line.as_bytes()).await.map_err(broken)?;
-    stream.write_all(b"\n").await.map_err(broken)?;
+async fn talk(stream: &mut UnixStream, line: &str) -> io::Result<String> {
+    stream.write_all(format!("{line}\n").as_bytes()).await?;
     // The master keeps the connection open for more commands until the client closes its side.
-    stream.shutdown().await.map_err(broken)?;
+    stream.shutdown().await?;
     let mut answer = Vec::new();
-    let mut limited = stream.take(MAX_ANSWER as u64 + 1);
-    limited.read_to_end(&mut answer).await.map_err(broken)?;
-    if answer.len() > MAX_ANSWER {
-        return Err(broken(io::Error::other("it is too long")));
+    stream.take(MAX_ANSWER + 1).read_to_end(&mut answer).await?;
+    if answer.len() as u64 > MAX_ANSWER {
+        return Err(io::Error::other("the answer is too long"));
     }
     Ok(String::from_utf8_lossy(&answer).into_owned())
-}
-
-fn no_connection(path: &Path, error: io::Error) -> SocketError {
-    let path = path.to_owned();
-    match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => SocketError::Absent(path, error),
-        // A full backlog means that the process has stopped accepting connections.
-        io::ErrorKind::WouldBlock => SocketError::Frozen(path, TIMEOUT),
-        _ => SocketError::Unreachable(path, error),
-    }
 }

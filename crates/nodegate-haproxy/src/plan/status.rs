@@ -95,27 +95,26 @@ impl StatusAddresses {
     }
 }
 
-/// The state of HAProxy that decides about statuses.
-#[derive(Clone, Copy, Debug)]
-pub struct Effect<'a> {
-    /// The plan.
-    pub desired: &'a Desired,
-    /// The structure that HAProxy runs.
-    pub runs: &'a Desired,
-    /// The problems that the plan does not contain, such as a port that another program has.
-    pub left_out: &'a BTreeSet<Problem>,
+/// What HAProxy runs.
+#[derive(Clone, Debug, Default)]
+pub struct InEffect {
+    /// The plan, without the frontends that were left out.
+    pub runs: Desired,
+    /// The frontends that were left out, with the reasons.
+    pub left_out: BTreeSet<Problem>,
 }
 
-impl Effect<'_> {
+impl InEffect {
     /// Returns the entries for each Service that is published. `None` while HAProxy does not listen for it yet:
     /// its status stays as it is.
     pub fn wanted(
         &self,
+        desired: &Desired,
         addresses: &StatusAddresses,
         policy: &PlanPolicy,
     ) -> BTreeMap<ServiceKey, Option<Vec<Ingress>>> {
         let mut services = BTreeMap::<ServiceKey, Vec<&Frontend>>::new();
-        for frontend in &self.desired.frontends {
+        for frontend in &desired.frontends {
             if let Some(key) = frontend.owner.service() {
                 services.entry(key.clone()).or_default().push(frontend);
             }
@@ -128,7 +127,7 @@ impl Effect<'_> {
                 return None;
             }
             let sends_proxy = |frontend: &&Frontend| {
-                self.desired.backend(&frontend.backend).is_some_and(|b| b.send_proxy != SendProxy::Off)
+                desired.backend(&frontend.backend).is_some_and(|b| b.send_proxy != SendProxy::Off)
             };
             let mode = if frontends.iter().any(sends_proxy) { "Proxy" } else { "VIP" };
             let mut entries = addresses.of(&first.addresses, policy);
@@ -148,12 +147,12 @@ impl Effect<'_> {
 
     /// Returns the reason for each Service that is not published, or not with all of its ports, although it
     /// asks for it.
-    pub fn not_published(&self) -> BTreeMap<ServiceKey, String> {
-        let stopped = self.desired.frontends.iter().filter(|frontend| !self.runs(frontend));
+    pub fn not_published(&self, desired: &Desired) -> BTreeMap<ServiceKey, String> {
+        let stopped = desired.frontends.iter().filter(|frontend| !self.runs(frontend));
         let stopped: BTreeSet<String> = stopped.map(|frontend| frontend.owner.shown()).collect();
         let left_out = self.left_out.iter().filter(|problem| stopped.contains(&problem.about));
         let mut reasons = BTreeMap::<ServiceKey, BTreeSet<&str>>::new();
-        for problem in self.desired.problems.iter().filter(|problem| problem.unpublished).chain(left_out) {
+        for problem in desired.problems.iter().filter(|problem| problem.unpublished).chain(left_out) {
             if let Some((namespace, name)) = problem.about.split_once('/')
                 && ![INTENDED, ABSENT].contains(&problem.kind)
             {
@@ -192,7 +191,7 @@ pub enum Decision {
 }
 
 impl ServiceStatus {
-    /// Decides about this status. `wanted` comes from [`Effect::wanted`]: `None` if the Service is not
+    /// Decides about this status. `wanted` comes from [`InEffect::wanted`]: `None` if the Service is not
     /// published, or is not of type `LoadBalancer`. `manager` is the field manager of our writes: entries of any
     /// other one are never changed.
     pub fn decide(&self, wanted: Option<&Option<Vec<Ingress>>>, manager: &str) -> Decision {
@@ -284,10 +283,10 @@ mod tests {
             ],
             &policy,
         );
-        let effect = Effect { desired: &desired, runs: &desired, left_out: &BTreeSet::new() };
+        let effect = InEffect { runs: desired.clone(), ..InEffect::default() };
         let host = Ingress { hostname: Some("lb.example.com".to_owned()), ..Ingress::default() };
         assert_eq!(
-            effect.wanted(&given, &policy),
+            effect.wanted(&desired, &given, &policy),
             BTreeMap::from([
                 (key("plain"), Some(vec![ip("203.0.113.1", "VIP"), host])),
                 (key("web"), Some(vec![ip("203.0.113.2", "Proxy")])),
@@ -303,7 +302,8 @@ mod tests {
         let runs = planned(&[service("old", 81, &[])], &policy);
         let given = StatusAddresses { plain: addresses(&["10.0.0.1"]), named: Vec::new() };
         let wanted = |left_out: &BTreeSet<Problem>| {
-            Effect { desired: &desired, runs: &runs, left_out }.wanted(&given, &policy)[&key("new")].is_some()
+            let effect = InEffect { runs: runs.clone(), left_out: left_out.clone() };
+            effect.wanted(&desired, &given, &policy)[&key("new")].is_some()
         };
         let problem = |kind| {
             let (about, text) = ("shop/new".to_owned(), "why".to_owned());
@@ -312,7 +312,8 @@ mod tests {
         assert!(!wanted(&BTreeSet::new()) && !wanted(&problem("busy")));
         assert!(wanted(&problem(ABSENT)));
         let reasons = |left_out: &BTreeSet<Problem>| {
-            Effect { desired: &desired, runs: &runs, left_out }.not_published().remove(&key("new"))
+            let effect = InEffect { runs: runs.clone(), left_out: left_out.clone() };
+            effect.not_published(&desired).remove(&key("new"))
         };
         assert_eq!(reasons(&problem(ABSENT)), None);
         assert_eq!(reasons(&problem("busy")).as_deref(), Some("why"));
@@ -336,9 +337,8 @@ mod tests {
             ]),
             ..Desired::default()
         };
-        let effect = Effect { desired: &desired, runs: &Desired::default(), left_out: &BTreeSet::new() };
         assert_eq!(
-            effect.not_published(),
+            InEffect::default().not_published(&desired),
             BTreeMap::from([(key("web"), "a; port 53 is\u{fffd}not TCP".to_owned())])
         );
     }

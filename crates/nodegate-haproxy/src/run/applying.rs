@@ -4,17 +4,15 @@ use crate::apply::applier::{Applied, Applier};
 use crate::apply::config_file::Stamp;
 use crate::failure::Failure;
 use crate::plan::desired::Desired;
+use crate::plan::status::InEffect;
 use crate::run::report::{Lasting, Reported};
-use crate::run::shared::{InEffect, Shared};
+use crate::run::shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-/// The time without changes that ends a burst.
-const QUIET: Duration = Duration::from_millis(100);
-/// The longest wait for the end of a burst.
-const BURST: Duration = Duration::from_secs(1);
+/// The wait for other changes of the same moment.
+const BURST: Duration = Duration::from_millis(200);
 /// The interval between looks at HAProxy, at the file and at the template.
 const LOOK: Duration = Duration::from_secs(2);
 /// The shortest delay after a failure, and the longest one.
@@ -74,7 +72,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         tokio::select! {
             changed = desired.changed() => {
                 if changed.is_err() { return }
-                task.wanted = end_of_burst(&mut desired).await;
+                sleep(BURST).await;
+                task.wanted = desired.borrow_and_update().clone();
                 task.is_due = true;
                 task.count_problems();
                 // The change may be what an operator does about the failure.
@@ -199,21 +198,8 @@ impl Applying {
         if self.is_due {
             return self.set_unproven(Some("HAProxy is not running".to_owned()));
         }
-        in_effect.send_replace(Some(Arc::new(InEffect { runs: Arc::new(desired), left_out })));
+        in_effect.send_replace(Some(Arc::new(InEffect { runs: desired, left_out })));
         self.set_unproven(None);
         self.elsewhere.end();
-    }
-}
-
-/// Waits for the end of a burst of changes. Returns the last plan.
-async fn end_of_burst(desired: &mut Receiver<Option<Arc<Desired>>>) -> Option<Arc<Desired>> {
-    let last = Instant::now() + BURST;
-    loop {
-        let now = desired.borrow_and_update().clone();
-        let quiet = (Instant::now() + QUIET).min(last);
-        tokio::select! {
-            changed = desired.changed() => if changed.is_err() || Instant::now() >= last { return now },
-            () = sleep_until(quiet) => return now,
-        }
     }
 }

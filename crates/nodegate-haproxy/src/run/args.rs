@@ -121,7 +121,7 @@ pub(crate) struct Args {
     /// Removal limit: the percentage of each Service's servers, or of the Services, that may vanish at once;
     /// the rest stays
     #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
-    #[arg(default_value_t = 50, value_parser = number(0..=100, "takes a percentage from 0 to 100"))]
+    #[arg(default_value_t = 50, value_parser = number(0..=100_u8, "takes a percentage from 0 to 100"))]
     pub(crate) max_removal: u8,
 
     /// Networks that the nodes' addresses are taken from, the preferred first. Without this setting: the

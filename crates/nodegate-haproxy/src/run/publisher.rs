@@ -4,9 +4,10 @@
 //! Lease writes. Each write names the version of the Service that it was decided for, so it changes nothing if
 //! the Service has changed since, or if another process has written it.
 
+use crate::plan::desired::Desired;
 use crate::plan::facts::{ObservedService, ServiceKey};
 use crate::plan::names::hash;
-use crate::plan::status::{Decision, Effect, Ingress, ServiceStatus};
+use crate::plan::status::{Decision, InEffect, Ingress, ServiceStatus};
 use crate::run::shared::Shared;
 use crate::status::StatusSettings;
 use crate::status::candidate::REQUEST;
@@ -37,6 +38,8 @@ const EVENT_PACE: Duration = Duration::from_millis(200);
 const EVENT_AGAIN: Duration = Duration::from_mins(1);
 /// The reason of Events about Services that are not published.
 const NOT_PUBLISHED: &str = "NotPublished";
+
+type Services = BTreeMap<ServiceKey, Arc<ObservedService>>;
 
 /// The writer of statuses and Events.
 pub(crate) struct Publisher {
@@ -120,8 +123,7 @@ impl Publisher {
                 (desired.borrow_and_update().clone(), applied.borrow_and_update().clone());
             is_due = match (desired, applied) {
                 (Some(desired), Some(applied)) if self.lease.holds() => {
-                    let (runs, left_out) = (&applied.runs, &applied.left_out);
-                    self.round(&Effect { desired: &desired, runs, left_out }, &services).await
+                    self.round(&desired, &applied, &services).await
                 }
                 _ => false,
             };
@@ -145,14 +147,11 @@ impl Publisher {
     }
 
     /// Does what is to do now. Returns true if something is left for later.
-    async fn round(
-        &mut self,
-        effect: &Effect<'_>,
-        services: &BTreeMap<ServiceKey, Arc<ObservedService>>,
-    ) -> bool {
-        let mut writes = self.statuses(effect, services);
+    async fn round(&mut self, desired: &Desired, in_effect: &InEffect, services: &Services) -> bool {
+        let wanted = in_effect.wanted(desired, &self.settings.addresses, &self.shared.setup.policy);
+        let mut writes = self.statuses(&wanted, services);
         writes.extend(self.cleanups(services).await);
-        let reasons = effect.not_published();
+        let reasons = in_effect.not_published(desired);
         self.done.retain(|(kind, key), _| {
             services.contains_key(key) && (*kind == "status" || reasons.contains_key(key))
         });
@@ -180,10 +179,9 @@ impl Publisher {
     /// Returns the writes of statuses that are not as wanted.
     fn statuses(
         &mut self,
-        effect: &Effect<'_>,
-        services: &BTreeMap<ServiceKey, Arc<ObservedService>>,
+        wanted: &BTreeMap<ServiceKey, Option<Vec<Ingress>>>,
+        services: &Services,
     ) -> Vec<Write> {
-        let wanted = effect.wanted(&self.settings.addresses, &self.shared.setup.policy);
         let (mut writes, mut foreign) = (Vec::new(), BTreeSet::new());
         for (key, service) in services {
             let status = &service.status;
@@ -216,7 +214,7 @@ impl Publisher {
 
     /// Returns the writes that remove our entries from Services that are no longer watched: they have another
     /// type. A Service that is gone needs nothing.
-    async fn cleanups(&mut self, services: &BTreeMap<ServiceKey, Arc<ObservedService>>) -> Vec<Write> {
+    async fn cleanups(&mut self, services: &Services) -> Vec<Write> {
         let mut writes = Vec::new();
         let gone: Vec<_> = self.ours.iter().filter(|key| !services.contains_key(*key)).cloned().collect();
         for key in gone.into_iter().take(AT_ONCE) {

@@ -1,10 +1,10 @@
 //! The data that the tasks of nodegate-haproxy share, and the answers of `/livez` and `/readyz`.
 
-use crate::plan::desired::{Desired, Problem};
+use crate::plan::desired::Desired;
+use crate::plan::status::InEffect;
 use crate::run::metrics::HaproxyMetrics;
 use crate::run::setup::Setup;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch::Sender;
@@ -12,15 +12,6 @@ use tokio::time::Instant;
 
 /// The longest time for any step: a check of a minute and a reload, each with time to spare.
 const STUCK: Duration = Duration::from_mins(5);
-
-/// What HAProxy runs.
-#[derive(Debug)]
-pub(crate) struct InEffect {
-    /// The plan, without the frontends that were left out.
-    pub(crate) runs: Arc<Desired>,
-    /// The frontends that were left out, with the reasons.
-    pub(crate) left_out: BTreeSet<Problem>,
-}
 
 /// The data that the tasks share.
 pub(crate) struct Shared {

@@ -175,15 +175,8 @@ pub(crate) fn selector(value: &str) -> Result<String, &'static str> {
 }
 
 pub(crate) fn class(value: &str) -> Result<String, &'static str> {
-    let name = |text: &str| {
-        !text.is_empty() && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
-    };
-    let (prefix, last) = value.split_once('/').unwrap_or(("x", value));
-    if value.len() <= 317 && name(prefix) && name(last) {
-        Ok(value.to_owned())
-    } else {
-        Err("takes a loadBalancerClass, e.g. example.com/haproxy")
-    }
+    let is_class = value.split('/').all(|part| is_object_name(&part.to_ascii_lowercase()));
+    if is_class { Ok(value.to_owned()) } else { Err("takes a loadBalancerClass, e.g. example.com/haproxy") }
 }
 
 pub(crate) fn namespaces(value: &str) -> Result<List<String>, String> {

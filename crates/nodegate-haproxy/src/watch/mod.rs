@@ -1,16 +1,18 @@
 //! Watches Nodes and Services. After every failure, reconnects with fresh credentials and relists.
 
-mod kinds;
 pub mod life;
+mod lists;
 pub(crate) mod objects;
 
 use crate::plan::facts::{Facts, ServiceKey};
-use crate::watch::kinds::{Kind, Nodes, Services};
 use crate::watch::life::Life;
-use kube::Client;
+use crate::watch::lists::{Known, List};
 use kube::runtime::watcher::Event;
+use kube::{Client, Resource};
 use nodegate_kube_follow::{Backoff, FailureReason, KubectlCredentials, Session, SessionEnd, connect};
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
@@ -63,107 +65,80 @@ impl Default for WatchScope {
 impl WatchScope {
     /// Returns the names of all lists that must be complete.
     pub fn lists(&self) -> Vec<String> {
-        let services = self.service_lists().into_iter().map(|namespace| list_name(namespace.as_deref()));
-        std::iter::once("nodes".to_owned()).chain(services).collect()
+        let services = self.services().map(|namespace| lists::services(namespace).name);
+        std::iter::once(lists::nodes(self).name).chain(services).collect()
     }
 
-    fn service_lists(&self) -> Vec<Option<String>> {
-        if self.namespaces.is_empty() {
-            vec![None]
-        } else {
-            self.namespaces.iter().cloned().map(Some).collect()
-        }
+    /// Returns the namespaces whose Services are watched; `None` for all.
+    fn services(&self) -> impl Iterator<Item = Option<&str>> {
+        let all = self.namespaces.is_empty().then_some(None);
+        all.into_iter().chain(self.namespaces.iter().map(|namespace| Some(namespace.as_str())))
     }
-}
-
-fn list_name(namespace: Option<&str>) -> String {
-    namespace.map_or_else(|| "services".to_owned(), |namespace| format!("services in {namespace}"))
 }
 
 /// Watches forever; dropping the future ends it.
 pub async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>) {
-    let watch = |list| Watch { list, observed: &observed, life: &life, silence: scope.silence };
-    let nodes = Nodes { selector: &scope.node_selector, rules: &scope.rules };
-    let services = scope.service_lists().into_iter().map(|namespace| {
-        let watch = watch(list_name(namespace.as_deref()));
-        async move { watch.run(&Services { namespace }).await }
-    });
-    let nodes_watch = watch("nodes".to_owned());
-    tokio::join!(nodes_watch.run(&nodes), futures::future::join_all(services));
+    let (observed, life, silence) = (&observed, &life, scope.silence);
+    let nodes = Watch { list: lists::nodes(&scope), observed, life, silence };
+    let services = scope
+        .services()
+        .map(|namespace| Watch { list: lists::services(namespace), observed, life, silence }.run());
+    tokio::join!(nodes.run(), futures::future::join_all(services));
 }
 
-struct Watch<'a> {
-    list: String,
+struct Watch<'a, Object, Key, Facts> {
+    list: List<'a, Object, Key, Facts>,
     observed: &'a Sender<Observed>,
     life: &'a Arc<Life>,
     silence: Duration,
 }
 
-impl Watch<'_> {
-    async fn run<K: Kind>(&self, kind: &K) {
+impl<Object, Key, Facts> Watch<'_, Object, Key, Facts>
+where
+    Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    Key: Ord,
+    Facts: PartialEq,
+{
+    async fn run(self) {
         let mut backoff = Backoff::new();
         let mut failing = false;
-        let mut by_field = true;
+        let list = &self.list.name;
         loop {
-            let observer = self.life.observer(Some(&self.list));
-            let ended = match connect::<KubectlCredentials>(observer).await {
-                Ok(client) => self.session(kind, client, by_field, &mut failing).await,
+            let ended = match connect::<KubectlCredentials>(self.life.observer(Some(list))).await {
+                Ok(client) => self.session(client, &mut failing).await,
                 Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error.to_string()),
             };
-            self.life.closed(&self.list);
-            self.life.counts.restart(ended.reason.as_str());
-            match ended.reason {
-                FailureReason::Relist => continue,
-                FailureReason::BadRequest if by_field => {
-                    tracing::debug!(
-                        ended.detail,
-                        "the API server can't select Services by type; reading all of them"
-                    );
-                    by_field = false;
-                    continue;
-                }
-                _ => {}
+            self.life.closed(list);
+            let reason = ended.reason.as_str();
+            self.life.counts.restart(reason);
+            if ended.reason == FailureReason::Relist {
+                continue;
             }
             if ended.lasted > LASTING {
                 backoff.reset();
             }
             let wait = backoff.wait();
-            self.log(&ended, wait, failing);
+            let detail: String = ended.detail.chars().take(MAX_DETAIL).collect();
+            if failing {
+                tracing::debug!(list, reason, ?wait, detail, "watch failed again; retrying");
+            } else {
+                let what = "watch failed; retrying and keeping the last configuration";
+                tracing::warn!(list, reason, ?wait, detail, "{what}");
+            }
             failing = true;
             tokio::time::sleep(wait).await;
         }
     }
 
-    fn log(&self, ended: &SessionEnd, wait: Duration, failing: bool) {
-        let (list, reason, retry_ms) = (&self.list, ended.reason.as_str(), wait.as_millis());
-        let detail: String = ended.detail.chars().take(MAX_DETAIL).collect();
-        if failing {
-            tracing::debug!(list, reason, retry_ms, detail, "watch failed again; retrying");
-        } else {
-            tracing::warn!(
-                list,
-                reason,
-                retry_ms,
-                detail,
-                "watch failed; retrying and keeping the last configuration"
-            );
-        }
-    }
-
     /// Lists and watches until an error occurs or a relist is due.
-    async fn session<K: Kind>(
-        &self,
-        kind: &K,
-        client: Client,
-        by_field: bool,
-        failing: &mut bool,
-    ) -> SessionEnd {
-        let (api, config) = (kind.api(client), kind.config(by_field));
+    async fn session(&self, client: Client, failing: &mut bool) -> SessionEnd {
+        let list = &self.list.name;
+        let (api, config) = ((self.list.api)(client), self.list.config());
         let session = Session { api, config, list_within: LIST_WITHIN };
         let began = Instant::now();
         let stop = async {
             tokio::select! {
-                () = self.life.silent(&self.list, began, self.silence) => {
+                () = self.life.silent(list, began, self.silence) => {
                     (FailureReason::Deaf, format!("nothing heard for {} s", self.silence.as_secs()))
                 }
                 () = tokio::time::sleep(RELIST.mul_f64(0.9 + 0.2 * fastrand::f64())) => {
@@ -172,55 +147,48 @@ impl Watch<'_> {
             }
         };
         let mut listed = BTreeMap::new();
-        session
-            .run(stop, |event| {
-                let complete = matches!(event, Event::InitDone);
-                self.take(kind, &mut listed, event);
-                if complete && std::mem::take(failing) {
-                    tracing::info!(list = self.list, "watching again");
-                }
-            })
-            .await
+        let told = |event| {
+            let is_complete = matches!(event, Event::InitDone);
+            self.take(&mut listed, event);
+            if is_complete && std::mem::take(failing) {
+                tracing::info!(list, "watching again");
+            }
+        };
+        session.run(stop, told).await
     }
 
-    fn take<K: Kind>(&self, kind: &K, listed: &mut BTreeMap<K::Key, Arc<K::Facts>>, event: Event<K::Object>) {
+    fn take(&self, listed: &mut Known<Key, Facts>, event: Event<Object>) {
         self.life.counts.event();
-        let read = |object: &K::Object| (K::key(object), kind.facts(object).map(Arc::new));
+        let List { name, key, facts, known, covers, .. } = &self.list;
+        let facts = |object: &Object| facts(object).map(Arc::new);
         match event {
             Event::Init => listed.clear(),
-            Event::InitApply(object) => {
-                if let (key, Some(facts)) = read(&object) {
-                    listed.insert(key, facts);
-                }
-            }
+            Event::InitApply(object) => listed.extend(facts(&object).map(|facts| (key(&object), facts))),
             Event::InitDone => self.observed.send_modify(|observed| {
-                let known = K::known(observed);
-                known.retain(|key, _| !kind.covers(key));
+                let known = known(observed);
+                known.retain(|key, _| !covers(key));
                 known.append(listed);
-                observed.synced.insert(self.list.clone());
+                observed.synced.insert(name.clone());
             }),
-            Event::Apply(object) => {
-                let (key, facts) = read(&object);
-                self.observed.send_if_modified(|observed| set::<K>(observed, key, facts));
-            }
-            Event::Delete(object) => {
-                self.observed.send_if_modified(|observed| set::<K>(observed, K::key(&object), None));
-            }
+            Event::Apply(object) => self.set(key(&object), facts(&object)),
+            Event::Delete(object) => self.set(key(&object), None),
         }
     }
-}
 
-/// Records the facts of an object, or its deletion. Returns true if that is news.
-fn set<K: Kind>(observed: &mut Observed, key: K::Key, facts: Option<Arc<K::Facts>>) -> bool {
-    let known = K::known(observed);
-    let Some(facts) = facts else {
-        let was_known = known.remove(&key).is_some();
-        if was_known {
-            K::deleted(observed, key);
-        }
-        return was_known;
-    };
-    let is_news = known.get(&key).is_none_or(|before| *before != facts);
-    known.insert(key, facts);
-    is_news
+    /// Records the facts of an object, or its deletion.
+    fn set(&self, key: Key, facts: Option<Arc<Facts>>) {
+        self.observed.send_if_modified(|observed| {
+            let known = (self.list.known)(observed);
+            if let Some(facts) = facts {
+                let is_news = known.get(&key).is_none_or(|before| *before != facts);
+                known.insert(key, facts);
+                return is_news;
+            }
+            let was_known = known.remove(&key).is_some();
+            if was_known {
+                (self.list.deleted)(observed, key);
+            }
+            was_known
+        });
+    }
 }
