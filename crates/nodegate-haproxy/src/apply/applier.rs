@@ -221,11 +221,6 @@ impl Applier {
             }
         }
     }
-
-    /// Returns which nodes pass HAProxy's check. `None` if it can't be asked, or has no check.
-    pub async fn passing(&self, desired: &Desired) -> Option<Passing> {
-        passing(&self.tools, desired).await
-    }
 }
 
 /// Leaves the frontends out of a plan that HAProxy can't have now, where `runs` is the file that it loaded. Returns
@@ -240,7 +235,8 @@ pub fn leave_out(
     ports::leave_out(desired, &bound, &sockets(runs))
 }
 
-/// Returns which nodes pass HAProxy's check, in any of the backends that check them.
+/// Returns which nodes pass HAProxy's check, in any of the backends that check them. `None` if it can't be asked,
+/// or has no check.
 pub async fn passing(tools: &Tools, desired: &Desired) -> Option<Passing> {
     let kind = tools.sections.check.kind;
     let mut passing = Passing::new();

@@ -2,7 +2,6 @@
 
 use crate::plan::annotation::{self, for_port};
 use crate::plan::facts::{ObservedService, PortFacts};
-use crate::plan::forward::Forward;
 use crate::plan::policy::PlanPolicy;
 use crate::plan::publish::Refusal;
 use nodegate_program::sanitize_short;
@@ -60,14 +59,10 @@ impl Listen {
         }
         Ok(Self { port, addresses: addresses(service, policy)? })
     }
-
-    /// Returns the sockets of a Forward.
-    pub(crate) fn of_forward(forward: &Forward, policy: &PlanPolicy) -> Self {
-        Self { port: forward.port, addresses: default_addresses(policy) }
-    }
 }
 
-fn default_addresses(policy: &PlanPolicy) -> Vec<IpAddr> {
+/// Returns the addresses of frontends that choose none.
+pub(crate) fn default_addresses(policy: &PlanPolicy) -> Vec<IpAddr> {
     match (policy.bind.as_slice(), policy.named.first()) {
         ([], Some((_, addresses))) => addresses.clone(),
         ([], None) => vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)],

@@ -8,7 +8,7 @@ use crate::plan::desired::{
 use crate::plan::facts::{Facts, NodeState, ObservedNode, ObservedService, PortFacts};
 use crate::plan::forward::Forward;
 use crate::plan::last_resort;
-use crate::plan::listen::{Listen, TakenPorts};
+use crate::plan::listen::{Listen, TakenPorts, default_addresses};
 use crate::plan::names;
 use crate::plan::policy::{CheckKind, PlanPolicy};
 use crate::plan::pool::Pool;
@@ -179,7 +179,7 @@ impl Planner<'_> {
     }
 
     fn forward(&mut self, forward: &Forward) {
-        let listen = Listen::of_forward(forward, self.policy);
+        let listen = Listen { port: forward.port, addresses: default_addresses(self.policy) };
         let owner = Owner::Forward(forward.name.clone());
         if let Err(refusal) = self.taken.take(&listen, owner.shown()) {
             return self.problem("conflict", &owner.shown(), refusal.text);

@@ -56,6 +56,12 @@ pub enum LastResort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxRemoval(pub u8);
 
+impl Default for MaxRemoval {
+    fn default() -> Self {
+        Self(50)
+    }
+}
+
 impl MaxRemoval {
     /// Returns true if `gone` of `all` objects may vanish at once.
     pub fn allows(self, gone: usize, all: usize) -> bool {
@@ -64,7 +70,7 @@ impl MaxRemoval {
 }
 
 /// The rules of planning.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanPolicy {
     /// The `loadBalancerClass` to serve.
     pub class: Option<String>,
@@ -86,22 +92,6 @@ pub struct PlanPolicy {
     pub max_removal: MaxRemoval,
     /// The nodes that serve when none is Ready.
     pub last_resort: LastResort,
-}
-
-impl Default for PlanPolicy {
-    fn default() -> Self {
-        Self {
-            class: None,
-            networks: Vec::new(),
-            bind: Vec::new(),
-            named: Vec::new(),
-            ports: Vec::new(),
-            forwards: Vec::new(),
-            check: CheckPolicy::default(),
-            max_removal: MaxRemoval(50),
-            last_resort: LastResort::default(),
-        }
-    }
 }
 
 impl PlanPolicy {

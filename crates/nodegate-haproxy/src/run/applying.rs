@@ -1,6 +1,6 @@
 //! The loop that applies the plan, and looks whether HAProxy still runs it.
 
-use crate::apply::applier::{Applied, Applier};
+use crate::apply::applier::{Applied, Applier, passing};
 use crate::apply::config_file::Stamp;
 use crate::failure::Failure;
 use crate::plan::desired::Desired;
@@ -115,7 +115,7 @@ impl Applying {
             }
         } else if let Some(in_effect) = in_effect {
             self.elsewhere.end();
-            let passing = self.applier.passing(&in_effect.runs).await;
+            let passing = passing(&self.shared.setup.tools, &in_effect.runs).await;
             metrics.set_passing(passing.as_ref());
             let none_passes = passing.is_some_and(|passing| !passing.values().any(|passes| *passes));
             // Servers of a new HAProxy may have no result yet.

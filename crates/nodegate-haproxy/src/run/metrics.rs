@@ -4,7 +4,7 @@ use crate::plan::desired::{Desired, INTENDED, Problem};
 use crate::plan::explain::Passing;
 use crate::plan::facts::{Facts, NodeState};
 use crate::plan::removal_limit::Retained;
-use crate::watch::life::Life;
+use crate::watch::life::{Kind, Life};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -14,11 +14,6 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
-    kind: &'static str,
-}
 
 /// A node without new traffic. There are as many of these series as such nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -24,7 +24,6 @@ use setup::Setup;
 use shared::{Health, Shared};
 use std::fmt::Display;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -44,14 +43,8 @@ pub fn main() -> ExitCode {
     nodegate_program::run::<Args>()
 }
 
-/// The work to do.
-pub(crate) enum Work {
-    Explain(Setup),
-    Run(Setup, Option<SocketAddr>),
-}
-
 impl Program for Args {
-    type Setup = Work;
+    type Setup = Setup;
 
     const REMOVED: &'static [Removed] = removed::SETTINGS;
 
@@ -59,19 +52,17 @@ impl Program for Args {
         Some(self.log.clone())
     }
 
-    fn setup(self, mistakes: &mut Mistakes) -> Work {
-        let (explain, listen) = (self.explain, self.listen);
-        let setup = setup::setup(self, mistakes);
-        if explain { Work::Explain(setup) } else { Work::Run(setup, listen) }
+    fn setup(self, mistakes: &mut Mistakes) -> Setup {
+        setup::setup(self, mistakes)
     }
 
-    fn run(work: Work) -> ExitCode {
-        match work {
-            Work::Explain(setup) => block_on(explaining::print(setup)),
-            Work::Run(setup, listen) => match lock(setup.tools.config.path()) {
-                Ok(_lock) => block_on(run(setup, listen)),
-                Err(error) => failed(error),
-            },
+    fn run(setup: Setup) -> ExitCode {
+        if setup.explain {
+            return block_on(explaining::print(setup));
+        }
+        match lock(setup.tools.config.path()) {
+            Ok(_lock) => block_on(run(setup)),
+            Err(error) => failed(error),
         }
     }
 }
@@ -91,7 +82,8 @@ fn lock(config: &Path) -> Result<File, String> {
 }
 
 /// Runs until a signal comes.
-async fn run(setup: Setup, listen: Option<SocketAddr>) -> Result<(), String> {
+async fn run(setup: Setup) -> Result<(), String> {
+    let listen = setup.listen;
     let signals = Signals::listen().map_err(|error| format!("can't wait for signals: {error}"))?;
     let listener = listen.map(|at| bind(Some(at.ip()), at.port(), Sharing::Exclusive)).transpose();
     let listener = listener.map_err(|error| error.to_string())?;

@@ -13,7 +13,7 @@ use crate::watch::WatchScope;
 use nodegate_program::{List, Mistakes};
 use nodegate_readiness::Policy as Rules;
 use socket2::{Domain, Socket, Type};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ pub(crate) struct Setup {
     pub(crate) tools: Tools,
     pub(crate) reload_interval: Duration,
     pub(crate) publish_status: Option<StatusSettings>,
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) explain: bool,
 }
 
 /// Makes a setup of the arguments. Records the mistakes that a single argument does not show.
@@ -72,7 +74,8 @@ pub(crate) fn setup(args: Args, wrong: &mut Mistakes) -> Setup {
         rules: Rules { drain_on: args.drain_on, ..Rules::default() },
         ..WatchScope::default()
     };
-    Setup { scope, policy, tools, reload_interval: args.reload_interval, publish_status }
+    let Args { reload_interval, listen, explain, .. } = args;
+    Setup { scope, policy, tools, reload_interval, publish_status, listen, explain }
 }
 
 /// Checks that no Service would be left without an address in its status.

@@ -121,9 +121,10 @@ struct Request {
     code: String,
 }
 
+/// The one label of most metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Restart {
-    kind: &'static str,
+pub(crate) struct Kind {
+    pub(crate) kind: &'static str,
 }
 
 /// Requests, events and restarts of all watches.
@@ -131,7 +132,7 @@ struct Restart {
 pub(crate) struct Counts {
     requests: Family<Request, Counter>,
     events: Counter,
-    restarts: Family<Restart, Counter>,
+    restarts: Family<Kind, Counter>,
 }
 
 impl Counts {
@@ -152,6 +153,6 @@ impl Counts {
     }
 
     pub(super) fn restart(&self, kind: &'static str) {
-        self.restarts.get_or_create(&Restart { kind }).inc();
+        self.restarts.get_or_create(&Kind { kind }).inc();
     }
 }

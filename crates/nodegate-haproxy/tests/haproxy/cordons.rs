@@ -57,12 +57,7 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_and_a_death_with_agents() {
-    with_agents().await;
-}
-
-pub(crate) async fn with_agents() -> Row {
+pub(crate) async fn a_cordon_and_a_death_with_agents() -> Row {
     let mut site = Site::new(3).await;
     site.lab.node_port = serve_switched(
         site.lab.served.clone(),
@@ -100,12 +95,7 @@ async fn traffic_moves(lab: &Lab, traffic: &Traffic, then: Instant) -> Duration 
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
-    without_agents().await;
-}
-
-pub(crate) async fn without_agents() -> Row {
+pub(crate) async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() -> Row {
     let mut site = Site::new(3).await;
     site.lab.check_port = ports::free();
     let port = site.lab.publish().await;
@@ -128,12 +118,7 @@ pub(crate) async fn without_agents() -> Row {
     Row { what: "last new connection, no agent answers", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() {
-    local_service().await;
-}
-
-pub(crate) async fn local_service() -> Row {
+pub(crate) async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() -> Row {
     let mut site = Site::new(3).await;
     let lab = &mut site.lab;
     // kube-proxy does not know of drains.

@@ -50,12 +50,7 @@ async fn says_so(lab: &Lab, word: &str) -> Duration {
     took
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_haproxy_that_was_started_with_another_file_is_named() {
-    another_file().await;
-}
-
-pub(crate) async fn another_file() -> Row {
+pub(crate) async fn a_haproxy_that_was_started_with_another_file_is_named() -> Row {
     let (mut lab, port) = publishing().await;
     let other = lab.dir.path().join("other.cfg");
     std::fs::write(&other, other_configuration(ports::free())).unwrap();
@@ -74,12 +69,7 @@ pub(crate) async fn another_file() -> Row {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced() {
-    replaced_by_hand().await;
-}
-
-pub(crate) async fn replaced_by_hand() -> Row {
+pub(crate) async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced() -> Row {
     let (lab, port) = publishing().await;
     let by_hand = other_configuration(ports::free());
     let beside = lab.dir.path().join("by-hand");
@@ -111,12 +101,7 @@ async fn an_edit_below_the_marker_does_not_last() {
     lab.until_metric("nodegate_haproxy_foreign_changes_total", 1.0).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_beside_ours_are_checked_with_it_and_do_not_reach_it() {
-    second_file().await;
-}
-
-pub(crate) async fn second_file() -> Row {
+pub(crate) async fn files_beside_ours_are_checked_with_it_and_do_not_reach_it() -> Row {
     let mut lab = Lab::new(2).await;
     let forgotten = lab.dir.path().join("forgotten.cfg");
     let own = ports::free();
@@ -135,12 +120,7 @@ pub(crate) async fn second_file() -> Row {
     Row { what: "a forgotten second -f", result: "proven all the same; a cordon is obeyed".to_owned() }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_file_that_is_mounted_by_itself_is_named() {
-    mounted_file().await;
-}
-
-pub(crate) async fn mounted_file() -> Row {
+pub(crate) async fn a_file_that_is_mounted_by_itself_is_named() -> Row {
     needs_root("a mount of its own");
     let mut lab = Lab::new(1).await;
     lab.sim.apply(lab.service("web", ports::free(), &json!({}))).unwrap();

@@ -8,12 +8,7 @@ use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_has_the_master_s_variables_directory_options_and_sockets() {
-    of_the_master().await;
-}
-
-pub(crate) async fn of_the_master() -> Row {
+pub(crate) async fn a_check_has_the_master_s_variables_directory_options_and_sockets() -> Row {
     let (own, port) = (ports::free(), ports::free());
     let mut lab = Lab::new(1).await;
     let home = lab.dir.path().join("home");
@@ -49,12 +44,7 @@ pub(crate) async fn of_the_master() -> Row {
     Row { what: "the master's environment", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_check_that_prints_without_end_or_hangs_is_ended() {
-    endless_check().await;
-}
-
-pub(crate) async fn endless_check() -> Row {
+pub(crate) async fn a_check_that_prints_without_end_or_hangs_is_ended() -> Row {
     let mut lab = Lab::new(2).await;
     let haproxy = lab.dir.path().join("haproxy");
     let script = |text: &str| {

@@ -51,12 +51,7 @@ pub(crate) async fn killed(rounds: u64) -> Row {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_changes_nothing() {
-    full_disk().await;
-}
-
-pub(crate) async fn full_disk() -> Row {
+pub(crate) async fn a_full_disk_changes_nothing() -> Row {
     needs_root("a small disk");
     let mut lab = Lab::new(2).await;
     let small = lab.dir.path().join("small");
@@ -121,12 +116,7 @@ async fn a_refused_reload_and_a_frozen_master_change_nothing() {
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_api_outage_is_survived() {
-    api_outage().await;
-}
-
-pub(crate) async fn api_outage() -> Row {
+pub(crate) async fn an_api_outage_is_survived() -> Row {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
     let old = std::fs::read(&lab.config).unwrap();

@@ -7,12 +7,7 @@ use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::sync::Arc;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forward_leads_to_the_chosen_nodes_and_asks_for_the_named_checks() {
-    with_checks().await;
-}
-
-pub(crate) async fn with_checks() -> Row {
+pub(crate) async fn a_forward_leads_to_the_chosen_nodes_and_asks_for_the_named_checks() -> Row {
     let (router, plain) = (ports::free(), ports::free());
     let mut lab = Lab::new(3).await;
     let asked: Asked = Arc::default();

@@ -22,12 +22,7 @@ async fn lab(nodes: usize) -> (Lab, Sick) {
     (lab, sick)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_nodes_are_cordoned_and_no_request_is_lost() {
-    mass_cordon().await;
-}
-
-pub(crate) async fn mass_cordon() -> Row {
+pub(crate) async fn all_nodes_are_cordoned_and_no_request_is_lost() -> Row {
     let (mut lab, _) = lab(3).await;
     let (web, tcp) = (ports::free(), ports::free());
     let mode = json!({"nodegate.io/haproxy-mode": "http"});
@@ -58,12 +53,7 @@ pub(crate) async fn mass_cordon() -> Row {
     Row { what: "all nodes cordoned", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none() {
-    the_least_bad_nodes().await;
-}
-
-pub(crate) async fn the_least_bad_nodes() -> Row {
+pub(crate) async fn drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none() -> Row {
     let (mut lab, sick) = lab(3).await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
@@ -84,12 +74,7 @@ pub(crate) async fn the_least_bad_nodes() -> Row {
     Row { what: "one NotReady, the others cordoned", result: result.to_owned() }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drained_nodes_with_an_endpoint_serve_a_local_service() {
-    local_service().await;
-}
-
-pub(crate) async fn local_service() -> Row {
+pub(crate) async fn drained_nodes_with_an_endpoint_serve_a_local_service() -> Row {
     let (mut lab, _) = lab(3).await;
     let port = ports::free();
     let with_endpoint = |at| at != node_address(2);

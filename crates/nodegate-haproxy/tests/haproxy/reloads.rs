@@ -53,12 +53,7 @@ pub(crate) async fn under_traffic(reloads: u64) -> Row {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changed_node_ports_are_used_at_once_with_the_states_of_before() {
-    changed_ports().await;
-}
-
-pub(crate) async fn changed_ports() -> Row {
+pub(crate) async fn changed_node_ports_are_used_at_once_with_the_states_of_before() -> Row {
     let mut lab = Lab::new(2).await;
     let [old_health, new_health] =
         [serve(Arc::default(), |_| true).await, serve(Arc::default(), |_| true).await];
@@ -89,12 +84,7 @@ pub(crate) async fn changed_ports() -> Row {
     Row { what: "nodePort and healthCheckNodePort change", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_storm_of_changes_is_a_few_reloads() {
-    storm().await;
-}
-
-pub(crate) async fn storm() -> Row {
+pub(crate) async fn a_storm_of_changes_is_a_few_reloads() -> Row {
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "2s";
     let port = lab.publish().await;
@@ -116,12 +106,7 @@ pub(crate) async fn storm() -> Row {
     Row { what: "a storm of 200 changes", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_reloads_and_its_failure_changes_nothing() {
-    by_a_command().await;
-}
-
-pub(crate) async fn by_a_command() -> Row {
+pub(crate) async fn a_command_reloads_and_its_failure_changes_nothing() -> Row {
     let mut lab = Lab::new(2).await;
     let script = lab.dir.path().join("reload");
     let reload = format!(

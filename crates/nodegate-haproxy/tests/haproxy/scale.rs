@@ -28,8 +28,10 @@ async fn memory_does_not_depend_on_the_size_of_nodes() {
 pub(crate) async fn scale(nodes: usize, services: u16) -> Row {
     let mut lab = Lab::new(nodes).await;
     lab.reload_interval = "5s";
-    // All nodes are one process here, which can't answer 4,000 checks a second.
-    lab.arguments = vec![format!("--check=agent:port={},interval=10s", lab.check_port)];
+    // All nodes are one process here, which takes a while for 4,000 checks at once. A late answer would take a node
+    // down, and HAProxy recounts all servers of 50 backends for each node that goes down or comes back.
+    let check = format!("--check=agent:port={},interval=10s", lab.check_port);
+    lab.arguments = vec![check, "--timeouts=connect=30s,check=30s".to_owned()];
     let base = 20_000;
     for index in 0..services {
         let service = service(&format!("service-{index}"), base + index, lab.node_port, &json!({}));

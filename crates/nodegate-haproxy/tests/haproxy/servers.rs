@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 /// Requests by the node that they reached.
 pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
@@ -29,7 +29,10 @@ pub(crate) async fn serve_status(
     counts: Counts,
     status: impl Fn(IpAddr) -> &'static str + Clone + Send + 'static,
 ) -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+    // HAProxy begins all its checks within a second, and one socket here is all nodes.
+    let listener = socket.listen(4096).unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {

@@ -47,12 +47,7 @@ fn load_balancer(lab: &Lab, name: &str, port: u16, spec: &Value) -> Value {
     service
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_clients_in_the_source_ranges_are_served() {
-    source_ranges().await;
-}
-
-pub(crate) async fn source_ranges() -> Row {
+pub(crate) async fn only_clients_in_the_source_ranges_are_served() -> Row {
     let (port, http) = (ports::free(), ports::free());
     let mut lab = Lab::new(2).await;
     let ranges = json!({"loadBalancerSourceRanges": ["10.0.0.0/8", "127.0.0.0/30", "nonsense"]});
@@ -72,12 +67,7 @@ pub(crate) async fn source_ranges() -> Row {
     Row { what: "loadBalancerSourceRanges", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_of_another_class_is_another_controllers() {
-    class().await;
-}
-
-pub(crate) async fn class() -> Row {
+pub(crate) async fn a_service_of_another_class_is_another_controllers() -> Row {
     let (ours, others, none) = (ports::free(), ports::free(), ports::free());
     let mut lab = Lab::new(1).await;
     for (name, port, spec) in [
@@ -100,12 +90,7 @@ pub(crate) async fn class() -> Row {
     Row { what: "loadBalancerClass", result: "ours is published, another controller's never".to_owned() }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains() {
-    session_affinity().await;
-}
-
-pub(crate) async fn session_affinity() -> Row {
+pub(crate) async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains() -> Row {
     let port = ports::free();
     let mut lab = Lab::new(4).await;
     let affinity = json!({
@@ -135,12 +120,7 @@ pub(crate) async fn session_affinity() -> Row {
     Row { what: "sessionAffinity: ClientIP", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_is_served_by_the_nodes_that_it_names_by_their_labels() {
-    nodes_by_label().await;
-}
-
-pub(crate) async fn nodes_by_label() -> Row {
+pub(crate) async fn a_service_is_served_by_the_nodes_that_it_names_by_their_labels() -> Row {
     let (port, all) = (ports::free(), ports::free());
     let mut lab = Lab::new(3).await;
     lab.sim.label(&node_name(0), "role", Some("ingress"));
@@ -176,12 +156,7 @@ async fn a_service_without_node_ports_is_named() {
     lab.until_logged("allocateLoadBalancerNodePorts: false").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out() {
-    one_port_twice().await;
-}
-
-pub(crate) async fn one_port_twice() -> Row {
+pub(crate) async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out() -> Row {
     let port = ports::free();
     let mut lab = Lab::new(1).await;
     lab.arguments = vec!["--bind=127.0.0.1,web=127.0.0.2".to_owned()];

@@ -84,12 +84,7 @@ async fn another(lab: &Lab, name: &str, annotations: &Value) -> (Value, u16) {
     (service, port)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_two_writes_once_and_the_other_takes_over() {
-    takeover().await;
-}
-
-pub(crate) async fn takeover() -> Row {
+pub(crate) async fn one_of_two_writes_once_and_the_other_takes_over() -> Row {
     let (mut labs, _) = pair().await;
     until_ingress(&labs[0], "web", &vip(ADDRESS)).await;
     a_while(&labs[0]).await;
@@ -151,12 +146,7 @@ async fn a_process_without_the_lease_writes_nothing() {
     assert_eq!(lease(&lab)["leaseTransitions"], 8);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_status_goes_with_its_service_and_those_of_others_stay() {
-    own_statuses().await;
-}
-
-pub(crate) async fn own_statuses() -> Row {
+pub(crate) async fn a_status_goes_with_its_service_and_those_of_others_stay() -> Row {
     let port = ports::free();
     let mut lab = publishing(1, &[]).await;
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
@@ -215,12 +205,7 @@ fn events(lab: &Lab) -> Vec<Value> {
     lab.sim.list("events").into_iter().filter(|event| event["reason"] == "NotPublished").collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_say_why_a_service_is_not_published() {
-    why_not().await;
-}
-
-pub(crate) async fn why_not() -> Row {
+pub(crate) async fn events_say_why_a_service_is_not_published() -> Row {
     let port = ports::free();
     let mut lab = publishing(1, &[]).await;
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();

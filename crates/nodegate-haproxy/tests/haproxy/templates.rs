@@ -30,12 +30,7 @@ const HOSTILE: [(&str, &str); 12] = [
 /// A named section with rules, which HAProxy lets no other one inherit from by chance.
 const RULES: &str = "defaults rules\n  mode http\n  timeout client 1s\n  http-request deny\n";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hostile_defaults_reach_no_generated_section() {
-    hostile_defaults().await;
-}
-
-pub(crate) async fn hostile_defaults() -> Row {
+pub(crate) async fn hostile_defaults_reach_no_generated_section() -> Row {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
@@ -61,12 +56,7 @@ pub(crate) async fn hostile_defaults() -> Row {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_service_gets_a_port_of_the_template() {
-    ports_of_the_template().await;
-}
-
-pub(crate) async fn ports_of_the_template() -> Row {
+pub(crate) async fn no_service_gets_a_port_of_the_template() -> Row {
     let (own, other) = (ports::free(), ports::free());
     let mut lab = Lab::new(1).await;
     // Bytes that are not UTF-8, and a variable.
@@ -88,12 +78,7 @@ pub(crate) async fn ports_of_the_template() -> Row {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_template_leaves_the_last_file_running() {
-    broken_template().await;
-}
-
-pub(crate) async fn broken_template() -> Row {
+pub(crate) async fn a_broken_template_leaves_the_last_file_running() -> Row {
     let mut lab = Lab::new(2).await;
     let port = lab.publish().await;
     let old = std::fs::read(&lab.config).unwrap();
@@ -118,12 +103,7 @@ pub(crate) async fn broken_template() -> Row {
     Row { what: "broken templates", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_template_that_tracks_a_deleted_node_is_named_until_it_is_edited() {
-    tracks_a_deleted_node().await;
-}
-
-pub(crate) async fn tracks_a_deleted_node() -> Row {
+pub(crate) async fn a_template_that_tracks_a_deleted_node_is_named_until_it_is_edited() -> Row {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
     let before = lab.processes_now().await.reloads;
