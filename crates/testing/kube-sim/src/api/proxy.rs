@@ -23,7 +23,7 @@ pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus
     let pod = pod.ok_or_else(|| ApiStatus::not_found(operation.resource.subject(name)))?;
     let ip = text(&pod, "/status/podIP").ok_or_else(|| ApiStatus::bad_request("address not allowed"))?;
     let ip = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
-    let address = format!("{ip}:{}", port);
+    let address = format!("{ip}:{port}");
     forwarded(operation, &address).await.map_err(|error| {
         let message = format!("error trying to reach service: {error}");
         ApiStatus::failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)

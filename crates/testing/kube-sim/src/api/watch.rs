@@ -305,7 +305,7 @@ impl Watch {
         let mut out = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
         out.extend(match self.format {
             ObjectFormat::Metadata => render(&metadata_only(&object.value)),
-            _ => object.full(),
+            ObjectFormat::Object => object.full(),
         });
         out.extend_from_slice(b"}\n");
         out.into()

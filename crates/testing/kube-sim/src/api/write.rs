@@ -104,14 +104,12 @@ fn precondition(new: &Value, old: &Value, subject: Subject<'_>) -> Result<(), Ap
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {now}");
         return Err(ApiStatus::conflict(subject, &why));
     }
-    match differs("resourceVersion") {
-        None => Ok(()),
-        Some(_) => {
-            let why =
-                "the object has been modified; please apply your changes to the latest version and try again";
-            Err(ApiStatus::conflict(subject, why))
-        }
+    if differs("resourceVersion").is_some() {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        return Err(ApiStatus::conflict(subject, why));
     }
+    Ok(())
 }
 
 /// Returns true if a write changes nothing but bookkeeping. Such a write is not stored.
