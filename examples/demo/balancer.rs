@@ -78,7 +78,7 @@ impl Balancer {
             sockets.push(socket);
         }
         let (tally, mut clients) = Tally::start(&network.balancers());
-        clients.spawn(view(network.nodes(), sockets, tally.clone(), screen.clone()));
+        clients.spawn(view(network, sockets, tally.clone(), screen.clone()));
         Ok(Self { haproxies, clients, tally })
     }
 
@@ -111,7 +111,7 @@ impl Balancer {
 
 /// Shows each second the traffic of each node, with the sessions of both processes added up, and with both states
 /// where they differ.
-async fn view(nodes: [DemoNode; 3], sockets: Vec<PathBuf>, tally: Tally, screen: Screen) {
+async fn view(network: Network, sockets: Vec<PathBuf>, tally: Tally, screen: Screen) {
     let (mut before, mut shown) = (Counts::default(), Instant::now());
     loop {
         sleep(Duration::from_secs(1)).await;
@@ -128,7 +128,7 @@ async fn view(nodes: [DemoNode; 3], sockets: Vec<PathBuf>, tally: Tally, screen:
             }
         }
         let (now, at) = (tally.read(), Instant::now());
-        let nodes = nodes.map(|node| {
+        let nodes = network.nodes().map(|node| {
             let served = |counts: &Counts| counts.served.get(node.name).copied().unwrap_or_default();
             #[expect(clippy::cast_precision_loss, reason = "some hundred requests")]
             let rate = (served(&now) - served(&before)) as f64 / (at - shown).as_secs_f64();

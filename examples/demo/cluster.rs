@@ -1,6 +1,6 @@
 //! The simulated cluster: its objects, the kubeconfigs for it, and a descheduler.
 
-use crate::node::DemoNode;
+use crate::node::{DemoNode, Network};
 use nodegate_kube_sim::{PodProgram, Sim};
 use nodegate_testbed::cluster::agent_rules;
 use serde_json::{Value, json};
@@ -101,7 +101,8 @@ fn objects(nodes: &[DemoNode]) -> Vec<Value> {
 }
 
 /// Moves pods to a node that is back, as a descheduler does: before the balancers know of it.
-pub(crate) async fn rebalance(sim: Sim, nodes: [DemoNode; 3]) {
+pub(crate) async fn rebalance(sim: Sim, network: Network) {
+    let nodes = network.nodes();
     loop {
         sleep(Duration::from_millis(50)).await;
         let pods = sim.list("pods");

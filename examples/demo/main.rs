@@ -136,7 +136,7 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         if with_haproxy { Some(Balancer::start(network, cluster.dir(), &screen).await?) } else { None };
     let tally = balancer.as_ref().map(|balancer| balancer.tally.clone());
     let mut tasks = JoinSet::new();
-    tasks.spawn(cluster::rebalance(cluster.sim.clone(), nodes));
+    tasks.spawn(cluster::rebalance(cluster.sim.clone(), network));
     for agent in &agents {
         tasks.spawn(drain::follow(agent.clone(), pods.clone(), tally.clone(), screen.clone()));
     }
