@@ -202,7 +202,7 @@ impl Sim {
     ///
     /// API servers that run meanwhile continue with the content of their caches. They wait for changes after
     /// a version that does not exist yet, while etcd answers consistent reads from the copy. A restart ends
-    /// that ([`ApiServer::restart`], after [`ApiServer::kill`]). After it, the API server accepts a watch
+    /// that ([`ApiServer::restart`], after [`crate::Net::kill`]). After it, the API server accepts a watch
     /// from a version that does not exist yet, and the watch stays silent.
     pub fn restore_etcd(&self, backup: &Backup) {
         for server in self.servers() {
