@@ -12,23 +12,17 @@ use nodegate_testbed::{Agent, Cluster, NODE, needs_root, until};
 use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// Far above the time of a flip, and far below that of a stall.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// Locked for writing while a test holds the kernel's lock, and for reading by a test that no failed check
-/// may disturb: the kernel's lock delays the checks of every agent on the machine.
-pub(crate) static LINKS: RwLock<()> = RwLock::new(());
-
 /// Holds the kernel's lock until it is dropped.
-struct Rtnl(Child, #[expect(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>);
+struct Rtnl(Child);
 
 impl Rtnl {
     fn hold() -> Self {
         needs_root("the kernel's lock");
-        let links = LINKS.write().unwrap_or_else(PoisonError::into_inner);
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("rtnl_holder");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agent/rtnl_holder.c");
@@ -42,7 +36,7 @@ impl Rtnl {
             let at = std::fs::read_to_string(&waits).unwrap();
             at.contains("userfault").then_some(())
         });
-        Self(child, links)
+        Self(child)
     }
 }
 

@@ -127,11 +127,6 @@ impl NodeNetwork {
         self.resolver.shell(command);
     }
 
-    /// Returns the output of a program on the node.
-    pub fn node_says(&self, command: &str) -> String {
-        self.node.run(command)
-    }
-
     /// Writes the node's resolv.conf.
     pub fn nameservers(&self, addresses: &[&str]) {
         let lines: Vec<String> = addresses.iter().map(|address| format!("nameserver {address}")).collect();
