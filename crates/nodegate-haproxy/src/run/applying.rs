@@ -73,7 +73,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             changed = desired.changed() => {
                 if changed.is_err() { return }
                 sleep(BURST).await;
-                task.wanted = desired.borrow_and_update().clone();
+                task.wanted.clone_from(&desired.borrow_and_update());
                 task.is_due = true;
                 task.count_problems();
                 // The change may be what an operator does about the failure.

@@ -134,7 +134,7 @@ impl Publisher {
         let (namespace, name) = (&self.settings.lease.namespace, &self.settings.lease.name);
         match (before, held) {
             (false, true) => {
-                tracing::info!(namespace, name, "holding the Lease; writing statuses and Events")
+                tracing::info!(namespace, name, "holding the Lease; writing statuses and Events");
             }
             (true, false) => {
                 tracing::info!(namespace, name, "no longer holding the Lease; writing nothing");
@@ -150,7 +150,10 @@ impl Publisher {
     async fn round(&mut self, desired: &Desired, in_effect: &InEffect, services: &Services) -> bool {
         let wanted = in_effect.wanted(desired, &self.settings.addresses, &self.shared.setup.policy);
         let mut writes = self.statuses(&wanted, services);
-        writes.extend(self.cleanups(services).await);
+        // The removal limit may keep a Service that is no longer watched.
+        let mut gone = self.ours.clone();
+        gone.retain(|key| !services.contains_key(key) && !wanted.contains_key(key));
+        writes.extend(self.cleanups(gone).await);
         let reasons = in_effect.not_published(desired);
         self.done.retain(|(kind, key), _| {
             services.contains_key(key) && (*kind == "status" || reasons.contains_key(key))
@@ -214,9 +217,8 @@ impl Publisher {
 
     /// Returns the writes that remove our entries from Services that are no longer watched: they have another
     /// type. A Service that is gone needs nothing.
-    async fn cleanups(&mut self, services: &Services) -> Vec<Write> {
+    async fn cleanups(&mut self, gone: BTreeSet<ServiceKey>) -> Vec<Write> {
         let mut writes = Vec::new();
-        let gone: Vec<_> = self.ours.iter().filter(|key| !services.contains_key(*key)).cloned().collect();
         for key in gone.into_iter().take(AT_ONCE) {
             let Ok(text) = self.api.get(&service_path(&key)).await else { break };
             let status = text.and_then(|text| Some(service_status(&serde_json::from_str(&text).ok()?)));
@@ -273,7 +275,7 @@ impl Publisher {
                     metrics.service_events.inc();
                     self.waits.insert(id.clone(), Instant::now() + EVENT_AGAIN);
                 } else {
-                    let addresses = &body["status"]["loadBalancer"]["ingress"];
+                    let addresses = body.pointer("/status/loadBalancer/ingress").unwrap_or(&Value::Null);
                     metrics.status_written(if addresses.is_null() { "removed" } else { "set" });
                     tracing::info!(service, %addresses, "wrote the Service's status");
                 }

@@ -21,6 +21,8 @@ const MAX_DELETED: usize = 10_000;
 /// The facts of one kind, by the key of their object.
 pub(super) type Known<Key, Facts> = BTreeMap<Key, Arc<Facts>>;
 
+type Read<'a, Object, Facts> = Box<dyn Fn(&Object) -> Option<Facts> + Send + Sync + 'a>;
+
 /// One list: where it comes from, and where its facts go.
 pub(super) struct List<'a, Object, Key, Facts> {
     pub(super) name: String,
@@ -28,7 +30,7 @@ pub(super) struct List<'a, Object, Key, Facts> {
     pub(super) selector: &'a str,
     pub(super) key: fn(&Object) -> Key,
     /// Returns the facts. `None` if the object is of no use.
-    pub(super) facts: Box<dyn Fn(&Object) -> Option<Facts> + Send + Sync + 'a>,
+    pub(super) facts: Read<'a, Object, Facts>,
     pub(super) known: fn(&mut Observed) -> &mut Known<Key, Facts>,
     /// Returns true if an object with this key would be in the list.
     pub(super) covers: Box<dyn Fn(&Key) -> bool + Send + Sync + 'a>,

@@ -103,7 +103,7 @@ async fn table() {
     line("what", "result");
     line("HAProxy", &version());
     all_scenarios(&mut table).await;
-    table.row(Box::pin(reloads::under_traffic(100))).await;
+    table.row(Box::pin(reloads::under_traffic(200))).await;
     table.row(Box::pin(faults::killed(100))).await;
     table.row(Box::pin(scale::scale(2000, 50))).await;
     assert_eq!(table.failed, 0, "rows without a result: see above for why");

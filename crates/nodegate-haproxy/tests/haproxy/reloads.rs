@@ -13,44 +13,59 @@ use std::time::Duration;
 
 /// The number of reloads that a connection certainly outlasts: fewer than `mworker-max-reloads`.
 const HELD: u64 = 40;
+/// The most old workers: `mworker-max-reloads`, and the one that is being ended.
+const MOST_OLD: usize = 51;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_is_lost_over_reloads() {
     under_traffic(10).await;
 }
 
-/// Reloads this often while clients send requests, and others keep their connections.
+/// Reloads this often while clients send 500 requests each time. Before each reload a client opens a connection and
+/// keeps it.
 pub(crate) async fn under_traffic(reloads: u64) -> Row {
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "0s";
     let port = lab.publish().await;
     let traffic = Traffic::start(port);
-    let mut held: Vec<TcpStream> = (0..5).map(|_| TcpStream::connect(local(port)).unwrap()).collect();
     let began = lab.processes_now().await.reloads;
-    let mut most_old = 0;
+    let (mut held, mut most_old, mut most_memory) = (Vec::new(), 0, 0);
     for round in 0..reloads {
+        held.push(TcpStream::connect(local(port)).unwrap());
         let before = lab.processes_now().await.reloads;
         lab.set_share(0, 50 + round % 50);
         lab.until_reloaded(before).await;
-        most_old = most_old.max(lab.processes_now().await.old.len());
+        let due = 500 * usize::try_from(round + 1).unwrap();
+        lab.until("requests are answered", async || traffic.answered() >= due).await;
+        let old = lab.processes_now().await.old;
+        (most_old, most_memory) = (most_old.max(old.len()), most_memory.max(resident(&old)));
         if round == (reloads - 1).min(HELD) {
-            // A connection from before the first reload still works.
-            for mut stream in held.drain(..) {
-                stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
-                let mut answer = String::new();
-                stream.read_to_string(&mut answer).unwrap();
-                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-            }
+            // The connection from before the first reload still works.
+            held[0].write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            held[0].read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         }
     }
     let made = lab.processes_now().await.reloads - began;
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    assert!(made >= reloads);
+    assert!(made >= reloads && most_old <= MOST_OLD, "{made} reloads, {most_old} old workers");
     Row {
-        what: "reloads under traffic",
-        result: format!("{made} reloads, {good} requests, 0 lost; at most {most_old} old workers, which end"),
+        what: "reloads under traffic, with long sessions",
+        result: format!(
+            "{made} reloads, {good} requests, 0 lost; at most {most_old} old workers with {most_memory} MiB"
+        ),
     }
+}
+
+/// Returns the memory of processes in MiB, shared pages included.
+fn resident(processes: &[u32]) -> u64 {
+    let pages = |pid: &u32| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        text.split(' ').nth(1)?.parse::<u64>().ok()
+    };
+    processes.iter().filter_map(pages).sum::<u64>() >> 8
 }
 
 pub(crate) async fn changed_node_ports_are_used_at_once_with_the_states_of_before() -> Row {

@@ -1,11 +1,12 @@
 //! The servers on the nodes: applications, and health checks.
 
 use crate::lab::node_address;
+use socket2::SockRef;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 
 /// Requests by the node that they reached.
 pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
@@ -29,10 +30,9 @@ pub(crate) async fn serve_status(
     counts: Counts,
     status: impl Fn(IpAddr) -> &'static str + Clone + Send + 'static,
 ) -> u16 {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     // HAProxy begins all its checks within a second, and one socket here is all nodes.
-    let listener = socket.listen(4096).unwrap();
+    SockRef::from(&listener).listen(4096).unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {
