@@ -196,6 +196,8 @@ impl Site {
         let ready = || http::get(listen, "/readyz").is_ok_and(|reply| reply.status == 200);
         self.lab.until("the Service is served", async || get_from(self.web).is_ok()).await;
         self.lab.until("the program is ready", async || ready()).await;
+        // HAProxy serves before systemd has read its message that it does.
+        self.lab.until("systemd knows", async || !self.states().contains("activating")).await;
     }
 
     /// Returns whether the two units are enabled and active. Debian 12 has no word for a unit that is gone.
