@@ -111,7 +111,9 @@ impl Applier {
         let bytes = disk.as_deref().unwrap_or_default();
         let hash = hash_of(bytes);
         // A copy of the template: nothing is lost.
-        let ours = bytes.trim_ascii().is_empty() || bytes == template || contains(bytes, MARKER.as_bytes());
+        let ours = bytes.trim_ascii().is_empty()
+            || bytes == template
+            || String::from_utf8_lossy(bytes).contains(MARKER);
         if hash.is_none() && !ours {
             let what = format!(
                 "{} has no generated part, so a person or another program wrote it; nodegate-haproxy does not \
@@ -251,8 +253,4 @@ pub async fn passing(tools: &Tools, desired: &Desired) -> Option<Passing> {
         }
     }
     Some(passing).filter(|passing| !passing.is_empty())
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
 }

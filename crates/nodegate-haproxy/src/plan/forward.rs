@@ -1,7 +1,8 @@
 //! Forwards: ports of the nodes themselves, published without a Service (`--forward`).
 
 use crate::plan::annotation;
-use crate::plan::selector::Selector;
+use crate::plan::selector;
+use kube::core::Selector;
 use nodegate_program::is_object_name;
 use std::str::FromStr;
 
@@ -31,7 +32,7 @@ impl FromStr for Forward {
         let (name, rest) = text.trim().split_once('=').ok_or(TAKES)?;
         let (rest, checks) = rest.split_once('?').unwrap_or((rest, ""));
         let (ports, nodes) = match rest.split_once('@') {
-            Some((ports, nodes)) => (ports, Some((nodes.trim().to_owned(), nodes.trim().parse()?))),
+            Some((ports, nodes)) => (ports, Some((nodes.trim().to_owned(), selector::parse(nodes.trim())?))),
             None => (rest, None),
         };
         let (port, node_port) = ports.split_once(':').ok_or(TAKES)?;

@@ -5,8 +5,9 @@ use crate::plan::facts::{Family, ObservedNode, ObservedService};
 use crate::plan::forward::Forward;
 use crate::plan::names;
 use crate::plan::publish::Refusal;
-use crate::plan::selector::Selector;
+use crate::plan::selector;
 use ipnet::IpNet;
+use kube::core::{Selector, SelectorExt};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -23,7 +24,7 @@ impl Pool {
     /// all nodes.
     pub(crate) fn of(service: &ObservedService) -> Result<Self, Refusal> {
         let parse = |text: &String| {
-            let selector = text.parse().map_err(|takes| {
+            let selector = selector::parse(text).map_err(|takes| {
                 Refusal::new("annotation", format!("haproxy-nodes {takes}; it is not published"))
             })?;
             Ok((text.trim().to_owned(), selector))

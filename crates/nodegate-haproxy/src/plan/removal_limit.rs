@@ -36,8 +36,8 @@ impl RemovalLimit {
         &self.accepted
     }
 
-    /// Accepts new facts, with two exceptions that stay as they were last known. Missing Services stay if more
-    /// are missing than may vanish at once. The nodes of a Service stay if it would lose more servers than may
+    /// Accepts new facts, with three exceptions that stay as they were last known. A Node that has no addresses now
+    /// keeps its last ones. Missing Services stay if more are missing than may vanish at once. The nodes of a Service stay if it would lose more servers than may
     /// vanish at once. Everything else is accepted, so a cordon works while an empty list is in doubt.
     ///
     /// New nodes in place of old ones are a replacement, because the limit counts numbers. The same is true
@@ -46,10 +46,27 @@ impl RemovalLimit {
     /// either: the watch reported its deletion as an event, so this is no list that came back empty.
     pub fn accept(&mut self, observed: &Facts, deleted: impl Fn(&ServiceKey) -> bool) -> (Facts, Retained) {
         let mut facts = observed.clone();
+        let mut nodes = self.keep_addresses(&mut facts.nodes);
         let services = self.keep_services(&mut facts, deleted);
-        let nodes = self.keep_nodes(&mut facts);
+        nodes.extend(self.keep_nodes(&mut facts));
         self.accepted = facts.clone();
         (facts, Retained { nodes, services })
+    }
+
+    fn keep_addresses(&self, nodes: &mut Nodes) -> BTreeSet<String> {
+        let has_none = |node: &ObservedNode| node.address(&self.policy.networks, &[]).is_none();
+        let mut kept = BTreeSet::new();
+        for (name, node) in nodes.iter_mut().filter(|(_, node)| has_none(node)) {
+            // Addresses may vanish if everything may.
+            if let Some(before) = self.accepted.nodes.get(name)
+                && !has_none(before)
+                && !self.policy.max_removal.allows(1, 1)
+            {
+                Arc::make_mut(node).addresses.clone_from(&before.addresses);
+                kept.insert(name.clone());
+            }
+        }
+        kept
     }
 
     fn keep_services(&self, facts: &mut Facts, deleted: impl Fn(&ServiceKey) -> bool) -> BTreeSet<String> {
@@ -163,6 +180,24 @@ mod tests {
         assert_eq!(limit.accept(&new, |_| false), (new, Retained::default()));
         let (facts, held) = limit.accept(&nodes(&["g", "h"], NodeState::Ready), |_| false);
         assert_eq!((facts.nodes.len(), names(&held.nodes)), (5, vec!["d", "e", "f"]));
+    }
+
+    #[test]
+    fn a_node_without_an_address_keeps_its_last_one() {
+        let mut limit = limit(50);
+        let all = nodes(&["a", "b", "c", "d"], NodeState::Ready);
+        limit.accept(&all, |_| false);
+        // Each of them is less than the limit, one after the other is not.
+        let mut without = all.clone();
+        for name in ["a", "b", "c", "d"] {
+            let bare = ObservedNode { addresses: Vec::new(), state: NodeState::Draining, ..node(name, &[]) };
+            without.nodes.insert(name.to_owned(), Arc::new(bare));
+            let (facts, held) = limit.accept(&without, |_| false);
+            assert!(held.nodes.contains(name), "{held:?}");
+            let kept = &facts.nodes[name];
+            assert_eq!((&kept.addresses, kept.state), (&all.nodes[name].addresses, NodeState::Draining));
+        }
+        assert_eq!(limit.accept(&all, |_| false), (all, Retained::default()));
     }
 
     #[test]

@@ -1,45 +1,17 @@
 //! Label selectors, as kubectl takes them: `role=ingress,zone!=b,tier in (web,edge),!spare`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
+use kube::core::{Expression, Selector};
+use std::collections::BTreeSet;
 
 /// The maximum length of a selector.
 const MAX_BYTES: usize = 1024;
 /// The error text for a selector that can't be parsed.
 const TAKES: &str = "takes a label selector, e.g. role=ingress,zone!=b,tier in (web,edge)";
 
-/// Requirements, all of which must be met.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Selector(Vec<Demand>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Demand {
-    Exists(String),
-    Absent(String),
-    In(String, BTreeSet<String>),
-    /// Also met without the label, as in Kubernetes.
-    NotIn(String, BTreeSet<String>),
-}
-
-impl Selector {
-    /// Returns true if the selector matches these labels.
-    pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.0.iter().all(|demand| match demand {
-            Demand::Exists(key) => labels.contains_key(key),
-            Demand::Absent(key) => !labels.contains_key(key),
-            Demand::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
-            Demand::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
-        })
-    }
-}
-
-impl FromStr for Selector {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let demands = || split(text).into_iter().map(demand).collect::<Option<Vec<_>>>();
-        if text.len() > MAX_BYTES { Err(TAKES) } else { demands().map(Self).ok_or(TAKES) }
-    }
+/// Parses a selector.
+pub(crate) fn parse(text: &str) -> Result<Selector, &'static str> {
+    let demands = || split(text).into_iter().map(demand).collect::<Option<Vec<_>>>();
+    if text.len() > MAX_BYTES { Err(TAKES) } else { demands().map(Selector::from_iter).ok_or(TAKES) }
 }
 
 /// Splits a selector at the commas outside of parentheses.
@@ -52,26 +24,26 @@ fn split(text: &str) -> Vec<&str> {
     text.split(at_a_comma).map(str::trim).collect()
 }
 
-fn demand(text: &str) -> Option<Demand> {
+fn demand(text: &str) -> Option<Expression> {
     if let Some((key, value)) = text.split_once("!=") {
-        return Some(Demand::NotIn(label_key(key)?, label_values([value])?));
+        return Some(Expression::NotIn(label_key(key)?, label_values([value])?));
     }
     if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
-        return Some(Demand::In(label_key(key)?, label_values([value])?));
+        return Some(Expression::In(label_key(key)?, label_values([value])?));
     }
     if let Some(list) = text.strip_suffix(')') {
         let (left, values) = list.split_once('(')?;
         let values = label_values(values.split(','))?;
         let (key, word) = left.trim().split_once(' ')?;
         return match word.trim() {
-            "in" => Some(Demand::In(label_key(key)?, values)),
-            "notin" => Some(Demand::NotIn(label_key(key)?, values)),
+            "in" => Some(Expression::In(label_key(key)?, values)),
+            "notin" => Some(Expression::NotIn(label_key(key)?, values)),
             _ => None,
         };
     }
     match text.strip_prefix('!') {
-        Some(key) => label_key(key).map(Demand::Absent),
-        None => label_key(text).map(Demand::Exists),
+        Some(key) => label_key(key).map(Expression::DoesNotExist),
+        None => label_key(text).map(Expression::Exists),
     }
 }
 
@@ -90,7 +62,9 @@ fn label_values<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<BTreeSe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::core::SelectorExt;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -112,22 +86,22 @@ mod tests {
             ("zone in (b,c)", false),
             ("missing notin (x)", true),
         ] {
-            assert_eq!(selector.parse::<Selector>().unwrap().matches(&node), meant, "{selector}");
+            assert_eq!(parse(selector).unwrap().matches(&node), meant, "{selector}");
         }
     }
 
     #[test]
     fn what_is_no_selector_is_refused() {
         for bad in ["", "a=b,", "a b", "a in b", "a within (b)", "=b", "a=b c", "a>1", "!", "a=b\nserver x"] {
-            assert!(bad.parse::<Selector>().is_err(), "{bad:?}");
+            assert!(parse(bad).is_err(), "{bad:?}");
         }
-        assert!("a".repeat(MAX_BYTES + 1).parse::<Selector>().is_err());
+        assert!(parse(&"a".repeat(MAX_BYTES + 1)).is_err());
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in "([a-z/]{0,4}|=|!|,|\\(|\\)| in | |\\PC){0,30}") {
-            if let Ok(selector) = text.parse::<Selector>() {
+            if let Ok(selector) = parse(&text) {
                 selector.matches(&BTreeMap::new());
             }
         }

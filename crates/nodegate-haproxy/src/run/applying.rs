@@ -85,7 +85,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         if task.is_due && Instant::now() >= task.next() {
             task.apply().await;
         }
-        task.shared.metrics.set_pending(task.is_due);
+        task.shared.metrics.pending.set(task.is_due.into());
     }
 }
 

@@ -41,11 +41,11 @@ pub struct HaproxyMetrics {
     servers: Gauge,
     problems: Family<Kind, Gauge>,
     held: Family<Kind, Gauge>,
-    pending: Gauge,
+    pub(crate) pending: Gauge,
     nodes_out: Family<NodeOut, Gauge>,
     loaded: Family<Loaded, Gauge>,
     pub(crate) foreign_changes: Counter,
-    lease_held: Gauge,
+    pub(crate) lease_held: Gauge,
     status_writes: Family<Kind, Counter>,
     status_foreign: Gauge,
     pub(crate) service_events: Counter,
@@ -95,10 +95,6 @@ impl HaproxyMetrics {
         self.failures.get_or_create(&Kind { kind }).inc();
     }
 
-    pub(crate) fn set_pending(&self, pending: bool) {
-        self.pending.set(pending.into());
-    }
-
     pub(crate) fn set_passing(&self, passing: Option<&Passing>) {
         let number = passing.map(|passing| count(passing.values().filter(|passes| **passes).count()));
         *self.passing.lock().unwrap_or_else(PoisonError::into_inner) = number;
@@ -112,10 +108,6 @@ impl HaproxyMetrics {
         }
         self.servers.set(count(desired.server_count()));
         self.frontends.set(count(desired.frontends.len()));
-    }
-
-    pub(crate) fn lease_held(&self, held: bool) {
-        self.lease_held.set(held.into());
     }
 
     pub(crate) fn status_written(&self, kind: &'static str) {

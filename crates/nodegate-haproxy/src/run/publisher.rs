@@ -18,7 +18,7 @@ use crate::watch::life::Life;
 use crate::watch::objects::service_status;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nodegate_kube_follow::{ApiError, Backoff, KubeApi, KubectlCredentials};
+use nodegate_kube_follow::{Backoff, KubeApi, KubectlCredentials};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl Publisher {
             }
             _ => {}
         }
-        self.shared.metrics.lease_held(held);
+        self.shared.metrics.lease_held.set(held.into());
     }
 
     /// Does what is to do now. Returns true if something is left for later.
@@ -202,7 +202,7 @@ impl Publisher {
                         tracing::warn!(
                             service = service.shown(),
                             writer = status.writer,
-                            addresses = shown(&status.ingress),
+                            addresses = %json!(status.ingress),
                             "another program has written the status of a published Service; leaving it alone"
                         );
                     }
@@ -291,18 +291,14 @@ impl Publisher {
             Err(error) => {
                 metrics.failed(kind);
                 self.failing.failed(kind, &error);
-                let wait = self.wait(&error);
+                // RBAC and admission may be a namespace's own, so others need not wait.
+                let wait = if error.code() == Some(403) { FORBIDDEN } else { self.backoff.wait() };
                 self.waits.insert(id, Instant::now() + wait);
                 return false;
             }
         }
         self.done.insert(id, content);
         true
-    }
-
-    /// Returns the wait after a failure. RBAC and admission may be a namespace's own, so others need not wait.
-    fn wait(&mut self, error: &ApiError) -> Duration {
-        if error.code() == Some(403) { FORBIDDEN } else { self.backoff.wait() }
     }
 }
 
@@ -319,8 +315,4 @@ fn status_write(key: ServiceKey, status: &ServiceStatus, entries: &[Ingress]) ->
         "status": {"loadBalancer": {"ingress": ingress}},
     });
     Write { kind: "status", key, content: body.to_string(), body }
-}
-
-fn shown(entries: &[Ingress]) -> String {
-    entries.iter().map(Ingress::address).collect::<Vec<_>>().join(",")
 }

@@ -47,8 +47,9 @@ pub(crate) async fn a_check_has_the_master_s_variables_directory_options_and_soc
 pub(crate) async fn a_check_that_prints_without_end_or_hangs_is_ended() -> Row {
     let mut lab = Lab::new(2).await;
     let haproxy = lab.dir.path().join("haproxy");
+    let directory = lab.dir.path().to_owned();
     let script = |text: &str| {
-        let new = lab.dir.path().join("haproxy.new");
+        let new = directory.join("haproxy.new");
         std::fs::write(&new, format!("#!/bin/sh\n{text}\n")).unwrap();
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::rename(&new, &haproxy).unwrap();
@@ -58,12 +59,6 @@ pub(crate) async fn a_check_that_prints_without_end_or_hangs_is_ended() -> Row {
     lab.arguments = arguments;
     let port = lab.publish().await;
     let traffic = Traffic::start(port);
-    let script = |text: &str| {
-        let new = lab.dir.path().join("haproxy.new");
-        std::fs::write(&new, format!("#!/bin/sh\n{text}\n")).unwrap();
-        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
-        std::fs::rename(&new, lab.dir.path().join("haproxy")).unwrap();
-    };
     let (before, _) = lab.memory();
     script("exec yes '[ALERT] no'");
     lab.sim.apply(lab.distinct(lab.service("next", ports::free(), &json!({}))).await).unwrap();

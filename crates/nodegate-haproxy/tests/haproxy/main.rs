@@ -73,7 +73,6 @@ scenarios! {
         drained_nodes_with_an_endpoint_serve_a_local_service;
     forwards: a_forward_leads_to_the_chosen_nodes_and_asks_for_the_named_checks;
     services: only_clients_in_the_source_ranges_are_served,
-        a_service_of_another_class_is_another_controllers,
         a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains,
         a_service_is_served_by_the_nodes_that_it_names_by_their_labels,
         two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out;

@@ -2,7 +2,7 @@
 //! connections.
 
 use crate::Row;
-use crate::lab::{Lab, get, get_from, node_address, node_name};
+use crate::lab::{Lab, get_from, node_address, node_name};
 use nodegate_testbed::network::ports;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
@@ -65,29 +65,6 @@ pub(crate) async fn only_clients_in_the_source_ranges_are_served() -> Row {
     lab.until_metric("nodegate_haproxy_problems{kind=\"source-ranges\"}", 1.0).await;
     let result = "clients inside are served, others are not, in both modes".to_owned();
     Row { what: "loadBalancerSourceRanges", result }
-}
-
-pub(crate) async fn a_service_of_another_class_is_another_controllers() -> Row {
-    let (ours, others, none) = (ports::free(), ports::free(), ports::free());
-    let mut lab = Lab::new(1).await;
-    for (name, port, spec) in [
-        ("ours", ours, json!({"loadBalancerClass": "example.com/haproxy"})),
-        ("others", others, json!({"loadBalancerClass": "example.com/other"})),
-        ("none", none, json!({})),
-    ] {
-        lab.sim.apply(lab.distinct(load_balancer(&lab, name, port, &spec)).await).unwrap();
-    }
-    lab.start(&[none]).await;
-    assert!(get(ours).is_err() && get(others).is_err(), "another controller's is published\n{}", lab.log());
-    lab.kill_program().await;
-    lab.arguments =
-        vec!["--load-balancer-class=example.com/haproxy".to_owned(), "--max-removal=100".to_owned()];
-    lab.start_program();
-    lab.until("ours is published, and no other", async || {
-        get(ours).is_ok() && get(none).is_err() && get(others).is_err()
-    })
-    .await;
-    Row { what: "loadBalancerClass", result: "ours is published, another controller's never".to_owned() }
 }
 
 pub(crate) async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains() -> Row {

@@ -183,24 +183,6 @@ pub(crate) async fn a_status_goes_with_its_service_and_those_of_others_stay() ->
     Row { what: "--publish-status, whose status", result }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn named_addresses_and_host_names() {
-    let (web, db) = (ports::free(), ports::free());
-    let mut lab = publishing(1, &["--bind=127.0.0.1,web=127.0.0.2,db=127.0.0.3"]).await;
-    lab.arguments[0] = "--publish-status=lb.example.com,2001:db8::10,web=203.0.113.2".to_owned();
-    for (name, port, bind) in
-        [("plain", ports::free(), None), ("web", web, Some("web")), ("db", db, Some("db"))]
-    {
-        let annotations = bind.map_or(json!({}), |bind| json!({"nodegate.io/haproxy-bind": bind}));
-        lab.sim.apply(lab.service(name, port, &annotations)).unwrap();
-    }
-    lab.start(&[]).await;
-    let plain = json!([{"hostname": "lb.example.com"}, {"ip": "2001:db8::10", "ipMode": "VIP"}]);
-    until_ingress(&lab, "plain", &plain).await;
-    until_ingress(&lab, "web", &vip("203.0.113.2")).await;
-    until_ingress(&lab, "db", &vip("127.0.0.3")).await;
-}
-
 fn events(lab: &Lab) -> Vec<Value> {
     lab.sim.list("events").into_iter().filter(|event| event["reason"] == "NotPublished").collect()
 }
