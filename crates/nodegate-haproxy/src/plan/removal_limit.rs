@@ -212,11 +212,11 @@ mod tests {
         fewer.nodes.retain(|name, _| name.as_str() > "b");
         let (kept, held) = limit.accept(&fewer, |_| false);
         assert_eq!((kept.nodes.len(), names(&held.nodes)), (6, vec!["a", "b"]));
-        // The same for nodes that only lost their labels or addresses.
+        // The same for nodes that only lost their labels.
         let mut unlabelled = all.clone();
-        unlabelled.nodes.insert("a".to_owned(), Arc::new(node("a", &[])));
-        let bare = ObservedNode { addresses: Vec::new(), ..node("b", &["ingress"]) };
-        unlabelled.nodes.insert("b".to_owned(), Arc::new(bare));
+        for name in ["a", "b"] {
+            unlabelled.nodes.insert(name.to_owned(), Arc::new(node(name, &[])));
+        }
         let (kept, held) = limit.accept(&unlabelled, |_| false);
         assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
         // The Service itself asks for fewer nodes.
