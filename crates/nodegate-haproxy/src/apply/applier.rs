@@ -202,7 +202,7 @@ impl Applier {
         };
         let mut reload = tokio::process::Command::new(program);
         reload.args(words).stdin(Stdio::null());
-        let failed = |why: String| Failure::new("reload", format!("--reload-command: {why}"));
+        let failed = |why: String| Failure::new("reload", format!("--reload-command failed: {why}"));
         let ended = command::run(reload, RELOAD).await.map_err(failed)?;
         if !ended.success {
             return Err(failed(alerts(&ended.said)));
