@@ -18,7 +18,7 @@ mod table;
 
 use table::Story;
 
-/// The only list: fault, module, test. `make faults` alone plays a `long` one.
+/// The only list: fault, module, test. `make faults` alone plays a `long` one: beside it, others would be late.
 macro_rules! stories {
     ($($fault:literal => $module:ident::$story:ident $($how:ident)?,)*) => {
         const STORIES: &[Story] = &[$(
@@ -80,10 +80,10 @@ stories! {
     "clock set forward an hour" => host::clock_set_forward,
     "64 file descriptors, 300 idle clients, API reset" => host::few_descriptors,
     "probe target accepts, never answers" => host::probe_target_never_answers,
-    "10,000 idle clients" => clients::ten_thousand_idle_clients,
+    "10,000 idle clients" => clients::ten_thousand_idle_clients long,
     "slow-loris" => clients::slow_loris_clients,
     "garbage" => clients::garbage_requests,
-    "requests of 1 MB" => clients::oversized_requests,
+    "requests of 1 MB" => clients::oversized_requests long,
 }
 
 #[test]
