@@ -64,6 +64,15 @@ fn every_file_of_manifests_adds_objects_of_its_own_and_only_known_fields() {
 }
 
 #[test]
+fn the_kustomization_is_the_whole_installation() {
+    let mut kubectl = Command::new("kubectl");
+    let built =
+        kubectl.args(["kustomize", &format!("{ROOT}/manifests")]).output().expect("kubectl is needed");
+    let sorted = |manifests: Manifests| manifests.0.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
+    assert_eq!(sorted(Manifests::parse(&String::from_utf8_lossy(&built.stdout))), sorted(install()));
+}
+
+#[test]
 fn the_agent_may_read_nodes_and_leases_and_nothing_else() {
     let manifests = install();
     assert_eq!(
