@@ -17,7 +17,7 @@ pub(crate) async fn a_check_has_the_master_s_variables_directory_options_and_soc
     std::fs::write(home.join("503.http"), page).unwrap();
     std::fs::write(
         &lab.template,
-        "defaults own\n  mode http\n  timeout client 5s\n  errorfile 503 503.http\n\
+        "defaults pages\n  mode http\n  timeout client 5s\n  errorfile 503 503.http\n\
          frontend own\n  bind \"127.0.0.1:${OWN_PORT}\"\n  bind fd@3\n",
     )
     .unwrap();
