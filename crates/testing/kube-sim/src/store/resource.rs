@@ -54,6 +54,8 @@ const BASE: Resource = Resource {
 #[rustfmt::skip]
 pub(crate) static RESOURCES: &[Resource] = &[
     Resource { plural: "configmaps", kind: "ConfigMap", short: &["cm"], ..BASE },
+    // kube-proxy 1.20 writes no rules without them.
+    Resource { plural: "endpoints", kind: "Endpoints", short: &["ep"], ..BASE },
     Resource {
         plural: "events", kind: "Event", short: &["ev"],
         fields: &["involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "type"],
