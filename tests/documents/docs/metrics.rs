@@ -68,7 +68,7 @@ fn gate() -> Metrics {
 /// Returns the names of nodegate-haproxy's metrics without their suffixes, as its code registers them. A registry
 /// shows no family without a series.
 fn haproxy() -> BTreeSet<String> {
-    let code = ["run/metrics.rs", "watch/counts.rs"];
+    let code = ["run/metrics.rs", "watch/life.rs"];
     let code = code.map(|file| read(&format!("crates/nodegate-haproxy/src/{file}"))).concat();
     let calls = [".register(", ".encode_descriptor("].into_iter().flat_map(|call| code.split(call).skip(1));
     let names = calls.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());

@@ -70,7 +70,7 @@ fn every_metric_of_the_alerts_and_dashboards_exists() {
     name_only(&Component::gate(), |name| gate.contains(&format!("# TYPE {name} ")));
     // Its registry needs a running program.
     let registered = read("crates/nodegate-haproxy/src/run/metrics.rs")
-        + &read("crates/nodegate-haproxy/src/watch/counts.rs");
+        + &read("crates/nodegate-haproxy/src/watch/life.rs");
     name_only(&Component::haproxy(), |name| {
         let name = name.trim_start_matches("nodegate_haproxy_").trim_end_matches("_total");
         registered.contains(&format!("\"{name}\""))
