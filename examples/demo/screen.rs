@@ -50,6 +50,8 @@ impl Screen {
     }
 
     pub(crate) fn line(&self, text: impl Display) {
+        // As in `event`: the lock of stdout before that of the bottom line.
+        let _turn = stdout().lock();
         let bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
         if bottom.is_empty() {
             self.write(&format!("{text}\n"));
