@@ -1,6 +1,6 @@
 //! The facts that the watches reported, as plain data without Kubernetes types.
 
-use crate::plan::status::ServiceStatus;
+use crate::plan::ingress::Ingress;
 use ipnet::IpNet;
 use nodegate_program::is_object_name;
 use serde::{Deserialize, Serialize};
@@ -168,6 +168,19 @@ impl ObservedService {
     pub fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+/// The status of a Service, as observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceStatus {
+    /// The Service's UID.
+    pub uid: String,
+    /// Its resourceVersion. A write with it fails if the Service has changed since.
+    pub version: String,
+    /// The entries.
+    pub ingress: Vec<Ingress>,
+    /// The field manager that wrote the entries, if there are any.
+    pub writer: Option<String>,
 }
 
 /// All facts that the watches reported.

@@ -5,6 +5,7 @@ pub mod desired;
 pub mod explain;
 pub mod facts;
 pub mod forward;
+pub mod ingress;
 mod last_resort;
 pub mod listen;
 pub mod names;

@@ -36,9 +36,10 @@ impl RemovalLimit {
         &self.accepted
     }
 
-    /// Accepts new facts, with three exceptions that stay as they were last known. A Node that has no addresses now
-    /// keeps its last ones. Missing Services stay if more are missing than may vanish at once. The nodes of a Service stay if it would lose more servers than may
-    /// vanish at once. Everything else is accepted, so a cordon works while an empty list is in doubt.
+    /// Accepts new facts, with three exceptions that stay as they were last known. A Node that has no addresses
+    /// now keeps its last ones. Missing Services stay if more are missing than may vanish at once. The nodes of a
+    /// Service stay if it would lose more servers than may vanish at once. Everything else is accepted, so a
+    /// cordon works while an empty list is in doubt.
     ///
     /// New nodes in place of old ones are a replacement, because the limit counts numbers. The same is true
     /// of new Services. A Service that asks for other nodes than before is no loss: its old and its new

@@ -3,8 +3,8 @@
 
 use crate::plan::annotation::word;
 use crate::plan::forward::Forward;
+use crate::plan::ingress::Ingress;
 use crate::plan::policy::{CheckPolicy, LastResort};
-use crate::plan::status::Ingress;
 use crate::run::values::{
     Named, PortGrant, Timeouts, check, class, listen, namespaces, selector, status_addresses, timeouts,
 };

@@ -5,9 +5,10 @@
 //! the Service has changed since, or if another process has written it.
 
 use crate::plan::desired::Desired;
-use crate::plan::facts::{ObservedService, ServiceKey};
+use crate::plan::facts::{ObservedService, ServiceKey, ServiceStatus};
+use crate::plan::ingress::Ingress;
 use crate::plan::names::hash;
-use crate::plan::status::{Decision, InEffect, Ingress, ServiceStatus};
+use crate::plan::status::{Decision, InEffect};
 use crate::run::shared::Shared;
 use crate::status::StatusSettings;
 use crate::status::candidate::REQUEST;

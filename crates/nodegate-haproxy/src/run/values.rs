@@ -1,8 +1,8 @@
 //! The values of settings that only nodegate-haproxy has.
 
 use crate::plan::annotation::{self, word, word_of};
+use crate::plan::ingress::Ingress;
 use crate::plan::policy::CheckPolicy;
-use crate::plan::status::Ingress;
 use nodegate_program::{List, duration, is_object_name, number};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

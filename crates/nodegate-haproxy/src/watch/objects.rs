@@ -1,8 +1,8 @@
 //! The watched objects, reduced to the data that is needed.
 
 use crate::plan::annotation::{MAX_VALUE, PREFIX};
-use crate::plan::facts::{Family, NodeState, ObservedNode, ObservedService, PortFacts};
-use crate::plan::status::{Ingress, ServiceStatus};
+use crate::plan::facts::{Family, NodeState, ObservedNode, ObservedService, PortFacts, ServiceStatus};
+use crate::plan::ingress::Ingress;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nodegate_kube_follow::WatchedNode;
