@@ -68,9 +68,6 @@ impl Connections {
             self.counts.refused();
             return None;
         }
-        if table.entries.is_empty() {
-            self.filled.notify_one();
-        }
         let key = table.next_key;
         table.next_key += 1;
         let client = table.holders.add(client, key);
@@ -84,10 +81,15 @@ impl Connections {
 
     /// Names the task of a connection, which ends if the connection is closed.
     pub(crate) fn set_task(&self, key: u64, task: AbortHandle) {
-        match self.table().entries.get_mut(&key) {
+        let mut table = self.table();
+        match table.entries.get_mut(&key) {
             Some(entry) => entry.task = Some(task),
             // It has ended already, or was closed.
-            None => task.abort(),
+            None => return task.abort(),
+        }
+        // A connection without a task ends before the next sweep.
+        if table.entries.len() == 1 {
+            self.filled.notify_one();
         }
     }
 
