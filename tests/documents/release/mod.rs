@@ -24,9 +24,12 @@ const STANDS_IN: [(&str, &str); 8] = [
         "hack/packages",
         "mkdir -p \"$CARGO_TARGET_DIR/packages\"; for each; do echo \"$each\" >\"$CARGO_TARGET_DIR/packages/$each.deb\"; done",
     ),
-    ("hack/sbom", "echo '{}' >\"$1\""),
+    (
+        "tools/bin/cargo-cyclonedx",
+        "for each in $(git ls-files '*Cargo.toml'); do echo '{}' >\"${each%Cargo.toml}sbom.json\"; done",
+    ),
     ("hack/site", "mkdir -p \"$1\"; echo '<p>' >\"$1/index.html\""),
-    ("bin/mdbook", "true"),
+    ("tools/bin/mdbook", "true"),
     (
         "bin/cargo",
         "[[ $1 == test ]] || { echo \"path+file:///nodegate#nodegate@$STANDS_IN_VERSION\"; exit; }; \
@@ -83,7 +86,7 @@ impl Clone {
         bash.args(["-c", &format!("set -euo pipefail; {script}")]).current_dir(self.path());
         bash.env("PATH", path)
             .env("STANDS_IN_VERSION", VERSION)
-            .env("MDBOOK", "bin/mdbook")
+            .env("TOOLS", "tools")
             .env_remove("RELEASE_KEY");
         let output = bash.output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
