@@ -2,50 +2,35 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint fast unit faults checks-test rtnl-test lb-test drains haproxy-test haproxy-matrix prometheus-test simulate mutants soak scale bench e2e build image push image-test release-tools release publish sign-published release-test reproducible sbom fuzz manifests chart man site tools wheels
+.PHONY: help demo test root lint faults checks-test lb-test drains haproxy-test plugin-test real-cluster-test simulate mutants soak bench fuzz build image push image-test packages release publish release-test generate
+
+# What hack/install-pinned installs. It is called by its path: with another PATH, cargo would build half of the programs again.
+export TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
+pinned := $(TOOLS)/bin
+built := $$(realpath -m "$${CARGO_TARGET_DIR:-target}")
+# A test that prints a table, or takes long: $(play) PACKAGE AND PROGRAM -- NAME
+play := cargo test --quiet --locked
+table := -- --ignored --nocapture --exact
 
 help: ## What can be made
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## Three nodes with agents, pods and traffic on a simulated Kubernetes API; flips and drains live (ARGS=--tour plays a script, ARGS=--haproxy installs a HAProxy)
+demo: ## A simulated cluster of three nodes with agents, pods and traffic (ARGS=--tour: a script; ARGS=--haproxy: also installs HAProxy)
 	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install-tools haproxy; fi
 	@cargo build -p nodegate -p nodegate-kubectl --bin nodegate --bin kubectl-nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
-test: root tools wheels packagers debian unit ## All tests; installs what is missing
+test: root ## All tests; installs what is missing (ARGS="-E 'binary(=agent)'": some, as nextest's filters choose)
+	@hack/install-tools
+	@hack/install-pinned
+	@hack/install-debian >/dev/null
+	cargo test --workspace --doc --locked --quiet
+	"$(pinned)/cargo-nextest" nextest run --workspace --locked --no-run
+	hack/in-own-network "$(pinned)/cargo-nextest" nextest run --workspace --locked --offline $(ARGS)
+	@grep -oh 'not played: [^<]*' target/nextest/default/junit.xml | sort -u || true
 
 root:
-	@[ "$$(id -u)" -eq 0 ] || { echo "make test: run it as root: the tests make network namespaces, mounts and loop devices of their own" >&2; exit 1; }
-
-tools: ## Install the programs that the tests need (Debian packages)
-	@hack/install-tools
-
-wheels: ## Fetch the load balancers that Debian does not have, by pip; without them their stories are not played
-	@hack/install-wheels || true
-
-.PHONY: packagers debian packages packages-test
-packagers: ## Install cargo-deb and cargo-generate-rpm into target/tools
-	@hack/packages --tools
-
-debian: ## Fetch the Debian on which the tests install packages: target/debian-13
-	@hack/install-debian >/dev/null
-
-packages: ## The .deb and .rpm of nodegate-haproxy and of kubectl's plugin: target/packages (ARCH="amd64 arm64")
-	@hack/install-tools readelf aarch64-linux-gnu-gcc
-	@rm -rf "$${CARGO_TARGET_DIR:-target}/packages"
-	@hack/packages $(ARCH)
-
-packages-test: tools packagers debian ## The packages with static programs: lintian, and all of their tests on Debian 12 and 13 (a quarter of an hour)
-	@hack/install-tools lintian
-	@hack/install-debian 12 >/dev/null
-	@set -e; . hack/architectures; here=$$(architecture_here); target="$$(realpath "$${CARGO_TARGET_DIR:-target}")"; \
-	  rm -rf "$$target/packages"; \
-	  PROFILE=quick hack/packages "$$here"; \
-	  lintian --allow-root --fail-on error,warning "$$target"/packages/*.deb; \
-	  for release in 12 13; do \
-	    NODEGATE_DEBIAN=$$release NODEGATE_HAPROXY="$$target/$$(triple "$$here")/quick/nodegate-haproxy" \
-	      cargo test --quiet --locked -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
-	  done
+	@[ "$$(id -u)" -eq 0 ] || { echo "make: run it as root: the tests make network namespaces, mounts and loop devices of their own" >&2; exit 1; }
 
 lint: ## Format, clippy, spelling, licences, workflows, the documents of the code
 	cargo fmt --all --check
@@ -54,150 +39,114 @@ lint: ## Format, clippy, spelling, licences, workflows, the documents of the cod
 	cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --locked --target-dir "$${CARGO_TARGET_DIR:-target}" -- -D warnings
 # What they reach is in no other build.
 	! cargo tree --workspace --locked --prefix none --format '{lib}: {f}' | grep -w fuzzing
-	hack/install-wheels typos zizmor
-	"$${CARGO_TARGET_DIR:-target}/balancers/typos"
-	"$${CARGO_TARGET_DIR:-target}/balancers/zizmor" --offline --quiet .github
+	hack/install-pinned typos zizmor cargo-deny
+	"$(pinned)/typos"
+	"$(pinned)/zizmor" --offline --quiet .github
 # Advisories need a network of their own: the workflow asks for them.
-	@tools="$${CARGO_TARGET_DIR:-target}/tools"; [ -x "$$tools/bin/cargo-deny" ] || \
-	  cargo install --quiet --locked --debug --root "$$tools" cargo-deny@0.20.2
-	PATH="$$(realpath "$${CARGO_TARGET_DIR:-target}")/tools/bin:$$PATH" cargo deny --log-level error --workspace check bans licenses sources
+	"$(pinned)/cargo-deny" --log-level error --workspace check bans licenses sources
 # A doc comment of an argument is its help text, in which <key> is a placeholder.
 	RUSTDOCFLAGS="-D warnings -A rustdoc::invalid_html_tags" cargo doc --quiet --workspace --no-deps --locked
 
-fast: ## What takes minutes: format, clippy, spelling, and the tests that stand beside the code
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --locked -- -D warnings
-	hack/install-wheels typos
-	"$${CARGO_TARGET_DIR:-target}/balancers/typos"
-	cargo test --workspace --lib --bins --locked
-
-# AGAIN=1, as CI sets it: a test program that fails is run once more, alone, and named.
-unit:
-	cargo test --workspace --locked --no-run
-	hack/in-own-network $(if $(AGAIN),hack/test-twice,cargo test) --workspace --locked --offline
-
-faults: tools ## Every fault that the agent survives, as a table: what a load balancer saw, and how long it took; then each attack of strangers (forty minutes; STRANGERS="HEADs": one attack)
+faults: ## Tables: every fault that the agent survives, then each attack of strangers (forty minutes; STRANGERS="HEADs": one attack)
+	@hack/install-tools
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
-	@[[ -n "$(STRANGERS)" ]] || cargo test --quiet --locked --test cluster -- --ignored --exact faults::table --nocapture
+	@[[ -n "$(STRANGERS)" ]] || $(play) --test cluster $(table) faults::table
 	@cargo build --quiet --locked --profile quick -p nodegate -p nodegate-eviction-gate -p nodegate-haproxy --bin nodegate --bin nodegate-eviction-gate --bin nodegate-haproxy
-	@built="$$(realpath "$${CARGO_TARGET_DIR:-target}")/quick"; STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" \
-	  STRANGERS_AGENT="$$built/nodegate" STRANGERS_GATE="$$built/nodegate-eviction-gate" STRANGERS_HAPROXY="$$built/nodegate-haproxy" \
-	  cargo test --quiet --locked --test cluster -- --ignored --exact strangers::table --nocapture
+	@quick="$(built)/quick"; STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" \
+	  STRANGERS_AGENT="$$quick/nodegate" STRANGERS_GATE="$$quick/nodegate-eviction-gate" STRANGERS_HAPROXY="$$quick/nodegate-haproxy" \
+	  $(play) --test cluster $(table) strangers::table
 
-checks-test: tools ## Each check beside what it looks at, in every state of it, as a table (five minutes; CHECKS=kubelet: one; WRITE=1 writes docs/checks.md)
+checks-test: ## Table: each check beside what it looks at, in every state of it (five minutes; CHECKS=kubelet: one; WRITE=1: writes docs/checks.md)
+	@hack/install-tools
 # Without them the others are played, and it ends with an error unless CHECKS names one of those.
 	@hack/build-kubernetes-node || true
 	@cargo build --quiet --locked --bin nodegate
-	@CHECKS="$(CHECKS)" CHECKS_WRITE="$(WRITE)" \
-	  cargo test --quiet --locked --test agent -- --ignored --exact check_states::table --nocapture
+	@CHECKS="$(CHECKS)" CHECKS_WRITE="$(WRITE)" $(play) --test agent $(table) check_states::table
 
-rtnl-test: tools ## The kernel's lock on all interfaces held for a minute: one thread of the agent waits, all else goes on
-	@cargo test --quiet --locked --test agent -- --ignored --exact rtnl::for_a_minute --nocapture
-
-lb-test: tools wheels ## Every balancer that can be had, every event, as a table (half an hour; LB=Envoy: one; WRITE=1 writes docs/load-balancers.md)
+lb-test: ## Table: every load balancer, every event (half an hour; LB=Envoy: one; WRITE=1: writes docs/load-balancers.md)
+	@hack/install-tools
+	@hack/install-pinned envoy caddy traefik
 	@for version in 2.6 3.0 3.2 newest; do hack/install-haproxy "$$version" >/dev/null; done
 	@cargo build --quiet --locked --bin nodegate
-	@LB="$(LB)" LB_WRITE="$(WRITE)" cargo test --quiet --locked --test balancers -- --ignored --exact stories::table --nocapture
+	@LB="$(LB)" LB_WRITE="$(WRITE)" $(play) --test balancers $(table) stories::table
 
-drains: tools ## A hundred drains under traffic behind one HAProxy, and behind two with keepalived; then each drainer behind the eviction gate, as tables (forty minutes; DRAINS=5)
+drains: ## Tables: a hundred drains under traffic, with each drainer and with the eviction gate, and what the gate costs (DRAINS=5)
+	@hack/install-tools
 	@cargo build --quiet --locked -p nodegate -p nodegate-eviction-gate --bin nodegate --bin nodegate-eviction-gate
-	@DRAINS="$(DRAINS)" cargo test --quiet --locked --test balancers -- --ignored --exact drains::table --nocapture
+	@DRAINS="$(DRAINS)" $(play) --test balancers $(table) drains::table
+	@$(play) -p nodegate-eviction-gate --test gate -- --ignored --nocapture --test-threads=1
 
-e2e: ## The readiness and freshness rules against a real cluster: make e2e KUBECONFIG=… NODE=…
-	@: "$${KUBECONFIG:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}" "$${NODE:?make e2e KUBECONFIG=<file> NODE=<node to cordon and uncordon>}"
-	@KUBECONFIG="$$(realpath "$$KUBECONFIG")" NODEGATE_E2E_NODE="$$NODE" \
-	  cargo test --quiet --locked --test cluster -- e2e:: --nocapture --test-threads=1 | sed -u 's/^\.*//'
-
-.PHONY: real-cluster-test
-real-cluster-test: root ## What only real Kubernetes shows, on a cluster of its own: make real-cluster-test KUBEBIN=<directory> (an hour; TESTS="isolated kubelet")
-	@: "$${KUBEBIN:?make real-cluster-test KUBEBIN=<directory of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy>}"
-	@KUBEBIN="$(KUBEBIN)" hack/real-cluster-test $(TESTS)
-
-# A HAProxy of another version than the system's, first in the PATH.
-with_haproxy = $(if $(HAPROXY),at="$$(hack/install-haproxy $(HAPROXY))"; PATH="$$at:$$PATH";)
-
-haproxy-test: tools ## nodegate-haproxy against a real HAProxy: every promise as a line of a table (three minutes; HAPROXY=3.2)
+haproxy-test: ## Table: every promise of nodegate-haproxy (three minutes; HAPROXY="2.6 3.0 3.2 newest": with each of these)
+	@hack/install-tools
 # Its figures are those of an optimised program.
 	@cargo build --quiet --locked --profile quick -p nodegate-haproxy --bin nodegate-haproxy
-	@cargo build --quiet --locked -p nodegate-haproxy --tests
-	@$(with_haproxy) NODEGATE_HAPROXY="$$(realpath "$${CARGO_TARGET_DIR:-target}")/quick/nodegate-haproxy" cargo test --quiet --locked -p nodegate-haproxy --test haproxy -- --ignored --nocapture table
+	@failed=""; for version in $(or $(HAPROXY),system); do \
+	  first=""; [[ $$version == system ]] || first="$$(hack/install-haproxy $$version):"; \
+	  PATH="$$first$$PATH" NODEGATE_HAPROXY="$(built)/quick/nodegate-haproxy" \
+	    $(play) -p nodegate-haproxy --test haproxy -- --ignored --nocapture table || failed+=" $$version"; \
+	done; [[ -z $$failed ]] || { echo "make haproxy-test: failed with$$failed" >&2; exit 1; }
 
-haproxy-matrix: ## The same against every HAProxy that Debian's suites have, from 2.6 to the newest (a quarter of an hour)
-	@failed=(); for version in 2.6 3.0 3.2 newest; do \
-	  $(MAKE) --no-print-directory haproxy-test HAPROXY="$$version" || failed+=("$$version"); \
-	done; [ $${#failed[@]} -eq 0 ] || { echo "make haproxy-matrix: failed with $${failed[*]}" >&2; exit 1; }
+plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.37, and a thousand agents (KUBECTLS="1.33"; PLATFORM=windows-amd64: under Wine)
+ifeq ($(PLATFORM),windows-amd64)
+	@hack/install-tools /usr/lib/wine/wine64 kubectl
+	@$(MAKE) --no-print-directory build PROGRAM=kubectl-nodegate PROFILE=dev
+	@WINDOWS_PLUGIN="$$(PROFILE=dev; . hack/architectures; built windows-amd64 kubectl-nodegate)" \
+	  $(play) -p nodegate-kubectl --test stories -- --ignored --nocapture --test-threads=1 windows::
+else
+	@cargo build --quiet --locked --bin nodegate
+	@paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36 1.37); do \
+	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
+	done; KUBECTLS="$$paths" $(play) -p nodegate-kubectl --test stories -- \
+	  --ignored --nocapture --test-threads=1 plugin:: real_agents:: thousand::
+endif
 
-prometheus-test: tools ## A real Prometheus: each alert when it is due, and each panel for two clusters (half a minute)
-	@cargo test --quiet --locked --test documents -- --nocapture prometheus::
+real-cluster-test: ## What only real Kubernetes shows (KUBEBIN=<directory>: on a cluster of its own, an hour, TESTS="isolated"; KUBECONFIG=… NODE=…: the rules on yours)
+ifdef NODE
+	@KUBECONFIG="$$(realpath "$${KUBECONFIG:?make real-cluster-test KUBECONFIG=<file> NODE=<node to cordon and uncordon>}")" NODEGATE_E2E_NODE="$(NODE)" \
+	  $(play) --test cluster -- e2e:: --nocapture --test-threads=1 | sed -u 's/^\.*//'
+else
+	@$(MAKE) --no-print-directory root
+	@KUBEBIN="$${KUBEBIN:?make real-cluster-test KUBEBIN=<directory of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy>}" \
+	  hack/real-cluster-test $(TESTS)
+endif
 
-simulate: ## 100,000 episodes of faults under simulated time, judged by an oracle (SIM_EPISODES=1000; SIM_SEED=7 shows one seed)
+simulate: ## 100,000 episodes of faults under simulated time, judged by an oracle (SIM_EPISODES=1000; SIM_SEED=7: shows one seed)
 	@cargo build --quiet --locked --profile simulation -p nodegate-simulation --bin simulate
 	@exec "$${CARGO_TARGET_DIR:-target}/simulation/simulate"
 
-mutants: ## Each rule of freshness, told, drains and the gate changed, and what no test catches: target/mutants (hours; ARGS="-f crates/readiness/src/drain.rs")
-	@tools="$${CARGO_TARGET_DIR:-target}/tools"; [ -x "$$tools/bin/cargo-mutants" ] || \
-	  cargo install --quiet --locked --root "$$tools" cargo-mutants@27.1.0
+mutants: ## The rules of freshness, told, drains and the gate changed one by one, and what no test catches (hours; ARGS="-f <file>")
+	@hack/install-pinned cargo-mutants
 # The gate's own tests start a whole program for each rule; those beside the code are enough.
-	@target="$$(realpath "$${CARGO_TARGET_DIR:-target}")"; PATH="$$target/tools/bin:$$PATH"; mkdir -p "$$target"/mutants/{core,gate}; failed=0; \
-	cargo mutants -o "$$target/mutants/core" -p nodegate-node-watch -p nodegate-readiness $(ARGS) -- --lib --tests || failed=$$?; \
-	cargo mutants -o "$$target/mutants/gate" -p nodegate-eviction-gate $(ARGS) -- --lib || failed=$$?; \
+	@target="$(built)"; mkdir -p "$$target"/mutants/{core,gate}; failed=0; \
+	"$(pinned)/cargo-mutants" mutants -o "$$target/mutants/core" -p nodegate-node-watch -p nodegate-readiness $(ARGS) -- --lib --tests || failed=$$?; \
+	"$(pinned)/cargo-mutants" mutants -o "$$target/mutants/gate" -p nodegate-eviction-gate $(ARGS) -- --lib || failed=$$?; \
 	exit $$failed
 
-soak: ## An hour of 1,000 probes a second, an event a second and an outage a minute, judged by an oracle (SOAK=5m)
+soak: ## An hour of probes, events and outages, judged by an oracle (SOAK=5m; SCALE=5000: instead, what a cluster of so many nodes costs)
 	@cargo build --quiet --release --locked --bin nodegate
-	@SOAK="$(SOAK)" SOAK_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
-	  cargo test --quiet --locked --test endurance -- --ignored --exact soak::soak --nocapture
-
-scale: ## An agent in a cluster of 1 and of 5,000 nodes: what it costs (SCALE=5000)
-	@cargo build --quiet --release --locked --bin nodegate
-	@SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SCALE_AGENT="$${CARGO_TARGET_DIR:-target}/release/nodegate" \
-	  cargo test --quiet --locked --test endurance -- --ignored --exact scale::scale --nocapture
+	@SOAK="$(SOAK)" SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SOAK_AGENT="$(built)/release/nodegate" SCALE_AGENT="$(built)/release/nodegate" \
+	  $(play) --test endurance $(table) $(if $(SCALE),scale::scale,soak::soak)
 
 bench: ## nodegate beside nginx, HAProxy and Go's net/http: CPU, latency, memory, flips (five minutes; ARGS=--quick: one)
 	@hack/install-tools nginx haproxy go taskset
 	@cargo build --release --locked --bin nodegate
 	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
-	@built="$${CARGO_TARGET_DIR:-target}/release"; exec "$$built/side-by-side" --nodegate "$$built/nodegate" $(ARGS)
+	@release="$(built)/release"; exec "$$release/side-by-side" --nodegate "$$release/nodegate" $(ARGS)
 
-build: ## The optimised binary, target/release/nodegate
-	cargo build --release --locked --bin nodegate
+fuzz: ## Each fuzz target for FUZZ_SECONDS (60), one after the other, as a table (nightly compiler)
+	@hack/fuzz
 
-.PHONY: plugin plugin-test plugin-windows plugin-windows-test
-plugin: ## kubectl's plugin, target/release/kubectl-nodegate: once it is in the PATH, kubectl nodegate
-	cargo build --release --locked -p nodegate-kubectl --bin kubectl-nodegate
-
-plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.37, a real drain, and a thousand agents through the API server (five minutes; KUBECTLS="1.33")
-	@cargo build --quiet --locked --bin nodegate
-	@set -e; paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36 1.37); do \
-	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
-	done; KUBECTLS="$$paths" cargo test --quiet --locked -p nodegate-kubectl --test stories -- \
-	  --ignored --nocapture --test-threads=1 plugin:: real_agents:: thousand::
-
-plugin-windows: ## The plugin for Windows, target/x86_64-pc-windows-gnu/release/kubectl-nodegate.exe
+build: ## The optimised agent, target/release/nodegate (PROGRAM=kubectl-nodegate: kubectl's plugin; PLATFORM=windows-amd64: for Windows)
+ifeq ($(PLATFORM),windows-amd64)
 	@hack/install-tools readelf x86_64-w64-mingw32-gcc
 	rustup target add x86_64-pc-windows-gnu
-	hack/build-binary windows-amd64 kubectl-nodegate
+	hack/build-binary windows-amd64 $(or $(PROGRAM),nodegate)
+else
+	. hack/architectures; cargo build --release --locked --package "$$(package_of $(or $(PROGRAM),nodegate))" --bin $(or $(PROGRAM),nodegate)
+endif
 
-plugin-windows-test: ## The plugin for Windows under Wine with two simulated clusters: fleet, drain, dry run (installs Wine; ten minutes the first time)
-	@hack/install-tools readelf x86_64-w64-mingw32-gcc /usr/lib/wine/wine64 kubectl
-	rustup target add x86_64-pc-windows-gnu
-	PROFILE=dev hack/build-binary windows-amd64 kubectl-nodegate
-	@WINDOWS_PLUGIN="$$(PROFILE=dev; . hack/architectures; built windows-amd64 kubectl-nodegate)" \
-	  cargo test --quiet --locked -p nodegate-kubectl --test stories -- --ignored --nocapture --test-threads=1 windows::
-
-image: ## The container image: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
-	hack/build-image nodegate:dev $(ARCH)
-
-.PHONY: gate-image haproxy-image gate-test
-gate-image: ## The image of the eviction gate: a static binary and nothing else (ARCH="amd64 arm64": an index of both)
-	PROGRAM=nodegate-eviction-gate hack/build-image nodegate-eviction-gate:dev $(ARCH)
-
-haproxy-image: ## The image of nodegate-haproxy, likewise; HAProxy is another container of the Pod
-	PROGRAM=nodegate-haproxy hack/build-image nodegate-haproxy:dev $(ARCH)
-
-gate-test: tools ## The eviction gate with a real agent under two balancers and plain kubectl drain; what it costs an eviction that it does not hold (three minutes)
-	@cargo build --quiet --locked --bin nodegate
-	@cargo test --quiet --locked -p nodegate-eviction-gate --test gate -- --ignored --nocapture --test-threads=1
+image: ## Container images: a static binary and nothing else (IMAGES="nodegate nodegate-eviction-gate nodegate-haproxy"; ARCH="amd64 arm64")
+	for program in $(or $(IMAGES),nodegate); do PROGRAM=$$program hack/build-image $$program:dev $(ARCH); done
 
 push: ## The image built and pushed, and target/install.yaml, which deploys it by digest: make push IMAGE=registry.example.com/nodegate:0.2.0
 	@hack/push-image "$(IMAGE)" $(ARCH)
@@ -207,47 +156,41 @@ image-test: ## The image built, pushed to a registry, started as a node would, a
 	@hack/try-registry nodegate:test
 	@hack/try-image nodegate:test
 
-release-tools: mdbook ## Install what a release is built with besides Rust: cross compilers, buildah, skopeo, cargo-auditable, mdBook
-	@hack/install-tools buildah readelf skopeo helm openssl aarch64-linux-gnu-gcc x86_64-w64-mingw32-gcc
-	rustup target add aarch64-unknown-linux-gnu x86_64-pc-windows-gnu
-	cargo install --quiet --locked cargo-auditable@0.7.7
+packages: ## The .deb and .rpm of nodegate-haproxy and of kubectl's plugin: target/packages (ARCH="amd64 arm64")
+	@hack/install-tools readelf aarch64-linux-gnu-gcc
+	@rm -rf "$${CARGO_TARGET_DIR:-target}/packages"
+	@hack/packages $(ARCH)
 
 release: ## All that a release's page has, in target/release-VERSION: make release VERSION=0.2.0 (IMAGE=registry.example.com/nodegate DARWIN=<directory with the plugin for macOS> RELEASE_KEY=<file>)
+	@hack/install-tools buildah readelf skopeo helm openssl aarch64-linux-gnu-gcc x86_64-w64-mingw32-gcc
+	rustup target add aarch64-unknown-linux-gnu x86_64-pc-windows-gnu
+	@hack/install-pinned cargo-auditable cargo-cyclonedx mdbook
 	@DARWIN="$(DARWIN)" RELEASE_KEY="$(RELEASE_KEY)" hack/release "$(VERSION)" $(IMAGE)
 
-publish: ## The release's images and chart pushed to a registry: make publish VERSION=0.2.0 IMAGE=registry.example.com/nodegate
+publish: ## The release's images and chart pushed: make publish VERSION=0.2.0 IMAGE=registry.example.com/nodegate (RELEASE_KEY=<file> or SIGN=keyless: and signed)
 	@hack/publish "$(VERSION)" "$(IMAGE)"
+	@$(if $(RELEASE_KEY)$(SIGN),RELEASE_KEY="$(RELEASE_KEY)" hack/sign-published "$(VERSION)")
 
-sign-published: ## What make publish has pushed, signed by digest: make sign-published VERSION=0.2.0 (RELEASE_KEY=<file>; without it by cosign, keyless)
-	@RELEASE_KEY="$(RELEASE_KEY)" hack/sign-published "$(VERSION)"
-
-release-test: ## The image for arm64 and its agent in whole-program tests, under qemu (takes a release build)
+release-test: root ## The image for arm64 under qemu, and the packages on Debian 12 and 13 (takes release builds)
 	@hack/install-tools buildah readelf setpriv curl aarch64-linux-gnu-gcc qemu-aarch64-static
 	@hack/try-arm64
+	@hack/install-tools
+	@hack/install-tools lintian
+	@. hack/architectures; here=$$(architecture_here); target="$(built)"; \
+	  rm -rf "$$target/packages"; \
+	  PROFILE=quick hack/packages "$$here"; \
+	  lintian --allow-root --fail-on error,warning "$$target"/packages/*.deb; \
+	  for release in 12 13; do \
+	    hack/install-debian $$release >/dev/null; \
+	    NODEGATE_DEBIAN=$$release NODEGATE_HAPROXY="$$target/$$(triple "$$here")/quick/nodegate-haproxy" \
+	      $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
+	  done
 
-reproducible: ## The binary built twice, in two places, and compared byte for byte (VERSION=0.2.0: all files of the release; AGAINST=<directory>: once, and compared with a release's files)
-	@DARWIN="$(DARWIN)" AGAINST="$(AGAINST)" hack/reproduce $(VERSION) $(IMAGE)
-
-sbom: ## What the binary is made of, as CycloneDX JSON: target/nodegate.cdx.json
-	@hack/sbom
-
-fuzz: ## Each fuzz target for FUZZ_SECONDS (60), one after the other, as a table (nightly compiler)
-	@hack/fuzz
-
-manifests: ## Render the files of manifests/ from the chart
-	@hack/install-tools helm
-	@hack/render-manifests
-
-chart: ## Write the table of values in charts/nodegate/README.md
-	@cargo test --quiet --locked --test documents -- --ignored --exact chart::readme::write --nocapture
-
-man: ## Write man pages and completions from the argument parsers: target/packaging
-	@cargo test --quiet --locked --test documents -- --ignored --exact man::write --nocapture
-
-.PHONY: mdbook
-mdbook:
-	@tools="$${CARGO_TARGET_DIR:-target}/tools"; [ -x "$$tools/bin/mdbook" ] || \
-	  cargo install --quiet --locked --debug --no-default-features --features search --root "$$tools" mdbook@0.5.4
-
-site: mdbook ## The documents as a site with search, target/site/index.html; each of its links is looked up
-	@hack/site
+generate: ## What is made from the chart, the code and the documents (WHAT="manifests chart man site")
+	@for what in $(or $(WHAT),manifests chart man site); do case $$what in \
+	  manifests) hack/install-tools helm; hack/render-manifests ;; \
+	  chart) $(play) --test documents $(table) chart::readme::write ;; \
+	  man) $(play) --test documents $(table) man::write ;; \
+	  site) hack/install-pinned mdbook; hack/site ;; \
+	  *) echo "make generate: $$what is none of: manifests chart man site" >&2; exit 2 ;; \
+	esac; done

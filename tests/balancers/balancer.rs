@@ -27,7 +27,7 @@ pub(crate) enum Program {
     Debian,
     /// A version that `hack/install-haproxy` fetches: a release, or the newest.
     Haproxy(&'static str),
-    /// A program that `hack/install-wheels` fetches.
+    /// A program that `hack/install-pinned` fetches.
     Wheel(&'static str),
 }
 

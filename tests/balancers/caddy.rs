@@ -23,7 +23,7 @@ pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
     let file = nodes.site.configuration(row.file);
     let documented = fs::read_to_string(&file).unwrap();
     fs::write(&file, format!("{{\n\tadmin off\n}}\n{documented}")).unwrap();
-    let mut command = Command::new(programs::fetched("caddy").expect("hack/install-wheels fetches it"));
+    let mut command = Command::new(programs::fetched("caddy").expect("hack/install-pinned installs it"));
     command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
     command.env("HOME", nodes.site.dir()).env("GOMAXPROCS", "1");
     Box::new(Caddy { _program: Program::start(&mut command) })

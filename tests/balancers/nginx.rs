@@ -51,7 +51,7 @@ fn command(site: &Site, name: &str) -> Command {
 /// Checks the syntax of a configuration, and returns the error.
 pub(crate) fn check(site: &Site, name: &str) -> Result<(), String> {
     let output = command(site, name).arg("-t").stderr(Stdio::piped()).output();
-    let output = output.expect("nginx is needed: make tools");
+    let output = output.expect("nginx is needed: hack/install-tools installs it");
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 

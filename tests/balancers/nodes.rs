@@ -3,7 +3,6 @@
 use crate::backend::Backend;
 use crate::lan::ROUTER;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
-use nodegate_testbed::turns::{TestSlot, TestSlots};
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -14,9 +13,6 @@ const STALE_AFTER: &str = "--stale-after=4s";
 /// The requests on each node before a test starts.
 const WARM: u64 = 10;
 
-/// The number of tests that run at once: each has some fifteen processes and threads, and mostly waits.
-static TURNS: TestSlots = TestSlots::new(4);
-
 /// The nodes, without a balancer.
 pub(crate) struct Nodes {
     pub(crate) cluster: Cluster,
@@ -24,9 +20,8 @@ pub(crate) struct Nodes {
     pub(crate) backends: Vec<Backend>,
     program: PathBuf,
     agent_args: &'static [&'static str],
-    /// Dropped after the agents and the backends, and before the slot is released.
+    /// Dropped after the agents and the backends.
     pub(crate) site: Site,
-    _turn: TestSlot,
 }
 
 impl Nodes {
@@ -45,7 +40,6 @@ impl Nodes {
         site: impl FnOnce() -> Site,
         agent_args: &'static [&'static str],
     ) -> Self {
-        let turn = TURNS.take();
         let site = site();
         let router = site.namespaces().map(|_| (ROUTER, 0).into());
         let cluster = site.on_router(|| {
@@ -61,7 +55,7 @@ impl Nodes {
         // network.
         assert!(cluster.sim.delete_node(NODE));
         let (agents, backends) = (Vec::new(), Vec::new());
-        let mut nodes = Self { site, cluster, agents, backends, program, agent_args, _turn: turn };
+        let mut nodes = Self { cluster, agents, backends, program, agent_args, site };
         for index in 0..NODES.len() {
             nodes.agents.push(Some(nodes.new_agent(index)));
             nodes.backends.push(nodes.new_backend(index));

@@ -4,7 +4,6 @@ use crate::balancer::{Program, ROWS, Row};
 use crate::event::Event;
 use crate::stage::{Outcome, Stage};
 use crate::table::{self, Cell, Cells};
-use nodegate_testbed::turns::TestSlots;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::thread;
@@ -33,7 +32,7 @@ fn hurried(mut row: Row) -> Row {
 fn cordon(file: &str) {
     let row = hurried(*ROWS.iter().find(|row| row.file == file).unwrap());
     if !row.is_there() {
-        println!("not played: {}: hack/install-wheels fetches it", row.title());
+        println!("not played: {}: hack/install-pinned fetches it", row.title());
         return;
     }
     let outcome = Stage::set(row).play(Event::Cordon, Duration::ZERO);
@@ -96,11 +95,10 @@ fn play(row: &Row, mut told: impl FnMut(Event, Cell)) -> Vec<String> {
 }
 
 /// The number of rows that run at once: more would distort the times.
-static AT_ONCE: TestSlots = TestSlots::new(2);
+const AT_ONCE: usize = 2;
 
 /// Plays a row, also if it panics; it has printed the reason then.
 fn play_to_the_end(number: usize, row: &Row, cells: &Mutex<Cells>) -> Vec<String> {
-    let _turn = AT_ONCE.take();
     let told = |event, cell| drop(cells.lock().unwrap().insert((number, event), cell));
     let played = catch_unwind(AssertUnwindSafe(|| play(row, told)));
     played.unwrap_or_else(|_| vec![format!("{}: broke off, as told above", row.title())])
@@ -114,10 +112,15 @@ fn table() {
     let rows: Vec<_> = ROWS.iter().enumerate().filter(|(_, row)| is_chosen(row)).collect();
     assert!(!rows.is_empty(), "LB={chosen} names no row");
     let cells = Mutex::new(Cells::new());
+    let next = Mutex::new(rows.iter());
+    let play_the_next = || {
+        let (number, row) = next.lock().unwrap().next()?;
+        Some(play_to_the_end(*number, row, &cells))
+    };
     let broken: Vec<String> = thread::scope(|scope| {
-        let stories: Vec<_> =
-            rows.iter().map(|(number, row)| scope.spawn(|| play_to_the_end(*number, row, &cells))).collect();
-        stories.into_iter().flat_map(|story| story.join().unwrap()).collect()
+        let all = || std::iter::from_fn(play_the_next).flatten().collect::<Vec<_>>();
+        let workers = [(); AT_ONCE].map(|()| scope.spawn(all));
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     let cells = cells.into_inner().unwrap();
     println!(

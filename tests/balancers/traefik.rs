@@ -30,7 +30,7 @@ impl Balancer for Traefik {
 pub(crate) fn start(row: &Row, nodes: &Nodes) -> Box<dyn Balancer> {
     let frontend = nodes.site.frontend();
     let api = SocketAddr::from((frontend.ip(), API_PORT));
-    let mut command = Command::new(programs::fetched("traefik").expect("hack/install-wheels fetches it"));
+    let mut command = Command::new(programs::fetched("traefik").expect("hack/install-pinned installs it"));
     command.arg(format!("--entrypoints.ingress.address={frontend}"));
     command.arg(format!("--entrypoints.traefik.address={api}")).arg("--api.insecure=true");
     let file = nodes.site.configuration(row.file);

@@ -71,7 +71,16 @@ fn in_common((path, mode): &(String, String), program: &str) -> Option<(String, 
     (!own.contains(&path)).then(|| (path, mode.clone()))
 }
 
+/// One test, because building the packages takes seconds.
 #[test]
+fn packages() {
+    both_formats_install_the_same_files();
+    the_documented_files_are_in_the_packages();
+    the_packages_say_what_they_are();
+    both_formats_have_the_same_bytes();
+    the_same_commit_gives_the_same_packages();
+}
+
 fn both_formats_install_the_same_files() {
     for program in PROGRAMS {
         for (debian, other) in ARCHITECTURES {
@@ -86,7 +95,6 @@ fn both_formats_install_the_same_files() {
     }
 }
 
-#[test]
 fn the_documented_files_are_in_the_packages() {
     let text = fs::read_to_string(format!("{ROOT}/docs/packaging.md")).unwrap();
     let mut seen = 0;
@@ -116,7 +124,6 @@ fn the_documented_files_are_in_the_packages() {
     assert_eq!(seen, 11);
 }
 
-#[test]
 fn the_packages_say_what_they_are() {
     for program in PROGRAMS {
         for (debian, other) in ARCHITECTURES {
@@ -152,7 +159,6 @@ fn the_packages_say_what_they_are() {
 }
 
 /// Compares the payload of the .rpm with that of the .deb, file by file.
-#[test]
 fn both_formats_have_the_same_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let [deb_root, rpm_root] = ["deb", "rpm"].map(|name| directory.path().join(name));
@@ -170,7 +176,6 @@ fn both_formats_have_the_same_bytes() {
     }
 }
 
-#[test]
 fn the_same_commit_gives_the_same_packages() {
     let again = build(&["amd64"]);
     let mut compared = 0;

@@ -1,4 +1,4 @@
-//! Short versions of tests that take an hour: `make soak` and `make scale`.
+//! Short versions of tests that take an hour: `make soak` and `make soak SCALE=5000`.
 #![allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -8,11 +8,6 @@
 
 mod scale;
 mod soak;
-
-use nodegate_testbed::turns::TestSlots;
-
-/// The slots of these tests, which measure times, CPU or memory: few run at once.
-static TURNS: TestSlots = TestSlots::new(2);
 
 /// Returns a variable that `make` sets for a long run; an empty one counts as unset.
 fn setting<T: std::str::FromStr>(name: &str, default: T) -> T {

@@ -1,11 +1,11 @@
-//! The chart's README has a table of all values, made from values.yaml. `make chart` writes it.
+//! The chart's README has a table of all values, made from values.yaml. `make generate WHAT=chart` writes it.
 
 use super::{chart, read};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::fs;
 
-const START: &str = "<!-- values: made from values.yaml by `make chart` -->\n";
+const START: &str = "<!-- values: made from values.yaml by `make generate WHAT=chart` -->\n";
 const END: &str = "<!-- /values -->\n";
 
 /// A key of values.yaml, with the comment above it.
@@ -70,12 +70,12 @@ fn the_charts_readme_has_the_table_of_values_yaml() {
     let readme = read("README.md");
     assert!(
         readme == with_table(&readme),
-        "run `make chart`: charts/nodegate/README.md is not what values.yaml says"
+        "run `make generate WHAT=chart`: charts/nodegate/README.md is not what values.yaml says"
     );
 }
 
 #[test]
-#[ignore = "writes the file: make chart"]
+#[ignore = "writes the file: make generate WHAT=chart"]
 fn write() {
     let readme = with_table(&read("README.md"));
     fs::write(format!("{}/README.md", chart()), readme).unwrap();

@@ -79,7 +79,7 @@ fn every_configuration_of_a_load_balancer_is_on_a_page() {
     }
 }
 
-/// Shows that the order of the site's pages has each document once, which `make site` needs.
+/// Shows that the order of the site's pages has each document once, which `make generate WHAT=site` needs.
 #[test]
 fn every_document_is_a_page_of_the_site() {
     let summary = pages::read("packaging/site/SUMMARY.md");

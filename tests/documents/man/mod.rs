@@ -1,4 +1,4 @@
-//! Generates the man pages and the shell completions from the programs' argument parsers. `make man` writes
+//! Generates the man pages and the shell completions from the programs' argument parsers. `make generate WHAT=man` writes
 //! them for a release.
 
 mod completions;
@@ -60,7 +60,7 @@ fn man_formats_every_page_without_a_warning() {
 }
 
 #[test]
-#[ignore = "writes the files: make man"]
+#[ignore = "writes the files: make generate WHAT=man"]
 fn write() {
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(target).join("packaging");

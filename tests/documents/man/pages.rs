@@ -53,7 +53,7 @@ fn page(command: &Command, program: &Command) -> String {
     // Each part begins with the same definitions.
     let definitions = out.split_once(".TH").unwrap().0;
     let body = out.replace(definitions, "");
-    let mut lines = vec![".\\\" Written by make man from the program's argument parser."];
+    let mut lines = vec![".\\\" Written by make generate WHAT=man from the program's argument parser."];
     lines.extend(definitions.lines());
     for line in body.lines().map(str::trim_end) {
         let last = lines.last().copied().unwrap_or_default();

@@ -43,7 +43,10 @@ fn the_manifests_are_what_the_chart_renders() {
     let (rendered, here) = (files(directory.path()), files(&Path::new(ROOT).join("manifests")));
     assert_eq!(rendered.keys().collect::<Vec<_>>(), here.keys().collect::<Vec<_>>());
     for (name, text) in &rendered {
-        assert!(text == &here[name], "manifests/{name}.yaml is not up to date: run `make manifests`");
+        assert!(
+            text == &here[name],
+            "manifests/{name}.yaml is not up to date: run `make generate WHAT=manifests`"
+        );
     }
 }
 

@@ -1,6 +1,5 @@
 //! The cost of one agent, for its node and for the API server.
 
-use crate::TURNS;
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::process;
 use nodegate_testbed::{Agent, Cluster, NODE, until};
@@ -119,7 +118,6 @@ fn bytes_of(sim: &Sim, act: impl FnOnce()) -> u64 {
 
 /// Starts an agent in a cluster of this size and measures it for this time.
 pub(crate) fn measure(program: &Path, nodes: usize, time: Duration) -> Cost {
-    let _turn = TURNS.take();
     let cluster = cluster(nodes);
     let sim = &cluster.sim;
     sim.counters().reset();

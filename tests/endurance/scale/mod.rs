@@ -1,7 +1,7 @@
 //! One agent in a cluster of one node, and in a cluster of thousands: it must cost the same and answer the
 //! same.
 //!
-//! `cargo test` compares 1 with 200 nodes; `make scale` compares 1 with 5,000.
+//! `cargo test` compares 1 with 200 nodes; `make soak SCALE=5000` compares 1 with 5,000.
 
 mod cost;
 
@@ -55,10 +55,10 @@ fn an_agent_costs_the_same_with_two_hundred_nodes_as_with_one() {
     assert!(grown.is_empty(), "{grown:#?}\n{}", Cost::table(&[&small, &large]));
 }
 
-/// Runs `make scale`: `SCALE` is the number of nodes, `SCALE_SECONDS` the time for each cluster,
+/// Runs `make soak SCALE=5000`: `SCALE` is the number of nodes, `SCALE_SECONDS` the time for each cluster,
 /// `SCALE_AGENT` the program.
 #[test]
-#[ignore = "takes minutes: make scale"]
+#[ignore = "takes minutes: make soak SCALE=5000"]
 fn scale() {
     let agent = setting("SCALE_AGENT", programs::agent());
     let nodes = setting("SCALE", 5000);

@@ -6,7 +6,6 @@ use super::machine::Machine;
 use super::meter::{self, Reading};
 use super::outage::{Outage, Site};
 use super::report::{Report, Row};
-use crate::TURNS;
 use nodegate_simulation::events::{Event, Events};
 use nodegate_simulation::truth::Truth;
 use nodegate_testbed::network::ports;
@@ -71,7 +70,6 @@ struct Soak {
 
 /// Runs the plan, and returns the report.
 pub(crate) fn run(plan: Plan) -> Report {
-    let _turn = TURNS.take();
     let mut soak = Soak::begin(plan);
     soak.go();
     soak.report

@@ -80,7 +80,7 @@ fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
 
 /// What the gate costs an eviction that it does not hold.
 #[test]
-#[ignore = "measures: make gate-test"]
+#[ignore = "measures: make drains"]
 fn an_eviction_on_a_node_that_does_not_drain_is_hardly_delayed() {
     const EVICTIONS: usize = 500;
     let lab = Arc::new(Lab::new());

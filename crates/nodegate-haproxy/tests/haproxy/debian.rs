@@ -3,14 +3,11 @@
 use crate::lab::Lab;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::programs::{self, needs_root, system};
-use nodegate_testbed::turns::{TestSlot, TestSlots};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
 const BOOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../hack/boot-debian");
-/// One system takes what two processors have while it installs a package.
-static ONE: TestSlots = TestSlots::new(1);
 
 /// A running Debian. It shares the network of the test, so its HAProxy takes addresses and ports that no
 /// other test has. Drop ends all its processes.
@@ -18,14 +15,12 @@ pub(crate) struct Debian {
     first: u32,
     _boot: Program,
     _work: TempDir,
-    _turn: TestSlot,
 }
 
 impl Debian {
     /// Starts the system and waits until all its units have started.
     pub(crate) async fn boot(lab: &Lab) -> Self {
         needs_root("mounts of its own");
-        let turn = tokio::task::spawn_blocking(|| ONE.take()).await.unwrap();
         let work = tempfile::tempdir().unwrap();
         let mut command = Command::new(BOOT);
         let boot = Program::start_into(
@@ -33,7 +28,7 @@ impl Debian {
             &lab.dir.path().join("debian.log"),
         );
         let first = lab.got("systemd", async || started(boot.pid())).await;
-        let debian = Self { first, _boot: boot, _work: work, _turn: turn };
+        let debian = Self { first, _boot: boot, _work: work };
         assert_eq!(debian.run("systemctl is-system-running --wait"), "running\n");
         debian
     }

@@ -32,7 +32,7 @@ const OWN: &str = "/etc/haproxy/haproxy.cfg";
 pub(crate) struct Packages(TempDir);
 
 impl Packages {
-    /// Packs the program with placeholders for what `make man` writes.
+    /// Packs the program with placeholders for what `make generate WHAT=man` writes.
     pub(crate) fn build(versions: &[&str], formats: &str) -> Self {
         let packages = Self(tempfile::tempdir().unwrap());
         let programs = packages.0.path().join("programs");
@@ -340,7 +340,7 @@ async fn so_does_the_rpm() {
 /// Has the second file and its drop-in as 0.2 leaves them, and then makes the other team's configuration the
 /// template.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "one more system; make packages-test"]
+#[ignore = "one more system; make release-test"]
 async fn a_guest_moves_out_and_becomes_the_owner() {
     let packages = packed(&[VERSION, LATER], "deb").await;
     let site = Site::start().await;

@@ -25,7 +25,6 @@ pub mod programs;
 pub mod real_cluster;
 pub mod rollout;
 pub mod stub;
-pub mod turns;
 pub mod waiting;
 pub mod watching;
 

@@ -55,10 +55,10 @@ fn built(name: &str, how: &str) -> PathBuf {
     places.find(|program| program.is_file()).unwrap_or_else(missing)
 }
 
-/// Returns a load balancer that `hack/install-wheels` has fetched, or `None` if it has not.
+/// Returns a load balancer that `hack/install-pinned` has fetched, or `None` if it has not.
 pub fn fetched(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
-    let mut places = own.ancestors().skip(1).map(|place| place.join("balancers").join(name));
+    let mut places = own.ancestors().skip(1).map(|place| place.join("tools/bin").join(name));
     places.find(|program| program.is_file())
 }
 

@@ -22,7 +22,7 @@ fn shown(args: &[&str], said: Said) -> Said {
 }
 
 #[test]
-#[ignore = "takes Wine and a build for Windows: make plugin-windows-test"]
+#[ignore = "takes Wine and a build for Windows: make plugin-test PLATFORM=windows-amd64"]
 fn the_plugin_for_windows_drains_under_wine() {
     let wine = Wine::new();
     in_a_cluster(&wine);
