@@ -2,19 +2,19 @@
 //! their clients, and a line per second that shows them.
 
 use crate::node::{DemoNode, Network};
+use crate::process::Processes;
 use crate::screen::Screen;
 use crate::traffic::{Counts, Tally};
+use nodegate_testbed::programs;
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-use tokio::process::{Child, Command};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
+use std::thread;
+use std::time::{Duration, Instant};
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
 
 const DOCUMENTED: &str = include_str!("../../docs/load-balancers/haproxy/agent-check.cfg");
 /// The first words of its last part: the pool of last resort. One of the demo's three nodes is often out.
@@ -22,25 +22,9 @@ const LAST_RESORT: &str = "# When no node is Ready";
 /// The time limit for a start, which takes a few milliseconds.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The running balancers and their clients. Drop ends them.
-pub(crate) struct Balancer {
-    haproxies: Vec<Child>,
-    clients: JoinSet<()>,
-    pub(crate) tally: Tally,
-}
-
-/// Returns the command with the directories in which Debian keeps HAProxy, out of a user's PATH.
-fn haproxy() -> Command {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new("haproxy");
-    command.env("PATH", format!("{path}:/usr/sbin:/usr/local/sbin")).process_group(0).kill_on_drop(true);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command
-}
-
 /// Returns true if HAProxy is installed.
-pub(crate) async fn is_installed() -> bool {
-    haproxy().arg("-v").status().await.is_ok_and(|status| status.success())
+pub(crate) fn is_installed() -> bool {
+    programs::system("haproxy").arg("-v").output().is_ok_and(|output| output.status.success())
 }
 
 /// Returns the documented configuration with the demo's addresses. Each of the two processes probes from an
@@ -58,73 +42,58 @@ fn configuration(name: &str, address: SocketAddr, nodes: &[DemoNode], socket: &P
         .replace("10.0.0.10:443", &address.to_string())
 }
 
-impl Balancer {
-    /// Starts both processes, waits until they answer, and starts their clients.
-    pub(crate) async fn start(network: Network, dir: &Path, screen: &Screen) -> io::Result<Self> {
-        let (mut haproxies, mut sockets) = (Vec::new(), Vec::new());
-        for (name, address) in ["lb-1", "lb-2"].into_iter().zip(network.balancers()) {
-            let (file, socket) = (dir.join(format!("{name}.cfg")), dir.join(format!("{name}.sock")));
-            std::fs::write(&file, configuration(name, address, &network.nodes(), &socket))?;
-            let child = haproxy().args(["-db", "-f"]).arg(file).spawn().map_err(|error| {
-                io::Error::other(format!("haproxy: {error}: `hack/install-tools haproxy` installs it"))
-            })?;
-            let answers = async {
-                while servers(&socket).await.is_err() {
-                    sleep(Duration::from_millis(20)).await;
-                }
-            };
-            timeout(START_PATIENCE, answers).await.map_err(|_| io::Error::other("HAProxy does not start"))?;
-            haproxies.push(child);
-            sockets.push(socket);
-        }
-        let (tally, mut clients) = Tally::start(&network.balancers());
-        clients.spawn(view(network, sockets, tally.clone(), screen.clone()));
-        Ok(Self { haproxies, clients, tally })
-    }
-
-    /// Waits until one of the `HAProxy` processes ends by itself, and returns the reason.
-    pub(crate) async fn death(&mut self) -> String {
-        loop {
-            for haproxy in &mut self.haproxies {
-                if let Ok(Some(status)) = haproxy.try_wait() {
-                    return format!("HAProxy died: {status}");
-                }
+/// Starts both processes, waits until they answer, and starts their clients. Returns the clients' counters.
+pub(crate) async fn start(
+    network: Network,
+    dir: &Path,
+    screen: &Screen,
+    processes: &mut Processes,
+) -> io::Result<Tally> {
+    let mut sockets = Vec::new();
+    for (name, address) in ["lb-1", "lb-2"].into_iter().zip(network.balancers()) {
+        let (file, socket) = (dir.join(format!("{name}.cfg")), dir.join(format!("{name}.sock")));
+        std::fs::write(&file, configuration(name, address, &network.nodes(), &socket))?;
+        let mut command = Command::from(programs::system("haproxy"));
+        let log = dir.join(format!("{name}.log"));
+        processes.start(format!("HAProxy {name}"), command.args(["-db", "-f"]).arg(file), &log).map_err(
+            |error| io::Error::other(format!("haproxy: {error}: `hack/install-tools haproxy` installs it")),
+        )?;
+        let answers = async {
+            while servers(&socket).is_err() {
+                sleep(Duration::from_millis(20)).await;
             }
-            sleep(Duration::from_millis(50)).await;
-        }
+        };
+        timeout(START_PATIENCE, answers).await.map_err(|_| io::Error::other("HAProxy does not start"))?;
+        sockets.push(socket);
     }
+    let tally = Tally::start(&network.balancers());
+    let (shown, screen) = (tally.clone(), screen.clone());
+    thread::spawn(move || view(network, &sockets, &shown, &screen));
+    Ok(tally)
+}
 
-    /// Ends the clients and the balancers, and shows the results. Returns true if no request was lost.
-    pub(crate) async fn stop(mut self, screen: &Screen) -> bool {
-        let counts = self.tally.read();
-        self.clients.shutdown().await;
-        for haproxy in &mut self.haproxies {
-            let _ = haproxy.kill().await;
-        }
-        let failure = counts.last_failure.as_ref().map(|failure| format!(", the last: {failure}"));
-        let failure = failure.unwrap_or_default();
-        let text = format!("{} requests through HAProxy, {} lost{failure}", counts.total(), counts.lost);
-        screen.line(format!("\n{} {}", screen.mark(counts.lost == 0), screen.bold(text)));
-        counts.lost == 0
-    }
+/// Shows the results. Returns true if no request was lost.
+pub(crate) fn sum_up(tally: &Tally, screen: &Screen) -> bool {
+    let counts = tally.read();
+    let failure = counts.last_failure.as_ref().map(|failure| format!(", the last: {failure}"));
+    let failure = failure.unwrap_or_default();
+    let text = format!("{} requests through HAProxy, {} lost{failure}", counts.total(), counts.lost);
+    screen.line(format!("\n{} {}", screen.mark(counts.lost == 0), screen.bold(text)));
+    counts.lost == 0
 }
 
 /// Shows each second the traffic of each node, with the sessions of both processes added up, and with both states
 /// where they differ.
-async fn view(network: Network, sockets: Vec<PathBuf>, tally: Tally, screen: Screen) {
+fn view(network: Network, sockets: &[PathBuf], tally: &Tally, screen: &Screen) {
     let (mut before, mut shown) = (Counts::default(), Instant::now());
     loop {
-        sleep(Duration::from_secs(1)).await;
+        thread::sleep(Duration::from_secs(1));
         let mut all: HashMap<String, (String, u64)> = HashMap::new();
-        for socket in &sockets {
-            for (name, state, sessions) in servers(socket).await.unwrap_or_default() {
-                let (states, sum) = all.entry(name).or_default();
-                *sum += sessions;
-                if states.is_empty() {
-                    *states = state;
-                } else if *states != state {
-                    *states = format!("{states}|{state}");
-                }
+        for (name, state, sessions) in sockets.iter().flat_map(|socket| servers(socket).unwrap_or_default()) {
+            let (states, sum) = all.entry(name).or_default();
+            *sum += sessions;
+            if *states != state {
+                *states = if states.is_empty() { state } else { format!("{states}|{state}") };
             }
         }
         let (now, at) = (tally.read(), Instant::now());
@@ -141,14 +110,11 @@ async fn view(network: Network, sockets: Vec<PathBuf>, tally: Tally, screen: Scr
 }
 
 /// Returns the name, the state and the sessions of each server from the stats socket.
-async fn servers(socket: &Path) -> io::Result<Vec<(String, String, u64)>> {
-    let ask = async {
-        let mut stream = UnixStream::connect(socket).await?;
-        stream.write_all(b"show stat nodes 4 -1\n").await?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.map(|_| text)
-    };
-    let text = timeout(Duration::from_secs(1), ask).await.map_err(io::Error::other)??;
+fn servers(socket: &Path) -> io::Result<Vec<(String, String, u64)>> {
+    let (mut stream, mut text) = (UnixStream::connect(socket)?, String::new());
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"show stat nodes 4 -1\n")?;
+    stream.read_to_string(&mut text)?;
     let server = |row: &str| {
         let fields: Vec<&str> = row.split(',').collect();
         // "UP 1/2" is on its way down.

@@ -44,19 +44,14 @@ impl Cluster {
         }
         sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", agent_rules());
         let dir = tempfile::Builder::new().prefix("nodegate-demo-").tempdir()?;
-        let cluster = Self { sim, dir };
-        cluster.sim.write_kubeconfig(&cluster.kubeconfig())?;
-        std::fs::write(cluster.agent_kubeconfig(), cluster.sim.kubeconfig_for(AGENT_TOKEN))?;
-        Ok(cluster)
+        std::fs::write(dir.path().join("agent.kubeconfig"), sim.kubeconfig_for(AGENT_TOKEN))?;
+        sim.write_kubeconfig(&dir.path().join("kubeconfig"))?;
+        Ok(Self { sim, dir })
     }
 
     /// Returns the path of the administrator's kubeconfig.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir().join("kubeconfig")
-    }
-
-    pub(crate) fn agent_kubeconfig(&self) -> PathBuf {
-        self.dir().join("agent.kubeconfig")
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -72,52 +67,39 @@ impl Cluster {
 
 /// Returns the ingress on each node, the pods behind it, and a disruption budget for these.
 fn objects(nodes: &[DemoNode]) -> Vec<Value> {
-    let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ingress", "uid": "ingress", "controller": true});
-    let containers = |name: &str| json!([{"name": name, "image": "example.com/demo"}]);
+    let containers = json!([{"name": "demo", "image": "example.com/demo"}]);
     let ingress = |node: &DemoNode| {
-        json!({
-            "kind": "Pod", "apiVersion": "v1",
-            "metadata": {
-                "name": format!("ingress-{}", node.name), "labels": {"app": "ingress"}, "ownerReferences": [owner],
-            },
-            "spec": {"containers": containers("ingress"), "nodeName": node.name, "hostNetwork": true},
-        })
+        json!({"kind": "Pod", "apiVersion": "v1", "metadata": {
+            "name": format!("ingress-{}", node.name), "labels": {"app": "ingress"}, "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ingress", "uid": "ingress", "controller": true},
+            ],
+        }, "spec": {"containers": containers, "nodeName": node.name, "hostNetwork": true}})
     };
     let selector = json!({"matchLabels": {"app": "web"}});
+    let web = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}});
     let shared = [
         json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "ingress", "uid": "ingress"}}),
-        json!({
-            "kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": {"name": "web"},
-            "spec": {"replicas": WEB, "selector": selector, "template": {
-                "metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers("web")},
-            }},
-        }),
-        json!({
-            "kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "web"},
-            "spec": {"maxUnavailable": WEB / nodes.len(), "selector": selector},
-        }),
+        json!({"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": {"name": "web"},
+            "spec": {"replicas": WEB, "selector": selector, "template": web}}),
+        json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "web"},
+            "spec": {"maxUnavailable": WEB / nodes.len(), "selector": selector}}),
     ];
     shared.into_iter().chain(nodes.iter().map(ingress)).collect()
 }
 
 /// Moves pods to a node that is back, as a descheduler does: before the balancers know of it.
 pub(crate) async fn rebalance(sim: Sim, network: Network) {
-    let nodes = network.nodes();
     loop {
         sleep(Duration::from_millis(50)).await;
-        let pods = sim.list("pods");
-        let on = |node: &DemoNode| {
-            let is_here = |pod: &&Value| {
-                pod["spec"]["nodeName"] == node.name
-                    && pod["metadata"]["labels"]["app"] == "web"
-                    && pod["metadata"].get("deletionTimestamp").is_none()
-            };
-            pods.iter().filter(is_here).collect::<Vec<_>>()
+        let mut pods = sim.list("pods");
+        pods.retain(|pod| {
+            pod["metadata"]["labels"]["app"] == "web" && pod["metadata"].get("deletionTimestamp").is_none()
+        });
+        let on = |node: &DemoNode| pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.name).collect();
+        let serves = |node: &&DemoNode| {
+            sim.node(node.name).is_some_and(|object| object["spec"]["unschedulable"] != true)
         };
-        let is_cordoned = |node: &&DemoNode| {
-            sim.node(node.name).is_none_or(|object| object["spec"]["unschedulable"] == true)
-        };
-        let mut all: Vec<_> = nodes.iter().filter(|node| !is_cordoned(node)).map(on).collect();
+        let mut all: Vec<Vec<&Value>> = network.nodes().iter().filter(serves).map(on).collect();
         all.sort_by_key(Vec::len);
         if let [fewest, .., most] = all.as_slice()
             && fewest.len() + 1 < most.len()

@@ -1,9 +1,10 @@
 //! The live view of a drain: acknowledgements of balancers, open sessions, remaining pods, lost requests.
 
 use crate::pods::Pods;
-use crate::probe::{ObservedAgent, Verdict};
+use crate::probe::ObservedAgent;
 use crate::screen::Screen;
 use crate::traffic::{Counts, Tally};
+use nodegate_readiness::Verdict;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
@@ -16,7 +17,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// Shows the drains of one node, one after the other.
 pub(crate) async fn follow(agent: ObservedAgent, pods: Pods, tally: Option<Tally>, screen: Screen) {
     let mut seen = agent.seen.clone();
-    while seen.wait_for(|seen| seen.answer.verdict == Verdict::Draining).await.is_ok() {
+    while seen.wait_for(|seen| seen.answer.verdict == Some(Verdict::Draining)).await.is_ok() {
         let mut drain = Drain {
             agent: &agent,
             pods: &pods,
@@ -28,7 +29,7 @@ pub(crate) async fn follow(agent: ObservedAgent, pods: Pods, tally: Option<Tally
             sessions: None,
             evicted: None,
         };
-        while seen.borrow().answer.verdict == Verdict::Draining {
+        while seen.borrow().answer.verdict == Some(Verdict::Draining) {
             drain.look().await;
             sleep(LOOK_EVERY).await;
         }
@@ -57,7 +58,7 @@ impl Drain<'_> {
 
     async fn look(&mut self) {
         let Some(status) = self.agent.status().await else { return };
-        if status.verdict == Some(nodegate_readiness::Verdict::Ready) {
+        if status.verdict == Some(Verdict::Ready) {
             // The drain is over, but this task has not noticed it yet.
             return;
         }

@@ -17,18 +17,16 @@ pub(crate) fn show(screen: &Screen, cluster: &Cluster, network: Network, tour: b
         screen
             .line(format!("  {name}    agent http://{agent}/health, ingress {ingress}, two pods behind it"));
     }
-    if with_haproxy {
-        let [first, second] = network.balancers();
-        let quick = u128::from(traffic::QUICK) * 2000 / traffic::EVERY.as_millis();
-        let slow = traffic::SLOW * 2;
-        screen.line(format!(
-            "  HAProxy     lb-1 on {first}, lb-2 on {second}: clients ask {quick} times a second, each on a"
-        ));
-        screen.line(format!("              new connection, and {slow} others fetch large files"));
+    let ([first, second], slow) = (network.balancers(), traffic::SLOW * 2);
+    let quick = u128::from(traffic::QUICK) * 2000 / traffic::EVERY.as_millis();
+    screen.line(if with_haproxy {
+        format!(
+            "  HAProxy     lb-1 on {first}, lb-2 on {second}: clients ask {quick} times a second, each on a\n              \
+             new connection, and {slow} others fetch large files"
+        )
     } else {
-        screen
-            .line("  HAProxy     none: `make demo ARGS=--haproxy` installs it, and sends traffic through it");
-    }
+        "  HAProxy     none: `make demo ARGS=--haproxy` installs it, and sends traffic through it".to_owned()
+    });
     screen.line("");
     if tour {
         let args = tour::AGENT_ARGS.join(" ");
@@ -36,30 +34,26 @@ pub(crate) fn show(screen: &Screen, cluster: &Cluster, network: Network, tour: b
     } else {
         commands(screen, cluster, network, with_haproxy);
     }
+    let what =
+        "  latency: from the moment the API server stored the change to the first answer that shows it;";
+    screen.line(screen.dim(what));
     let every = probe::EVERY.as_millis();
-    for line in [
-        "  latency: from the moment the API server stored the change to the first answer that shows it;",
-        &format!("  each agent is asked every {every} ms, which is part of it"),
-    ] {
-        screen.line(screen.dim(line));
-    }
+    screen.line(screen.dim(format!("  each agent is asked every {every} ms, which is part of it")));
     screen.line("");
     screen.header();
 }
 
 fn commands(screen: &Screen, cluster: &Cluster, network: Network, with_haproxy: bool) {
     let [node, ..] = network.nodes();
+    let plugins = programs::agent().with_file_name("");
     screen.line("Type in a second terminal:\n");
     screen.line(screen.bold(format!("  export KUBECONFIG={}", cluster.kubeconfig().display())));
-    if let Some(directory) = programs::agent().parent() {
-        screen.line(screen.bold(format!("  export PATH={}:$PATH\n", directory.display())));
-    }
+    screen.line(screen.bold(format!("  export PATH={}:$PATH\n", plugins.display())));
     let plain = if with_haproxy {
         "as everybody does it: count what is lost"
     } else {
         "cordons first, evicts at once"
     };
-    let taint = "kubectl taint node worker-3 node.kubernetes.io/out-of-service=:NoExecute";
     for (command, what) in [
         ("kubectl describe node worker-1", "what the API server says"),
         ("kubectl nodegate", "what the agents say: the fleet"),
@@ -69,7 +63,10 @@ fn commands(screen: &Screen, cluster: &Cluster, network: Network, with_haproxy: 
         ("kubectl nodegate drain worker-1", "the loop closed: told, evicted, none lost; once 90 s old"),
         ("kubectl nodegate uncordon worker-1", "waits until the balancers know"),
         ("kubectl drain worker-2 --ignore-daemonsets", plain),
-        (taint, "with - at the end: away"),
+        (
+            "kubectl taint node worker-3 node.kubernetes.io/out-of-service=:NoExecute",
+            "with - at the end: away",
+        ),
         (&format!("xdg-open http://{}/", node.agent), "the agent's status page"),
     ] {
         screen.line(format!("  {command:<56}  {}", screen.dim(format!("# {what}"))));

@@ -4,7 +4,6 @@
 //! With `--tour`, the demo runs a script of one minute instead of waiting for commands, and checks the
 //! results.
 
-mod agent;
 mod balancer;
 mod cluster;
 mod drain;
@@ -12,16 +11,16 @@ mod guide;
 mod node;
 mod pods;
 mod probe;
+mod process;
 mod screen;
 mod tour;
 mod traffic;
 
-use crate::agent::Agents;
-use crate::balancer::Balancer;
 use crate::cluster::Cluster;
 use crate::node::Network;
 use crate::pods::Pods;
 use crate::probe::ObservedAgent;
+use crate::process::Processes;
 use crate::screen::Screen;
 use crate::tour::Tour;
 use clap::Parser;
@@ -103,15 +102,11 @@ impl Program for Args {
     }
 }
 
-/// The reason for the end of the demo.
+/// The reason for the end of the demo: a signal, a program that died, or the end of the tour.
 enum Ended {
-    /// A signal, or a closed output.
     Asked,
-    /// An agent or a balancer is gone.
     Died(String),
-    Played {
-        passed: bool,
-    },
+    Played { passed: bool },
 }
 
 #[tokio::main(worker_threads = 2)]
@@ -123,32 +118,30 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let network = Network::parse(&args.network, args.ingress_port);
     let network = network.ok_or("--network takes three numbers, the first of them 127")?;
-    let nodes = network.nodes();
     network.check_free()?;
-    let with_haproxy = args.haproxy || (!args.no_haproxy && balancer::is_installed().await);
-    let screen = Screen::new();
+    let with_haproxy = args.haproxy || (!args.no_haproxy && balancer::is_installed());
+    let (screen, mut processes, mut tasks) = (Screen::new(), Processes::default(), JoinSet::new());
     let pods = Pods::new(network, screen.clone());
-    let cluster = Cluster::start(&nodes, pods.program(), args.tour).await?;
+    let cluster = Cluster::start(&network.nodes(), pods.program(), args.tour).await?;
     guide::show(&screen, &cluster, network, args.tour, with_haproxy);
-    let mut processes = Agents::start(&nodes, &cluster.agent_kubeconfig(), &agent_args(network, args.tour))?;
-    let agents = nodes.map(|node| ObservedAgent::follow(node, cluster.sim.clone(), screen.clone()));
-    let mut balancer =
-        if with_haproxy { Some(Balancer::start(network, cluster.dir(), &screen).await?) } else { None };
-    let tally = balancer.as_ref().map(|balancer| balancer.tally.clone());
-    let mut tasks = JoinSet::new();
+    network.start_agents(cluster.dir(), if args.tour { tour::AGENT_ARGS } else { &[] }, &mut processes)?;
+    let agents = network.nodes().map(|node| ObservedAgent::follow(node, cluster.sim.clone(), screen.clone()));
+    let tally = if with_haproxy {
+        Some(balancer::start(network, cluster.dir(), &screen, &mut processes).await?)
+    } else {
+        None
+    };
     tasks.spawn(cluster::rebalance(cluster.sim.clone(), network));
     for agent in &agents {
         tasks.spawn(drain::follow(agent.clone(), pods.clone(), tally.clone(), screen.clone()));
     }
     let (tally, agents) = (tally.as_ref(), &agents);
     let tour = Tour { cluster: &cluster, agents, pods: &pods, tally, screen: &screen, steps: Vec::new() };
-    let mut ended = tokio::select! {
+    let ended = tokio::select! {
         _ = interrupt.recv() => Ended::Asked,
         _ = terminate.recv() => Ended::Asked,
         _ = hangup.recv() => Ended::Asked,
-        () = screen.closed() => Ended::Asked,
         death = processes.death() => Ended::Died(death),
-        death = async { balancer.as_mut().unwrap().death().await }, if with_haproxy => Ended::Died(death),
         passed = tour.play(), if args.tour => Ended::Played { passed },
     };
     tasks.shutdown().await;
@@ -156,29 +149,14 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if let Ended::Died(death) = &ended {
         screen.line(screen.bold(death));
     }
-    if let Some(balancer) = balancer {
-        let unharmed = balancer.stop(&screen).await;
-        if let Ended::Played { passed } = &mut ended {
-            *passed &= unharmed;
-        }
-    }
+    let none_lost = tally.is_none_or(|tally| balancer::sum_up(tally, &screen));
     screen.line("stopping the agents and the API server");
     processes.stop().await;
     cluster.stop().await?;
     Ok(match ended {
-        Ended::Played { passed: true } => ExitCode::SUCCESS,
+        Ended::Played { passed } if passed && none_lost => ExitCode::SUCCESS,
         Ended::Asked if !args.tour => ExitCode::SUCCESS,
         Ended::Asked => ExitCode::from(INTERRUPTED),
-        Ended::Played { passed: false } | Ended::Died(_) => ExitCode::FAILURE,
+        Ended::Played { .. } | Ended::Died(_) => ExitCode::FAILURE,
     })
-}
-
-/// Returns the arguments of all agents. The balancers are named as probers, because the demo itself probes,
-/// too.
-fn agent_args(network: Network, tour: bool) -> Vec<String> {
-    let balancers = network.balancers().map(|address| address.ip().to_string()).join(",");
-    let more = if tour { tour::AGENT_ARGS } else { &[] };
-    std::iter::once(format!("--balancers={balancers}"))
-        .chain(more.iter().map(|&arg| arg.to_owned()))
-        .collect()
 }

@@ -1,6 +1,11 @@
-//! The nodes of the demo, and the addresses of the programs on them.
+//! The nodes of the demo, the addresses of the programs on them, and their agents.
 
+use crate::process::Processes;
+use nodegate_testbed::programs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use tokio::process::Command;
 
 /// The names of the nodes with the last numbers of their addresses.
 const NODES: [(&str, u8); 3] = [("worker-1", 11), ("worker-2", 12), ("worker-3", 13)];
@@ -18,53 +23,67 @@ pub(crate) struct Network {
 pub(crate) struct DemoNode {
     pub(crate) name: &'static str,
     pub(crate) agent: SocketAddr,
-    pub(crate) agent_check: SocketAddr,
+    agent_check: SocketAddr,
     pub(crate) ingress: SocketAddr,
 }
 
 impl Network {
     /// Parses the first three numbers, such as `127.0.0`.
     pub(crate) fn parse(prefix: &str, ingress_port: u16) -> Option<Self> {
-        let numbers: Vec<u8> = prefix.split('.').map(|number| number.parse().ok()).collect::<Option<_>>()?;
-        let prefix: [u8; 3] = numbers.try_into().ok()?;
-        Some(Self { prefix, ingress_port }).filter(|_| prefix.first() == Some(&127))
+        let [127, b, c, _] = format!("{prefix}.0").parse::<Ipv4Addr>().ok()?.octets() else { return None };
+        Some(Self { prefix: [127, b, c], ingress_port })
     }
 
-    fn address(self, last: u8) -> Ipv4Addr {
+    fn address(self, last: u8, port: u16) -> SocketAddr {
         let [a, b, c] = self.prefix;
-        Ipv4Addr::new(a, b, c, last)
+        (Ipv4Addr::new(a, b, c, last), port).into()
     }
 
     pub(crate) fn nodes(self) -> [DemoNode; 3] {
         NODES.map(|(name, last)| {
-            let at = |port| SocketAddr::from((self.address(last), port));
-            let ingress = at(self.ingress_port + u16::from(last - NODES[0].1));
-            DemoNode { name, agent: at(25_001), agent_check: at(25_002), ingress }
+            let ingress = self.address(last, self.ingress_port + u16::from(last - NODES[0].1));
+            DemoNode {
+                name,
+                agent: self.address(last, 25_001),
+                agent_check: self.address(last, 25_002),
+                ingress,
+            }
         })
     }
 
     /// Returns the addresses of the balancers. Each of the two has one, as with DNS or ECMP in front.
     pub(crate) fn balancers(self) -> [SocketAddr; 2] {
-        [8, 9].map(|last| (self.address(last), 8080).into())
-    }
-
-    /// Returns the addresses for pods, repeated without end.
-    pub(crate) fn pods(self) -> impl Iterator<Item = SocketAddr> {
-        (101..=250).cycle().map(move |last| (self.address(last), 8080).into())
+        [8, 9].map(|last| self.address(last, 8080))
     }
 
     /// Returns an error if another program listens at an address of the demo. An agent can't detect that: it
     /// shares its port, so that a new agent can take over from an old one without a gap.
     pub(crate) fn check_free(self) -> Result<(), String> {
         for node in self.nodes() {
-            for (part, address) in
-                [("agent", node.agent), ("agent", node.agent_check), ("ingress", node.ingress)]
-            {
+            for address in [node.agent, node.agent_check, node.ingress] {
                 TcpListener::bind(address).map_err(|reason| {
-                    let what = format!("{address} for the {part} of {} is not free ({reason})", node.name);
+                    let what = format!("{address} of {} is not free ({reason})", node.name);
                     what + ": is another demo or nodegate running?"
                 })?;
             }
+        }
+        Ok(())
+    }
+
+    /// Starts the real agent of each node. The balancers are named as probers, because the demo itself probes, too.
+    pub(crate) fn start_agents(self, dir: &Path, args: &[&str], processes: &mut Processes) -> io::Result<()> {
+        let balancers = self.balancers().map(|address| address.ip().to_string()).join(",");
+        for node in self.nodes() {
+            let mut command = Command::new(programs::agent());
+            command.arg(format!("--balancers={balancers}")).args(args);
+            command.arg(format!("--traffic-port={}", node.ingress.port()));
+            // No variable of the caller may configure the agent, above all no other cluster's credentials.
+            command.env_clear().env("NODE_NAME", node.name).env("KUBECONFIG", dir.join("agent.kubeconfig"));
+            command.env("LISTEN_PORT", node.agent.port().to_string());
+            command.env("NODEGATE_AGENT_CHECK_PORT", node.agent_check.port().to_string());
+            command.env("NODEGATE_LISTEN_ADDRESS", node.agent.ip().to_string());
+            let log = dir.join(format!("{}.log", node.name));
+            processes.start(format!("the agent of {}", node.name), &mut command, &log)?;
         }
         Ok(())
     }

@@ -1,45 +1,37 @@
-//! The programs in the demo's pods: real servers, which end when their pod does.
+//! The programs in the demo's pods, which end when their pod does.
 //!
-//! The pods `web` answer with the name of their node. On each node, a pod `ingress` listens on the host's network,
-//! and passes connections on to the pods of its own node, as with `externalTrafficPolicy: Local`.
+//! On each node, a pod `ingress` listens on the host's network, and hands each request to a pod `web` of its own node,
+//! as with `externalTrafficPolicy: Local`. That answers with the name of its node, and ends after its last answer.
 
 use crate::node::{DemoNode, Network};
 use crate::screen::Screen;
 use nodegate_kube_sim::{PodProgram, RunningPod};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The time for which an ending pod still accepts connections that were on their way.
-const LAST_CALL: Duration = Duration::from_millis(300);
 /// The path of a large file, which has a random number of parts, with pauses between them.
 pub(crate) const LARGE: &str = "/large";
 
-/// The pods that serve now. Clones share them.
+/// A pod's node. Each request in flight holds a clone.
+type Serving = Arc<str>;
+
+/// The pods that serve now, by their names. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Pods {
-    serving: Arc<Mutex<Serving>>,
+    serving: Arc<Mutex<BTreeMap<String, Serving>>>,
     nodes: [DemoNode; 3],
     screen: Screen,
 }
 
-struct Serving {
-    /// The node and the address by the pod's name.
-    pods: BTreeMap<String, (String, SocketAddr)>,
-    addresses: Box<dyn Iterator<Item = SocketAddr> + Send>,
-    turn: usize,
-}
-
 impl Pods {
     pub(crate) fn new(network: Network, screen: Screen) -> Self {
-        let serving = Serving { pods: BTreeMap::new(), addresses: Box::new(network.pods()), turn: 0 };
-        Self { serving: Arc::new(Mutex::new(serving)), nodes: network.nodes(), screen }
+        Self { serving: Arc::default(), nodes: network.nodes(), screen }
     }
 
     /// Returns the program of each pod, by its label.
@@ -50,108 +42,65 @@ impl Pods {
             async move {
                 if pod.object()["metadata"]["labels"]["app"] == "web" {
                     pods.web(pod).await;
-                } else {
-                    pods.ingress(pod).await;
+                } else if let Err(error) = pods.ingress(pod).await {
+                    pods.screen.line(format!("no ingress: {error}"));
                 }
             }
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Serving> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Serving>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the pods that serve on a node, those with the fewest requests first.
+    fn on(&self, node: &str) -> Vec<Serving> {
+        let mut here: Vec<_> = self.lock().values().filter(|on| &***on == node).cloned().collect();
+        here.sort_by_key(Arc::strong_count);
+        here
     }
 
     /// Returns the number of pods that serve on a node.
     pub(crate) fn count(&self, node: &str) -> usize {
-        self.lock().pods.values().filter(|(on, _)| on == node).count()
+        self.on(node).len()
     }
 
-    /// Returns a pod that serves on this node: each in turn.
-    fn next(&self, node: &str) -> Option<SocketAddr> {
-        let mut serving = self.lock();
-        serving.turn = serving.turn.wrapping_add(1);
-        let here: Vec<_> = serving.pods.values().filter(|(on, _)| on == node).collect();
-        here.get(serving.turn.checked_rem(here.len())?).map(|(_, address)| *address)
-    }
-
-    async fn bind(&self) -> Option<TcpListener> {
-        loop {
-            let address = self.lock().addresses.next()?;
-            if let Ok(listener) = TcpListener::bind(address).await {
-                return Some(listener);
-            }
-            // Another process has the address.
-            sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    async fn web(self, mut pod: RunningPod) {
-        let Some(listener) = self.bind().await else { return };
-        let Ok(address) = listener.local_addr() else { return };
+    async fn web(&self, mut pod: RunningPod) {
         let (node, name) = (pod.node().to_owned(), pod.name().to_owned());
-        let mut requests = JoinSet::new();
-        self.lock().pods.insert(name.clone(), (node.clone(), address));
-        pod.ready(address.ip());
+        let serving = Serving::from(node.as_str());
+        self.lock().insert(name.clone(), Arc::clone(&serving));
+        pod.ready(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.screen.pod(&node, &format!("pod {name} serves"));
-        let serves = |stream| answer(node.clone(), stream);
-        tokio::select! {
-            () = serve(&listener, &mut requests, serves) => {}
-            () = pod.asked_to_end() => {}
-        }
-        // Connections that were already sent here are served, as with a preStop hook that sleeps. Then the pod
-        // finishes its open requests.
-        self.lock().pods.remove(&name);
+        pod.asked_to_end().await;
+        self.lock().remove(&name);
         self.screen.pod(&node, &format!("pod {name} is evicted"));
-        let _ = timeout(LAST_CALL, serve(&listener, &mut requests, serves)).await;
-        drop(listener);
-        while requests.join_next().await.is_some() {}
+        while Arc::strong_count(&serving) > 1 {
+            sleep(Duration::from_millis(50)).await;
+        }
         self.screen.pod(&node, &format!("pod {name} has ended"));
     }
 
-    async fn ingress(self, mut pod: RunningPod) {
-        let Some(node) = self.nodes.iter().find(|node| node.name == pod.node()) else { return };
-        let listener = match TcpListener::bind(node.ingress).await {
-            Ok(listener) => listener,
-            Err(error) => return self.screen.pod(node.name, &format!("no ingress: {error}")),
-        };
+    async fn ingress(&self, mut pod: RunningPod) -> io::Result<()> {
+        let Some(node) = self.nodes.iter().find(|node| node.name == pod.node()) else { return Ok(()) };
+        let listener = TcpListener::bind(node.ingress).await?;
         pod.ready(node.ingress.ip());
-        let mut requests = JoinSet::new();
-        // Without a pod, it closes the connection.
-        let pass = |mut client: TcpStream| {
-            let pod = self.next(node.name);
-            async move {
-                let Some(pod) = pod else { return Ok(()) };
-                copy_bidirectional(&mut client, &mut TcpStream::connect(pod).await?).await.map(drop)
+        let serve = async {
+            loop {
+                let Ok((stream, _)) = listener.accept().await else { continue };
+                // Without a pod, it closes the connection. An error of a client's connection is of no interest.
+                let Some(pod) = self.on(node.name).into_iter().next() else { continue };
+                tokio::spawn(async move { drop(answer(pod, stream).await) });
             }
         };
         tokio::select! {
-            () = serve(&listener, &mut requests, pass) => {}
-            () = pod.asked_to_end() => {}
-        }
-    }
-}
-
-async fn serve<F>(listener: &TcpListener, requests: &mut JoinSet<()>, answer: impl Fn(TcpStream) -> F)
-where
-    F: Future<Output = io::Result<()>> + Send + 'static,
-{
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let answer = answer(stream);
-                    // Errors of a client's connection are of no interest.
-                    requests.spawn(async move { drop(answer.await) });
-                }
-                Err(_) => sleep(Duration::from_millis(10)).await,
-            },
-            Some(_) = requests.join_next() => {}
+            () = serve => Ok(()),
+            () = pod.asked_to_end() => Ok(()),
         }
     }
 }
 
 /// Answers with the node's name. For a large file, dots come first, one after the other.
-async fn answer(node: String, mut stream: TcpStream) -> io::Result<()> {
+async fn answer(node: Serving, mut stream: TcpStream) -> io::Result<()> {
     let mut request = [0; 1024];
     // A balancer's own check connects and sends nothing.
     let read = timeout(Duration::from_secs(5), stream.read(&mut request)).await??;

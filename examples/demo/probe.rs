@@ -1,8 +1,9 @@
-//! Probes of the agents, as a load balancer sends them, and the time from each change to the answer that shows it.
+//! Probes each agent many times a second, and shows each change of the answer.
 
 use crate::node::DemoNode;
 use crate::screen::Screen;
 use nodegate_kube_sim::Sim;
+use nodegate_readiness::Verdict;
 use nodegate_testbed::http::{self, ProbeReply};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -16,51 +17,30 @@ pub(crate) const EVERY: Duration = Duration::from_millis(10);
 /// A draining node answers 200, so the body must tell the three states apart.
 const PROBE: &[u8] = b"GET /health?drain=200 HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// The three states, and no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Ready,
-    Draining,
-    NotReady,
-    /// No answer: the agent does not listen yet, or it is stopped.
-    Silent,
-}
-
-impl Verdict {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::Draining => "Draining",
-            Self::NotReady => "NotReady",
-            Self::Silent => "no answer",
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An answer. Without a verdict, the agent does not listen yet, or it is stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: Option<Verdict>,
     pub(crate) reason: Option<String>,
     pub(crate) stale: bool,
 }
 
 impl Answer {
-    fn of(reply: Option<&ProbeReply>) -> Self {
-        let body: Value = reply.and_then(|reply| serde_json::from_str(&reply.body).ok()).unwrap_or_default();
-        let verdict = match body["status"].as_str() {
-            Some("ready") => Verdict::Ready,
-            Some("draining") => Verdict::Draining,
-            Some("not-ready") => Verdict::NotReady,
-            _ => Verdict::Silent,
-        };
+    fn of(reply: &ProbeReply) -> Self {
+        let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
         let check = &body["checks"][0];
         let reason = check["reason"].as_str().or(body["error"].as_str()).map(str::to_owned);
+        let verdict = serde_json::from_value(body["status"].clone()).ok();
         Self { verdict, reason, stale: check["stale"] == true }
     }
 
     /// Returns true if the answer is fresh and has this verdict and reason.
     pub(crate) fn is(&self, verdict: Verdict, reason: Option<&str>) -> bool {
-        !self.stale && self.verdict == verdict && self.reason.as_deref() == reason
+        !self.stale && self.verdict == Some(verdict) && self.reason.as_deref() == reason
+    }
+
+    pub(crate) fn word(&self) -> &'static str {
+        self.verdict.map_or("no answer", Verdict::title)
     }
 
     pub(crate) fn reason_or_dash(&self) -> &str {
@@ -87,15 +67,15 @@ impl ObservedAgent {
     /// Probes an agent to the end of the process, and shows each flip.
     pub(crate) fn follow(node: DemoNode, sim: Sim, screen: Screen) -> Self {
         let (says, seen) =
-            watch::channel(Seen { answer: Answer::of(None), at: Instant::now(), latency: None });
+            watch::channel(Seen { answer: Answer::default(), at: Instant::now(), latency: None });
         // Threads, since a task could wait behind the tasks that send events to the agents.
         let changes = changes(node, sim);
         thread::spawn(move || {
             let mut kept = None;
             loop {
                 thread::sleep(EVERY);
-                let answer = Answer::of(probe(node, &mut kept).ok().as_ref());
-                take(node, answer, &changes, &screen, &says);
+                let answer = probe(node, &mut kept).map(|reply| Answer::of(&reply)).unwrap_or_default();
+                take(node, answer, *changes.borrow(), &screen, &says);
             }
         });
         Self { node, seen }
@@ -124,31 +104,22 @@ fn probe(node: DemoNode, kept: &mut Option<TcpStream>) -> io::Result<ProbeReply>
     Ok(reply)
 }
 
-fn take(
-    node: DemoNode,
-    answer: Answer,
-    changes: &watch::Receiver<Instant>,
-    screen: &Screen,
-    says: &watch::Sender<Seen>,
-) {
-    let (at, before) = (Instant::now(), says.borrow().clone());
-    if answer == before.answer {
+fn take(node: DemoNode, answer: Answer, changed: Instant, screen: &Screen, says: &watch::Sender<Seen>) {
+    let (at, Seen { answer: last, at: last_at, .. }) = (Instant::now(), says.borrow().clone());
+    if answer == last {
         return;
     }
     // Answers from a stale cache and an agent's first answer have no cause in the API server, and each change
     // causes one answer.
-    let changed = *changes.borrow();
-    let caused = !answer.stale && ![answer.verdict, before.answer.verdict].contains(&Verdict::Silent);
-    let latency = Some(at.saturating_duration_since(changed)).filter(|_| caused && changed > before.at);
-    match (before.answer.stale, answer.stale) {
-        (false, true) => {
-            screen.note(node.name, "stale begins: no proof any more that the cache is current; failing open");
-        }
-        (true, false) => screen.note(node.name, "stale ends: the cache follows the API server again"),
-        _ => {}
+    let caused = !answer.stale && answer.verdict.is_some() && last.verdict.is_some() && changed > last_at;
+    let latency = caused.then(|| at.saturating_duration_since(changed));
+    if answer.stale && !last.stale {
+        screen.note(node.name, "stale begins: no proof any more that the cache is current; failing open");
+    } else if last.stale && !answer.stale {
+        screen.note(node.name, "stale ends: the cache follows the API server again");
     }
-    if (answer.verdict, &answer.reason) != (before.answer.verdict, &before.answer.reason) {
-        screen.flip(node.name, &before.answer, &answer, latency);
+    if (answer.verdict, &answer.reason) != (last.verdict, &last.reason) {
+        screen.flip(node.name, &last, &answer, latency);
     }
     says.send_replace(Seen { answer, at, latency });
 }
@@ -160,7 +131,7 @@ fn changes(node: DemoNode, sim: Sim) -> watch::Receiver<Instant> {
     let (tells, changes) = watch::channel(Instant::now());
     thread::spawn(move || {
         let (mut version, mut known, mut last_look) = (0, Value::Null, Instant::now());
-        while !tells.is_closed() {
+        loop {
             let now = Instant::now();
             if std::mem::replace(&mut version, sim.version()) != version {
                 let matters = matters(&sim.node(node.name).unwrap_or_default());
@@ -178,13 +149,14 @@ fn changes(node: DemoNode, sim: Sim) -> watch::Receiver<Instant> {
 /// Returns the parts of a Node that can change the answer. Heartbeats and the taint that follows a cordon can't.
 fn matters(node: &Value) -> Value {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let mut ready = list(&node["status"]["conditions"]);
-    ready.retain(|condition| condition["type"] == "Ready");
+    let ready =
+        list(&node["status"]["conditions"]).into_iter().find(|condition| condition["type"] == "Ready");
+    let ready = ready.map(|ready| json!([ready["status"], ready["reason"]]));
     let mut taints = list(&node["spec"]["taints"]);
-    let of_controller =
-        |key: &str| key.starts_with("node.kubernetes.io/") && !key.ends_with("/out-of-service");
-    taints.retain(|taint| !taint["key"].as_str().is_some_and(of_controller));
-    let ready: Vec<Value> = ready.iter().map(|ready| json!([ready["status"], ready["reason"]])).collect();
-    let (labels, deleted) = (&node["metadata"]["labels"], &node["metadata"]["deletionTimestamp"]);
-    json!([ready, taints, labels, deleted, node["spec"]["unschedulable"]])
+    taints.retain(|taint| {
+        let key = taint["key"].as_str().unwrap_or_default();
+        !key.starts_with("node.kubernetes.io/") || key.ends_with("/out-of-service")
+    });
+    let metadata = &node["metadata"];
+    json!([ready, taints, metadata["labels"], metadata["deletionTimestamp"], node["spec"]["unschedulable"]])
 }

@@ -1,78 +1,75 @@
 //! The output on stdout.
 
-use crate::probe::{Answer, Verdict};
+use crate::probe::Answer;
+use nodegate_readiness::Verdict;
+use rustix::process::{Signal, getpid, kill_process};
 use std::fmt::Display;
 use std::io::{IsTerminal, Write, stdout};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
 
 const RED: &str = "31";
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const CYAN: &str = "36";
-
-/// The writer of lines. Clones write to the same screen.
-#[derive(Clone)]
-pub(crate) struct Screen {
-    terminal: bool,
-    colour: bool,
-    closed: watch::Sender<bool>,
-    /// The line at the bottom of a terminal, which is rewritten each second.
-    bottom: Arc<Mutex<String>>,
-    /// True from the column names to the end. Events before and after are not shown.
-    live: Arc<AtomicBool>,
-}
-
 /// The sequence that clears the line of the cursor.
 const CLEAR: &str = "\r\x1b[K";
 /// The sequences that keep a line longer than the terminal from wrapping, and that let it wrap again.
 const NO_WRAP: &str = "\x1b[?7l";
 const WRAP: &str = "\x1b[?7h";
 
+/// The writer of lines. Clones write to the same screen.
+#[derive(Clone)]
+pub(crate) struct Screen {
+    terminal: bool,
+    colour: bool,
+    view: Arc<Mutex<View>>,
+}
+
+#[derive(Default)]
+struct View {
+    /// The line at the bottom of a terminal, which is rewritten each second.
+    bottom: String,
+    /// True from the column names to the end. Events before and after are not shown.
+    live: bool,
+}
+
+impl View {
+    /// Writes a line above the bottom line. `print!` would panic without a reader; here, the demo ends.
+    fn line(&self, text: impl Display) {
+        match self.bottom.as_str() {
+            "" => write(&format!("{text}\n")),
+            bottom => write(&format!("{CLEAR}{text}\n{NO_WRAP}{bottom}{WRAP}")),
+        }
+    }
+}
+
+fn write(text: &str) {
+    let mut out = stdout().lock();
+    if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        let _ = kill_process(getpid(), Signal::TERM);
+    }
+}
+
 impl Screen {
     pub(crate) fn new() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let terminal = stdout().is_terminal();
-        Self {
-            terminal,
-            colour: terminal && !refused,
-            closed: watch::Sender::new(false),
-            bottom: Arc::default(),
-            live: Arc::default(),
-        }
+        Self { terminal, colour: terminal && !refused, view: Arc::default() }
     }
 
-    /// Returns when a line could not be written: the terminal or the reader of the pipe is gone.
-    pub(crate) async fn closed(&self) {
-        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn line(&self, text: impl Display) {
-        // As in `event`: the lock of stdout before that of the bottom line.
-        let _turn = stdout().lock();
-        let bottom = self.bottom.lock().unwrap_or_else(PoisonError::into_inner);
-        if bottom.is_empty() {
-            self.write(&format!("{text}\n"));
-        } else {
-            self.write(&format!("{CLEAR}{text}\n{NO_WRAP}{bottom}{WRAP}"));
-        }
-    }
-
-    /// Writes text. `print!` would panic without a reader.
-    fn write(&self, text: &str) {
-        let mut out = stdout().lock();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
-            self.closed.send_replace(true);
-        }
+        self.view().line(text);
     }
 
     /// Ends the live view, and keeps the current line at the bottom.
     pub(crate) fn end(&self) {
-        self.live.store(false, Ordering::Relaxed);
-        let kept = std::mem::take(&mut *self.bottom.lock().unwrap_or_else(PoisonError::into_inner));
-        if !kept.is_empty() {
+        let View { bottom, .. } = std::mem::take(&mut *self.view());
+        if !bottom.is_empty() {
             self.line("");
         }
     }
@@ -93,29 +90,28 @@ impl Screen {
         if good { self.paint(GREEN, "✓") } else { self.paint(RED, "✗") }
     }
 
-    fn verdict(&self, verdict: Verdict) -> String {
-        let colour = match verdict {
-            Verdict::Ready => GREEN,
-            Verdict::Draining => YELLOW,
-            Verdict::NotReady => RED,
-            Verdict::Silent => "0",
-        };
-        // The word is padded before it is colored, since escape sequences have no width.
-        self.paint(colour, format!("{:<9}", verdict.word()))
-    }
-
     /// Shows the column names of [`Screen::flip`], and begins the live view.
     pub(crate) fn header(&self) {
-        let (node, reason) = (format!("{:<12}  {:<8}", "time", "node"), format!("{:<28}", "reason"));
-        self.line(self.dim(format!("{node}  from         to         {reason}  latency")));
-        self.live.store(true, Ordering::Relaxed);
+        let columns =
+            format!("{:<12}  {:<8}  {:<11}  {:<11}  {:<28}  latency", "time", "node", "from", "to", "reason");
+        self.line(self.dim(columns));
+        self.view().live = true;
     }
 
     /// Shows a change of the verdict or of its reason.
     pub(crate) fn flip(&self, node: &str, from: &Answer, to: &Answer, latency: Option<Duration>) {
+        let verdict = |answer: &Answer| {
+            let colour = match answer.verdict {
+                Some(Verdict::Ready) => GREEN,
+                Some(Verdict::Draining) => YELLOW,
+                Some(Verdict::NotReady) => RED,
+                None => "0",
+            };
+            // The word is padded before it is colored, since escape sequences have no width.
+            self.paint(colour, format!("{:<9}", answer.word()))
+        };
         let latency = latency.map(millis).unwrap_or_default();
-        let (from, verdict) = (self.verdict(from.verdict), self.verdict(to.verdict));
-        let line = format!("{from} -> {verdict}  {:<28}  {latency}", to.reason_or_dash());
+        let line = format!("{} -> {}  {:<28}  {latency}", verdict(from), verdict(to), to.reason_or_dash());
         self.event(node, line.trim_end());
     }
 
@@ -133,12 +129,15 @@ impl Screen {
         let nodes = nodes.iter().map(share).collect::<Vec<_>>().join("  ");
         let lost_of = format!("{lost} of {total} lost");
         let lost_of = if lost > 0 { self.paint(RED, lost_of) } else { lost_of };
+        let mut view = self.view();
         let text = format!("{}  {nodes}  {lost_of}", self.dim(clock()));
-        if self.terminal {
-            text.clone_into(&mut self.bottom.lock().unwrap_or_else(PoisonError::into_inner));
-            self.write(&format!("{CLEAR}{NO_WRAP}{text}{WRAP}"));
-        } else {
-            self.line(text);
+        match (view.live, self.terminal) {
+            (false, _) => {}
+            (true, false) => view.line(text),
+            (true, true) => {
+                write(&format!("{CLEAR}{NO_WRAP}{text}{WRAP}"));
+                view.bottom = text;
+            }
         }
     }
 
@@ -154,9 +153,9 @@ impl Screen {
 
     fn event(&self, node: &str, what: &str) {
         // The lock is taken before the clock is read, so that the times of the lines ascend.
-        let _turn = stdout().lock();
-        if self.live.load(Ordering::Relaxed) {
-            self.line(format!("{}  {node}  {what}", self.dim(clock())));
+        let view = self.view();
+        if view.live {
+            view.line(format!("{}  {node}  {what}", self.dim(clock())));
         }
     }
 }

@@ -2,22 +2,18 @@
 //! clients are quick. Others fetch large files: these are the sessions that a drain has to wait for.
 
 use crate::pods::LARGE;
+use nodegate_testbed::http;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// The numbers of quick and slow clients of each balancer, and the interval of their requests.
+/// The numbers of quick and slow clients of each balancer, and the pause between their requests.
 pub(crate) const QUICK: u64 = 2;
 pub(crate) const SLOW: u64 = 20;
 pub(crate) const EVERY: Duration = Duration::from_millis(40);
-/// The time limit for a request. A request that takes longer is lost.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The counters of the requests. Clones share them.
 #[derive(Clone, Default)]
@@ -38,15 +34,16 @@ impl Counts {
 }
 
 impl Tally {
-    /// Starts the clients. Dropping them ends them.
-    pub(crate) fn start(balancers: &[SocketAddr]) -> (Self, JoinSet<()>) {
-        let (tally, mut clients) = (Self::default(), JoinSet::new());
+    /// Starts the clients, which go on to the end of the process.
+    pub(crate) fn start(balancers: &[SocketAddr]) -> Self {
+        let tally = Self::default();
         for &to in balancers {
             for number in 0..QUICK + SLOW {
-                clients.spawn(tally.clone().client(to, if number < QUICK { "/" } else { LARGE }));
+                let (tally, path) = (tally.clone(), if number < QUICK { "/" } else { LARGE });
+                thread::spawn(move || tally.client(to, path));
             }
         }
-        (tally, clients)
+        tally
     }
 
     pub(crate) fn read(&self) -> Counts {
@@ -57,35 +54,27 @@ impl Tally {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn client(self, to: SocketAddr, path: &str) {
-        let mut ticks = interval(EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    fn client(&self, to: SocketAddr, path: &str) {
         loop {
-            ticks.tick().await;
-            let answer = timeout(PATIENCE, ask(to, path)).await;
-            let mut counts = self.lock();
-            match answer.unwrap_or_else(|_| Err(io::Error::other("no answer in time"))) {
-                Ok(node) => *counts.served.entry(node).or_default() += 1,
+            match ask(to, path) {
+                Ok(node) => *self.lock().served.entry(node).or_default() += 1,
                 Err(error) => {
+                    let mut counts = self.lock();
                     counts.lost += 1;
                     counts.last_failure = Some(error.to_string());
                 }
             }
+            thread::sleep(EVERY);
         }
     }
 }
 
 /// Returns the node that answered. An answer that is cut short is an error, too.
-async fn ask(to: SocketAddr, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect(to).await?;
-    stream.write_all(format!("GET {path} HTTP/1.0\r\nhost: demo\r\n\r\n").as_bytes()).await?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await?;
-    let cut = || io::Error::other("the connection ended without a whole answer");
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
-    if !head.contains(" 200 ") || length != Some(body.len()) {
-        return Err(cut());
+fn ask(to: SocketAddr, path: &str) -> io::Result<String> {
+    let reply = http::get(to, path)?;
+    let whole = reply.header("content-length") == Some(&*reply.body.len().to_string());
+    if reply.status != 200 || !whole {
+        return Err(io::Error::other("the connection ended without a whole answer"));
     }
-    Ok(body.trim_start_matches('.').to_owned())
+    Ok(reply.body.trim_start_matches('.').to_owned())
 }
