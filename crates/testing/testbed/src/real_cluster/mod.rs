@@ -84,16 +84,7 @@ impl RealCluster {
     }
 
     fn make_whole(&self) {
-        for cable in ["etcd-a", "etcd-b", "kubelet", "proxy", "agent"] {
-            self.node_script(&["mend", cable]);
-        }
-        for part in ["etcd", "api-a", "api-b", "controllers", "scheduler", "containerd", "kubelet", "proxy"] {
-            // A program that a failed test has frozen continues; a program that it has ended is started
-            // again.
-            if self.try_node_script(&["thaw", part]).is_err() {
-                self.node_script(&["start", part]);
-            }
-        }
+        self.node_script(&["repair"]);
         let into_service = r#"{"spec": {"unschedulable": null, "taints": null}}"#;
         until_within(
             PATIENCE,
@@ -106,11 +97,7 @@ impl RealCluster {
     /// Runs `hack/real-node`. Panics if it fails.
     #[track_caller]
     pub fn node_script(&self, words: &[&str]) {
-        self.try_node_script(words).unwrap_or_else(|error| panic!("real-node {words:?}: {error}"));
-    }
-
-    fn try_node_script(&self, words: &[&str]) -> Result<(), String> {
-        self.script("real-node", words).map(drop)
+        self.script("real-node", words).unwrap_or_else(|error| panic!("real-node {words:?}: {error}"));
     }
 
     /// Runs a script of `hack`, and returns its output, or what it reports as the error.
