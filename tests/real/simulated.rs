@@ -103,7 +103,7 @@ fn the_simulated_api_server_answers_as_the_real_one() {
     ];
     let mut differences = Vec::new();
     for request in requests {
-        let real = ask(cluster.api.curl(), cluster.api.url(), request);
+        let real = ask(cluster.api.curl(), cluster.api.urls()[0], request);
         let mut curl = system("curl");
         curl.args(["--insecure", "--header", &format!("Authorization: Bearer {ADMIN_TOKEN}")]);
         let mut ours = ask(curl, &simulated.sim.url(), request);

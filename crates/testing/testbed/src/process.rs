@@ -49,7 +49,8 @@ impl Program {
     /// Starts a program with its output in this file, for tests that read some of it later.
     pub fn start_into(command: &mut Command, file: &Path) -> Self {
         let file = File::create(file).unwrap();
-        Self(command.stdin(Stdio::null()).stdout(file).stderr(Stdio::null()).spawn().unwrap())
+        let same = file.try_clone().unwrap();
+        Self(command.stdin(Stdio::null()).stdout(file).stderr(same).spawn().unwrap())
     }
 
     /// Returns the process id.

@@ -60,9 +60,9 @@ impl Api {
         curl
     }
 
-    /// Returns the URL of API server A.
-    pub fn url(&self) -> &'static str {
-        A
+    /// Returns the URLs of both API servers.
+    pub fn urls(&self) -> [&'static str; 2] {
+        [A, B]
     }
 
     fn send(
