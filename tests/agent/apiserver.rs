@@ -21,7 +21,7 @@ fn cluster() -> Cluster {
 }
 
 fn agent(cluster: &Cluster, args: &[&str]) -> Agent {
-    let url = format!("--apiserver={}", cluster.sim.url());
+    let url = format!("--check-settings=apiserver:url={}", cluster.sim.url());
     cluster.agent(&[&[&*url, FAST], args].concat())
 }
 
@@ -78,14 +78,14 @@ fn a_cordon_leaves_the_api_server_in_the_pool() {
 fn parts_are_left_out_by_their_names_and_a_wrong_name_is_logged() {
     let cluster = cluster();
     cluster.sim.servers()[0].fail_readyz(&["etcd", "etcd-readiness"]);
-    let without_etcd = agent(&cluster, &["--apiserver-exclude=etcd,etcd-readiness"]);
+    let without_etcd = agent(&cluster, &["--check-settings=apiserver:exclude=etcd:etcd-readiness"]);
     without_etcd.wait_passes(CHECK);
-    let mistaken = agent(&cluster, &["--apiserver-exclude=etcd,readiness"]);
+    let mistaken = agent(&cluster, &["--check-settings=apiserver:exclude=etcd:readiness"]);
     mistaken.wait_fails(CHECK, "ReadyzFailed: etcd-readiness");
     mistaken.wait_runs(CHECK, 3);
-    mistaken.logs_once("--apiserver-exclude names parts that the API server does not have");
+    mistaken.logs_once("apiserver:exclude names parts that the API server does not have");
     mistaken.logs_once(r#"parts="readiness""#);
-    assert_eq!(without_etcd.logged("--apiserver-exclude"), 0);
+    assert_eq!(without_etcd.logged("apiserver:exclude"), 0);
 }
 
 /// As OpenShift's API servers do. Only their `/livez` tells that etcd is lost.
@@ -101,10 +101,10 @@ fn a_server_that_leaves_etcd_out_of_readyz_is_asked_whether_it_is_alive() {
     server.fail_readyz(&["etcd", "shutdown"]);
     agent.wait_fails(CHECK, "ReadyzFailed: shutdown");
     // No name is wrong: `/livez` has etcd.
-    let without_etcd = self::agent(&cluster, &["--apiserver-exclude=etcd,etcd-readiness"]);
+    let without_etcd = self::agent(&cluster, &["--check-settings=apiserver:exclude=etcd:etcd-readiness"]);
     server.fail_readyz(&["etcd"]);
     without_etcd.wait_passes(CHECK);
-    assert_eq!(without_etcd.logged("--apiserver-exclude"), 0);
+    assert_eq!(without_etcd.logged("apiserver:exclude"), 0);
 }
 
 /// A real one takes 2 s for each part that asks etcd; the agent waits for that.
@@ -208,7 +208,7 @@ fn an_empty_file_of_the_ca_is_named_as_the_cause() {
 fn no_answer_has_the_reason_that_it_has() {
     let cluster = cluster();
     let agent = cluster.agent(&[
-        &format!("--apiserver={}", cluster.sim.url()),
+        &format!("--check-settings=apiserver:url={}", cluster.sim.url()),
         "--check-settings=apiserver:interval=200ms,timeout=2s",
     ]);
     agent.wait_passes(CHECK);
@@ -236,7 +236,7 @@ fn a_server_that_hangs_has_one_request_at_a_time() {
     let cluster = cluster();
     let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
     let _agent = cluster.agent(&[
-        &format!("--apiserver=https://{}", hangs.local_addr().unwrap()),
+        &format!("--check-settings=apiserver:url=https://{}", hangs.local_addr().unwrap()),
         "--check-settings=apiserver:interval=100ms,timeout=5m",
         "--background-checks=apiserver",
     ]);
@@ -251,8 +251,8 @@ fn what_is_no_api_server_has_its_reason() {
     let plain = Cluster::with(|builder| builder.tls(false));
     let cluster = cluster();
     let url = plain.sim.url().replace("http://", "https://");
-    cluster.agent(&[&format!("--apiserver={url}"), FAST]).wait_fails_with(CHECK, "TLS: ");
-    let closed = format!("--apiserver=https://127.0.0.1:{}", ports::free());
+    cluster.agent(&[&format!("--check-settings=apiserver:url={url}"), FAST]).wait_fails_with(CHECK, "TLS: ");
+    let closed = format!("--check-settings=apiserver:url=https://127.0.0.1:{}", ports::free());
     cluster.agent(&[&closed, FAST]).wait_fails(CHECK, "ConnectionRefused");
     Agent::alone(&[closed.as_str(), FAST]).wait_fails_with(CHECK, "NoCredentials: no credentials: ");
 }

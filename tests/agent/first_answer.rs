@@ -69,7 +69,7 @@ fn without_an_api_server_the_port_opens_after_stale_after() {
     let story = Story::begin();
     story.kill_api();
     let begun = Instant::now();
-    let agent = story.agent(&["--stale-after=3s", "--startup-grace=100ms"]);
+    let agent = story.agent(&["--stale-after=3s"]);
     assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
     assert!(agent.health().is_stale());
     agent.logs_once("listening without it");
@@ -84,7 +84,7 @@ fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
     assert!(is_drained(&first.health()));
     story.cluster.sim.ignore_new();
     let second = thread::scope(|scope| {
-        let second = scope.spawn(|| story.agent(&["--startup-grace=100ms", "--stale-after=2s"]));
+        let second = scope.spawn(|| story.agent(&["--stale-after=2s"]));
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(5) {
             let told = first.health();

@@ -87,13 +87,13 @@ fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
     let first = story.agent(&[KEEP]);
     story.outage(&first);
     first.wait_for("stale", ProbeReply::is_stale);
-    let second = story.agent(&[KEEP, "--startup-grace=100ms"]);
+    let second = story.agent(&[KEEP]);
     holds_the_drain(&second, "predecessor");
     let age = |agent: &Agent| status(agent)["cache"]["age_ms"].as_u64().unwrap();
     let before = age(&second);
     first.terminate();
     // The facts keep their original date when a second successor takes them over.
-    let third = story.agent(&[KEEP, "--startup-grace=100ms"]);
+    let third = story.agent(&[KEEP]);
     holds_the_drain(&third, "predecessor");
     assert!(age(&third) > before, "{} {before}", age(&third));
     second.terminate();
@@ -113,7 +113,7 @@ fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
         first.signal("KILL");
         first.wait_end();
         // In the second round the file has facts that the killed agent itself had taken over.
-        first = story.remembering(&[KEEP, "--startup-grace=100ms"]);
+        first = story.remembering(&[KEEP]);
         holds_the_drain(&first, "state-dir");
     }
     story.api_returns();
@@ -128,7 +128,7 @@ fn a_hung_predecessor_does_not_block_its_successor() {
     story.outage(&first);
     story.wait_written();
     first.signal("STOP");
-    let second = story.remembering(&[KEEP, "--startup-grace=0s"]);
+    let second = story.remembering(&[KEEP]);
     holds_the_drain(&second, "state-dir");
     second.logs_once(CANNOT);
     // The successor asked for its facts, and for its probers.
@@ -141,18 +141,18 @@ fn a_predecessor_is_asked_for_its_facts_at_metrics_addr() {
     let metrics = format!("--metrics-addr=127.0.0.1:{}", ports::free());
     let first = story.agent(&[KEEP, &metrics]);
     story.outage(&first);
-    let second = story.agent(&[KEEP, &metrics, "--startup-grace=0s"]);
+    let second = story.agent(&[KEEP, &metrics]);
     let told = second.health();
     assert_eq!((told.status, told.is_stale()), (503, true));
     second.logs_once(TAKEN);
     // The predecessors do not serve their status on the probe port, where the third agent asks.
-    let third = story.agent(&[KEEP, "--startup-grace=0s"]);
+    let third = story.agent(&[KEEP]);
     third.logs_once(CANNOT);
     assert_eq!(third.logged("answered HTTP 404"), 2, "{}", third.log_text());
     drop(third);
     first.terminate();
     second.terminate();
-    let fourth = story.agent(&[KEEP, &metrics, "--startup-grace=0s"]);
+    let fourth = story.agent(&[KEEP, &metrics]);
     assert_eq!(fourth.logged(TAKEN) + fourth.logged(CANNOT), 0, "{}", fourth.log_text());
 }
 
@@ -184,7 +184,7 @@ fn an_invalid_state_file_is_only_a_warning() {
         (with("written_at_unix_ms", json!(now + 7_200_000)), "in the future"),
     ] {
         fs::write(story.file(), &file).unwrap();
-        let agent = story.remembering(&[KEEP, "--startup-grace=0s"]);
+        let agent = story.remembering(&[KEEP]);
         let told = agent.health();
         assert_eq!((told.status, told.is_stale()), (200, true), "{why}: {told:?}");
         agent.logs_once(CANNOT);
@@ -195,7 +195,7 @@ fn an_invalid_state_file_is_only_a_warning() {
     }
     fs::remove_file(story.file()).unwrap();
     fs::create_dir(story.file()).unwrap();
-    let agent = story.remembering(&["--startup-grace=0s"]);
+    let agent = story.remembering(&[]);
     agent.logs_once("it is no file");
 }
 

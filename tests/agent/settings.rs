@@ -49,7 +49,6 @@ fn every_invalid_setting_is_named_with_its_value() {
             "127.0.0.1:25002",
             "--listen-port and --agent-check-port",
         ),
-        ("--max-connections", "NODEGATE_MAX_CONNECTIONS", "0", "1 to 100000"),
         ("--stale-after", "NODEGATE_STALE_AFTER", "15", "2s to 1h"),
         ("--stale-after", "NODEGATE_STALE_AFTER", "1s", "2s to 1h"),
         ("--on-stale", "NODEGATE_ON_STALE", "open", "ready, keep-drain or not-ready"),
@@ -65,7 +64,6 @@ fn every_invalid_setting_is_named_with_its_value() {
             "condition:<Type>[=<status>] (any but Ready)",
         ),
         ("--drain-on", "NODEGATE_DRAIN_ON", "condition:DrainInProgress=yes", "condition:<Type>[=<status>]"),
-        ("--startup-grace", "NODEGATE_STARTUP_GRACE", "soon", "e.g. 500ms"),
         ("--shutdown-grace", "NODEGATE_SHUTDOWN_GRACE", "-1s", "e.g. 500ms"),
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", "node_ready,bogus", "custom_conditions"),
         ("--default-checks", "NODEGATE_DEFAULT_CHECKS", ",", "at least one"),
@@ -73,9 +71,6 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--background-checks", "NODEGATE_BACKGROUND_CHECKS", "node_ready", "answers from memory"),
         ("--on-demand", "NODEGATE_ON_DEMAND", "some", "takes all, none or a list of checks"),
         ("--on-demand", "NODEGATE_ON_DEMAND", "kubelet,node_ready", "answers from memory"),
-        ("--apiserver", "NODEGATE_APISERVER", "10.0.0.1:6443", "https://127.0.0.1:6443"),
-        ("--apiserver", "NODEGATE_APISERVER", "http://127.0.0.1:6443", "URL of an API server"),
-        ("--apiserver-exclude", "NODEGATE_APISERVER_EXCLUDE", "et cd", "names of parts of /readyz"),
         ("--host-root", "NODEGATE_HOST_ROOT", "host", "begins with /"),
         ("--http-check", "NODEGATE_HTTP_CHECK", "nginx", "nginx=http://127.0.0.1:10254/healthz"),
         ("--http-check", "NODEGATE_HTTP_CHECK", "nginx=https://127.0.0.1/", "no TLS"),
@@ -91,6 +86,23 @@ fn every_invalid_setting_is_named_with_its_value() {
     }
 }
 
+#[test]
+fn a_removed_setting_says_what_takes_its_place() {
+    for (flag, env, instead) in [
+        ("--accept-proxy", "NODEGATE_ACCEPT_PROXY", "a PROXY header is always skipped"),
+        ("--agent-port", "NODEGATE_AGENT_PORT", "use --agent-check-port"),
+        ("--checks", "NODEGATE_CHECKS", "use --background-checks"),
+        ("--check", "NODEGATE_CHECK", "use --check-settings"),
+        ("--apiserver", "NODEGATE_APISERVER", "use --check-settings apiserver:url="),
+        ("--apiserver-exclude", "NODEGATE_APISERVER_EXCLUDE", "use --check-settings apiserver:exclude="),
+        ("--startup-grace", "NODEGATE_STARTUP_GRACE", "it is always 1 s"),
+        ("--max-connections", "NODEGATE_MAX_CONNECTIONS", "it is always 1024"),
+    ] {
+        refuses(&[&format!("{flag}=1")], &[], &[flag, env, "was removed", instead]);
+        refuses(&[], &[(env, "1")], &[flag, env, "was removed", instead]);
+    }
+}
+
 /// Shows that the error names the invalid part of a setting with parts.
 #[test]
 fn every_invalid_part_of_check_settings_is_named() {
@@ -99,6 +111,8 @@ fn every_invalid_part_of_check_settings_is_named() {
         ("kubelet:interval=0s", "kubelet:interval=0s", "100ms"),
         ("kubelet:colour=red", "kubelet:colour", "rise"),
         ("kubelet:url=ftp://x", "ftp://x", "http://"),
+        ("apiserver:url=10.0.0.1:6443", "10.0.0.1:6443", "https://127.0.0.1:6443"),
+        ("apiserver:exclude=et cd", "et cd", "names of parts of /readyz"),
         ("kubelet", "kubelet", "<check>:<key>=<value>"),
     ] {
         refuses(

@@ -18,7 +18,7 @@ fn the_port_opens_with_the_first_result_of_each_check() {
     let check = format!("--http-check=late={}", late.url("/"));
     let checks = "--default-checks=node_ready,http:late";
     // The agent knows the Node long before the late check has a result.
-    let agent = cluster.agent(&[&check, checks, "--startup-grace=100ms"]);
+    let agent = cluster.agent(&[&check, checks]);
     let first = agent.health();
     assert_eq!(first.status, 200, "{first:?}");
     assert_eq!(agent.logged("flip"), 0, "{}", agent.log_text());
@@ -38,7 +38,7 @@ fn a_signal_ends_an_agent_that_does_not_listen_yet() {
     let cluster = Cluster::start();
     cluster.sim.ignore_new();
     let mut command = Command::new(programs::agent());
-    command.args(["--startup-grace=5m", "--listen-port=0"]).env("NODEGATE_AGENT_CHECK_PORT", "0");
+    command.args(["--stale-after=5m", "--listen-port=0"]).env("NODEGATE_AGENT_CHECK_PORT", "0");
     command.env("NODE_NAME", NODE).env("KUBECONFIG", cluster.kubeconfig()).stderr(Stdio::piped());
     let mut agent = command.spawn().unwrap();
     until("the agent to be ready for signals", || handles_sigterm(agent.id()).then_some(()));

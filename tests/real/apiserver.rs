@@ -102,7 +102,7 @@ impl<'a> Site<'a> {
         let args = [
             format!("--listen-address={address}"),
             "--listen-port=25001".to_owned(),
-            format!("--apiserver=https://{address}:{port}"),
+            format!("--check-settings=apiserver:url=https://{address}:{port}"),
             "--background-checks=apiserver".to_owned(),
         ];
         self.cluster.agent(REAL_NODE, route, "nodegate", &args.each_ref().map(String::as_str))

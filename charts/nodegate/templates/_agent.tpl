@@ -120,8 +120,8 @@ containers:
     # (CFS). Measured with it: some 2,600 probes a second with a new connection each. Beyond that an answer waits
     # for the next 100 ms, which is within a load balancer's timeout. The limit bounds a client that floods a port
     # that is open to the network. Memory: 12 MiB are the agent's budget; 1,024 connections
-    # (NODEGATE_MAX_CONNECTIONS) with half a request each took 23 MiB; the rest is for the kernel's memory of their
-    # sockets.
+    # with half a request each, the most that a port holds, took 23 MiB; the rest is for the kernel's memory of
+    # their sockets.
     resources:
       {{- toYaml . | nindent 6 }}
     {{- end }}
@@ -129,8 +129,8 @@ containers:
     # The agent's own health, never the node's: /health is for load balancers, and a NotReady node must not restart
     # the agent that reports it. No `host:`: the kubelet probes the pod's address, which is the node's.
     startupProbe:
-      # Must be longer than NODEGATE_STARTUP_GRACE (1s), NODEGATE_STALE_AFTER (15s; at most 20 s of it), and the few
-      # seconds for first results and last known facts.
+      # Must be longer than NODEGATE_STALE_AFTER (15s; at most 20 s of it) and the few seconds for first results and
+      # last known facts.
       httpGet:
         path: /livez
         port: {{ include "nodegate.port" $root }}

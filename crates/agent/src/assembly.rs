@@ -6,7 +6,7 @@
 //! [`crate::agent`] adds, because no simulated clock can drive it: the two runtimes and their threads, the
 //! sockets, the signals, and the thread that writes to `--state-dir`.
 
-use crate::handover::{self, LastKnownSources, Opens, STARTUP_GRACE, StartupTimeouts};
+use crate::handover::{self, LastKnownSources, Opens};
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
@@ -17,7 +17,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
@@ -34,8 +34,6 @@ pub struct AgentSettings {
     pub default_checks: Vec<CheckId>,
     /// The settings of `told`, and the counter of connections.
     pub probers: ProberSettings,
-    /// The time to wait for the API server's first answer if an agent answered here a moment ago.
-    pub startup_grace: Duration,
 }
 
 impl AgentSettings {
@@ -47,7 +45,6 @@ impl AgentSettings {
             default_checks: catalog.find(NODE_READY).into_iter().collect(),
             catalog,
             probers: ProberSettings::default(),
-            startup_grace: STARTUP_GRACE,
         }
     }
 }
@@ -89,7 +86,6 @@ pub struct AssembledAgent {
     /// The metrics of the watches.
     pub watch_metrics: Arc<WatchMetrics>,
     runner: Arc<Runner>,
-    timeouts: StartupTimeouts,
     started: watch::Receiver<Startup>,
     opened: watch::Sender<bool>,
 }
@@ -112,7 +108,7 @@ impl AssembledAgent {
         environment: Environment,
         checks_run_on: &Handle,
     ) -> (Self, Background) {
-        let AgentSettings { node_name, policy, catalog, default_checks, probers, startup_grace } = settings;
+        let AgentSettings { node_name, policy, catalog, default_checks, probers } = settings;
         let Environment { started, connector, local_checks, on_flip } = environment;
         let timeline = Timeline::new(started);
         let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
@@ -152,9 +148,8 @@ impl AssembledAgent {
             timeline,
             open,
         };
-        let timeouts = StartupTimeouts { grace: startup_grace, stale_after };
         let app = Arc::new(app);
-        let agent = Self { board, timeline, liveness, app, watch_metrics, runner, timeouts, started, opened };
+        let agent = Self { board, timeline, liveness, app, watch_metrics, runner, started, opened };
         (agent, background)
     }
 
@@ -169,7 +164,7 @@ impl AssembledAgent {
     }
 
     /// Waits for the first sync and the first results of the local checks that always run, so that no load
-    /// balancer gets an answer that may be wrong. Waits no longer than the timeouts, and not for missing
+    /// balancer gets an answer that may be wrong. Waits for a limited time, and not for missing
     /// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
     /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts
     /// of a fresh predecessor.
@@ -179,11 +174,12 @@ impl AssembledAgent {
             return None;
         };
         let began = tokio::time::Instant::now();
-        let (opens, seen) = handover::wait(sources, node, self.started.clone(), self.timeouts).await;
+        let stale_after = self.board.policy().stale_after;
+        let (opens, seen) = handover::wait(sources, node, self.started.clone(), stale_after).await;
         if opens == Opens::NoClient {
             tracing::warn!("no Kubernetes client; answering without one and retrying");
         }
-        let deadline = began + self.timeouts.grace.max(DEFAULT_TIMEOUT);
+        let deadline = began + DEFAULT_TIMEOUT;
         if timeout_at(deadline, self.runner.eager_ready()).await.is_err() {
             tracing::warn!("a local check has no first result yet; listening without it");
         }

@@ -48,13 +48,6 @@ pub(crate) struct PortArgs {
     #[arg(long, env = "NODEGATE_ALLOW_FROM", value_name = "LIST")]
     allow_from: Option<Networks>,
 
-    /// Most connections at a time, for each port by itself; above that the agent closes an idle one of the
-    /// client with the most
-    #[arg(long, env = "NODEGATE_MAX_CONNECTIONS", value_name = "COUNT")]
-    #[arg(default_value_t = Limits::default().connections)]
-    #[arg(value_parser = number(1..=100_000_usize, "takes a number from 1 to 100000"))]
-    max_connections: usize,
-
     /// Time for requests in flight after SIGTERM
     #[arg(long, env = "NODEGATE_SHUTDOWN_GRACE", value_name = "DURATION")]
     #[arg(default_value = shown(Limits::default().drain_timeout), value_parser = duration(SHUTDOWN_GRACE))]
@@ -109,12 +102,8 @@ pub(crate) struct Ports {
 impl Ports {
     /// Binds all ports of the settings.
     pub(crate) fn bind(settings: PortArgs) -> Result<Self, BindError> {
-        let limits = Limits {
-            connections: settings.max_connections,
-            drain_timeout: settings.shutdown_grace,
-            ..Limits::default()
-        }
-        .within_descriptors();
+        let limits = Limits { drain_timeout: settings.shutdown_grace, ..Limits::default() };
+        let limits = limits.within_descriptors();
         let bind = |address, port| bind(address, port, Sharing::WithSuccessor);
         let agent_check = settings.agent_check().map(|port| bind(settings.address(), port)).transpose()?;
         let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
@@ -209,7 +198,6 @@ mod tests {
                 agent_check_port: agent,
                 allow_from: None,
                 metrics_addr,
-                max_connections: 1,
                 shutdown_grace: Duration::ZERO,
             };
             Ports::bind(settings).err().unwrap().address

@@ -1,6 +1,5 @@
 //! The settings of the local checks.
 
-use crate::checks::apiserver::settings::{ApiServerSettings, ApiServerUrl, ReadyzParts};
 use crate::host_root::HostRoot;
 use crate::local_checks::LocalChecks;
 use crate::own::OwnChecks;
@@ -25,18 +24,6 @@ pub struct LocalCheckArgs {
     #[arg(long, env = "NODEGATE_TCP_CHECK", value_name = "NAME=HOST:PORT", value_delimiter = ';')]
     tcp_check: Vec<String>,
 
-    /// URL of this node's own API server, for the check `apiserver`, which a balancer in front of the API servers
-    /// asks as /health?check=apiserver. Its certificate must be of the cluster's CA and for the name
-    /// kubernetes.default.svc
-    #[arg(long, env = "NODEGATE_APISERVER", value_name = "URL", default_value_t)]
-    apiserver: ApiServerUrl,
-
-    /// Parts of the API server's /readyz that do not count for the check `apiserver`, by their names, e.g.
-    /// etcd,etcd-readiness; empty means that all count
-    #[arg(long, env = "NODEGATE_APISERVER_EXCLUDE", value_name = "LIST", default_value_t)]
-    #[arg(hide_default_value = true)]
-    apiserver_exclude: ReadyzParts,
-
     /// Directory of the host's files; in a container, the path at which the host's / is mounted
     #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value_t, value_parser = |path: &str| HostRoot::new(path))]
     host_root: HostRoot,
@@ -58,7 +45,6 @@ impl LocalCheckArgs {
             }
             CheckSettings::default()
         });
-        let apiserver = ApiServerSettings { url: self.apiserver, exclude: self.apiserver_exclude };
-        LocalChecks::new(&settings, &self.host_root, &apiserver).with_own(&own, &settings)
+        LocalChecks::new(&settings, &self.host_root).with_own(&own, &settings)
     }
 }

@@ -1,7 +1,6 @@
 //! A check's entry in the registry, before the check is built.
 
 use crate::check::Check;
-use crate::checks::apiserver::settings::ApiServerSettings;
 use crate::host_root::HostRoot;
 use crate::options::{OptionKey, Options};
 use crate::timing::Timing;
@@ -27,8 +26,6 @@ pub struct Definition {
 pub struct Context<'a> {
     /// The root of the host's files.
     pub host: &'a HostRoot,
-    /// The address and settings of this node's API server.
-    pub apiserver: &'a ApiServerSettings,
     /// The operator's settings of this check.
     pub options: &'a Options,
     /// The timeout of a run, for a check with several parts that must report which one hangs.

@@ -39,7 +39,6 @@ mod url;
 
 pub use args::LocalCheckArgs;
 pub use check::{Check, KnownNode, Run};
-pub use checks::apiserver::settings::{ApiServerSettings, ApiServerUrl, ReadyzParts};
 pub use connect::{ConnectError, HostPort, resolve};
 pub use dedicated_thread::{DedicatedThread, NoAnswer};
 pub use definition::{Context, Definition};

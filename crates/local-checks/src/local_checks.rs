@@ -1,7 +1,6 @@
 //! The configured local checks, before they run.
 
 use crate::check::Check;
-use crate::checks::apiserver::settings::ApiServerSettings;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
 use crate::own::OwnChecks;
@@ -27,12 +26,12 @@ pub(crate) struct Entry {
 
 impl LocalChecks {
     /// Returns the checks of the [`registry`] as set by the operator, on the host whose files are below
-    /// `host`, and whose API server is `apiserver`.
-    pub fn new(settings: &CheckSettings, host: &HostRoot, apiserver: &ApiServerSettings) -> Self {
+    /// `host`.
+    pub fn new(settings: &CheckSettings, host: &HostRoot) -> Self {
         let make = |checks: Self, definition: &Definition| {
             let timing = settings.timing(definition.name);
             let options = settings.options(definition.name);
-            let check = (definition.new)(&Context { host, apiserver, options, timeout: timing.timeout });
+            let check = (definition.new)(&Context { host, options, timeout: timing.timeout });
             checks.with(definition.name, timing, check)
         };
         registry::known().iter().fold(Self::none(), make)

@@ -25,7 +25,6 @@ pub fn known() -> &'static [Definition] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checks::apiserver::settings::ApiServerSettings;
     use crate::definition::Context;
     use crate::host_root::HostRoot;
     use crate::options::{OptionKey, Options};
@@ -45,14 +44,8 @@ mod tests {
     #[test]
     fn every_check_can_be_made_when_nothing_is_set() {
         let (host, options) = (HostRoot::default(), Options::default());
-        let apiserver = ApiServerSettings::default();
         for definition in KNOWN {
-            (definition.new)(&Context {
-                host: &host,
-                apiserver: &apiserver,
-                options: &options,
-                timeout: DEFAULT_TIMEOUT,
-            });
+            (definition.new)(&Context { host: &host, options: &options, timeout: DEFAULT_TIMEOUT });
         }
     }
 }

@@ -72,7 +72,7 @@ fn probers_are_taken_over_only_from_an_agent_of_this_node() {
         // The server listens at another port, which both agents would have as `--metrics-addr`.
         let metrics = format!("--metrics-addr={}", other.address());
         let output = Command::new(programs::agent())
-            .args([&metrics, "--startup-grace=0s"])
+            .arg(&metrics)
             .env("NODE_NAME", NODE)
             .env("KUBECONFIG", cluster.kubeconfig())
             .env("LISTEN_PORT", ports::free().to_string())

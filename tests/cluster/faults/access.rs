@@ -1,6 +1,6 @@
 //! Faults of the agent's rights and the API server's certificates.
 
-use super::scene::{FRESH, STALE, SYNCED, Scene, cluster, restarts};
+use super::scene::{FRESH, STALE, Scene, cluster, restarts};
 use super::table::Row;
 use nodegate_kube_sim::{Effect, FaultScope};
 use nodegate_testbed::{Agent, until};
@@ -52,7 +52,7 @@ pub(crate) fn rbac_forbids_leases() -> Row {
     let leases = || FaultScope::all().resources(&["leases"]);
     // A first error must not keep the agent from logging a later, different one.
     let first = cluster.sim.faults().add(Effect::Status { code: 500, retry_after: 0 }.on(leases()));
-    let agent = cluster.ready_agent(&["--stale-after=10s", SYNCED]);
+    let agent = cluster.ready_agent(&["--stale-after=10s"]);
     let failed = r#"nodegate_watch_restarts_total{resource="leases",reason="server-error"}"#;
     until("a failed list of Leases", || agent.metric(failed));
     cluster.sim.faults().add(Effect::Forbidden.on(leases()));

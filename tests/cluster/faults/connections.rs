@@ -1,6 +1,6 @@
 //! Faults of the API server and of the connections to it.
 
-use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster};
+use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, Scene, cluster};
 use super::simulator::Simulator;
 use super::table::Row;
 use nodegate_testbed::{Agent, NODE, needs_root};
@@ -57,7 +57,7 @@ pub(crate) fn api_server_frozen() -> Row {
 /// Stops the simulator, a process of its own, with SIGSTOP.
 pub(crate) fn api_server_stopped() -> Row {
     let simulator = Simulator::start(NODE);
-    let agent = Agent::start(NODE, &simulator.kubeconfig(), &[STALE_AFTER_ARG, SYNCED]);
+    let agent = Agent::start(NODE, &simulator.kubeconfig(), &[STALE_AFTER_ARG]);
     let mut scene = Scene::of(simulator, agent);
     scene.fault(|scene| scene.cluster.signal("STOP"));
     scene.fails_open();

@@ -1,7 +1,7 @@
 //! An API server that is cut off from etcd. To its watchers it looks healthy: it accepts watches, sends
 //! bookmarks and serves requests from its cache, which does not change any more.
 
-use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, SYNCED, Scene, cluster};
+use super::scene::{Api, CORDONED, FRESH, STALE, STALE_AFTER_ARG, Scene, cluster};
 use super::table::Row;
 use crate::proxy::Proxy;
 use nodegate_kube_sim::{ApiServer, Effect, FaultScope};
@@ -19,7 +19,7 @@ pub(crate) fn api_server_cut_off_from_etcd() -> Row {
 
 pub(crate) fn api_server_cut_off_from_etcd_without_leases() -> Row {
     let cluster = without_leases();
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER_ARG, SYNCED]);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[STALE_AFTER_ARG]);
     agent.wait_ready();
     cut_off_in(Scene::probed(cluster, agent))
 }
@@ -57,7 +57,7 @@ pub(crate) fn api_server_cut_off_from_etcd_beside_a_healthy_one_without_leases()
 fn beside_a_healthy_one(cluster: Cluster) -> Row {
     let healthy = cluster.wait(async { cluster.sim.another_server() }).unwrap();
     let balancer = balancer(&cluster, &healthy);
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[SYNCED]);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &[]);
     agent.wait_ready();
     assert_eq!(balancer.accepted(), 1);
     let mut scene = Scene::probed(cluster, agent);
@@ -77,7 +77,7 @@ pub(crate) fn consistency_check_refused_beside_a_healthy_api_server() -> Row {
     let cluster = without_leases();
     let healthy = cluster.wait(async { cluster.sim.another_server() }).unwrap();
     let balancer = balancer(&cluster, &healthy);
-    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=5s", SYNCED]);
+    let agent = Agent::start(NODE, &cluster.kubeconfig(), &["--stale-after=5s"]);
     agent.wait_ready();
     let mut scene = Scene::probed(cluster, agent);
     let refusing = scene.fault(|scene| {

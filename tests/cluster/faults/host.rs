@@ -1,7 +1,7 @@
 //! Faults of the agent's host.
 
 use super::connections::REPLACED;
-use super::scene::{Api, CORDONED, FRESH, SYNCED, Scene, cluster};
+use super::scene::{Api, CORDONED, FRESH, Scene, cluster};
 use super::table::Row;
 use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Act, Stub, answer};
@@ -28,7 +28,7 @@ fn clock_set(by: i64) -> Row {
     let clock = cluster.dir.path().join("clock");
     fs::write(&clock, "+0").unwrap();
     let mut command = Command::new(programs::agent());
-    command.arg(SYNCED).env("LD_PRELOAD", libfaketime()).env("FAKETIME_TIMESTAMP_FILE", &clock);
+    command.env("LD_PRELOAD", libfaketime()).env("FAKETIME_TIMESTAMP_FILE", &clock);
     command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     let agent = cluster.launch(command);
     let mut scene = Scene::of(cluster, agent);
@@ -78,7 +78,7 @@ fn flipped_at(agent: &Agent) -> i64 {
 pub(crate) fn few_descriptors() -> Row {
     let cluster = cluster();
     let mut command = Command::new("prlimit");
-    command.arg("--nofile=64:64").arg(programs::agent()).arg(SYNCED);
+    command.arg("--nofile=64:64").arg(programs::agent());
     let agent = cluster.launch(command);
     let mut scene = Scene::of(cluster, agent);
     scene.logged_once("the limit of file descriptors allows fewer connections");

@@ -11,8 +11,6 @@ const STALE_AFTER: Duration = Duration::from_secs(2);
 pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
 /// The tolerance for that.
 const GRACE: Duration = Duration::from_secs(1);
-/// A grace so long that the agent listens only after its first list, however busy the machine is.
-pub(crate) const SYNCED: &str = "--startup-grace=60s";
 /// The longest time until the answers are correct again: a backoff of ten seconds, and up to five more for an
 /// attempt that began before the repair.
 pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(16);
@@ -97,7 +95,7 @@ impl Scene {
     }
 
     pub(crate) fn with(cluster: Cluster, args: &[&str]) -> Self {
-        let agent = cluster.agent(&[args, &[SYNCED]].concat());
+        let agent = cluster.agent(args);
         Self::of(cluster, agent)
     }
 }

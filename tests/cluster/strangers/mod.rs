@@ -128,7 +128,7 @@ impl Story {
         allow_descriptors(DESCRIPTORS);
         let cluster = Cluster::start();
         let group = Group::new(MEMORY, millicpu);
-        let command = group.command(agent, &["--startup-grace=60s"]);
+        let command = group.command(agent, &[]);
         let agent = cluster.launch(command);
         agent.wait_ready();
         let port = Port::of_agent(agent.address());

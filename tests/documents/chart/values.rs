@@ -51,14 +51,13 @@ fn every_setting_of_the_programs_is_a_value_of_the_chart() {
 fn samples() -> Value {
     json!({
         "listenPort": 25011, "listenAddress": "0.0.0.0", "agentCheckPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
-        "metricsAddr": "[::]:25004", "podNetworks": ["10.244.0.0/16"], "maxConnections": 100_000, "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
-        "drainOn": ["unschedulable", "taint:example.com/*", "annotation:example.com/out=yes", "lifecycle"], "startupGrace": "2s", "shutdownGrace": "1m30s",
+        "metricsAddr": "[::]:25004", "podNetworks": ["10.244.0.0/16"], "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
+        "drainOn": ["unschedulable", "taint:example.com/*", "annotation:example.com/out=yes", "lifecycle"], "shutdownGrace": "1m30s",
         "defaultChecks": ["node_ready", "kubelet"], "backgroundChecks": ["kubelet", "network"], "onDemand": "none",
-        "checkSettings": ["kubelet:interval=2s,fall=2", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
+        "checkSettings": ["apiserver:url=https://10.0.0.5:6443,exclude=etcd:etcd-readiness", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],
         "httpCheck": ["nginx=http://127.0.0.1:10254/healthz"], "tcpCheck": ["db=127.0.0.1:5432", "mq=127.0.0.1:5672"],
         "conditions": ["DiskPressure", "Mine=False"], "balancers": ["10.0.0.5"], "trafficPort": [80, 443],
         "toldFall": 5, "toldRise": 4, "toldInterval": "2s", "toldProbers": 2,
-        "apiserver": "https://10.0.0.5:6443", "apiserverExclude": ["etcd", "etcd-readiness"],
         "log": "debug", "logFormat": "json",
     })
 }
@@ -82,7 +81,6 @@ fn the_agent_accepts_the_setting_of_each_value() {
     let args = command.try_get_matches_from(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
     let port = |name| *args.get_one::<u16>(name).unwrap();
     assert_eq!((port("listen_port"), port("agent_check_port")), (25011, 0));
-    assert_eq!(args.get_one::<usize>("max_connections"), Some(&100_000));
     let count = |name| args.get_raw(name).unwrap().count();
     assert_eq!(["check_settings", "watch_service", "tcp_check"].map(count), [2, 2, 2], "{line:?}");
     assert_eq!(args.get_one::<String>("background_checks").map(String::as_str), Some("kubelet,network"));

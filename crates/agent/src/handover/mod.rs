@@ -13,26 +13,17 @@ mod state_file;
 
 pub(crate) use host_sources::HostSources;
 pub(crate) use recorder::record;
-pub(crate) use startup::{Opens, StartupTimeouts, wait};
+pub(crate) use startup::{Opens, wait};
 pub(crate) use state_file::StateFile;
 
 use nodegate_agent_client::sentence::last_known;
-use nodegate_program::{duration, shown};
 use nodegate_readiness::memory::Unusable;
 use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Age, Board, LastFacts, Memory, Node, Timeline};
 use nodegate_server::App;
 use std::fmt;
 use std::future::Future;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
-
-/// The default of `--startup-grace`.
-pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
-
-/// The range of `--startup-grace`.
-const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
 
 /// The start of an agent whose API server does not answer.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,12 +32,6 @@ pub(crate) struct HandoverArgs {
     /// API server answers reads them. It must exist, be writable, and belong to this agent alone
     #[arg(long, env = "NODEGATE_STATE_DIR", value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-
-    /// Time to wait for the API server's first answer before listening without it, if an agent of this boot
-    /// answered within the last minute; otherwise the agent waits for --stale-after, at most 20 s
-    #[arg(long, env = "NODEGATE_STARTUP_GRACE", value_name = "DURATION")]
-    #[arg(default_value = shown(STARTUP_GRACE), value_parser = duration(GRACE))]
-    pub(crate) startup_grace: Duration,
 }
 
 /// The agents that ran on this node before this one. Each method returns within seconds.

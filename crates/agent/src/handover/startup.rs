@@ -7,6 +7,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+/// The time to wait for the API server soon after an agent answered here. Then a closed port is worse than a
+/// guess.
+const GRACE: Duration = Duration::from_secs(1);
 /// The longest time for which the ports stay closed: the startupProbe of the manifests gives up after 30 s.
 const LONGEST: Duration = Duration::from_secs(20);
 /// The interval of queries to a predecessor that knows more than this agent.
@@ -14,24 +17,6 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// A time longer than any wait.
 const NO_LIMIT: Duration = Duration::from_hours(24);
-
-/// The time to wait for the API server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StartupTimeouts {
-    /// `--startup-grace`, for a start soon after an agent answered here. Then a closed port is worse than a
-    /// guess.
-    pub(crate) grace: Duration,
-    /// `--stale-after`, for any other start. Then no balancer counts on this node, and a guess is worse than
-    /// a closed port.
-    pub(crate) stale_after: Duration,
-}
-
-impl StartupTimeouts {
-    /// Returns the time to wait if no agent answered here recently.
-    fn alone(self) -> Duration {
-        self.stale_after.min(LONGEST).max(self.grace)
-    }
-}
 
 /// The reason why the ports open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +29,22 @@ pub(crate) enum Opens {
     Unheard,
 }
 
-/// Waits for the API server's first answer, within the time limit. While a fresh predecessor answers, this
+/// Waits for the API server's first answer, for `stale_after` at most: if no agent answered here recently, no
+/// balancer counts on this node, and a guess is worse than a closed port. While a fresh predecessor answers, this
 /// agent waits longer, because the predecessor knows more. Returns the last facts of such a predecessor, too.
 pub(crate) async fn wait(
     sources: &impl LastKnownSources,
     node: &str,
     mut started: watch::Receiver<Startup>,
-    timeouts: StartupTimeouts,
+    stale_after: Duration,
 ) -> (Opens, Option<Memory>) {
     let began = Instant::now();
     let mut seen = None;
-    if let Some(opens) = heard(&mut started, began + timeouts.grace).await {
+    if let Some(opens) = heard(&mut started, began + GRACE).await {
         return (opens, seen);
     }
     let just_crashed = sources.answered_recently().await;
-    let limit = began + if just_crashed { timeouts.grace } else { timeouts.alone() };
+    let limit = began + if just_crashed { GRACE } else { stale_after.min(LONGEST) };
     loop {
         let memory = tokio::select! {
             biased;

@@ -5,7 +5,7 @@ use crate::support::{World, fail};
 use bytes::Bytes;
 use h2::server::{SendResponse, handshake};
 use http::{HeaderMap, Response};
-use nodegate_local_checks::{ApiServerSettings, CheckSettings, HostRoot, LocalChecks};
+use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks};
 use nodegate_readiness::Outcome;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 use std::fs;
@@ -63,8 +63,7 @@ fn speaks(path: &Path, act: Act) {
 /// Returns the outcome of the check on a host with these files and settings.
 async fn on(host: &TempDir, settings: &str) -> Outcome {
     let settings = CheckSettings::parse(&[format!("container_runtime:{settings}")]).unwrap();
-    let checks =
-        LocalChecks::new(&settings, &HostRoot::new(host.path()).unwrap(), &ApiServerSettings::default());
+    let checks = LocalChecks::new(&settings, &HostRoot::new(host.path()).unwrap());
     let world = World::start(&checks, &Handle::current(), &[]);
     world.activate("container_runtime").await;
     world.outcome("container_runtime").unwrap()

@@ -1,7 +1,7 @@
 //! Tests of kube-proxy as it starts, works, gets stuck and ends, with the answers of each release.
 
 use crate::support::{Healthz, World, check, fail, log_of};
-use nodegate_local_checks::{ApiServerSettings, CheckSettings, HostRoot, LocalChecks};
+use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks};
 use nodegate_readiness::{Outcome, Reason};
 use nodegate_testbed::stub::{StubServer, hang};
 use std::io::{Read, Write};
@@ -104,11 +104,7 @@ fn free_address() -> SocketAddr {
 fn watching(address: SocketAddr, timeout: &str) -> World {
     let setting = format!("kube_proxy:url=http://{address}/healthz,interval=100ms,timeout={timeout}");
     let settings = CheckSettings::parse(&[setting]).unwrap();
-    World::start(
-        &LocalChecks::new(&settings, &HostRoot::default(), &ApiServerSettings::default()),
-        &Handle::current(),
-        &["kube_proxy"],
-    )
+    World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
 }
 
 /// Returns the outcome for a port that was never open, on this machine.

@@ -1,7 +1,7 @@
 //! Tests of the checks of a URL or a port: each way to fail has the same reason in all of them.
 
 use crate::support::{Healthz, World, fail};
-use nodegate_local_checks::{ApiServerSettings, CheckSettings, HostRoot, LocalChecks, OwnChecks};
+use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnChecks};
 use nodegate_readiness::Outcome;
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::{StubServer, hang};
@@ -24,8 +24,7 @@ async fn outcome(name: &str, url: &str, timeout: &str) -> Outcome {
         format!("{name}:timeout={timeout},url={url}")
     };
     let settings = CheckSettings::parse_with(&[setting], &own).unwrap();
-    let checks = LocalChecks::new(&settings, &HostRoot::default(), &ApiServerSettings::default())
-        .with_own(&own, &settings);
+    let checks = LocalChecks::new(&settings, &HostRoot::default()).with_own(&own, &settings);
     let world = World::start(&checks, &Handle::current(), &[]);
     world.activate(name).await;
     world.outcome(name).unwrap()

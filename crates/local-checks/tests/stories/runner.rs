@@ -5,7 +5,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_local_checks::http::HttpGet;
 use nodegate_local_checks::{
-    ApiServerSettings, Check, CheckSettings, DedicatedThread, HostRoot, KnownNode, LocalChecks, Run, Timing,
+    Check, CheckSettings, DedicatedThread, HostRoot, KnownNode, LocalChecks, Run, Timing,
 };
 use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
 use nodegate_testbed::http::PATIENCE;
@@ -349,9 +349,7 @@ async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
         World::start(&LocalChecks::none().with("x", every(1000, 30_000), check), &Handle::current(), &[]);
     world.activate("node_ready").await;
     assert_eq!(
-        LocalChecks::new(&CheckSettings::default(), &HostRoot::default(), &ApiServerSettings::default())
-            .for_catalog()
-            .len(),
+        LocalChecks::new(&CheckSettings::default(), &HostRoot::default()).for_catalog().len(),
         nodegate_local_checks::registry::known().len()
     );
     let waiting = world.runner.activate(&[world.id("x")]);

@@ -1,7 +1,7 @@
 //! Scripted checks, and a board with their results.
 
 use nodegate_local_checks::{
-    ApiServerSettings, Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, Run, Runner, Timing,
+    Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, Run, Runner, Timing,
 };
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
 use nodegate_testbed::http::PATIENCE;
@@ -94,11 +94,7 @@ impl World {
 /// board.
 pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
     let settings = CheckSettings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
-    let world = World::start(
-        &LocalChecks::new(&settings, &HostRoot::default(), &ApiServerSettings::default()),
-        &Handle::current(),
-        &[],
-    );
+    let world = World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
     world.activate(name).await;
     world.outcome(name).unwrap()
 }

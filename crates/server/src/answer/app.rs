@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 /// The number of requests that may wait for the first result of their checks. Further requests are answered
 /// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
 /// the clients that name a hanging check would take all connections. A quarter of the default
-/// `--max-connections`; for fewer connections see [`App::limit_waiting`].
+/// the limit of connections; for fewer connections see [`App::limit_waiting`].
 pub(super) const MAX_WAITING: usize = 256;
 
 /// Starts local checks on the first request that names them.

@@ -36,7 +36,7 @@ const SECOND_BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const SET_BACK: Duration = Duration::from_secs(2);
 /// The interval and the timeout of the check that decides about a `Ready=Unknown`.
 pub(crate) const KUBELET_ASKED_EVERY: Duration = Duration::from_secs(1);
-/// `--startup-grace`.
+/// The time that an agent waits for the API server soon after another one answered.
 pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
 /// From when a predecessor is asked to when the ports open: the kubelet's first result and two more answers.
 const ASKED_WITHIN: Duration = Duration::from_secs(4);

@@ -3,6 +3,7 @@
 use crate::agent::Agent;
 use crate::cluster::{Cluster, NODE};
 use crate::network::ports;
+use crate::programs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -43,12 +44,13 @@ impl Rollout {
             .env("NODE_NAME", NODE)
             .env("KUBECONFIG", self.cluster.kubeconfig())
             .env("LISTEN_PORT", self.port.to_string())
-            .env("NODEGATE_AGENT_CHECK_PORT", self.agent_port.to_string())
-            // As 0.1 calls it.
-            .env("NODEGATE_AGENT_PORT", self.agent_port.to_string())
-            .env("NODEGATE_LISTEN_ADDRESS", self.listen.to_string())
+            .env("NODEGATE_LISTEN_ADDRESS", self.listen.to_string());
+        if program == programs::agent() {
+            command.env("NODEGATE_AGENT_CHECK_PORT", self.agent_port.to_string());
+        } else {
             // No probe may see an answer from before the first sync.
-            .arg("--startup-grace=60s");
+            command.env("NODEGATE_AGENT_PORT", self.agent_port.to_string()).arg("--startup-grace=60s");
+        }
         Agent::launch(command)
     }
 

@@ -6,12 +6,13 @@ pub(crate) mod settings;
 use crate::check::{Check, KnownNode, Run};
 use crate::definition::Definition;
 use crate::http::{HttpError, HttpReply, MAX_BODY, exchange, get, status_reason};
+use crate::options::{OptionKey, Options};
 use crate::timing::{DEFAULT_TIMEOUT, Timing};
 use http::uri::PathAndQuery;
 use http::{StatusCode, header};
 use nodegate_kube_follow::{Caller, OpenError, open_verified};
 use nodegate_readiness::{Outcome, Reason};
-use settings::ApiServerSettings;
+use settings::{ApiServerUrl, ReadyzParts};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,16 +21,21 @@ use std::time::Duration;
 /// A server that shuts down says so for `--shutdown-delay-duration`, which may be as short as some seconds.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+const URL: OptionKey = OptionKey::new::<ApiServerUrl>("url");
+/// The parts of `/readyz` that do not count.
+const EXCLUDE: OptionKey = OptionKey::new::<ReadyzParts>("exclude");
+
 pub(crate) const DEFINITION: Definition = Definition {
     name: "apiserver",
-    options: &[],
+    options: &[URL, EXCLUDE],
     // An API server that has lost etcd answers after twice 2 s, and then names it.
     timing: Timing::new(INTERVAL, DEFAULT_TIMEOUT),
-    new: |context| Arc::new(ApiServer::new(context.apiserver.clone())),
+    new: |context| Arc::new(ApiServer::new(context.options)),
 };
 
 struct ApiServer {
-    settings: ApiServerSettings,
+    url: ApiServerUrl,
+    exclude: ReadyzParts,
     readyz: PathAndQuery,
     livez: PathAndQuery,
     /// The last caller that was not refused was the agent; the next run asks as the same caller first.
@@ -51,9 +57,11 @@ impl Check for ApiServer {
 }
 
 impl ApiServer {
-    fn new(settings: ApiServerSettings) -> Self {
-        let (readyz, livez) = (settings.exclude.request("/readyz"), settings.exclude.request("/livez"));
-        Self { settings, readyz, livez, as_agent: AtomicBool::default(), warned: AtomicBool::default() }
+    fn new(options: &Options) -> Self {
+        let url = options.get(URL.name()).unwrap_or_default();
+        let exclude: ReadyzParts = options.get(EXCLUDE.name()).unwrap_or_default();
+        let (readyz, livez) = (exclude.request("/readyz"), exclude.request("/livez"));
+        Self { url, exclude, readyz, livez, as_agent: AtomicBool::default(), warned: AtomicBool::default() }
     }
 
     /// Asks for `/readyz`, and for `/livez` if only that one would tell that etcd is lost: OpenShift's API
@@ -61,7 +69,7 @@ impl ApiServer {
     async fn outcome(&self) -> Result<Outcome, Failure> {
         let readyz = self.reply(&self.readyz).await?;
         self.warn_of_unknown_parts(&readyz);
-        let tells_etcd = parts::ask_etcd(&readyz.body) || self.settings.exclude.contains(parts::ETCD);
+        let tells_etcd = parts::ask_etcd(&readyz.body) || self.exclude.contains(parts::ETCD);
         if readyz.status != StatusCode::OK || tells_etcd {
             return Ok(judge("ReadyzFailed", &readyz));
         }
@@ -86,7 +94,7 @@ impl ApiServer {
     }
 
     async fn ask(&self, request: &PathAndQuery, caller: Caller) -> Result<HttpReply, Failure> {
-        let url = self.settings.url.uri();
+        let url = self.url.uri();
         let verified = open_verified(url.clone(), caller).await?;
         let authority = url.authority().map_or("", http::uri::Authority::as_str);
         let mut request = get(request, authority)?;
@@ -101,11 +109,11 @@ impl ApiServer {
         if self.warned.load(Ordering::Relaxed) {
             return;
         }
-        let unknown = parts::unknown_parts(&self.settings.exclude, &readyz.body);
+        let unknown = parts::unknown_parts(&self.exclude, &readyz.body);
         if !unknown.is_empty() {
             self.warned.store(true, Ordering::Relaxed);
             let parts = unknown.join(",");
-            tracing::warn!(parts, "--apiserver-exclude names parts that the API server does not have");
+            tracing::warn!(parts, "apiserver:exclude names parts that the API server does not have");
         }
     }
 }

@@ -3,29 +3,19 @@
 use crate::url::{BadUrl, host_and_port};
 use http::Uri;
 use http::uri::{PathAndQuery, Scheme};
-use std::fmt;
 use std::str::FromStr;
 
 /// The most parts that may be left out, and the length of the longest name.
 const MAX_PARTS: usize = 32;
 const MAX_NAME: usize = 128;
 
-/// The API server of this node, and the parts of its readiness that do not count.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ApiServerSettings {
-    /// The address of the API server.
-    pub url: ApiServerUrl,
-    /// The parts of `/readyz` to leave out.
-    pub exclude: ReadyzParts,
-}
-
 /// The `https://` URL of an API server, without a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiServerUrl(Uri);
+pub(crate) struct ApiServerUrl(Uri);
 
-/// Names of parts of `/readyz`, such as `etcd`.
+/// Names of parts of `/readyz`, such as `etcd`, separated by `:`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReadyzParts(Vec<String>);
+pub(crate) struct ReadyzParts(Vec<String>);
 
 // === impl ApiServerUrl ===
 
@@ -62,12 +52,6 @@ impl FromStr for ApiServerUrl {
     }
 }
 
-impl fmt::Display for ApiServerUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.to_string().trim_end_matches('/'))
-    }
-}
-
 // === impl ReadyzParts ===
 
 impl ReadyzParts {
@@ -95,20 +79,14 @@ impl FromStr for ReadyzParts {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let parts = text.split(':').map(str::trim).filter(|part| !part.is_empty());
         let parts: Vec<String> = parts.map(str::to_owned).collect();
         let sound = |part: &String| part.len() <= MAX_NAME && part.chars().all(allowed);
         if parts.len() <= MAX_PARTS && parts.iter().all(sound) {
             Ok(Self(parts))
         } else {
-            Err("takes a list of up to 32 names of parts of /readyz, e.g. etcd,etcd-readiness")
+            Err("takes up to 32 names of parts of /readyz, separated by a colon, e.g. etcd:etcd-readiness")
         }
-    }
-}
-
-impl fmt::Display for ReadyzParts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join(","))
     }
 }
 
@@ -117,15 +95,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_as_they_are_shown() {
-        let usual = ApiServerUrl::default().to_string();
-        for text in [&*usual, "https://10.0.0.1", "https://[::1]:6443", "https://api.example:8443"] {
-            assert_eq!(text.parse::<ApiServerUrl>().unwrap().to_string(), text);
+    fn addresses_are_taken_without_a_path() {
+        for text in
+            ["https://10.0.0.1", "https://[::1]:6443", "https://api.example:8443", "https://10.0.0.1:6443/"]
+        {
+            assert_eq!(text.parse::<ApiServerUrl>().unwrap().uri(), text);
         }
-        assert_eq!(
-            "https://10.0.0.1:6443/".parse::<ApiServerUrl>().unwrap().to_string(),
-            "https://10.0.0.1:6443"
-        );
     }
 
     #[test]
@@ -150,15 +125,14 @@ mod tests {
 
     #[test]
     fn each_part_is_left_out_by_its_name() {
-        let parts: ReadyzParts = " etcd, poststarthook/rbac_bootstrap.x-1 ,".parse().unwrap();
-        assert_eq!(parts.to_string(), "etcd,poststarthook/rbac_bootstrap.x-1");
+        let parts: ReadyzParts = " etcd: poststarthook/rbac_bootstrap.x-1 :".parse().unwrap();
         let request = "/readyz?verbose&exclude=etcd&exclude=poststarthook/rbac_bootstrap.x-1";
         assert_eq!(parts.request("/readyz").as_str(), request);
         assert_eq!(ReadyzParts::default().request("/livez").as_str(), "/livez?verbose");
         assert!(parts.contains("etcd") && !parts.contains("etcd-readiness"));
         assert_eq!("".parse::<ReadyzParts>().unwrap().names().count(), 0);
-        let many = "a,".repeat(33);
-        for text in ["a b", "a&b", "a=b", "a#b", "ä", "a%20", &many, &"a".repeat(129)] {
+        let many = "a:".repeat(33);
+        for text in ["a b", "a&b", "a=b", "a#b", "ä", "a%20", "a,b", &many, &"a".repeat(129)] {
             assert!(text.parse::<ReadyzParts>().is_err(), "{text:?}");
         }
     }

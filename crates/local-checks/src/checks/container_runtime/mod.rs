@@ -259,9 +259,8 @@ mod tests {
     async fn without_a_socket_the_check_fails() {
         let empty = tempfile::tempdir().unwrap();
         let (host, options) = (HostRoot::new(empty.path()).unwrap(), crate::Options::default());
-        let apiserver = &crate::ApiServerSettings::default();
         let timeout = std::time::Duration::MAX;
-        let context = crate::Context { host: &host, apiserver, options: &options, timeout };
+        let context = crate::Context { host: &host, options: &options, timeout };
         let outcome = (DEFINITION.new)(&context).run(&KnownNode::default()).await;
         assert_eq!(outcome, fail("NoSocket: at none of the 8 usual paths"));
     }

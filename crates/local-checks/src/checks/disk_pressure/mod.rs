@@ -442,9 +442,8 @@ mod tests {
             options.set(*key, value).unwrap();
         }
         let host = HostRoot::new(host).unwrap();
-        let apiserver = &crate::ApiServerSettings::default();
         let timeout = Duration::from_mins(1);
-        DiskPressure::new(&Context { host: &host, apiserver, options: &options, timeout })
+        DiskPressure::new(&Context { host: &host, options: &options, timeout })
     }
 
     #[tokio::test]

@@ -186,8 +186,7 @@ mod tests {
         if let Some(paths) = paths {
             options.set(PATHS, paths).unwrap();
         }
-        let apiserver = &crate::ApiServerSettings::default();
-        let context = Context { host: &host, apiserver, options: &options, timeout: Duration::from_mins(1) };
+        let context = Context { host: &host, options: &options, timeout: Duration::from_mins(1) };
         (DEFINITION.new)(&context).run(&KnownNode::default()).await
     }
 
