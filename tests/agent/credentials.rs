@@ -50,20 +50,27 @@ fn a_proxy_in_the_environment_is_ignored_and_one_in_the_kubeconfig_refused() {
 }
 
 #[test]
-fn a_credential_plugin_is_refused_by_name_and_the_agent_fails_open() {
+fn a_credential_plugin_that_can_not_run_is_named_and_the_next_one_is_used() {
     let cluster = Cluster::start();
     let with_token = fs::read_to_string(cluster.kubeconfig()).unwrap();
-    let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}";
-    let with_plugin = with_token.replace(&format!("token: \"{}\"", cluster.token()), exec);
-    assert_ne!(with_plugin, with_token);
-    fs::write(cluster.kubeconfig(), with_plugin).unwrap();
-
+    let plugin = |command: &str, args: &[&str]| {
+        let exec = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": command, "args": args,
+        });
+        let with_plugin =
+            with_token.replace(&format!("token: \"{}\"", cluster.token()), &format!("exec: {exec}"));
+        assert_ne!(with_plugin, with_token);
+        fs::write(cluster.kubeconfig(), with_plugin).unwrap();
+    };
+    plugin("/nowhere/aws", &[]);
     let agent = cluster.agent(&[STALE_AFTER]);
     agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
     let file = cluster.kubeconfig().display().to_string();
-    let said = |line: &str| line.contains(&file) && line.contains("exec: aws") && line.contains("tokenFile");
-    until("the refusal in the log", || agent.log_text().lines().any(said).then_some(()));
-    // The agent uses the next kubeconfig that it accepts, without a restart.
-    cluster.write_kubeconfig();
+    let said =
+        |line: &str| line.contains(&file) && line.contains("credential plugin /nowhere/aws: can't run it");
+    until("the error in the log", || agent.log_text().lines().any(said).then_some(()));
+    // The agent uses the next kubeconfig without a restart.
+    let credential = serde_json::json!({"status": {"token": cluster.token()}});
+    plugin("sh", &["-c", &format!("echo '{credential}'")]);
     agent.wait_ready();
 }

@@ -51,7 +51,7 @@ PATHS
 
 CREDENTIALS
   The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
-  Credential plugins (exec) are not run: the image has no programs.
+  A credential plugin (exec) may take 20 s; the image has no programs, so it can run none.
 
 ENVIRONMENT
   A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME,

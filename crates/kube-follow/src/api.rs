@@ -1,10 +1,10 @@
 //! Single requests to the API server: quorum reads and a few writes.
 
-use crate::client::ClientError;
+use crate::client::{ClientError, expires_in};
 use crate::connection::Connection;
 use crate::connector::Connector;
-use crate::credentials::Credentials;
 use crate::observe::{RequestOutcome, WatchObserver};
+use crate::reason::detail;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use http::header::{CONTENT_TYPE, DATE};
@@ -119,27 +119,17 @@ impl std::fmt::Debug for KubeApi {
 }
 
 impl KubeApi {
-    /// Creates an access with credentials of this kind, which waits for each answer for at most `timeout`.
-    /// `observer` observes all requests. Nothing is sent yet.
-    pub fn new<C: Credentials + 'static>(timeout: Duration, observer: impl WatchObserver + Sync) -> Self
-    where
-        ClientError: From<C::Error>,
-    {
-        Self::over::<C>(Connector::Network, timeout, observer)
+    /// Creates an access that waits for each answer for at most `timeout`. `observer` observes all requests.
+    /// Nothing is sent yet.
+    pub fn new(timeout: Duration, observer: impl WatchObserver + Sync) -> Self {
+        Self::over(Connector::Network, timeout, observer)
     }
 
     /// Creates the same access with this source of clients.
-    pub fn over<C: Credentials + 'static>(
-        connector: Connector,
-        timeout: Duration,
-        observer: impl WatchObserver + Sync,
-    ) -> Self
-    where
-        ClientError: From<C::Error>,
-    {
+    pub fn over(connector: Connector, timeout: Duration, observer: impl WatchObserver + Sync) -> Self {
         let connect = move || -> BoxFuture<'static, Result<Client, ClientError>> {
             let (connector, observer) = (connector.clone(), observer.clone());
-            Box::pin(async move { connector.connect::<C>(observer).await })
+            Box::pin(async move { connector.connect(observer).await })
         };
         Self { timeout, connect: Arc::new(connect), state: Arc::default() }
     }
@@ -235,18 +225,24 @@ impl KubeApi {
         result
     }
 
-    /// Returns the client and its number.
+    /// Returns the client and its number. One that is about to expire is replaced before.
     async fn client(&self) -> Result<(u64, Client), String> {
-        loop {
-            let opening = {
-                let state = self.state();
-                if let Some(client) = &state.client {
-                    return Ok((state.number, client.clone()));
-                }
-                state.number
-            };
-            self.replace(opening).await.map_err(|error| error.to_string())?;
+        let (number, client) = self.last_client();
+        if let Some(client) = client
+            && expires_in(&client).is_none_or(|left| !left.is_zero())
+        {
+            return Ok((number, client));
         }
+        let replaced = self.replace(number).await;
+        match self.last_client() {
+            (number, Some(client)) => Ok((number, client)),
+            (_, None) => Err(replaced.err().unwrap_or_default().to_string()),
+        }
+    }
+
+    fn last_client(&self) -> (u64, Option<Client>) {
+        let state = self.state();
+        (state.number, state.client.clone())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -286,7 +282,7 @@ impl KubeApi {
         let request = Request::get("/version").body(Body::empty()).map_err(|error| error.to_string())?;
         match tokio::time::timeout(self.timeout, client.send(request)).await {
             Ok(Ok(_)) => Ok(client),
-            Ok(Err(error)) => Err(innermost(&error).into()),
+            Ok(Err(error)) => Err(detail(&error).into()),
             Err(_) => Err(ApiError::Late("GET /version".to_owned(), self.timeout).to_string().into()),
         }
     }
@@ -307,11 +303,11 @@ async fn send_once(
         bytes = serde_json::to_vec(body).map_err(|error| failed(&error))?;
     }
     let request = request.body(Body::from(bytes)).map_err(|error| failed(&error))?;
-    let response = client.send(request).await.map_err(|error| failed(&innermost(&error)))?;
+    let response = client.send(request).await.map_err(|error| failed(&detail(&error)))?;
     let (head, body) = response.into_parts();
     let date = head.headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
     let body =
-        Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| failed(&innermost(&*error)))?;
+        Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| failed(&detail(&*error)))?;
     let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
     if head.status.is_success() {
         return Ok(Answer { text, date });
@@ -320,14 +316,6 @@ async fn send_once(
     let message =
         status.map_or_else(|| text.chars().take(LONGEST_MESSAGE).collect(), |status| status.message);
     Err(ApiError::Refused { what: what.to_owned(), code: head.status.as_u16(), message })
-}
-
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }
 
 /// Returns true if this is the name of an object, which may become part of a path.

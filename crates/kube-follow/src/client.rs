@@ -1,4 +1,7 @@
-//! Builds the Kubernetes client: credentials, timeouts, and the layer that observes every byte.
+//! Builds the Kubernetes client: kube's configuration, timeouts, and the layer that observes every byte.
+//!
+//! kube's own builder is not used: it speaks HTTP/1.1 only, where each watch would need a connection of its own,
+//! and it lets nobody bound the wait for a silent peer or the bytes in flight.
 //!
 //! Each attempt builds a new client from the files of that moment, so rotated tokens, CAs and client
 //! certificates need no watch. A session keeps its client until the session fails, which happens when the API
@@ -8,22 +11,23 @@
 //! TLS.
 
 use crate::credentials::{CredentialError, Credentials};
-use crate::kubeconfig::ReadError;
 use crate::observe::{ObservingService, WatchObserver};
 use crate::resolver::Resolver;
-use http::header::USER_AGENT;
+use crate::tls;
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request};
-use http_body_util::BodyExt;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::client::{Body, ConfigExt};
-use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
-use tower::util::BoxCloneService;
-use tower::{ServiceBuilder, ServiceExt};
+use tower::ServiceBuilder;
 
 /// The longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -34,6 +38,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// The time without an acknowledgement after which the kernel closes the connection: at the third probe, 4 s
 /// after the last packet (tcp(7), `TCP_USER_TIMEOUT`; with it set, the number of probes is ignored).
 const USER_TIMEOUT: Duration = Duration::from_millis(3500);
+
+/// The time before their expiry at which credentials are replaced, as in kube.
+const BEFORE_EXPIRY: SignedDuration = SignedDuration::from_secs(60);
 
 /// The number of unread bytes in flight, for a stream and for all streams of a connection. An API server that
 /// resumes sends all its delayed events at once. hyper's own windows of 2 and 5 MiB would let all of them in,
@@ -50,18 +57,21 @@ pub enum ClientError {
         /// The error of the in-cluster credentials.
         in_cluster: InClusterError,
         /// The error of the kubeconfig.
-        kubeconfig: Box<ReadError>,
+        kubeconfig: Box<KubeconfigError>,
     },
     /// The kubeconfig requires a proxy.
     #[error("the kubeconfig's proxy-url is not supported: nodegate connects to the API server directly")]
     Proxy,
+    /// The kubeconfig's server is no URL.
+    #[error("the kubeconfig's server {0:?} is no URL such as https://10.0.0.1:6443")]
+    Server(String),
     /// The kubeconfig's name for the server is invalid.
     #[error("the kubeconfig's tls-server-name {0:?} is neither a DNS name nor an address")]
     ServerName(String),
-    /// Credentials or certificates that can't be used.
-    #[error("unusable credentials: {0}")]
+    /// Certificates that can't be used.
+    #[error("unusable credentials in {place}: {error}", place = source(), error = .0)]
     Unusable(#[from] Box<kube::Error>),
-    /// Credentials or certificates that the agent's own rules refuse.
+    /// Credentials that can't be used.
     #[error("unusable credentials in {place}: {error}", place = source(), error = .0)]
     Credentials(#[from] CredentialError),
 }
@@ -72,22 +82,41 @@ fn source() -> String {
 }
 
 /// Reads the configuration: the in-cluster credentials first, then `KUBECONFIG`.
-pub(crate) async fn config<C: Credentials>() -> Result<Config, ClientError> {
+pub(crate) async fn config() -> Result<Config, ClientError> {
     let in_cluster = match Config::incluster() {
         Ok(config) => return Ok(config),
         Err(error) => error,
     };
     let kubeconfig = async {
-        let kubeconfig = C::kubeconfig()?;
+        let kubeconfig = kubeconfig()?;
         let asks_for_proxy = asks_for_proxy(&kubeconfig);
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok::<_, ReadError>((config, asks_for_proxy))
+        Ok::<_, KubeconfigError>((config, asks_for_proxy))
     };
-    match kubeconfig.await {
-        Ok((_, true)) => Err(ClientError::Proxy),
-        Ok((config, false)) => Ok(config),
-        Err(error) => Err(ClientError::NoCredentials { in_cluster, kubeconfig: Box::new(error) }),
+    let mut config = match kubeconfig.await {
+        Ok((_, true)) => return Err(ClientError::Proxy),
+        Ok((config, false)) => config,
+        Err(error) => return Err(ClientError::NoCredentials { in_cluster, kubeconfig: Box::new(error) }),
+    };
+    let server = &config.cluster_url;
+    match server.scheme_str() {
+        Some("https") if server.host().is_some() => {}
+        // Without TLS, kube would still read all CAs of the machine, at each connection.
+        Some("http") if server.host().is_some() => config.root_cert = Some(Vec::new()),
+        // kube would end the thread at it.
+        _ => return Err(ClientError::Server(server.to_string())),
     }
+    Ok(config)
+}
+
+/// Reads the files of `KUBECONFIG`, or `~/.kube/config`. kube asks the user database for the home directory if
+/// `HOME` is not set; a static binary would include all of that database's plugins.
+fn kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
+    if let Some(kubeconfig) = Kubeconfig::from_env()? {
+        return Ok(kubeconfig);
+    }
+    let home = std::env::var_os("HOME").ok_or(KubeconfigError::FindPath)?;
+    Kubeconfig::read_from(Path::new(&home).join(".kube/config"))
 }
 
 /// Returns true if the kubeconfig itself names a proxy. kube also uses `HTTPS_PROXY`, which many hosts set
@@ -102,32 +131,48 @@ fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
     cluster.and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|proxy| !proxy.is_empty())
 }
 
-/// Returns a client with credentials of this kind. `observer` observes all its requests and bytes.
-pub async fn connect<C: Credentials>(observer: impl WatchObserver) -> Result<Client, ClientError>
-where
-    ClientError: From<C::Error>,
-{
-    let mut config = config::<C>().await?;
+/// Returns a client. `observer` observes all its requests and bytes.
+pub async fn connect(observer: impl WatchObserver) -> Result<Client, ClientError> {
+    connect_with(config().await?, observer).await
+}
+
+/// Returns a client with this configuration.
+pub(crate) async fn connect_with(
+    mut config: Config,
+    observer: impl WatchObserver,
+) -> Result<Client, ClientError> {
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
-    let unusable = |error| ClientError::Unusable(Box::new(error));
+    let Credentials { token, valid_until } = Credentials::load(&mut config.auth_info).await?;
+    let token = token.map(Arc::new);
     // There is no idle timeout: the pool would drop the shared connection, and a resumed watch would open
     // another.
-    let https = https(&config, C::tls(&config)?)?;
     let hyper = HyperClient::builder(TokioExecutor::new())
         .pool_idle_timeout(None)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
-        .build::<_, Body>(https);
-    let observed = ObservingService::new(hyper, observer);
-    let observed = observed.map_response(|response| response.map(BodyExt::boxed_unsync));
-    let signed = C::sign(&config, BoxCloneService::new(observed))?;
+        .build::<_, Body>(https(&config)?);
+    let sign = move |mut request: Request<Body>| {
+        if let Some(token) = &token {
+            request.headers_mut().insert(AUTHORIZATION, token.header());
+        }
+        request
+    };
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .layer(config.extra_headers_layer().map_err(unusable)?)
-        .service(signed);
-    Ok(Client::new(service, config.default_namespace))
+        .layer(config.extra_headers_layer().map_err(Box::new)?)
+        .map_request(sign)
+        .service(ObservingService::new(hyper, observer));
+    Ok(Client::new(service, config.default_namespace).with_valid_until(valid_until))
+}
+
+/// Returns the time until a client must be replaced, because what a credential plugin gave for it expires;
+/// `None` if it does not expire.
+pub fn expires_in(client: &Client) -> Option<Duration> {
+    let now = Timestamp::try_from(nodegate_clock::wall()).ok()?;
+    let left = client.valid_until().as_ref()?.duration_since(now) - BEFORE_EXPIRY;
+    Some(left.try_into().unwrap_or_default())
 }
 
 /// Returns the same client with the same connection. Its requests carry `tag` in their extensions, so that an
@@ -143,10 +188,8 @@ pub fn tagged<T: Clone + Send + Sync + 'static>(client: Client, tag: T) -> Clien
 }
 
 /// Returns a connector like kube's own, which also offers HTTP/2.
-fn https(
-    config: &Config,
-    tls: rustls::ClientConfig,
-) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
+fn https(config: &Config) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
+    let tls = tls::client_config(config).map_err(CredentialError::from)?;
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match &config.tls_server_name {
         None => builder,
@@ -168,4 +211,26 @@ pub(crate) fn connector() -> HttpConnector<Resolver> {
     connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     connector.set_tcp_user_timeout(Some(USER_TIMEOUT));
     connector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use std::convert::Infallible;
+
+    #[tokio::test]
+    async fn a_client_is_replaced_a_minute_before_it_expires() {
+        let left = |seconds: Option<i64>| {
+            let empty = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
+            let now = Timestamp::try_from(nodegate_clock::wall()).unwrap();
+            let until = seconds.map(|seconds| now + SignedDuration::from_secs(seconds));
+            let client = Client::new(tower::service_fn(empty), "default").with_valid_until(until);
+            expires_in(&client).map(|left| left.as_secs_f64().round())
+        };
+        assert_eq!(
+            [left(None), left(Some(-5)), left(Some(59)), left(Some(3660))],
+            [None, Some(0.0), Some(0.0), Some(3600.0)]
+        );
+    }
 }

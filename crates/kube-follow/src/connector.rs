@@ -1,7 +1,6 @@
 //! The transport of clients: the network, or a simulation's substitute.
 
 use crate::client::{ClientError, connect};
-use crate::credentials::Credentials;
 use crate::observe::{BoxedService, ObservingService, WatchObserver};
 use kube::Client;
 use std::fmt;
@@ -20,12 +19,9 @@ pub enum Connector {
 
 impl Connector {
     /// Returns a client. `observer` observes all its requests and bytes.
-    pub async fn connect<C: Credentials>(&self, observer: impl WatchObserver) -> Result<Client, ClientError>
-    where
-        ClientError: From<C::Error>,
-    {
+    pub async fn connect(&self, observer: impl WatchObserver) -> Result<Client, ClientError> {
         match self {
-            Self::Network => connect::<C>(observer).await,
+            Self::Network => connect(observer).await,
             Self::Simulated(open) => {
                 let observed = ObservingService::new(open(), observer);
                 Ok(Client::new(observed, "default"))

@@ -1,57 +1,34 @@
-//! The client's credentials: all kinds that kubectl supports, or all but its plugins.
+//! The token of requests, from wherever the user of the kubeconfig has it.
 //!
-//! kube can also run a credential plugin and read its output, which requires a `JSONPath` engine and regular
-//! expressions. That would be a tenth of the agent, whose image has no program to run. So the agent accepts a
-//! token, a token file or a client certificate, like those of service accounts and kubelets, and names all
-//! else in its error. nodegate-haproxy runs outside of such an image, and uses kube's implementation. A type
-//! parameter chooses, not a setting, so that the linker drops the rest.
+//! kube reads kubeconfigs and service accounts. Its layer that signs requests is not used: it ends the thread at
+//! a token with a line break, refuses a token file that ends with one (kubectl trims it), forgets a good token
+//! while its file is empty, and runs programs without a bound ([`plugin`]).
 
-use crate::kubeconfig::{self, ReadError};
-use crate::observe::BoxedService;
-use crate::tls::{self, TlsError};
+use crate::plugin::{self, PluginError};
+use crate::tls::TlsError;
 use http::HeaderValue;
-use http::header::AUTHORIZATION;
-use kube::Config;
-use kube::client::{Body, ConfigExt};
-use kube::config::{AuthInfo, Kubeconfig};
+use k8s_openapi::jiff::Timestamp;
+use kube::config::AuthInfo;
 use secrecy::ExposeSecret;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use tower::util::BoxCloneService;
-use tower::{Layer, ServiceExt};
+use std::sync::{Mutex, PoisonError};
 
 /// The maximum length of a token, in bytes. A service account's is some 1 KB.
 const MAX_TOKEN: u64 = 64 * 1024;
 
-/// The way in which credentials become part of a connection and of its requests.
-pub trait Credentials {
-    /// The error of unusable credentials.
-    type Error;
-    /// Returns the kubeconfig of `KUBECONFIG`, or the default one.
-    fn kubeconfig() -> Result<Kubeconfig, ReadError>;
-    /// Returns the TLS configuration: the trusted CAs, and the client's certificate if it has one.
-    fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error>;
-    /// Adds the token to every request if there is one.
-    fn sign(config: &Config, service: BoxedService) -> Result<BoxedService, Self::Error>;
-}
-
-/// A token, a token file or a client certificate.
-pub struct StaticCredentials;
-
-/// All credentials that kubectl supports, including plugins.
-pub struct KubectlCredentials;
-
-/// The error of credentials that the agent can't use.
+/// The error of unusable credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The credentials come from a program.
+    /// The credential plugin of the kubeconfig failed.
+    #[error("credential plugin {0}: {1}")]
+    Plugin(String, PluginError),
+    /// A kind of credentials that kubectl no longer accepts.
     #[error(
-        "its user gets credentials from {0}, which the agent does not run: give it a token, a tokenFile or a client \
-         certificate"
+        "its user has an auth-provider ({0}): give it exec, a token, a tokenFile or a client certificate"
     )]
-    Plugin(String),
+    Provider(String),
     /// A user name and password, which no API server has accepted since 1.19.
     #[error("its user has a password: give it a token, a tokenFile or a client certificate")]
     Password,
@@ -66,69 +43,38 @@ pub enum CredentialError {
     Tls(#[from] TlsError),
 }
 
-impl Credentials for KubectlCredentials {
-    type Error = Box<kube::Error>;
+/// The credentials of a user, apart from the client certificate.
+pub(crate) struct Credentials {
+    /// The source of the `Authorization` header, if the user has a token.
+    pub(crate) token: Option<Token>,
+    /// The expiry of what a credential plugin gave.
+    pub(crate) valid_until: Option<Timestamp>,
+}
 
-    fn kubeconfig() -> Result<Kubeconfig, ReadError> {
-        Ok(Kubeconfig::read()?)
-    }
-
-    fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error> {
-        config.rustls_client_config().map_err(Box::new)
-    }
-
-    fn sign(config: &Config, service: BoxedService) -> Result<BoxedService, Self::Error> {
-        match config.auth_layer().map_err(Box::new)? {
-            Some(layer) => Ok(BoxCloneService::new(layer.layer(service))),
-            None => Ok(service),
+impl Credentials {
+    /// Loads the user's credentials. Afterwards, the user has the certificate that a credential plugin gave, and
+    /// no plugin.
+    pub(crate) async fn load(user: &mut AuthInfo) -> Result<Self, CredentialError> {
+        if let Some(provider) = &user.auth_provider {
+            return Err(CredentialError::Provider(provider.name.clone()));
         }
+        if user.username.is_some() || user.password.is_some() {
+            return Err(CredentialError::Password);
+        }
+        let mut valid_until = None;
+        // As in client-go, a token counts for more than a plugin.
+        if let Some(exec) = user.exec.take().filter(|_| user.token.is_none() && user.token_file.is_none()) {
+            // Boxed: the futures of all clients would have room for it.
+            valid_until = Box::pin(plugin::run(&exec, user)).await.map_err(|error| {
+                CredentialError::Plugin(exec.command.as_deref().unwrap_or_default().to_owned(), error)
+            })?;
+        }
+        Ok(Self { token: Token::of(user)?, valid_until })
     }
-}
-
-impl Credentials for StaticCredentials {
-    type Error = CredentialError;
-
-    fn kubeconfig() -> Result<Kubeconfig, ReadError> {
-        kubeconfig::read()
-    }
-
-    fn tls(config: &Config) -> Result<rustls::ClientConfig, Self::Error> {
-        refuse_what_is_not_taken(&config.auth_info)?;
-        Ok(tls::client_config(config)?)
-    }
-
-    fn sign(config: &Config, service: BoxedService) -> Result<BoxedService, Self::Error> {
-        let Some(token) = Token::of(&config.auth_info)? else { return Ok(service) };
-        let token = Arc::new(token);
-        Ok(BoxCloneService::new(service.map_request(move |mut request: http::Request<Body>| {
-            request.headers_mut().insert(AUTHORIZATION, token.header());
-            request
-        })))
-    }
-}
-
-/// Refuses unsupported credentials. Only a kubeconfig can contain them.
-pub(crate) fn refuse_what_is_not_taken(user: &AuthInfo) -> Result<(), CredentialError> {
-    if let Some(exec) = &user.exec {
-        let command = exec.command.as_deref().unwrap_or("a program without a name");
-        return Err(CredentialError::Plugin(format!("a credential plugin (exec: {command})")));
-    }
-    if let Some(provider) = &user.auth_provider {
-        return Err(CredentialError::Plugin(format!("an auth-provider ({})", provider.name)));
-    }
-    if user.username.is_some() || user.password.is_some() {
-        return Err(CredentialError::Password);
-    }
-    Ok(())
-}
-
-/// Returns the `Authorization` header of one request, if the user has a token.
-pub(crate) fn authorization(user: &AuthInfo) -> Result<Option<HeaderValue>, CredentialError> {
-    Ok(Token::of(user)?.map(|token| token.header()))
 }
 
 /// The source of the `Authorization` header.
-struct Token {
+pub(crate) struct Token {
     /// The file of the token, which is rewritten before a service account's token expires.
     file: Option<PathBuf>,
     last: Mutex<HeaderValue>,
@@ -147,7 +93,7 @@ impl Token {
 
     /// Returns the header. The file is read for each request, of which there are some ten an hour. If that
     /// fails, the last token is used, as in client-go.
-    fn header(&self) -> HeaderValue {
+    pub(crate) fn header(&self) -> HeaderValue {
         let fresh = self.file.as_deref().and_then(|file| read(file).ok());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(fresh) = fresh {
@@ -178,7 +124,7 @@ fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::config::{AuthProviderConfig, ExecConfig};
+    use serde_json::json;
 
     #[test]
     fn a_rotated_token_is_used_at_once_and_a_lost_one_held() {
@@ -211,16 +157,34 @@ mod tests {
         assert!(Token::of(&AuthInfo::default()).unwrap().is_none());
     }
 
-    #[test]
-    fn what_the_agent_does_not_take_is_said() {
-        let refused = |user: AuthInfo| refuse_what_is_not_taken(&user).unwrap_err().to_string();
-        let exec = ExecConfig { command: Some("aws".to_owned()), ..serde_json::from_str("{}").unwrap() };
-        let text = refused(AuthInfo { exec: Some(exec), ..AuthInfo::default() });
-        assert!(text.contains("(exec: aws)") && text.contains("tokenFile"), "{text}");
-        let provider: AuthProviderConfig = serde_json::from_str(r#"{"name":"gcp"}"#).unwrap();
-        let text = refused(AuthInfo { auth_provider: Some(provider), ..AuthInfo::default() });
-        assert!(text.contains("auth-provider (gcp)"), "{text}");
-        let password = AuthInfo { username: Some("me".to_owned()), ..AuthInfo::default() };
-        assert!(refused(password).contains("password"));
+    /// Returns the token of a user of a kubeconfig, or the error.
+    async fn header(user: serde_json::Value) -> Result<Option<HeaderValue>, String> {
+        let mut user: AuthInfo = serde_json::from_value(user).unwrap();
+        let credentials = Credentials::load(&mut user).await.map_err(|error| error.to_string())?;
+        Ok(credentials.token.map(|token| token.header()))
+    }
+
+    #[tokio::test]
+    async fn a_plugin_runs_only_without_a_token() {
+        let plugin = json!({"command": "sh", "args": ["-c", r#"echo '{"status":{"token":"run"}}'"#]});
+        assert_eq!(header(json!({"exec": plugin})).await.unwrap().unwrap(), "Bearer run");
+        assert_eq!(header(json!({"exec": plugin, "token": "given"})).await.unwrap().unwrap(), "Bearer given");
+        assert_eq!(header(json!({})).await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn what_can_not_be_used_is_named() {
+        for (user, said) in [
+            (
+                json!({"exec": {"command": "/nowhere/aws"}}),
+                "credential plugin /nowhere/aws: can't run it: No such file",
+            ),
+            (json!({"auth-provider": {"name": "gcp"}}), "auth-provider (gcp)"),
+            (json!({"username": "me"}), "password"),
+            (json!({"token": "two\nlines"}), "the token is not text of one line"),
+        ] {
+            let error = header(user).await.unwrap_err();
+            assert!(error.contains(said), "{said}: {error}");
+        }
     }
 }

@@ -12,9 +12,9 @@ mod connector;
 mod credentials;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-mod kubeconfig;
 mod lines;
 mod observe;
+mod plugin;
 mod reason;
 mod resolver;
 mod resource;
@@ -25,12 +25,12 @@ mod watched_node;
 
 pub use api::{Answer, ApiError, KubeApi, NoObserver, is_name};
 pub use backoff::Backoff;
-pub use client::{ClientError, connect, tagged};
+pub use client::{ClientError, connect, expires_in, tagged};
 pub use connection::{Connection, Ends, retry_after};
 pub use connector::Connector;
-pub use credentials::{CredentialError, Credentials, KubectlCredentials, StaticCredentials};
-pub use kubeconfig::ReadError;
+pub use credentials::CredentialError;
 pub use observe::{BoxedService, RequestOutcome, WatchObserver};
+pub use plugin::PluginError;
 pub use reason::{FailureReason, detail};
 pub use session::{Session, SessionEnd};
 pub use tls::TlsError;

@@ -4,9 +4,9 @@
 //! goes to another address and needs no more than a connection and a header. Both trust the same CA.
 
 use crate::client::{ClientError, config, connector};
-use crate::credentials::{CredentialError, StaticCredentials, authorization, refuse_what_is_not_taken};
+use crate::credentials::{CredentialError, Credentials};
 use crate::reason::{detail, find};
-use crate::tls::{self, TlsError};
+use crate::tls;
 use http::{HeaderValue, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
@@ -67,7 +67,7 @@ pub enum OpenError {
 /// `kubernetes.default.svc`. An `insecure-skip-tls-verify` of the kubeconfig does not count. The files of the
 /// credentials are read anew each time. Only the TCP connection has a timeout; dropping the future closes it.
 pub async fn open_verified(server: Uri, caller: Caller) -> Result<Verified, OpenError> {
-    let mut config = config::<StaticCredentials>().await?;
+    let mut config = config().await?;
     config.accept_invalid_certs = false;
     // A file without a certificate verifies nobody, either.
     if config.root_cert.as_ref().is_none_or(Vec::is_empty) {
@@ -79,12 +79,13 @@ pub async fn open_verified(server: Uri, caller: Caller) -> Result<Verified, Open
             None
         }
         Caller::Agent => {
-            refuse_what_is_not_taken(&config.auth_info)?;
-            authorization(&config.auth_info)?
+            let credentials = Credentials::load(&mut config.auth_info).await.map_err(ClientError::from)?;
+            credentials.token.map(|token| token.header())
         }
     };
     let name = DnsName::try_from(NAME).map_err(|_| ClientError::ServerName(NAME.to_owned()))?;
-    let tls = HttpsConnectorBuilder::new().with_tls_config(tls::client_config(&config)?).https_only();
+    let tls = tls::client_config(&config).map_err(|error| ClientError::from(CredentialError::from(error)))?;
+    let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let tls =
         tls.with_server_name_resolver(FixedServerNameResolver::new(ServerName::DnsName(name))).enable_http1();
     // A new connector is always ready.
@@ -104,18 +105,6 @@ impl OpenError {
             Some(other) => Self::Tls(other.to_string()),
             None => Self::Io(innermost(error).unwrap_or_else(|| io::Error::other(detail(error)))),
         }
-    }
-}
-
-impl From<CredentialError> for OpenError {
-    fn from(error: CredentialError) -> Self {
-        Self::Credentials(error.into())
-    }
-}
-
-impl From<TlsError> for OpenError {
-    fn from(error: TlsError) -> Self {
-        CredentialError::from(error).into()
     }
 }
 

@@ -11,9 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::Client;
 use kube::api::{GetParams, ListParams, Request};
 use kube::core::{ObjectList, PartialObjectMeta};
-use nodegate_kube_follow::{
-    Connection, RequestOutcome, StaticCredentials, WatchObserver, WatchedNode, retry_after,
-};
+use nodegate_kube_follow::{Connection, RequestOutcome, WatchObserver, WatchedNode, retry_after};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::pin::pin;
@@ -254,7 +252,7 @@ impl Driver {
 
     async fn connect(self: &Arc<Self>) -> Result<Client, Failure> {
         let observer = StreamObserver(self.clone());
-        let client = self.watch.connector.connect::<StaticCredentials>(observer).await;
+        let client = self.watch.connector.connect(observer).await;
         client.map_err(|error| Failure::unheard(error.to_string()))
     }
 

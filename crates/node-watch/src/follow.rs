@@ -11,7 +11,7 @@ use crate::stream::Stream;
 use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
-use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, StaticCredentials};
+use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd};
 use nodegate_readiness::{Moment, ServiceName};
 use std::future;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(crate) async fn node(
         let (client, is_new) = match (driver.take_move(), kept.take()) {
             (Some(client), _) => (Ok(client), true),
             (None, Some(client)) => (Ok(client), false),
-            (None, None) => (watch.connector.connect::<StaticCredentials>(observer).await, true),
+            (None, None) => (watch.connector.connect(observer).await, true),
         };
         let ended = match &client {
             Ok(client) => {

@@ -13,7 +13,7 @@ use crate::serve::webhook::{self, Https, Webhook};
 use args::{Args, REMOVED};
 use health::GateHealth;
 use nodegate_http::{AdminPages, BindError, Listener, ServeOptions, Sharing, bind, serve};
-use nodegate_kube_follow::{KubeApi, NoObserver, StaticCredentials};
+use nodegate_kube_follow::{KubeApi, NoObserver};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, shown};
 use std::io;
 use std::net::SocketAddr;
@@ -104,7 +104,7 @@ async fn run(args: Args, source: Source, times: Times) -> Result<(), ProgramErro
     let metrics = Arc::new(GateMetrics::default());
     let health = Arc::new(GateHealth::new(times.self_check));
     let keeper = Arc::new(Keeper::new(source, args.client_ca_file));
-    let api = KubeApi::new::<StaticCredentials>(times.review / 2, NoObserver);
+    let api = KubeApi::new(times.review / 2, NoObserver);
     let (notices, events) = Notices::new();
     let settings = GateSettings {
         limits: Limits {

@@ -19,7 +19,7 @@ use crate::watch::life::Life;
 use crate::watch::objects::service_status;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use nodegate_kube_follow::{Backoff, KubeApi, KubectlCredentials};
+use nodegate_kube_follow::{Backoff, KubeApi};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl Publisher {
     /// Creates the publisher if `--publish-status` asks for it.
     pub(crate) fn of(shared: &Arc<Shared>, life: &Arc<Life>) -> Option<Self> {
         let settings = shared.setup.publish_status.clone()?;
-        let api = KubeApi::new::<KubectlCredentials>(REQUEST, life.observer(None));
+        let api = KubeApi::new(REQUEST, life.observer(None));
         Some(Self {
             lease: Arc::new(LeaseKeeper::new(api.clone(), settings.lease.clone())),
             api,

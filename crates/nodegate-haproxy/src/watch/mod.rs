@@ -9,7 +9,7 @@ use crate::watch::life::Life;
 use crate::watch::lists::{Known, List};
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource};
-use nodegate_kube_follow::{Backoff, FailureReason, KubectlCredentials, Session, SessionEnd, connect};
+use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, connect, expires_in};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -104,7 +104,7 @@ where
         let mut failing = false;
         let list = &self.list.name;
         loop {
-            let ended = match connect::<KubectlCredentials>(self.life.observer(Some(list))).await {
+            let ended = match connect(self.life.observer(Some(list))).await {
                 Ok(client) => self.session(client, &mut failing).await,
                 Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error.to_string()),
             };
@@ -133,6 +133,9 @@ where
     /// Lists and watches until an error occurs or a relist is due.
     async fn session(&self, client: Client, failing: &mut bool) -> SessionEnd {
         let list = &self.list.name;
+        let relist = RELIST.mul_f64(0.9 + 0.2 * fastrand::f64());
+        // A plugin may give credentials that have hardly any time left.
+        let relist = expires_in(&client).map_or(relist, |left| relist.min(left.max(LASTING)));
         let (api, config) = ((self.list.api)(client), self.list.config());
         let session = Session { api, config, list_within: LIST_WITHIN };
         let began = Instant::now();
@@ -141,7 +144,7 @@ where
                 () = self.life.silent(list, began, self.silence) => {
                     (FailureReason::Deaf, format!("nothing heard for {} s", self.silence.as_secs()))
                 }
-                () = tokio::time::sleep(RELIST.mul_f64(0.9 + 0.2 * fastrand::f64())) => {
+                () = tokio::time::sleep(relist) => {
                     (FailureReason::Relist, String::new())
                 }
             }

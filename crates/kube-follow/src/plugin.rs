@@ -1,0 +1,206 @@
+//! Runs a credential plugin.
+//!
+//! kube's own way to run one has no bounds: it waits forever, on a thread of the runtime, keeps everything that
+//! the plugin prints, and runs it twice for each client. Here time and output are limited, and the plugin's
+//! processes end with it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::jiff::Timestamp;
+use kube::config::{AuthInfo, ExecConfig};
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::Deserialize;
+use serde_json::json;
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+/// The longest run of a plugin. One that asks its cloud needs seconds.
+const WITHIN: Duration = Duration::from_secs(20);
+/// The maximum number of bytes that a plugin may print, on each of its outputs.
+const MAX_OUTPUT: u64 = 1 << 20;
+/// The maximum length of its error output in a message, in characters.
+const MAX_SAID: usize = 200;
+
+/// The error of a credential plugin.
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    /// The kubeconfig names no program.
+    #[error("it names no program")]
+    NoCommand,
+    /// The program can't be started or waited for.
+    #[error("can't run it: {0}")]
+    Run(io::Error),
+    /// The program does not end.
+    #[error("it takes longer than {} s", WITHIN.as_secs())]
+    Late,
+    /// The program prints too much.
+    #[error("it prints more than {MAX_OUTPUT} bytes")]
+    TooMuch,
+    /// The program failed.
+    #[error("{0}: {1}")]
+    Failed(ExitStatus, String),
+    /// The output is no credential.
+    #[error("its output is no ExecCredential: {0}")]
+    Output(serde_json::Error),
+    /// The output has neither a token nor a certificate with its key.
+    #[error("its output has neither a token nor a certificate with its key")]
+    Empty,
+}
+
+#[derive(Deserialize)]
+struct Credential {
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    expiration_timestamp: Option<Timestamp>,
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+/// Runs the plugin, and gives the user the plugin's credentials. Returns their expiry, if they have one.
+pub(crate) async fn run(exec: &ExecConfig, user: &mut AuthInfo) -> Result<Option<Timestamp>, PluginError> {
+    let printed = output(command(exec)?, WITHIN).await?;
+    let credential: Credential = serde_json::from_slice(&printed).map_err(PluginError::Output)?;
+    let status = credential.status.ok_or(PluginError::Empty)?;
+    let certificate = status.client_certificate_data.zip(status.client_key_data);
+    if status.token.is_none() && certificate.is_none() {
+        return Err(PluginError::Empty);
+    }
+    user.token = status.token.map(Into::into);
+    if let Some((certificate, key)) = certificate {
+        user.client_certificate_data = Some(STANDARD.encode(certificate));
+        user.client_key_data = Some(STANDARD.encode(format!("{key}\n")).into());
+    }
+    Ok(status.expiration_timestamp)
+}
+
+/// Returns the command with the arguments, variables and information that client-go gives it.
+fn command(exec: &ExecConfig) -> Result<Command, PluginError> {
+    let mut command = Command::new(exec.command.as_ref().ok_or(PluginError::NoCommand)?);
+    command.args(exec.args.iter().flatten());
+    for variable in exec.env.iter().flatten() {
+        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
+            command.env(name, value);
+        }
+    }
+    let cluster = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info);
+    let info = json!({
+        "apiVersion": exec.api_version, "kind": "ExecCredential",
+        "spec": {"interactive": false, "cluster": cluster},
+    });
+    command.env("KUBERNETES_EXEC_INFO", info.to_string());
+    Ok(command)
+}
+
+/// The processes of a plugin, which are killed unless it has ended by itself.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+/// Returns the output of a program that ends well within the bounds.
+async fn output(mut command: Command, within: Duration) -> Result<Vec<u8>, PluginError> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.process_group(0).kill_on_drop(true).spawn().map_err(PluginError::Run)?;
+    let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let ended = async {
+        let status = async { child.wait().await.map_err(PluginError::Run) };
+        tokio::try_join!(read(stdout), read(stderr), status)
+    };
+    let (printed, said, status) =
+        tokio::time::timeout(within, ended).await.map_err(|_| PluginError::Late)??;
+    group.0 = None;
+    if status.success() {
+        return Ok(printed);
+    }
+    let said = String::from_utf8_lossy(&said);
+    Err(PluginError::Failed(status, said.trim().chars().take(MAX_SAID).collect()))
+}
+
+async fn read(output: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, PluginError> {
+    let mut printed = Vec::new();
+    if let Some(output) = output {
+        output.take(MAX_OUTPUT + 1).read_to_end(&mut printed).await.map_err(PluginError::Run)?;
+    }
+    if printed.len() as u64 > MAX_OUTPUT { Err(PluginError::TooMuch) } else { Ok(printed) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use secrecy::ExposeSecret;
+
+    fn shell(script: &str) -> ExecConfig {
+        let exec = json!({
+            "command": "sh", "args": ["-c", script], "env": [{"name": "WHO", "value": "me"}],
+            "apiVersion": "client.authentication.k8s.io/v1", "provideClusterInfo": false,
+        });
+        serde_json::from_value(exec).unwrap()
+    }
+
+    async fn user(script: &str) -> Result<(AuthInfo, Option<Timestamp>), PluginError> {
+        let mut user = AuthInfo::default();
+        let expiry = run(&shell(script), &mut user).await?;
+        Ok((user, expiry))
+    }
+
+    #[tokio::test]
+    async fn its_token_or_certificate_becomes_the_users() {
+        let token =
+            r#"echo "{\"status\":{\"token\":\"$WHO\",\"expirationTimestamp\":\"2030-01-01T00:00:00Z\"}}""#;
+        let (with_token, expiry) = user(token).await.unwrap();
+        assert_eq!(with_token.token.unwrap().expose_secret(), "me");
+        assert_eq!(expiry, Some("2030-01-01T00:00:00Z".parse().unwrap()));
+        let certificate = r#"echo '{"status":{"clientCertificateData":"cert","clientKeyData":"key"}}'"#;
+        let (with_certificate, expiry) = user(certificate).await.unwrap();
+        assert_eq!(with_certificate.client_certificate_data.as_deref(), Some("Y2VydA=="));
+        assert_eq!(with_certificate.client_key_data.unwrap().expose_secret(), "a2V5Cg==");
+        assert_eq!(expiry, None);
+        let info = r#"case $KUBERNETES_EXEC_INFO in *client.authentication.k8s.io/v1*) echo '{"status":{"token":"a"}}';; esac"#;
+        user(info).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_is_explained() {
+        for (script, said) in [
+            ("echo no login >&2; exit 3", "exit status: 3: no login"),
+            ("echo hello", "its output is no ExecCredential: expected value at line 1 column 1"),
+            ("echo '{\"status\":{}}'", "its output has neither a token nor a certificate with its key"),
+            ("yes", "it prints more than 1048576 bytes"),
+            ("yes >&2", "it prints more than 1048576 bytes"),
+        ] {
+            assert_eq!(user(script).await.unwrap_err().to_string(), said, "{script}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_hangs_ends_with_all_its_processes() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("pid");
+        let script = format!("sleep 1000 & echo $! >{0}.new; mv {0}.new {0}; wait", file.display());
+        let late = output(command(&shell(&script)).unwrap(), Duration::from_secs(1)).await;
+        assert!(matches!(late, Err(PluginError::Late)), "{late:?}");
+        let child = std::fs::read_to_string(&file).unwrap();
+        let state = format!("/proc/{}/stat", child.trim());
+        // It may stay a zombie, for whoever is its parent now.
+        let lives = || std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z "));
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while lives() {
+            assert!(tokio::time::Instant::now() < deadline, "the plugin's child goes on");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
