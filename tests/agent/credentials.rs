@@ -46,7 +46,8 @@ fn a_proxy_in_the_environment_is_ignored_and_one_in_the_kubeconfig_refused() {
     fs::write(cluster.kubeconfig(), proxied).unwrap();
     let agent = cluster.agent(&[STALE_AFTER]);
     agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
-    agent.logs_once("the kubeconfig's proxy-url is not supported");
+    agent.logs_once(r#"reason="no-client" "#);
+    assert!(agent.logged("the kubeconfig's proxy-url is not supported") > 0, "{}", agent.log_text());
 }
 
 #[test]
@@ -73,4 +74,31 @@ fn a_credential_plugin_that_can_not_run_is_named_and_the_next_one_is_used() {
     let credential = serde_json::json!({"status": {"token": cluster.token()}});
     plugin("sh", &["-c", &format!("echo '{credential}'")]);
     agent.wait_ready();
+}
+
+/// Shows where the operator reads why the agent has no proof. Each refusal has its words beside the code.
+#[test]
+fn a_refused_certificate_is_named_in_log_warning_status_and_page() {
+    let cluster = Cluster::start();
+    let agent = cluster.ready_agent(&[STALE_AFTER]);
+    cluster.sim.rotate_certificate(true, true).unwrap();
+    agent.wait_for("failing open", |reply| reply.status == 200 && reply.is_stale());
+    let (refused, remedy) = ("invalid peer certificate: UnknownIssuer", "give them the CA that signed it");
+    for message in [r#"reason="tls""#, "the cache is stale"] {
+        let is_named = |line: &&str| line.contains("WARN") && line.contains(refused) && line.contains(remedy);
+        until(message, || {
+            let log = agent.log_text();
+            log.lines().filter(|line| line.contains(message)).find(is_named).map(drop)
+        });
+    }
+    let error = agent.get("/status.json").json()["cache"]["error"].clone();
+    let error = error.as_str().unwrap();
+    assert!(error.contains(&format!(": {refused}; ")) && error.contains(remedy), "{error}");
+    let page = agent.get("/").body.replace("<wbr>", "").replace("&#39;", "'");
+    assert!(page.contains(&format!("API server:</strong> {error}")), "{page}");
+    cluster.write_kubeconfig();
+    agent.wait_ready();
+    until("the error to be over", || {
+        agent.get("/status.json").json()["cache"].get("error").is_none().then_some(())
+    });
 }

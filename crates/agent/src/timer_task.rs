@@ -103,7 +103,9 @@ fn log_staleness(board: &Board, episode: &mut Episode, now: Moment) {
             };
             let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
             let on_stale = board.policy().on_stale;
-            tracing::warn!(last_proof = age, last_known, %on_stale, "the cache is stale; {answer}");
+            let trouble = board.trouble();
+            let error = trouble.as_deref().map(String::as_str);
+            tracing::warn!(last_proof = age, error, last_known, %on_stale, "the cache is stale; {answer}");
         }
     }
 }

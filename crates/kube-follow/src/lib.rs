@@ -16,6 +16,7 @@ mod lines;
 mod observe;
 mod plugin;
 mod reason;
+mod refusal;
 mod resolver;
 mod resource;
 mod session;

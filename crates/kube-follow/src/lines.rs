@@ -1,20 +1,20 @@
-//! Checks the bytes of a response in transit: every line of a watch must be complete, and within the limits.
+//! Checks the bytes of a watch in transit: every line must be complete, and within the limits.
 //!
 //! kube silently drops a line that ends in the middle of an object (as if the stream had been cut), and
 //! continues with the next one: the change in that line would be lost. It also reads lines of any length.
 
 use memchr::memchr3;
 
-/// The maximum length of an event or a list. A Node with 100 images is 20 kB; etcd refuses objects above 1.5
-/// MiB.
-const MAX_BYTES: usize = 8 << 20;
+/// The maximum length of an event, a list or the body of an error. A Node with 100 images is 20 kB; etcd refuses
+/// objects above 1.5 MiB.
+pub(crate) const MAX_BYTES: usize = 8 << 20;
 
 /// The error of a response that is not read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadBody {
     #[error("an event ended in the middle of its JSON")]
     Truncated,
-    #[error("an event or list is longer than {MAX_BYTES} bytes")]
+    #[error("an event or an answer is longer than {MAX_BYTES} bytes")]
     TooLong,
 }
 

@@ -4,7 +4,7 @@
 //! do.
 
 use crate::connection::{Connection, next_client, retry_after};
-use crate::lines::{BadBody, LineScanner};
+use crate::lines::{BadBody, LineScanner, MAX_BYTES};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::request::Parts;
@@ -214,7 +214,7 @@ where
             drop(asked);
             let watch =
                 opened.filter(|_| response.status().is_success()).map(|watched| watched.open(connection));
-            Ok(response.map(|inner| ObservedBody { inner, watch, scanner: LineScanner::default() }))
+            Ok(response.map(|inner| ObservedBody { inner, watch, length: 0 }))
         })
     }
 }
@@ -229,7 +229,7 @@ struct Watched<O: WatchObserver> {
 impl<O: WatchObserver> Watched<O> {
     fn open(self, connection: Connection) -> OpenWatch<O> {
         self.observer.accepted(self.stream, connection);
-        OpenWatch { watched: self, began: Instant::now() }
+        OpenWatch { watched: self, began: Instant::now(), scanner: LineScanner::default() }
     }
 }
 
@@ -237,6 +237,7 @@ impl<O: WatchObserver> Watched<O> {
 struct OpenWatch<O: WatchObserver> {
     watched: Watched<O>,
     began: Instant,
+    scanner: LineScanner,
 }
 
 impl<O: WatchObserver> Drop for OpenWatch<O> {
@@ -253,7 +254,8 @@ impl<O: WatchObserver> Drop for OpenWatch<O> {
 pub(crate) struct ObservedBody<B, O: WatchObserver> {
     inner: B,
     watch: Option<OpenWatch<O>>,
-    scanner: LineScanner,
+    /// The bytes so far of a body that is no watch.
+    length: usize,
 }
 
 impl<B, O> Body for ObservedBody<B, O>
@@ -287,14 +289,16 @@ where
 }
 
 impl<B, O: WatchObserver> ObservedBody<B, O> {
+    /// Checks the lines of a watch. All other bodies may look like anything: an error may come from a proxy.
     fn pass(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BadBody> {
-        if let Some(data) = frame.data_ref() {
-            self.scanner.feed(data)?;
-            if let Some(watch) = &self.watch {
-                watch.watched.observer.heard(watch.watched.stream);
-            }
+        let Some(data) = frame.data_ref() else { return Ok(frame) };
+        if let Some(OpenWatch { watched, scanner, .. }) = &mut self.watch {
+            scanner.feed(data)?;
+            watched.observer.heard(watched.stream);
+            return Ok(frame);
         }
-        Ok(frame)
+        self.length += data.len();
+        if self.length > MAX_BYTES { Err(BadBody::TooLong) } else { Ok(frame) }
     }
 }
 

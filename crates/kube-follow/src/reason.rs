@@ -2,6 +2,7 @@
 
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
+use crate::refusal;
 use kube::runtime::watcher;
 use std::error::Error as StdError;
 
@@ -28,6 +29,8 @@ pub enum FailureReason {
     Timeout,
     /// A watch ended right after it had been accepted.
     ClosedEarly,
+    /// One side refused the other's certificate, or the server does not speak TLS.
+    Tls,
     /// The connection broke, or could not be opened.
     Disconnected,
     /// The answer can't be parsed.
@@ -54,6 +57,7 @@ impl FailureReason {
             Self::Rejected => "rejected",
             Self::Timeout => "timeout",
             Self::ClosedEarly => "closed-early",
+            Self::Tls => "tls",
             Self::Disconnected => "disconnected",
             Self::Malformed => "malformed",
             Self::Deaf => "deaf",
@@ -90,14 +94,21 @@ impl FailureReason {
                 Some(Unanswered::Timeout) => Self::Timeout,
                 Some(Unanswered::ClosedEarly) => Self::ClosedEarly,
                 None if find::<BadBody>(other).is_some() => Self::Malformed,
+                None if find::<rustls::Error>(other).is_some() => Self::Tls,
                 None => Self::Disconnected,
             },
         }
     }
 }
 
-/// Returns the error with its causes, without repetition.
-pub fn detail(error: &dyn StdError) -> String {
+/// The maximum length of an error's text, in characters. A proxy may answer with a page.
+const MAX_DETAIL: usize = 500;
+
+/// Returns the error with its causes, without repetition; of an error of TLS, that cause alone, and what to do.
+pub fn detail(error: &(dyn StdError + 'static)) -> String {
+    if let Some(error) = find::<rustls::Error>(error) {
+        return refusal::explained(error);
+    }
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -107,7 +118,7 @@ pub fn detail(error: &dyn StdError) -> String {
         }
         next = cause.source();
     }
-    text
+    text.chars().take(MAX_DETAIL).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Finds an error of this type among the causes of another.

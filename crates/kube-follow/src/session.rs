@@ -128,6 +128,11 @@ mod tests {
     const BAD_REQUEST: &str =
         r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400}"#;
 
+    const INDENTED: &str = "{\n  \"kind\": \"Status\",\n  \"apiVersion\": \"v1\",\n  \"status\": \"Failure\",\n  \
+         \"message\": \"etcd is away\",\n  \"code\": 503\n}";
+    /// From a proxy before the API server.
+    const HTML: &str = "<style>\nbody {\n  color: red;\n}\n</style>\nno";
+
     #[tokio::test(start_paused = true)]
     async fn each_end_has_its_reason() {
         for (list, reason) in [
@@ -135,6 +140,8 @@ mod tests {
             (Some((400, BAD_REQUEST)), FailureReason::BadRequest),
             (Some((200, r#"{"kind":"NodeList","#)), FailureReason::Malformed),
             (Some((200, EMPTY)), FailureReason::ClosedEarly),
+            (Some((503, INDENTED)), FailureReason::ServerError),
+            (Some((403, HTML)), FailureReason::Forbidden),
         ] {
             let ended = session(list).run(pending(), |_| {}).await;
             assert_eq!(ended.reason, reason, "{}", ended.detail);

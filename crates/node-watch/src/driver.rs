@@ -218,6 +218,12 @@ impl Driver {
         self.state().line(stream).and_then(|line| line.why.take()).unwrap_or(Why::Deaf)
     }
 
+    /// Records why this API server gives no proof.
+    pub(crate) fn trouble(&self, server: Option<String>, error: &str) {
+        let server = server.map_or_else(String::new, |server| format!("{server}: "));
+        self.watch.board.set_trouble(format!("{server}{error}"));
+    }
+
     /// Takes the `Retry-After` of the stream's last answer.
     pub(crate) fn retry_after(&self, stream: Stream) -> Option<Duration> {
         self.state().line(stream)?.retry_after.take()
@@ -310,6 +316,7 @@ impl Driver {
                 let mut state = self.state();
                 let (server, failing) = (state.asked.clone(), std::mem::replace(&mut state.failing, true));
                 drop(state);
+                self.trouble((!server.is_empty()).then(|| server.clone()), &failure.error);
                 if failing {
                     tracing::debug!(
                         server,
@@ -355,7 +362,7 @@ impl Failure {
         Self { refusal: Refusal::Unheard { retry_after: None }, forbidden: false, error }
     }
 
-    fn of(error: impl std::error::Error) -> Self {
+    fn of(error: impl std::error::Error + 'static) -> Self {
         Self::unheard(nodegate_kube_follow::detail(&error))
     }
 

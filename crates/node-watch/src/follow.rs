@@ -186,6 +186,10 @@ impl<'a, F: Followed> Follower<'a, F> {
     /// Counts and logs the end of a session, and waits before the next.
     async fn rest(&mut self, ended: &SessionEnd) {
         self.watch.metrics.restart(F::RESOURCE, ended.reason.as_str());
+        if self.stream == Stream::Node && !matches!(ended.reason, FailureReason::Deaf | FailureReason::Moved)
+        {
+            self.driver.trouble(self.driver.server(self.stream), &ended.detail);
+        }
         if ended.lasted > LASTING {
             self.backoff.reset();
         }
@@ -236,17 +240,29 @@ impl<'a, F: Followed> Follower<'a, F> {
             (Stream::Lease, _) => {
                 tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");
             }
-            _ if self.told.is_empty() => {
-                tracing::info!(resource, reason, retry_ms, error, server, "watch failed; retrying");
+            (_, failed) => {
+                let again = if self.told.is_empty() { "" } else { " for another reason" };
+                if failed == FailureReason::Tls {
+                    // It does not pass by itself.
+                    tracing::warn!(
+                        resource,
+                        reason,
+                        retry_ms,
+                        error,
+                        server,
+                        "watch failed{again}; retrying"
+                    );
+                } else {
+                    tracing::info!(
+                        resource,
+                        reason,
+                        retry_ms,
+                        error,
+                        server,
+                        "watch failed{again}; retrying"
+                    );
+                }
             }
-            _ => tracing::info!(
-                resource,
-                reason,
-                retry_ms,
-                error,
-                server,
-                "watch failed for another reason; retrying"
-            ),
         }
     }
 

@@ -27,7 +27,7 @@ use crate::reason::Reason;
 use crate::rules::{CACHE_STALE, Policy};
 use crate::service::WatchedService;
 use crate::state::{LocalResult, State};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -42,6 +42,8 @@ pub struct Board {
     catalog: Catalog,
     default_checks: Vec<CheckRef>,
     proof: AtomicMoment,
+    /// Why there is no proof, since the last one.
+    trouble: ArcSwapOption<String>,
     /// The facts of an earlier agent, until there is proof.
     taken_over: OnceLock<TakenOver>,
     asked: Vec<AtomicMoment>,
@@ -107,6 +109,7 @@ impl Board {
             catalog,
             default_checks,
             proof: AtomicMoment::default(),
+            trouble: ArcSwapOption::empty(),
             taken_over: OnceLock::new(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             opened: AtomicMoment::default(),

@@ -102,6 +102,9 @@ pub struct CacheStatus {
     /// True if the previous agent had that proof.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_over: bool,
+    /// Why the API server gives no proof, since the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
     /// `--stale-after`.
     pub stale_after_ms: u128,
     /// `--on-stale`.
@@ -185,6 +188,7 @@ impl Status {
                 stale: freshness.stale,
                 age_ms: freshness.age.map(|age| age.as_millis()),
                 taken_over: board.has_only_taken_over(),
+                error: board.trouble().map(|trouble| (*trouble).clone()),
                 stale_after_ms: board.policy().stale_after.as_millis(),
                 on_stale: board.policy().on_stale.to_string(),
             },

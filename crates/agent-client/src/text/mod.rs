@@ -45,6 +45,10 @@ impl Text {
         if let Some(doubt) = doubt(status) {
             self.guess(&doubt);
         }
+        if let Some(error) = &status.cache.error {
+            let word = self.painted(BOLD, "API server");
+            self.line(&format!("{word}: {}", sanitize(error)));
+        }
         if let Some(hint) = &status.hint {
             let word = self.painted(BOLD, "hint");
             self.line(&format!("{word}: {}", sanitize(hint)));

@@ -27,9 +27,6 @@ const SILENCE: Duration = Duration::from_secs(75);
 /// The interval of relists, in case a watch misses events although its bookmarks arrive.
 const RELIST: Duration = Duration::from_mins(30);
 
-/// The maximum length of a logged error.
-const MAX_DETAIL: usize = 500;
-
 /// What the watches have reported.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
@@ -118,7 +115,7 @@ where
                 backoff.reset();
             }
             let wait = backoff.wait();
-            let detail: String = ended.detail.chars().take(MAX_DETAIL).collect();
+            let detail = &ended.detail;
             if failing {
                 tracing::debug!(list, reason, ?wait, detail, "watch failed again; retrying");
             } else {

@@ -2,6 +2,7 @@
 
 use super::Board;
 use crate::moment::Moment;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The freshness of the cache: its age, and the judgement on it.
@@ -34,5 +35,16 @@ impl Board {
         // No view of the board has proof from before and after.
         let _guard = self.write();
         self.proof.advance(now);
+        self.trouble.store(None);
+    }
+
+    /// Records why the API server gives no proof; the next proof ends it.
+    pub fn set_trouble(&self, trouble: String) {
+        self.trouble.store(Some(Arc::new(trouble)));
+    }
+
+    /// Returns why the API server gives no proof; `None` if it does, or if that is not known.
+    pub fn trouble(&self) -> Option<Arc<String>> {
+        self.trouble.load_full()
     }
 }

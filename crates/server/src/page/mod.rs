@@ -92,6 +92,9 @@ fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
     if let Some(doubt) = doubt(status) {
         write!(page, "<p class=\"doubt\"><strong>A guess:</strong> {}.</p>", Escaped(doubt))?;
     }
+    if let Some(error) = &status.cache.error {
+        write!(page, "<p class=\"doubt\"><strong>API server:</strong> {}.</p>", Escaped(error))?;
+    }
     if let Some(hint) = &status.hint {
         write!(page, "<p class=\"hint\"><strong>Hint:</strong> {}.</p>", Escaped(hint))?;
     }
@@ -169,6 +172,7 @@ mod tests {
                 stale: false,
                 age_ms: Some(100),
                 taken_over: false,
+                error: None,
                 stale_after_ms: 15_000,
                 on_stale: "ready".to_owned(),
             },
@@ -224,6 +228,7 @@ mod tests {
         let mut status = status();
         assert!(!page(&status).contains("A guess:"));
         status.cache.stale = true;
+        status.cache.error = Some("certificate expired; renew it".to_owned());
         status.last_known =
             Some(LastKnown { verdict: Verdict::Draining, reason: Some(Reason::new("Unschedulable")) });
         let page = page(&status);
@@ -232,6 +237,7 @@ mod tests {
             "class=\"verdict ready guess\"",
             "A guess:</strong> the API server was last heard 100 ms ago; before that the node was Draining: cordoned \
              (Unschedulable); the answer fails open.",
+            "API server:</strong> certificate expired; renew it.",
         ] {
             assert!(page.contains(part), "no {part} in {page}");
         }
