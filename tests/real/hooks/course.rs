@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 /// The time for which clients go on after all has ended.
 const AFTERWARDS: Duration = Duration::from_secs(5);
 
-/// The agent renders what it reports to the test once in a tenth of a second.
-const STEP: Duration = Duration::from_millis(200);
+/// The longest time for which the agent gives the answer that it gave before.
+const RENDERED: Duration = Duration::from_millis(100);
 
 /// What came when after the signal.
 #[derive(Default)]
@@ -28,13 +28,17 @@ impl Course {
     pub(super) fn watch(site: &Site<'_>, began: Instant, is_over: impl Fn(&Self) -> bool) -> Self {
         let mut course = Self::default();
         let step = || {
-            // The agent first: told came no later than an end that is seen after it.
+            let [plain, held, agent] =
+                [Way::Plain.address(), Way::Held.address(), site.agent].map(|at| !listens(at));
+            // The agent last, however long all of that takes: an end that is seen without told came too early.
+            thread::sleep(RENDERED);
             let state = drain(site.agent);
-            note(&mut course.out, began, state["verdict"].as_str().is_some_and(|is| is != "ready"));
-            note(&mut course.told, began, state["told"] == true);
-            note(&mut course.plain, began, !listens(Way::Plain.address()));
-            note(&mut course.held, began, !listens(Way::Held.address()));
-            note(&mut course.agent, began, !listens(site.agent));
+            let now = began.elapsed();
+            note(&mut course.out, now, state["verdict"].as_str().is_some_and(|is| is != "ready"));
+            note(&mut course.told, now, state["told"] == true);
+            note(&mut course.plain, now, plain);
+            note(&mut course.held, now, held);
+            note(&mut course.agent, now, agent);
             is_over(&course).then_some(())
         };
         until_within(PATIENCE, step, || "the pods go on".to_owned());
@@ -54,7 +58,7 @@ impl Course {
     }
 
     pub(super) fn is_told_before(&self, end: Option<Duration>) -> bool {
-        self.told.zip(end).is_some_and(|(told, end)| told <= end + STEP)
+        self.told.zip(end).is_some_and(|(told, end)| told <= end)
     }
 
     /// Lets the clients go on for a while, prints the line of the documents' table, and returns the requests
@@ -82,9 +86,9 @@ impl Course {
     }
 }
 
-fn note(slot: &mut Option<Duration>, began: Instant, is_so: bool) {
+fn note(slot: &mut Option<Duration>, now: Duration, is_so: bool) {
     if slot.is_none() && is_so {
-        *slot = Some(began.elapsed());
+        *slot = Some(now);
     }
 }
 

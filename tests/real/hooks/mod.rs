@@ -6,16 +6,26 @@ mod deletion;
 mod shutdown;
 
 use crate::daemonset::Installed;
-use crate::site::{Pods, Way, drain};
+use crate::site::{HOOK, Pods, Way, drain};
+use nodegate_testbed::http;
 use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, repository_file};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The hook of the documents for a pod with an address of its own.
 const EXEC: &str =
     r#"command: [sh, -c, 'wget -qO- "http://$NODE_IP:25001/wait?timeout=30&settle=2" || true']"#;
+
+/// More than the places of clients that are neither this node nor its pods.
+const PODS_OF_A_KIND: usize = 40;
+const HOOKED: &str = "--selector=kind=hooked";
+/// The longest silence of the balancer: after 40 s it would be gone.
+const SILENCE: Duration = Duration::from_secs(20);
 
 /// Waits until this is so, and returns the time since `began`.
 fn after(began: Instant, what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
@@ -23,34 +33,51 @@ fn after(began: Instant, what: &str, mut is_so: impl FnMut() -> bool) -> Duratio
     began.elapsed()
 }
 
-/// A pod in the network of pods, which ends at SIGTERM.
-fn start_with_exec_hook(cluster: &RealCluster) {
+/// Starts pods in the network of pods, which end at SIGTERM. Half of them ask the agent themselves, for the
+/// others the kubelet asks.
+fn start_in_the_network_of_pods(cluster: &RealCluster) {
     assert!(repository_file("docs/drains.md").contains(EXEC), "the documents have another hook");
+    let node = cluster.api.get(&format!("/api/v1/nodes/{REAL_NODE}")).unwrap();
+    assert!(node["spec"]["podCIDRs"].is_null(), "the Node names its pods' network");
     cluster.node_script(&["image", "busybox", "busybox"]);
-    cluster.apply(&format!(
-        "
+    let mut pods = String::new();
+    for (kind, hook) in [("exec", format!("exec: {{{EXEC}}}")), ("get", HOOK.to_owned())] {
+        for index in 0..PODS_OF_A_KIND {
+            writeln!(
+                pods,
+                "---
 apiVersion: v1
 kind: Pod
-metadata: {{name: exec, namespace: pool}}
+metadata: {{name: {kind}-{index}, namespace: pool, labels: {{kind: hooked}}}}
 spec:
   nodeName: {REAL_NODE}
   terminationGracePeriodSeconds: 60
   containers:
   - name: application
     image: real-cluster/busybox:1
-    command: [/bin/sh, -c, 'trap exit TERM; while :; do sleep 0.1; done']
+    command: [/bin/sh, -c, 'trap exit TERM; sleep 3600 & wait']
     env:
     - {{name: NODE_IP, valueFrom: {{fieldRef: {{fieldPath: status.hostIP}}}}}}
     lifecycle:
       preStop:
-        exec:
-          {EXEC}
-"
-    ));
-    cluster.wait_pod("pool", "exec");
+        {hook}"
+            )
+            .unwrap();
+        }
+    }
+    cluster.apply(&pods);
+    let ready = ["--namespace=pool", "wait", "pods", HOOKED, "--for=condition=Ready", "--timeout=10m"];
+    cluster.kubectl.must(&ready);
 }
 
-/// The hook costs a node in service only its settling time; and one in a pod's own network waits, too.
+/// Returns the value of a metric of the agent, 0 without it.
+fn metric(agent: SocketAddr, series: &str) -> usize {
+    let page = http::get(agent, "/metrics").map(|page| page.body).unwrap_or_default();
+    page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
+}
+
+/// The hook costs a node in service only its settling time; and those of many pods with addresses of their own
+/// wait, too.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn hooks_in_service_and_in_the_network_of_pods() {
@@ -58,7 +85,7 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     let installed = Installed::by_manifests(&cluster);
     let address = installed.address;
     // It needs four probes, so four seconds, to be told.
-    let _balancer = Prober::start(address, prober::health, 1, 1);
+    let mut balancer = Prober::start(address, prober::health, 1, 1);
     after(Instant::now(), "the agent to know its prober", || drain(address)["told_ready"] == true);
     let pods = Pods::prepare(&cluster);
 
@@ -69,21 +96,39 @@ fn hooks_in_service_and_in_the_network_of_pods() {
     seen("hook on a node in service", &format!("the pod is gone after {:.1} s", in_service.as_secs_f64()));
     assert!(in_service >= Duration::from_secs(2), "it did not settle");
 
-    start_with_exec_hook(&cluster);
+    start_in_the_network_of_pods(&cluster);
+    let names = || cluster.kubectl.must(&["--namespace=pool", "get", "pods", HOOKED, "--output=name"]);
+    let answered = |code: u16| {
+        metric(address, &format!("nodegate_http_requests_total{{path=\"/wait\",code=\"{code}\"}}"))
+    };
+    let before = answered(200);
+    // Its silence keeps it untold, so that all hooks wait at the same time.
+    balancer.stop();
     let began = Instant::now();
     cluster.kubectl.must(&["cordon", REAL_NODE]);
-    pods.delete(&["exec"]);
-    let told = after(began, "the balancer to be told", || {
-        assert!(!pods.is_gone("exec"), "the pod is gone before the balancer is told: {}", drain(address));
-        drain(address)["told"] == true
-    });
-    let ended = after(began, "the pod to end", || pods.is_gone("exec"));
+    cluster.kubectl.must(&["--namespace=pool", "delete", "pods", HOOKED, "--wait=false"]);
+    let mut waiting = 0;
+    while waiting < 2 * PODS_OF_A_KIND && began.elapsed() < SILENCE {
+        waiting = waiting.max(metric(address, "nodegate_connections"));
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(names().lines().count(), 2 * PODS_OF_A_KIND, "pods are gone: {}", drain(address));
+    let _balancer = Prober::start(address, prober::health, 1, 1);
+    let told = after(began, "the balancer to be told", || drain(address)["told"] == true);
+    let ended = after(began, "the pods to end", || names().is_empty());
     let events =
         cluster.kubectl.must(&["--namespace=pool", "get", "events", "--output=jsonpath={.items[*].reason}"]);
     assert!(!events.contains("FailedPreStopHook"), "{events}");
+    after(began, "each hook's 200", || answered(200) == before + 2 * PODS_OF_A_KIND);
+    assert_eq!(answered(429), 0);
     cluster.kubectl.must(&["uncordon", REAL_NODE]);
     seen(
-        "hook by exec in the network of pods",
-        &format!("told after {:.1} s, the pod gone after {:.1} s", told.as_secs_f64(), ended.as_secs_f64()),
+        "hooks in the network of pods",
+        &format!(
+            "{PODS_OF_A_KIND} by exec and {PODS_OF_A_KIND} by httpGet, {waiting} connections at once, no 429; told \
+             after {:.1} s, all gone after {:.1} s",
+            told.as_secs_f64(),
+            ended.as_secs_f64()
+        ),
     );
 }

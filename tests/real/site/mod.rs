@@ -3,7 +3,7 @@
 
 mod pods;
 
-pub(crate) use pods::{Pods, WAYS, Way, listens};
+pub(crate) use pods::{HOOK, Pods, WAYS, Way, listens};
 
 use crate::daemonset::Installed;
 use nodegate_testbed::haproxy::Haproxy;
