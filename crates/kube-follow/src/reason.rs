@@ -36,7 +36,7 @@ pub enum FailureReason {
     /// The answer can't be parsed.
     Malformed,
     /// The watch missed a change or went silent.
-    Deaf,
+    Unresponsive,
     /// Not a fault: the watch moves to another connection.
     Moved,
     /// Not a fault: a relist was due.
@@ -60,7 +60,7 @@ impl FailureReason {
             Self::Tls => "tls",
             Self::Disconnected => "disconnected",
             Self::Malformed => "malformed",
-            Self::Deaf => "deaf",
+            Self::Unresponsive => "unresponsive",
             Self::Moved => "moved",
             Self::Relist => "relist",
         }

@@ -1,8 +1,10 @@
 //! Drives [`FreshnessMonitor`]: passes it the time and all events, and executes its actions.
 
 use crate::NodeWatch;
-use crate::freshness::{ASK_TIMEOUT, Action, Finding, FreshnessMonitor, Input, NodeVersion, Refusal, Why};
-use crate::stream::{AsQuestion, Stream};
+use crate::freshness::{
+    Action, CHECK_TIMEOUT, Finding, FreshnessMonitor, Input, NodeVersion, Refusal, ReplacementReason,
+};
+use crate::stream::{ConsistencyCheckMarker, Stream};
 use bytes::Bytes;
 use futures::future::{Fuse, FusedFuture, FutureExt};
 use http::StatusCode;
@@ -41,7 +43,7 @@ struct State {
     machine: FreshnessMonitor,
     followers: Vec<FollowerLine>,
     /// The next consistency check to send.
-    next_question: Option<NextQuestion>,
+    next_check: Option<NextCheck>,
     /// The client that got the last answer to a check, if it was a new one.
     answered_on: Option<Client>,
     /// The client for the next watch of the Node.
@@ -57,14 +59,14 @@ struct State {
 /// The driver's messages to a follower.
 #[derive(Default)]
 struct FollowerLine {
-    why: Option<Why>,
+    why: Option<ReplacementReason>,
     retry_after: Option<Duration>,
     /// The server of its last request.
     server: String,
 }
 
 #[derive(Clone, Copy)]
-struct NextQuestion {
+struct NextCheck {
     number: u64,
     on_a_new_connection: bool,
 }
@@ -91,7 +93,7 @@ impl Driver {
         let state = State {
             machine,
             followers: (0..services + 2).map(|_| FollowerLine::default()).collect(),
-            next_question: None,
+            next_check: None,
             answered_on: None,
             moves_to: None,
             asked: String::new(),
@@ -152,8 +154,8 @@ impl Driver {
                 self.watch.board.lose_service(index, at, self.now(), nodegate_clock::wall());
             }
             Action::LeaseRenewed(at) => self.watch.metrics.lease_renewed(at),
-            Action::Ask { question: number, on_a_new_connection } => {
-                state.next_question = Some(NextQuestion { number, on_a_new_connection });
+            Action::Check { number, on_a_new_connection } => {
+                state.next_check = Some(NextCheck { number, on_a_new_connection });
                 self.wake.notify_one();
             }
             Action::Found(Finding::Rewound, node) => tracing::warn!(
@@ -212,10 +214,10 @@ impl Driver {
     }
 
     /// Waits until the state machine replaces the stream.
-    pub(crate) async fn replaced(&self, stream: Stream) -> Why {
+    pub(crate) async fn replaced(&self, stream: Stream) -> ReplacementReason {
         let Some(replace) = self.replace.get(stream.index()) else { return std::future::pending().await };
         replace.notified().await;
-        self.state().line(stream).and_then(|line| line.why.take()).unwrap_or(Why::Deaf)
+        self.state().line(stream).and_then(|line| line.why.take()).unwrap_or(ReplacementReason::Unresponsive)
     }
 
     /// Records why this API server gives no proof.
@@ -242,29 +244,29 @@ impl Driver {
     // === The consistency check ===
 
     /// Sends a consistency check, on the client of the watches or on a new one.
-    async fn ask(self: &Arc<Self>, next: NextQuestion, shared: Option<Client>) -> (NextQuestion, Asked) {
+    async fn ask(self: &Arc<Self>, next: NextCheck, shared: Option<Client>) -> (NextCheck, Asked) {
         let asked = async {
             let client = match shared.filter(|_| !next.on_a_new_connection) {
                 Some(client) => client,
                 None => self.connect().await?,
             };
-            let (node, connection) = self.question(&client).await?;
+            let (node, connection) = self.check(&client).await?;
             Ok((client, node, connection))
         };
-        let late = || Err(Failure::unheard(format!("no answer within {} s", ASK_TIMEOUT.as_secs_f64())));
-        let asked = tokio::time::timeout(ASK_TIMEOUT, asked).await.unwrap_or_else(|_| late());
+        let late = || Err(Failure::no_answer(format!("no answer within {} s", CHECK_TIMEOUT.as_secs_f64())));
+        let asked = tokio::time::timeout(CHECK_TIMEOUT, asked).await.unwrap_or_else(|_| late());
         (next, asked)
     }
 
     async fn connect(self: &Arc<Self>) -> Result<Client, Failure> {
         let observer = StreamObserver(self.clone());
         let client = self.watch.connector.connect(observer).await;
-        client.map_err(|error| Failure::unheard(error.to_string()))
+        client.map_err(|error| Failure::no_answer(error.to_string()))
     }
 
     /// Sends one metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut
     /// off from etcd can't answer it, although it answers many other requests.
-    async fn question(&self, client: &Client) -> Result<(NodeVersion, Connection), Failure> {
+    async fn check(&self, client: &Client) -> Result<(NodeVersion, Connection), Failure> {
         let may_not_get = self.state().may_not_get;
         let asked = self.ask_for(client, may_not_get).await;
         let Err(Failure { forbidden: true, error, .. }) = &asked else { return asked };
@@ -285,13 +287,13 @@ impl Driver {
             request.get_metadata(name, &GetParams::default())
         };
         let mut request = request.map_err(Failure::of)?.map(kube::client::Body::from);
-        request.extensions_mut().insert(AsQuestion);
+        request.extensions_mut().insert(ConsistencyCheckMarker);
         let response = client.send(request).await.map_err(Failure::of)?;
         let connection = response.extensions().get::<Connection>().copied();
-        let connection = connection.ok_or_else(|| Failure::unheard("from nowhere".to_owned()))?;
+        let connection = connection.ok_or_else(|| Failure::no_answer("from nowhere".to_owned()))?;
         let (status, retry_after) = (response.status(), retry_after(response.headers()));
         let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
-        let body = body.map_err(|error| Failure::unheard(error.to_string()))?.to_bytes();
+        let body = body.map_err(|error| Failure::no_answer(error.to_string()))?.to_bytes();
         match status {
             StatusCode::NOT_FOUND => Ok((NodeVersion::Absent, connection)),
             status if status.is_success() && as_list => Ok((read_list(&body)?, connection)),
@@ -300,8 +302,8 @@ impl Driver {
         }
     }
 
-    fn conclude(&self, next: NextQuestion, asked: Asked) {
-        let question = next.number;
+    fn conclude(&self, next: NextCheck, asked: Asked) {
+        let number = next.number;
         match asked {
             Ok((client, node, connection)) => {
                 let mut state = self.state();
@@ -310,7 +312,7 @@ impl Driver {
                     std::mem::replace(&mut state.answered_on, next.on_a_new_connection.then_some(client));
                 drop(state);
                 drop(unused);
-                self.step(Input::Answered { question, node, connection });
+                self.step(Input::Answered { number, node, connection });
             }
             Err(failure) => {
                 let mut state = self.state();
@@ -330,7 +332,7 @@ impl Driver {
                         "the API server does not answer the consistency check; retrying"
                     );
                 }
-                self.step(Input::Unanswered { question, refusal: failure.refusal });
+                self.step(Input::Unanswered { number, refusal: failure.refusal });
             }
         }
     }
@@ -346,24 +348,24 @@ impl State {
 /// fails with it, too.
 fn read(body: &Bytes) -> Result<NodeVersion, Failure> {
     let node: PartialObjectMeta<WatchedNode> =
-        serde_json::from_slice(body).map_err(|error| Failure::unheard(error.to_string()))?;
+        serde_json::from_slice(body).map_err(|error| Failure::no_answer(error.to_string()))?;
     Ok(NodeVersion::present(&node.metadata))
 }
 
 /// Parses the answer to a list. It uses the first Node; the list has no Node with another name.
 fn read_list(body: &Bytes) -> Result<NodeVersion, Failure> {
     let nodes: ObjectList<PartialObjectMeta<WatchedNode>> =
-        serde_json::from_slice(body).map_err(|error| Failure::unheard(error.to_string()))?;
+        serde_json::from_slice(body).map_err(|error| Failure::no_answer(error.to_string()))?;
     Ok(nodes.items.first().map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata)))
 }
 
 impl Failure {
-    fn unheard(error: String) -> Self {
-        Self { refusal: Refusal::Unheard { retry_after: None }, forbidden: false, error }
+    fn no_answer(error: String) -> Self {
+        Self { refusal: Refusal::NoAnswer { retry_after: None }, forbidden: false, error }
     }
 
     fn of(error: impl std::error::Error + 'static) -> Self {
-        Self::unheard(nodegate_kube_follow::detail(&error))
+        Self::no_answer(nodegate_kube_follow::detail(&error))
     }
 
     /// Converts a status. A server that fails may be one of several; all servers refuse the other requests
@@ -371,7 +373,7 @@ impl Failure {
     fn refused(status: StatusCode, retry_after: Option<Duration>) -> Self {
         let refusal = match status {
             StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled { retry_after },
-            status if status.is_server_error() => Refusal::Unheard { retry_after },
+            status if status.is_server_error() => Refusal::NoAnswer { retry_after },
             _ => Refusal::Answered { retry_after },
         };
         Self { refusal, forbidden: status == StatusCode::FORBIDDEN, error: status.to_string() }
@@ -380,21 +382,21 @@ impl Failure {
 
 /// Drives the state machine, forever.
 pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
-    let mut question = pin!(Fuse::terminated());
+    let mut check = pin!(Fuse::terminated());
     loop {
         let now = driver.now();
         driver.watch.liveness.report_watch(now);
         // It is taken first: in the condition itself the lock would be held through the block.
-        let next = driver.state().next_question.take();
+        let next = driver.state().next_check.take();
         if let Some(next) = next {
             let client = shared.borrow().clone();
-            question.set(driver.ask(next, client).fuse());
+            check.set(driver.ask(next, client).fuse());
         }
         let wake_at = driver.state().machine.wake_at();
         let pause = wake_at.map_or(REPORT_EVERY, |at| at.since(now)).min(REPORT_EVERY);
         tokio::select! {
             biased;
-            (next, asked) = &mut question, if !question.is_terminated() => driver.conclude(next, asked),
+            (next, asked) = &mut check, if !check.is_terminated() => driver.conclude(next, asked),
             () = driver.wake.notified() => {}
             () = tokio::time::sleep(pause) => driver.step(Input::Woke { wall: nodegate_clock::wall() }),
         }

@@ -5,7 +5,7 @@ use crate::NodeWatch;
 use crate::driver::{Driver, Shared, StreamObserver};
 use crate::first_list::FirstList;
 use crate::followed::{Followed, OwnLease, OwnNode, Renewed, ServiceSlices};
-use crate::freshness::{Input, NodeVersion, Why};
+use crate::freshness::{Input, NodeVersion, ReplacementReason};
 use crate::objects::Watched;
 use crate::stream::Stream;
 use kube::Client;
@@ -116,7 +116,7 @@ impl ServerErrors {
             | FailureReason::Throttled
             | FailureReason::Rejected => true,
             // The server has just answered the check. This does not count twice.
-            FailureReason::Deaf | FailureReason::Moved => ended.lasted > LASTING,
+            FailureReason::Unresponsive | FailureReason::Moved => ended.lasted > LASTING,
             FailureReason::ServerError => {
                 self.in_a_row += 1;
                 let tried = self.tried_another.is_some_and(|at| now.since(at) < TRY_ANOTHER_EVERY);
@@ -198,7 +198,7 @@ impl<'a, F: Followed> Follower<'a, F> {
             FailureReason::Forbidden if self.stream == Stream::Lease => around(LEASE_FORBIDDEN_WAIT),
             FailureReason::Forbidden if self.stream != Stream::Node => around(FORBIDDEN_WAIT),
             // The API server has just answered the check, and each agent sends its check at another time.
-            FailureReason::Deaf | FailureReason::Moved if ended.lasted > LASTING => Duration::ZERO,
+            FailureReason::Unresponsive | FailureReason::Moved if ended.lasted > LASTING => Duration::ZERO,
             _ if self.driver.now() < Moment::from_start(STARTING) => {
                 self.backoff.wait().min(around(LONGEST_WAIT_WHILE_STARTING))
             }
@@ -283,8 +283,8 @@ impl<'a, F: Followed> Follower<'a, F> {
                 // reported once more.
                 biased;
                 why = replaced => match why {
-                    Why::Deaf => (FailureReason::Deaf, "the watch has missed a change or has gone silent".to_owned()),
-                    Why::Moved => (FailureReason::Moved, "the API server answers on another connection".to_owned()),
+                    ReplacementReason::Unresponsive => (FailureReason::Unresponsive, "the watch has missed a change or has gone silent".to_owned()),
+                    ReplacementReason::Moved => (FailureReason::Moved, "the API server answers on another connection".to_owned()),
                 },
                 () = moved => (FailureReason::Moved, String::new()),
             }

@@ -13,7 +13,7 @@ pub(crate) enum Stream {
 
 /// Marks a list of the Node that is a consistency check.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AsQuestion;
+pub(crate) struct ConsistencyCheckMarker;
 
 impl Stream {
     /// Returns its index among all streams.
@@ -28,7 +28,7 @@ impl Stream {
     /// Returns the stream that a request lists or watches; `None` for a consistency check. Requests for
     /// Services carry their stream, because they differ only in a selector.
     pub(crate) fn of(request: &Parts) -> Option<Self> {
-        if request.extensions.get::<AsQuestion>().is_some() {
+        if request.extensions.get::<ConsistencyCheckMarker>().is_some() {
             return None;
         }
         if let Some(tagged) = request.extensions.get::<Self>() {

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use tower::BoxError;
 use tower::util::BoxCloneService;
 
-const FOR_EVER: Duration = Duration::from_hours(24);
+const NO_LIMIT: Duration = Duration::from_hours(24);
 const EMPTY: &str = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
 const UNAUTHORIZED: &str =
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}"#;
@@ -36,7 +36,7 @@ impl Asked {
         self.uri.path().ends_with(resource) && !self.query().contains("watch=")
     }
 
-    fn is_question(&self) -> bool {
+    fn is_check(&self) -> bool {
         self.uri.path().ends_with("/nodes/n")
     }
 }
@@ -47,13 +47,8 @@ async fn watched_for(seconds: u64, status: u16, list_takes: Duration) -> (NodeWa
     asked_for(seconds, status, list_takes, 404).await
 }
 
-/// Like [`watched_for`], with the status of the checks in `question`.
-async fn asked_for(
-    seconds: u64,
-    status: u16,
-    list_takes: Duration,
-    question: u16,
-) -> (NodeWatch, Vec<Asked>) {
+/// Like [`watched_for`], with the status of the checks in `check`.
+async fn asked_for(seconds: u64, status: u16, list_takes: Duration, check: u16) -> (NodeWatch, Vec<Asked>) {
     let began = nodegate_clock::now();
     let (clients, asked) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
     let requests = asked.clone();
@@ -62,9 +57,9 @@ async fn asked_for(
         BoxCloneService::new(tower::service_fn(move |request: Request<Body>| {
             let asked = Asked { client, after: nodegate_clock::now() - began, uri: request.uri().clone() };
             let (status, body, takes) = if asked.query().contains("watch=") {
-                (200, "", FOR_EVER)
-            } else if asked.is_question() {
-                (question, "", Duration::ZERO)
+                (200, "", NO_LIMIT)
+            } else if asked.is_check() {
+                (check, "", Duration::ZERO)
             } else {
                 (status, if status == 200 { EMPTY } else { UNAUTHORIZED }, list_takes)
             };
@@ -94,15 +89,15 @@ async fn asked_for(
 
 /// With a version, even 0, an API server may answer from a cache that no longer changes.
 #[tokio::test(start_paused = true)]
-async fn lists_and_questions_are_consistent_reads() {
+async fn lists_and_checks_are_consistent_reads() {
     let (_, asked) = watched_for(14, 200, Duration::ZERO).await;
     for resource in ["/nodes", "/leases", "/endpointslices"] {
         let lists: Vec<_> = asked.iter().filter(|asked| asked.is_list_of(resource)).collect();
         assert_eq!(lists.len(), 1, "{resource}");
         assert!(!lists[0].query().contains("resourceVersion"), "{}", lists[0].uri);
     }
-    let question = asked.iter().find(|asked| asked.is_question()).expect("a question");
-    assert!(!question.query().contains("resourceVersion"), "{}", question.uri);
+    let check = asked.iter().find(|asked| asked.is_check()).expect("a check");
+    assert!(!check.query().contains("resourceVersion"), "{}", check.uri);
 }
 
 /// A list of one is as good an answer. The agent sends it as soon as a get was forbidden.
@@ -111,7 +106,7 @@ async fn a_role_without_get_is_no_reason_to_be_stale() {
     let (node_watch, asked) = asked_for(100, 200, Duration::ZERO, 403).await;
     let freshness = node_watch.board.freshness(node_watch.timeline.at(nodegate_clock::now()));
     assert!(!freshness.stale, "{freshness:?}");
-    assert_eq!(asked.iter().filter(|asked| asked.is_question()).count(), 1);
+    assert_eq!(asked.iter().filter(|asked| asked.is_check()).count(), 1);
     let lists: Vec<_> = asked.iter().filter(|asked| asked.is_list_of("/nodes")).collect();
     assert!(lists.len() > 5 && lists.iter().all(|list| !list.query().contains("resourceVersion")));
     assert!(lists.iter().all(|list| list.query().contains("metadata.name%3Dn")), "{}", lists[1].uri);
@@ -140,7 +135,7 @@ async fn a_list_that_took_long_is_as_old_as_its_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_does_not_end_is_given_up_and_asked_for_anew() {
-    let (node_watch, asked) = watched_for(8, 200, FOR_EVER).await;
+    let (node_watch, asked) = watched_for(8, 200, NO_LIMIT).await;
     let lists: Vec<_> = asked.iter().filter(|asked| asked.is_list_of("/nodes")).collect();
     assert_eq!(lists.len(), 2);
     assert!((5..7).contains(&lists[1].after.as_secs()), "{:?}", lists[1].after);

@@ -131,16 +131,17 @@ pub(crate) const LASTING: usize = 300;
 pub(crate) fn all_watches_unresponsive() -> Row {
     let mut scene = Scene::with(cluster(), &["--stale-after=10s"]);
     scene.prober.wait(LASTING);
-    let deaf = scene.fault(|scene| {
-        let deaf = scene.cluster.sim.faults().add(Effect::Deaf { bookmarks: false }.everywhere());
+    let unresponsive = scene.fault(|scene| {
+        let unresponsive =
+            scene.cluster.sim.faults().add(Effect::LoseEvents { bookmarks: false }.everywhere());
         scene.cluster.cordon();
-        deaf
+        unresponsive
     });
     scene.notices(CORDONED, Duration::from_secs(11));
-    scene.restarts("deaf");
+    scene.restarts("unresponsive");
     scene.logged_once("the watch missed a change that the API server has");
     scene.heal(|scene| {
-        scene.cluster.sim.faults().remove(deaf);
+        scene.cluster.sim.faults().remove(unresponsive);
         scene.cluster.sim.close_watches(None);
         scene.cluster.uncordon();
     });
@@ -153,16 +154,17 @@ pub(crate) fn all_watches_unresponsive() -> Row {
 /// after 70 s, shows it.
 pub(crate) fn node_watch_unresponsive_beside_a_live_lease() -> Row {
     let mut scene = Scene::patient();
-    let deaf = scene.fault(|scene| {
-        let deaf = Effect::Deaf { bookmarks: false }.on(FaultScope::all().resources(&["nodes"]));
-        let deaf = scene.cluster.sim.faults().add(deaf);
+    let unresponsive = scene.fault(|scene| {
+        let unresponsive =
+            Effect::LoseEvents { bookmarks: false }.on(FaultScope::all().resources(&["nodes"]));
+        let unresponsive = scene.cluster.sim.faults().add(unresponsive);
         scene.cluster.cordon();
-        deaf
+        unresponsive
     });
     scene.notices(CORDONED, Duration::from_secs(73));
-    scene.restarts("deaf");
+    scene.restarts("unresponsive");
     scene.heal(|scene| {
-        scene.cluster.sim.faults().remove(deaf);
+        scene.cluster.sim.faults().remove(unresponsive);
         scene.cluster.sim.close_watches(None);
         scene.cluster.uncordon();
     });

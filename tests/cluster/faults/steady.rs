@@ -32,7 +32,8 @@ fn a_lease_that_is_renewed_in_time_is_not_taken_for_silent() {
     let asked = r#"nodegate_api_requests_total{verb="get",code="200"}"#;
     until("questions", || scene.agent.metric(asked).filter(|count| *count >= 3.0));
     for resource in ["nodes", "leases"] {
-        let deaf = format!(r#"nodegate_watch_restarts_total{{resource="{resource}",reason="deaf"}}"#);
-        assert_eq!(scene.agent.metric(&deaf), Some(0.0), "{}", scene.agent.log_text());
+        let unresponsive =
+            format!(r#"nodegate_watch_restarts_total{{resource="{resource}",reason="unresponsive"}}"#);
+        assert_eq!(scene.agent.metric(&unresponsive), Some(0.0), "{}", scene.agent.log_text());
     }
 }

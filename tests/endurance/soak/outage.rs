@@ -18,7 +18,7 @@ pub(crate) enum Outage {
     Storm(u16),
     StormOfSome(u16),
     WatchesClosed,
-    Deaf,
+    Unresponsive,
     Malformed,
     CutEvents,
     Hanging,
@@ -51,7 +51,7 @@ impl Outage {
         Self::WatchesClosed,
         Self::Malformed,
         Self::CutEvents,
-        Self::Deaf,
+        Self::Unresponsive,
         Self::Storm(503),
         Self::StormOfSome(500),
         Self::Ignored,
@@ -78,7 +78,7 @@ impl Outage {
             Self::Storm(code) => return format!("storm of {code}"),
             Self::StormOfSome(code) => return format!("{code} for two requests of three"),
             Self::WatchesClosed => "watches closed at once",
-            Self::Deaf => "watches open and deaf",
+            Self::Unresponsive => "watches open and unresponsive",
             Self::Malformed => "malformed JSON",
             Self::CutEvents => "streams cut in mid-event",
             Self::Hanging => "requests never answered",
@@ -139,8 +139,8 @@ impl Outage {
                 sim.faults().add(Effect::CloseWatch.everywhere());
                 sim.close_watches(None);
             }
-            Self::Deaf => {
-                sim.faults().add(Effect::Deaf { bookmarks: false }.everywhere());
+            Self::Unresponsive => {
+                sim.faults().add(Effect::LoseEvents { bookmarks: false }.everywhere());
             }
             Self::Malformed => {
                 sim.faults().add(events(Effect::Malformed));

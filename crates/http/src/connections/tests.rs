@@ -162,17 +162,17 @@ fn who_does_not_read_is_cut_off_and_who_reads_slowly_is_not() {
     let table = table(3);
     let start = Instant::now();
     let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
-    let [deaf, slow] = [(); 2].map(|()| enter_from(&table, [127, 0, 0, 1]));
-    deaf.activity().block();
+    let [unresponsive, slow] = [(); 2].map(|()| enter_from(&table, [127, 0, 0, 1]));
+    unresponsive.activity().block();
     slow.activity().block();
     for second in 1..=6 {
         sweep(second);
         slow.activity().unblock();
         slow.activity().block();
-        assert!(holds(&table, &deaf), "{second}");
+        assert!(holds(&table, &unresponsive), "{second}");
     }
     sweep(7);
-    assert!(!holds(&table, &deaf) && holds(&table, &slow));
+    assert!(!holds(&table, &unresponsive) && holds(&table, &slow));
     // A client that reads again gets the full time again.
     slow.activity().unblock();
     sweep(8);

@@ -18,7 +18,7 @@ pub(crate) struct Scene {
     /// The number of balancers that probe and get the new verdict.
     pub(crate) told: usize,
     /// The number of balancers that probe and have not got the new verdict.
-    pub(crate) deaf: usize,
+    pub(crate) unresponsive: usize,
     /// The sessions on `--traffic-port` at first; one of them ends every 100 ms once the node is out.
     pub(crate) sessions: Option<u64>,
 }
@@ -47,12 +47,12 @@ fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
         prober
     };
     let told = (0..scene.told).map(|number| asks(number + 1, verdict, in_a_row.max(1)));
-    let deaf = (0..scene.deaf).map(|number| {
+    let unresponsive = (0..scene.unresponsive).map(|number| {
         let mut prober = asks(number + 101, other, 50);
         prober["in_a_row_ms"] = json!(since_ms + 5000);
         prober
     });
-    status["probers"] = told.chain(deaf).collect();
+    status["probers"] = told.chain(unresponsive).collect();
     status["drain"] = json!({"told": null, "released": null, "told_ready": null, "since_ms": since_ms, "listening_ms": 900_000});
     if let Some(sessions) = scene.sessions {
         let left = if cordoned { sessions.saturating_sub(since_ms / 100) } else { sessions };
@@ -192,7 +192,7 @@ fn too_few_others_refuse_and_the_last_one_is_warned_of() {
 
 #[test]
 fn a_balancer_that_is_not_told_keeps_pods_where_they_are() {
-    let lab = cluster(Scene { told: 1, deaf: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(Scene { told: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     let said = lab.run(&["drain", "worker-1", "--timeout=2s"]);
     assert_eq!(said.code, Some(1), "{said:#?}");
     assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
@@ -226,7 +226,7 @@ fn what_kubectl_would_refuse_is_known_before_the_cordon() {
 
 #[test]
 fn who_breaks_it_off_is_told_how_the_node_is_left() {
-    let lab = cluster(Scene { told: 1, deaf: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
+    let lab = cluster(Scene { told: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     for (signal, name) in [("INT", "Ctrl-C"), ("TERM", "SIGTERM")] {
         lab.sim.uncordon("worker-1");
         let mut child = lab.command(&["drain", "worker-1"]).stdout(Stdio::piped()).spawn().unwrap();

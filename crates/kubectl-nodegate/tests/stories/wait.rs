@@ -6,8 +6,8 @@ use crate::lab::{Lab, ready, says};
 #[test]
 fn several_nodes_are_waited_for_at_once() {
     let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b"))), ("c", says(&ready("c")))]);
-    for (node, deaf) in [("a", 0), ("b", 0), ("c", 1)] {
-        lab.crowd.now(node, follows(&lab.sim, node, Scene { told: 2, deaf, ..Scene::default() }));
+    for (node, unresponsive) in [("a", 0), ("b", 0), ("c", 1)] {
+        lab.crowd.now(node, follows(&lab.sim, node, Scene { told: 2, unresponsive, ..Scene::default() }));
         lab.sim.cordon(node);
     }
     let both = lab.run(&["wait", "a", "b"]);

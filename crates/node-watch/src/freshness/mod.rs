@@ -5,8 +5,8 @@
 //! and answers from a cache that no longer changes. So none of that counts as proof, only data that came from
 //! etcd. **Proof has a date: the latest instant at which the cache is known to match etcd.**
 //!
-//! 1. The answer to a consistency check (in the code: the question), if it has the state that the cache
-//!    holds, or has held since the request (`node_state.rs`). Dated when the agent sent it (`question.rs`).
+//! 1. The answer to a consistency check , if it has the state that the cache
+//!    holds, or has held since the request (`node_state.rs`). Dated when the agent sent it (`consistency_check.rs`).
 //! 2. A consistent list. Dated when the agent sent the request.
 //! 3. A renewal of the node's own Lease on the same connection. Dated by the kubelet (`lease.rs`). For a
 //!    while after one of the first two it counts for the Node ("speaks for" it), while the Node is watched
@@ -50,28 +50,28 @@
 //! and a test can play an hour in a millisecond. [`Transitions`] counts each transition by name, so that a
 //! simulation can report those of [`Transition::ALL`] that it never took. Nothing else reads the counts.
 
-mod asking;
+mod check_progress;
+mod consistency_check;
+mod events;
 mod lease;
 mod node_state;
-mod question;
 mod refusal;
-mod said;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod transition;
 
+pub(crate) use consistency_check::CHECK_TIMEOUT;
 pub(crate) use node_state::{Finding, NodeVersion};
-pub(crate) use question::ASK_TIMEOUT;
 pub(crate) use refusal::Refusal;
 pub use transition::{Transition, Transitions};
 
 use crate::stream::Stream;
+use consistency_check::ConsistencyCheck;
 use fastrand::Rng;
 use lease::WallClock;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
-use question::ConsistencyCheck;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use stream::Watch;
@@ -114,9 +114,9 @@ pub(crate) enum Input {
     /// The watch ended.
     Closed(Stream),
     /// The check with this number was answered.
-    Answered { question: u64, node: NodeVersion, connection: Connection },
+    Answered { number: u64, node: NodeVersion, connection: Connection },
     /// The check with this number got no answer, or an error.
-    Unanswered { question: u64, refusal: Refusal },
+    Unanswered { number: u64, refusal: Refusal },
     /// Time has passed.
     Woke { wall: SystemTime },
 }
@@ -137,7 +137,7 @@ pub(crate) enum Action {
     LeaseRenewed(Moment),
     /// Send a consistency check: on the connection of the watches, or on a new one, which behind a virtual
     /// address may lead to another API server. It replaces a check that is in progress.
-    Ask { question: u64, on_a_new_connection: bool },
+    Check { number: u64, on_a_new_connection: bool },
     /// Log that etcd holds another state than the cache.
     Found(Finding, NodeVersion),
     /// Restart the Node's watch on the connection that answered the last check.
@@ -145,14 +145,14 @@ pub(crate) enum Action {
     /// Drop the connection that answered the last check.
     DropTheAnswer,
     /// Drop the stream, and restart it.
-    Replace(Stream, Why),
+    Replace(Stream, ReplacementReason),
 }
 
 /// The reason for the replacement of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum ReplacementReason {
     /// The watch has missed a change, or has gone silent.
-    Deaf,
+    Unresponsive,
     /// Another connection is as good or better.
     Moved,
 }
@@ -176,7 +176,7 @@ pub(crate) struct FreshnessMonitor {
     /// The interval at which the kubelet renews the Lease.
     renewed_every: Duration,
     clock: WallClock,
-    question: ConsistencyCheck,
+    check: ConsistencyCheck,
     replacement_gap: Duration,
     next_replacement: Moment,
     /// True if the cache was stale at the last step.
@@ -205,7 +205,7 @@ impl FreshnessMonitor {
             proved_on: None,
             renewed_every: RENEWED_EVERY,
             clock: WallClock::default(),
-            question: ConsistencyCheck::new(stale_after),
+            check: ConsistencyCheck::new(stale_after),
             replacement_gap: FIRST_REPLACEMENT_GAP,
             next_replacement: Moment::default(),
             was_stale: true,
@@ -224,10 +224,10 @@ impl FreshnessMonitor {
             Input::Changed(node) => self.changed(node, now),
             Input::Renewed { at, every, wall } => self.renewed(at, every, wall, now),
             Input::Closed(stream) => self.with(stream, Watch::close),
-            Input::Answered { question, node, connection } => {
-                self.answered(question, node, connection, now);
+            Input::Answered { number, node, connection } => {
+                self.answered(number, node, connection, now);
             }
-            Input::Unanswered { question, refusal } => self.unanswered(question, refusal, now),
+            Input::Unanswered { number, refusal } => self.unanswered(number, refusal, now),
             Input::Woke { wall } => self.look_at_clock(wall, now),
         }
         self.overdue(now);
@@ -240,8 +240,8 @@ impl FreshnessMonitor {
             // The cache is stale when the proof is older than that.
             proved.plus(self.stale_after).plus(Duration::from_nanos(1))
         });
-        let deaf = self.services.iter().filter_map(Watch::deaf_at);
-        deaf.chain(stale).chain(self.question_wakes_at()).min()
+        let unresponsive = self.services.iter().filter_map(Watch::unresponsive_at);
+        unresponsive.chain(stale).chain(self.check_wakes_at()).min()
     }
 
     /// Handles the deadlines that have passed.
@@ -251,13 +251,13 @@ impl FreshnessMonitor {
             self.take(if stale { Transition::WentStale } else { Transition::Revived });
         }
         for index in 0..self.services.len() {
-            let deaf_at = self.services.get(index).and_then(Watch::deaf_at);
-            if deaf_at.is_some_and(|at| at <= now) {
-                self.take(Transition::ServiceDeaf);
-                self.replace(Stream::Service(index), Why::Deaf);
+            let unresponsive_at = self.services.get(index).and_then(Watch::unresponsive_at);
+            if unresponsive_at.is_some_and(|at| at <= now) {
+                self.take(Transition::ServiceUnresponsive);
+                self.replace(Stream::Service(index), ReplacementReason::Unresponsive);
             }
         }
-        self.question_overdue(now);
+        self.check_overdue(now);
     }
 
     // === Proof ===
@@ -267,7 +267,7 @@ impl FreshnessMonitor {
     fn prove_node(&mut self, at: Moment, on: Option<Connection>) {
         self.lease_speaks_until = self.lease_speaks_until.max(Some(at.plus(LEASE_SPEAKS_FOR)));
         self.proved_on = on;
-        self.question.answered_early();
+        self.check.answered_early();
         self.node_proved = self.node_proved.max(Some(at));
         // The Services come first: those that are no longer followed must not count as fresh as the Node.
         self.prove_services(at, on, true);
@@ -312,15 +312,15 @@ impl FreshnessMonitor {
                 self.services.get(index).is_some_and(|watch| watch.is_open() && !watch.is_on(connection));
             if elsewhere {
                 self.take(Transition::Gathered);
-                self.replace(Stream::Service(index), Why::Moved);
+                self.replace(Stream::Service(index), ReplacementReason::Moved);
             }
         }
     }
 
     /// Requests a check if a Service's changes arrive again, which proves the Service.
-    fn ask_for_services(&mut self) {
+    fn check_for_services(&mut self) {
         if self.services.iter().any(|watch| watch.is_open() && !watch.followed) {
-            self.question.ask_early();
+            self.check.check_early();
         }
     }
 
@@ -344,14 +344,14 @@ impl FreshnessMonitor {
         }
     }
 
-    fn replace(&mut self, stream: Stream, why: Why) {
-        if self.watch_mut(stream).is_some_and(Watch::condemn) {
+    fn replace(&mut self, stream: Stream, why: ReplacementReason) {
+        if self.watch_mut(stream).is_some_and(Watch::mark_for_replacement) {
             self.actions.push(Action::Replace(stream, why));
         }
     }
 
     /// Replaces the watches that match: a fault of one may have hit all.
-    fn replace_those(&mut self, why: Why, which: impl Fn(&Watch) -> bool) {
+    fn replace_those(&mut self, why: ReplacementReason, which: impl Fn(&Watch) -> bool) {
         let services = (0..self.services.len()).map(Stream::Service);
         for stream in [Stream::Node, Stream::Lease].into_iter().chain(services) {
             if self.watch_mut(stream).is_some_and(|watch| which(watch)) {

@@ -10,5 +10,5 @@ pub(crate) enum Refusal {
     /// The API server refuses to answer, as any other would.
     Answered { retry_after: Option<Duration> },
     /// There is no answer, or a server error; another server may answer.
-    Unheard { retry_after: Option<Duration> },
+    NoAnswer { retry_after: Option<Duration> },
 }

@@ -23,14 +23,14 @@ pub(super) struct Watch {
     pub(super) proved: Option<Moment>,
     pub(super) followed: bool,
     /// True if its follower has been told to restart.
-    condemned: bool,
+    marked_for_replacement: bool,
 }
 
 impl Watch {
     /// Resets the state for a follower's restart; earlier events no longer count.
     pub(super) fn begin(&mut self) {
         self.close();
-        self.condemned = false;
+        self.marked_for_replacement = false;
     }
 
     pub(super) fn open(&mut self, connection: Connection, now: Moment) {
@@ -47,13 +47,13 @@ impl Watch {
     }
 
     /// Marks the watch for replacement; returns true if it was open and not marked.
-    pub(super) fn condemn(&mut self) -> bool {
-        self.is_open() && !std::mem::replace(&mut self.condemned, true)
+    pub(super) fn mark_for_replacement(&mut self) -> bool {
+        self.is_open() && !std::mem::replace(&mut self.marked_for_replacement, true)
     }
 
     /// Returns its connection, unless the watch is closed or will be replaced.
     pub(super) fn connection(&self) -> Option<Connection> {
-        self.connection.filter(|_| !self.condemned)
+        self.connection.filter(|_| !self.marked_for_replacement)
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -70,7 +70,7 @@ impl Watch {
 
     /// Returns the time after which it counts as unresponsive unless bytes arrive; `None` while it is not
     /// open.
-    pub(super) fn deaf_at(&self) -> Option<Moment> {
+    pub(super) fn unresponsive_at(&self) -> Option<Moment> {
         self.connection()?;
         Some(self.last_bytes?.plus(BOOKMARK_OVERDUE))
     }

@@ -54,19 +54,19 @@ transitions! {
     /// A renewal while the cache was stale: it revives nothing.
     LeaseWhileStale,
     /// A Service's watch without a bookmark is replaced.
-    ServiceDeaf,
+    ServiceUnresponsive,
     /// The proof has become too old.
     WentStale,
     /// There is proof again.
     Revived,
     /// A stream has bytes while the cache is stale: it is time for a check.
-    Thawed,
+    TrafficWhileStale,
     /// A check is sent on the connection of the watches.
-    Asked,
+    CheckSent,
     /// A check is sent on a new connection.
-    AskedOnANewConnection,
+    CheckSentOnNewConnection,
     /// No answer came in time.
-    AskedInVain,
+    CheckFailed,
     /// The API server refused to answer.
     Refused,
     /// An answer came after the check was given up.

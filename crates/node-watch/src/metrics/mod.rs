@@ -66,13 +66,13 @@ impl WatchMetrics {
         for resource in ["nodes", "leases"] {
             drop(
                 self.restarts
-                    .get_or_create(&RestartLabels { resource, reason: FailureReason::Deaf.as_str() }),
+                    .get_or_create(&RestartLabels { resource, reason: FailureReason::Unresponsive.as_str() }),
             );
         }
         registry.register("watch_events", "Objects received from the API server", self.events.clone());
         registry.register(
             "watch_restarts",
-            "Watches begun anew after a fault, by its reason",
+            "Watches begun is_new after a fault, by its reason",
             self.restarts.clone(),
         );
         registry.register(

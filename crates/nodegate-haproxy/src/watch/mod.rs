@@ -139,7 +139,7 @@ where
         let stop = async {
             tokio::select! {
                 () = self.life.silent(list, began, self.silence) => {
-                    (FailureReason::Deaf, format!("nothing heard for {} s", self.silence.as_secs()))
+                    (FailureReason::Unresponsive, format!("nothing heard for {} s", self.silence.as_secs()))
                 }
                 () = tokio::time::sleep(relist) => {
                     (FailureReason::Relist, String::new())

@@ -32,9 +32,11 @@ async fn watching_half() {
     while began.elapsed() < 3 * PATIENCE {
         let synced = lists.iter().all(|list| observed.borrow().synced.contains(list));
         let drained = observed.borrow().facts.nodes.values().any(|node| node.state == NodeState::Draining);
-        let deaf =
-            Format::OpenMetrics.encode(&[&registry]).unwrap().contains("watch_restarts_total{kind=\"deaf\"}");
-        let now = format!("synced={synced} deaf={deaf} drained={drained}");
+        let unresponsive = Format::OpenMetrics
+            .encode(&[&registry])
+            .unwrap()
+            .contains("watch_restarts_total{kind=\"unresponsive\"}");
+        let now = format!("synced={synced} unresponsive={unresponsive} drained={drained}");
         if now != told {
             println!("{now}");
             told = now;
@@ -54,10 +56,10 @@ async fn a_watch_that_hears_nothing_is_begun_anew() {
     half.args(["--ignored", "--exact", "watch::watching_half", "--nocapture"]).env("KUBECONFIG", &kubeconfig);
     let mut half = half.stdout(Stdio::piped()).stdin(Stdio::null()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(half.stdout.take().unwrap()).lines();
-    until(&mut lines, "synced=true deaf=false drained=false").await;
+    until(&mut lines, "synced=true unresponsive=false drained=false").await;
     sim.freeze();
     assert!(sim.cordon("n1"));
-    until(&mut lines, "deaf=true drained=false").await;
+    until(&mut lines, "unresponsive=true drained=false").await;
     sim.heal();
     until(&mut lines, "drained=true").await;
 }

@@ -64,12 +64,12 @@ fn one_rendering_serves_all_for_a_second() {
 fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
     let server = Scenario::default().serve();
     make_big(&server);
-    let mut deaf: Vec<_> = (0..4)
+    let mut unresponsive: Vec<_> = (0..4)
         .flat_map(|n| [1, 2].map(|host| (n, host)))
         .map(|(n, host)| ask(&server, [127, 7, n, host], "/status.json"))
         .collect();
     // Both are strangers: for one loopback client the agent keeps an extra place.
-    deaf.push(ask(&server, [127, 7, 9, 1], "/status.json"));
+    unresponsive.push(ask(&server, [127, 7, 9, 1], "/status.json"));
     let refused = until("all places to be taken", || {
         let mut client = ask(&server, [127, 7, 9, 2], "/status.json");
         let answer = client.last_response();
@@ -81,7 +81,7 @@ fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
     assert_eq!(server.get("/health").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
     // A client that reads gets the whole answer, and frees its place.
-    let whole = deaf[0].last_response();
+    let whole = unresponsive[0].last_response();
     assert_eq!(whole.header("content-length").unwrap(), whole.body.len().to_string());
     serde_json::from_str::<serde_json::Value>(&whole.body).unwrap();
     until("a place", || (server.get("/status.json").status == 200).then_some(()));
@@ -92,10 +92,10 @@ fn who_does_not_read_is_cut_off_and_gives_the_place_back() {
     let limits = Limits { write_timeout: Duration::from_secs(1), ..Limits::default() };
     let server = Scenario::default().serve_within(limits);
     make_big(&server);
-    let deaf: Vec<_> = (0..12).map(|n| ask(&server, [127, 7, n, 1], "/status.json")).collect();
+    let unresponsive: Vec<_> = (0..12).map(|n| ask(&server, [127, 7, n, 1], "/status.json")).collect();
     until("refusals", || (server.get("/status.json").status == 503).then_some(()));
     until("places", || (server.get("/status.json").status == 200).then_some(()));
-    drop(deaf);
+    drop(unresponsive);
 }
 
 #[test]

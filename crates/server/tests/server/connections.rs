@@ -426,19 +426,19 @@ fn empty_lines_between_requests_are_ignored() {
 fn a_client_that_never_reads_its_answers_is_cut_off() {
     let timeout = Duration::from_secs(1);
     let server = Scenario::default().serve_within(Limits { write_timeout: timeout, ..Limits::default() });
-    let mut deaf = server.connect().0;
-    deaf.set_nonblocking(true).unwrap();
+    let mut unresponsive = server.connect().0;
+    unresponsive.set_nonblocking(true).unwrap();
     let requests = b"GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
     let mut sent = 0;
     let mut go_on = || {
-        while let Ok(wrote) = std::io::Write::write(&mut deaf, &requests[sent % requests.len()..]) {
+        while let Ok(wrote) = std::io::Write::write(&mut unresponsive, &requests[sent % requests.len()..]) {
             sent += wrote;
         }
     };
     let connections = || metric(&mut server.connect(), "nodegate_connections");
     go_on();
     assert_eq!(connections(), 2, "with the one that asks for the number");
-    until("the deaf one to be closed", || {
+    until("the unresponsive one to be closed", || {
         go_on();
         (connections() == 1).then_some(())
     });

@@ -53,7 +53,7 @@ impl Laws {
 }
 
 /// For how long a change may be missed after an episode: the agent may just have replaced a watch, which it
-/// resumes with backoff, and a Service's watch may have been opened on a connection that stays deaf.
+/// resumes with backoff, and a Service's watch may have been opened on a connection that stays unresponsive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aftermath {
     /// The time at which the agent had recovered.
@@ -132,7 +132,7 @@ impl Planned {
     /// Returns true if the server loses the stream of the Nodes, and goes on with the Leases'.
     pub(crate) fn loses_nodes(&self) -> bool {
         match self.fault {
-            SimulatedFault::DeafStream => true,
+            SimulatedFault::UnresponsiveStream => true,
             SimulatedFault::StreamLost => self.loses() == Carries::Nodes,
             _ => false,
         }
@@ -145,7 +145,7 @@ impl Planned {
                 self.fault,
                 SimulatedFault::MemberLost
                     | SimulatedFault::EtcdStreamLost
-                    | SimulatedFault::DeafConnection
+                    | SimulatedFault::UnresponsiveConnection
                     | SimulatedFault::LostEvents
                     | SimulatedFault::Rewound
             )
@@ -164,8 +164,8 @@ impl Planned {
             | SimulatedFault::GoAway
             | SimulatedFault::Expired
             | SimulatedFault::LateEvents
-            | SimulatedFault::DeafStream
-            | SimulatedFault::DeafConnection
+            | SimulatedFault::UnresponsiveStream
+            | SimulatedFault::UnresponsiveConnection
             | SimulatedFault::LostEvents
             | SimulatedFault::StreamLost
             | SimulatedFault::AgentRestarted => Weight::Disturbs,
@@ -216,7 +216,7 @@ impl Planned {
             SimulatedFault::MemberLost
             | SimulatedFault::EtcdStreamLost
             | SimulatedFault::LostEvents
-            | SimulatedFault::DeafConnection => NODES_LOST,
+            | SimulatedFault::UnresponsiveConnection => NODES_LOST,
             _ => Duration::ZERO,
         };
         let plain = stale_after + GRACE;
@@ -228,8 +228,8 @@ impl Planned {
     /// a version of another history.
     pub(crate) fn service_unseen(&self, stale_after: Duration, world: &World) -> Duration {
         let longer = match self.fault {
-            SimulatedFault::DeafStream
-            | SimulatedFault::DeafConnection
+            SimulatedFault::UnresponsiveStream
+            | SimulatedFault::UnresponsiveConnection
             | SimulatedFault::LateEvents
             | SimulatedFault::Rewound => BOOKMARK_OVERDUE,
             SimulatedFault::StreamLost if self.loses() == Carries::Services => BOOKMARK_OVERDUE,

@@ -51,7 +51,7 @@ const PLANS: [&[Step]; 6] = [
     ],
     // Nor do bookmarks.
     &[
-        step(SimulatedFault::DeafStream, (0.0, 2.0), (110.0, 130.0), Hits::All, (0.0, 0.8)),
+        step(SimulatedFault::UnresponsiveStream, (0.0, 2.0), (110.0, 130.0), Hits::All, (0.0, 0.8)),
         step(SimulatedFault::Refusals, (30.0, 60.0), (70.0, 90.0), Hits::All, EVERY_CHECK),
     ],
     // The Lease's watch is opened anew on another connection than the Node's, whose server loses etcd.

@@ -334,12 +334,12 @@ fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Faul
     let some = if force < 0.5 { 1.0 } else { 0.6 };
     let retry_after = if force < 0.3 { 0 } else { (force * 40.0) as u32 };
     let one = match planned.fault {
-        SimulatedFault::DeafStream if force > 0.85 => {
-            Effect::Deaf { bookmarks: false }.on(all().resources(&["endpointslices"]))
+        SimulatedFault::UnresponsiveStream if force > 0.85 => {
+            Effect::LoseEvents { bookmarks: false }.on(all().resources(&["endpointslices"]))
         }
-        SimulatedFault::DeafStream => Effect::Deaf { bookmarks: false }.on(nodes()),
-        SimulatedFault::DeafConnection => Effect::Deaf { bookmarks: false }.on(all()),
-        SimulatedFault::LostEvents => Effect::Deaf { bookmarks: true }.on(nodes()),
+        SimulatedFault::UnresponsiveStream => Effect::LoseEvents { bookmarks: false }.on(nodes()),
+        SimulatedFault::UnresponsiveConnection => Effect::LoseEvents { bookmarks: false }.on(all()),
+        SimulatedFault::LostEvents => Effect::LoseEvents { bookmarks: true }.on(nodes()),
         SimulatedFault::Forbidden => Effect::Forbidden.on(nodes()),
         SimulatedFault::LeaseForbidden => Effect::Forbidden.on(all().resources(&["leases"])),
         SimulatedFault::Throttled => Effect::Status { code: 429, retry_after }.on(all()).probability(some),

@@ -1,7 +1,7 @@
 //! Tests of arbitrary events in any order: the state machine proves nothing without evidence, and neither
 //! oversleeps nor spins. `PROPTEST_CASES=20000` tries more.
 
-use super::story::{STALE_AFTER, elsewhere, here, node};
+use super::scenario::{STALE_AFTER, elsewhere, here, node};
 use crate::freshness::{Action, FreshnessMonitor, Input, Refusal};
 use crate::stream::Stream;
 use nodegate_readiness::Moment;
@@ -29,7 +29,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 impl Happens {
-    fn input(&self, now: Moment, question: u64) -> Input {
+    fn input(&self, now: Moment, number: u64) -> Input {
         let Self { stream, ago, .. } = *self;
         let ago = Duration::from_millis(ago);
         let connection = if self.here { here() } else { elsewhere() };
@@ -44,10 +44,10 @@ impl Happens {
             5 => Input::Changed(state),
             6 => Input::Renewed { at: self.here.then_some(wall - ago), every: None, wall },
             7 => Input::Closed(stream),
-            8 => Input::Answered { question, node: state, connection },
+            8 => Input::Answered { number, node: state, connection },
             9 => {
                 let refusal = Refusal::Answered { retry_after: self.here.then_some(ago) };
-                Input::Unanswered { question, refusal }
+                Input::Unanswered { number, refusal }
             }
             // The wall clock shows any time.
             _ => Input::Woke { wall: wall + ago * u32::from(self.here) },
@@ -68,8 +68,8 @@ impl Witnesses {
             Input::Listed { asked_at, .. } => self.dates.push(*asked_at),
             Input::Changed { .. } => self.dates.push(now),
             // An answer that does not match the cache yet may match while it waits.
-            Input::Answered { question, .. } => {
-                let asked = self.asked.iter().filter(|(number, _)| number == question);
+            Input::Answered { number, .. } => {
+                let asked = self.asked.iter().filter(|(asked, _)| asked == number);
                 self.dates.extend(asked.map(|(_, at)| *at));
             }
             Input::Renewed { at: Some(at), .. } => {
@@ -83,11 +83,11 @@ impl Witnesses {
 
 proptest! {
     #[test]
-    fn nothing_is_proved_that_nobody_said(seed: u64, story in proptest::collection::vec(happens(), 0..200)) {
+    fn nothing_is_proved_that_nobody_said(seed: u64, scenario in proptest::collection::vec(happens(), 0..200)) {
         let mut machine = FreshnessMonitor::new(STALE_AFTER, 2, fastrand::Rng::with_seed(seed), Arc::default());
         let mut now = Moment::from_start(Duration::from_secs(100));
         let (mut witnesses, mut watched) = (Witnesses::default(), false);
-        for happens in story {
+        for happens in scenario {
             let next = now.plus(Duration::from_millis(happens.later));
             // The state machine is woken at its wake-up time.
             while let Some(wakes) = machine.wake_at().filter(|at| *at <= next) {
@@ -97,8 +97,8 @@ proptest! {
                 check(machine.step(Input::Woke { wall }, now), now, &mut witnesses, watched)?;
             }
             now = next;
-            let question = witnesses.asked.last().map_or(0, |(number, _)| *number);
-            let input = happens.input(now, question);
+            let number = witnesses.asked.last().map_or(0, |(number, _)| *number);
+            let input = happens.input(now, number);
             witnesses.hear(&input, now);
             match input {
                 Input::Accepted(Stream::Node, _) => watched = true,
@@ -122,11 +122,11 @@ fn check(
                 prop_assert!(at <= now, "proof from the future");
                 prop_assert!(witnesses.dates.contains(&at), "{at:?} at {now:?}: nobody said that");
             }
-            Action::Ask { question, .. } => {
+            Action::Check { number, .. } => {
                 prop_assert!(watched, "asked while nobody watches");
                 let last = witnesses.asked.last().map_or(0, |(number, _)| *number);
-                prop_assert_eq!(question, last + 1);
-                witnesses.asked.push((question, now));
+                prop_assert_eq!(number, last + 1);
+                witnesses.asked.push((number, now));
             }
             _ => {}
         }

@@ -1,8 +1,8 @@
 //! Tests of the time of the check: it comes with the last renewal that counts, so that refusals and delays
 //! don't make the cache stale.
 
-use super::story::{SERVICE, STALE_AFTER, Story, elsewhere, here, node};
-use crate::freshness::{Action, Input, Refusal, Transition, Why};
+use super::scenario::{SERVICE, STALE_AFTER, Scenario, elsewhere, here, node};
+use crate::freshness::{Action, Input, Refusal, ReplacementReason, Transition};
 use crate::stream::Stream;
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ fn throttled(seconds: u64) -> Refusal {
 }
 
 /// Sends renewals until a check is sent; returns its number, and true if it is on a new connection.
-fn asked_with_a_renewal(story: &mut Story) -> (u64, bool) {
+fn asked_with_a_renewal(scenario: &mut Scenario) -> (u64, bool) {
     for _ in 0..10 {
-        story.seconds(10).step(Input::Bytes(Stream::Node)).step(Input::Bytes(Stream::Lease));
-        story.renewal(Duration::ZERO);
-        if let Some(asked) = story.asked() {
+        scenario.seconds(10).step(Input::Bytes(Stream::Node)).step(Input::Bytes(Stream::Lease));
+        scenario.renewal(Duration::ZERO);
+        if let Some(asked) = scenario.asked() {
             return asked;
         }
     }
@@ -24,19 +24,19 @@ fn asked_with_a_renewal(story: &mut Story) -> (u64, bool) {
 
 #[test]
 fn with_the_last_renewal_that_counts_it_is_asked() {
-    let mut story = Story::watching();
-    let began = story.now;
-    let (question, anew) = asked_with_a_renewal(&mut story);
-    let after = story.now.since(began).as_secs();
-    assert!((70..=85).contains(&after) && !anew, "{after} s");
-    assert_eq!((story.age(), story.taken(Transition::LeaseSpokeLast)), (Duration::ZERO, 1));
-    story
-        .answers(question, node(1), here())
+    let mut scenario = Scenario::watching();
+    let began = scenario.now;
+    let (number, is_new) = asked_with_a_renewal(&mut scenario);
+    let after = scenario.now.since(began).as_secs();
+    assert!((70..=85).contains(&after) && !is_new, "{after} s");
+    assert_eq!((scenario.age(), scenario.taken(Transition::LeaseSpokeLast)), (Duration::ZERO, 1));
+    scenario
+        .answers(number, node(1), here())
         .seconds(10)
         .step(Input::Bytes(Stream::Node))
         .renewal(Duration::ZERO);
-    assert_eq!(story.asked(), None, "and not with each from then on");
-    assert_eq!(story.taken(Transition::LeaseSpokeTooLong), 0);
+    assert_eq!(scenario.asked(), None, "and not with each from then on");
+    assert_eq!(scenario.taken(Transition::LeaseSpokeTooLong), 0);
 }
 
 #[test]
@@ -44,129 +44,134 @@ fn refusals_and_delays_do_not_make_the_cache_stale() {
     let two_refusals = [throttled(0), throttled(0)];
     let other_refusals = [Refusal::Answered { retry_after: None }; 2];
     for refusals in [&[throttled(3)][..], &two_refusals, &other_refusals, &[throttled(1), throttled(2)]] {
-        let mut story = Story::watching();
-        let (mut question, _) = asked_with_a_renewal(&mut story);
+        let mut scenario = Scenario::watching();
+        let (mut number, _) = asked_with_a_renewal(&mut scenario);
         for refusal in refusals {
-            story.step(Input::Unanswered { question, refusal: *refusal });
-            question = story.asks().0;
+            scenario.step(Input::Unanswered { number, refusal: *refusal });
+            number = scenario.asks().0;
         }
-        story.answers(question, node(1), here());
-        assert_eq!(story.taken(Transition::WentStale), 0, "{refusals:?}");
-        assert!(story.age().is_zero());
+        scenario.answers(number, node(1), here());
+        assert_eq!(scenario.taken(Transition::WentStale), 0, "{refusals:?}");
+        assert!(scenario.age().is_zero());
     }
     // etcd does not respond.
-    let mut story = Story::watching();
-    let (mut question, _) = asked_with_a_renewal(&mut story);
-    let since = story.now;
-    while story.now.since(since) < Duration::from_secs(5) {
-        question = story.asks().0;
+    let mut scenario = Scenario::watching();
+    let (mut number, _) = asked_with_a_renewal(&mut scenario);
+    let since = scenario.now;
+    while scenario.now.since(since) < Duration::from_secs(5) {
+        number = scenario.asks().0;
     }
-    story.answers(question, node(1), here());
-    assert_eq!(story.taken(Transition::WentStale), 0);
+    scenario.answers(number, node(1), here());
+    assert_eq!(scenario.taken(Transition::WentStale), 0);
 }
 
 #[test]
 fn another_server_is_tried_once_if_waiting_would_end_stale() {
-    let mut story = Story::watching();
-    let (question, anew) = story.asks();
-    let refused_at = story.now;
-    assert!(!anew && story.age() > STALE_AFTER / 2);
-    story.step(Input::Unanswered { question, refusal: throttled(10) });
-    let (question, anew) = story.asked().expect("at once");
-    assert!(anew);
+    let mut scenario = Scenario::watching();
+    let (number, is_new) = scenario.asks();
+    let refused_at = scenario.now;
+    assert!(!is_new && scenario.age() > STALE_AFTER / 2);
+    scenario.step(Input::Unanswered { number, refusal: throttled(10) });
+    let (number, is_new) = scenario.asked().expect("at once");
+    assert!(is_new);
     // The other server is as busy. Then both are left alone, for the longer `Retry-After`.
-    story.step(Input::Unanswered { question, refusal: throttled(2) });
-    let (question, anew) = story.asks();
-    assert!(!anew && story.now.since(refused_at) >= Duration::from_secs(10));
-    assert_eq!(story.taken(Transition::WentStale), 1);
-    story.step(Input::Unanswered { question, refusal: throttled(1) });
-    assert!(!story.asks().1, "stale it is already");
+    scenario.step(Input::Unanswered { number, refusal: throttled(2) });
+    let (number, is_new) = scenario.asks();
+    assert!(!is_new && scenario.now.since(refused_at) >= Duration::from_secs(10));
+    assert_eq!(scenario.taken(Transition::WentStale), 1);
+    scenario.step(Input::Unanswered { number, refusal: throttled(1) });
+    assert!(!scenario.asks().1, "stale it is already");
 
     // With time to wait, no other server is tried.
-    let mut story = Story::watching();
-    let (question, _) = asked_with_a_renewal(&mut story);
-    story.step(Input::Unanswered { question, refusal: throttled(3) });
-    let (question, anew) = story.asks();
-    assert!(!anew);
+    let mut scenario = Scenario::watching();
+    let (number, _) = asked_with_a_renewal(&mut scenario);
+    scenario.step(Input::Unanswered { number, refusal: throttled(3) });
+    let (number, is_new) = scenario.asks();
+    assert!(!is_new);
     // An answer ends the `Retry-After`.
-    story.answers(question, node(1), here());
-    story.asks();
-    assert_eq!(story.taken(Transition::WentStale), 0);
+    scenario.answers(number, node(1), here());
+    scenario.asks();
+    assert_eq!(scenario.taken(Transition::WentStale), 0);
 }
 
 #[test]
 fn after_a_step_forward_it_is_asked_at_once() {
-    let mut story = Story::watching();
-    story.seconds(3).clock_is_set(0);
-    assert_eq!(story.asked(), None);
-    let asked = story.clock_is_set(3600).asked();
-    assert_eq!((asked, story.taken(Transition::ClockSetForward)), (Some((1, false)), 1));
+    let mut scenario = Scenario::watching();
+    scenario.seconds(3).clock_is_set(0);
+    assert_eq!(scenario.asked(), None);
+    let asked = scenario.clock_is_set(3600).asked();
+    assert_eq!((asked, scenario.taken(Transition::ClockSetForward)), (Some((1, false)), 1));
 }
 
 #[test]
 fn an_event_of_an_older_state_is_not_believed() {
-    let mut story = Story::watching();
-    story.event(9).seconds(1).event(8);
-    assert_eq!(story.taken(Transition::NodeEventFromThePast), 1);
-    let (question, _) = story.asked().expect("something is wrong");
-    story.answers(question, node(9), here());
-    assert!(story.age().is_zero(), "what is held is what etcd holds");
+    let mut scenario = Scenario::watching();
+    scenario.event(9).seconds(1).event(8);
+    assert_eq!(scenario.taken(Transition::NodeEventFromThePast), 1);
+    let (number, _) = scenario.asked().expect("something is wrong");
+    scenario.answers(number, node(9), here());
+    assert!(scenario.age().is_zero(), "what is held is what etcd holds");
     // A server that replays its history does not cause a check each time.
     for version in 1..9 {
-        story.event(version);
+        scenario.event(version);
     }
-    assert_eq!((story.asked(), story.taken(Transition::NodeEventFromThePast)), (None, 9));
+    assert_eq!((scenario.asked(), scenario.taken(Transition::NodeEventFromThePast)), (None, 9));
     // A list counts: etcd may have been restored.
-    story.lists(Stream::Node, 3);
-    story.event(4);
-    assert_eq!(story.taken(Transition::NodeEventFromThePast), 9);
+    scenario.lists(Stream::Node, 3);
+    scenario.event(4);
+    assert_eq!(scenario.taken(Transition::NodeEventFromThePast), 9);
 }
 
 #[test]
 fn a_lease_says_nothing_on_a_server_on_which_the_node_was_not_proved() {
-    let mut story = Story::watching();
-    story.seconds(5);
+    let mut scenario = Scenario::watching();
+    scenario.seconds(5);
     for stream in [Stream::Node, Stream::Lease] {
-        story.step(Input::Closed(stream)).step(Input::Accepted(stream, elsewhere()));
+        scenario.step(Input::Closed(stream)).step(Input::Accepted(stream, elsewhere()));
     }
-    story.renewal(Duration::ZERO);
-    assert_eq!((story.age().as_secs(), story.taken(Transition::LeaseOnAnotherServer)), (5, 1));
-    let (question, _) = story.asks();
-    story.answers(question, node(1), elsewhere()).seconds(5).renewal(Duration::ZERO);
-    assert!(story.age().is_zero());
+    scenario.renewal(Duration::ZERO);
+    assert_eq!((scenario.age().as_secs(), scenario.taken(Transition::LeaseOnAnotherServer)), (5, 1));
+    let (number, _) = scenario.asks();
+    scenario.answers(number, node(1), elsewhere()).seconds(5).renewal(Duration::ZERO);
+    assert!(scenario.age().is_zero());
     // After a list in a new session, the watch is on the list's connection.
-    story.lists(Stream::Node, 1);
-    story.step(Input::Accepted(Stream::Node, here())).step(Input::Accepted(Stream::Lease, here()));
-    story.seconds(5).renewal(Duration::ZERO);
-    assert!(story.age().is_zero());
+    scenario.lists(Stream::Node, 1);
+    scenario.step(Input::Accepted(Stream::Node, here())).step(Input::Accepted(Stream::Lease, here()));
+    scenario.seconds(5).renewal(Duration::ZERO);
+    assert!(scenario.age().is_zero());
 }
 
 /// Otherwise its client would stay connected beside the watches, unused, until the next move.
 #[test]
 fn a_connection_to_which_no_watch_moves_is_dropped() {
-    let mut story = Story::watching();
-    story.asks();
-    let (question, anew) = story.asks();
-    assert!(anew);
-    story.step(Input::Closed(Stream::Node)).answers(question, node(1), elsewhere());
-    assert!(story.said.contains(&Action::DropTheAnswer) && !story.said.contains(&Action::MoveToTheAnswer));
+    let mut scenario = Scenario::watching();
+    scenario.asks();
+    let (number, is_new) = scenario.asks();
+    assert!(is_new);
+    scenario.step(Input::Closed(Stream::Node)).answers(number, node(1), elsewhere());
+    assert!(
+        scenario.said.contains(&Action::DropTheAnswer) && !scenario.said.contains(&Action::MoveToTheAnswer)
+    );
 }
 
 /// This is a kubelet with `nodeLeaseDurationSeconds: 60`.
 #[test]
 fn a_lease_that_is_renewed_rarely_is_no_silent_one() {
     for (every, replaced) in [(Some(Duration::from_secs(15)), false), (None, true)] {
-        let mut story = Story { every, ..Story::watching() };
+        let mut scenario = Scenario { every, ..Scenario::watching() };
         for _ in 0..20 {
-            story.step(Input::Bytes(Stream::Lease)).step(Input::Bytes(Stream::Node)).renewal(Duration::ZERO);
-            let (question, _) = story.asks();
-            story.answers(question, node(1), here());
-            let deaf = story.replaced(Why::Deaf);
-            if !deaf.is_empty() {
-                assert_eq!((deaf, replaced), (vec![Stream::Node, Stream::Lease, SERVICE], true));
+            scenario
+                .step(Input::Bytes(Stream::Lease))
+                .step(Input::Bytes(Stream::Node))
+                .renewal(Duration::ZERO);
+            let (number, _) = scenario.asks();
+            scenario.answers(number, node(1), here());
+            let unresponsive = scenario.replaced(ReplacementReason::Unresponsive);
+            if !unresponsive.is_empty() {
+                assert_eq!((unresponsive, replaced), (vec![Stream::Node, Stream::Lease, SERVICE], true));
                 return;
             }
-            story.seconds(2);
+            scenario.seconds(2);
         }
         assert!(!replaced, "{every:?}");
     }

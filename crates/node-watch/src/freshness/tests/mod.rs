@@ -4,4 +4,4 @@ mod anything;
 mod in_time;
 mod overtaken;
 mod rules;
-mod story;
+mod scenario;

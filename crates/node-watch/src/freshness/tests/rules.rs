@@ -1,80 +1,80 @@
 //! Tests of the rules, one by one.
 
-use super::story::{SERVICE, STALE_AFTER, Story, elsewhere, here, node};
-use crate::freshness::{Action, Input, NodeVersion, Refusal, Transition, Why};
+use super::scenario::{SERVICE, STALE_AFTER, Scenario, elsewhere, here, node};
+use crate::freshness::{Action, Input, NodeVersion, Refusal, ReplacementReason, Transition};
 use crate::stream::Stream;
 use nodegate_readiness::Moment;
 use std::time::Duration;
 
 #[test]
 fn no_stream_says_anything_that_revives_a_stale_cache() {
-    let mut story = Story::watching();
-    story.seconds(16).said.clear();
-    let proved = story.proved;
+    let mut scenario = Scenario::watching();
+    scenario.seconds(16).said.clear();
+    let proved = scenario.proved;
     for stream in [Stream::Node, Stream::Lease, SERVICE] {
-        story.step(Input::Bytes(stream));
+        scenario.step(Input::Bytes(stream));
     }
-    story.event(2).renewal(Duration::ZERO);
-    assert_eq!(story.proved, proved);
+    scenario.event(2).renewal(Duration::ZERO);
+    assert_eq!(scenario.proved, proved);
     for taken in [
         Transition::NodeEventWhileStale,
         Transition::LeaseWhileStale,
-        Transition::Thawed,
+        Transition::TrafficWhileStale,
         Transition::WentStale,
     ] {
-        assert_eq!(story.taken(taken), 1, "{taken:?}");
+        assert_eq!(scenario.taken(taken), 1, "{taken:?}");
     }
-    let (question, _) = story.asks();
-    let asked_at = story.now;
-    story.passes(Duration::from_millis(500)).answers(question, node(2), here());
-    assert_eq!(story.proved, Some(asked_at));
+    let (number, _) = scenario.asks();
+    let asked_at = scenario.now;
+    scenario.passes(Duration::from_millis(500)).answers(number, node(2), here());
+    assert_eq!(scenario.proved, Some(asked_at));
 }
 
 #[test]
 fn bytes_bookmarks_and_watches_prove_nothing() {
-    let mut story = Story::watching();
-    story.seconds(5);
+    let mut scenario = Scenario::watching();
+    scenario.seconds(5);
     for stream in [Stream::Node, Stream::Lease, SERVICE] {
-        story.step(Input::Bytes(stream)).step(Input::Closed(stream));
-        story.step(Input::Accepted(stream, here())).step(Input::Bytes(stream));
+        scenario.step(Input::Bytes(stream)).step(Input::Closed(stream));
+        scenario.step(Input::Accepted(stream, here())).step(Input::Bytes(stream));
     }
-    assert_eq!(story.age(), Duration::from_secs(5));
+    assert_eq!(scenario.age(), Duration::from_secs(5));
 }
 
 /// A server that is in touch with etcd again sends all delayed events at once, and the watch may break in the
 /// middle of them.
 #[test]
 fn an_event_of_the_node_is_news_and_no_proof() {
-    let mut story = Story::watching();
-    story.seconds(5).event(2);
-    assert_eq!(story.age(), Duration::from_secs(5));
-    assert_eq!(story.taken(Transition::NodeEvent), 1);
-    let (question, _) = story.asks();
-    story.answers(question, node(2), here());
-    assert_eq!(story.age(), Duration::ZERO, "it is what etcd holds");
+    let mut scenario = Scenario::watching();
+    scenario.seconds(5).event(2);
+    assert_eq!(scenario.age(), Duration::from_secs(5));
+    assert_eq!(scenario.taken(Transition::NodeEvent), 1);
+    let (number, _) = scenario.asks();
+    scenario.answers(number, node(2), here());
+    assert_eq!(scenario.age(), Duration::ZERO, "it is what etcd holds");
 }
 
 /// Proof of the Node is no proof of a watch on another server.
 #[test]
 fn watches_on_other_connections_than_the_nodes_are_moved_there() {
     for by_a_renewal in [true, false] {
-        let mut story = Story::watching();
-        let began = story.now;
-        story.seconds(5).step(Input::Accepted(SERVICE, elsewhere())).said.clear();
+        let mut scenario = Scenario::watching();
+        let began = scenario.now;
+        scenario.seconds(5).step(Input::Accepted(SERVICE, elsewhere())).said.clear();
         if by_a_renewal {
-            story.renewal(Duration::ZERO);
+            scenario.renewal(Duration::ZERO);
         } else {
-            let (question, _) = story.asks();
-            story.answers(question, node(1), here());
+            let (number, _) = scenario.asks();
+            scenario.answers(number, node(1), here());
         }
-        assert_eq!(story.replaced(Why::Moved), [SERVICE], "by a renewal: {by_a_renewal}");
-        let lost = story.said.iter().position(|said| *said == Action::LoseService(0, began));
+        assert_eq!(scenario.replaced(ReplacementReason::Moved), [SERVICE], "by a renewal: {by_a_renewal}");
+        let lost = scenario.said.iter().position(|said| *said == Action::LoseService(0, began));
         let proves = |said: &Action| matches!(said, Action::Prove(_) | Action::ProveNode(_));
-        let proved = story.said.iter().rposition(proves);
+        let proved = scenario.said.iter().rposition(proves);
         assert!(
             lost.is_some() && lost < proved,
             "first it is no longer as fresh as the Node: {:?}",
-            story.said
+            scenario.said
         );
     }
 }
@@ -82,126 +82,128 @@ fn watches_on_other_connections_than_the_nodes_are_moved_there() {
 /// A list of the Node is no proof of a Service's watch, whose server may be cut off.
 #[test]
 fn a_service_is_as_fresh_as_the_node_while_both_are_proved_together() {
-    let mut story = Story::watching();
-    let began = story.now;
-    story.seconds(5).renewal(Duration::ZERO).seconds(3).said.clear();
-    story.lists(Stream::Node, 1);
+    let mut scenario = Scenario::watching();
+    let began = scenario.now;
+    scenario.seconds(5).renewal(Duration::ZERO).seconds(3).said.clear();
+    scenario.lists(Stream::Node, 1);
     let proved = began.plus(Duration::from_secs(5));
-    assert!(story.said.contains(&Action::LoseService(0, proved)), "{:?}", story.said);
+    assert!(scenario.said.contains(&Action::LoseService(0, proved)), "{:?}", scenario.said);
     // The check comes at once, and its answer proves both.
-    story.step(Input::Accepted(Stream::Node, here()));
-    let (question, _) = story.asked().expect("a consistency check");
-    story.answers(question, node(1), here());
-    assert!(story.said.contains(&Action::FollowService(0)) && story.taken(Transition::ServiceLost) == 1);
+    scenario.step(Input::Accepted(Stream::Node, here()));
+    let (number, _) = scenario.asked().expect("a consistency check");
+    scenario.answers(number, node(1), here());
+    assert!(
+        scenario.said.contains(&Action::FollowService(0)) && scenario.taken(Transition::ServiceLost) == 1
+    );
     // A renewal does not revive a stale Service.
-    story.step(Input::Closed(SERVICE)).seconds(10).renewal(Duration::ZERO).seconds(10).said.clear();
-    story.step(Input::Bytes(Stream::Node)).step(Input::Accepted(SERVICE, here())).renewal(Duration::ZERO);
-    assert!(!story.said.contains(&Action::FollowService(0)), "{:?}", story.said);
-    let (question, _) = story.asks();
-    story.answers(question, node(1), here());
-    assert!(story.said.contains(&Action::FollowService(0)));
+    scenario.step(Input::Closed(SERVICE)).seconds(10).renewal(Duration::ZERO).seconds(10).said.clear();
+    scenario.step(Input::Bytes(Stream::Node)).step(Input::Accepted(SERVICE, here())).renewal(Duration::ZERO);
+    assert!(!scenario.said.contains(&Action::FollowService(0)), "{:?}", scenario.said);
+    let (number, _) = scenario.asks();
+    scenario.answers(number, node(1), here());
+    assert!(scenario.said.contains(&Action::FollowService(0)));
 }
 
 #[test]
 fn a_lease_is_dated_by_its_renewal() {
-    let mut story = Story::watching();
-    story.seconds(10).renewal(Duration::from_secs(3));
-    assert_eq!(story.age(), Duration::from_secs(3));
+    let mut scenario = Scenario::watching();
+    scenario.seconds(10).renewal(Duration::from_secs(3));
+    assert_eq!(scenario.age(), Duration::from_secs(3));
     // A delayed renewal shows its age.
-    story.seconds(10).renewal(Duration::from_secs(16)).renewal(Duration::from_secs(9));
-    assert_eq!(story.age(), Duration::from_secs(9));
-    let wall = story.wall();
-    story.step(Input::Renewed { at: None, every: None, wall });
-    story.step(Input::Renewed { at: Some(wall + Duration::from_secs(1)), every: None, wall });
-    assert_eq!(story.age(), Duration::from_secs(9));
+    scenario.seconds(10).renewal(Duration::from_secs(16)).renewal(Duration::from_secs(9));
+    assert_eq!(scenario.age(), Duration::from_secs(9));
+    let wall = scenario.wall();
+    scenario.step(Input::Renewed { at: None, every: None, wall });
+    scenario.step(Input::Renewed { at: Some(wall + Duration::from_secs(1)), every: None, wall });
+    assert_eq!(scenario.age(), Duration::from_secs(9));
     for taken in [Transition::LeaseTooOld, Transition::LeaseWithoutDate, Transition::LeaseFromTheFuture] {
-        assert_eq!(story.taken(taken), 1, "{taken:?}");
+        assert_eq!(scenario.taken(taken), 1, "{taken:?}");
     }
 }
 
 #[test]
 fn a_lease_speaks_for_a_node_that_is_watched_beside_it_and_not_for_ever() {
     let silenced = |by: Option<Input>| {
-        let mut story = Story::watching();
-        by.map(|by| story.step(by));
-        story.seconds(5).renewal(Duration::ZERO);
-        !story.age().is_zero()
+        let mut scenario = Scenario::watching();
+        by.map(|by| scenario.step(by));
+        scenario.seconds(5).renewal(Duration::ZERO);
+        !scenario.age().is_zero()
     };
     assert!(!silenced(None));
     assert!(silenced(Some(Input::Closed(Stream::Node))));
     assert!(silenced(Some(Input::Accepted(Stream::Lease, elsewhere()))));
     // Renewals alone keep the cache fresh until the Node itself is due.
-    let mut story = Story::watching();
+    let mut scenario = Scenario::watching();
     let mut kept = 0;
-    while story.taken(Transition::LeaseSpokeTooLong) == 0 {
-        story.seconds(5).step(Input::Bytes(Stream::Node)).renewal(Duration::ZERO);
+    while scenario.taken(Transition::LeaseSpokeTooLong) == 0 {
+        scenario.seconds(5).step(Input::Bytes(Stream::Node)).renewal(Duration::ZERO);
         kept += 5;
         assert!(kept <= 90);
     }
     assert!(kept >= 65, "{kept}");
-    story.seconds(15);
-    assert_eq!(story.taken(Transition::WentStale), 1, "100 s at the latest");
+    scenario.seconds(15);
+    assert_eq!(scenario.taken(Transition::WentStale), 1, "100 s at the latest");
 }
 
 #[test]
 fn a_lease_does_not_speak_for_a_watch_without_bookmarks() {
-    let mut story = Story::watching();
-    while story.taken(Transition::LeaseWithoutBookmarks) == 0 {
-        story.seconds(5).renewal(Duration::ZERO);
-        assert!(story.now.since(Moment::default()) < Duration::from_mins(18));
+    let mut scenario = Scenario::watching();
+    while scenario.taken(Transition::LeaseWithoutBookmarks) == 0 {
+        scenario.seconds(5).renewal(Duration::ZERO);
+        assert!(scenario.now.since(Moment::default()) < Duration::from_mins(18));
     }
-    assert!(story.asked().is_some(), "it is asked when they are missing");
+    assert!(scenario.asked().is_some(), "it is asked when they are missing");
 }
 
 #[test]
 fn a_clock_that_is_set_makes_no_lease_count_for_more() {
-    let mut story = Story::watching();
-    story.seconds(5).renewal(Duration::ZERO).seconds(5).clock_is_set(-60).renewal(Duration::ZERO);
-    assert_eq!(story.age(), Duration::from_secs(5));
+    let mut scenario = Scenario::watching();
+    scenario.seconds(5).renewal(Duration::ZERO).seconds(5).clock_is_set(-60).renewal(Duration::ZERO);
+    assert_eq!(scenario.age(), Duration::from_secs(5));
     for taken in [Transition::ClockSetBack, Transition::LeaseFromBeforeTheClockWasSetBack] {
-        assert_eq!(story.taken(taken), 1, "{taken:?}");
+        assert_eq!(scenario.taken(taken), 1, "{taken:?}");
     }
     // Once the clock has passed the dates that it has shown before, renewals count again.
     for _ in 0..6 {
-        let (question, _) = story.asks();
-        story.step(Input::Bytes(Stream::Lease)).answers(question, node(1), here());
+        let (number, _) = scenario.asks();
+        scenario.step(Input::Bytes(Stream::Lease)).answers(number, node(1), here());
     }
-    story.renewal(Duration::from_secs(1));
-    assert!(story.age() <= Duration::from_secs(1));
+    scenario.renewal(Duration::from_secs(1));
+    assert!(scenario.age() <= Duration::from_secs(1));
     // After a step forward, earlier renewals look older, and new ones count at once.
-    story.seconds(4).clock_is_set(3600).renewal(Duration::from_hours(1));
-    assert!(story.age() >= Duration::from_secs(4));
-    story.renewal(Duration::ZERO);
-    assert_eq!(story.age(), Duration::ZERO);
+    scenario.seconds(4).clock_is_set(3600).renewal(Duration::from_hours(1));
+    assert!(scenario.age() >= Duration::from_secs(4));
+    scenario.renewal(Duration::ZERO);
+    assert_eq!(scenario.age(), Duration::ZERO);
 }
 
 #[test]
 fn a_first_failure_is_followed_at_once_by_a_new_connection_and_later_ones_are_not() {
-    let mut story = Story::watching();
-    let (_, anew) = story.asks();
-    let first = story.now;
-    assert!(!anew && story.age() < STALE_AFTER);
-    let (_, anew) = story.asks();
-    assert!(anew);
-    assert!(story.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
-    let second = story.now;
-    let (_, anew) = story.asks();
-    assert!(!anew);
-    assert!(story.now.since(second) >= Duration::from_millis(1600), "after a wait");
+    let mut scenario = Scenario::watching();
+    let (_, is_new) = scenario.asks();
+    let first = scenario.now;
+    assert!(!is_new && scenario.age() < STALE_AFTER);
+    let (_, is_new) = scenario.asks();
+    assert!(is_new);
+    assert!(scenario.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
+    let second = scenario.now;
+    let (_, is_new) = scenario.asks();
+    assert!(!is_new);
+    assert!(scenario.now.since(second) >= Duration::from_millis(1600), "after a wait");
     // A late answer does not count.
-    story.answers(1, node(1), here());
-    assert_eq!(story.taken(Transition::AnsweredTooLate), 1);
-    assert!(story.age() > STALE_AFTER.mul_f64(0.8));
+    scenario.answers(1, node(1), here());
+    assert_eq!(scenario.taken(Transition::AnsweredTooLate), 1);
+    assert!(scenario.age() > STALE_AFTER.mul_f64(0.8));
 }
 
 /// Each new connection is a handshake, and a thousand agents may be trying.
 #[test]
 fn new_connections_are_tried_ever_more_rarely() {
-    let mut story = Story::watching();
+    let mut scenario = Scenario::watching();
     let mut tried = Vec::new();
     while tried.len() < 8 {
-        if story.asks().1 {
-            tried.push(story.now);
+        if scenario.asks().1 {
+            tried.push(scenario.now);
         }
     }
     let gaps: Vec<u64> = tried.windows(2).map(|pair| pair[1].since(pair[0]).as_secs()).collect();
@@ -212,31 +214,31 @@ fn new_connections_are_tried_ever_more_rarely() {
 /// A list may end an outage as well as an answer.
 #[test]
 fn after_a_list_the_next_failure_is_a_first_one() {
-    let mut story = Story::watching();
+    let mut scenario = Scenario::watching();
     for _ in 0..4 {
-        story.asks();
+        scenario.asks();
     }
-    story.step(Input::Closed(SERVICE));
-    story.lists(Stream::Node, 1);
-    story.step(Input::Accepted(Stream::Node, here()));
-    let (_, anew) = story.asks();
-    let first = story.now;
-    assert!(!anew && story.age() < STALE_AFTER);
-    let (_, anew) = story.asks();
-    assert!(anew);
-    assert!(story.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
+    scenario.step(Input::Closed(SERVICE));
+    scenario.lists(Stream::Node, 1);
+    scenario.step(Input::Accepted(Stream::Node, here()));
+    let (_, is_new) = scenario.asks();
+    let first = scenario.now;
+    assert!(!is_new && scenario.age() < STALE_AFTER);
+    let (_, is_new) = scenario.asks();
+    assert!(is_new);
+    assert!(scenario.now.since(first) <= Duration::from_millis(1600), "as soon as the first is given up");
 }
 
 #[test]
 fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
     let refused = |seconds| {
-        let mut story = Story::watching();
-        let (question, _) = story.asks();
-        let (asked_at, retry_after) = (story.now, Some(Duration::from_secs(seconds)));
-        story.step(Input::Unanswered { question, refusal: Refusal::Answered { retry_after } });
-        let (_, anew) = story.asks();
-        assert!(!anew);
-        story.now.since(asked_at).as_secs()
+        let mut scenario = Scenario::watching();
+        let (number, _) = scenario.asks();
+        let (asked_at, retry_after) = (scenario.now, Some(Duration::from_secs(seconds)));
+        scenario.step(Input::Unanswered { number, refusal: Refusal::Answered { retry_after } });
+        let (_, is_new) = scenario.asks();
+        assert!(!is_new);
+        scenario.now.since(asked_at).as_secs()
     };
     assert!((8..=10).contains(&refused(8)));
     // The limit, and up to a quarter by chance.
@@ -246,51 +248,56 @@ fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
 /// Otherwise the cache would be stale again before the next check, although a server answers.
 #[test]
 fn a_list_that_was_answered_ends_what_retry_after_asked_for() {
-    let mut story = Story::watching();
-    let (question, _) = story.asks();
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
     let retry_after = Some(Duration::from_secs(30));
-    story.step(Input::Unanswered { question, refusal: Refusal::Answered { retry_after } });
-    story.seconds(1).lists(Stream::Node, 1);
-    story.step(Input::Accepted(Stream::Node, here()));
-    story.asks();
-    assert!(story.age() < STALE_AFTER);
+    scenario.step(Input::Unanswered { number, refusal: Refusal::Answered { retry_after } });
+    scenario.seconds(1).lists(Stream::Node, 1);
+    scenario.step(Input::Accepted(Stream::Node, here()));
+    scenario.asks();
+    assert!(scenario.age() < STALE_AFTER);
 }
 
 #[test]
 fn an_answer_that_the_watch_has_not_given_replaces_it_unless_it_does_in_time() {
-    let mut story = Story::watching();
-    let (question, _) = story.asks();
-    let asked_at = story.now;
-    story.answers(question, node(2), here()).passes(Duration::from_millis(200)).event(2);
-    assert_eq!(story.taken(Transition::CaughtUp), 1);
-    assert!(story.replaced(Why::Deaf).is_empty() && story.proved >= Some(asked_at));
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
+    let asked_at = scenario.now;
+    scenario.answers(number, node(2), here()).passes(Duration::from_millis(200)).event(2);
+    assert_eq!(scenario.taken(Transition::CaughtUp), 1);
+    assert!(
+        scenario.replaced(ReplacementReason::Unresponsive).is_empty() && scenario.proved >= Some(asked_at)
+    );
 
-    let mut story = Story::watching();
-    let (question, _) = story.asks();
-    let proved = story.proved;
-    story.answers(question, node(2), here()).passes(Duration::from_millis(400));
-    assert_eq!(story.replaced(Why::Deaf), [Stream::Node, Stream::Lease, SERVICE]);
-    assert_eq!((story.proved, story.taken(Transition::FoundBehind)), (proved, 1));
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
+    let proved = scenario.proved;
+    scenario.answers(number, node(2), here()).passes(Duration::from_millis(400));
+    assert_eq!(scenario.replaced(ReplacementReason::Unresponsive), [Stream::Node, Stream::Lease, SERVICE]);
+    assert_eq!((scenario.proved, scenario.taken(Transition::FoundBehind)), (proved, 1));
     // Events of a watch that will be replaced do not count.
-    story.event(2).renewal(Duration::ZERO);
-    assert_eq!(story.proved, proved);
+    scenario.event(2).renewal(Duration::ZERO);
+    assert_eq!(scenario.proved, proved);
 }
 
 #[test]
 fn history_that_went_back_leaves_no_mark() {
     for answer in [node(0), NodeVersion::Present { uid: "b".to_owned(), version: "9".to_owned() }] {
-        let mut story = Story::watching();
-        story.event(1);
-        let (question, _) = story.asks();
-        story.answers(question, answer.clone(), here()).passes(Duration::from_millis(400));
-        assert_eq!(story.taken(Transition::FoundRewound), 1, "{answer:?}");
-        assert_eq!(story.replaced(Why::Deaf), [Stream::Node, Stream::Lease, SERVICE]);
+        let mut scenario = Scenario::watching();
+        scenario.event(1);
+        let (number, _) = scenario.asks();
+        scenario.answers(number, answer.clone(), here()).passes(Duration::from_millis(400));
+        assert_eq!(scenario.taken(Transition::FoundRewound), 1, "{answer:?}");
+        assert_eq!(
+            scenario.replaced(ReplacementReason::Unresponsive),
+            [Stream::Node, Stream::Lease, SERVICE]
+        );
         // Only the new list counts.
-        let proved = story.proved;
-        story.event(1).renewal(Duration::ZERO);
-        assert_eq!(story.proved, proved);
-        story.lists(Stream::Node, 0);
-        assert!(story.age().is_zero());
+        let proved = scenario.proved;
+        scenario.event(1).renewal(Duration::ZERO);
+        assert_eq!(scenario.proved, proved);
+        scenario.lists(Stream::Node, 0);
+        assert!(scenario.age().is_zero());
     }
 }
 
@@ -298,57 +305,57 @@ fn history_that_went_back_leaves_no_mark() {
 /// the old history.
 #[test]
 fn history_that_went_back_leaves_no_mark_to_a_watch_that_is_resumed() {
-    let mut story = Story::watching();
-    let (question, _) = story.asks();
-    story.answers(question, node(0), here()).step(Input::Closed(Stream::Node));
-    story.passes(Duration::from_millis(400));
-    assert_eq!(story.taken(Transition::FoundRewound), 1);
-    assert_eq!(story.replaced(Why::Deaf), [Stream::Lease, SERVICE]);
-    let proved = story.proved;
-    story.step(Input::Accepted(Stream::Node, here())).lists(Stream::Lease, 1);
-    story.step(Input::Accepted(Stream::Lease, here())).renewal(Duration::ZERO);
-    assert_eq!(story.proved, proved, "the Lease speaks for no Node of another history");
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
+    scenario.answers(number, node(0), here()).step(Input::Closed(Stream::Node));
+    scenario.passes(Duration::from_millis(400));
+    assert_eq!(scenario.taken(Transition::FoundRewound), 1);
+    assert_eq!(scenario.replaced(ReplacementReason::Unresponsive), [Stream::Lease, SERVICE]);
+    let proved = scenario.proved;
+    scenario.step(Input::Accepted(Stream::Node, here())).lists(Stream::Lease, 1);
+    scenario.step(Input::Accepted(Stream::Lease, here())).renewal(Duration::ZERO);
+    assert_eq!(scenario.proved, proved, "the Lease speaks for no Node of another history");
     // Other changes have led to the same version since.
-    let (question, _) = story.asks();
-    story.answers(question, node(1), here()).passes(Duration::from_millis(400));
-    assert_eq!(story.proved, proved, "what was held is no mark");
-    assert_eq!(story.replaced(Why::Deaf), [Stream::Node, Stream::Lease]);
+    let (number, _) = scenario.asks();
+    scenario.answers(number, node(1), here()).passes(Duration::from_millis(400));
+    assert_eq!(scenario.proved, proved, "what was held is no mark");
+    assert_eq!(scenario.replaced(ReplacementReason::Unresponsive), [Stream::Node, Stream::Lease]);
 }
 
 #[test]
 fn the_watches_move_to_the_connection_that_answers() {
     // The answer came on a new client. The Node's follower opens its watch there, and the others follow.
-    let mut story = Story::watching();
-    story.asks();
-    let (question, anew) = story.asks();
-    assert!(anew);
-    story.answers(question, node(1), elsewhere());
-    assert!(story.said.contains(&Action::MoveToTheAnswer));
-    assert_eq!(story.replaced(Why::Moved), [Stream::Node]);
-    assert!(story.age().is_zero(), "what was answered is the truth");
+    let mut scenario = Scenario::watching();
+    scenario.asks();
+    let (number, is_new) = scenario.asks();
+    assert!(is_new);
+    scenario.answers(number, node(1), elsewhere());
+    assert!(scenario.said.contains(&Action::MoveToTheAnswer));
+    assert_eq!(scenario.replaced(ReplacementReason::Moved), [Stream::Node]);
+    assert!(scenario.age().is_zero(), "what was answered is the truth");
     // The answer came on the same client, whose old connection is being closed.
-    let mut story = Story::watching();
-    let (question, _) = story.asks();
-    story.answers(question, node(1), elsewhere());
-    assert!(!story.said.contains(&Action::MoveToTheAnswer));
-    assert_eq!(story.replaced(Why::Moved), [Stream::Node, Stream::Lease, SERVICE]);
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
+    scenario.answers(number, node(1), elsewhere());
+    assert!(!scenario.said.contains(&Action::MoveToTheAnswer));
+    assert_eq!(scenario.replaced(ReplacementReason::Moved), [Stream::Node, Stream::Lease, SERVICE]);
 }
 
 #[test]
 fn watches_beside_a_lease_that_fell_silent_are_replaced_ever_more_rarely() {
-    let mut story = Story::watching();
-    story.renewal(Duration::ZERO);
+    let mut scenario = Scenario::watching();
+    scenario.renewal(Duration::ZERO);
     let mut replaced = Vec::new();
     for _ in 0..60 {
-        let (question, _) = story.asks();
-        story.answers(question, node(1), here());
-        if !story.replaced(Why::Deaf).is_empty() {
-            replaced.push(story.now);
+        let (number, _) = scenario.asks();
+        scenario.answers(number, node(1), here());
+        if !scenario.replaced(ReplacementReason::Unresponsive).is_empty() {
+            replaced.push(scenario.now);
             // The watches answer after the lists, so at the next check they have not been silent for long.
             for stream in [Stream::Node, Stream::Lease, SERVICE] {
-                story.lists(stream, 1);
-                story.passes(Duration::from_millis(1));
-                story.step(Input::Accepted(stream, here())).step(Input::Bytes(stream));
+                scenario.lists(stream, 1);
+                scenario.passes(Duration::from_millis(1));
+                scenario.step(Input::Accepted(stream, here())).step(Input::Bytes(stream));
             }
         }
     }
@@ -358,49 +365,54 @@ fn watches_beside_a_lease_that_fell_silent_are_replaced_ever_more_rarely() {
 
 #[test]
 fn a_services_watch_without_a_bookmark_is_replaced_alone() {
-    let mut story = Story::watching();
+    let mut scenario = Scenario::watching();
     for _ in 0..14 {
-        story.seconds(5).step(Input::Bytes(Stream::Node)).renewal(Duration::ZERO);
+        scenario.seconds(5).step(Input::Bytes(Stream::Node)).renewal(Duration::ZERO);
     }
-    assert_eq!(story.replaced(Why::Deaf), [SERVICE]);
-    assert_eq!(story.taken(Transition::ServiceDeaf), 1);
+    assert_eq!(scenario.replaced(ReplacementReason::Unresponsive), [SERVICE]);
+    assert_eq!(scenario.taken(Transition::ServiceUnresponsive), 1);
 }
 
 /// A watch that is resumed just at the deadline gets its check in time.
 #[test]
 fn a_resumed_watch_is_asked_about_in_time() {
-    let mut story = Story::watching();
-    story.seconds(12).step(Input::Closed(Stream::Node));
+    let mut scenario = Scenario::watching();
+    scenario.seconds(12).step(Input::Closed(Stream::Node));
     assert_eq!(
-        story.machine.wake_at(),
-        Some(story.now.plus(Duration::from_secs(3) + Duration::from_nanos(1)))
+        scenario.machine.wake_at(),
+        Some(scenario.now.plus(Duration::from_secs(3) + Duration::from_nanos(1)))
     );
-    story.passes(Duration::from_millis(1)).step(Input::Accepted(Stream::Node, here()));
-    let wakes = story.machine.wake_at().unwrap().since(story.now);
+    scenario.passes(Duration::from_millis(1)).step(Input::Accepted(Stream::Node, here()));
+    let wakes = scenario.machine.wake_at().unwrap().since(scenario.now);
     assert!(wakes < Duration::from_secs(1), "{wakes:?}");
 }
 
 #[test]
 fn a_proof_counts_to_the_end_of_stale_after_and_no_longer() {
-    let mut story = Story::watching();
-    let events = |story: &Story| {
-        [Transition::NodeEvent, Transition::NodeEventWhileStale].map(|taken| story.taken(taken))
+    let mut scenario = Scenario::watching();
+    let events = |scenario: &Scenario| {
+        [Transition::NodeEvent, Transition::NodeEventWhileStale].map(|taken| scenario.taken(taken))
     };
-    story.passes(STALE_AFTER).event(2);
-    assert_eq!(events(&story), [1, 0]);
-    story.passes(Duration::from_nanos(1)).event(3);
-    assert_eq!(events(&story), [1, 1]);
+    scenario.passes(STALE_AFTER).event(2);
+    assert_eq!(events(&scenario), [1, 0]);
+    scenario.passes(Duration::from_nanos(1)).event(3);
+    assert_eq!(events(&scenario), [1, 1]);
 }
 
 /// A Service that was lost is as fresh as the Node again by a renewal, if its own proof has not become too old.
 #[test]
 fn a_renewal_revives_a_service_whose_proof_is_not_too_old() {
     for (late, revived) in [(Duration::ZERO, true), (Duration::from_nanos(1), false)] {
-        let mut story = Story::watching();
-        story.seconds(5).step(Input::Accepted(SERVICE, elsewhere())).renewal(Duration::ZERO);
-        story.step(Input::Began(SERVICE)).step(Input::Accepted(SERVICE, here()));
-        story.seconds(10).passes(late).said.clear();
-        story.renewal(Duration::ZERO);
-        assert_eq!(story.said.contains(&Action::FollowService(0)), revived, "{late:?}: {:?}", story.said);
+        let mut scenario = Scenario::watching();
+        scenario.seconds(5).step(Input::Accepted(SERVICE, elsewhere())).renewal(Duration::ZERO);
+        scenario.step(Input::Began(SERVICE)).step(Input::Accepted(SERVICE, here()));
+        scenario.seconds(10).passes(late).said.clear();
+        scenario.renewal(Duration::ZERO);
+        assert_eq!(
+            scenario.said.contains(&Action::FollowService(0)),
+            revived,
+            "{late:?}: {:?}",
+            scenario.said
+        );
     }
 }

@@ -195,7 +195,7 @@ impl Watch {
             if Instant::now() >= self.deadline {
                 return None;
             }
-            let deaf = self.api.faults.deaf(&self.info);
+            let unresponsive = self.api.faults.loses_events(&self.info);
             let cache = self.api.etcd.cache(self.resource);
             // A server that is cut off from etcd holds back the changes that its cache has not seen.
             let known = |pending: &mut Pending| match (pending, &cache) {
@@ -203,8 +203,8 @@ impl Watch {
                 _ => true,
             };
             if let Some(pending) = self.pending.pop_front_if(known) {
-                // A deaf watch loses its events, like a connection whose packets are dropped silently.
-                if deaf.is_none()
+                // An unresponsive watch loses its events, like a connection whose packets are dropped silently.
+                if unresponsive.is_none()
                     && let Some(line) = self.render(pending)
                 {
                     return Some(Ok(Frame::data(self.damaged(line))));
@@ -221,7 +221,7 @@ impl Watch {
                     let now = Instant::now();
                     if now < self.deadline
                         && let Some(line) = self.due_bookmark(now, cache.as_deref())
-                        && deaf.is_none_or(|with_bookmarks| with_bookmarks) {
+                        && unresponsive.is_none_or(|with_bookmarks| with_bookmarks) {
                             return Some(Ok(Frame::data(line)));
                         }
                 }

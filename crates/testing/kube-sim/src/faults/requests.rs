@@ -40,7 +40,7 @@ pub enum Effect {
     /// The API server accepts a watch and closes it at once.
     CloseWatch,
     /// Watches stay open and send no events; the missed events are lost.
-    Deaf {
+    LoseEvents {
         /// True if bookmarks still come.
         bookmarks: bool,
     },
@@ -119,11 +119,11 @@ impl Effect {
         Fault { effect: self, scope, probability: 1.0 }
     }
 
-    /// Returns true if the effect applies to a request with this verb. [`Effect::Deaf`] is not one of them: a
+    /// Returns true if the effect applies to a request with this verb. [`Effect::LoseEvents`] is not one of them: a
     /// watch checks it for as long as it is open.
     fn strikes_request(&self, verb: &str) -> bool {
         match self {
-            Effect::Deaf { .. } => false,
+            Effect::LoseEvents { .. } => false,
             Effect::CloseWatch => verb == "watch",
             Effect::Malformed | Effect::CutEvent => verb != "watch",
             _ => true,
@@ -208,10 +208,10 @@ impl Faults {
         on.iter().filter(|(_, fault)| strikes(fault)).map(|(_, fault)| fault.effect.clone()).collect()
     }
 
-    /// Returns `None` unless the watch is deaf now. The value is true if its bookmarks still come.
-    pub(crate) fn deaf(&self, request: &RequestInfo) -> Option<bool> {
+    /// Returns `None` unless the watch is unresponsive now. The value is true if its bookmarks still come.
+    pub(crate) fn loses_events(&self, request: &RequestInfo) -> Option<bool> {
         self.lock().iter().find_map(|(_, fault)| match fault.effect {
-            Effect::Deaf { bookmarks } if fault.scope.covers(request) => Some(bookmarks),
+            Effect::LoseEvents { bookmarks } if fault.scope.covers(request) => Some(bookmarks),
             _ => None,
         })
     }

@@ -95,16 +95,16 @@ async fn deaf_watches_hear_nothing_while_everything_else_works() {
         start(Sim::builder().node("a").lifecycle(false).bookmark_interval(Duration::from_millis(20))).await;
     let scope = || FaultScope::all().resources(&["nodes"]);
     let mut stream = watching(&sim).await;
-    let deaf = sim.faults().add(Effect::Deaf { bookmarks: false }.on(scope()));
+    let unresponsive = sim.faults().add(Effect::LoseEvents { bookmarks: false }.on(scope()));
     let mut other = watch(&sim, "/api/v1/namespaces?watch=1").await;
     assert_eq!(other.next().await.event()["type"], "ADDED");
     sim.cordon("a");
     assert_eq!(stream.next_within(SHORT).await, Next::Silence);
     assert_eq!(get(&sim, "/api/v1/nodes/a").await.json()["spec"]["unschedulable"], true);
-    sim.faults().remove(deaf);
+    sim.faults().remove(unresponsive);
     sim.uncordon("a");
     assert_eq!(stream.next().await.event()["object"]["spec"], json!({}), "the cordon is lost");
-    sim.faults().add(Effect::Deaf { bookmarks: true }.on(scope()));
+    sim.faults().add(Effect::LoseEvents { bookmarks: true }.on(scope()));
     let mut stream = watch(&sim, &format!("{WATCH}&allowWatchBookmarks=true")).await;
     assert_eq!(stream.next().await.event()["type"], "BOOKMARK");
 }

@@ -1,11 +1,11 @@
 //! The consistency check: the time when it is due, its connection, and the meaning of its answer.
 
-use super::asking::{Answer, Asked, Asking};
+use super::check_progress::{Answer, CheckProgress, SentCheck};
 use super::node_state::{Finding, NodeVersion};
 use super::refusal::Refusal;
 use super::stream::BOOKMARK_OVERDUE;
 use super::transition::Transition;
-use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, Why};
+use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, ReplacementReason};
 use crate::stream::Stream;
 use nodegate_kube_follow::{Backoff, Connection};
 use nodegate_readiness::Moment;
@@ -16,9 +16,9 @@ use std::time::Duration;
 /// time for one check without an answer, and for one on a new connection if it is answered within half a
 /// second. While Leases arrive, the check is sent with the last renewal that counts, and has all of
 /// `--stale-after`.
-const ASK_AFTER: f64 = 6.0 / 7.0;
+const CHECK_AFTER: f64 = 6.0 / 7.0;
 /// The longest wait for the answer.
-pub(crate) const ASK_TIMEOUT: Duration = Duration::from_millis(1500);
+pub(crate) const CHECK_TIMEOUT: Duration = Duration::from_millis(1500);
 /// The time for a change in the answer to arrive on the watch.
 const IN_FLIGHT: Duration = Duration::from_millis(300);
 
@@ -30,8 +30,8 @@ const LONGEST_CONNECTION_GAP: Duration = Duration::from_secs(30);
 /// The state of the consistency checks.
 #[derive(Debug)]
 pub(super) struct ConsistencyCheck {
-    ask_after: Duration,
-    asking: Asking,
+    check_after: Duration,
+    progress: CheckProgress,
     /// The number of the last check.
     number: u64,
     /// The time of the last check that showed the cache to be current.
@@ -46,7 +46,7 @@ pub(super) struct ConsistencyCheck {
     connection_gap: Duration,
     next_connection: Moment,
     /// True if a stream has had bytes since the cache became stale.
-    hurried: bool,
+    expedited: bool,
     /// True if the check is due before the proof is old: the last renewal that counts has come, or something
     /// looks wrong.
     early: bool,
@@ -66,8 +66,8 @@ enum Next {
 impl ConsistencyCheck {
     pub(super) fn new(stale_after: Duration) -> Self {
         Self {
-            ask_after: stale_after.mul_f64(ASK_AFTER),
-            asking: Asking::Nothing,
+            check_after: stale_after.mul_f64(CHECK_AFTER),
+            progress: CheckProgress::Idle,
             number: 0,
             verified: None,
             backoff: Backoff::new(),
@@ -77,7 +77,7 @@ impl ConsistencyCheck {
             next: Next::Here,
             connection_gap: FIRST_CONNECTION_GAP,
             next_connection: Moment::default(),
-            hurried: false,
+            expedited: false,
             early: false,
         }
     }
@@ -96,7 +96,7 @@ impl ConsistencyCheck {
     }
 
     /// Makes the check due now, as far as the API server permits.
-    pub(super) fn ask_early(&mut self) {
+    pub(super) fn check_early(&mut self) {
         self.early = true;
     }
 
@@ -108,12 +108,12 @@ impl ConsistencyCheck {
     /// Ends an outage after a list, and the check in progress, because the list was requested later. The next
     /// failure is a first one again. Returns true if the check was answered on a new connection.
     pub(super) fn outage_is_over(&mut self) -> bool {
-        let ended = std::mem::replace(&mut self.asking, Asking::Nothing);
+        let ended = std::mem::replace(&mut self.progress, CheckProgress::Idle);
         self.failing = false;
         self.next = Next::Here;
         self.left_alone_until = Moment::default();
         self.backoff.reset();
-        matches!(ended, Asking::Doubts(asked, ..) if asked.on_a_new_connection)
+        matches!(ended, CheckProgress::AwaitingWatch(sent, ..) if sent.on_a_new_connection)
     }
 
     fn wait(&mut self, now: Moment, drawn: f64) {
@@ -124,98 +124,103 @@ impl ConsistencyCheck {
 impl FreshnessMonitor {
     /// Returns the time of the next check if there is no proof until then. It is `None` while the Node is not
     /// watched, because then each attempt to watch it is a check.
-    fn ask_at(&self) -> Option<Moment> {
+    fn check_due_at(&self) -> Option<Moment> {
         self.node.connection()?;
-        let silent = self.node_proved?.plus(self.question.ask_after);
-        let heard = self.node.last_bytes().max(self.question.verified)?;
+        let silent = self.node_proved?.plus(self.check.check_after);
+        let heard = self.node.last_bytes().max(self.check.verified)?;
         let due = silent.min(heard.plus(BOOKMARK_OVERDUE));
-        let due = if self.question.early { Moment::default() } else { due };
-        Some(due.max(self.question.waits_until()))
+        let due = if self.check.early { Moment::default() } else { due };
+        Some(due.max(self.check.waits_until()))
     }
 
-    pub(super) fn question_wakes_at(&self) -> Option<Moment> {
-        match &self.question.asking {
-            Asking::Nothing => self.ask_at(),
-            Asking::Waits(asked) => Some(asked.at.plus(ASK_TIMEOUT)),
-            Asking::Doubts(_, _, until) => Some(*until),
+    pub(super) fn check_wakes_at(&self) -> Option<Moment> {
+        match &self.check.progress {
+            CheckProgress::Idle => self.check_due_at(),
+            CheckProgress::AwaitingAnswer(sent) => Some(sent.at.plus(CHECK_TIMEOUT)),
+            CheckProgress::AwaitingWatch(_, _, until) => Some(*until),
         }
     }
 
-    pub(super) fn question_overdue(&mut self, now: Moment) {
-        let due = self.question_wakes_at().is_some_and(|at| at <= now);
-        match std::mem::replace(&mut self.question.asking, Asking::Nothing) {
-            Asking::Waits(_) if due => {
-                self.take(Transition::AskedInVain);
-                self.in_vain(Refusal::Unheard { retry_after: None }, now);
+    pub(super) fn check_overdue(&mut self, now: Moment) {
+        let due = self.check_wakes_at().is_some_and(|at| at <= now);
+        match std::mem::replace(&mut self.check.progress, CheckProgress::Idle) {
+            CheckProgress::AwaitingAnswer(_) if due => {
+                self.take(Transition::CheckFailed);
+                self.check_failed(Refusal::NoAnswer { retry_after: None }, now);
             }
-            Asking::Doubts(asked, answer, _) if due => {
-                self.conclude(self.held.compare(&asked.held, &answer.node), &asked, answer, now);
+            CheckProgress::AwaitingWatch(sent, answer, _) if due => {
+                self.conclude(self.held.compare(&sent.held, &answer.node), &sent, answer, now);
             }
-            still => self.question.asking = still,
+            still => self.check.progress = still,
         }
-        let idle = matches!(self.question.asking, Asking::Nothing);
-        if idle && self.ask_at().is_some_and(|at| at <= now) {
-            self.ask(now);
+        let idle = matches!(self.check.progress, CheckProgress::Idle);
+        if idle && self.check_due_at().is_some_and(|at| at <= now) {
+            self.send_check(now);
         }
     }
 
     /// Sends a check. It uses the connection of the watches, because their server is in question. After a
     /// failure it uses a new one, which behind a Service or a virtual address may lead to another API server.
-    fn ask(&mut self, now: Moment) {
-        let on_a_new_connection = self.question.next != Next::Here;
-        self.take(if on_a_new_connection { Transition::AskedOnANewConnection } else { Transition::Asked });
-        self.question.number += 1;
-        self.question.asking = Asking::Waits(Asked::new(now, self.held.clone(), on_a_new_connection));
-        self.actions.push(Action::Ask { question: self.question.number, on_a_new_connection });
+    fn send_check(&mut self, now: Moment) {
+        let on_a_new_connection = self.check.next != Next::Here;
+        self.take(if on_a_new_connection {
+            Transition::CheckSentOnNewConnection
+        } else {
+            Transition::CheckSent
+        });
+        self.check.number += 1;
+        self.check.progress =
+            CheckProgress::AwaitingAnswer(SentCheck::new(now, self.held.clone(), on_a_new_connection));
+        self.actions.push(Action::Check { number: self.check.number, on_a_new_connection });
     }
 
     /// Takes the check in progress, if it has this number.
-    fn take_asked(&mut self, question: u64) -> Option<Asked> {
-        if question == self.question.number
-            && let Asking::Waits(asked) = &self.question.asking
+    fn take_pending(&mut self, number: u64) -> Option<SentCheck> {
+        if number == self.check.number
+            && let CheckProgress::AwaitingAnswer(sent) = &self.check.progress
         {
-            let asked = asked.clone();
-            self.question.asking = Asking::Nothing;
-            return Some(asked);
+            let sent = sent.clone();
+            self.check.progress = CheckProgress::Idle;
+            return Some(sent);
         }
         self.take(Transition::AnsweredTooLate);
         None
     }
 
-    pub(super) fn answered(&mut self, question: u64, node: NodeVersion, connection: Connection, now: Moment) {
-        let Some(asked) = self.take_asked(question) else { return };
-        self.question.failing = false;
-        self.question.next = Next::Here;
-        self.question.connection_gap = FIRST_CONNECTION_GAP;
-        self.question.next_connection = now;
-        self.question.left_alone_until = Moment::default();
-        let finding = self.held.compare(&asked.held, &node);
+    pub(super) fn answered(&mut self, number: u64, node: NodeVersion, connection: Connection, now: Moment) {
+        let Some(sent) = self.take_pending(number) else { return };
+        self.check.failing = false;
+        self.check.next = Next::Here;
+        self.check.connection_gap = FIRST_CONNECTION_GAP;
+        self.check.next_connection = now;
+        self.check.left_alone_until = Moment::default();
+        let finding = self.held.compare(&sent.held, &node);
         let answer = Answer { node, connection };
         if finding.is_known() {
-            self.conclude(finding, &asked, answer, now);
+            self.conclude(finding, &sent, answer, now);
         } else {
             self.take(Transition::FoundAnother);
-            self.question.asking = Asking::Doubts(asked, answer, now.plus(IN_FLIGHT));
+            self.check.progress = CheckProgress::AwaitingWatch(sent, answer, now.plus(IN_FLIGHT));
         }
     }
 
-    pub(super) fn unanswered(&mut self, question: u64, refusal: Refusal, now: Moment) {
-        if self.take_asked(question).is_some() {
-            let refused = !matches!(refusal, Refusal::Unheard { .. });
-            self.take(if refused { Transition::Refused } else { Transition::AskedInVain });
-            self.in_vain(refusal, now);
+    pub(super) fn unanswered(&mut self, number: u64, refusal: Refusal, now: Moment) {
+        if self.take_pending(number).is_some() {
+            let refused = !matches!(refusal, Refusal::NoAnswer { .. });
+            self.take(if refused { Transition::Refused } else { Transition::CheckFailed });
+            self.check_failed(refusal, now);
         }
     }
 
     /// Handles a failed check. After the first failure the next check follows at once on a new connection.
     /// All servers refuse alike, so after a refusal the agent waits. But a server with too much to do may be
     /// one of several: if the cache would be stale after the wait, the agent tries another one once.
-    fn in_vain(&mut self, refusal: Refusal, now: Moment) {
-        let first = !std::mem::replace(&mut self.question.failing, true);
-        let may_move = self.question.next == Next::Here && now >= self.question.next_connection;
+    fn check_failed(&mut self, refusal: Refusal, now: Moment) {
+        let first = !std::mem::replace(&mut self.check.failing, true);
+        let may_move = self.check.next == Next::Here && now >= self.check.next_connection;
         let (moves, at_once) = match refusal {
-            Refusal::Unheard { .. } if first => (may_move, false),
-            Refusal::Unheard { retry_after } => {
+            Refusal::NoAnswer { .. } if first => (may_move, false),
+            Refusal::NoAnswer { retry_after } => {
                 self.pause(retry_after, now);
                 (may_move, false)
             }
@@ -226,33 +231,33 @@ impl FreshnessMonitor {
             Refusal::Throttled { retry_after } => {
                 let fresh = !self.is_stale(now);
                 self.pause(retry_after, now);
-                let moves = may_move && fresh && self.stale_by(self.question.waits_until());
+                let moves = may_move && fresh && self.stale_by(self.check.waits_until());
                 (moves, moves)
             }
         };
-        let question = &mut self.question;
-        question.next = match (moves, at_once) {
+        let check = &mut self.check;
+        check.next = match (moves, at_once) {
             (false, _) => Next::Here,
             (true, false) => Next::Elsewhere,
             (true, true) => Next::ElsewhereAtOnce,
         };
         if moves {
-            question.next_connection = now.plus(question.connection_gap);
-            question.connection_gap = (question.connection_gap * 2).min(LONGEST_CONNECTION_GAP);
+            check.next_connection = now.plus(check.connection_gap);
+            check.connection_gap = (check.connection_gap * 2).min(LONGEST_CONNECTION_GAP);
         }
     }
 
     /// Leaves the API server alone for as long as it wants, and for a backoff.
     fn pause(&mut self, retry_after: Option<Duration>, now: Moment) {
-        self.question.wait(now, self.rng.f64());
+        self.check.wait(now, self.rng.f64());
         let alone = retry_after.map(|asked| Backoff::left_alone_for(asked, self.rng.f64()));
         let until = now.plus(alone.unwrap_or_default());
-        self.question.left_alone_until = self.question.left_alone_until.max(until);
+        self.check.left_alone_until = self.check.left_alone_until.max(until);
     }
 
     /// Returns true if the cache is stale before a check sent at `then` is answered.
     fn stale_by(&self, then: Moment) -> bool {
-        self.node_proved.is_none_or(|proved| then.since(proved) + ASK_TIMEOUT > self.stale_after)
+        self.node_proved.is_none_or(|proved| then.since(proved) + CHECK_TIMEOUT > self.stale_after)
     }
 
     /// Caches a state of the Node, unless it is older than the cached one; returns true if it was cached.
@@ -260,7 +265,7 @@ impl FreshnessMonitor {
         if node.is_before(&self.held) {
             return false;
         }
-        self.question.asking.remember(&node);
+        self.check.progress.remember(&node);
         self.held = node;
         self.caught_up(now);
         true
@@ -268,29 +273,29 @@ impl FreshnessMonitor {
 
     /// Concludes the check if the cached state now matches the answer.
     fn caught_up(&mut self, now: Moment) {
-        let Asking::Doubts(asked, answer, _) = &self.question.asking else { return };
-        if self.held.compare(&asked.held, &answer.node) == Finding::Current {
-            let (asked, answer) = (asked.clone(), answer.clone());
-            self.question.asking = Asking::Nothing;
+        let CheckProgress::AwaitingWatch(sent, answer, _) = &self.check.progress else { return };
+        if self.held.compare(&sent.held, &answer.node) == Finding::Current {
+            let (sent, answer) = (sent.clone(), answer.clone());
+            self.check.progress = CheckProgress::Idle;
             self.take(Transition::CaughtUp);
-            self.conclude(Finding::Current, &asked, answer, now);
+            self.conclude(Finding::Current, &sent, answer, now);
         }
     }
 
-    fn conclude(&mut self, finding: Finding, asked: &Asked, answer: Answer, now: Moment) {
+    fn conclude(&mut self, finding: Finding, sent: &SentCheck, answer: Answer, now: Moment) {
         let Answer { node, connection } = answer;
         if !finding.is_known() {
-            self.question.wait(now, self.rng.f64());
+            self.check.wait(now, self.rng.f64());
             self.actions.push(Action::Found(finding, node));
         }
         match finding {
             Finding::Current => {
                 self.take(Transition::FoundCurrent);
-                self.current(asked.at, connection);
+                self.current(sent.at, connection);
             }
             Finding::Overtaken => {
                 self.take(Transition::FoundOvertaken);
-                self.overtaken(asked.at, connection, now);
+                self.overtaken(sent.at, connection, now);
             }
             Finding::Behind => self.take(Transition::FoundBehind),
             Finding::Rewound => {
@@ -299,12 +304,12 @@ impl FreshnessMonitor {
             }
         }
         let elsewhere = self.node.connection().is_some_and(|watched| watched != connection);
-        if asked.on_a_new_connection || elsewhere {
+        if sent.on_a_new_connection || elsewhere {
             self.take(Transition::Moved);
-            self.move_to(connection, asked.on_a_new_connection);
+            self.move_to(connection, sent.on_a_new_connection);
         }
         if !finding.is_known() {
-            self.replace_those(Why::Deaf, |_| true);
+            self.replace_those(ReplacementReason::Unresponsive, |_| true);
         } else if !elsewhere {
             self.replace_silent_watches(now);
             if self.node.is_on(connection) {
@@ -315,8 +320,8 @@ impl FreshnessMonitor {
 
     /// Records that the cached state was the newest at the time of the request.
     fn current(&mut self, asked_at: Moment, connection: Connection) {
-        self.question.backoff.reset();
-        self.question.verified = self.question.verified.max(Some(asked_at));
+        self.check.backoff.reset();
+        self.check.verified = self.check.verified.max(Some(asked_at));
         self.prove_node(asked_at, Some(connection));
     }
 
@@ -327,8 +332,8 @@ impl FreshnessMonitor {
         if !self.is_stale(now) {
             self.prove_node(asked_at, Some(connection));
         }
-        self.question.wait(now, self.rng.f64());
-        self.question.ask_early();
+        self.check.wait(now, self.rng.f64());
+        self.check.check_early();
     }
 
     /// Drops the cached state and its proof, because history went back and nothing may be compared with it
@@ -345,42 +350,42 @@ impl FreshnessMonitor {
     fn move_to(&mut self, connection: Connection, new_client: bool) {
         if new_client && self.node.is_open() {
             self.actions.push(Action::MoveToTheAnswer);
-            self.replace(Stream::Node, Why::Moved);
+            self.replace(Stream::Node, ReplacementReason::Moved);
         } else if new_client {
             // The Node's follower is opening a watch of its own. If it were kept, this connection would stay
             // open unused.
             self.actions.push(Action::DropTheAnswer);
         } else {
-            self.replace_those(Why::Moved, |watch| !watch.is_on(connection));
+            self.replace_those(ReplacementReason::Moved, |watch| !watch.is_on(connection));
         }
     }
 
     /// Replaces watches that are silent while the API server answers. Either the heartbeat has stopped or it
     /// does not get through, and only a new watch can tell which.
     fn replace_silent_watches(&mut self, now: Moment) {
-        let overdue = self.question.ask_after.max(self.renewed_every.mul_f64(LEASE_OVERDUE));
+        let overdue = self.check.check_after.max(self.renewed_every.mul_f64(LEASE_OVERDUE));
         let silent = self.lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
         if self.lease.is_open() && self.lease.had_event && silent && now >= self.next_replacement {
             self.take(Transition::LeaseSilent);
             self.next_replacement = now.plus(self.replacement_gap);
             self.replacement_gap = (self.replacement_gap * 2).min(LONGEST_REPLACEMENT_GAP);
-            self.replace_those(Why::Deaf, |_| true);
+            self.replace_those(ReplacementReason::Unresponsive, |_| true);
         }
     }
 
     /// Makes the check due soon when a silent stream has bytes while the cache is stale, because the API
     /// server will answer. All agents notice that at the same time, and each receives many messages, so only
     /// the first one counts.
-    pub(super) fn thaw(&mut self, now: Moment) {
+    pub(super) fn traffic_while_stale(&mut self, now: Moment) {
         let stale = self.node_proved.is_some() && self.is_stale(now);
         if !stale {
-            self.question.hurried = false;
-        } else if self.node.is_open() && !std::mem::replace(&mut self.question.hurried, true) {
-            self.take(Transition::Thawed);
-            self.question.backoff.reset();
-            self.question.next = Next::Here;
-            let soon = now.plus(self.question.backoff.wait_by(self.rng.f64()));
-            self.question.not_before = self.question.not_before.min(soon);
+            self.check.expedited = false;
+        } else if self.node.is_open() && !std::mem::replace(&mut self.check.expedited, true) {
+            self.take(Transition::TrafficWhileStale);
+            self.check.backoff.reset();
+            self.check.next = Next::Here;
+            let soon = now.plus(self.check.backoff.wait_by(self.rng.f64()));
+            self.check.not_before = self.check.not_before.min(soon);
         }
     }
 }

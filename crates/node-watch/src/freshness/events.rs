@@ -16,11 +16,11 @@ impl FreshnessMonitor {
         self.held = NodeVersion::Unknown;
         self.hold(node, now);
         self.take(Transition::NodeListed);
-        if self.question.outage_is_over() {
+        if self.check.outage_is_over() {
             self.actions.push(Action::DropTheAnswer);
         }
         self.prove_node(asked_at, None);
-        self.ask_for_services();
+        self.check_for_services();
     }
 
     pub(super) fn accepted(&mut self, stream: Stream, connection: Connection, now: Moment) {
@@ -29,14 +29,14 @@ impl FreshnessMonitor {
         if stream == Stream::Node {
             self.proved_on.get_or_insert(connection);
         }
-        self.ask_for_services();
-        self.thaw(now);
+        self.check_for_services();
+        self.traffic_while_stale(now);
     }
 
     /// Handles bytes on a stream. They prove nothing; but if the cache is stale, now is the time for a check.
     pub(super) fn bytes(&mut self, stream: Stream, now: Moment) {
         self.with(stream, |watch| watch.bytes(now));
-        self.thaw(now);
+        self.traffic_while_stale(now);
     }
 
     /// Handles an event of the Node. It is news without a date: an API server that responds again, or is in
@@ -45,8 +45,8 @@ impl FreshnessMonitor {
         if !self.hold(node, now) {
             self.take(Transition::NodeEventFromThePast);
             // A server that keeps replaying history does not cause a check each time.
-            if self.question.verified().is_none_or(|verified| now.since(verified) > RENEWED_EVERY) {
-                self.question.ask_early();
+            if self.check.verified().is_none_or(|verified| now.since(verified) > RENEWED_EVERY) {
+                self.check.check_early();
             }
         } else if self.node.is_open() {
             let stale = self.is_stale(now);
@@ -82,7 +82,7 @@ impl FreshnessMonitor {
                 let next = date.plus(self.renewed_every.mul_f64(RENEWAL_LATE));
                 if self.lease_speaks_until.is_some_and(|until| next > until) {
                     self.take(Transition::LeaseSpokeLast);
-                    self.question.ask_early();
+                    self.check.check_early();
                 }
             }
             Err(silenced) => self.take(silenced),
@@ -92,7 +92,7 @@ impl FreshnessMonitor {
     /// Returns the connection on which the Lease counts for the Node, or the reason why it does not.
     fn lease_speaks(&self, now: Moment) -> Result<Connection, Transition> {
         let connection = self.node.connection().ok_or(Transition::LeaseWithoutNodeWatch)?;
-        let heard = self.node.last_bytes().max(self.question.verified());
+        let heard = self.node.last_bytes().max(self.check.verified());
         if !self.lease.is_on(connection) {
             Err(Transition::LeaseWithoutNodeWatch)
         } else if self.proved_on != Some(connection) {
@@ -114,7 +114,7 @@ impl FreshnessMonitor {
             // The machine may have stood still, and the monotonic clock with it.
             Some(Step::Forward) => {
                 self.take(Transition::ClockSetForward);
-                self.question.ask_early();
+                self.check.check_early();
             }
             None => {}
         }

@@ -1,6 +1,8 @@
 //! A state machine with a clock of its own, for scripted scenarios.
 
-use crate::freshness::{Action, FreshnessMonitor, Input, NodeVersion, Transition, Transitions, Why};
+use crate::freshness::{
+    Action, FreshnessMonitor, Input, NodeVersion, ReplacementReason, Transition, Transitions,
+};
 use crate::stream::Stream;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
@@ -11,7 +13,7 @@ pub(super) const STALE_AFTER: Duration = Duration::from_secs(15);
 pub(super) const SERVICE: Stream = Stream::Service(0);
 
 /// The state machine, with its own clock and its actions.
-pub(super) struct Story {
+pub(super) struct Scenario {
     pub(super) machine: FreshnessMonitor,
     pub(super) transitions: Arc<Transitions>,
     pub(super) now: Moment,
@@ -35,7 +37,7 @@ pub(super) fn node(version: u32) -> NodeVersion {
     NodeVersion::Present { uid: "a".to_owned(), version: version.to_string() }
 }
 
-impl Story {
+impl Scenario {
     /// Returns a state machine with a Node of version 1 that is listed and watched, like its Lease and a
     /// Service's slices.
     pub(super) fn watching() -> Self {
@@ -43,12 +45,12 @@ impl Story {
         let machine = FreshnessMonitor::new(STALE_AFTER, 1, fastrand::Rng::with_seed(7), transitions.clone());
         let now = Moment::from_start(Duration::from_secs(1000));
         let (proved, said) = (None, Vec::new());
-        let mut story = Self { machine, transitions, now, proved, said, set_by: 0, every: None };
+        let mut scenario = Self { machine, transitions, now, proved, said, set_by: 0, every: None };
         for stream in [Stream::Node, Stream::Lease, SERVICE] {
-            story.lists(stream, 1);
-            story.step(Input::Accepted(stream, here()));
+            scenario.lists(stream, 1);
+            scenario.step(Input::Accepted(stream, here()));
         }
-        story
+        scenario
     }
 
     pub(super) fn step(&mut self, input: Input) -> &mut Self {
@@ -126,14 +128,14 @@ impl Story {
     pub(super) fn asked(&mut self) -> Option<(u64, bool)> {
         let said = std::mem::take(&mut self.said);
         said.into_iter().rev().find_map(|action| match action {
-            Action::Ask { question, on_a_new_connection } => Some((question, on_a_new_connection)),
+            Action::Check { number, on_a_new_connection } => Some((number, on_a_new_connection)),
             _ => None,
         })
     }
 
-    pub(super) fn answers(&mut self, question: u64, node: NodeVersion, connection: Connection) -> &mut Self {
+    pub(super) fn answers(&mut self, number: u64, node: NodeVersion, connection: Connection) -> &mut Self {
         self.said.clear();
-        self.step(Input::Answered { question, node, connection })
+        self.step(Input::Answered { number, node, connection })
     }
 
     /// Returns the age of the Node's proof.
@@ -145,7 +147,7 @@ impl Story {
         self.transitions.counts().find(|(taken, _)| *taken == transition).unwrap().1
     }
 
-    pub(super) fn replaced(&self, why: Why) -> Vec<Stream> {
+    pub(super) fn replaced(&self, why: ReplacementReason) -> Vec<Stream> {
         let replaced = self.said.iter().filter_map(|action| match action {
             Action::Replace(stream, said) if *said == why => Some(*stream),
             _ => None,

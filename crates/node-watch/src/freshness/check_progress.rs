@@ -9,11 +9,11 @@ use nodegate_readiness::Moment;
 const MOST_REMEMBERED: usize = 64;
 
 #[derive(Debug)]
-pub(super) enum Asking {
-    Nothing,
-    Waits(Asked),
+pub(super) enum CheckProgress {
+    Idle,
+    AwaitingAnswer(SentCheck),
     /// etcd holds another state than the cache; the watch has until this time to deliver it.
-    Doubts(Asked, Answer, Moment),
+    AwaitingWatch(SentCheck, Answer, Moment),
 }
 
 #[derive(Clone, Debug)]
@@ -23,26 +23,26 @@ pub(super) struct Answer {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct SentCheck {
     pub(super) at: Moment,
     /// The states that the cache has had since the request, the oldest first.
     pub(super) held: Vec<NodeVersion>,
     pub(super) on_a_new_connection: bool,
 }
 
-impl Asking {
+impl CheckProgress {
     /// Records a state of the cache.
     pub(super) fn remember(&mut self, state: &NodeVersion) {
-        if let Self::Waits(asked) | Self::Doubts(asked, ..) = self {
-            if asked.held.len() == MOST_REMEMBERED {
-                asked.held.remove(0);
+        if let Self::AwaitingAnswer(sent) | Self::AwaitingWatch(sent, ..) = self {
+            if sent.held.len() == MOST_REMEMBERED {
+                sent.held.remove(0);
             }
-            asked.held.push(state.clone());
+            sent.held.push(state.clone());
         }
     }
 }
 
-impl Asked {
+impl SentCheck {
     /// Describes a check that is sent now, while the cache has this state.
     pub(super) fn new(at: Moment, held: NodeVersion, on_a_new_connection: bool) -> Self {
         Self { at, held: vec![held], on_a_new_connection }
