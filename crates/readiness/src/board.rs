@@ -48,7 +48,7 @@ pub struct Board {
     taken_over: OnceLock<TakenOver>,
     asked: Vec<AtomicMoment>,
     opened: AtomicMoment,
-    turned: AtomicMoment,
+    last_pool_change: AtomicMoment,
     flipped: AtomicMoment,
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
@@ -113,7 +113,7 @@ impl Board {
             taken_over: OnceLock::new(),
             asked: (0..locals).map(|_| AtomicMoment::default()).collect(),
             opened: AtomicMoment::default(),
-            turned: AtomicMoment::default(),
+            last_pool_change: AtomicMoment::default(),
             flipped: AtomicMoment::default(),
             writer: Mutex::default(),
             published: ArcSwap::from_pointee(Published::new(state.clone())),
@@ -338,7 +338,7 @@ impl Board {
         let flip = writer.flips.observe(verdict, reason, wall)?;
         self.flipped.advance(now);
         if (flip.from == Verdict::Ready) != (flip.to == Verdict::Ready) {
-            self.turned.advance(now);
+            self.last_pool_change.advance(now);
         }
         Some(flip)
     }

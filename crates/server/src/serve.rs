@@ -88,7 +88,7 @@ impl Handler for AppHandler {
     ) -> Response<AnswerBody> {
         let client = Client::of(&connection);
         if Route::of(request.method(), request.uri().path()) == Route::Wait {
-            // A hold for a client that has gone would keep a place from the next one.
+            // A hold for a client that has gone would keep a wait slot from the next one.
             connection.end_with_client();
         }
         let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());

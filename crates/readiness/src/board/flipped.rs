@@ -6,8 +6,8 @@ use crate::moment::Moment;
 
 impl Board {
     /// Returns the time of the last pool change, or the time at which the ports opened if there was none.
-    pub fn turned(&self) -> Moment {
-        self.turned.get().or(self.opened.get()).unwrap_or_default()
+    pub fn last_pool_change(&self) -> Moment {
+        self.last_pool_change.get().or(self.opened.get()).unwrap_or_default()
     }
 
     /// Returns the time of the last flip, or the time at which the ports opened if there was none.

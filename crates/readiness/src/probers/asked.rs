@@ -124,15 +124,15 @@ impl Asked {
         }
     }
 
-    /// Returns the record after another probe. `turned` is the time of the last pool change: an answer from
+    /// Returns the record after another probe. `changed` is the time of the last pool change: an answer from
     /// before it does not announce the present verdict, so the row starts over. The row also starts over for
     /// a prober that was gone, because it may have restarted.
     #[must_use]
-    pub fn again(self, given: Given, turned: Moment, now: Moment) -> Self {
+    pub fn again(self, given: Given, changed: Moment, now: Moment) -> Self {
         let gap = now.since(self.last);
         let came_back = self.standing(now) == Standing::Gone;
         let goes_on = takes_out(given.verdict) == takes_out(self.given.verdict)
-            && self.in_a_row_since >= turned
+            && self.in_a_row_since >= changed
             && !came_back;
         let mut asked = Self {
             first: self.first,
@@ -153,7 +153,7 @@ impl Asked {
             asked.in_a_row = 1;
             asked.in_a_row_since = now;
             asked.row_interval = self.longest_interval(now).filter(|_| !came_back);
-            asked.row_from = asked.row_interval.map_or(now, |interval| self.row_from(interval, turned));
+            asked.row_from = asked.row_interval.map_or(now, |interval| self.row_from(interval, changed));
         }
         asked
     }
@@ -162,8 +162,8 @@ impl Asked {
     /// previous probe, so that the whole row has the rhythm of the prober. If the present probe was already
     /// overdue at the pool change, the previous one does not tell when to expect it, and the row is measured
     /// from the pool change.
-    fn row_from(&self, interval: Duration, turned: Moment) -> Moment {
-        if turned.since(self.last) <= interval + interval / 4 { self.last } else { turned }
+    fn row_from(&self, interval: Duration, changed: Moment) -> Moment {
+        if changed.since(self.last) <= interval + interval / 4 { self.last } else { changed }
     }
 
     fn habit_with(&self, gap: Duration, now: Moment) -> Habit {

@@ -116,14 +116,14 @@ impl Status {
         self.note_switched_off();
         let (since_ms, settings) =
             self.drain.as_ref().map(|drain| (drain.since_ms, drain.settings)).unwrap_or_default();
-        let turn = PoolChange::of(self.verdict);
+        let change = PoolChange::of(self.verdict);
         let known = self.verdict.is_some() && !self.cache.stale;
         for prober in &mut self.probers {
             prober.told =
-                (known && prober.is_waited_for()).then(|| prober.has_been_told(turn, since_ms, &settings));
+                (known && prober.is_waited_for()).then(|| prober.has_been_told(change, since_ms, &settings));
         }
         let [out, ready] =
-            [PoolChange::Out, PoolChange::Ready].map(|turn| told(&self, turn, &Demands::default()));
+            [PoolChange::Out, PoolChange::Ready].map(|change| told(&self, change, &Demands::default()));
         let (free, cant_see_drains) = (is_free(&self), self.cant_see_drains());
         let Some(drain) = &mut self.drain else { return self };
         drain.cant_see_drains = cant_see_drains;
@@ -134,7 +134,7 @@ impl Status {
             (Some(true), Err(why)) => (None, Some(why)),
             (told, _) => (told, None),
         };
-        match if turn == PoolChange::Out { out } else { ready } {
+        match if change == PoolChange::Out { out } else { ready } {
             Told::Yes { .. } => {}
             Told::NotYet { waiting_for, .. } => drain.waiting_for = waiting_for,
             Told::Unknown(unknown) => drain.not_known = Some(unknown.to_string()),

@@ -129,11 +129,11 @@ impl ProberRecord {
     /// Returns true if it has been told of a pool change `since_ms` ago. It must have received the new
     /// verdict the required number of times in a row since then, and have sent one more probe. All of this
     /// must have taken as long as it takes at the prober's pace.
-    pub fn has_been_told(&self, turn: PoolChange, since_ms: u64, settings: &ToldSettings) -> bool {
-        takes_out(self.verdict) == (turn == PoolChange::Out)
+    pub fn has_been_told(&self, change: PoolChange, since_ms: u64, settings: &ToldSettings) -> bool {
+        takes_out(self.verdict) == (change == PoolChange::Out)
             && self.in_a_row_ms <= since_ms
-            && self.in_a_row > settings.times(turn)
-            && self.row().is_none_or(|row| row >= self.row_needs(turn, settings))
+            && self.in_a_row > settings.times(change)
+            && self.row().is_none_or(|row| row >= self.row_needs(change, settings))
     }
 
     /// Returns the duration of the row of equal answers, in milliseconds.
@@ -149,10 +149,10 @@ impl ProberRecord {
     /// even if other clients sent probes in between.
     ///
     /// A row without a probe before it needs one interval less.
-    pub(super) fn row_needs(&self, turn: PoolChange, settings: &ToldSettings) -> u64 {
+    pub(super) fn row_needs(&self, change: PoolChange, settings: &ToldSettings) -> u64 {
         let seen = self.row_interval_ms.or(self.longest_interval_ms).or(self.interval_ms);
         let interval = settings.interval_ms.or(seen).unwrap_or_default();
-        let times = u64::from(settings.times(turn)) * 2;
+        let times = u64::from(settings.times(change)) * 2;
         let halves = if self.row_interval_ms.is_some() { times + 1 } else { times.saturating_sub(1) };
         interval.saturating_mul(halves) / 2
     }

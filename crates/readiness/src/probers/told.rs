@@ -56,8 +56,8 @@ impl Default for ToldSettings {
 
 impl ToldSettings {
     /// Returns the number of answers in a row for this pool change.
-    pub fn times(&self, turn: PoolChange) -> u32 {
-        match turn {
+    pub fn times(&self, change: PoolChange) -> u32 {
+        match change {
             PoolChange::Out => self.fall,
             PoolChange::Ready => self.rise,
         }
@@ -221,11 +221,11 @@ impl Told {
 
 /// Returns whether all regular probers have been told of a pool change, as of the time of the status. Without
 /// a regular prober the result is never [`Told::Yes`].
-pub fn told(status: &Status, turn: PoolChange, demands: &Demands) -> Told {
+pub fn told(status: &Status, change: PoolChange, demands: &Demands) -> Told {
     if let Some(unknown) = verdict_not_known(status) {
         return Told::Unknown(unknown);
     }
-    if status.verdict.map(takes_out) != Some(turn == PoolChange::Out) {
+    if status.verdict.map(takes_out) != Some(change == PoolChange::Out) {
         return Told::NotYet { why: Some(not_turned(status)), waiting_for: Vec::new() };
     }
     let drain = status.drain.as_ref();
@@ -237,14 +237,14 @@ pub fn told(status: &Status, turn: PoolChange, demands: &Demands) -> Told {
     let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
     let waiting_for: Vec<_> = probers
         .clone()
-        .filter(|prober| !prober.has_been_told(turn, since_ms, &settings))
-        .map(|prober| WaitingFor::new(prober, turn, since_ms, &settings))
+        .filter(|prober| !prober.has_been_told(change, since_ms, &settings))
+        .map(|prober| WaitingFor::new(prober, change, since_ms, &settings))
         .collect();
-    let questions = u64::from(settings.times(turn)).saturating_add(1);
+    let questions = u64::from(settings.times(change)).saturating_add(1);
     let after = settings.interval_ms.map(|interval| interval.saturating_mul(questions));
     let why = after.filter(|after| since_ms < *after).map(|after| {
         let (ago, after) = (Age(since_ms.into()), Age(after.into()));
-        format!("the node turned {ago} ago: at the interval that is set, balancers behind one address need {after}")
+        format!("the verdict changed {ago} ago: at the interval that is set, balancers behind one address need {after}")
     });
     if why.is_none() && waiting_for.is_empty() {
         return Told::Yes { probers: probers.count() };
@@ -303,10 +303,10 @@ pub struct WaitingFor {
 }
 
 impl WaitingFor {
-    fn new(prober: &ProberRecord, turn: PoolChange, since_ms: u64, settings: &ToldSettings) -> Self {
-        let heard = takes_out(prober.verdict) == (turn == PoolChange::Out) && prober.in_a_row_ms <= since_ms;
+    fn new(prober: &ProberRecord, change: PoolChange, since_ms: u64, settings: &ToldSettings) -> Self {
+        let heard = takes_out(prober.verdict) == (change == PoolChange::Out) && prober.in_a_row_ms <= since_ms;
         let had = if heard { prober.in_a_row } else { 0 };
-        let times = settings.times(turn).saturating_add(1);
+        let times = settings.times(change).saturating_add(1);
         let lately = match (prober.standing, prober.interval_ms) {
             (Standing::Silent, _) => format!(", silent for {}", Age(prober.last_ms.into())),
             (_, Some(interval)) => format!(", asks every {}", Age(interval.into())),
@@ -314,7 +314,7 @@ impl WaitingFor {
         };
         let why = match prober.row() {
             Some(row) if had >= times => {
-                let (row, needs) = (Age(row.into()), Age(prober.row_needs(turn, settings).into()));
+                let (row, needs) = (Age(row.into()), Age(prober.row_needs(change, settings).into()));
                 format!("told {had} times within {row}, which takes it {needs} by itself{lately}")
             }
             _ => format!("told {had} of {times} times{lately}"),

@@ -34,17 +34,17 @@ pub struct Metrics {
 type ByVerdict = [AtomicU64; 1 + Verdict::ALL.len()];
 
 fn add(counts: &ByVerdict, verdict: Option<Verdict>) {
-    if let Some(count) = counts.get(place(verdict)) {
+    if let Some(count) = counts.get(index_of(verdict)) {
         count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-fn place(verdict: Option<Verdict>) -> usize {
+fn index_of(verdict: Option<Verdict>) -> usize {
     verdict.map_or(0, |verdict| 1 + verdict as usize)
 }
 
 fn count(counts: &ByVerdict, verdict: Verdict) -> u64 {
-    counts.get(place(Some(verdict))).map_or(0, |count| count.load(Ordering::Relaxed))
+    counts.get(index_of(Some(verdict))).map_or(0, |count| count.load(Ordering::Relaxed))
 }
 
 pub(super) struct FlipCounts {

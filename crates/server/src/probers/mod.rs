@@ -9,7 +9,7 @@
 mod args;
 mod name;
 mod names;
-mod places;
+mod slot_choice;
 mod question;
 mod slot;
 mod takeover;
@@ -23,7 +23,7 @@ pub(crate) use wake::Wake;
 
 use self::name::Name;
 use self::names::ProberNames;
-use self::places::Rules;
+use self::slot_choice::Rules;
 use self::slot::{ServerReport, Slot};
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
@@ -39,9 +39,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The number of slots for probers whose answer a drain changes. A handful is usual.
-const PLACES: usize = 256;
+const SLOTS: usize = 256;
 /// The number of slots for probers whose answer no drain changes. They are only shown.
-const ASIDE: usize = 64;
+const SHOWN_ONLY_SLOTS: usize = 64;
 
 /// The time for which a prober that was regular is shown after its last request. An operator may look for a
 /// missing balancer an hour later.
@@ -51,11 +51,11 @@ const STRANGERS_REMEMBERED: Duration = Duration::from_mins(10);
 
 /// The offset of this module's dates. Dates before the start of this agent must be representable, because the
 /// previous agent hands them over. So all dates here come from a clock that is a day ahead.
-const HEAD_START: Duration = Duration::from_hours(24);
+const CLOCK_OFFSET: Duration = Duration::from_hours(24);
 
 /// The table of probers and their probe requests.
 pub(crate) struct Probers {
-    slots: [Slot; PLACES + ASIDE],
+    slots: [Slot; SLOTS + SHOWN_ONLY_SLOTS],
     hasher: RandomState,
     names: Mutex<ProberNames>,
     overflows: AtomicU64,
@@ -89,7 +89,7 @@ impl Default for Probers {
         Self {
             slots: array::from_fn(|_| Slot::default()),
             hasher: RandomState::new(),
-            names: Mutex::new(ProberNames::new(PLACES + ASIDE)),
+            names: Mutex::new(ProberNames::new(SLOTS + SHOWN_ONLY_SLOTS)),
             overflows: AtomicU64::new(0),
             overflown: AtomicMoment::default(),
             listening_since: OnceLock::new(),
@@ -110,11 +110,11 @@ impl Probers {
         if self.settings.get().is_some_and(|settings| !settings.balancers.contains(question.peer)) {
             return;
         }
-        let (turned, now) = (date(board.turned()), date(now));
+        let (changed, now) = (date(board.last_pool_change()), date(now));
         let state = question.server_state.and_then(ServerState::parse);
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
         let key = self.key(question, state);
-        let note = |slot: &Slot| slot.note(key, given, report, turned, now, |asked| is_forgotten(asked, now));
+        let note = |slot: &Slot| slot.note(key, given, report, changed, now, |asked| is_forgotten(asked, now));
         if !self.find(key).is_some_and(note)
             && let Some(slot) = self.enter(key, question, state, board, now)
         {
@@ -140,7 +140,7 @@ impl Probers {
     /// Finds the slot with this key. Most are where the key points; one that replaced another prober can be
     /// anywhere.
     fn find(&self, key: u64) -> Option<&Slot> {
-        let (before, from) = self.slots.split_at(home(key, &(0..PLACES)));
+        let (before, from) = self.slots.split_at(home(key, &(0..SLOTS)));
         from.iter().chain(before).find(|slot| slot.key() == key)
     }
 
@@ -156,28 +156,28 @@ impl Probers {
         now: Moment,
     ) -> Option<&Slot> {
         let address = question.peer.to_canonical();
-        let name = Name::new(address, question.on_this_node, question.asks.understand(board), state);
+        let name = Name::new(address, question.on_this_node, question.asks.parse(board), state);
         let mut names = self.names();
         if let Some(known) = names.find(&name) {
             let slot = self.slots.get(known)?;
             slot.rename(key);
             return Some(slot);
         }
-        let slot = self.place(&mut names, name, key, now)?;
+        let slot = self.assign_slot(&mut names, name, key, now)?;
         slot.give(key, None);
         Some(slot)
     }
 
     /// Finds a slot, and writes the name there. A prober that is only shown takes no slot of one that counts.
-    fn place(&self, names: &mut ProberNames, name: Name, key: u64, now: Moment) -> Option<&Slot> {
-        let among = if name.drainable { 0..PLACES } else { PLACES..PLACES + ASIDE };
+    fn assign_slot(&self, names: &mut ProberNames, name: Name, key: u64, now: Moment) -> Option<&Slot> {
+        let among = if name.drainable { 0..SLOTS } else { SLOTS..SLOTS + SHOWN_ONLY_SLOTS };
         let home = home(key, &among);
-        let standings = |place: usize| self.slots.get(place).and_then(Slot::asked);
-        let place = names.place_for(&name, among, home, self.rules(), now, standings);
-        if name.drainable && place.as_ref().is_none_or(|place| place.pushes_out_who_may_be_a_balancer) {
+        let standings = |index: usize| self.slots.get(index).and_then(Slot::asked);
+        let choice = names.slot_for(&name, among, home, self.rules(), now, standings);
+        if name.drainable && choice.as_ref().is_none_or(|choice| choice.evicts_possible_balancer) {
             self.overflow(now);
         }
-        let index = place?.index;
+        let index = choice?.index;
         names.put(index, name);
         self.slots.get(index)
     }
@@ -232,9 +232,9 @@ impl Probers {
         let traffic = settings.and_then(|settings| settings.traffic.as_ref());
         let traffic = traffic.map(|traffic| traffic.counted());
         let told = settings.map(|settings| settings.told).unwrap_or_default();
-        let (turned, listened) = (now.since(board.turned()), date(now).since(listening));
+        let (changed, listened) = (now.since(board.last_pool_change()), date(now).since(listening));
         let balancers = settings.map(|settings| settings.balancers.parts()).unwrap_or_default();
-        DrainStatus { balancers, ..DrainStatus::unjudged(turned, listened, overflows, traffic, told) }
+        DrainStatus { balancers, ..DrainStatus::unjudged(changed, listened, overflows, traffic, told) }
     }
 
     /// Returns true if a regular or silent prober names this check.
@@ -262,7 +262,7 @@ fn records(asked: Vec<(Name, Asked, ServerReport)>, now: Moment) -> Vec<ProberRe
 
 /// Converts a moment to the clock of this module.
 fn date(moment: Moment) -> Moment {
-    moment.plus(HEAD_START)
+    moment.plus(CLOCK_OFFSET)
 }
 
 /// Returns the index at which the search for a key starts.

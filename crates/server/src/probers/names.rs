@@ -1,7 +1,7 @@
 //! The owners of the slots.
 
 use super::name::Name;
-use super::places::{self, Place, Rules};
+use super::slot_choice::{self, SlotChoice, Rules};
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::Asked;
 use std::ops::Range;
@@ -10,8 +10,8 @@ use std::ops::Range;
 pub(super) struct ProberNames(Vec<Option<Name>>);
 
 impl ProberNames {
-    pub(super) fn new(places: usize) -> Self {
-        Self((0..places).map(|_| None).collect())
+    pub(super) fn new(slots: usize) -> Self {
+        Self((0..slots).map(|_| None).collect())
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = (usize, &Name)> {
@@ -23,14 +23,14 @@ impl ProberNames {
     }
 
     pub(super) fn put(&mut self, index: usize, name: Name) {
-        if let Some(place) = self.0.get_mut(index) {
-            *place = Some(name);
+        if let Some(entry) = self.0.get_mut(index) {
+            *entry = Some(name);
         }
     }
 
     /// Returns a slot in this range for a new prober; `None` if regular probers hold all slots that it may
     /// have.
-    pub(super) fn place_for(
+    pub(super) fn slot_for(
         &self,
         name: &Name,
         among: Range<usize>,
@@ -38,9 +38,9 @@ impl ProberNames {
         rules: Rules,
         now: Moment,
         asked: impl Fn(usize) -> Option<Asked>,
-    ) -> Option<Place> {
+    ) -> Option<SlotChoice> {
         let taken = self.all().filter(|(index, _)| among.contains(index));
         let taken = taken.filter_map(|(index, name)| Some((index, name, asked(index)?))).collect();
-        places::find(name, taken, among, home, rules, now)
+        slot_choice::find(name, taken, among, home, rules, now)
     }
 }

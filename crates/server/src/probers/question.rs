@@ -56,7 +56,7 @@ pub(crate) enum Asks<'a> {
 }
 
 /// A parsed probe request.
-pub(super) struct Understood {
+pub(super) struct ParsedRequest {
     /// The normalized text, equal for all spellings.
     pub(super) text: String,
     /// True if a drain changes the answer.
@@ -98,11 +98,11 @@ impl ProbeRequest<'_> {
 impl Asks<'_> {
     /// Parses the request. Only the parameters that change the answer count; others are ignored, as they are
     /// for the answer.
-    pub(super) fn understand(&self, board: &Board) -> Understood {
+    pub(super) fn parse(&self, board: &Board) -> ParsedRequest {
         let (path, query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
             Self::Page { is_head } => {
-                return Understood { text: page(*is_head).to_owned(), drainable: false, checks: Vec::new() };
+                return ParsedRequest { text: page(*is_head).to_owned(), drainable: false, checks: Vec::new() };
             }
             Self::Http { path, query } => (*path, Query::parse(query, board.catalog()).unwrap_or_default()),
         };
@@ -123,13 +123,13 @@ impl Asks<'_> {
             check.into_iter().chain(query.drain.map(|code| format!("drain={code}"))).collect();
         let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { shown(path) };
         let text = if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) };
-        Understood { text: cut(text), drainable, checks }
+        ParsedRequest { text: cut(text), drainable, checks }
     }
 }
 
 /// Parses a probe request in its shown form. Returns `None` if this agent would show it otherwise, or if it
 /// does not ask for the verdict.
-pub(super) fn understand_shown(text: &str, board: &Board) -> Option<Understood> {
+pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
     let sent;
     let asks = if let Some(is_head) = [false, true].into_iter().find(|is_head| page(*is_head) == text) {
         Asks::Page { is_head }
@@ -144,7 +144,7 @@ pub(super) fn understand_shown(text: &str, board: &Board) -> Option<Understood> 
         }
         Asks::Http { path, query }
     };
-    Some(asks.understand(board)).filter(|understood| understood.text == text)
+    Some(asks.parse(board)).filter(|parsed| parsed.text == text)
 }
 
 /// Returns the text for a request for the page.
@@ -152,12 +152,12 @@ fn page(is_head: bool) -> &'static str {
     if is_head { "HEAD /" } else { "GET /" }
 }
 
-fn agent_check(sent: &[u8], board: &Board) -> Understood {
+fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {
     let line = sent.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let line = String::from_utf8_lossy(line.get(..MOST_OF_AGENT_SEND).unwrap_or(line)).trim().to_owned();
     let text =
         if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", shown(&line)) };
-    Understood { text, drainable: depends_on_node(board, board.default_checks()), checks: Vec::new() }
+    ParsedRequest { text, drainable: depends_on_node(board, board.default_checks()), checks: Vec::new() }
 }
 
 /// Returns true if one of the checks is `node_ready`, the only check that drains change.

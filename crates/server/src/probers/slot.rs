@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The key of a free slot.
-const NOBODY: u64 = 0;
+const FREE_SLOT: u64 = 0;
 
 /// The record of a prober on the request path.
 #[derive(Debug, Default)]
@@ -67,16 +67,16 @@ impl Slot {
         key: u64,
         given: Given,
         report: Option<ServerReport>,
-        turned: Moment,
+        changed: Moment,
         now: Moment,
         is_forgotten: impl Fn(&Asked) -> bool,
     ) -> bool {
         let mut kept = self.kept();
-        if kept.key != key || key == NOBODY {
+        if kept.key != key || key == FREE_SLOT {
             return false;
         }
         kept.asked = Some(match kept.asked.filter(|asked| !is_forgotten(asked)) {
-            Some(asked) => asked.again(given, turned, now),
+            Some(asked) => asked.again(given, changed, now),
             None => Asked::first(given, now),
         });
         kept.report = report.unwrap_or(kept.report);
@@ -102,8 +102,8 @@ mod tests {
         Moment::from_start(Duration::from_secs(seconds))
     }
 
-    fn note(slot: &Slot, key: u64, turned: u64, now: u64) -> bool {
-        slot.note(key, OUT, None, at(turned), at(now), |_| false)
+    fn note(slot: &Slot, key: u64, changed: u64, now: u64) -> bool {
+        slot.note(key, OUT, None, at(changed), at(now), |_| false)
     }
 
     #[test]

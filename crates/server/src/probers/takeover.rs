@@ -1,7 +1,7 @@
 //! Takes over the predecessor's probers.
 
 use super::name::Name;
-use super::question::understand_shown;
+use super::question::parse_shown;
 use super::{Probers, date};
 use nodegate_readiness::probers::{Asked, Handover, ProberRecord, ServerState};
 use nodegate_readiness::{Board, Moment};
@@ -19,14 +19,14 @@ impl Probers {
         let mut names = self.names();
         let (mut taken, mut lost) = (0, 0);
         for prober in handover.probers.iter().filter(|prober| balancers.contains(prober.address)) {
-            let Some((name, asked)) = understand(prober, board, now) else {
+            let Some((name, asked)) = parse(prober, board, now) else {
                 lost += 1;
                 continue;
             };
             if names.find(&name).is_some() {
                 continue;
             }
-            if let Some(slot) = self.place(&mut names, name, NOT_YET_ASKED, now) {
+            if let Some(slot) = self.assign_slot(&mut names, name, NOT_YET_ASKED, now) {
                 slot.give(NOT_YET_ASKED, Some(asked));
                 taken += 1;
             }
@@ -43,8 +43,8 @@ impl Probers {
 }
 
 /// Returns the prober as this agent would have recorded it; `None` if it would not have.
-fn understand(prober: &ProberRecord, board: &Board, now: Moment) -> Option<(Name, Asked)> {
-    let asks = understand_shown(&prober.question, board)?;
+fn parse(prober: &ProberRecord, board: &Board, now: Moment) -> Option<(Name, Asked)> {
+    let asks = parse_shown(&prober.question, board)?;
     let state = match &prober.haproxy {
         Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
         None => None,

@@ -203,7 +203,7 @@ fn ten_thousand_strangers_push_no_balancer_out() {
         desk.asks(1000 + stranger, "/health", "", 3000 + u64::from(stranger));
     }
     let records = desk.records(13_000);
-    assert_eq!(records.len(), PLACES);
+    assert_eq!(records.len(), SLOTS);
     let regular = records.iter().filter(|record| record.standing != Standing::Occasional);
     assert_eq!(regular.count(), 10);
     assert!(desk.overflows(13_000) > 0, "one of them may have been a balancer");
@@ -225,7 +225,7 @@ fn strangers_who_come_slowly_are_no_overflow() {
     for stranger in 0..1000 {
         desk.asks(stranger, "/health", "", u64::from(stranger) * 1000);
     }
-    assert_eq!((desk.overflows(1_000_000), desk.records(1_000_000).len()), (0, PLACES));
+    assert_eq!((desk.overflows(1_000_000), desk.records(1_000_000).len()), (0, SLOTS));
 }
 
 /// Returns probe requests whose answer a drain changes.
@@ -315,7 +315,7 @@ fn a_crowd_at_few_addresses_leaves_a_place_to_a_new_balancer() {
         }
     }
     let records = desk.records(31_000);
-    assert!(records.len() == PLACES && records.iter().all(ProberRecord::is_waited_for));
+    assert!(records.len() == SLOTS && records.iter().all(ProberRecord::is_waited_for));
     let overflows = desk.overflows(31_000);
     desk.becomes_regular(500, "/health", "", 40_000);
     let regular: Vec<_> = desk
@@ -325,7 +325,7 @@ fn a_crowd_at_few_addresses_leaves_a_place_to_a_new_balancer() {
         .map(|record| record.address)
         .collect();
     assert!(regular.contains(&address(500)) && regular.contains(&address(1)), "{regular:?}");
-    assert_eq!(regular.len(), PLACES);
+    assert_eq!(regular.len(), SLOTS);
     assert_eq!(desk.overflows(50_000), overflows + 1, "the one that had to go may have been a balancer");
     // The replaced prober is the latest of an address that has many. The probers that have been regular for
     // longest stay, and so do 32 of each address.
@@ -408,7 +408,7 @@ fn when_all_who_are_remembered_go_on_asking_nobody_else_is() {
         desk.becomes_regular(balancer, "/health", "", 0);
     }
     let records = desk.records(3000);
-    assert!(records.len() == PLACES && records.iter().all(|record| record.standing == Standing::Regular));
+    assert!(records.len() == SLOTS && records.iter().all(|record| record.standing == Standing::Regular));
     assert_eq!(desk.overflows(3000), 44 * 3);
     // They are gone by now, and leave their slots.
     desk.asks(400, "/health", "", 600_000);

@@ -138,7 +138,7 @@ impl World {
     /// Sends a probe from that prober's address with its probe request; returns true if the answer takes the
     /// node out.
     pub(crate) fn ask_as(&mut self, n: usize) -> bool {
-        let (now, turned) = (self.now(), self.story.board.turned());
+        let (now, turned) = (self.now(), self.story.board.last_pool_change());
         let reply = self.answer(n);
         let given = Given { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
         let prober = &mut self.probers[n];
@@ -180,7 +180,7 @@ impl World {
         let opened = self.story.board.opened().unwrap();
         let overflown = self.overflown_ms.map(|ms| Moment::from_start(Duration::from_millis(ms)));
         let listening = now.since(overflown.map_or(opened, |overflown| overflown.max(opened)));
-        let since = now.since(self.story.board.turned());
+        let since = now.since(self.story.board.last_pool_change());
         let overflows = u64::from(overflown.is_some());
         let drain = DrainStatus::unjudged(since, listening, overflows, self.traffic.clone(), self.settings);
         let status = Status::read(&self.story.board, "1.2.3", now, WALL).with_probers(records, drain);
@@ -192,8 +192,8 @@ impl World {
         self.status().drain.unwrap().told
     }
 
-    pub(crate) fn judge(&self, turn: PoolChange, demands: &Demands) -> Told {
-        told(&self.status(), turn, demands)
+    pub(crate) fn judge(&self, change: PoolChange, demands: &Demands) -> Told {
+        told(&self.status(), change, demands)
     }
 
     /// Lets time pass until all are told; returns the time that this took.

@@ -13,7 +13,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl App {
-    /// Has the goals judged for a request that has taken its place. One task does that for all, as long as
+    /// Has the goals judged for a request that has a slot. One task does that for all, as long as
     /// any request waits.
     pub(super) fn start_to_judge(self: &Arc<Self>) {
         self.waiters.start_to_judge(|| {
@@ -30,7 +30,7 @@ async fn judge(app: Arc<App>) {
         let now = app.now();
         let (status, unchanged_for) = app.probers.status(&app.board, app.version, now);
         let goals = [Goal::Told, Goal::Released, Goal::Ready];
-        app.waiters.judge(now, goals.map(|goal| status.hold(goal, unchanged_for)).into());
+        app.waiters.judge(now, goals.map(|goal| status.judge_wait(goal, unchanged_for)).into());
         drop(status);
         sleep(PAUSE).await;
         let _ = timeout(LONGEST_PAUSE, app.probers.wake.woken()).await;

@@ -4,7 +4,7 @@
 //! after each flip, and once a second for what changes by time alone. It runs while any request waits.
 
 mod judge;
-mod places;
+mod wait_slots;
 mod pods;
 mod question;
 pub(super) mod waiters;
@@ -21,7 +21,7 @@ use futures::future::Either;
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode, Uri};
 use nodegate_readiness::board::{NODE_NAME_MISSING, why};
-use nodegate_readiness::probers::{Goal, Hold};
+use nodegate_readiness::probers::{Goal, WaitJudgement};
 use nodegate_readiness::{Moment, Verdict};
 use question::WaitQuestion;
 use std::pin::pin;
@@ -62,7 +62,7 @@ impl App {
         }))
     }
 
-    /// Holds a request of this client if there is a place for it, and returns its answer.
+    /// Holds a request of this client if there is a slot for it, and returns its answer.
     async fn hold_for(
         self: &Arc<Self>,
         client: Client,
@@ -70,16 +70,16 @@ impl App {
         now: Moment,
     ) -> (StatusCode, String) {
         let holder = self.holder(client).await;
-        let Some(_place) = self.waiters.places.take(holder) else {
+        let Some(_slot) = self.waiters.slots.take(holder) else {
             return (StatusCode::TOO_MANY_REQUESTS, "too many requests wait\n".to_owned());
         };
         let longest = if holder.is_other() { TIMEOUT_OF_OTHERS } else { asked.timeout };
         self.start_to_judge();
-        self.hold(WaitQuestion { timeout: asked.timeout.min(longest), ..asked }, now).await
+        self.wait_until_judged(WaitQuestion { timeout: asked.timeout.min(longest), ..asked }, now).await
     }
 
     /// Holds a request that was asked `now`, and returns its answer.
-    async fn hold(&self, asked: WaitQuestion, now: Moment) -> (StatusCode, String) {
+    async fn wait_until_judged(&self, asked: WaitQuestion, now: Moment) -> (StatusCode, String) {
         let began = Instant::now();
         let deadline = began + asked.timeout;
         let settled = deadline.min(began + asked.settle);
@@ -88,12 +88,12 @@ impl App {
             changed.as_mut().enable();
             let hold = self.waiters.judgement(asked.goal, now);
             let (until, why) = match hold {
-                Some(Hold::Over(why)) => return (StatusCode::OK, format!("{why}\n")),
-                Some(Hold::InService) if Instant::now() >= settled => {
+                Some(WaitJudgement::Over(why)) => return (StatusCode::OK, format!("{why}\n")),
+                Some(WaitJudgement::InService) if Instant::now() >= settled => {
                     return (StatusCode::OK, IN_SERVICE.to_owned());
                 }
-                Some(Hold::InService) => (settled, String::new()),
-                Some(Hold::Waits(why)) => (deadline, why),
+                Some(WaitJudgement::InService) => (settled, String::new()),
+                Some(WaitJudgement::Waiting(why)) => (deadline, why),
                 None => (deadline, "not judged yet".to_owned()),
             };
             if self.is_closing() {

@@ -1,7 +1,7 @@
 //! The clients of `/wait`: this node, its pods, and others.
 
 use super::App;
-use super::places::Holder;
+use super::wait_slots::Holder;
 use crate::answer::Client;
 use ipnet::IpNet;
 use nodegate_http::Networks;
@@ -38,7 +38,7 @@ impl App {
         let _ = self.waiters.pods.set(settings);
     }
 
-    /// Returns the holder of a place for this client.
+    /// Returns the holder of a slot for this client.
     pub(super) async fn holder(&self, client: Client) -> Holder {
         let Some(address) = client.address.filter(|_| !client.on_this_node) else { return Holder::Node };
         let address = address.to_canonical();

@@ -1,9 +1,9 @@
 //! The waiting requests, and the judgement that all of them share.
 
-use super::places::WaitPlaces;
+use super::wait_slots::WaitSlots;
 use super::pods::PodSettings;
 use nodegate_readiness::Moment;
-use nodegate_readiness::probers::{Goal, Hold};
+use nodegate_readiness::probers::{Goal, WaitJudgement};
 use std::mem::discriminant;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 /// The waiting requests.
 #[derive(Default)]
 pub(in crate::answer) struct Waiters {
-    pub(super) places: Arc<WaitPlaces>,
+    pub(super) slots: Arc<WaitSlots>,
     pub(super) pods: OnceLock<PodSettings>,
     judged: Mutex<Judged>,
     /// Wakes the requests.
@@ -27,13 +27,13 @@ struct Judged {
     /// The moment of the latest judgement.
     at: Option<Moment>,
     /// The judgement for each goal, by its discriminant.
-    goals: Vec<Hold>,
+    goals: Vec<WaitJudgement>,
 }
 
 impl Waiters {
-    /// Lowers the numbers of places to fit a listener's connections.
+    /// Lowers the numbers of slots to fit a listener's connections.
     pub(in crate::answer) fn limit(&self, max_connections: usize) {
-        self.places.limit(max_connections);
+        self.slots.limit(max_connections);
     }
 
     /// Wakes all requests.
@@ -42,14 +42,14 @@ impl Waiters {
     }
 
     /// Returns the judgement for a goal; `None` if there has been none since `asked`.
-    pub(super) fn judgement(&self, goal: Goal, asked: Moment) -> Option<Hold> {
+    pub(super) fn judgement(&self, goal: Goal, asked: Moment) -> Option<WaitJudgement> {
         let judged = self.judged();
         judged.goals.get(goal as usize).filter(|_| judged.at.is_some_and(|at| at >= asked)).cloned()
     }
 
     /// Stores judgements, and wakes the requests if one of them may end. Requests are not woken by news that
     /// only change the reason for a hold.
-    pub(super) fn judge(&self, at: Moment, goals: Vec<Hold>) {
+    pub(super) fn judge(&self, at: Moment, goals: Vec<WaitJudgement>) {
         let mut judged = self.judged();
         let same = judged.goals.len() == goals.len()
             && judged.goals.iter().zip(&goals).all(|(old, new)| discriminant(old) == discriminant(new));
@@ -78,7 +78,7 @@ impl Waiters {
     /// Returns true if no request waits, so that the task ends. Calls `stop` before another task may start.
     pub(super) fn stops_to_judge(&self, stop: impl FnOnce()) -> bool {
         let mut judged = self.judged();
-        let stops = self.places.are_free();
+        let stops = self.slots.are_free();
         if stops {
             *judged = Judged::default();
             stop();

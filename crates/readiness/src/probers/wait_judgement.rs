@@ -45,42 +45,42 @@ impl Goal {
 
 /// The decision about a request that waits for a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum WaitJudgement {
     /// The node is not going out, so balancers need not be told.
     InService,
     /// The goal has been reached, or there is nothing to wait for; with the reason in words.
     Over(String),
     /// The goal may yet be reached; with the reason in words why it has not.
-    Waits(String),
+    Waiting(String),
 }
 
 impl Status {
     /// Decides about requests that wait for this goal, by the agent's own settings. `unchanged_for` is the
     /// time since the last flip.
-    pub fn hold(&self, goal: Goal, unchanged_for: Duration) -> Hold {
+    pub fn judge_wait(&self, goal: Goal, unchanged_for: Duration) -> WaitJudgement {
         if goal.pool_change() == PoolChange::Out {
             match self.verdict {
                 Some(Verdict::NotReady) if unchanged_for > NOT_READY_FOR => {
                     let age = Age(unchanged_for.as_millis());
-                    return Hold::Over(format!("the node has been NotReady for {age}"));
+                    return WaitJudgement::Over(format!("the node has been NotReady for {age}"));
                 }
-                Some(Verdict::Ready) if !self.cache.stale => return Hold::InService,
+                Some(Verdict::Ready) if !self.cache.stale => return WaitJudgement::InService,
                 _ => {}
             }
         }
         match told(self, goal.pool_change(), &Demands::default()) {
-            Told::Unknown(nobody @ Unknown::Nobody { .. }) => Hold::Over(nobody.to_string()),
-            Told::Unknown(unknown) => Hold::Waits(unknown.to_string()),
+            Told::Unknown(nobody @ Unknown::Nobody { .. }) => WaitJudgement::Over(nobody.to_string()),
+            Told::Unknown(unknown) => WaitJudgement::Waiting(unknown.to_string()),
             Told::NotYet { why, waiting_for } => {
                 let probers = waiting_for.iter().take(NAMED);
                 let probers = probers.map(|one| format!("{} {} ({})", one.prober, one.question, one.why));
-                Hold::Waits(why.into_iter().chain(probers).collect::<Vec<_>>().join("; "))
+                WaitJudgement::Waiting(why.into_iter().chain(probers).collect::<Vec<_>>().join("; "))
             }
             Told::Yes { probers } => match (goal, is_free(self)) {
-                (Goal::Released, Ok(false)) => Hold::Waits("all told, but sessions are left".to_owned()),
-                (Goal::Released, Err(why)) => Hold::Waits(why),
+                (Goal::Released, Ok(false)) => WaitJudgement::Waiting("all told, but sessions are left".to_owned()),
+                (Goal::Released, Err(why)) => WaitJudgement::Waiting(why),
                 _ => {
-                    Hold::Over(format!("{}: {}", goal.as_str(), balancers(probers, &self.cant_see_drains())))
+                    WaitJudgement::Over(format!("{}: {}", goal.as_str(), balancers(probers, &self.cant_see_drains())))
                 }
             },
         }

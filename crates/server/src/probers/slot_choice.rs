@@ -16,107 +16,107 @@ pub(super) struct Rules {
     /// all slots.
     questions: usize,
     /// The maximum number of slots, e.g. for the backends of one HAProxy that sends their names.
-    places: usize,
+    slots: usize,
     /// The number of regular probers that a client always keeps.
     keeps: usize,
 }
 
 impl Rules {
     /// The rules for all clients if `--balancers` names none.
-    pub(super) const STRANGERS: Self = Self { questions: 8, places: 128, keeps: 32 };
+    pub(super) const STRANGERS: Self = Self { questions: 8, slots: 128, keeps: 32 };
     /// The rules for the clients in `--balancers`.
-    pub(super) const BALANCERS: Self = Self { questions: 64, places: usize::MAX, keeps: usize::MAX };
+    pub(super) const BALANCERS: Self = Self { questions: 64, slots: usize::MAX, keeps: usize::MAX };
 }
 
 /// The number of probers that always keep their slots: those that have been regular for longest.
 const SENIORS: usize = 128;
 
 /// A slot for a new prober.
-pub(super) struct Place {
+pub(super) struct SlotChoice {
     pub(super) index: usize,
     /// True if the prober in the slot is regular, or may be about to become regular.
-    pub(super) pushes_out_who_may_be_a_balancer: bool,
+    pub(super) evicts_possible_balancer: bool,
 }
 
 /// A slot that is taken.
-type Taken<'a> = (usize, &'a Name, Asked);
+type Occupied<'a> = (usize, &'a Name, Asked);
 
 /// Returns the best slot: a free one near `home`, else the one of the least important prober.
 pub(super) fn find(
     name: &Name,
-    taken: Vec<Taken<'_>>,
+    taken: Vec<Occupied<'_>>,
     among: Range<usize>,
     home: usize,
     rules: Rules,
     now: Moment,
-) -> Option<Place> {
+) -> Option<SlotChoice> {
     let taken: Vec<_> = taken.into_iter().filter(|(_, _, asked)| !is_forgotten(asked, now)).collect();
     let client = holder_of(name.address);
     let own = || taken.iter().filter(|(_, other, _)| holder_of(other.address) == client);
     let questions: BTreeSet<_> = own().map(|(_, own, _)| own.text.as_str()).collect();
-    let many = own().count() >= rules.places
+    let many = own().count() >= rules.slots
         || (questions.len() >= rules.questions && !questions.contains(name.text.as_str()));
     if many {
-        return least_missed(own(), now);
+        return lowest_ranked(own(), now);
     }
     let is_free = |index: &usize| taken.iter().all(|(other, _, _)| other != index);
     let mut near = (home..among.end).chain(among.start..home);
     if let Some(index) = near.find(is_free) {
-        return Some(Place { index, pushes_out_who_may_be_a_balancer: false });
+        return Some(SlotChoice { index, evicts_possible_balancer: false });
     }
-    least_missed(taken.iter(), now).or_else(|| {
-        let index = one_too_many(&taken, rules)?;
-        Some(Place { index, pushes_out_who_may_be_a_balancer: true })
+    lowest_ranked(taken.iter(), now).or_else(|| {
+        let index = beyond_its_share(&taken, rules)?;
+        Some(SlotChoice { index, evicts_possible_balancer: true })
     })
 }
 
 /// Returns the slot of the least important prober, unless all are regular.
-fn least_missed<'a>(taken: impl Iterator<Item = &'a Taken<'a>>, now: Moment) -> Option<Place> {
-    let missed = taken.map(|(index, _, asked)| (Missed::of(asked, now), *index));
-    let (missed, index) = missed.min_by_key(|(missed, _)| *missed)?;
-    match missed {
-        Missed::Much => None,
-        Missed::Little(_) => Some(Place { index, pushes_out_who_may_be_a_balancer: false }),
-        Missed::Perhaps(..) => Some(Place { index, pushes_out_who_may_be_a_balancer: true }),
+fn lowest_ranked<'a>(taken: impl Iterator<Item = &'a Occupied<'a>>, now: Moment) -> Option<SlotChoice> {
+    let ranked = taken.map(|(index, _, asked)| (Rank::of(asked, now), *index));
+    let (ranked, index) = ranked.min_by_key(|(ranked, _)| *ranked)?;
+    match ranked {
+        Rank::Regular => None,
+        Rank::Expendable(_) => Some(SlotChoice { index, evicts_possible_balancer: false }),
+        Rank::Undecided(..) => Some(SlotChoice { index, evicts_possible_balancer: true }),
     }
 }
 
 /// Returns the slot of a prober that has become regular lately, at an address that has more than its share.
 /// It is the latest one of the address that has most.
-fn one_too_many(taken: &[Taken<'_>], rules: Rules) -> Option<usize> {
+fn beyond_its_share(taken: &[Occupied<'_>], rules: Rules) -> Option<usize> {
     let mut by_age: Vec<_> = taken.iter().collect();
     by_age.sort_by_key(|(_, _, asked)| asked.regular_since());
-    let mut places: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    let mut slots: BTreeMap<IpAddr, usize> = BTreeMap::new();
     let mut juniors = Vec::new();
     for (age, (index, name, asked)) in by_age.into_iter().enumerate() {
         let client = holder_of(name.address);
-        let its = places.entry(client).or_default();
+        let its = slots.entry(client).or_default();
         *its += 1;
         if age >= SENIORS && *its > rules.keeps {
             juniors.push((client, asked.regular_since(), *index));
         }
     }
-    let most = |(client, since, _): &(IpAddr, _, _)| (places.get(client).copied(), *since);
+    let most = |(client, since, _): &(IpAddr, _, _)| (slots.get(client).copied(), *since);
     juniors.into_iter().max_by_key(most).map(|(_, _, index)| index)
 }
 
 /// The importance of a prober, from least to most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Missed {
+enum Rank {
     /// A prober that is gone or asks now and then. Of these, the one with the oldest last request goes first.
-    Little(Moment),
+    Expendable(Moment),
     /// A prober with too few requests to tell. Of these, the one with the fewest requests goes first.
-    Perhaps(u32, Moment),
+    Undecided(u32, Moment),
     /// A regular prober.
-    Much,
+    Regular,
 }
 
-impl Missed {
+impl Rank {
     fn of(asked: &Asked, now: Moment) -> Self {
         match asked.standing(now) {
-            Standing::Regular | Standing::Silent => Self::Much,
-            Standing::Occasional if asked.may_become_regular(now) => Self::Perhaps(asked.times, asked.last),
-            Standing::Gone | Standing::Occasional => Self::Little(asked.last),
+            Standing::Regular | Standing::Silent => Self::Regular,
+            Standing::Occasional if asked.may_become_regular(now) => Self::Undecided(asked.times, asked.last),
+            Standing::Gone | Standing::Occasional => Self::Expendable(asked.last),
         }
     }
 }

@@ -13,7 +13,7 @@ const MOST_OF_OTHERS: usize = 16;
 /// The maximum for one other client or one IPv6 /64.
 const MOST_OF_ONE: usize = 4;
 
-/// The client that holds a place.
+/// The client that holds a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
     /// This node itself, such as its kubelet.
@@ -34,73 +34,73 @@ impl Holder {
     }
 }
 
-/// The places of waiting requests.
+/// The slots of waiting requests.
 #[derive(Debug)]
-pub(super) struct WaitPlaces(Mutex<Taken>);
+pub(super) struct WaitSlots(Mutex<Occupied>);
 
 #[derive(Debug)]
-struct Taken {
+struct Occupied {
     most_of_node: usize,
     most_of_others: usize,
     holders: Vec<Holder>,
 }
 
-/// A place, released when dropped.
+/// A slot, released when dropped.
 #[derive(Debug)]
-pub(super) struct WaitPlace {
-    places: Arc<WaitPlaces>,
+pub(super) struct WaitSlot {
+    slots: Arc<WaitSlots>,
     holder: Holder,
 }
 
-impl Default for WaitPlaces {
+impl Default for WaitSlots {
     fn default() -> Self {
         let (most_of_node, most_of_others) = (MOST_OF_NODE, MOST_OF_OTHERS);
-        Self(Mutex::new(Taken { most_of_node, most_of_others, holders: Vec::new() }))
+        Self(Mutex::new(Occupied { most_of_node, most_of_others, holders: Vec::new() }))
     }
 }
 
-impl WaitPlaces {
-    /// Lowers the numbers of places for a listener with fewer connections than the default, half of which
+impl WaitSlots {
+    /// Lowers the numbers of slots for a listener with fewer connections than the default, half of which
     /// may wait.
     pub(super) fn limit(&self, max_connections: usize) {
-        let mut taken = self.taken();
-        taken.most_of_node = taken.most_of_node.min(max_connections / 2);
-        taken.most_of_others = taken.most_of_others.min(max_connections / 64);
+        let mut occupied = self.occupied();
+        occupied.most_of_node = occupied.most_of_node.min(max_connections / 2);
+        occupied.most_of_others = occupied.most_of_others.min(max_connections / 64);
     }
 
-    /// Takes a place; `None` if there is none left for this client.
-    pub(super) fn take(self: &Arc<Self>, holder: Holder) -> Option<WaitPlace> {
-        let mut taken = self.taken();
-        let alike = taken.holders.iter().filter(|other| other.is_other() == holder.is_other()).count();
-        let own = taken.holders.iter().filter(|other| **other == holder).count();
+    /// Takes a slot; `None` if there is none left for this client.
+    pub(super) fn take(self: &Arc<Self>, holder: Holder) -> Option<WaitSlot> {
+        let mut occupied = self.occupied();
+        let alike = occupied.holders.iter().filter(|other| other.is_other() == holder.is_other()).count();
+        let own = occupied.holders.iter().filter(|other| **other == holder).count();
         let (most, share) = match holder {
-            Holder::Node => (taken.most_of_node, usize::MAX),
-            Holder::Pod(_) => (taken.most_of_node, MOST_OF_POD),
-            Holder::Other(_) => (taken.most_of_others, MOST_OF_ONE),
+            Holder::Node => (occupied.most_of_node, usize::MAX),
+            Holder::Pod(_) => (occupied.most_of_node, MOST_OF_POD),
+            Holder::Other(_) => (occupied.most_of_others, MOST_OF_ONE),
         };
         if alike >= most || own >= share {
             return None;
         }
-        taken.holders.push(holder);
-        debug_assert!(taken.holders.len() <= MOST_OF_NODE + MOST_OF_OTHERS);
-        Some(WaitPlace { places: Arc::clone(self), holder })
+        occupied.holders.push(holder);
+        debug_assert!(occupied.holders.len() <= MOST_OF_NODE + MOST_OF_OTHERS);
+        Some(WaitSlot { slots: Arc::clone(self), holder })
     }
 
     /// Returns true if no request waits.
     pub(super) fn are_free(&self) -> bool {
-        self.taken().holders.is_empty()
+        self.occupied().holders.is_empty()
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn occupied(&self) -> MutexGuard<'_, Occupied> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for WaitPlace {
+impl Drop for WaitSlot {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
-        if let Some(at) = taken.holders.iter().position(|holder| *holder == self.holder) {
-            taken.holders.swap_remove(at);
+        let mut occupied = self.slots.occupied();
+        if let Some(at) = occupied.holders.iter().position(|holder| *holder == self.holder) {
+            occupied.holders.swap_remove(at);
         }
     }
 }
@@ -109,8 +109,8 @@ impl Drop for WaitPlace {
 mod tests {
     use super::*;
 
-    fn take(places: &Arc<WaitPlaces>, count: usize, holder: Holder) -> Vec<WaitPlace> {
-        (0..count).map_while(|_| places.take(holder)).collect()
+    fn take(slots: &Arc<WaitSlots>, count: usize, holder: Holder) -> Vec<WaitSlot> {
+        (0..count).map_while(|_| slots.take(holder)).collect()
     }
 
     fn other(client: &str) -> Holder {
@@ -119,34 +119,34 @@ mod tests {
 
     #[test]
     fn the_node_has_places_of_its_own_and_one_client_a_share_of_the_others() {
-        let places = Arc::<WaitPlaces>::default();
-        let own = take(&places, 600, Holder::Node);
+        let slots = Arc::<WaitSlots>::default();
+        let own = take(&slots, 600, Holder::Node);
         assert_eq!(own.len(), 512);
         let mut others: Vec<_> =
             ["10.0.0.1", "::ffff:10.0.0.2", "fd00::1", "fd00::2", "10.0.0.3", "10.0.0.4"]
-                .map(|client| take(&places, 5, other(client)))
+                .map(|client| take(&slots, 5, other(client)))
                 .into();
         assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 0, 4, 0]);
         drop(others.remove(1));
-        assert_eq!(take(&places, 5, other("10.0.0.4")).len(), 4);
+        assert_eq!(take(&slots, 5, other("10.0.0.4")).len(), 4);
         drop((own, others));
-        assert!(places.are_free());
-        places.limit(64);
+        assert!(slots.are_free());
+        slots.limit(64);
         assert_eq!(
-            [take(&places, 99, Holder::Node).len(), take(&places, 99, other("10.0.0.1")).len()],
+            [take(&slots, 99, Holder::Node).len(), take(&slots, 99, other("10.0.0.1")).len()],
             [32, 1]
         );
     }
 
     #[test]
     fn one_pod_leaves_places_to_the_next_and_to_the_kubelet() {
-        let places = Arc::<WaitPlaces>::default();
+        let slots = Arc::<WaitSlots>::default();
         let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
-        let greedy = take(&places, 512, pod(1));
-        assert_eq!([greedy.len(), take(&places, 40, pod(2)).len()], [16, 16]);
-        let hooks = take(&places, 250, Holder::Node);
+        let greedy = take(&slots, 512, pod(1));
+        assert_eq!([greedy.len(), take(&slots, 40, pod(2)).len()], [16, 16]);
+        let hooks = take(&slots, 250, Holder::Node);
         assert_eq!(hooks.len(), 250);
-        let pods: Vec<_> = (2..40).flat_map(|n| take(&places, 16, pod(n))).collect();
+        let pods: Vec<_> = (2..40).flat_map(|n| take(&slots, 16, pod(n))).collect();
         assert_eq!(greedy.len() + hooks.len() + pods.len(), 512);
     }
 }
