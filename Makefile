@@ -91,12 +91,12 @@ ifeq ($(PLATFORM),windows-amd64)
 	@hack/install-tools /usr/lib/wine/wine64 kubectl
 	@$(MAKE) --no-print-directory build PROGRAM=kubectl-nodegate PROFILE=dev
 	@WINDOWS_PLUGIN="$$(PROFILE=dev; . hack/architectures; built windows-amd64 kubectl-nodegate)" \
-	  $(play) -p nodegate-kubectl --test stories -- --ignored --nocapture --test-threads=1 windows::
+	  $(play) -p nodegate-kubectl --test scenarios -- --ignored --nocapture --test-threads=1 windows::
 else
 	@cargo build --quiet --locked --bin nodegate
 	@paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36 1.37); do \
 	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
-	done; KUBECTLS="$$paths" $(play) -p nodegate-kubectl --test stories -- \
+	done; KUBECTLS="$$paths" $(play) -p nodegate-kubectl --test scenarios -- \
 	  --ignored --nocapture --test-threads=1 plugin:: real_agents:: thousand::
 endif
 

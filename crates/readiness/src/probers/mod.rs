@@ -10,23 +10,23 @@ mod asked;
 mod drain_status;
 mod drain_summary;
 mod handover;
-mod wait_judgement;
 mod pace;
 mod record;
 mod server_state;
 mod told;
+mod wait_judgement;
 
 pub use asked::{Asked, Given, Habit, Standing};
 pub use drain_status::{DrainStatus, Traffic, is_free};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::{Handover, NoHandover};
-pub use wait_judgement::{Goal, WaitJudgement, balancers};
 pub use pace::ProbePace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
 pub use told::{
     Demands, NOBODY, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, cant_see, told,
 };
+pub use wait_judgement::{Goal, WaitJudgement, balancers};
 
 use std::time::Duration;
 

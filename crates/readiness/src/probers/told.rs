@@ -304,7 +304,8 @@ pub struct WaitingFor {
 
 impl WaitingFor {
     fn new(prober: &ProberRecord, change: PoolChange, since_ms: u64, settings: &ToldSettings) -> Self {
-        let heard = takes_out(prober.verdict) == (change == PoolChange::Out) && prober.in_a_row_ms <= since_ms;
+        let heard =
+            takes_out(prober.verdict) == (change == PoolChange::Out) && prober.in_a_row_ms <= since_ms;
         let had = if heard { prober.in_a_row } else { 0 };
         let times = settings.times(change).saturating_add(1);
         let lately = match (prober.standing, prober.interval_ms) {

@@ -77,11 +77,15 @@ impl Status {
                 WaitJudgement::Waiting(why.into_iter().chain(probers).collect::<Vec<_>>().join("; "))
             }
             Told::Yes { probers } => match (goal, is_free(self)) {
-                (Goal::Released, Ok(false)) => WaitJudgement::Waiting("all told, but sessions are left".to_owned()),
-                (Goal::Released, Err(why)) => WaitJudgement::Waiting(why),
-                _ => {
-                    WaitJudgement::Over(format!("{}: {}", goal.as_str(), balancers(probers, &self.cant_see_drains())))
+                (Goal::Released, Ok(false)) => {
+                    WaitJudgement::Waiting("all told, but sessions are left".to_owned())
                 }
+                (Goal::Released, Err(why)) => WaitJudgement::Waiting(why),
+                _ => WaitJudgement::Over(format!(
+                    "{}: {}",
+                    goal.as_str(),
+                    balancers(probers, &self.cant_see_drains())
+                )),
             },
         }
     }

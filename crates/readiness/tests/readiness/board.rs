@@ -27,12 +27,12 @@ pub(crate) fn node(unschedulable: bool) -> Node {
     Node::Present(NodeFacts { conditions: vec![ready], unschedulable, ..NodeFacts::default() })
 }
 
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     pub(crate) board: Board,
     flips: Arc<Mutex<Vec<Flip>>>,
 }
 
-impl Story {
+impl Scenario {
     pub(crate) fn begin(policy: Policy, default_checks: &[&str]) -> Self {
         Self::with_checks(policy, &["router"], Begins::OnDemand, default_checks)
     }
@@ -55,11 +55,11 @@ impl Story {
 
     /// Returns a synced and serving board at second 0.
     pub(crate) fn ready() -> Self {
-        let story = Self::begin(Policy::default(), &["node_ready"]);
-        story.board.set_node(node(false), at(0), WALL);
-        story.board.prove(at(0));
-        story.board.open(at(0), WALL);
-        story
+        let scenario = Self::begin(Policy::default(), &["node_ready"]);
+        scenario.board.set_node(node(false), at(0), WALL);
+        scenario.board.prove(at(0));
+        scenario.board.open(at(0), WALL);
+        scenario
     }
 
     pub(crate) fn ask(&self, raw: &str, second: u64) -> Reply {
@@ -93,59 +93,59 @@ impl Story {
 
 #[test]
 fn a_cordon_flips_the_answer_and_back() {
-    let story = Story::ready();
-    assert_eq!(story.ask("", 1).status, 200);
-    story.board.set_node(node(true), at(2), WALL);
-    assert_eq!(story.ask("", 2).status, 503);
-    assert_eq!(story.ask("drain=404", 2).status, 404);
-    story.board.set_node(node(false), at(3), WALL);
-    assert_eq!(story.ask("drain=404", 3).status, 200);
+    let scenario = Scenario::ready();
+    assert_eq!(scenario.ask("", 1).status, 200);
+    scenario.board.set_node(node(true), at(2), WALL);
+    assert_eq!(scenario.ask("", 2).status, 503);
+    assert_eq!(scenario.ask("drain=404", 2).status, 404);
+    scenario.board.set_node(node(false), at(3), WALL);
+    assert_eq!(scenario.ask("drain=404", 3).status, 200);
     let (ready, draining) = (Verdict::Ready, Verdict::Draining);
     let expected = [(ready, draining, "Unschedulable".to_owned()), (draining, ready, "Recovered".to_owned())];
-    assert_eq!(story.verdicts(), expected);
+    assert_eq!(scenario.verdicts(), expected);
 }
 
 #[test]
 fn staleness_needs_no_timer() {
-    let story = Story::ready();
-    story.board.set_node(node(true), at(0), WALL);
-    assert_eq!(story.ask("", 15).status, 503, "at the limit the cache is still believed");
+    let scenario = Scenario::ready();
+    scenario.board.set_node(node(true), at(0), WALL);
+    assert_eq!(scenario.ask("", 15).status, 503, "at the limit the cache is still believed");
     assert_eq!(
-        story.text("", 16),
+        scenario.text("", 16),
         r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
     );
-    assert_eq!(story.verdicts().len(), 1, "nobody has told the time yet");
-    story.board.tick(at(16), WALL);
-    assert_eq!(story.verdicts()[1], (Verdict::Draining, Verdict::Ready, "CacheStale".to_owned()));
-    story.board.prove(at(20));
-    assert_eq!(story.ask("", 20).status, 503, "what was known holds again");
+    assert_eq!(scenario.verdicts().len(), 1, "nobody has told the time yet");
+    scenario.board.tick(at(16), WALL);
+    assert_eq!(scenario.verdicts()[1], (Verdict::Draining, Verdict::Ready, "CacheStale".to_owned()));
+    scenario.board.prove(at(20));
+    assert_eq!(scenario.ask("", 20).status, 503, "what was known holds again");
 }
 
 #[test]
 fn a_stale_answer_fails_open_if_the_last_known_facts_would_have_said_less() {
-    let story = Story::ready();
+    let scenario = Scenario::ready();
     let query = "check=node_ready,router";
-    story.router(Outcome::Pass, 15);
-    assert!(!story.ask("", 16).fails_open, "the node was ready when it was last heard of");
-    story.board.set_node(node(true), at(16), WALL);
-    assert!(story.ask("", 16).fails_open && story.ask(query, 16).fails_open);
-    story.router(Outcome::fail("down"), 16);
-    assert!(!story.ask(query, 16).fails_open, "what is known of the router is not stale");
-    story.board.prove(at(17));
-    assert!(!story.ask("", 17).fails_open);
+    scenario.router(Outcome::Pass, 15);
+    assert!(!scenario.ask("", 16).fails_open, "the node was ready when it was last heard of");
+    scenario.board.set_node(node(true), at(16), WALL);
+    assert!(scenario.ask("", 16).fails_open && scenario.ask(query, 16).fails_open);
+    scenario.router(Outcome::fail("down"), 16);
+    assert!(!scenario.ask(query, 16).fails_open, "what is known of the router is not stale");
+    scenario.board.prove(at(17));
+    assert!(!scenario.ask("", 17).fails_open);
 }
 
 #[test]
 fn the_last_known_facts_are_told_while_the_cache_is_stale() {
-    let story = Story::begin(Policy::default(), &["router", "node_ready"]);
-    let told = |second| story.board.last_known(at(second)).as_ref().map(last_known);
+    let scenario = Scenario::begin(Policy::default(), &["router", "node_ready"]);
+    let told = |second| scenario.board.last_known(at(second)).as_ref().map(last_known);
     assert_eq!(told(0), None, "nothing is known");
-    story.board.set_node(node(true), at(0), WALL);
-    story.board.prove(at(0));
-    story.router(Outcome::fail("down"), 16);
+    scenario.board.set_node(node(true), at(0), WALL);
+    scenario.board.prove(at(0));
+    scenario.router(Outcome::fail("down"), 16);
     assert_eq!(told(15), None, "no guess");
     assert_eq!(told(16).as_deref(), Some("Draining: cordoned (Unschedulable)"), "of the watch alone");
-    let status = Status::read(&story.board, "1.2.3", at(256), WALL);
+    let status = Status::read(&scenario.board, "1.2.3", at(256), WALL);
     assert_eq!(
         doubt(&status).as_deref(),
         Some(
@@ -155,34 +155,35 @@ fn the_last_known_facts_are_told_while_the_cache_is_stale() {
     );
     let json = serde_json::to_value(&status).unwrap();
     assert_eq!(json["last_known"], serde_json::json!({"verdict": "draining", "reason": "Unschedulable"}));
-    story.board.set_node(node(false), at(16), WALL);
+    scenario.board.set_node(node(false), at(16), WALL);
     assert_eq!(told(16).as_deref(), Some("Ready"));
-    let alone = Story::begin(Policy::default(), &["router"]);
+    let alone = Scenario::begin(Policy::default(), &["router"]);
     alone.board.set_node(node(true), at(0), WALL);
     assert_eq!(alone.board.last_known(at(16)), None, "no default check depends on the cache");
 }
 
 #[test]
 fn keeping_a_drain_says_that_it_is_stale() {
-    let story = Story::begin(Policy { on_stale: OnStale::KeepDrain, ..Policy::default() }, &["node_ready"]);
-    story.board.set_node(node(true), at(0), WALL);
-    story.board.prove(at(0));
+    let scenario =
+        Scenario::begin(Policy { on_stale: OnStale::KeepDrain, ..Policy::default() }, &["node_ready"]);
+    scenario.board.set_node(node(true), at(0), WALL);
+    scenario.board.prove(at(0));
     assert_eq!(
-        story.text("drain=200", 60),
+        scenario.text("drain=200", 60),
         r#"{"status":"draining","checks":[{"name":"node_ready","passed":false,"stale":true,"reason":"Unschedulable","duration_ms":0}],"total_duration_ms":0}"#
     );
 }
 
 #[test]
 fn before_the_first_sync_it_fails_open_and_flips_nothing() {
-    let story = Story::begin(Policy::default(), &["node_ready"]);
-    let unknown = story.ask("", 0);
+    let scenario = Scenario::begin(Policy::default(), &["node_ready"]);
+    let unknown = scenario.ask("", 0);
     assert!(unknown.status == 200 && !unknown.fails_open, "there are no facts that said less");
-    story.board.set_node(node(true), at(1), WALL);
-    story.board.prove(at(1));
-    story.board.open(at(1), WALL);
-    assert_eq!(story.ask("", 1).status, 503);
-    assert_eq!(story.verdicts(), []);
+    scenario.board.set_node(node(true), at(1), WALL);
+    scenario.board.prove(at(1));
+    scenario.board.open(at(1), WALL);
+    assert_eq!(scenario.ask("", 1).status, 503);
+    assert_eq!(scenario.verdicts(), []);
 }
 
 #[test]
@@ -197,68 +198,71 @@ fn without_a_name_every_answer_is_a_500_that_says_what_to_do() {
 
 #[test]
 fn a_local_check_is_awaited_then_answered_and_distrusted_when_its_run_is_overdue() {
-    let story = Story::ready();
-    let Lookup::Miss(query) = story.board.lookup("check=node_ready,router", at(1)) else { panic!() };
-    let router = story.board.catalog().find("router").unwrap();
-    assert_eq!(story.board.pending(&query, at(1)), [router]);
-    story.router(Outcome::Pass, 1);
-    assert_eq!(story.board.pending(&query, at(1)), []);
+    let scenario = Scenario::ready();
+    let Lookup::Miss(query) = scenario.board.lookup("check=node_ready,router", at(1)) else { panic!() };
+    let router = scenario.board.catalog().find("router").unwrap();
+    assert_eq!(scenario.board.pending(&query, at(1)), [router]);
+    scenario.router(Outcome::Pass, 1);
+    assert_eq!(scenario.board.pending(&query, at(1)), []);
     assert_eq!(
-        story.text("check=node_ready,router", 1),
+        scenario.text("check=node_ready,router", 1),
         r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0},{"name":"router","passed":true,"duration_ms":7}],"total_duration_ms":7}"#
     );
-    assert_eq!(story.board.last_asked(router), Some(at(1)));
-    assert!(matches!(story.board.lookup("check=node_ready,router", at(2)), Lookup::Hit(_)), "rendered ahead");
-    story.board.prove(at(12));
-    assert!(story.text("check=router", 12).contains(r#""reason":"NoRecentResult""#));
-    story.router(Outcome::Fail(Reason::new("HTTP").status(500)), 12);
-    assert!(story.text("check=router", 12).contains(r#""reason":"HTTP 500""#));
+    assert_eq!(scenario.board.last_asked(router), Some(at(1)));
+    assert!(
+        matches!(scenario.board.lookup("check=node_ready,router", at(2)), Lookup::Hit(_)),
+        "rendered ahead"
+    );
+    scenario.board.prove(at(12));
+    assert!(scenario.text("check=router", 12).contains(r#""reason":"NoRecentResult""#));
+    scenario.router(Outcome::Fail(Reason::new("HTTP").status(500)), 12);
+    assert!(scenario.text("check=router", 12).contains(r#""reason":"HTTP 500""#));
 }
 
 #[test]
 fn a_default_check_that_drains_shows_in_the_verdict_and_not_ready_beats_it() {
-    let story = Story::begin(Policy::default(), &["node_ready", "router"]);
-    story.board.set_node(node(false), at(0), WALL);
-    story.board.prove(at(0));
-    story.router(Outcome::Draining(Reason::new("NotEligible")), 0);
-    assert_eq!(story.ask("drain=404", 0).status, 404);
+    let scenario = Scenario::begin(Policy::default(), &["node_ready", "router"]);
+    scenario.board.set_node(node(false), at(0), WALL);
+    scenario.board.prove(at(0));
+    scenario.router(Outcome::Draining(Reason::new("NotEligible")), 0);
+    assert_eq!(scenario.ask("drain=404", 0).status, 404);
     let absent = Node::Absent;
-    story.board.set_node(absent, at(1), WALL);
-    assert_eq!(story.ask("drain=404", 1).status, 503);
+    scenario.board.set_node(absent, at(1), WALL);
+    assert_eq!(scenario.ask("drain=404", 1).status, 503);
 }
 
 #[test]
 fn unknown_checks_fail_by_name_and_are_not_remembered() {
-    let story = Story::ready();
-    assert!(story.text("check=bogus", 0).contains(r#""reason":"Unknown check: bogus""#));
-    assert!(matches!(story.board.lookup("check=bogus", at(0)), Lookup::Miss(_)));
+    let scenario = Scenario::ready();
+    assert!(scenario.text("check=bogus", 0).contains(r#""reason":"Unknown check: bogus""#));
+    assert!(matches!(scenario.board.lookup("check=bogus", at(0)), Lookup::Miss(_)));
 }
 
 #[test]
 fn invented_queries_are_answered_but_only_so_many_are_kept_and_idle_ones_go() {
-    let story = Story::ready();
+    let scenario = Scenario::ready();
     let rendered = |second| {
         (0..100)
-            .filter(|n| matches!(story.board.lookup(&format!("x={n}"), at(second)), Lookup::Hit(_)))
+            .filter(|n| matches!(scenario.board.lookup(&format!("x={n}"), at(second)), Lookup::Hit(_)))
             .count()
     };
     for n in 0..100 {
-        assert_eq!(story.ask(&format!("x={n}"), 1).status, 200);
+        assert_eq!(scenario.ask(&format!("x={n}"), 1).status, 200);
     }
     assert_eq!(rendered(2), 64);
     let later = 3 + IDLE.as_secs();
-    story.board.tick(at(later), WALL);
+    scenario.board.tick(at(later), WALL);
     assert_eq!(rendered(later), 0);
 }
 
 #[test]
 fn the_last_fifty_flips_and_the_last_reason_are_kept() {
-    let story = Story::ready();
+    let scenario = Scenario::ready();
     for n in 0..60 {
-        story.board.set_node(node(n % 2 == 0), at(0), WALL);
+        scenario.board.set_node(node(n % 2 == 0), at(0), WALL);
     }
-    story.board.prove(at(2));
-    let status = serde_json::to_value(Status::read(&story.board, "1.2.3", at(3), WALL)).unwrap();
+    scenario.board.prove(at(2));
+    let status = serde_json::to_value(Status::read(&scenario.board, "1.2.3", at(3), WALL)).unwrap();
     assert_eq!(status["flips"].as_array().unwrap().len(), 50);
     assert_eq!(status["verdict"], "ready");
     assert_eq!(status["checks"][0]["last_reason"], "Unschedulable");
@@ -270,21 +274,21 @@ fn the_last_fifty_flips_and_the_last_reason_are_kept() {
 /// the flips or the time of another.
 #[test]
 fn a_view_has_no_change_in_it() {
-    let (story, stop) = (Story::ready(), AtomicBool::new(false));
+    let (scenario, stop) = (Scenario::ready(), AtomicBool::new(false));
     let ms = |n| Duration::from_millis(n);
     std::thread::scope(|threads| {
         threads.spawn(|| {
             for n in 1..14_000 {
                 let Node::Present(mut facts) = node(n % 2 == 1) else { unreachable!() };
                 facts.uid = Some(n.to_string());
-                story.board.set_node(Node::Present(facts), Moment::from_start(ms(n)), WALL + ms(n));
+                scenario.board.set_node(Node::Present(facts), Moment::from_start(ms(n)), WALL + ms(n));
             }
             stop.store(true, Ordering::Relaxed);
         });
         while !stop.load(Ordering::Relaxed) {
-            let (status, since) = story
-                .board
-                .read(at(0), WALL, |board| (Status::of(board, "1"), board.now().since(board.last_pool_change())));
+            let (status, since) = scenario.board.read(at(0), WALL, |board| {
+                (Status::of(board, "1"), board.now().since(board.last_pool_change()))
+            });
             let Some(n) = status.uid.as_deref().and_then(|uid| uid.parse::<u64>().ok()) else { continue };
             let verdict = if n % 2 == 1 { Verdict::Draining } else { Verdict::Ready };
             assert_eq!(status.verdict, Some(verdict), "{n}");
@@ -300,7 +304,7 @@ proptest! {
     /// if only time or proof has changed them.
     #[test]
     fn one_status_is_of_one_moment(steps in prop::collection::vec((0..4u8, 0..20u64), 1..40)) {
-        let story = Story::ready();
+        let scenario = Scenario::ready();
         let (mut second, mut cordoned, mut proof) = (0, false, 0);
         let mut turned = (Verdict::Ready, 0);
         for (step, gap) in steps {
@@ -308,11 +312,11 @@ proptest! {
             match step {
                 0 | 1 => {
                     cordoned = step == 0;
-                    story.board.set_node(node(cordoned), at(second), WALL);
+                    scenario.board.set_node(node(cordoned), at(second), WALL);
                 }
                 2 => {
                     proof = second;
-                    story.board.prove(at(second));
+                    scenario.board.prove(at(second));
                 }
                 _ => {}
             }
@@ -321,7 +325,7 @@ proptest! {
             if turned.0 != verdict {
                 turned = (verdict, second);
             }
-            let (status, since) = story.board.read(at(second), WALL, |board| {
+            let (status, since) = scenario.board.read(at(second), WALL, |board| {
                 (Status::of(board, "1"), board.now().since(board.last_pool_change()))
             });
             prop_assert_eq!((status.verdict, status.cache.stale), (Some(verdict), stale));
@@ -337,23 +341,23 @@ proptest! {
     /// An answer that was rendered ahead equals a fresh rendering, whatever happened before.
     #[test]
     fn rendered_ahead_equals_rendered_now(steps in prop::collection::vec((0..5u8, 0..8u64), 1..40)) {
-        let story = Story::begin(Policy::default(), &["node_ready"]);
+        let scenario = Scenario::begin(Policy::default(), &["node_ready"]);
         let raw = "check=node_ready,router&drain=404";
-        let query = Query::parse(raw, story.board.catalog()).unwrap();
+        let query = Query::parse(raw, scenario.board.catalog()).unwrap();
         let mut second = 0;
         for (step, gap) in steps {
             second += gap;
             match step {
-                0 => story.board.set_node(node(true), at(second), WALL),
-                1 => story.board.set_node(node(false), at(second), WALL),
-                2 => story.board.prove(at(second)),
-                3 => story.router(Outcome::fail("x"), second),
-                _ => story.board.tick(at(second), WALL),
+                0 => scenario.board.set_node(node(true), at(second), WALL),
+                1 => scenario.board.set_node(node(false), at(second), WALL),
+                2 => scenario.board.prove(at(second)),
+                3 => scenario.router(Outcome::fail("x"), second),
+                _ => scenario.board.tick(at(second), WALL),
             }
-            let seen = story.ask(raw, second);
-            prop_assert_eq!(&seen, &story.board.answer(raw, &query, at(second)));
-            let plain = story.ask("", second);
-            let reports = story.board.default_reports(at(second));
+            let seen = scenario.ask(raw, second);
+            prop_assert_eq!(&seen, &scenario.board.answer(raw, &query, at(second)));
+            let plain = scenario.ask("", second);
+            let reports = scenario.board.default_reports(at(second));
             prop_assert_eq!(plain.verdict, Some(reports[0].outcome.verdict()));
         }
     }

@@ -1,6 +1,6 @@
 //! Tests of the facts that an agent takes over from the previous one.
 
-use crate::board::{Story, at, node};
+use crate::board::{Scenario, at, node};
 use nodegate_agent_client::sentence;
 use nodegate_readiness::memory::{FACTS_FORMAT, Unusable};
 use nodegate_readiness::status::Status;
@@ -17,28 +17,28 @@ fn wall(seconds: u64) -> SystemTime {
 }
 
 /// Returns an agent that saw a cordoned node at second 1, and has had no news since.
-fn predecessor() -> Story {
-    let story = Story::ready();
-    story.board.set_node(node(true), at(1), WALL);
-    story.board.prove(at(1));
-    story
+fn predecessor() -> Scenario {
+    let scenario = Scenario::ready();
+    scenario.board.set_node(node(true), at(1), WALL);
+    scenario.board.prove(at(1));
+    scenario
 }
 
 /// Returns the facts that the next agent reads in `/status.json`.
-fn told(story: &Story, second: u64) -> Memory {
-    let status = Status::read(&story.board, "1.2.3", at(second), WALL);
+fn told(scenario: &Scenario, second: u64) -> Memory {
+    let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
     Memory::parse(&serde_json::to_vec(&status).unwrap()).unwrap()
 }
 
-fn successor(on_stale: OnStale, last: LastFacts) -> Story {
-    let story = Story::begin(Policy { on_stale, ..Policy::default() }, &["node_ready"]);
-    assert!(story.board.take_over(last, at(1), WALL));
-    story.board.open(at(1), WALL);
-    story
+fn successor(on_stale: OnStale, last: LastFacts) -> Scenario {
+    let scenario = Scenario::begin(Policy { on_stale, ..Policy::default() }, &["node_ready"]);
+    assert!(scenario.board.take_over(last, at(1), WALL));
+    scenario.board.open(at(1), WALL);
+    scenario
 }
 
-fn doubt(story: &Story, second: u64) -> String {
-    sentence::doubt(&Status::read(&story.board, "1.2.3", at(second), WALL)).unwrap()
+fn doubt(scenario: &Scenario, second: u64) -> String {
+    sentence::doubt(&Status::read(&scenario.board, "1.2.3", at(second), WALL)).unwrap()
 }
 
 #[test]
@@ -46,14 +46,14 @@ fn what_was_known_is_stale_and_means_what_the_setting_says() {
     let last = told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
     assert_eq!((last.age, &last.node), (Duration::from_mins(1), &node(true)));
     for (on_stale, status) in [(OnStale::Ready, 200), (OnStale::KeepDrain, 503), (OnStale::NotReady, 503)] {
-        let story = successor(on_stale, last.clone());
-        assert_eq!(story.ask("", 1).status, status, "{on_stale}");
-        assert!(story.text("", 1).contains(r#""stale":true"#));
-        assert_eq!(story.ask("", 1).fails_open, on_stale == OnStale::Ready, "{on_stale}");
+        let scenario = successor(on_stale, last.clone());
+        assert_eq!(scenario.ask("", 1).status, status, "{on_stale}");
+        assert!(scenario.text("", 1).contains(r#""stale":true"#));
+        assert_eq!(scenario.ask("", 1).fails_open, on_stale == OnStale::Ready, "{on_stale}");
         let known = "the API server was last heard 3 min ago, by the agent before this one; before that the node was \
                      Draining: cordoned (Unschedulable); the answer ";
-        assert!(doubt(&story, 121).starts_with(known), "{}", doubt(&story, 121));
-        assert_eq!(story.verdicts(), []);
+        assert!(doubt(&scenario, 121).starts_with(known), "{}", doubt(&scenario, 121));
+        assert_eq!(scenario.verdicts(), []);
     }
 }
 
@@ -69,34 +69,34 @@ fn what_was_taken_over_is_handed_on_with_its_date() {
 #[test]
 fn what_is_heard_beats_what_was_taken_over() {
     let last = || told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
-    let story = successor(OnStale::KeepDrain, last());
-    story.board.set_node(node(false), at(2), WALL);
-    assert!(story.text("", 2).contains(r#""stale":true"#), "no proof yet");
-    story.board.prove(at(2));
-    assert_eq!(story.ask("", 2).status, 200);
-    let status = Status::read(&story.board, "1.2.3", at(3), WALL);
+    let scenario = successor(OnStale::KeepDrain, last());
+    scenario.board.set_node(node(false), at(2), WALL);
+    assert!(scenario.text("", 2).contains(r#""stale":true"#), "no proof yet");
+    scenario.board.prove(at(2));
+    assert_eq!(scenario.ask("", 2).status, 200);
+    let status = Status::read(&scenario.board, "1.2.3", at(3), WALL);
     assert_eq!((status.cache.age_ms, status.cache.taken_over), (Some(1000), false));
-    assert!(!story.board.take_over(last(), at(3), WALL), "something is known");
-    assert_eq!(story.ask("", 3).status, 200);
+    assert!(!scenario.board.take_over(last(), at(3), WALL), "something is known");
+    assert_eq!(scenario.ask("", 3).status, 200);
     // The Node is reported at the moment of the takeover.
-    let heard = Story::begin(Policy::default(), &["node_ready"]);
+    let heard = Scenario::begin(Policy::default(), &["node_ready"]);
     heard.board.set_node(Node::Absent, at(1), WALL);
     assert!(!heard.board.take_over(last(), at(1), WALL));
 }
 
 #[test]
 fn who_knows_nothing_hands_nothing_on() {
-    let blank = Story::begin(Policy::default(), &["node_ready"]);
+    let blank = Scenario::begin(Policy::default(), &["node_ready"]);
     assert!(!blank.board.memory(at(1)).knows_something());
     assert_eq!(told(&blank, 1).last_facts("n1", wall(0)), Ok(None));
-    let gone = Story::ready();
+    let gone = Scenario::ready();
     gone.board.set_node(Node::Absent, at(0), WALL);
     let last = told(&gone, 1).last_facts("n1", wall(0)).unwrap().unwrap();
-    let story = successor(OnStale::Ready, last);
+    let scenario = successor(OnStale::Ready, last);
     assert!(
-        doubt(&story, 1).contains("NotReady: the cluster has no Node of this name"),
+        doubt(&scenario, 1).contains("NotReady: the cluster has no Node of this name"),
         "{}",
-        doubt(&story, 1)
+        doubt(&scenario, 1)
     );
 }
 
@@ -177,9 +177,9 @@ fn the_form_is_the_one_that_its_number_names() {
         internal_ips: ["10.0.0.7", "fd00::7"].map(|address| address.parse().unwrap()).into(),
         ..facts
     };
-    let story = predecessor();
-    story.board.set_node(Node::Present(facts.clone()), at(1), WALL);
-    let written = serde_json::to_value(story.board.memory(at(61)).written_at(wall(0))).unwrap();
+    let scenario = predecessor();
+    scenario.board.set_node(Node::Present(facts.clone()), at(1), WALL);
+    let written = serde_json::to_value(scenario.board.memory(at(61)).written_at(wall(0))).unwrap();
     assert_eq!(written, expected);
     assert_eq!(read(&expected, 0).unwrap().unwrap().node, Node::Present(facts));
 }

@@ -14,9 +14,9 @@ fn at(seconds: u64) -> Moment {
     Moment::from_start(Duration::from_secs(seconds))
 }
 
-struct Story(Board);
+struct Scenario(Board);
 
-impl Story {
+impl Scenario {
     /// Returns a board that has known its Node since second 0, and has no facts of the Service.
     fn begin(on_stale: OnStale) -> Self {
         let catalog = Catalog::default().with_services(vec!["ingress/web".parse().unwrap()]);
@@ -64,59 +64,62 @@ fn says_stale(reply: &Reply) -> bool {
 
 #[test]
 fn the_check_follows_the_endpoints() {
-    let story = Story::begin(OnStale::Ready);
-    story.told(0, 0);
-    let none = story.ask(CHECK, 1);
+    let scenario = Scenario::begin(OnStale::Ready);
+    scenario.told(0, 0);
+    let none = scenario.ask(CHECK, 1);
     assert_eq!(none.status, 503);
     assert!(String::from_utf8_lossy(&none.body).contains(r#""reason":"NoLocalEndpoints""#));
-    story.told(2, 2);
-    assert!(story.is_hit(CHECK, 2), "rendered when it changed, not when asked");
-    assert_eq!((story.ask(CHECK, 2).status, story.count(2)), (200, 2));
-    assert_eq!(story.0.local_endpoints("ingress", "other", at(2)), None);
+    scenario.told(2, 2);
+    assert!(scenario.is_hit(CHECK, 2), "rendered when it changed, not when asked");
+    assert_eq!((scenario.ask(CHECK, 2).status, scenario.count(2)), (200, 2));
+    assert_eq!(scenario.0.local_endpoints("ingress", "other", at(2)), None);
 }
 
 #[test]
 fn nothing_known_passes_and_says_that_it_is_stale() {
-    let story = Story::begin(OnStale::Ready);
-    let reply = story.ask(CHECK, 1);
+    let scenario = Scenario::begin(OnStale::Ready);
+    let reply = scenario.ask(CHECK, 1);
     assert!(reply.status == 200 && says_stale(&reply) && !reply.fails_open, "no facts said less");
-    assert_eq!(story.count(1), 1);
-    assert!(!says_stale(&story.ask("", 1)), "the Node is another matter");
+    assert_eq!(scenario.count(1), 1);
+    assert!(!says_stale(&scenario.ask("", 1)), "the Node is another matter");
 }
 
 #[test]
 fn a_lost_slice_watch_makes_only_the_service_stale() {
-    let story = Story::begin(OnStale::Ready);
-    story.told(0, 0);
-    assert_eq!(story.ask(CHECK, 1).status, 503);
-    story.lost(5);
-    story.lost(9);
-    story.0.prove(at(20));
-    assert!(!says_stale(&story.ask(CHECK, 20)), "as long as the Node's proof would last");
-    let lost = story.ask(CHECK, 21);
+    let scenario = Scenario::begin(OnStale::Ready);
+    scenario.told(0, 0);
+    assert_eq!(scenario.ask(CHECK, 1).status, 503);
+    scenario.lost(5);
+    scenario.lost(9);
+    scenario.0.prove(at(20));
+    assert!(!says_stale(&scenario.ask(CHECK, 20)), "as long as the Node's proof would last");
+    let lost = scenario.ask(CHECK, 21);
     assert!(lost.status == 503 && says_stale(&lost) && !lost.fails_open, "what was known last is held");
-    assert!(!says_stale(&story.ask("", 21)));
-    let both = story.ask("check=node_ready,service:ingress/web", 21);
+    assert!(!says_stale(&scenario.ask("", 21)));
+    let both = scenario.ask("check=node_ready,service:ingress/web", 21);
     assert_eq!(String::from_utf8_lossy(&both.body).matches(r#""stale":true"#).count(), 1);
     // The count stays: kube-proxy still forwards to the same endpoints.
-    assert_eq!(story.count(21), 0);
-    story.told(0, 22);
-    let fresh = story.ask(CHECK, 22);
+    assert_eq!(scenario.count(21), 0);
+    scenario.told(0, 22);
+    let fresh = scenario.ask(CHECK, 22);
     assert!(fresh.status == 503 && !says_stale(&fresh), "a list is enough");
 }
 
 #[test]
 fn what_proves_the_node_proves_its_services() {
-    let story = Story::begin(OnStale::Ready);
-    story.told(0, 0);
-    assert_eq!(story.ask(CHECK, 1).status, 503);
-    story.0.prove(at(14));
-    assert!(story.is_hit(CHECK, 29) && !says_stale(&story.ask(CHECK, 29)), "nothing is rendered for it");
-    assert!(says_stale(&story.ask(CHECK, 30)));
+    let scenario = Scenario::begin(OnStale::Ready);
+    scenario.told(0, 0);
+    assert_eq!(scenario.ask(CHECK, 1).status, 503);
+    scenario.0.prove(at(14));
+    assert!(
+        scenario.is_hit(CHECK, 29) && !says_stale(&scenario.ask(CHECK, 29)),
+        "nothing is rendered for it"
+    );
+    assert!(says_stale(&scenario.ask(CHECK, 30)));
     // No watch follows the facts of an earlier agent.
-    let story = Story::begin(OnStale::Ready);
-    story.lost(1);
-    assert!(says_stale(&story.ask(CHECK, 2)), "nothing was listed");
+    let scenario = Scenario::begin(OnStale::Ready);
+    scenario.lost(1);
+    assert!(says_stale(&scenario.ask(CHECK, 2)), "nothing was listed");
 }
 
 #[test]
@@ -133,11 +136,11 @@ fn what_stale_means_is_a_setting() {
         (OnStale::NotReady, None, 503, 0),
     ];
     for (on_stale, known, status, count) in cases {
-        let story = Story::begin(on_stale);
+        let scenario = Scenario::begin(on_stale);
         if let Some(known) = known {
-            story.told(known, 0);
+            scenario.told(known, 0);
         }
-        let told = (story.ask(CHECK, 30).status, story.count(30));
+        let told = (scenario.ask(CHECK, 30).status, scenario.count(30));
         assert_eq!(told, (status, count), "{on_stale}, {known:?} known");
     }
 }
@@ -158,30 +161,30 @@ proptest! {
             (0usize..3).prop_map(Step::Told), Just(Step::ProveNode), Just(Step::Lose), Just(Step::Ask),
         ]), 1..60)
     ) {
-        let story = Story::begin(OnStale::Ready);
+        let scenario = Scenario::begin(OnStale::Ready);
         let (mut now, mut node_proof, mut known, mut lost) = (0, 0, None, None);
         for (wait, step) in steps {
             now += wait;
             match step {
                 Step::Told(count) => {
-                    story.told(count, now);
+                    scenario.told(count, now);
                     (known, lost) = (Some(count), None);
                 }
                 Step::ProveNode => {
-                    story.0.prove(at(now));
+                    scenario.0.prove(at(now));
                     node_proof = now;
                 }
                 Step::Lose => {
-                    story.lost(now);
+                    scenario.lost(now);
                     lost = lost.or(Some(now));
                 }
                 Step::Ask => {}
             }
             let stale = now - node_proof > 15 || known.is_none() || lost.is_some_and(|lost| now - lost > 15);
             let passes = known != Some(0);
-            let reply = story.ask(CHECK, now);
+            let reply = scenario.ask(CHECK, now);
             prop_assert_eq!((reply.status == 200, says_stale(&reply)), (passes, stale));
-            prop_assert_eq!(story.count(now), known.unwrap_or(1));
+            prop_assert_eq!(scenario.count(now), known.unwrap_or(1));
         }
     }
 }

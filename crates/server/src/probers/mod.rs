@@ -9,9 +9,9 @@
 mod args;
 mod name;
 mod names;
-mod slot_choice;
 mod question;
 mod slot;
+mod slot_choice;
 mod takeover;
 #[cfg(test)]
 mod tests;
@@ -23,8 +23,8 @@ pub(crate) use wake::Wake;
 
 use self::name::Name;
 use self::names::ProberNames;
-use self::slot_choice::Rules;
 use self::slot::{ServerReport, Slot};
+use self::slot_choice::Rules;
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
     Asked, DrainStatus, Given, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
@@ -114,7 +114,8 @@ impl Probers {
         let state = question.server_state.and_then(ServerState::parse);
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
         let key = self.key(question, state);
-        let note = |slot: &Slot| slot.note(key, given, report, changed, now, |asked| is_forgotten(asked, now));
+        let note =
+            |slot: &Slot| slot.note(key, given, report, changed, now, |asked| is_forgotten(asked, now));
         if !self.find(key).is_some_and(note)
             && let Some(slot) = self.enter(key, question, state, board, now)
         {

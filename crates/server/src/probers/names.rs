@@ -1,7 +1,7 @@
 //! The owners of the slots.
 
 use super::name::Name;
-use super::slot_choice::{self, SlotChoice, Rules};
+use super::slot_choice::{self, Rules, SlotChoice};
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::Asked;
 use std::ops::Range;

@@ -102,7 +102,11 @@ impl Asks<'_> {
         let (path, query) = match self {
             Self::AgentCheck { sent } => return agent_check(sent, board),
             Self::Page { is_head } => {
-                return ParsedRequest { text: page(*is_head).to_owned(), drainable: false, checks: Vec::new() };
+                return ParsedRequest {
+                    text: page(*is_head).to_owned(),
+                    drainable: false,
+                    checks: Vec::new(),
+                };
             }
             Self::Http { path, query } => (*path, Query::parse(query, board.catalog()).unwrap_or_default()),
         };

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 
 #[test]
 fn accepting_goes_on_when_descriptors_come_back() {
-    let story = "descriptors::in_a_process_of_its_own";
-    let ran = Command::new(current_exe().unwrap()).args(["--ignored", "--exact", story]).output().unwrap();
+    let test = "descriptors::in_a_process_of_its_own";
+    let ran = Command::new(current_exe().unwrap()).args(["--ignored", "--exact", test]).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success() && said.contains("1 passed"), "{said}");
 }

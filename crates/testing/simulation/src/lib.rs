@@ -11,7 +11,7 @@
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a simulation may end where a story breaks off"
+    reason = "a simulation may end where a scenario breaks off"
 )]
 
 mod agent;

@@ -10,7 +10,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
-    reason = "a test may end where a story breaks off"
+    reason = "a test may end where a scenario breaks off"
 )]
 
 pub mod agent;

@@ -1,5 +1,5 @@
 //! A test that reserved ports and networks are unique, in this process and across processes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may end where a story breaks off")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may end where a scenario breaks off")]
 
 use nodegate_testbed::network::ports::{Loopback, free, free_row};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! A node, its probers, and a clock that is a number.
 
-use crate::board::{Story, node};
+use crate::board::{Scenario, node};
 use nodegate_readiness::probers::{
     Asked, Demands, DrainStatus, Given, HaproxyReport, PoolChange, ProberRecord, Standing, Told,
     ToldSettings, Traffic, told,
@@ -59,7 +59,7 @@ pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
 
 /// An agent on a node, and the time.
 pub(crate) struct World {
-    story: Story,
+    scenario: Scenario,
     pub(crate) probers: Vec<Prober>,
     pub(crate) now_ms: u64,
     /// The last time at which the agent could not remember a prober.
@@ -74,7 +74,7 @@ impl World {
     /// Creates a ready node whose agent begins to listen now.
     pub(crate) fn new(probers: impl IntoIterator<Item = Prober>) -> Self {
         Self {
-            story: Story::ready(),
+            scenario: Scenario::ready(),
             probers: probers.into_iter().collect(),
             // On a board, the very first moment means "never".
             now_ms: 1,
@@ -91,7 +91,7 @@ impl World {
 
     /// Cordons or uncordons the node.
     pub(crate) fn cordon(&self, unschedulable: bool) {
-        self.story.board.set_node(node(unschedulable), self.now(), WALL);
+        self.scenario.board.set_node(node(unschedulable), self.now(), WALL);
     }
 
     /// Lets time pass, with all probes in it.
@@ -104,9 +104,9 @@ impl World {
             self.now_ms = next.max(self.now_ms).min(beat).min(until);
             if self.now_ms == beat {
                 if self.proof {
-                    self.story.board.prove(self.now());
+                    self.scenario.board.prove(self.now());
                 }
-                self.story.board.tick(self.now(), WALL);
+                self.scenario.board.tick(self.now(), WALL);
             }
             self.ask();
             if self.now_ms >= until {
@@ -138,7 +138,7 @@ impl World {
     /// Sends a probe from that prober's address with its probe request; returns true if the answer takes the
     /// node out.
     pub(crate) fn ask_as(&mut self, n: usize) -> bool {
-        let (now, turned) = (self.now(), self.story.board.last_pool_change());
+        let (now, turned) = (self.now(), self.scenario.board.last_pool_change());
         let reply = self.answer(n);
         let given = Given { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
         let prober = &mut self.probers[n];
@@ -152,9 +152,9 @@ impl World {
     fn answer(&self, n: usize) -> Reply {
         let query = self.probers[n].question.split_once('?').map_or("", |(_, query)| query);
         let now = self.now();
-        match self.story.board.lookup(query, now) {
+        match self.scenario.board.lookup(query, now) {
             nodegate_readiness::Lookup::Hit(reply) => reply,
-            nodegate_readiness::Lookup::Miss(parsed) => self.story.board.answer(query, &parsed, now),
+            nodegate_readiness::Lookup::Miss(parsed) => self.scenario.board.answer(query, &parsed, now),
             nodegate_readiness::Lookup::Bad(bad) => panic!("{bad}"),
         }
     }
@@ -177,13 +177,13 @@ impl World {
     pub(crate) fn status(&self) -> Status {
         let now = self.now();
         let records = self.probers.iter().filter_map(|prober| self.record(prober)).collect();
-        let opened = self.story.board.opened().unwrap();
+        let opened = self.scenario.board.opened().unwrap();
         let overflown = self.overflown_ms.map(|ms| Moment::from_start(Duration::from_millis(ms)));
         let listening = now.since(overflown.map_or(opened, |overflown| overflown.max(opened)));
-        let since = now.since(self.story.board.last_pool_change());
+        let since = now.since(self.scenario.board.last_pool_change());
         let overflows = u64::from(overflown.is_some());
         let drain = DrainStatus::unjudged(since, listening, overflows, self.traffic.clone(), self.settings);
-        let status = Status::read(&self.story.board, "1.2.3", now, WALL).with_probers(records, drain);
+        let status = Status::read(&self.scenario.board, "1.2.3", now, WALL).with_probers(records, drain);
         // The status survives serialization.
         serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap()
     }

@@ -4,9 +4,9 @@
 //! after each flip, and once a second for what changes by time alone. It runs while any request waits.
 
 mod judge;
-mod wait_slots;
 mod pods;
 mod question;
+mod wait_slots;
 pub(super) mod waiters;
 
 pub use pods::{FindPods, PodSettings};

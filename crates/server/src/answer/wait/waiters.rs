@@ -1,7 +1,7 @@
 //! The waiting requests, and the judgement that all of them share.
 
-use super::wait_slots::WaitSlots;
 use super::pods::PodSettings;
+use super::wait_slots::WaitSlots;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Goal, WaitJudgement};
 use std::mem::discriminant;

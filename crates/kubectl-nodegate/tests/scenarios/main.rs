@@ -9,7 +9,7 @@
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a test may end where a story breaks off"
+    reason = "a test may end where a scenario breaks off"
 )]
 
 mod arguments;

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 const WINE: &str = "/usr/lib/wine/wine64";
 const WINESERVER: &str = "/usr/lib/wine/wineserver64";
-const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/windows");
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scenarios/windows");
 
 /// A separate Wine installation, with the plugin and a kubectl.exe that runs the real kubectl.
 pub(super) struct Wine {
