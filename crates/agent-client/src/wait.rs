@@ -207,7 +207,7 @@ impl Waiting {
                 Standing::Silent => ProberState::Silent,
                 Standing::Regular => ProberState::WaitedFor,
             };
-            let key = (prober.who(), prober.question.clone());
+            let key = (prober.who(), prober.request.clone());
             let before = self.probers.insert(key, now);
             if before != Some(now) {
                 lines.push(line(prober, now));
@@ -275,7 +275,7 @@ impl Waiting {
 
 /// Returns the line with the news of a prober.
 fn line(prober: &ProberRecord, now: ProberState) -> String {
-    let who = format!("{} {}", prober.who(), prober.question);
+    let who = format!("{} {}", prober.who(), prober.request);
     let every = prober.interval_ms.map_or(String::new(), |ms| format!(", asks every {}", Age(ms.into())));
     match now {
         ProberState::WaitedFor => format!("waiting  {who}{every}"),
@@ -299,7 +299,7 @@ fn in_words(state: &WaitState) -> String {
         WaitState::Unknown(unknown) => unknown.to_string(),
         WaitState::NotYet { why, waiting_for } => {
             let probers =
-                waiting_for.iter().map(|one| format!("{} {} ({})", one.prober, one.question, one.why));
+                waiting_for.iter().map(|one| format!("{} {} ({})", one.prober, one.request, one.why));
             why.iter().cloned().chain(probers).collect::<Vec<_>>().join("; ")
         }
         WaitState::Told { .. } => "the sessions have not been counted lately".to_owned(),

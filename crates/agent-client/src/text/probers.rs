@@ -49,8 +49,8 @@ impl Text {
         self.line("");
         self.table(&probers);
         for one in status.drain.iter().flat_map(|drain| &drain.waiting_for).take(SHOWN) {
-            let [who, question, why] = [&one.prober, &one.question, &one.why].map(|text| sanitize(text));
-            self.line(&format!("waiting for {who} {question}: {why}"));
+            let [who, request, why] = [&one.prober, &one.request, &one.why].map(|text| sanitize(text));
+            self.line(&format!("waiting for {who} {request}: {why}"));
         }
     }
 
@@ -58,23 +58,23 @@ impl Text {
         let shown = probers.get(..SHOWN).unwrap_or(probers);
         let rows: Vec<_> = shown
             .iter()
-            .map(|prober| (sanitize(&prober.who()), sanitize(&prober.question), *prober))
+            .map(|prober| (sanitize(&prober.who()), sanitize(&prober.request), *prober))
             .collect();
         let width = |texts: &mut dyn Iterator<Item = usize>| texts.max().unwrap_or_default().max(8);
         let who_width = width(&mut rows.iter().map(|(who, _, _)| who.chars().count()));
-        let question_width = width(&mut rows.iter().map(|(_, question, _)| question.chars().count()));
+        let request_width = width(&mut rows.iter().map(|(_, request, _)| request.chars().count()));
         let head = format!(
-            "{:<who_width$}  {:<question_width$}  {:>7}  {:>7}  ANSWER",
-            "PROBER", "QUESTION", "EVERY", "LAST"
+            "{:<who_width$}  {:<request_width$}  {:>7}  {:>7}  ANSWER",
+            "PROBER", "REQUEST", "EVERY", "LAST"
         );
         let head = self.painted(DIM, head);
         self.line(&head);
-        for (who, question, prober) in rows {
+        for (who, request, prober) in rows {
             let every = prober.interval_ms.map_or("-".to_owned(), |ms| Age(ms.into()).to_string());
             let last = Age(prober.last_ms.into());
             let answer = sanitize(&answer(prober));
             self.line(&format!(
-                "{who:<who_width$}  {question:<question_width$}  {every:>7}  {last:>7}  {answer}"
+                "{who:<who_width$}  {request:<request_width$}  {every:>7}  {last:>7}  {answer}"
             ));
         }
         if let Some(more @ 1..) = probers.len().checked_sub(SHOWN) {

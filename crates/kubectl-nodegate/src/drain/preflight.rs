@@ -68,7 +68,7 @@ impl Preflight {
             .map(|prober| {
                 let every =
                     prober.interval_ms.map_or(String::new(), |ms| format!(", asks every {}", Age(ms.into())));
-                format!("would wait for {} {}{every}", prober.who(), prober.question)
+                format!("would wait for {} {}{every}", prober.who(), prober.request)
             })
             .collect();
         if goal == Goal::Released {

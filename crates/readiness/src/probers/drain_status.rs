@@ -145,7 +145,7 @@ impl Status {
     /// Marks an agent-check as gone at once if it is silent while the other probes of its balancer go on: it
     /// has been switched off. nodegate-haproxy does so with the agent-check of a node that it drains.
     fn note_switched_off(&mut self) {
-        let is_agent_check = |prober: &ProberRecord| prober.question.starts_with(AGENT_CHECK);
+        let is_agent_check = |prober: &ProberRecord| prober.request.starts_with(AGENT_CHECK);
         let asking: Vec<_> = self
             .probers
             .iter()
@@ -178,7 +178,7 @@ impl Status {
     /// Returns the clients that may be load balancers and can't see drains, with their requests.
     pub fn cant_see_drains(&self) -> Vec<String> {
         let blind = self.probers.iter().filter(|prober| prober.misses_drains());
-        blind.map(|prober| format!("{} {}", prober.who(), prober.question)).collect()
+        blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect()
     }
 
     /// Returns the number of awaited probers that have been told the present verdict, and the number of all

@@ -90,7 +90,7 @@ impl Status {
             told_probers,
             probers,
             waiting_for: waiting_for
-                .map(|one| cut(&format!("{} {}", one.prober, one.question), LENGTH))
+                .map(|one| cut(&format!("{} {}", one.prober, one.request), LENGTH))
                 .collect(),
             not_known: drain.not_known.map(|why| cut(&why, REASON)),
             not_known_code,

@@ -21,7 +21,7 @@ pub struct ProbePace {
     /// The start of the minute that is being measured: the time of a probe.
     from: Moment,
     /// The number of probes after that one.
-    questions: u32,
+    probes: u32,
     /// The longest mean of each span in microseconds; zero for a span without one.
     longest: [u32; SPANS],
     /// The number of the latest span with a mean, counted from the origin of time.
@@ -31,7 +31,7 @@ pub struct ProbePace {
 impl ProbePace {
     /// Returns the pace of a prober that sends its first probe.
     pub(super) fn new(now: Moment) -> Self {
-        Self { from: now, questions: 0, longest: [0; SPANS], span: 0 }
+        Self { from: now, probes: 0, longest: [0; SPANS], span: 0 }
     }
 
     /// Takes over the longest mean of the last hour from the previous agent.
@@ -46,10 +46,10 @@ impl ProbePace {
         if gap > MOST_BETWEEN {
             return self.pause(now);
         }
-        self.questions = self.questions.saturating_add(1);
+        self.probes = self.probes.saturating_add(1);
         let took = now.since(self.from);
         if took >= MINUTE {
-            self.keep(took / self.questions, now);
+            self.keep(took / self.probes, now);
             self.pause(now);
         }
     }
@@ -57,7 +57,7 @@ impl ProbePace {
     /// Starts a new minute with a probe at `now`, and drops the one that is being measured.
     pub(super) fn pause(&mut self, now: Moment) {
         self.from = now;
-        self.questions = 0;
+        self.probes = 0;
     }
 
     /// Returns the longest mean of the last hour, or until there is one, the mean up to the latest probe at
@@ -67,7 +67,7 @@ impl ProbePace {
         let kept = (0..SPANS as u64).filter_map(|back| self.span.checked_sub(back));
         let kept = kept.filter(|span| *span >= oldest).filter_map(|span| self.longest.get(place(span)));
         match kept.copied().max().unwrap_or_default() {
-            0 => last.since(self.from).checked_div(self.questions),
+            0 => last.since(self.from).checked_div(self.probes),
             longest => Some(Duration::from_micros(longest.into())),
         }
     }

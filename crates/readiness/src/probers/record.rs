@@ -15,7 +15,8 @@ pub struct ProberRecord {
     /// Its address; an IPv4-mapped IPv6 address is shown as IPv4.
     pub address: IpAddr,
     /// Its probe request: path and query, `OPTIONS /`, or `agent-check` with the text of its `agent-send`.
-    pub question: String,
+    #[serde(rename = "question")]
+    pub request: String,
     /// The report of a HAProxy with `http-check send-state` on itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub haproxy: Option<HaproxyReport>,
@@ -83,10 +84,10 @@ pub struct HaproxyReport {
 
 impl ProberRecord {
     /// Creates the record of a prober, as of `now`.
-    pub fn new(address: IpAddr, question: String, drainable: bool, asked: &Asked, now: Moment) -> Self {
+    pub fn new(address: IpAddr, request: String, drainable: bool, asked: &Asked, now: Moment) -> Self {
         Self {
             address: address.to_canonical(),
-            question,
+            request,
             haproxy: None,
             standing: asked.standing(now),
             drainable,
@@ -120,7 +121,7 @@ impl ProberRecord {
         self.drainable && matches!(self.standing, Standing::Regular | Standing::Silent)
     }
 
-    /// Returns true if it may be a load balancer that asks the wrong question: it is regular, and no drain
+    /// Returns true if it may be a load balancer that sends the wrong probe request: it is regular, and no drain
     /// changes its answer.
     pub fn misses_drains(&self) -> bool {
         !self.drainable && !self.on_this_node && matches!(self.standing, Standing::Regular | Standing::Silent)

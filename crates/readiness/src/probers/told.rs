@@ -240,8 +240,8 @@ pub fn told(status: &Status, change: PoolChange, demands: &Demands) -> Told {
         .filter(|prober| !prober.has_been_told(change, since_ms, &settings))
         .map(|prober| WaitingFor::new(prober, change, since_ms, &settings))
         .collect();
-    let questions = u64::from(settings.times(change)).saturating_add(1);
-    let after = settings.interval_ms.map(|interval| interval.saturating_mul(questions));
+    let answers = u64::from(settings.times(change)).saturating_add(1);
+    let after = settings.interval_ms.map(|interval| interval.saturating_mul(answers));
     let why = after.filter(|after| since_ms < *after).map(|after| {
         let (ago, after) = (Age(since_ms.into()), Age(after.into()));
         format!("the verdict changed {ago} ago: at the interval that is set, balancers behind one address need {after}")
@@ -297,7 +297,8 @@ pub struct WaitingFor {
     /// The name of the prober.
     pub prober: String,
     /// Its probe request.
-    pub question: String,
+    #[serde(rename = "question")]
+    pub request: String,
     /// The condition that it does not meet yet, in words.
     pub why: String,
 }
@@ -320,7 +321,7 @@ impl WaitingFor {
             }
             _ => format!("told {had} of {times} times{lately}"),
         };
-        Self { prober: prober.who(), question: prober.question.clone(), why }
+        Self { prober: prober.who(), request: prober.request.clone(), why }
     }
 }
 

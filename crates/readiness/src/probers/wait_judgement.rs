@@ -73,7 +73,7 @@ impl Status {
             Told::Unknown(unknown) => WaitJudgement::Waiting(unknown.to_string()),
             Told::NotYet { why, waiting_for } => {
                 let probers = waiting_for.iter().take(NAMED);
-                let probers = probers.map(|one| format!("{} {} ({})", one.prober, one.question, one.why));
+                let probers = probers.map(|one| format!("{} {} ({})", one.prober, one.request, one.why));
                 WaitJudgement::Waiting(why.into_iter().chain(probers).collect::<Vec<_>>().join("; "))
             }
             Told::Yes { probers } => match (goal, is_free(self)) {

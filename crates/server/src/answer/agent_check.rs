@@ -2,7 +2,7 @@
 
 use super::app::App;
 use super::client::Client;
-use crate::probers::Asks;
+use crate::probers::RequestTarget;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Moment, Query, Verdict};
 use std::net::IpAddr;
@@ -54,7 +54,7 @@ impl App {
     pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
         tracing::debug!(client = %peer.to_canonical(), line = answer.line.trim_end(), "answered an agent-check");
         let client = Client { address: Some(peer), on_this_node: peer.to_canonical().is_loopback() };
-        self.note(client, None, Asks::AgentCheck { sent }, None, answer.verdict, answer.at);
+        self.note(client, None, RequestTarget::AgentCheck { sent }, None, answer.verdict, answer.at);
     }
 }
 

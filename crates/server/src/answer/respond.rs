@@ -8,9 +8,9 @@ use super::response::ResponseFuture;
 use super::response_head::{BodyFormat, ResponseHead};
 use super::response_slots::{MOST, ResponseSlot};
 use super::shared::Representation;
-use super::told::asks;
+use super::told::target;
 use crate::page;
-use crate::probers::Asks;
+use crate::probers::RequestTarget;
 use crate::route::Route;
 use bytes::Bytes;
 use futures::future::Either;
@@ -98,7 +98,7 @@ impl App {
             Route::Services => {
                 let (response, verdict) = self.service_health(head, request.uri().path(), query, now);
                 let code = Some(response.status().as_u16());
-                self.note(client, asker.server_state(), asks(request.uri()), code, verdict, now);
+                self.note(client, asker.server_state(), target(request.uri()), code, verdict, now);
                 return self.told(route, verdict, response);
             }
             Route::Live => self.live(head, now),
@@ -119,8 +119,9 @@ impl App {
             Route::Page => {
                 let which = Representation::Page { refreshes: query != "pause" };
                 if asks_for_page {
-                    let (asks, code) = (Asks::Page { is_head: *request.method() == Method::HEAD }, Some(200));
-                    self.note(client, asker.server_state(), asks, code, Some(Verdict::Ready), now);
+                    let (target, code) =
+                        (RequestTarget::Page { is_head: *request.method() == Method::HEAD }, Some(200));
+                    self.note(client, asker.server_state(), target, code, Some(Verdict::Ready), now);
                 }
                 return self.shared_answer(head, route, which, slot, now, port.is_some());
             }

@@ -3,7 +3,7 @@
 
 use super::app::App;
 use super::client::Client;
-use crate::probers::{Asks, ProbeRequest};
+use crate::probers::{ProbeRequest, RequestTarget};
 use crate::route::Route;
 use http::header::HeaderValue;
 use http::{StatusCode, Uri};
@@ -46,7 +46,7 @@ impl App {
         if told.reply.fails_open {
             self.metrics.failed_open();
         }
-        self.note(client, server_state, asks(&told.uri), Some(status.as_u16()), verdict, now);
+        self.note(client, server_state, target(&told.uri), Some(status.as_u16()), verdict, now);
         self.metrics.answered(told.route, status, verdict);
     }
 
@@ -56,7 +56,7 @@ impl App {
         &self,
         client: Client,
         server_state: Option<&[u8]>,
-        asks: Asks<'_>,
+        target: RequestTarget<'_>,
         code: Option<u16>,
         verdict: Option<Verdict>,
         now: Moment,
@@ -64,7 +64,7 @@ impl App {
         let (Some(peer), Some(verdict)) = (client.address, verdict) else { return };
         let server_state = server_state.filter(|state| state.len() <= MOST_OF_STATE);
         self.probers.note(
-            &ProbeRequest { peer, on_this_node: client.on_this_node, asks, server_state },
+            &ProbeRequest { peer, on_this_node: client.on_this_node, target, server_state },
             Given { verdict, code },
             &self.board,
             now,
@@ -73,8 +73,8 @@ impl App {
 }
 
 /// Returns the probe request in a URI.
-pub(super) fn asks(uri: &Uri) -> Asks<'_> {
-    Asks::Http { path: uri.path(), query: uri.query().unwrap_or_default() }
+pub(super) fn target(uri: &Uri) -> RequestTarget<'_> {
+    RequestTarget::Http { path: uri.path(), query: uri.query().unwrap_or_default() }
 }
 
 /// Logs an answer to a client at debug level.

@@ -53,5 +53,5 @@ fn shown(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
 }
 
 fn labels<'a>(who: &'a str, prober: &'a ProberRecord) -> [(&'static str, &'a str); 2] {
-    [("prober", who), ("question", &prober.question)]
+    [("prober", who), ("question", &prober.request)]
 }

@@ -171,9 +171,9 @@ impl StateCollector {
             let on_routes = [Route::Health, Route::NodeCheck, Route::Services]
                 .map(|route| (route.label(), self.metrics.answers(route, verdict)));
             let agent_checks = (AGENT_CHECK, self.metrics.agent_check_answers(verdict));
-            for (question, count) in on_routes.into_iter().chain([agent_checks]) {
-                if count > 0 || (question, verdict) == (Route::Health.label(), Verdict::Ready) {
-                    let labels = [("question", question), ("verdict", verdict.as_str())];
+            for (path, count) in on_routes.into_iter().chain([agent_checks]) {
+                if count > 0 || (path, verdict) == (Route::Health.label(), Verdict::Ready) {
+                    let labels = [("question", path), ("verdict", verdict.as_str())];
                     count_one(&mut family, &labels, count)?;
                 }
             }

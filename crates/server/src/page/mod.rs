@@ -57,12 +57,12 @@ fn write_head(page: &mut String, status: &Status, refreshes: bool) -> fmt::Resul
     let style = VerdictStyle::now(status);
     let node = status.node.as_deref().unwrap_or("unknown node");
     let refresh = if refreshes { "<meta http-equiv=\"refresh\" content=\"5\">" } else { "" };
-    let question = if is_guess(status) { "?" } else { "" };
+    let question_mark = if is_guess(status) { "?" } else { "" };
     write!(
         page,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">{refresh}<meta name=\"viewport\" \
          content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{}{question} · {}</title><link rel=\"icon\" href=\"data:image/svg+xml,%3Csvg \
+         <title>{}{question_mark} · {}</title><link rel=\"icon\" href=\"data:image/svg+xml,%3Csvg \
          xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Cpath fill='%23{}' d='{}'/%3E%3Cpath fill='none' \
          stroke='%23fff' stroke-width='2.6' stroke-linecap='round' d='{}'/%3E%3C/svg%3E\"><style>{STYLE}</style></head>",
         style.word,
@@ -76,12 +76,12 @@ fn write_head(page: &mut String, status: &Status, refreshes: bool) -> fmt::Resul
 fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
     let style = VerdictStyle::now(status);
     let guess = if is_guess(status) { " guess" } else { "" };
-    let question = if is_guess(status) { "<span>?</span>" } else { "" };
+    let question_mark = if is_guess(status) { "<span>?</span>" } else { "" };
     write!(
         page,
         "<header class=\"verdict {}{guess}\"><p class=\"node\"><span>Node</span> {}</p><svg viewBox=\"-1 -1 26 26\" \
          aria-hidden=\"true\"><path class=\"outline\" d=\"{}\"/><path class=\"mark\" d=\"{}\"/></svg>\
-         <h1>{}{question}</h1><p class=\"why\">{}</p>",
+         <h1>{}{question_mark}</h1><p class=\"why\">{}</p>",
         style.class,
         Escaped(status.node.as_deref().unwrap_or("unknown")),
         style.outline,

@@ -144,7 +144,7 @@ fn write_table(page: &mut String, rows: &[&ProberRecord], drain: &DrainStatus) -
 
 /// Writes the prober, its probe request and the interval of its probes.
 fn write_asker(page: &mut String, prober: &ProberRecord) -> fmt::Result {
-    let (address, question) = (prober.address, Breakable(&prober.question));
+    let (address, request) = (prober.address, Breakable(&prober.request));
     page.push_str("<tr><th scope=\"row\">");
     match &prober.haproxy {
         Some(haproxy) => {
@@ -153,7 +153,7 @@ fn write_asker(page: &mut String, prober: &ProberRecord) -> fmt::Result {
         }
         None => write!(page, "<span class=\"name\">{address}</span>")?,
     }
-    write!(page, "<code>{question}</code><span class=\"more\">")?;
+    write!(page, "<code>{request}</code><span class=\"more\">")?;
     if let Some(interval) = prober.interval_ms {
         write!(page, "every {}, ", Age(interval.into()))?;
     }
@@ -194,7 +194,7 @@ fn write_told(page: &mut String, prober: &ProberRecord, drain: &DrainStatus) -> 
     page.push_str("</span>");
     let who = prober.who();
     let mut waiting_for = drain.waiting_for.iter();
-    match waiting_for.find(|one| one.prober == who && one.question == prober.question) {
+    match waiting_for.find(|one| one.prober == who && one.request == prober.request) {
         _ if prober.misses_drains() => {
             page.push_str(
                 "<span class=\"more\">can&#39;t see drains: a drain does not change this answer</span>",

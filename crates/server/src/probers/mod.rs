@@ -9,7 +9,7 @@
 mod args;
 mod name;
 mod names;
-mod question;
+mod probe_request;
 mod slot;
 mod slot_choice;
 mod takeover;
@@ -18,7 +18,7 @@ mod tests;
 mod wake;
 
 pub use args::ProberArgs;
-pub(crate) use question::{Asks, MOST_OF_AGENT_SEND, ProbeRequest};
+pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
 pub(crate) use wake::Wake;
 
 use self::name::Name;
@@ -106,18 +106,18 @@ impl Probers {
     }
 
     /// Records that a client sent this probe request and got this answer.
-    pub(crate) fn note(&self, question: &ProbeRequest<'_>, given: Given, board: &Board, now: Moment) {
-        if self.settings.get().is_some_and(|settings| !settings.balancers.contains(question.peer)) {
+    pub(crate) fn note(&self, request: &ProbeRequest<'_>, given: Given, board: &Board, now: Moment) {
+        if self.settings.get().is_some_and(|settings| !settings.balancers.contains(request.peer)) {
             return;
         }
         let (changed, now) = (date(board.last_pool_change()), date(now));
-        let state = question.server_state.and_then(ServerState::parse);
+        let state = request.server_state.and_then(ServerState::parse);
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
-        let key = self.key(question, state);
+        let key = self.key(request, state);
         let note =
             |slot: &Slot| slot.note(key, given, report, changed, now, |asked| is_forgotten(asked, now));
         if !self.find(key).is_some_and(note)
-            && let Some(slot) = self.enter(key, question, state, board, now)
+            && let Some(slot) = self.enter(key, request, state, board, now)
         {
             // If another prober has taken the slot by now, the table overflowed, and the overflow is counted.
             note(slot);
@@ -126,9 +126,9 @@ impl Probers {
     }
 
     /// Returns the key of a probe request: never zero, which means a free slot, and always odd.
-    fn key(&self, question: &ProbeRequest<'_>, state: Option<ServerState<'_>>) -> u64 {
+    fn key(&self, request: &ProbeRequest<'_>, state: Option<ServerState<'_>>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
-        question.write_to(&mut hasher);
+        request.write_to(&mut hasher);
         if let Some(state) = state {
             hasher.write(state.node.as_bytes());
             // A separator that no name contains.
@@ -151,13 +151,13 @@ impl Probers {
     fn enter(
         &self,
         key: u64,
-        question: &ProbeRequest<'_>,
+        request: &ProbeRequest<'_>,
         state: Option<ServerState<'_>>,
         board: &Board,
         now: Moment,
     ) -> Option<&Slot> {
-        let address = question.peer.to_canonical();
-        let name = Name::new(address, question.on_this_node, question.asks.parse(board), state);
+        let address = request.peer.to_canonical();
+        let name = Name::new(address, request.on_this_node, request.target.parse(board), state);
         let mut names = self.names();
         if let Some(known) = names.find(&name) {
             let slot = self.slots.get(known)?;
@@ -257,7 +257,7 @@ fn records(asked: Vec<(Name, Asked, ServerReport)>, now: Moment) -> Vec<ProberRe
     let remembered = asked.into_iter().filter(|(_, asked, _)| !is_forgotten(asked, now));
     let mut records: Vec<_> =
         remembered.map(|(name, asked, report)| name.record(&asked, report, now)).collect();
-    records.sort_by_cached_key(|record| (record.address, record.question.clone(), record.who()));
+    records.sort_by_cached_key(|record| (record.address, record.request.clone(), record.who()));
     records
 }
 

@@ -1,6 +1,6 @@
 //! The identity of a prober and its probe request.
 
-use super::question::ParsedRequest;
+use super::probe_request::ParsedRequest;
 use super::slot::ServerReport;
 use nodegate_readiness::probers::{Asked, HaproxyReport, ProberRecord, ServerState};
 use nodegate_readiness::{CheckId, Moment};
@@ -22,11 +22,11 @@ impl Name {
     pub(super) fn new(
         address: IpAddr,
         on_this_node: bool,
-        asks: ParsedRequest,
+        request: ParsedRequest,
         state: Option<ServerState<'_>>,
     ) -> Self {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
-        let ParsedRequest { text, drainable, checks } = asks;
+        let ParsedRequest { text, drainable, checks } = request;
         Self { address, text, drainable, on_this_node, checks, haproxy }
     }
 

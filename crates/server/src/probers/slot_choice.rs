@@ -14,7 +14,7 @@ use std::ops::Range;
 pub(super) struct Rules {
     /// The maximum number of different probe requests. No balancer sends more, and one client must not take
     /// all slots.
-    questions: usize,
+    requests: usize,
     /// The maximum number of slots, e.g. for the backends of one HAProxy that sends their names.
     slots: usize,
     /// The number of regular probers that a client always keeps.
@@ -23,9 +23,9 @@ pub(super) struct Rules {
 
 impl Rules {
     /// The rules for all clients if `--balancers` names none.
-    pub(super) const STRANGERS: Self = Self { questions: 8, slots: 128, keeps: 32 };
+    pub(super) const STRANGERS: Self = Self { requests: 8, slots: 128, keeps: 32 };
     /// The rules for the clients in `--balancers`.
-    pub(super) const BALANCERS: Self = Self { questions: 64, slots: usize::MAX, keeps: usize::MAX };
+    pub(super) const BALANCERS: Self = Self { requests: 64, slots: usize::MAX, keeps: usize::MAX };
 }
 
 /// The number of probers that always keep their slots: those that have been regular for longest.
@@ -53,9 +53,9 @@ pub(super) fn find(
     let taken: Vec<_> = taken.into_iter().filter(|(_, _, asked)| !is_forgotten(asked, now)).collect();
     let client = holder_of(name.address);
     let own = || taken.iter().filter(|(_, other, _)| holder_of(other.address) == client);
-    let questions: BTreeSet<_> = own().map(|(_, own, _)| own.text.as_str()).collect();
+    let requests: BTreeSet<_> = own().map(|(_, own, _)| own.text.as_str()).collect();
     let many = own().count() >= rules.slots
-        || (questions.len() >= rules.questions && !questions.contains(name.text.as_str()));
+        || (requests.len() >= rules.requests && !requests.contains(name.text.as_str()));
     if many {
         return lowest_ranked(own(), now);
     }

@@ -1,7 +1,7 @@
 //! Takes over the predecessor's probers.
 
 use super::name::Name;
-use super::question::parse_shown;
+use super::probe_request::parse_shown;
 use super::{Probers, date};
 use nodegate_readiness::probers::{Asked, Handover, ProberRecord, ServerState};
 use nodegate_readiness::{Board, Moment};
@@ -44,11 +44,11 @@ impl Probers {
 
 /// Returns the prober as this agent would have recorded it; `None` if it would not have.
 fn parse(prober: &ProberRecord, board: &Board, now: Moment) -> Option<(Name, Asked)> {
-    let asks = parse_shown(&prober.question, board)?;
+    let request = parse_shown(&prober.request, board)?;
     let state = match &prober.haproxy {
         Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
         None => None,
     };
-    let name = Name::new(prober.address.to_canonical(), prober.on_this_node, asks, state);
+    let name = Name::new(prober.address.to_canonical(), prober.on_this_node, request, state);
     Some((name, Asked::taken_over(prober, now)?))
 }

@@ -25,7 +25,12 @@ fn address(number: u32) -> IpAddr {
 }
 
 fn http<'a>(peer: IpAddr, path: &'a str, query: &'a str) -> ProbeRequest<'a> {
-    ProbeRequest { on_this_node: false, peer, asks: Asks::Http { path, query }, server_state: None }
+    ProbeRequest {
+        on_this_node: false,
+        peer,
+        target: RequestTarget::Http { path, query },
+        server_state: None,
+    }
 }
 
 impl Desk {
@@ -40,8 +45,8 @@ impl Desk {
         Self { probers: Probers::default(), board }
     }
 
-    fn note(&self, question: &ProbeRequest<'_>, ms: u64) {
-        self.probers.note(question, OUT, &self.board, at(ms));
+    fn note(&self, request: &ProbeRequest<'_>, ms: u64) {
+        self.probers.note(request, OUT, &self.board, at(ms));
     }
 
     fn asks(&self, number: u32, path: &str, query: &str, ms: u64) {
@@ -52,8 +57,8 @@ impl Desk {
         records(self.probers.asked(), at(ms))
     }
 
-    fn questions(&self, ms: u64) -> Vec<String> {
-        self.records(ms).into_iter().map(|record| record.question).collect()
+    fn requests(&self, ms: u64) -> Vec<String> {
+        self.records(ms).into_iter().map(|record| record.request).collect()
     }
 
     fn overflows(&self, ms: u64) -> u64 {
@@ -66,7 +71,7 @@ impl Desk {
 }
 
 #[test]
-fn the_same_question_in_other_words_is_the_same() {
+fn the_same_request_in_another_spelling_is_the_same() {
     let desk = Desk::new();
     for (n, query) in [
         "drain=503&check=node_ready",
@@ -83,14 +88,14 @@ fn the_same_question_in_other_words_is_the_same() {
     let records = desk.records(17_000);
     assert_eq!(records.len(), 1);
     let record = &records[0];
-    assert_eq!(record.question, "/health?check=node_ready&drain=503");
+    assert_eq!(record.request, "/health?check=node_ready&drain=503");
     assert_eq!((record.asked, record.in_a_row, record.standing), (9, 9, Standing::Regular));
     assert_eq!((record.code, record.verdict), (Some(503), Verdict::Draining));
     assert!((1900..=2000).contains(&record.interval_ms.unwrap()));
 }
 
 #[test]
-fn questions_are_told_apart_and_shown_in_harmless_characters() {
+fn requests_are_told_apart_and_shown_in_harmless_characters() {
     let desk = Desk::new();
     for (path, query) in [
         ("/health", ""),
@@ -104,12 +109,12 @@ fn questions_are_told_apart_and_shown_in_harmless_characters() {
     let agent = |sent: &'static [u8]| ProbeRequest {
         peer: address(2),
         on_this_node: false,
-        asks: Asks::AgentCheck { sent },
+        target: RequestTarget::AgentCheck { sent },
         server_state: None,
     };
     desk.note(&agent(b""), 0);
     desk.note(&agent(b"lb1 \"a\"\r\nmore"), 0);
-    let seen = desk.questions(0);
+    let seen = desk.requests(0);
     assert_eq!(
         seen,
         [
@@ -149,7 +154,7 @@ fn a_check_counts_as_named_while_somebody_goes_on_asking() {
     let desk = Desk::new();
     let kubelet = desk.board.catalog().find("kubelet").unwrap();
     desk.asks(1, "/health", "check=kubelet", 0);
-    assert!(!desk.probers.name(kubelet, at(0)), "a stranger's single question");
+    assert!(!desk.probers.name(kubelet, at(0)), "a stranger's single request");
     desk.becomes_regular(1, "/health", "check=kubelet", 1000);
     assert!(desk.probers.name(kubelet, at(11_000)));
     assert!(!desk.probers.name(kubelet, at(100_000)), "gone");
@@ -216,7 +221,7 @@ fn ten_thousand_strangers_push_no_balancer_out() {
             .iter()
             .any(|record| record.standing == Standing::Regular && record.address == address(500))
     );
-    assert_eq!(desk.questions(2_000_000), vec!["/health"; 11], "strangers are forgotten, balancers are gone");
+    assert_eq!(desk.requests(2_000_000), vec!["/health"; 11], "strangers are forgotten, balancers are gone");
 }
 
 #[test]
@@ -229,14 +234,14 @@ fn strangers_who_come_slowly_are_no_overflow() {
 }
 
 /// Returns probe requests whose answer a drain changes.
-fn questions(of: usize) -> Vec<String> {
+fn requests(of: usize) -> Vec<String> {
     (0..of).map(|n| format!("check=node_ready,name{n}")).collect()
 }
 
 #[test]
-fn one_address_has_eight_questions() {
+fn one_address_has_eight_requests() {
     let desk = Desk::new();
-    let names = questions(20);
+    let names = requests(20);
     for name in &names {
         desk.asks(1, "/health", name, 0);
     }
@@ -250,14 +255,14 @@ fn one_address_has_eight_questions() {
     assert_eq!((desk.overflows(10_000), desk.records(10_000).len()), (1, 8));
     assert!(desk.records(10_000).iter().all(|record| record.standing == Standing::Regular));
     desk.asks(2, "/health", &names[8], 10_000);
-    assert_eq!(desk.overflows(10_000), 1, "another address has questions of its own");
+    assert_eq!(desk.overflows(10_000), 1, "another address has requests of its own");
 }
 
 /// One host has a whole /64.
 #[test]
 fn a_network_of_64_bits_is_one_client() {
     let desk = Desk::new();
-    for (n, name) in questions(20).iter().enumerate() {
+    for (n, name) in requests(20).iter().enumerate() {
         let host = format!("2001:db8:0:7:{n:x}::1").parse().unwrap();
         desk.note(&http(host, "/health", name), 0);
     }
@@ -270,7 +275,7 @@ fn a_network_of_64_bits_is_one_client() {
 #[test]
 fn what_no_drain_can_change_takes_no_place_and_is_shown() {
     let desk = Desk::new();
-    for name in &questions(8) {
+    for name in &requests(8) {
         desk.becomes_regular(1, "/health", name, 0);
     }
     for n in 0..100 {
@@ -281,7 +286,7 @@ fn what_no_drain_can_change_takes_no_place_and_is_shown() {
     let records = desk.records(10_000);
     let aside = records.iter().filter(|record| !record.drainable);
     assert_eq!((records.len(), aside.clone().count()), (16, 8));
-    assert!(aside.clone().any(|record| record.question == "/services/shop/web" && record.asked == 300));
+    assert!(aside.clone().any(|record| record.request == "/services/shop/web" && record.asked == 300));
 }
 
 #[test]
@@ -289,7 +294,7 @@ fn named_balancers_may_ask_more() {
     let desk = Desk::new();
     let balancers = "10.0.0.0/24".parse().unwrap();
     desk.probers.set(ProberSettings { balancers, ..ProberSettings::default() });
-    for name in &questions(40) {
+    for name in &requests(40) {
         desk.becomes_regular(1, "/health", name, 0);
     }
     assert_eq!((desk.records(10_000).len(), desk.overflows(10_000)), (40, 0));
@@ -344,7 +349,7 @@ fn a_successor_takes_over_who_goes_on_asking() {
             &ProbeRequest {
                 on_this_node: false,
                 peer: address(2),
-                asks: Asks::AgentCheck { sent: b"lb 2" },
+                target: RequestTarget::AgentCheck { sent: b"lb 2" },
                 server_state: None,
             },
             ms,
@@ -368,7 +373,7 @@ fn a_successor_takes_over_who_goes_on_asking() {
         before.records(400_500).into_iter().filter(|record| record.address != address(5)).collect();
     for (new, old) in records.iter().zip(&old) {
         let what = |record: &ProberRecord| {
-            (record.who(), record.question.clone(), record.standing, record.drainable, record.asked)
+            (record.who(), record.request.clone(), record.standing, record.drainable, record.asked)
         };
         assert_eq!(what(new), what(old));
         let dates = |record: &ProberRecord| (record.first_ms, record.last_ms, record.regular_ms);
@@ -397,7 +402,7 @@ fn a_successor_takes_over_who_goes_on_asking() {
     assert_eq!(listened("", of("10.0.0.1/32")), (4, false));
     assert_eq!(listened("10.0.0.1", of("10.0.0.1/32")), (1, true));
     let mut odd = handover(400_500);
-    odd.probers[0].question.push('<');
+    odd.probers[0].request.push('<');
     assert_eq!(listened("", odd), (3, false));
 }
 
@@ -417,7 +422,7 @@ fn when_all_who_are_remembered_go_on_asking_nobody_else_is() {
 }
 
 #[test]
-fn only_the_questions_of_balancers_count_where_they_are_named() {
+fn only_the_requests_of_balancers_count_where_they_are_named() {
     let desk = Desk::new();
     let balancers = "10.0.0.0/29".parse().unwrap();
     desk.probers.set(ProberSettings { balancers, ..ProberSettings::default() });
@@ -428,13 +433,13 @@ fn only_the_questions_of_balancers_count_where_they_are_named() {
 }
 
 #[test]
-fn a_long_question_is_cut_and_still_its_own() {
+fn a_long_request_is_cut_and_still_its_own() {
     let desk = Desk::new();
     let long = |end: &str| format!("check={}{end}", "x".repeat(1000));
     for end in ["a", "b"] {
         desk.asks(1, "/health", &long(end), 0);
     }
-    let seen = desk.questions(0);
+    let seen = desk.requests(0);
     assert_eq!(seen.len(), 2);
-    assert!(seen[0] != seen[1] && seen.iter().all(|question| question.len() < 220), "{seen:?}");
+    assert!(seen[0] != seen[1] && seen.iter().all(|request| request.len() < 220), "{seen:?}");
 }

@@ -34,7 +34,7 @@ fn only_questions_for_the_verdict_count() {
     }
     server.request("OPTIONS", "/");
     server.request("HEAD", "/health");
-    let questions: Vec<_> = probers(&server)
+    let requests: Vec<_> = probers(&server)
         .into_iter()
         .map(|prober| (prober["question"].as_str().unwrap().to_owned(), prober["asked"].as_u64().unwrap()))
         .collect();
@@ -45,7 +45,7 @@ fn only_questions_for_the_verdict_count() {
         ("/services/shop/web?drain=503", 1),
         ("OPTIONS /", 1),
     ];
-    assert_eq!(questions, expected.map(|(question, asked)| (question.to_owned(), asked)));
+    assert_eq!(requests, expected.map(|(request, asked)| (request.to_owned(), asked)));
 }
 
 /// Sends a request every five seconds from each of these clients, and returns those that the status lists as
@@ -186,15 +186,15 @@ fn agent_checks_are_probers_by_what_they_send() {
         // HAProxy ends its connections like this.
         socket2::SockRef::from(&client.0).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     };
-    let questions = || -> Vec<_> {
+    let requests = || -> Vec<_> {
         let probers = probers(&http);
         probers.iter().map(|prober| prober["question"].as_str().unwrap().to_owned()).collect()
     };
     for send in ["", "lb1\n", "lb2 <b>\n"] {
         ask(send);
     }
-    nodegate_testbed::waiting::until("all to be noted", || (questions().len() == 3).then_some(()));
-    assert_eq!(questions(), ["agent-check", "agent-check lb1", "agent-check lb2%20%3Cb%3E"]);
+    nodegate_testbed::waiting::until("all to be noted", || (requests().len() == 3).then_some(()));
+    assert_eq!(requests(), ["agent-check", "agent-check lb1", "agent-check lb2%20%3Cb%3E"]);
     // A client that is gone before the answer.
     let mut gone = Client(nodegate_testbed::http::connect(agent).unwrap());
     gone.0.write_all(b"lb1\n").unwrap();

@@ -120,7 +120,7 @@ proptest! {
 
 /// A regression: four requests within 40 ms of the cordon.
 #[test]
-fn four_questions_right_after_the_cordon_are_no_proof() {
+fn four_probes_right_after_the_cordon_are_no_proof() {
     let mut world = alone(2000, 0);
     world.pass(10 * MINUTE);
     world.cordon(true);
@@ -168,7 +168,7 @@ fn no_flood_makes_a_balancer_gone() {
 
 /// A regression: three requests within a millisecond made a prober that the agent waited for.
 #[test]
-fn three_questions_at_once_make_nobody_regular() {
+fn three_probes_at_once_make_no_prober_regular() {
     let mut world = World::new([balancer(1, 2000), Prober { next_ms: u64::MAX, ..balancer(9, 1000) }]);
     world.pass(3 * MINUTE);
     for _ in 0..50 {

@@ -54,7 +54,7 @@ fn nothing_is_told_to_nobody() {
 
 /// Envoy asks once a minute while it is idle, so after ninety seconds it may have asked once.
 #[test]
-fn a_slow_balancer_is_waited_for_from_its_first_question() {
+fn a_slow_balancer_is_waited_for_from_its_first_probe() {
     let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
     world.cordon(true);
     world.pass_seconds(91);
@@ -92,9 +92,9 @@ fn one_that_falls_silent_is_waited_for_until_it_is_gone() {
 #[test]
 fn an_agent_check_that_is_switched_off_is_gone_at_once() {
     let mut agent_check = balancer(1, 1000);
-    agent_check.question = "agent-check lb1";
+    agent_check.request = "agent-check lb1";
     let mut other = balancer(2, 1000);
-    other.question = "agent-check";
+    other.request = "agent-check";
     let mut world = World::new([balancer(1, 2000), agent_check, other]);
     world.pass_seconds(100);
     world.cordon(true);
@@ -166,7 +166,7 @@ fn backends_that_name_themselves_are_told_one_by_one() {
 fn behind_one_address_the_interval_must_be_said() {
     // Two HAProxies, each with a probe every two seconds, look like one with a probe every second.
     let mut both = balancer(1, 1000);
-    both.question = "/health?drain=503";
+    both.request = "/health?drain=503";
     let mut world = World::new([both]);
     world.pass_seconds(100);
     world.cordon(true);
@@ -238,7 +238,7 @@ fn a_cache_that_goes_stale_tells_nothing() {
 #[test]
 fn what_no_drain_can_change_is_not_waited_for() {
     let mut asks_custom_conditions = balancer(3, 1000);
-    asks_custom_conditions.question = "/health?check=custom_conditions";
+    asks_custom_conditions.request = "/health?check=custom_conditions";
     asks_custom_conditions.drainable = false;
     let mut world = World::new([balancer(1, 2000), asks_custom_conditions]);
     world.pass_seconds(100);

@@ -166,7 +166,7 @@ fn a_cache_that_goes_stale_and_stays_so_is_not_known() {
 #[test]
 fn what_no_drain_can_change_is_named() {
     let mut undrainable = balancer(2, 2000);
-    undrainable.question = "/health?check=custom_conditions";
+    undrainable.request = "/health?check=custom_conditions";
     undrainable.drainable = false;
     let mut world = after_a_while(World::new([balancer(1, 2000), undrainable]));
     let (ended, lines) = told(&mut world);

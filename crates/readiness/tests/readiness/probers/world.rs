@@ -18,7 +18,7 @@ pub(crate) struct Prober {
     pub(crate) every_ms: u64,
     pub(crate) next_ms: u64,
     pub(crate) until_ms: u64,
-    pub(crate) question: &'static str,
+    pub(crate) request: &'static str,
     pub(crate) drainable: bool,
     pub(crate) name: Option<&'static str>,
     pub(crate) asked: Option<Asked>,
@@ -47,7 +47,7 @@ pub(crate) fn balancer(number: u8, every_ms: u64) -> Prober {
         every_ms,
         next_ms: u64::from(number) * 37 % every_ms,
         until_ms: u64::MAX,
-        question: "/health",
+        request: "/health",
         drainable: true,
         name: None,
         asked: None,
@@ -150,7 +150,7 @@ impl World {
     }
 
     fn answer(&self, n: usize) -> Reply {
-        let query = self.probers[n].question.split_once('?').map_or("", |(_, query)| query);
+        let query = self.probers[n].request.split_once('?').map_or("", |(_, query)| query);
         let now = self.now();
         match self.scenario.board.lookup(query, now) {
             nodegate_readiness::Lookup::Hit(reply) => reply,
@@ -161,9 +161,9 @@ impl World {
 
     fn record(&self, prober: &Prober) -> Option<ProberRecord> {
         let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, prober.number));
-        let question = prober.question.to_owned();
+        let request = prober.request.to_owned();
         let mut record =
-            ProberRecord::new(address, question, prober.drainable, prober.asked.as_ref()?, self.now());
+            ProberRecord::new(address, request, prober.drainable, prober.asked.as_ref()?, self.now());
         record.haproxy = prober.name.map(|name| HaproxyReport {
             node: "lb".to_owned(),
             server: name.to_owned(),

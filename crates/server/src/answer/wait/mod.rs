@@ -5,7 +5,7 @@
 
 mod judge;
 mod pods;
-mod question;
+mod wait_query;
 mod wait_slots;
 pub(super) mod waiters;
 
@@ -23,11 +23,11 @@ use http::{Response, StatusCode, Uri};
 use nodegate_readiness::board::{NODE_NAME_MISSING, why};
 use nodegate_readiness::probers::{Goal, WaitJudgement};
 use nodegate_readiness::{Moment, Verdict};
-use question::WaitQuestion;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use wait_query::WaitQuery;
 
 /// The longest timeout of a client that is neither this node nor one of its pods.
 const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
@@ -43,7 +43,7 @@ impl App {
     ) -> ResponseFuture {
         let at_once =
             |head: ResponseHead, status, text: String| self.told(Route::Wait, None, head.text(status, text));
-        let asked = match WaitQuestion::parse(uri.query().unwrap_or_default()) {
+        let asked = match WaitQuery::parse(uri.query().unwrap_or_default()) {
             Err(wrong) => return at_once(head, StatusCode::BAD_REQUEST, wrong),
             Ok(_) if self.board.node_name().is_none() => {
                 return at_once(head, StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING.to_owned());
@@ -66,7 +66,7 @@ impl App {
     async fn hold_for(
         self: &Arc<Self>,
         client: Client,
-        asked: WaitQuestion,
+        asked: WaitQuery,
         now: Moment,
     ) -> (StatusCode, String) {
         let holder = self.holder(client).await;
@@ -75,11 +75,11 @@ impl App {
         };
         let longest = if holder.is_other() { TIMEOUT_OF_OTHERS } else { asked.timeout };
         self.start_to_judge();
-        self.wait_until_judged(WaitQuestion { timeout: asked.timeout.min(longest), ..asked }, now).await
+        self.wait_until_judged(WaitQuery { timeout: asked.timeout.min(longest), ..asked }, now).await
     }
 
     /// Holds a request that was asked `now`, and returns its answer.
-    async fn wait_until_judged(&self, asked: WaitQuestion, now: Moment) -> (StatusCode, String) {
+    async fn wait_until_judged(&self, asked: WaitQuery, now: Moment) -> (StatusCode, String) {
         let began = Instant::now();
         let deadline = began + asked.timeout;
         let settled = deadline.min(began + asked.settle);

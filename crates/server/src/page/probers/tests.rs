@@ -13,7 +13,7 @@ fn now() -> Moment {
 }
 
 /// Returns a prober that has asked once a second from the start, and got this verdict the last `times` times.
-fn prober(address: &str, question: &str, verdict: Verdict, times: u32) -> ProberRecord {
+fn prober(address: &str, request: &str, verdict: Verdict, times: u32) -> ProberRecord {
     let before = if verdict == Verdict::Ready { Verdict::Draining } else { Verdict::Ready };
     let given = |verdict| Given { verdict, code: Some(if verdict == Verdict::Ready { 200 } else { 503 }) };
     let (turned, at) = (301 - times, |second| Moment::from_start(SECOND * second));
@@ -22,7 +22,7 @@ fn prober(address: &str, question: &str, verdict: Verdict, times: u32) -> Prober
         asked.again(given(verdict), at(turned), at(second))
     });
     let address: IpAddr = address.parse().unwrap();
-    ProberRecord::new(address, question.to_owned(), true, &asked, now())
+    ProberRecord::new(address, request.to_owned(), true, &asked, now())
 }
 
 fn haproxy(prober: ProberRecord, node: &str, server: &str, sessions: u64) -> ProberRecord {

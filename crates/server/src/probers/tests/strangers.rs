@@ -12,7 +12,7 @@ type Visit = (u64, Asking);
 #[derive(Clone, Debug)]
 struct Asking {
     peer: u32,
-    question: String,
+    request: String,
 }
 
 fn node(unschedulable: bool) -> Node {
@@ -31,10 +31,10 @@ fn play(mut visits: Vec<Visit>, cordon_ms: u64, until_ms: u64) -> Vec<(String, O
     let mut visits = visits.into_iter().peekable();
     let mut said = Vec::new();
     for now in (0..until_ms).step_by(500) {
-        while let Some((ms, Asking { peer, question })) = visits.next_if(|(ms, _)| *ms <= now) {
+        while let Some((ms, Asking { peer, request })) = visits.next_if(|(ms, _)| *ms <= now) {
             let verdict = if ms < cordon_ms { Verdict::Ready } else { Verdict::Draining };
             let code = Some(if ms < cordon_ms { 200 } else { 503 });
-            let asked = http(address(peer), "/health", &question);
+            let asked = http(address(peer), "/health", &request);
             desk.probers.note(&asked, Given { verdict, code }, &desk.board, at(ms));
         }
         if now == cordon_ms {
@@ -53,7 +53,7 @@ fn play(mut visits: Vec<Visit>, cordon_ms: u64, until_ms: u64) -> Vec<(String, O
 fn balancer(peer: u32) -> impl Strategy<Value = Vec<Visit>> {
     let every = prop_oneof![Just(500_u64), Just(2000), Just(5000)];
     (every, 0..500_u64).prop_map(move |(every, phase)| {
-        let asking = Asking { peer, question: String::new() };
+        let asking = Asking { peer, request: String::new() };
         (0..5 * MINUTE / every).map(|n| (1 + phase + n * every, asking.clone())).collect()
     })
 }
@@ -61,14 +61,14 @@ fn balancer(peer: u32) -> impl Strategy<Value = Vec<Visit>> {
 /// One or many clients outside the balancers' network, with the requests of a balancer or with unusual ones.
 fn stranger() -> impl Strategy<Value = Vec<Visit>> {
     let many = prop_oneof![Just(1_u32), 1..100_u32];
-    let question = prop_oneof![Just(String::new()), "check=[a-z]{1,8}", "drain=503&x=[0-9]{1,3}"];
-    (8..100_000_u32, many, question, 0..5 * MINUTE, 1..20_000_u64, 1..40_u64).prop_map(
-        |(first, many, question, from, every, times)| {
+    let request = prop_oneof![Just(String::new()), "check=[a-z]{1,8}", "drain=503&x=[0-9]{1,3}"];
+    (8..100_000_u32, many, request, 0..5 * MINUTE, 1..20_000_u64, 1..40_u64).prop_map(
+        |(first, many, request, from, every, times)| {
             (0..times)
                 .flat_map(|n| {
-                    let question = question.clone();
+                    let request = request.clone();
                     (first..first + many)
-                        .map(move |peer| (1 + from + n * every, Asking { peer, question: question.clone() }))
+                        .map(move |peer| (1 + from + n * every, Asking { peer, request: request.clone() }))
                 })
                 .collect()
         },

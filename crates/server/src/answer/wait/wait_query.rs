@@ -12,14 +12,14 @@ const MOST_SETTLE: u64 = 60;
 
 /// A parsed query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WaitQuestion {
+pub(super) struct WaitQuery {
     pub(super) goal: Goal,
     pub(super) timeout: Duration,
     /// The time that a node in service has to go out.
     pub(super) settle: Duration,
 }
 
-impl WaitQuestion {
+impl WaitQuery {
     /// Parses a query. Other parameters are ignored. The error is the text for the client.
     pub(super) fn parse(query: &str) -> Result<Self, String> {
         let (mut goal, mut timeout, mut settle) = (Goal::Told, TIMEOUT, 0);
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn each_parameter_has_a_default_and_a_bound() {
         let parse = |query| {
-            WaitQuestion::parse(query)
+            WaitQuery::parse(query)
                 .map(|asked| (asked.goal.as_str(), asked.timeout.as_secs(), asked.settle.as_secs()))
         };
         assert_eq!(parse(""), Ok(("told", 20, 0)));

@@ -39,14 +39,14 @@ pub(crate) struct ProbeRequest<'a> {
     /// True if the client is on this node.
     pub(crate) on_this_node: bool,
     /// The request itself.
-    pub(crate) asks: Asks<'a>,
+    pub(crate) target: RequestTarget<'a>,
     /// The value of `X-Haproxy-Server-State`.
     pub(crate) server_state: Option<&'a [u8]>,
 }
 
 /// The kinds of probe requests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asks<'a> {
+pub(crate) enum RequestTarget<'a> {
     /// A path with its query; a plain `OPTIONS` has the path of its root.
     Http { path: &'a str, query: &'a str },
     /// The page, whose answer no drain changes.
@@ -75,10 +75,10 @@ impl ProbeRequest<'_> {
         };
         let peer = peer.octets();
         // Neither mark can end a path or a query, or be a path. No path has a space, as the text for the page has.
-        let (what, mark, query) = match self.asks {
-            Asks::Http { path, query } => (path.as_bytes(), b"?", query.as_bytes()),
-            Asks::Page { is_head } => (page(is_head).as_bytes(), b"?", [].as_slice()),
-            Asks::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
+        let (what, mark, query) = match self.target {
+            RequestTarget::Http { path, query } => (path.as_bytes(), b"?", query.as_bytes()),
+            RequestTarget::Page { is_head } => (page(is_head).as_bytes(), b"?", [].as_slice()),
+            RequestTarget::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
         };
         let parts = [&peer[..], what, mark, query];
         let mut whole = [0; 96];
@@ -95,7 +95,7 @@ impl ProbeRequest<'_> {
     }
 }
 
-impl Asks<'_> {
+impl RequestTarget<'_> {
     /// Parses the request. Only the parameters that change the answer count; others are ignored, as they are
     /// for the answer.
     pub(super) fn parse(&self, board: &Board) -> ParsedRequest {
@@ -135,20 +135,20 @@ impl Asks<'_> {
 /// does not ask for the verdict.
 pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
     let sent;
-    let asks = if let Some(is_head) = [false, true].into_iter().find(|is_head| page(*is_head) == text) {
-        Asks::Page { is_head }
+    let target = if let Some(is_head) = [false, true].into_iter().find(|is_head| page(*is_head) == text) {
+        RequestTarget::Page { is_head }
     } else if let Some(said) = text.strip_prefix(AGENT_CHECK) {
         sent = percent_decode(said.trim_start().as_bytes()).collect::<Vec<u8>>();
-        Asks::AgentCheck { sent: &sent }
+        RequestTarget::AgentCheck { sent: &sent }
     } else {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let (method, path) = if path == OPTIONS { (Method::OPTIONS, "*") } else { (Method::GET, path) };
         if !Route::of(&method, path).tells_verdict() {
             return None;
         }
-        Asks::Http { path, query }
+        RequestTarget::Http { path, query }
     };
-    Some(asks.parse(board)).filter(|parsed| parsed.text == text)
+    Some(target.parse(board)).filter(|parsed| parsed.text == text)
 }
 
 /// Returns the text for a request for the page.
