@@ -145,7 +145,7 @@ impl Tour<'_> {
         self.step("A node is drained when every balancer has been told, and no request is lost").await;
         self.does("kubectl uncordon worker-2, whose cordon nobody saw");
         self.kubectl("uncordon worker-2").await;
-        self.does("waits until the agents have listened for 90 s: then they know who asks");
+        self.does("waits until the agents have listened for 90 s: then they know their probers");
         let first = &self.agents[0];
         let known = async {
             while !first.status().await.is_some_and(|status| {

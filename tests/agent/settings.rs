@@ -39,7 +39,7 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--listen-address", "NODEGATE_LISTEN_ADDRESS", "localhost", "IP address"),
         ("--allow-from", "NODEGATE_ALLOW_FROM", "10.0.0.1,10.0.0.0/33", "10.0.0.0/24,192.168.1.7"),
         ("--allow-from", "NODEGATE_ALLOW_FROM", "lb.example.com", "networks and addresses"),
-        ("--allow-from", "NODEGATE_ALLOW_FROM", ",", "names nobody"),
+        ("--allow-from", "NODEGATE_ALLOW_FROM", ",", "is an empty list"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "9100", "127.0.0.1:25004"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "localhost:9100", "[::]:25004"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "127.0.0.1:70000", "an IP address and a port"),

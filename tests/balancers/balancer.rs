@@ -176,7 +176,7 @@ pub(crate) const ROWS: &[Row] = &[
         .pictured("Envoy")
         .played_by(Program::Wheel("envoy"))
         .every_second(),
-    Row::new("nginx 1.22", "each request, through a local server", "nginx/doors.conf", nginx::start)
+    Row::new("nginx 1.22", "each request, through a local server", "nginx/local-servers.conf", nginx::start)
         .pictured("nginx"),
     Row::new("Apache httpd 2.4", "`mod_proxy_hcheck`", "apache/nodes.conf", apache::start)
         .pictured("Apache httpd"),

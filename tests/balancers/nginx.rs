@@ -61,7 +61,7 @@ fn nginx_fails_no_request_when_a_service_is_gone() {
     let nodes = Nodes::start();
     let _nginx = Nginx {
         _program: Program::start(
-            command(&nodes.site, "nginx/doors.conf").args(["-g", "daemon off; master_process off;"]),
+            command(&nodes.site, "nginx/local-servers.conf").args(["-g", "daemon off; master_process off;"]),
         ),
     };
     let traffic = traffic(nodes.site.frontend());

@@ -64,7 +64,7 @@ cordons! {
     cordon_with_disable_on_404 "haproxy/disable-on-404.cfg"
     cordon_with_agent_check "haproxy/agent-check.cfg"
     cordon_with_envoy "envoy/nodes.yaml"
-    cordon_with_nginx "nginx/doors.conf"
+    cordon_with_nginx "nginx/local-servers.conf"
     cordon_with_apache "apache/nodes.conf"
     cordon_with_caddy "caddy/Caddyfile"
     cordon_with_traefik "traefik/http.yaml"

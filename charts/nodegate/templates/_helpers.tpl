@@ -54,7 +54,7 @@ labels:
 {{ $root.Values.serviceAccount.name | default (include "nodegate.fullname" $root) }}{{ if ne (index . 1) "agent" }}-{{ index . 1 }}{{ end }}
 {{- end }}
 
-{{/* A component's ServiceAccount, unless it is somebody else's. */}}
+{{/* A component's ServiceAccount, unless it is managed elsewhere. */}}
 {{- define "nodegate.serviceAccount" -}}
 {{- $root := index . 0 }}
 {{- if $root.Values.serviceAccount.create }}

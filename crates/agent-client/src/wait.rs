@@ -276,7 +276,7 @@ impl Waiting {
 /// Returns the line with the news of a prober.
 fn line(prober: &ProberRecord, now: ProberState) -> String {
     let who = format!("{} {}", prober.who(), prober.request);
-    let every = prober.interval_ms.map_or(String::new(), |ms| format!(", asks every {}", Age(ms.into())));
+    let every = prober.interval_ms.map_or(String::new(), |ms| format!(", probes every {}", Age(ms.into())));
     match now {
         ProberState::WaitedFor => format!("waiting  {who}{every}"),
         ProberState::Silent => format!("silent   {who}: nothing for {}{every}", Age(prober.last_ms.into())),

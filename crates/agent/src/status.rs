@@ -19,27 +19,27 @@ const LIST: &AsciiSet =
 /// Shows the verdict of a running agent; the exit code is the verdict
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "nodegate status asks a running agent what it says of its node, and shows it: the verdict and why, how far \
-the cache can be trusted, each check, and the last flips. The exit code is the verdict, as monitoring plugins have it, so \
-that scripts, keepalived and exec probes need no curl and no jq.",
+    long_about = "nodegate status queries a running agent and shows its answer: the verdict and its reason, the freshness of the \
+cache, each check, and the last flips. The exit code is the verdict, as monitoring plugins have it, so that scripts, \
+keepalived and exec probes need no curl and no jq.",
     after_long_help = "\
 THE AGENT ON THIS MACHINE
-  is asked where it listens by its own settings, if they are in the environment: NODEGATE_METRICS_ADDR,
+  is found by its own settings, if they are in the environment: NODEGATE_METRICS_ADDR,
   else NODEGATE_LISTEN_ADDRESS and LISTEN_PORT, else 127.0.0.1 and 25001. No other setting matters.
 
 EXAMPLES
   nodegate status                              # the agent on this machine; in a Pod: /nodegate status
   nodegate status --addr 10.0.0.11             # another one
   nodegate status --check node_ready,kubelet   # these checks instead of the default ones
-  nodegate status -o json | jq .cache          # the agent's /status.json as it is
+  nodegate status -o json | jq .cache          # the agent's /status.json, unchanged
 
 EXIT CODES (those of monitoring plugins)
   0  Ready: OK
   1  Draining: WARNING
   2  NotReady: CRITICAL
-  3  UNKNOWN: no answer of an agent, one that does not know its node, or wrong arguments
+  3  UNKNOWN: no answer, an agent that does not know its node, or wrong arguments
   While the cache is stale it is the code of the answer that balancers get, by --on-stale. The text calls it a guess and
-  says what was known before; as data: -o json | jq .last_known"
+  shows the last known facts; as data: -o json | jq .last_known"
 )]
 pub(crate) struct StatusArgs {
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a

@@ -14,39 +14,39 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// The timeout of one query.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Waits until every load balancer has been told that the node is out, or back
+/// Waits until every load balancer has acknowledged that the node is out, or back
 #[derive(Debug, clap::Args)]
 #[command(
-    long_about = "nodegate wait asks a running agent who asks it and what each was told, and ends when what is waited for has \
-come: that every load balancer knows that the node is out of the pool, that besides no session is left on it, or that all \
-know that it is back. It goes between kubectl cordon and kubectl drain, in place of a sleep that is too long or too short. \
-It changes nothing.\n\n\
-A balancer counts as told when it has had the answer so often in a row that it must have acted on it (--fall, --rise), \
-has asked once more, since who asks again has digested the answer before, and all of that has taken as long as it takes at its \
-interval. All who go on asking are waited for, and those who fall \
-silent until they are gone, ten of their intervals and half a minute later.",
+    long_about = "nodegate wait queries a running agent and exits when every load balancer has acknowledged the drain (told). With \
+--for released it also waits until no session is left, with --for ready until every load balancer has acknowledged that the \
+node is back. Run it between kubectl cordon and kubectl drain, in place of a sleep that is too long or too short. It changes \
+nothing.\n\n\
+A balancer is told when it has had the answer so often in a row that it must have acted on it (--fall, --rise), has probed \
+once more, which shows that it has processed the answer before, and all of that has taken as long as it takes at its \
+interval. nodegate wait waits for every regular prober. It also waits for one that falls silent, until that one is gone: ten \
+of its intervals and half a minute later.",
     after_long_help = "\
-WHAT CAN'T BE KNOWN
-  An agent that has just started does not know yet who asks: for 90 s nothing is known. So it is while
-  the cache is stale, and where nobody asks. Several balancers behind one address look like one that
-  asks more often, unless they name themselves (HAProxy: http-check send-state, agent-send); --interval
-  says how often each of them asks. Whether sessions are left is known where --traffic-port is set.
+LIMITS
+  For 90 s after its start an agent does not know its probers, and told is unknown. The same holds while the
+  cache is stale and while no balancer probes. Several balancers behind one address look like one that
+  probes more often, unless they name themselves (HAProxy: http-check send-state, agent-send); --interval
+  is the interval of each of them. The agent counts sessions if --traffic-port is set.
 
 THE AGENT ON THIS MACHINE
   is found as nodegate status finds it; in its Pod: kubectl -n nodegate exec <pod> -- /nodegate wait
 
 EXAMPLES
   kubectl cordon worker-1 && nodegate wait --addr 10.0.0.11 && kubectl drain worker-1 --ignore-daemonsets
-  nodegate wait --addr 10.0.0.11 --node worker-1   # no other node's agent is believed
-  nodegate wait --probers 2              # two balancers must have been told
+  nodegate wait --addr 10.0.0.11 --node worker-1   # another node's agent is an error
+  nodegate wait --probers 2              # at least two balancers must be told
   nodegate wait --fall 5 --interval 10s  # as they are set, behind one address
   nodegate wait --for released           # an ingress on the host's network has no connection left
   nodegate wait --for ready              # after kubectl uncordon
 
 EXIT CODES
-  0  it has come
-  1  it has not come in time; the last line names who was waited for
-  3  it can't be known, and the last line says why; or wrong arguments"
+  0  reached
+  1  not in time; the last line names the missing balancers
+  3  unknown, and the last line says why; or wrong arguments"
 )]
 pub(crate) struct WaitArgs {
     #[command(flatten)]

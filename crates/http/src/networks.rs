@@ -18,8 +18,8 @@ pub enum BadNetworks {
     Part(String),
     /// The list contains only separators. The parser refuses a list that means no clients or all clients by
     /// mistake.
-    #[error("names nobody; takes a list of networks and addresses, or is left empty for everybody")]
-    Nobody,
+    #[error("is an empty list; takes networks and addresses, or leave it unset to allow all clients")]
+    Empty,
 }
 
 impl Networks {
@@ -53,7 +53,7 @@ impl FromStr for Networks {
             .map(|part| network(part).ok_or_else(|| BadNetworks::Part(part.to_owned())))
             .collect::<Result<Vec<_>, _>>()?;
         if networks.is_empty() && !text.is_empty() {
-            return Err(BadNetworks::Nobody);
+            return Err(BadNetworks::Empty);
         }
         Ok(Self(networks))
     }
@@ -112,7 +112,7 @@ mod tests {
     fn an_ipv4_client_of_a_dual_stack_socket_is_an_ipv4_client() {
         assert!(allows("10.0.0.0/8", "::ffff:10.1.2.3"));
         assert!(!allows("10.0.0.0/8", "::ffff:11.1.2.3"));
-        assert!(!allows("::/0", "::ffff:10.1.2.3"), "whoever allows all of IPv6 did not mean IPv4");
+        assert!(!allows("::/0", "::ffff:10.1.2.3"), "all of IPv6 does not include IPv4");
         for list in ["::ffff:10.0.0.0/104", "::ffff:10.1.2.3"] {
             assert!(allows(list, "10.1.2.3") && allows(list, "::ffff:10.1.2.3"), "{list}");
             assert!(!allows(list, "11.1.2.3"), "{list}");
@@ -129,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_only_whom_nobody_named() {
+    fn an_empty_list_is_an_error_and_no_list_allows_all() {
         assert!(allows("", "203.0.113.9") && allows("", "fd00::1"));
         for list in [",", " ", " , "] {
-            assert_eq!(list.parse::<Networks>(), Err(BadNetworks::Nobody), "{list:?}");
+            assert_eq!(list.parse::<Networks>(), Err(BadNetworks::Empty), "{list:?}");
         }
     }
 

@@ -38,7 +38,7 @@ fn a_successor_knows_the_probers_of_its_predecessor() {
     let cluster = Cluster::start();
     let before = Listening::start(ProberSettings::default());
     let _balancer = Balancer::start(1, before.address, "/health?drain=503", EVERY);
-    until("it to go on asking", || (before.regular() == 1).then_some(()));
+    until("it to be regular", || (before.regular() == 1).then_some(()));
     before.cordon(true);
     cluster.sim.cordon(NODE);
     let began = Instant::now();

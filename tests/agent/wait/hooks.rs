@@ -57,7 +57,7 @@ fn a_hook_that_settles_waits_for_a_node_that_goes_out_later() {
     assert_eq!(said(&settled), (200, "the node is not going out"));
     let hook = hook(&listening, "settle=60");
     listening.cordon(true);
-    assert_eq!(said(&hook.join().unwrap()), (200, "told: the one balancer that asks"));
+    assert_eq!(said(&hook.join().unwrap()), (200, "told: the one balancer that probes"));
 }
 
 #[test]
@@ -89,31 +89,31 @@ fn a_hook_that_takes_too_long_is_told_who_is_missing() {
 fn a_node_that_nobody_probes_or_that_is_long_dead_holds_no_hook() {
     let listening = Listening::start(ProberSettings::default());
     listening.cordon(true);
-    let nobody = "no balancer goes on asking this agent";
-    assert_eq!(said(&wait(listening.address, LONG)), (200, nobody));
+    let no_probers = "no balancer probes this agent regularly";
+    assert_eq!(said(&wait(listening.address, LONG)), (200, no_probers));
 
     let listening = Listening::start(ProberSettings::default());
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    until("it to be regular", || (listening.regular() == 1).then_some(()));
     listening.set_ready(ConditionStatus::False, Duration::from_secs(61));
     let dead = wait(listening.address, LONG);
     assert!(dead.status == 200 && dead.body.starts_with("the node has been NotReady for 61 s"), "{dead:?}");
     // One that has just died has yet to be told of.
     listening.set_ready(ConditionStatus::True, Duration::ZERO);
     listening.set_ready(ConditionStatus::False, Duration::ZERO);
-    assert_eq!(said(&wait(listening.address, LONG)), (200, "told: the one balancer that asks"));
+    assert_eq!(said(&wait(listening.address, LONG)), (200, "told: the one balancer that probes"));
 }
 
 #[test]
 fn what_is_not_known_yet_is_waited_for() {
     let listening = Listening::since(Duration::from_secs(80), ProberSettings::default());
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    until("it to be regular", || (listening.regular() == 1).then_some(()));
     assert_eq!(wait(listening.address, LONG).status, 200, "the node is in service, whoever asks");
     listening.cordon(true);
     let late = wait(listening.address, "timeout=1");
     assert!(late.status == 200 || late.body.contains("the agent has listened for"), "{late:?}");
-    assert_eq!(said(&wait(listening.address, LONG)), (200, "told: the one balancer that asks"));
+    assert_eq!(said(&wait(listening.address, LONG)), (200, "told: the one balancer that probes"));
 
     let (listening, _balancers) = asked_by(1);
     listening.lose_the_api_server();
@@ -132,14 +132,14 @@ fn released_waits_for_the_last_session() {
     let traffic: Arc<dyn CountTraffic> = counter.clone();
     let listening = Listening::start(ProberSettings { traffic: Some(traffic), ..Default::default() });
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    until("it to be regular", || (listening.regular() == 1).then_some(()));
     listening.cordon(true);
     assert_eq!(wait(listening.address, LONG).status, 200);
     let late = wait(listening.address, "for=released&timeout=1");
     assert_eq!(said(&late), (504, "not released within 1 s: all told, but sessions are left"));
     let hook = hook(&listening, "for=released");
     counter.0.store(0, Ordering::Relaxed);
-    assert_eq!(said(&hook.join().unwrap()), (200, "released: the one balancer that asks"));
+    assert_eq!(said(&hook.join().unwrap()), (200, "released: the one balancer that probes"));
 
     let (listening, _balancers) = asked_by(1);
     listening.cordon(true);

@@ -85,7 +85,7 @@ fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
     let listening = Listening::start(ProberSettings::default());
     let start = |n| Balancer::start(n, listening.address, "/health?drain=503", EVERY);
     let balancers = (1..=count).map(start).collect();
-    until("all to go on asking", || (listening.regular() == usize::from(count)).then_some(()));
+    until("all to be regular", || (listening.regular() == usize::from(count)).then_some(()));
     (listening, balancers)
 }
 
@@ -118,7 +118,7 @@ fn wait_ends_when_all_probers_are_told_and_when_the_node_is_ready_again() {
 fn wait_is_unknown_for_an_agent_that_has_just_started() {
     let listening = Listening::since(Duration::ZERO, ProberSettings::default());
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    until("it to be regular", || (listening.regular() == 1).then_some(()));
     listening.cordon(true);
     let (code, lines) = wait(listening.address, &["--timeout", "1s"]);
     assert_eq!(code, 3, "{lines:#?}");
@@ -144,7 +144,7 @@ fn wait_for_released_ends_with_the_last_connection() {
     let traffic: Arc<dyn CountTraffic> = counter.clone();
     let listening = Listening::start(ProberSettings { traffic: Some(traffic), ..Default::default() });
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to go on asking", || (listening.regular() == 1).then_some(()));
+    until("it to be regular", || (listening.regular() == 1).then_some(()));
     listening.cordon(true);
     let (code, lines) = wait(listening.address, &["--for", "released", "--timeout", "3s"]);
     assert_eq!(code, 1, "{lines:#?}");

@@ -117,7 +117,7 @@ impl Site {
     fn wait_until_known(&self) {
         let balancers = self.balancers.iter().filter(|one| one.runs()).count();
         for node in 0..NODES.len() {
-            until("the agent to know who asks", || {
+            until("the agent to know its probers", || {
                 let status = self.lan.act(|| http::get(agent(node), "/status.json")).ok()?;
                 let status: Value = serde_json::from_str(&status.body).ok()?;
                 let regular = |prober: &&Value| prober["standing"] == "regular";

@@ -5,7 +5,7 @@ use super::message::{not_known, short, waiting};
 use super::why::{Answer, Decision, Why};
 use nodegate_agent_client::DrainSummary;
 use nodegate_readiness::Verdict;
-use nodegate_readiness::probers::{NOBODY, TOO_FEW};
+use nodegate_readiness::probers::{NO_PROBERS, TOO_FEW};
 use std::time::Duration;
 
 /// An agent that is fresh and still says Ready after this time has other drain signals than the gate.
@@ -134,11 +134,11 @@ fn of_summary(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Fin
         }
         (Some(true), _, _) => Finding::Free(Why::Told),
         (Some(false), _, _) => hold(Why::Waiting, waiting(summary)),
-        (None, _, _) if matches!(summary.not_known_code.as_deref(), Some(NOBODY | TOO_FEW)) => {
+        (None, _, _) if matches!(summary.not_known_code.as_deref(), Some(NO_PROBERS | TOO_FEW)) => {
             if summary.balancers || summary.settings.probers.is_some() {
-                unknown(Why::Nobody, not_known(summary))
+                unknown(Why::NoProbers, not_known(summary))
             } else {
-                Finding::Free(Why::Nobody)
+                Finding::Free(Why::NoProbers)
             }
         }
         (None, _, _) => unknown(Why::NotKnown, not_known(summary)),

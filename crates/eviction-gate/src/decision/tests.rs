@@ -126,18 +126,20 @@ fn an_agent_that_still_says_ready_has_five_seconds() {
 }
 
 #[test]
-fn nobody_asks_is_no_reason_to_wait_unless_somebody_must() {
-    for code in ["nobody", "too_few"] {
-        let nobody = |change: fn(&mut DrainSummary)| {
+fn missing_probers_are_no_reason_to_wait_unless_they_are_required() {
+    for code in ["no_probers", "too_few"] {
+        let without_probers = |change: fn(&mut DrainSummary)| {
             said(|s| {
                 (s.told, s.not_known_code, s.probers) = (None, Some(code.to_owned()), 0);
                 change(s);
             })
         };
-        assert_eq!(outcome(&nobody(|_| {}), 0), (Answer::Allowed, Why::Nobody));
-        for demanding in [nobody(|s| s.balancers = true), nobody(|s| s.settings.probers = Some(2))] {
-            assert_eq!(outcome(&demanding, 29), denied(Why::Nobody, false));
-            assert_eq!(outcome(&demanding, 30), (UNACKNOWLEDGED, Why::Nobody));
+        assert_eq!(outcome(&without_probers(|_| {}), 0), (Answer::Allowed, Why::NoProbers));
+        for demanding in
+            [without_probers(|s| s.balancers = true), without_probers(|s| s.settings.probers = Some(2))]
+        {
+            assert_eq!(outcome(&demanding, 29), denied(Why::NoProbers, false));
+            assert_eq!(outcome(&demanding, 30), (UNACKNOWLEDGED, Why::NoProbers));
         }
     }
 }
@@ -272,7 +274,7 @@ prop_compose! {
         (told_probers, probers) in any::<(usize, usize)>(),
         waiting_for in prop::collection::vec(".{0,300}", 0..9),
         not_known in prop::option::of(".{0,600}"),
-        code in prop::option::of("nobody|too_few|listening|stale|.{0,9}"),
+        code in prop::option::of("no_probers|too_few|listening|stale|.{0,9}"),
     ) -> DrainSummary {
         let settings = ToldSettings { probers: demanded.then_some(2), ..ToldSettings::default() };
         DrainSummary { verdict, since_ms, stale, told, released, told_probers, probers, waiting_for, not_known,
@@ -350,7 +352,7 @@ proptest! {
             (_, Why::AnnotatedNow) => annotation == Some(EvictWhen::Now),
             (_, Why::NotAnnotated) => annotation.is_none() && limits.hold == HoldMode::Annotated,
             (AgentReply::Summary(said), Why::Told | Why::Released) => said.told == Some(true) && !said.stale,
-            (AgentReply::Summary(said), Why::Nobody) => !said.balancers && said.settings.probers.is_none() && said.told.is_none(),
+            (AgentReply::Summary(said), Why::NoProbers) => !said.balancers && said.settings.probers.is_none() && said.told.is_none(),
             _ => false,
         };
         prop_assert!(is_safe, "{decision:?} of {agent:?}");

@@ -62,7 +62,7 @@ pub enum Why {
     /// The agent says that the node is ready, and is fresh.
     Mismatch,
     /// No load balancer asks this agent, or fewer than demanded.
-    Nobody,
+    NoProbers,
     /// The agent does not know yet, for another reason.
     NotKnown,
     /// The agent's cache is stale.
@@ -103,7 +103,7 @@ impl Why {
             Self::Sessions => "sessions",
             Self::NotOut => "not_out",
             Self::Mismatch => "mismatch",
-            Self::Nobody => "nobody",
+            Self::NoProbers => "no_probers",
             Self::NotKnown => "not_known",
             Self::Stale => "stale",
             Self::Unreachable => "unreachable",

@@ -21,24 +21,24 @@ use std::process::ExitCode;
     disable_help_subcommand = true,
     subcommand_help_heading = "Commands (without one, the fleet is shown)",
     about = "What every nodegate agent of a cluster says, and drains that wait for the load balancers",
-    long_about = "kubectl nodegate asks the agents of all nodes at once and shows one table, with what needs a person first: may \
-the node get new traffic, why, since when, how fresh that is, how many load balancers have been told, and how many \
-sessions are left.\n\n\
-Its commands do what is done to nodes with the balancers in mind: drain cordons, waits until every balancer has been \
-told, and only then evicts; uncordon waits until every balancer knows that the node is back.",
+    long_about = "kubectl nodegate queries the agents of all nodes at once and shows one table. Nodes that need a person come first. \
+A row says whether the node may get new traffic, why, since when, how fresh that is, how many load balancers have \
+acknowledged it (told), and how many sessions are left.\n\n\
+Its commands wait for the load balancers: drain cordons the node, waits until every load balancer has acknowledged the \
+drain, and only then evicts; uncordon waits until every load balancer has acknowledged that the node is back.",
     after_long_help = "\
 COLUMNS
-  VERDICT   Ready, Draining, NotReady; with a question mark behind it a guess: the agent's cache is stale; Unknown: no answer
+  VERDICT   Ready, Draining, NotReady; a question mark marks a guess, because the agent's cache is stale; Unknown: no answer
   SINCE     when the verdict last changed; >2 h where that was before the agent's start
   CACHE     whether the agent's cache can be trusted, and the age of the last proof; unconfirmed: the control plane does
             not hear the node's kubelet
-  TOLD      how many of the balancers that go on asking have been told the verdict; a question mark if that is not known
+  TOLD      how many of the regular probers are told; a question mark if that is unknown
   SESSIONS  connections to the agent's --traffic-port, else the sessions that HAProxies report (http-check send-state)
 
 REACHING AGENTS
   The node's own address (--address-types) is asked first, and after half a second without an answer the API server's proxy
   of the agent's pod as well (--via). An agent that does not answer within --agent-timeout is a row that says so. Networks of two clusters
-  may overlap: an agent that names another Node, or the same with another UID, is none of this cluster's, and is not believed.
+  may overlap: an agent that names another Node, or the same with another UID, belongs to another cluster, and its answer does not count.
 
 CREDENTIALS
   Those of kubectl: --kubeconfig, else KUBECONFIG, else ~/.kube/config, else the service account of the pod that it runs
@@ -49,18 +49,18 @@ ENVIRONMENT
   KUBECONFIG, HOME (on Windows also USERPROFILE), HTTPS_PROXY and NO_PROXY as kubectl has them; NO_COLOR
 
 EXAMPLES
-  kubectl nodegate                                  # the fleet; what needs a person comes first
+  kubectl nodegate                                  # the fleet; nodes that need a person come first
   kubectl nodegate -w                               # live
   kubectl nodegate -l pool=edge -o wide             # some nodes, with all that fits
   kubectl nodegate drain worker-1 --delete-emptydir-data   # cordon, tell the balancers, evict
   kubectl nodegate uncordon worker-1                # back, and every balancer knows
-  kubectl nodegate wait worker-1 --for released     # somebody else has cordoned it
+  kubectl nodegate wait worker-1 --for released     # after another tool cordoned it
 
 EXIT CODES
-  0  every node is Ready, or a control plane that its exclude label alone keeps out; or what was waited for has come
-  1  a node is Draining; or it has not come in time, a drain was refused or broken off, kubectl drain failed
+  0  every node is Ready, or a control plane that its exclude label alone keeps out; or the wait has ended well
+  1  a node is Draining; or a wait timed out, a drain was refused or interrupted, kubectl drain failed
   2  a node is NotReady
-  3  nothing is known of a node; or not known whether balancers were told; or a setting is wrong
+  3  the state of a node is unknown; or it is unknown whether balancers are told; or a setting is wrong
   The highest of those that are true."
 )]
 pub struct Args {
@@ -82,30 +82,30 @@ EXAMPLES
 
 EXIT CODES
   0  reached, for every node
-  1  not in time; the last line says who was waited for
+  1  not in time; the last line names the missing balancers
   3  not known, and why")]
     Wait(WaitArgs),
     /// Takes nodes out one by one: cordons, waits until every balancer has been told, and drains with kubectl
     #[command(after_long_help = "\
 STEPS (each is a line with the seconds since the beginning)
-  checks    whose agent answers, whether kubectl drain could do it, whether enough others are Ready, and whether it can be
-            known who was told
+  checks    whose agent answers, whether kubectl drain could do it, whether enough others are Ready, and whether the
+            agent knows its probers
   cordon    from then on the agent tells balancers that the node is out
-  told      every balancer that goes on asking has had that answer often enough (--fall), and has asked again
+  told      every regular prober has had that answer often enough (--fall), and has probed again
   released  with --for released: no session is left
   evict     kubectl drain NODE, with the same flags for cluster and eviction
   A drain that stops leaves the node cordoned, and says how to go back and how to go on.
 
 EXAMPLES
   kubectl nodegate drain worker-1
-  kubectl nodegate drain worker-1 --dry-run=server      # who would be waited for, what would be evicted
+  kubectl nodegate drain worker-1 --dry-run=server      # the balancers to wait for, the pods to evict
   kubectl nodegate drain -l pool=edge --min-ready 3 --delete-emptydir-data --timeout=5m
   kubectl nodegate drain edge-1 --for released          # an ingress on the host's network: no session is cut
 
 EXIT CODES
   0  drained, every one of them
-  1  refused, not in time, broken off, or kubectl drain failed
-  3  not known whether the balancers were told")]
+  1  refused, not in time, interrupted, or kubectl drain failed
+  3  it is unknown whether the balancers are told")]
     Drain(DrainArgs),
     /// Brings nodes back, and waits until every balancer has been told
     #[command(after_long_help = "\
@@ -114,7 +114,7 @@ EXAMPLES
 
 EXIT CODES
   0  back, and every balancer knows
-  1  not in time; the last line says who was waited for
+  1  not in time; the last line names the missing balancers
   3  not known, and why")]
     Uncordon(UncordonArgs),
 }

@@ -60,7 +60,7 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
             drain.steps.line(&drain.how_to_go_on());
             let others: Vec<_> = nodes.iter().skip(number + 1).map(|node| node.name.as_str()).collect();
             if !others.is_empty() {
-                console.line(&format!("not begun: {}", others.join(", ")));
+                console.line(&format!("not started: {}", others.join(", ")));
             }
             return Ok(stopped.code());
         }

@@ -66,8 +66,9 @@ impl Preflight {
         let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
         let mut lines: Vec<_> = probers
             .map(|prober| {
-                let every =
-                    prober.interval_ms.map_or(String::new(), |ms| format!(", asks every {}", Age(ms.into())));
+                let every = prober
+                    .interval_ms
+                    .map_or(String::new(), |ms| format!(", probes every {}", Age(ms.into())));
                 format!("would wait for {} {}{every}", prober.who(), prober.request)
             })
             .collect();

@@ -9,22 +9,22 @@ use std::process::ExitStatus;
 /// The reason why a drain stopped early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DrainStopped {
-    #[error("its agent does not answer, so nobody knows who was told: {0}")]
+    #[error("its agent does not answer, so it is unknown which balancers have acknowledged the drain: {0}")]
     NoAgent(String),
     #[error("not known whether balancers would be told: {0}")]
     Unknowable(Unknown),
     #[error(
-        "not known whether balancers would be told: more ask its agent than it can remember, and {0} questions found no \
-         place; --balancers says whose count"
+        "not known whether balancers would be told: its agent has more probers than it can remember: {0} probe \
+         requests found no slot; --balancers names the probers that count"
     )]
     Overflown(u64),
     #[error("its agent has no --traffic-port: it can't be known whether a session is left")]
     NoTrafficPort,
-    #[error("not drained: it is not known who was told")]
+    #[error("not drained: it is unknown which balancers have acknowledged the drain")]
     NotKnown,
     #[error("refused: {ready} other {} Ready, --min-ready={demanded}", if *ready == 1 { "node is" } else { "nodes are" })]
     TooFewReady { ready: usize, demanded: usize },
-    #[error("not drained: its balancers have not let go of it")]
+    #[error("not drained: not all load balancers acknowledged the drain in time")]
     NotTold,
     #[error(transparent)]
     Cluster(#[from] ClusterError),

@@ -150,14 +150,14 @@ fn what_can_never_be_known_is_refused_before_anything_is_done() {
     };
     untouched(&lab.run(&["drain", "worker-1", "--for=released"]), 3, "its agent has no --traffic-port");
     lab.crowd.now("worker-1", follows(&lab.sim, "worker-1", Scene::default()));
-    untouched(&lab.run(&["drain", "worker-1"]), 3, "no balancer goes on asking this agent");
+    untouched(&lab.run(&["drain", "worker-1"]), 3, "no balancer probes this agent regularly");
     let mut older = ready("worker-1");
     older.as_object_mut().unwrap().remove("drain");
     lab.crowd.now("worker-1", says(&older));
-    untouched(&lab.run(&["drain", "worker-1"]), 3, "of a version that does not say who asks it");
+    untouched(&lab.run(&["drain", "worker-1"]), 3, "of a version that does not report its probers");
     lab.crowd.now("worker-1", Manner::Closes);
     untouched(&lab.run(&["drain", "worker-1", "worker-2"]), 3, "its agent does not answer");
-    assert!(lab.run(&["drain", "worker-1", "worker-2"]).out.contains("not begun: worker-2"));
+    assert!(lab.run(&["drain", "worker-1", "worker-2"]).out.contains("not started: worker-2"));
     let absent = lab.run(&["drain", "worker-9"]);
     assert_eq!(
         (absent.code, absent.err.as_str()),

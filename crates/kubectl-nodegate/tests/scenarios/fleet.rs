@@ -30,7 +30,7 @@ pub(crate) fn one_of_each() -> Lab {
     let mut blind = prober("10.0.0.7", "ready", 9, None);
     (blind["question"], blind["drainable"]) = (json!("GET /"), json!(false));
     nobody["probers"] = json!([blind]);
-    nobody["drain"]["not_known"] = json!("no balancer goes on asking this agent");
+    nobody["drain"]["not_known"] = json!("no balancer probes this agent regularly");
     Lab::new([
         ("worker-10", says(&ready("worker-10"))),
         ("worker-2", says(&waiting)),

@@ -145,7 +145,7 @@ fn a_dry_run_shows_all_and_does_nothing() {
         assert_eq!(said.code, Some(0), "{said:#?}");
         for part in [
             "would cordon it",
-            "would wait for 10.0.0.1 /health, asks every 500 ms",
+            "would wait for 10.0.0.1 /health, probes every 500 ms",
             "would wait for 10.0.0.2 /health",
             "would wait for the last session: 15 now",
             "would run kubectl drain worker-1 --ignore-daemonsets --context=sim",
@@ -175,7 +175,9 @@ fn an_agent_without_places_is_refused_before_the_cordon() {
     let refused = lab.run(&["drain", "worker-1"]);
     assert_eq!(refused.code, Some(3), "{refused:#?}");
     assert!(
-        refused.out.contains("more ask its agent than it can remember, and 12 questions found no place"),
+        refused
+            .out
+            .contains("its agent has more probers than it can remember: 12 probe requests found no slot"),
         "{refused:#?}"
     );
     assert!(!is_cordoned(&lab, "worker-1"));

@@ -72,7 +72,7 @@ impl WatchMetrics {
         registry.register("watch_events", "Objects received from the API server", self.events.clone());
         registry.register(
             "watch_restarts",
-            "Watches begun is_new after a fault, by its reason",
+            "Watch restarts after a failure, by reason",
             self.restarts.clone(),
         );
         registry.register(

@@ -44,7 +44,7 @@ pub struct DrainSummary {
     /// The reason why `told` is not known, or `told_ready` on the way back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known: Option<String>,
-    /// The same reason as one word for programs, such as `nobody`.
+    /// The same reason as one word for programs, such as `no_probers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_known_code: Option<String>,
     /// True if `--balancers` names the clients whose requests count.

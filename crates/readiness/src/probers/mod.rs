@@ -24,7 +24,7 @@ pub use pace::ProbePace;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
 pub use told::{
-    Demands, NOBODY, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, cant_see, told,
+    Demands, NO_PROBERS, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, cant_see, told,
 };
 pub use wait_judgement::{Goal, WaitJudgement, balancers};
 

@@ -135,14 +135,14 @@ pub enum Unknown {
         wanted: usize,
     },
     /// There is no regular prober whose answer a drain changes.
-    Nobody {
+    NoProbers {
         /// The clients that can't see drains.
         cant_see_drains: Vec<String>,
     },
 }
 
 /// The word for programs if there is no regular prober.
-pub const NOBODY: &str = "nobody";
+pub const NO_PROBERS: &str = "no_probers";
 /// The word for programs if there are fewer regular probers than demanded.
 pub const TOO_FEW: &str = "too_few";
 
@@ -150,7 +150,7 @@ impl Unknown {
     /// Returns true if waiting can change it.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::OlderAgent | Self::Misconfigured | Self::Nobody { .. } => false,
+            Self::OlderAgent | Self::Misconfigured | Self::NoProbers { .. } => false,
             Self::Stale | Self::Listening { .. } | Self::Undecided(_) | Self::TooFew { .. } => true,
         }
     }
@@ -164,7 +164,7 @@ impl Unknown {
             Self::Listening { .. } => "listening",
             Self::Undecided(_) => "undecided",
             Self::TooFew { .. } => TOO_FEW,
-            Self::Nobody { .. } => NOBODY,
+            Self::NoProbers { .. } => NO_PROBERS,
         }
     }
 }
@@ -173,13 +173,13 @@ impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = Age(LISTENS_FOR.as_millis());
         match self {
-            Self::OlderAgent => f.write_str("the agent is of a version that does not say who asks it"),
+            Self::OlderAgent => f.write_str("the agent is of a version that does not report its probers"),
             Self::Misconfigured => f.write_str("the agent has no verdict: it does not know its node"),
             Self::Stale => f.write_str("the cache is stale: the verdict may be a guess"),
             Self::Listening { for_ms, overflown: false } => {
                 write!(
                     f,
-                    "the agent has listened for {} of {of}: it does not know yet who asks",
+                    "the agent has listened for {} of {of}: it does not know its probers yet",
                     Age((*for_ms).into())
                 )
             }
@@ -187,22 +187,22 @@ impl fmt::Display for Unknown {
                 let ago = Age((*for_ms).into());
                 write!(
                     f,
-                    "more have asked than can be remembered, {ago} ago: --balancers says whose questions count"
+                    "the table of probers overflowed {ago} ago; --balancers names the probers that count"
                 )
             }
             Self::Undecided(who) => {
                 let who = who.join(", ");
                 write!(
                     f,
-                    "not known yet whether these go on asking: {who}; --balancers says whose questions count"
+                    "not known yet whether these probe regularly: {who}; --balancers names the probers that count"
                 )
             }
             Self::TooFew { probers, wanted } => {
-                write!(f, "{probers} of {wanted} balancers that there must be go on asking")
+                write!(f, "{probers} of {wanted} required balancers probe regularly")
             }
-            Self::Nobody { cant_see_drains } => match cant_see(cant_see_drains) {
-                None => f.write_str("no balancer goes on asking this agent"),
-                Some(who) => write!(f, "no balancer asks what a drain changes; {who}"),
+            Self::NoProbers { cant_see_drains } => match cant_see(cant_see_drains) {
+                None => f.write_str("no balancer probes this agent regularly"),
+                Some(who) => write!(f, "no balancer sends a probe request that a drain changes; {who}"),
             },
         }
     }
@@ -279,7 +279,7 @@ fn probers_not_known(status: &Status, settings: &ToldSettings) -> Option<Unknown
     let probers = status.probers.iter().filter(|prober| prober.is_waited_for()).count();
     match settings.probers {
         Some(wanted) if probers < wanted => Some(Unknown::TooFew { probers, wanted }),
-        _ => (probers == 0).then(|| Unknown::Nobody { cant_see_drains: status.cant_see_drains() }),
+        _ => (probers == 0).then(|| Unknown::NoProbers { cant_see_drains: status.cant_see_drains() }),
     }
 }
 
@@ -311,7 +311,7 @@ impl WaitingFor {
         let times = settings.times(change).saturating_add(1);
         let lately = match (prober.standing, prober.interval_ms) {
             (Standing::Silent, _) => format!(", silent for {}", Age(prober.last_ms.into())),
-            (_, Some(interval)) => format!(", asks every {}", Age(interval.into())),
+            (_, Some(interval)) => format!(", probes every {}", Age(interval.into())),
             _ => String::new(),
         };
         let why = match prober.row() {

@@ -69,7 +69,7 @@ impl Status {
             }
         }
         match told(self, goal.pool_change(), &Demands::default()) {
-            Told::Unknown(nobody @ Unknown::Nobody { .. }) => WaitJudgement::Over(nobody.to_string()),
+            Told::Unknown(unknown @ Unknown::NoProbers { .. }) => WaitJudgement::Over(unknown.to_string()),
             Told::Unknown(unknown) => WaitJudgement::Waiting(unknown.to_string()),
             Told::NotYet { why, waiting_for } => {
                 let probers = waiting_for.iter().take(NAMED);
@@ -95,7 +95,7 @@ impl Status {
 pub fn balancers(probers: usize, cant_see_drains: &[String]) -> String {
     match cant_see(cant_see_drains) {
         Some(who) => format!("{probers} of {} balancers; {who}", probers + cant_see_drains.len()),
-        None if probers == 1 => "the one balancer that asks".to_owned(),
+        None if probers == 1 => "the one balancer that probes".to_owned(),
         None => format!("{probers} balancers"),
     }
 }

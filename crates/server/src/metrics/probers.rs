@@ -19,25 +19,30 @@ impl StateCollector {
         let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);
         let shown = shown(&status.probers, self.probers.balancers_are_named());
 
-        let help = "Probers that go on asking, and whose answer a drain changes.";
+        let help = "Regular probers whose answer a drain changes.";
         gauge(encoder, "probers", help)?
             .encode_gauge(&u64::try_from(status.told_of().1).unwrap_or(u64::MAX))?;
         let help = "Regular clients, not of this node, whose answer no drain changes: load balancers that can't see drains.";
         let blind = status.drain.as_ref().map_or(0, |drain| drain.cant_see_drains.len());
         gauge(encoder, "probers_without_drains", help)?
             .encode_gauge(&u64::try_from(blind).unwrap_or(u64::MAX))?;
-        let help = "Time since a prober that goes on asking last asked; those of --balancers for an hour after they are gone.";
+        let help = "Time since the last probe of each regular prober; a prober in --balancers is kept for an hour after it is gone.";
         let mut family = seconds(encoder, "prober_age", help)?;
         for prober in &shown {
             let (who, age) = (prober.who(), Duration::from_millis(prober.last_ms).as_secs_f64());
             family.encode_family(&labels(&who, prober))?.encode_gauge(&age)?;
         }
-        let help = "1 if a prober has had the present verdict so often that it must have acted on it, 0 if not; only who goes on asking.";
+        let help = "1 if a prober has had the present verdict so often that it must have acted on it, 0 if not; of each regular prober.";
         let mut family = gauge(encoder, "prober_told", help)?;
         for (prober, told) in shown.iter().filter_map(|prober| Some((prober, prober.told?))) {
             family.encode_family(&labels(&prober.who(), prober))?.encode_gauge(&u64::from(told))?;
         }
-        counter(encoder, "prober_overflows", "Questions of probers that could not be remembered.", overflows)
+        counter(
+            encoder,
+            "prober_overflows",
+            "Probe requests that found no slot in the table of probers.",
+            overflows,
+        )
     }
 }
 

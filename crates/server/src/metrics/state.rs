@@ -104,7 +104,7 @@ impl StateCollector {
             board.catalog().ids().filter(|id| board.catalog().local(*id).is_none() || result(*id).is_some())
         };
 
-        let help = "1 if the check passes, 0 if not, of checks that run; configured by a setting or by who goes on asking, or not.";
+        let help = "1 if the check passes, 0 if not, of checks that run; configured says whether a setting or a regular prober names the check.";
         let mut family = gauge(encoder, "check_passed", help)?;
         for id in active() {
             let passed = u64::from(board.report(id, now).outcome.passed());

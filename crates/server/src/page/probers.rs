@@ -18,7 +18,7 @@ const NAMES: usize = 10;
 /// Writes the regular and silent probers as a table, the others by name.
 pub(super) fn write(page: &mut String, status: &Status) -> fmt::Result {
     let (Some(drain), Some(verdict)) = (&status.drain, status.verdict) else { return Ok(()) };
-    page.push_str("<section class=\"asks\"><h2>Who asks</h2>");
+    page.push_str("<section class=\"asks\"><h2>Load balancers</h2>");
     write_steps(page, status, drain, verdict)?;
     write_doubts(page, drain)?;
     let (mut rows, others): (Vec<_>, Vec<_>) = status.probers.iter().partition(|prober| is_in_table(prober));
@@ -109,7 +109,7 @@ fn write_doubts(page: &mut String, drain: &DrainStatus) -> fmt::Result {
         }
     }
     if let Some(who) = cant_see(&drain.cant_see_drains) {
-        write!(page, "<p class=\"hint\">{}: let it ask <code>/health</code>.</p>", Escaped(&who))?;
+        write!(page, "<p class=\"hint\">{}: let it probe <code>/health</code>.</p>", Escaped(&who))?;
     }
     if drain.overflows > 0 {
         write!(

@@ -215,7 +215,7 @@ fn the_agents_settings_count() {
     world.cordon(true);
     world.pass(30_000);
     let drain = world.status().drain.unwrap();
-    assert_eq!(drain.not_known.unwrap(), "1 of 2 balancers that there must be go on asking");
+    assert_eq!(drain.not_known.unwrap(), "1 of 2 required balancers probe regularly");
     world.settings.probers = None;
     world.cordon(false);
     world.cordon(true);

@@ -49,7 +49,7 @@ fn nothing_is_told_to_nobody() {
     world.pass_seconds(89);
     assert!(not_known(&world).contains("has listened for 89 s of 90 s"));
     world.pass_seconds(1);
-    assert_eq!(not_known(&world), "no balancer goes on asking this agent");
+    assert_eq!(not_known(&world), "no balancer probes this agent regularly");
 }
 
 /// Envoy asks once a minute while it is idle, so after ninety seconds it may have asked once.
@@ -58,7 +58,7 @@ fn a_slow_balancer_is_waited_for_from_its_first_probe() {
     let mut world = World::new([balancer(1, 2000), balancer(2, 60_000)]);
     world.cordon(true);
     world.pass_seconds(91);
-    assert!(not_known(&world).contains("not known yet whether these go on asking: 10.0.0.2"));
+    assert!(not_known(&world).contains("not known yet whether these probe regularly: 10.0.0.2"));
     world.cordon(false);
     world.pass_seconds(60);
     assert_eq!(world.standing(1), Standing::Regular);
@@ -85,7 +85,7 @@ fn one_that_falls_silent_is_waited_for_until_it_is_gone() {
     assert_eq!(world.standing(0), Standing::Gone);
     world.stop(1);
     world.pass_seconds(100);
-    assert_eq!(not_known(&world), "no balancer goes on asking this agent");
+    assert_eq!(not_known(&world), "no balancer probes this agent regularly");
 }
 
 /// nodegate-haproxy switches off the agent-check of a node that it drains.
@@ -253,7 +253,7 @@ fn what_no_drain_can_change_is_not_waited_for() {
     world.pass_seconds(60);
     assert_eq!(
         not_known(&world),
-        "no balancer asks what a drain changes; 10.0.0.3 /health?check=custom_conditions can't see drains"
+        "no balancer sends a probe request that a drain changes; 10.0.0.3 /health?check=custom_conditions can't see drains"
     );
 }
 

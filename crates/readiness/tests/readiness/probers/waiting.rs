@@ -57,10 +57,10 @@ fn each_is_named_when_it_gets_there() {
     assert_eq!(
         lines,
         [
-            "waiting  10.0.0.1 /health, asks every 2 s",
-            "waiting  10.0.0.2 /health, asks every 1 s",
-            "told     10.0.0.2 /health: 4 times in a row, asks every 1 s",
-            "told     10.0.0.1 /health: 4 times in a row, asks every 2 s",
+            "waiting  10.0.0.1 /health, probes every 2 s",
+            "waiting  10.0.0.2 /health, probes every 1 s",
+            "told     10.0.0.2 /health: 4 times in a row, probes every 1 s",
+            "told     10.0.0.1 /health: 4 times in a row, probes every 2 s",
             "told after 6 s: 2 balancers",
         ]
     );
@@ -85,7 +85,7 @@ fn a_balancer_that_never_asks_is_not_known() {
     let mut world = after_a_while(World::new([]));
     let (ended, lines) = told(&mut world);
     assert_eq!((ended, ended.exit_code()), (WaitEnd::NotKnown, 3));
-    assert_eq!(lines.last().unwrap(), "not known whether told: no balancer goes on asking this agent");
+    assert_eq!(lines.last().unwrap(), "not known whether told: no balancer probes this agent regularly");
     let mut world = after_a_while(World::new([balancer(1, 2000)]));
     let demands = Demands { probers: Some(2), ..Demands::default() };
     let (ended, lines) = wait(&mut world, Goal::Told, demands);
@@ -114,7 +114,7 @@ fn one_that_dies_is_named_and_given_up_when_it_is_gone() {
     assert_eq!(ended, WaitEnd::Reached);
     assert!(lines.iter().any(|line| line.starts_with("silent   10.0.0.2 /health: nothing for")), "{lines:?}");
     assert!(lines.iter().any(|line| line.starts_with("gone     10.0.0.2 /health")), "{lines:?}");
-    assert!(lines.last().unwrap().ends_with("the one balancer that asks"), "{lines:?}");
+    assert!(lines.last().unwrap().ends_with("the one balancer that probes"), "{lines:?}");
     // A slow balancer: the timeout comes before it is gone.
     let mut world = World::new([balancer(1, 2000), balancer(2, 30_000)]);
     world.pass_seconds(200);
@@ -196,7 +196,7 @@ fn released_is_told_and_no_connection() {
     assert_eq!(watch.look(&world), Some(WaitEnd::Reached));
     assert_eq!(
         watch.lines.last().unwrap(),
-        "released after 50 s: no session left; told: the one balancer that asks"
+        "released after 50 s: no session left; told: the one balancer that probes"
     );
     assert_eq!(world.status().drain.unwrap().released, Some(true));
 }

@@ -73,10 +73,10 @@ fn who_has_not_been_told_comes_first_and_what_it_lacks() {
         "every 1 s, last 0 ms ago",
         "app/worker-1 is NOLB 2/3 there, 14\u{a0}sessions",
         "not yet<span class=\"more\">heard <b class=\"draining\">Draining</b> (503)",
-        "told 2 of 4 times, asks every 1 s",
+        "told 2 of 4 times, probes every 1 s",
         "never<span class=\"more\">heard <b class=\"ready\">Ready</b> (200)",
         "can&#39;t see drains: a drain does not change this answer",
-        "10.0.9.9 /health?check=kubelet can&#39;t see drains: let it ask <code>/health</code>.",
+        "10.0.9.9 /health?check=kubelet can&#39;t see drains: let it probe <code>/health</code>.",
     ];
     holds(&status, &parts);
     let page = page(&status);
