@@ -1,7 +1,7 @@
 //! Judges the answers of a real agent by the simulation's oracle. The simulation's agent answers at an instant;
 //! here an answer is on its way for a while, on a machine that may be late, and outages have a begin and an end.
 
-use nodegate_simulation::oracle::{Believed, Law, Oracle};
+use nodegate_simulation::oracle::{AnswerBounds, Believed, Oracle};
 use nodegate_simulation::truth::{ProbeKind, SimulatedAnswer, Truth};
 use std::time::{Duration, Instant};
 
@@ -95,7 +95,7 @@ impl Judge {
     /// Judges an answer, on a machine that delays threads by `lag`. The error says what is wrong.
     pub(crate) fn judge(&mut self, seen: &Seen, lag: Duration) -> Result<(), String> {
         let late = allowance(lag);
-        let mut law = Law {
+        let mut bounds = AnswerBounds {
             unseen: late + seen.sent.elapsed(),
             stale_allowed: false,
             dates_are_exact: false,
@@ -106,11 +106,11 @@ impl Judge {
         });
         if let Some(outage) = current {
             // What it knew when the outage began, or what was true so long ago.
-            law.unseen += outage.unseen.min(seen.sent.saturating_duration_since(outage.began));
-            law.stale_allowed =
+            bounds.unseen += outage.unseen.min(seen.sent.saturating_duration_since(outage.began));
+            bounds.stale_allowed =
                 seen.received + late >= outage.began + self.stale_after.mul_f64(1.0 - OLDEST_PROOF);
         }
-        let judged = self.oracle.judge(seen.kind as usize, &seen.answer, law, seen.sent);
+        let judged = self.oracle.judge(seen.kind as usize, &seen.answer, bounds, seen.sent);
         if let Some(outage) = &mut self.outage
             && outage.marker.is_some_and(|marker| self.oracle.has_shown(marker))
         {

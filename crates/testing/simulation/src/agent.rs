@@ -1,12 +1,10 @@
-//! The agent under test: all of `crates/agent` but its sockets, its threads and its file.
-//!
-//! A simulated past stands in for the agents before it, a simulated network for the API server's, and a
-//! simulated check for the kubelet.
+//! Runs the agent under test: all of `crates/agent` except sockets, threads and files. Predecessors, network
+//! and kubelet are simulated. `world.rs` starts it; `succession.rs` replaces it.
 
+use crate::cluster::NODE;
 use crate::network::Network;
-use crate::plan::World;
+use crate::plan::WorldSettings;
 use crate::service::ServiceAnswer;
-use crate::site::NODE;
 use crate::trace::{Trace, note};
 use crate::truth::{ProbeKind, SimulatedAnswer};
 use bytes::Bytes;
@@ -29,54 +27,56 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_local};
 
-/// Who asks.
+/// The address of the first load balancer.
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+/// The address of the second load balancer.
 const SECOND_BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
-/// A clock that is set back while the memory is handed over makes it look younger by so much at most.
+/// The most by which a clock that is set back during the handover makes the last known facts look younger.
 const SET_BACK: Duration = Duration::from_secs(2);
-/// The interval and the timeout of the check that decides about a `Ready=Unknown`.
+/// The interval and the timeout of the check `kubelet`, which decides about `Ready=Unknown`.
 pub(crate) const KUBELET_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// The time that an agent waits for the API server soon after another one answered.
 pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
-/// From when a predecessor is asked to when the ports open: the kubelet's first result and two more answers.
+/// The time from the request to the predecessor until the ports open: the kubelet's first result and two
+/// more answers.
 const ASKED_WITHIN: Duration = Duration::from_secs(4);
-/// A Service that some agents watch.
+/// The Service that some agents watch.
 const SERVICE: &str = "default/web";
 
-/// A running agent; gone when dropped.
+/// A running agent. Drop stops it.
 pub(crate) struct SimulatedAgent {
     agent: Arc<AssembledAgent>,
     background: JoinHandle<()>,
     opening: JoinHandle<()>,
     starved: Observed<bool>,
-    /// When its verdict last went to Ready or from there.
-    turned: Arc<Mutex<Instant>>,
+    /// The time at which the verdict last became Ready or stopped being Ready.
+    last_pool_change: Arc<Mutex<Instant>>,
     kubelet_answers: Arc<AtomicBool>,
-    /// Until then it may not listen unless the API server has answered.
-    patient_until: Instant,
-    /// How old the facts were that it can take over from a file, and when that was.
+    /// The time before which the agent must not listen unless the API server has answered.
+    must_not_open_before: Instant,
+    /// The age of the facts in the file at the start of this agent, and the time of that start.
     recorded: Option<(Duration, Instant)>,
 }
 
-/// How an agent ends.
+/// The way in which an agent ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
-    /// It crashes, and has written down what it knew, or not.
+    /// A crash; `remembers` is whether a file with its facts is left.
     Crash { remembers: bool },
-    /// It answers until its successor does, as in a rollout with `maxSurge`.
+    /// A replacement: the agent answers until its successor does, as in a rollout with `maxSurge`.
     Replaced,
 }
 
-/// What an agent finds of those before it.
+/// The facts that an agent finds from its predecessors.
 #[derive(Default)]
-pub(crate) struct SimulatedPast {
+pub(crate) struct SimulatedSources {
     predecessor: Option<Arc<AssembledAgent>>,
     answered_recently: bool,
     recorded: Option<Vec<u8>>,
 }
 
-impl SimulatedPast {
-    /// The body of `/status.json`, if the predecessor listens.
+impl SimulatedSources {
+    /// Returns the body of `/status.json`, or `None` if no predecessor listens.
     async fn status(&self) -> Option<Bytes> {
         let agent = self.predecessor.as_ref().filter(|agent| agent.board.opened().is_some())?;
         let request = Request::get("/status.json").body(Empty::<Bytes>::new()).expect("a request");
@@ -86,7 +86,7 @@ impl SimulatedPast {
     }
 }
 
-impl LastKnownSources for SimulatedPast {
+impl LastKnownSources for SimulatedSources {
     type Error = Infallible;
 
     async fn answered_recently(&self) -> bool {
@@ -107,10 +107,10 @@ impl LastKnownSources for SimulatedPast {
     }
 }
 
-/// The kubelet's health endpoint.
+/// A check that simulates the kubelet's health endpoint.
 struct SimulatedKubelet {
     answers: Arc<AtomicBool>,
-    /// No check runs while the agent gets no turn.
+    /// True while the agent gets no CPU time; no check runs then.
     starved: Observed<bool>,
 }
 
@@ -128,7 +128,12 @@ impl Check for SimulatedKubelet {
 }
 
 impl SimulatedAgent {
-    pub(crate) fn start(world: &World, network: &Network, trace: &Trace, past: SimulatedPast) -> Self {
+    pub(crate) fn start(
+        world: &WorldSettings,
+        network: &Network,
+        trace: &Trace,
+        sources: SimulatedSources,
+    ) -> Self {
         let starved = Observed::new(false);
         let kubelet_answers = Arc::new(AtomicBool::new(true));
         let kubelet = SimulatedKubelet { answers: kubelet_answers.clone(), starved: starved.clone() };
@@ -143,11 +148,11 @@ impl SimulatedAgent {
             probers: world.strangers.settings(),
             ..AgentSettings::new(NODE, catalog)
         };
-        let turned = Arc::new(Mutex::new(nodegate_clock::now()));
-        let (flips, turns) = (trace.clone(), turned.clone());
+        let last_pool_change = Arc::new(Mutex::new(nodegate_clock::now()));
+        let (flips, pool_change) = (trace.clone(), last_pool_change.clone());
         let on_flip = move |flip: &nodegate_readiness::Flip| {
             if (flip.from == Verdict::Ready) != (flip.to == Verdict::Ready) {
-                *turns.lock().unwrap_or_else(PoisonError::into_inner) = nodegate_clock::now();
+                *pool_change.lock().unwrap_or_else(PoisonError::into_inner) = nodegate_clock::now();
             }
             note!(flips, "flip: {} to {}, {}", flip.from, flip.to, flip.reason.as_str());
         };
@@ -161,27 +166,27 @@ impl SimulatedAgent {
         let (agent, background) = AssembledAgent::new(settings, environment, &Handle::current());
         let agent = Arc::new(agent);
         let opens = agent.clone();
-        let alone = past.predecessor.is_none() && !past.answered_recently;
-        let patience = if alone { agent.board.policy().stale_after } else { STARTUP_GRACE };
+        let alone = sources.predecessor.is_none() && !sources.answered_recently;
+        let startup_timeout = if alone { agent.board.policy().stale_after } else { STARTUP_GRACE };
         Self {
             agent,
-            background: spawn_local(in_its_turns(background.run(), starved.clone())),
+            background: spawn_local(run_unless_starved(background.run(), starved.clone())),
             opening: spawn_local(async move {
-                opens.prepare(&past).await;
+                opens.prepare(&sources).await;
                 opens.open();
             }),
             starved,
-            turned,
+            last_pool_change,
             kubelet_answers,
-            patient_until: nodegate_clock::now() + patience,
+            must_not_open_before: nodegate_clock::now() + startup_timeout,
             recorded: None,
         }
     }
 
-    /// Starts the agent after this one.
+    /// Starts the successor of this agent.
     pub(crate) fn successor(
         &self,
-        world: &World,
+        world: &WorldSettings,
         network: &Network,
         trace: &Trace,
         restart: Restart,
@@ -190,13 +195,13 @@ impl SimulatedAgent {
         let remembers = restart == (Restart::Crash { remembers: true }) && self.opened().is_some();
         let usable = remembers && memory.knows_something();
         let json = || serde_json::to_vec(&memory.written_at(nodegate_clock::wall())).expect("a memory");
-        let past = SimulatedPast {
+        let sources = SimulatedSources {
             predecessor: (restart == Restart::Replaced).then(|| self.agent.clone()),
             answered_recently: remembers,
             recorded: usable.then(json),
         };
         let age = self.agent.board.freshness(self.now()).age.filter(|_| usable);
-        let mut successor = Self::start(world, network, trace, past);
+        let mut successor = Self::start(world, network, trace, sources);
         successor.kubelet_answers(self.kubelet_answers.load(Ordering::Relaxed));
         successor.starve(self.starved.read(bool::clone));
         successor.recorded = age.map(|age| (age, nodegate_clock::now()));
@@ -207,22 +212,23 @@ impl SimulatedAgent {
         self.agent.timeline.at(nodegate_clock::now())
     }
 
-    /// Returns when it opened its ports, if it has.
+    /// Returns the time at which the agent opened its ports, or `None` if it has not.
     pub(crate) fn opened(&self) -> Option<Instant> {
         let ago = self.now().since(self.agent.board.opened()?);
         nodegate_clock::now().checked_sub(ago)
     }
 
-    /// Returns what is wrong with its opening its ports then, beside this predecessor, if anything.
+    /// Checks that the agent was allowed to open its ports at `opened`, beside this predecessor. The error
+    /// says why it was not.
     pub(crate) fn opens_in_time(&self, opened: Instant, beside: Option<&Self>) -> Result<(), String> {
         if self.agent.board.last_proof().is_some() {
             return Ok(());
         }
-        if opened < self.patient_until {
-            let early = (self.patient_until - opened).as_secs_f64();
+        if opened < self.must_not_open_before {
+            let early = (self.must_not_open_before - opened).as_secs_f64();
             return Err(format!("listens {early:.1} s too early, without the API server's answer"));
         }
-        // It may have asked before the last seconds' proof came.
+        // The agent may have asked before the proof of the last seconds came.
         let last = |agent: &Self| agent.agent.board.last_proof().map(|proof| agent.age(proof, opened));
         match beside.and_then(last).flatten() {
             Some(age) if (ASKED_WITHIN..self.agent.board.policy().stale_after).contains(&age) => {
@@ -232,53 +238,54 @@ impl SimulatedAgent {
         }
     }
 
-    /// Returns how old a moment was then; `None` if it came later.
+    /// Returns the age that a moment had at `then`, or `None` if it came later.
     fn age(&self, moment: Moment, then: Instant) -> Option<Duration> {
         let then = self.agent.timeline.at(then);
         (moment <= then).then(|| then.since(moment))
     }
 
-    /// Whether all that it knows is what its predecessor knew.
+    /// Returns true if the agent has no facts except those of its predecessor.
     pub(crate) fn has_only_taken_over(&self) -> bool {
         self.agent.board.has_only_taken_over()
     }
 
-    /// What it gets no turn for: everything but its answers.
+    /// Sets whether the agent gets CPU time. A starved agent only answers.
     pub(crate) fn starve(&self, starved: bool) {
         self.starved.modify(|now| *now = starved);
     }
 
-    /// Its check of the kubelet passes from now on, or fails.
+    /// Sets whether the check of the kubelet passes.
     pub(crate) fn kubelet_answers(&self, answers: bool) {
         self.kubelet_answers.store(answers, Ordering::Relaxed);
     }
 
-    /// Returns the date of its last proof.
+    /// Returns the date of the last proof, or `None` before the first one.
     pub(crate) fn last_proof(&self) -> Option<Instant> {
         let ago = self.now().since(self.agent.board.last_proof()?);
         nodegate_clock::now().checked_sub(ago)
     }
 
-    /// The ways that its freshness has gone.
+    /// Returns the transitions that the freshness state machine has taken.
     pub(crate) fn transitions(&self) -> Arc<Transitions> {
         self.agent.watch_metrics.transitions()
     }
 
-    /// Whether its last proof is from after this.
+    /// Returns true if the last proof is not older than this instant.
     pub(crate) fn has_proof_since(&self, instant: Instant) -> bool {
         self.agent.board.last_proof().is_some_and(|proof| proof >= self.agent.timeline.at(instant))
     }
 
-    /// What it answers a load balancer now.
+    /// Returns the answer to a probe of the first load balancer.
     pub(crate) fn ask(&self, kind: ProbeKind) -> SimulatedAnswer {
         self.ask_as(BALANCER, kind)
     }
 
-    /// What it answers the second load balancer now.
+    /// Returns the answer to a probe of the second load balancer.
     pub(crate) fn ask_as_second(&self) -> SimulatedAnswer {
         self.ask_as(SECOND_BALANCER, ProbeKind::Health)
     }
 
+    /// Returns the answer to a probe from this address.
     pub(crate) fn ask_as(&self, peer: IpAddr, kind: ProbeKind) -> SimulatedAnswer {
         let path = match kind {
             ProbeKind::Health | ProbeKind::AgentCheck => "/health",
@@ -293,7 +300,7 @@ impl SimulatedAgent {
         self.get(peer, path)
     }
 
-    /// What it answers of its Service now.
+    /// Returns the answers about the watched Service.
     pub(crate) fn ask_for_service(&self) -> ServiceAnswer {
         let read =
             |path: &str| -> Value { serde_json::from_slice(&self.get(BALANCER, path).body).expect("JSON") };
@@ -313,12 +320,13 @@ impl SimulatedAgent {
         let Some(Ok(response)) = answered else { panic!("{path} is answered from memory") };
         let status = response.status().as_u16();
         let body = response.into_body().collect().now_or_never().expect("a body at hand");
-        let body = body.expect("it is sent to nobody, and so in time").to_bytes();
+        let body = body.expect("no client delays it").to_bytes();
         SimulatedAnswer { status, body: body.to_vec().into() }
     }
 
-    /// What it says of who asks, and of a drain. Its verdict must be the one that takes the node out, or not,
-    /// and the one that its last flip led to: an answer has no fields of two moments.
+    /// Returns the drain status. The error says that the status contradicts itself: its verdict must take the
+    /// node out exactly if `out` is true, and must be that of its last flip. An answer has no fields of two
+    /// moments.
     pub(crate) fn drain(&self, out: bool) -> Result<Option<DrainStatus>, String> {
         let status = self.agent.app.status(self.now());
         let (verdict, flip) = (status.verdict, status.flips.first().map(|flip| flip.to));
@@ -331,19 +339,20 @@ impl SimulatedAgent {
         Ok(status.drain)
     }
 
-    /// When its verdict last went to Ready or from there.
-    pub(crate) fn turned(&self) -> Instant {
-        *self.turned.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the time at which the verdict last became Ready or stopped being Ready.
+    pub(crate) fn last_pool_change(&self) -> Instant {
+        *self.last_pool_change.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what is wrong with its tasks, or with what it has taken over, if anything.
+    /// Checks the agent's tasks and the age of the facts that it has taken over. The error says what is
+    /// wrong.
     pub(crate) fn is_well(&self) -> Result<(), String> {
         self.keeps_the_date()?;
         self.agent.liveness.check(self.now()).map_err(|stuck| stuck.to_string())?;
         if self.background.is_finished() { Err("the background tasks have ended".to_owned()) } else { Ok(()) }
     }
 
-    /// What was taken over is as old as it is.
+    /// Checks that facts that were taken over are not dated too late.
     fn keeps_the_date(&self) -> Result<(), String> {
         let Some((age, at)) = self.recorded.filter(|_| self.has_only_taken_over()) else { return Ok(()) };
         let least = (age + nodegate_clock::now().saturating_duration_since(at)).saturating_sub(SET_BACK);
@@ -354,8 +363,8 @@ impl SimulatedAgent {
     }
 }
 
-/// Polls the work in its turns only: not while the agent is starved.
-async fn in_its_turns(work: impl Future<Output = ()>, starved: Observed<bool>) {
+/// Polls the work, but not while the agent is starved.
+async fn run_unless_starved(work: impl Future<Output = ()>, starved: Observed<bool>) {
     let mut work = std::pin::pin!(work);
     loop {
         starved.until(|starved| (!starved).then_some(())).await;

@@ -1,21 +1,22 @@
-//! What the agent may ask of the API while faults last: attempts back off, and an answer that is an error
-//! costs no connection.
+//! Limits the agent's requests and connections to the API during faults: attempts back off, and an error
+//! answer costs no connection. `episode.rs` calls it.
 
 use crate::fault::SimulatedFault;
 use crate::plan::Plan;
-use crate::reach::ApiRequest;
+use crate::server_faults::ApiUsage;
 use std::time::Duration;
 
-/// Requests and connections that an outage may begin with, and that each second of it may add. Two or three
-/// watches try again every 5 s on average, each with a list and a watch if the server closes watches at once;
-/// those that begin anew try sooner.
+/// The requests that an outage may begin with, and that each second of it may add. Two or three watches retry
+/// every 5 s on average, each with a list and a watch if the server closes watches at once. Watches that
+/// restart retry sooner.
 const REQUESTS: (f64, f64) = (25.0, 1.2);
+/// The same for connections.
 const CONNECTIONS: (f64, f64) = (10.0, 0.35);
-/// Connections while the API server answers with errors: another one is tried after 3 s, 6 s, and so on up to
-/// 30 s.
+/// The same for connections while the API server answers with errors: the agent tries another connection
+/// after 3 s, 6 s, and so on up to 30 s.
 const CONNECTIONS_FOR_ERRORS: (f64, f64) = (4.0, 0.04);
 
-/// Returns true for a fault that leaves the connection as it is: the server answers, or it does not concern
+/// Returns true if the fault leaves the connection alone: the server answers, or the fault does not concern
 /// the API.
 fn keeps_the_connection(fault: SimulatedFault) -> bool {
     matches!(
@@ -31,13 +32,9 @@ fn keeps_the_connection(fault: SimulatedFault) -> bool {
     )
 }
 
-/// Judges what the faults of this plan have cost, from `before` to `after` within this time.
-pub(crate) fn judge(
-    plan: &Plan,
-    took: Duration,
-    before: ApiRequest,
-    after: ApiRequest,
-) -> Result<(), String> {
+/// Checks the requests and connections between `before` and `after`, which are `took` apart. The error says
+/// which limit was exceeded.
+pub(crate) fn judge(plan: &Plan, took: Duration, before: ApiUsage, after: ApiUsage) -> Result<(), String> {
     let (requests, connections) = (after.requests - before.requests, after.connections - before.connections);
     let most = |(first, each): (f64, f64)| (first + each * took.as_secs_f64()) as u64;
     let errors_alone = plan.faults.iter().all(|planned| keeps_the_connection(planned.fault));

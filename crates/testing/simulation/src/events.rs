@@ -1,4 +1,5 @@
-//! What happens to the Node: at random, but the same for the same seed.
+//! Draws the events of the Node, the same ones for the same seed. `world.rs` and the endurance test perform
+//! them.
 
 use crate::truth::{DRAIN_TAINTS, Ready, Truth};
 use nodegate_kube_sim::Sim;
@@ -7,58 +8,58 @@ use serde_json::json;
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const OTHER_TAINT: &str = "example.com/maintenance";
 const OTHER_LABEL: &str = "example.com/rack";
-/// Share of the events that take something back, so that the Node is Ready often enough.
+/// The share of the events that revert a change, so that the Node is Ready often enough.
 const UNDO: f64 = 0.4;
 
-/// One event.
+/// One change of the Node.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// `kubectl cordon`, or `uncordon`.
+    /// `kubectl cordon` if true, `kubectl uncordon` if false.
     Cordon(bool),
-    /// The Ready condition becomes this.
+    /// A new state of the Ready condition.
     Ready(Ready),
-    /// A taint that drains comes or goes.
+    /// A taint that drains, added or removed.
     Taint(&'static str, bool),
-    /// The label that excludes from load balancers comes or goes.
+    /// The label that excludes from load balancers, added or removed.
     Exclude(bool),
-    /// The disk is full, or has room again.
+    /// The condition `DiskPressure`, true or false.
     DiskPressure(bool),
-    /// The Node gets a deletionTimestamp.
+    /// A deletionTimestamp on the Node.
     Deleting,
-    /// It goes.
+    /// The deletion of the Node.
     Delete,
-    /// It comes.
+    /// The creation of the Node.
     Create,
-    /// Taints, labels and statuses that mean nothing to a load balancer.
+    /// A change of taints, labels or status that changes no answer.
     Noise(Noise),
 }
 
-/// Updates after which the answer is the same.
+/// Updates that change no answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Noise {
-    /// The kubelet's status.
+    /// An update of the kubelet's status.
     Heartbeat,
-    /// Another order of images.
+    /// Another order of the images.
     Images,
-    /// A taint of somebody else.
+    /// A taint that is no drain signal.
     OtherTaint,
-    /// A label of somebody else.
+    /// A label that is no drain signal.
     OtherLabel,
 }
 
-/// Draws events.
+/// The source of random events.
 pub struct Events {
     random: fastrand::Rng,
     number: u32,
 }
 
 impl Events {
-    /// The same for the same seed.
+    /// Returns the events of this seed.
     pub fn new(seed: u64) -> Self {
         Self { random: fastrand::Rng::with_seed(seed), number: 0 }
     }
 
-    /// The next event for a Node like this.
+    /// Draws the next event for a Node in this state.
     pub fn next(&mut self, truth: &Truth) -> Event {
         if !truth.present {
             return Event::Create;
@@ -90,7 +91,7 @@ impl Events {
         }
     }
 
-    /// An event that no other looks like: whoever shows it has seen it.
+    /// Returns a unique event: an agent that shows it has seen it.
     pub fn marker(&mut self, truth: &Truth) -> Event {
         if truth.present { Event::Ready(Ready::False(self.reason("Marker"))) } else { Event::Create }
     }
@@ -121,7 +122,7 @@ impl Events {
 }
 
 impl Event {
-    /// The Node after it.
+    /// Returns the Node's state after the event.
     pub fn after(&self, truth: &Truth) -> Truth {
         let mut truth = truth.clone();
         match self {
@@ -139,7 +140,7 @@ impl Event {
         truth
     }
 
-    /// Lets it happen; written when this returns.
+    /// Performs the event. The store has it when this returns.
     pub fn perform(&self, sim: &Sim, node_name: &str) {
         let done = match self {
             Self::Cordon(true) => sim.cordon(node_name),
@@ -172,7 +173,7 @@ impl Event {
     }
 }
 
-/// Whether the Node has something of this name there.
+/// Returns true if the Node has this name at this JSON pointer.
 fn has(sim: &Sim, node_name: &str, place: &str, name: &str) -> bool {
     let node = sim.get("nodes", "", node_name).unwrap_or_default();
     node.pointer(place).is_some_and(|there| there.to_string().contains(name))

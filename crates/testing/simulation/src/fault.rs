@@ -1,9 +1,9 @@
-//! What befalls the API servers, the path to them, the kubelet, the clock and the agent. `law.rs` has what
-//! the contract says of each.
+//! Names the faults of API servers, network, kubelet, clock and agent. `bounds.rs` has the contract's bounds
+//! for each, `cluster.rs` its implementation.
 
 use std::fmt;
 
-/// A kind of fault.
+/// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SimulatedFault {
     CutOff,
@@ -125,7 +125,7 @@ impl SimulatedFault {
         }
     }
 
-    /// Over as soon as it has happened.
+    /// Returns true if the fault is over as soon as it has happened.
     pub(crate) fn is_a_moment(self) -> bool {
         matches!(
             self,
@@ -140,7 +140,7 @@ impl SimulatedFault {
         )
     }
 
-    /// Whether it befalls one server and not the others.
+    /// Returns true if the fault can hit one server alone.
     pub(crate) fn is_of_a_server(self) -> bool {
         matches!(
             self,

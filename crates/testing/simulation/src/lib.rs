@@ -1,7 +1,7 @@
-//! Hours of faults in seconds.
+//! Plays hours of faults in seconds, for `make simulate` and a short test.
 //!
-//! The whole agent, as `crates/agent` assembles it, runs under tokio's paused time, one runtime a seed,
-//! against the API of kube-sim without sockets. A seed makes a world and plans of faults in it; an oracle
+//! The whole agent, as `crates/agent` assembles it, runs under tokio's paused time, with one runtime for each
+//! seed, against kube-sim's API without sockets. A seed defines a world and its plans of faults. An oracle
 //! judges every answer. The same seed gives the same trace.
 #![allow(
     clippy::unwrap_used,
@@ -11,34 +11,34 @@
     clippy::missing_panics_doc,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a simulation may end where a scenario breaks off"
+    reason = "a simulation may panic"
 )]
 
 mod agent;
 mod balancer;
+mod bounds;
+mod cluster;
+mod connection;
 mod cost;
-mod cut_off_kubelet;
 mod episode;
 pub mod events;
 mod fault;
-mod law;
-mod link;
-mod lives;
+mod kubelet_cutoff;
 mod network;
 pub mod oracle;
 mod plan;
 mod planned;
 mod proof;
 mod rare;
-mod reach;
 mod report;
-mod second;
+mod second_balancer;
+mod server_faults;
 mod service;
-mod silence;
-mod site;
 mod strangers;
+mod succession;
 mod trace;
 pub mod truth;
+mod unknown_oracle;
 mod world;
 
 pub use report::SimulationReport;

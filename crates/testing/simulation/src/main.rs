@@ -1,15 +1,16 @@
-//! `make simulate`: many seeds on two threads, and a table.
+//! Runs many seeds on two threads and prints a table, for `make simulate`.
 
 use nodegate_simulation::{EpisodeOutcome, SimulationReport, run};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A run of so many episodes must have tried everything, and each pair of faults so often.
+/// The number of episodes from which on a run must have covered every pair of faults and every transition.
 const LONG: u64 = 100_000;
+/// The least number of episodes with each pair of faults.
 const PAIRS: u64 = 100;
 
-/// A number from the environment.
+/// Returns a number from the environment. Exits with 2 if it is no number.
 fn setting(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
     let Ok(number) = text.parse() else {
@@ -47,13 +48,13 @@ fn main() -> ExitCode {
     }
     let covers = report.fewest_pair() >= PAIRS && report.never_taken().is_empty();
     if episodes >= LONG && !covers {
-        println!("not everything was tried: each pair of faults {PAIRS} times, each transition once");
+        println!("coverage is incomplete: each pair of faults must come {PAIRS} times, each transition once");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-/// One seed, with its trace.
+/// Runs one seed and prints its trace.
 fn replay(seed: u64) -> ExitCode {
     let outcome = run(seed, true);
     println!("seed {seed}: trace {:016x}, {} episodes", outcome.hash, outcome.report.episodes);
@@ -66,7 +67,7 @@ fn replay(seed: u64) -> ExitCode {
     }
 }
 
-/// Each thread takes the next seed, until there were enough episodes or violations.
+/// Runs seeds on several threads until there are enough episodes or violations.
 fn many(first: u64, episodes: u64, violations: u64, threads: u64) -> (SimulationReport, Vec<EpisodeOutcome>) {
     let (next, done) = (AtomicU64::new(first), AtomicBool::new(false));
     let sums = Mutex::new((SimulationReport::default(), Vec::new()));
@@ -77,7 +78,7 @@ fn many(first: u64, episodes: u64, violations: u64, threads: u64) -> (Simulation
             let (report, bad) = &mut *sums;
             report.add(&outcome.report);
             if let Some(what) = &outcome.violation {
-                // A long run may be ended before its table.
+                // A long run may be killed before its table.
                 eprintln!("seed {}: {what}", outcome.seed);
                 bad.push(outcome);
             }

@@ -1,8 +1,8 @@
-//! Between the agent and the API servers: connections, and an address behind which there may be one server or
-//! several.
+//! Simulates the network between the agent and the API servers: connections, and an address with one server
+//! or several behind it. The agent's client uses it, and `cluster.rs` breaks it.
 
-use crate::link::{Broken, Carries, Events, Link, SimulatedConnection, over};
-use crate::reach::{ApiRequest, Reach, Refusals};
+use crate::connection::{ConnectionEnd, Events, Link, SimulatedConnection, StreamKind, response_body};
+use crate::server_faults::{ApiUsage, Refusals, ServerFaults};
 use crate::trace::{Trace, note};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -22,56 +22,57 @@ use tokio::time::sleep;
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt, service_fn};
 
-/// Whoever connects gives up after this time, as `crates/kube-follow/src/client.rs` has it.
+/// The timeout of a connect, as in `crates/kube-follow/src/client.rs`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// The kernel gives a connection up whose packets vanish, with the keep-alive that is set there.
+/// The time after which the kernel gives up a connection whose packets are dropped, with the keep-alive set
+/// there.
 const KERNEL_GIVES_UP: Duration = Duration::from_secs(4);
 
-/// For so long an attempt in vain is held against a server.
+/// The time for which a failed attempt moves the round robin on.
 const REMEMBERED: Duration = Duration::from_secs(10);
 
-/// How a new connection finds its server.
+/// The choice of the server of a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Address {
-    /// The first server's own.
+    /// Always the first server.
     Direct,
-    /// The next server after that of the newest connection, open or lost, or of the last attempt if that was
-    /// just now in vain.
-    InTurn,
-    /// Any, as iptables do it.
-    AtRandom,
+    /// The server after that of the newest connection, open or lost; after that of the last attempt if that
+    /// one failed just now.
+    RoundRobin,
+    /// A random server, as with iptables.
+    Random,
 }
 
 struct Inner {
-    servers: Vec<(ApiService, Observed<Reach>)>,
+    servers: Vec<(ApiService, Observed<ServerFaults>)>,
     address: Address,
-    /// The server of the last attempt, or of the last connection to end since; and when that attempt was, if
-    /// it was in vain.
+    /// The server of the last attempt, or of the last connection that has ended since.
     last: usize,
-    in_vain: Option<Instant>,
+    /// The time of the last attempt if it has not succeeded.
+    last_failed: Option<Instant>,
     next_id: u64,
-    /// With the server that each goes to.
+    /// The connections, each with its server.
     connections: Vec<(usize, Weak<SimulatedConnection>)>,
     token: HeaderValue,
-    asked: ApiRequest,
+    usage: ApiUsage,
     refusals: Refusals,
-    /// How late answers are on their way back.
+    /// The delay of answers.
     answers_late: Duration,
-    streams: Vec<(Carries, Weak<AtomicBool>)>,
+    streams: Vec<(StreamKind, Weak<AtomicBool>)>,
     no_bookmarks: Arc<AtomicBool>,
 }
 
-/// The network. Clones are the same one.
+/// The network. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Network {
     inner: Arc<Mutex<Inner>>,
     trace: Trace,
 }
 
-/// What the network answers in place of a server.
+/// An answer of the network in place of a server.
 type Refused = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
-/// The connection of one client, if it has one.
+/// The connection of one client, if it has one; its clones share it.
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<SimulatedConnection>>>>;
 
 impl Network {
@@ -81,11 +82,11 @@ impl Network {
             servers,
             address,
             last: 0,
-            in_vain: None,
+            last_failed: None,
             next_id: 0,
             connections: Vec::new(),
             token: bearer(token),
-            asked: ApiRequest::default(),
+            usage: ApiUsage::default(),
             refusals: Refusals::default(),
             answers_late: Duration::ZERO,
             streams: Vec::new(),
@@ -98,16 +99,16 @@ impl Network {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    // === What befalls it ===
+    // === Faults ===
 
-    /// Changes what is the matter with a server.
-    pub(crate) fn change(&self, server: usize, change: impl FnOnce(&mut Reach)) {
-        let reach = self.lock().servers[server].1.clone();
-        reach.modify(change);
-        let now = reach.read(Reach::clone);
+    /// Changes the faults of a server, and of the connections to it.
+    pub(crate) fn change(&self, server: usize, change: impl FnOnce(&mut ServerFaults)) {
+        let faults = self.lock().servers[server].1.clone();
+        faults.modify(change);
+        let now = faults.read(ServerFaults::clone);
         for connection in self.connections(Some(server)) {
             if now.killed {
-                breaks(&connection, Broken::Reset);
+                breaks(&connection, ConnectionEnd::Reset);
             }
             connection.link.modify(|link| {
                 (link.frozen, link.dropped) = (now.frozen, now.unreachable);
@@ -117,49 +118,49 @@ impl Network {
         }
     }
 
-    /// Every packet of the connections that are open now is dropped.
+    /// Drops every packet of the connections that are open now.
     pub(crate) fn half_open(&self) {
         for connection in self.connections(None) {
-            connection.link.modify(|link| link.doomed = true);
+            connection.link.modify(|link| link.half_open = true);
             self.give_up_later(&connection);
         }
     }
 
     pub(crate) fn reset(&self) {
-        self.connections(None).iter().for_each(|connection| breaks(connection, Broken::Reset));
+        self.connections(None).iter().for_each(|connection| breaks(connection, ConnectionEnd::Reset));
     }
 
-    /// Every server asks its clients to go elsewhere.
+    /// Sends GOAWAY on every connection.
     pub(crate) fn go_away(&self) {
         for connection in self.connections(None) {
             connection.link.modify(|link| link.leaving = true);
         }
     }
 
-    /// The servers lose the open streams that carry this, and keep the connections.
-    pub(crate) fn lose_streams(&self, what: Carries) {
+    /// Loses the open streams of this kind, and keeps the connections.
+    pub(crate) fn lose_streams(&self, what: StreamKind) {
         let mut inner = self.lock();
         inner.streams.retain(|(_, lost)| lost.strong_count() > 0);
-        let lost = inner.streams.iter().filter(|(carries, _)| *carries == what);
+        let lost = inner.streams.iter().filter(|(kind, _)| *kind == what);
         lost.filter_map(|(_, lost)| lost.upgrade()).for_each(|lost| lost.store(true, Ordering::Relaxed));
     }
 
-    /// Whether no server sends bookmarks from now on.
+    /// Sets whether the servers send no bookmarks.
     pub(crate) fn no_bookmarks(&self, none: bool) {
         self.lock().no_bookmarks.store(none, Ordering::Relaxed);
     }
 
-    /// The next consistency checks are refused.
+    /// Refuses the next consistency checks.
     pub(crate) fn refuse(&self, refusals: Refusals) {
         self.lock().refusals = refusals;
     }
 
-    /// How late every answer is on its way back from now on.
+    /// Sets the delay of answers.
     pub(crate) fn delay_answers(&self, late: Duration) {
         self.lock().answers_late = late;
     }
 
-    /// The token that the agent has from now on.
+    /// Sets the agent's token.
     pub(crate) fn give_token(&self, token: &str) {
         self.lock().token = bearer(token);
     }
@@ -171,19 +172,19 @@ impl Network {
         let (connection, trace) = (Arc::downgrade(connection), self.trace.clone());
         tokio::spawn(async move {
             sleep(KERNEL_GIVES_UP).await;
-            // It may have been mended in the meantime.
+            // The fault may have ended meanwhile.
             let Some(connection) = connection.upgrade() else { return };
             if connection.link.read(Link::is_silent) && connection.is_open() {
                 note!(trace, "connection {}: the kernel gives it up", connection.id);
-                breaks(&connection, Broken::TimedOut);
+                breaks(&connection, ConnectionEnd::TimedOut);
             }
         });
     }
 
-    // === What is seen of it ===
+    // === Observations ===
 
-    /// Open connections, to one server or to all. One that is found to have ended leaves its server as the
-    /// last.
+    /// Returns the open connections, to one server or to all. Records the server of each connection that has
+    /// ended as the last one.
     fn connections(&self, server: Option<usize>) -> Vec<Arc<SimulatedConnection>> {
         let inner = &mut *self.lock();
         inner.connections.retain(|(server, connection)| {
@@ -197,7 +198,7 @@ impl Network {
         wanted.filter_map(|(_, connection)| connection.upgrade()).collect()
     }
 
-    /// The server of the agent's newest connection.
+    /// Returns the server of the agent's newest connection.
     pub(crate) fn server_in_use(&self) -> usize {
         self.connections(None).last().map_or(0, |connection| connection.server)
     }
@@ -210,20 +211,20 @@ impl Network {
         self.lock().address
     }
 
-    pub(crate) fn asked(&self) -> ApiRequest {
-        self.lock().asked
+    pub(crate) fn usage(&self) -> ApiUsage {
+        self.lock().usage
     }
 
-    /// Counts the most connections, and looks for the first request for Nodes, from now on.
+    /// Starts over to count the most open connections and to look for the first request for Nodes.
     pub(crate) fn mark(&self) {
         let open = self.connections(None).len();
-        let asked = &mut self.lock().asked;
-        (asked.most_open, asked.first_for_nodes) = (open, None);
+        let usage = &mut self.lock().usage;
+        (usage.most_open, usage.first_for_nodes) = (open, None);
     }
 
-    // === What the agent does with it ===
+    // === Requests ===
 
-    /// What a new client sends its requests to.
+    /// Returns the service that a new client sends its requests to.
     pub(crate) fn client(&self) -> BoxedService {
         let (network, slot) = (self.clone(), Slot::default());
         // Clones of the service share its connection.
@@ -258,26 +259,26 @@ impl Network {
             Err(broken) => note!(self.trace, "connection {id}: {broken}"),
         }
         let answered = answered??;
-        let events = Carries::of(&uri).map(|carries| self.lock().events(carries));
+        let events = StreamKind::of(&uri).map(|kind| self.lock().events(kind));
         let late = self.lock().answers_late;
         if events.is_none() && !late.is_zero() {
             connection.during(sleep(late)).await?;
         }
         if is_consistent(&uri) && matches!(answered.status(), StatusCode::OK | StatusCode::NOT_FOUND) {
-            self.lock().asked.last_consistent_read = Some(sent);
+            self.lock().usage.last_consistent_read = Some(sent);
         }
-        let mut response = answered.map(|body| over(connection, events, body));
-        // As over TLS: one connection carries all streams of a client, and is told from others by its ends.
+        let mut response = answered.map(|body| response_body(connection, events, body));
+        // As over TLS, one connection carries all streams of a client, and its addresses identify it.
         *response.version_mut() = Version::HTTP_2;
         response.extensions_mut().insert(ends(server, id));
         Ok(response)
     }
 
-    /// The answer to a consistency check that is refused.
+    /// Returns the refusal of a consistency check, or `None` if it is not refused.
     fn refused(&self, request: &Request<Body>, server: usize, id: u64) -> Option<Refused> {
         let refusals = &mut self.lock().refusals;
-        let asks = refusals.servers.contains(&server) && request.uri().path().contains("/nodes/");
-        if refusals.times == 0 || !asks {
+        let is_check = request.uri().path().contains("/nodes/");
+        if refusals.times == 0 || !is_check || !refusals.servers.contains(&server) {
             return None;
         }
         refusals.times -= 1;
@@ -290,16 +291,16 @@ impl Network {
     }
 
     fn count(&self, path: &str) {
-        let asked = &mut self.lock().asked;
-        asked.requests += 1;
+        let usage = &mut self.lock().usage;
+        usage.requests += 1;
         if path.contains("/nodes") {
-            asked.first_for_nodes.get_or_insert_with(nodegate_clock::now);
+            usage.first_for_nodes.get_or_insert_with(nodegate_clock::now);
         }
     }
 
-    /// The client's connection, or a new one.
+    /// Returns the client's connection, or a new one.
     async fn connection(&self, slot: &Slot) -> Result<Arc<SimulatedConnection>, BoxError> {
-        // Streams of one client share a connection: whoever comes while it is made waits for it.
+        // Streams of one client share a connection: a request that comes during the connect waits for it.
         let mut slot = slot.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| connection.is_usable()) {
             return Ok(connection.clone());
@@ -312,65 +313,65 @@ impl Network {
 
     async fn connect(&self) -> Result<Arc<SimulatedConnection>, BoxError> {
         let used = self.connections(None).last().map(|connection| connection.server);
-        let (server, reach) = self.lock().pick(used);
+        let (server, faults) = self.lock().pick(used);
         note!(self.trace, "connecting to server {server}");
-        let now = reach.read(Reach::clone);
+        let now = faults.read(ServerFaults::clone);
         if now.killed {
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
         }
-        let answers = reach.until(|reach| (!reach.unreachable).then_some(()));
+        let answers = faults.until(|faults| (!faults.unreachable).then_some(()));
         if tokio::time::timeout(CONNECT_TIMEOUT, answers).await.is_err() {
             return Err(io::Error::from(io::ErrorKind::TimedOut).into());
         }
         // The kernel of a stopped process accepts; TLS waits for the process.
-        let now = reach.until(|reach| (!reach.frozen).then_some(*reach)).await;
+        let now = faults.until(|faults| (!faults.frozen).then_some(*faults)).await;
         if now.killed {
-            return Err(Broken::Reset.into());
+            return Err(ConnectionEnd::Reset.into());
         }
         Ok(self.open(server, now))
     }
 
-    fn open(&self, server: usize, reach: Reach) -> Arc<SimulatedConnection> {
+    fn open(&self, server: usize, faults: ServerFaults) -> Arc<SimulatedConnection> {
         let link = Link {
-            late: reach.late,
-            late_services: reach.late_services,
-            dropped: reach.unreachable,
+            late: faults.late,
+            late_services: faults.late_services,
+            dropped: faults.unreachable,
             ..Link::default()
         };
         let mut inner = self.lock();
         inner.next_id += 1;
-        inner.in_vain = None;
+        inner.last_failed = None;
         let connection = Arc::new(SimulatedConnection::new(inner.next_id, server, link));
         inner.connections.push((server, Arc::downgrade(&connection)));
         drop(inner);
         let open = self.connections(None).len();
-        let asked = &mut self.lock().asked;
-        asked.connections += 1;
-        asked.most_open = asked.most_open.max(open);
+        let usage = &mut self.lock().usage;
+        usage.connections += 1;
+        usage.most_open = usage.most_open.max(open);
         connection
     }
 }
 
 impl Inner {
-    fn events(&mut self, carries: Carries) -> Events {
+    fn events(&mut self, kind: StreamKind) -> Events {
         let lost = Arc::default();
-        self.streams.push((carries, Arc::downgrade(&lost)));
+        self.streams.push((kind, Arc::downgrade(&lost)));
         if self.streams.len() > 100 {
             self.streams.retain(|(_, lost)| lost.strong_count() > 0);
         }
-        Events { carries, lost, no_bookmarks: self.no_bookmarks.clone() }
+        Events { kind, lost, no_bookmarks: self.no_bookmarks.clone() }
     }
 
-    fn pick(&mut self, used: Option<usize>) -> (usize, Observed<Reach>) {
+    fn pick(&mut self, used: Option<usize>) -> (usize, Observed<ServerFaults>) {
         let count = self.servers.len();
         let now = nodegate_clock::now();
-        let in_vain = self.in_vain.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED);
+        let last_failed = self.last_failed.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED);
         let server = match self.address {
             Address::Direct => 0,
-            Address::InTurn => (used.filter(|_| !in_vain).unwrap_or(self.last) + 1) % count,
-            Address::AtRandom => fastrand::usize(..count),
+            Address::RoundRobin => (used.filter(|_| !last_failed).unwrap_or(self.last) + 1) % count,
+            Address::Random => fastrand::usize(..count),
         };
-        (self.last, self.in_vain) = (server, Some(now));
+        (self.last, self.last_failed) = (server, Some(now));
         (server, self.servers[server].1.clone())
     }
 }
@@ -380,7 +381,7 @@ fn ends(server: usize, id: u64) -> Ends {
     Ends { server: SocketAddr::from((server, 6443)), local: SocketAddr::from((local, 0)) }
 }
 
-fn breaks(connection: &SimulatedConnection, how: Broken) {
+fn breaks(connection: &SimulatedConnection, how: ConnectionEnd) {
     connection.link.modify(|link| {
         link.broken.get_or_insert(how);
     });

@@ -1,48 +1,47 @@
-//! Says of every answer whether it may have been given; section by section what the contract says of
-//! freshness.
+//! Judges every answer by the contract's rules for freshness. `world.rs` and the endurance test call it.
 //!
-//! It knows each state that the Node was ever in, and when. A fresh answer must be that of a state which was
-//! true within the last so many seconds (how many, is for the faults to say), and never an older one than the
-//! agent has shown to know. A stale one must be what `--on-stale` makes of a state that the agent may have
-//! known last, and may be given only where there may have been no proof.
+//! The oracle knows each state of the Node and its time. A fresh answer must match a state that was true
+//! within the bound of the active faults, and never an older state than the agent has shown. A stale answer
+//! must be what `--on-stale` makes of a state that the agent may have known last, and is allowed only if
+//! proof may have been unavailable.
 
 use crate::truth::{ProbeKind, SimulatedAnswer, Truth};
 use nodegate_readiness::OnStale;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The ways of asking that are judged.
+/// The kinds of probe requests that the oracle judges.
 pub const KINDS: [ProbeKind; 5] = ProbeKind::ALL;
-/// States that are remembered: those of the last minutes.
+/// The maximum number of states, which covers the last minutes.
 const REMEMBERED: usize = 400;
 
-/// A renewal and a change that were written at the same time may arrive in either order.
+/// The time within which a renewal and a change count as simultaneous: they may arrive in either order.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
-/// What holds for answers for the time being.
+/// The bounds of an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Law {
-    /// A change may be missed for so long.
+pub struct AnswerBounds {
+    /// The time for which the answer may miss a change.
     pub unseen: Duration,
-    /// There may be no proof.
+    /// True if proof may be unavailable.
     pub stale_allowed: bool,
-    /// Nothing hides events of the Node while its Lease is renewed.
+    /// True if no fault hides events of the Node while its Lease is renewed.
     pub dates_are_exact: bool,
-    /// Who may be believed of a `Ready=Unknown`.
+    /// The sources that may decide about `Ready=Unknown`.
     pub believed: Believed,
 }
 
-/// Who may be believed of a Node whose kubelet the control plane no longer hears.
+/// The sources that may decide about a Node whose kubelet the control plane does not hear.
 #[derive(Clone, Copy, Debug)]
 pub struct Believed {
-    /// The control plane: it is not ready.
+    /// The control plane, which says not ready.
     pub control_plane: bool,
-    /// The kubelet here, which answers.
+    /// The node's own kubelet, which answers.
     pub kubelet: bool,
 }
 
 impl Believed {
-    /// What the agent has seen of it nobody can say.
+    /// Both sources, for a time at which the agent's knowledge is not certain.
     pub const EITHER: Self = Self { control_plane: true, kubelet: true };
 }
 
@@ -55,7 +54,7 @@ struct State {
 }
 
 impl State {
-    /// Whether this is what is answered in this state.
+    /// Returns true if the answer is right for this state.
     fn may_be(&self, kind: usize, answer: &SimulatedAnswer, believed: Believed) -> bool {
         match &self.unconfirmed[kind] {
             None => self.fresh[kind] == *answer,
@@ -67,48 +66,48 @@ impl State {
     }
 }
 
-/// Judges answers.
+/// The judge of answers.
 pub struct Oracle {
     on_stale: OnStale,
     states: VecDeque<State>,
-    /// The number of the first state that is remembered.
+    /// The number of the first state in `states`.
     first: usize,
-    /// What the agent says is fresh is this state or a newer one: it has shown that it knows it, or this was
-    /// the state when it began, and its first list is consistent.
+    /// The oldest state that a fresh answer may have: the agent has shown it, or it was the state when the
+    /// agent started, whose first list is consistent.
     shown: usize,
-    /// When it has shown that.
+    /// The times at which the agent has shown states.
     shown_at: VecDeque<(Instant, usize)>,
-    /// What it holds as last known is this state or a newer one: its predecessor has shown that, and may have
-    /// handed it over.
+    /// The oldest state that its last known facts may have: its predecessor has shown it, and may have handed
+    /// it over.
     handed_over: usize,
-    /// The agent has shown nothing yet.
+    /// True if the agent has shown no state yet.
     knows_nothing: bool,
-    /// The agent has its predecessor's memory.
+    /// True if the agent has its predecessor's facts.
     remembers: bool,
 }
 
-/// What an agent can't be older than.
+/// The oldest states that a new agent may show.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning {
-    /// The state when it began: its first list is consistent.
+    /// The state when the agent started: its first list is consistent.
     shown: usize,
     /// The state that its predecessor had shown by then.
     handed_over: usize,
 }
 
-/// What an answer was.
+/// The judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judged {
-    /// What the agent holds true.
+    /// The answer is fresh.
     Fresh,
-    /// What `--on-stale` makes of what it knew last.
+    /// The answer is stale: what `--on-stale` makes of the last known facts.
     Stale,
-    /// "OK" is said of a Node that is ready, and of one that is not known.
+    /// The answer, for example "OK", may be fresh or stale.
     Either,
 }
 
 impl Oracle {
-    /// Begins with this state of the Node.
+    /// Returns an oracle whose first state is `truth`.
     pub fn new(on_stale: OnStale, truth: &Truth) -> Self {
         let mut oracle = Self {
             on_stale,
@@ -124,7 +123,7 @@ impl Oracle {
         oracle
     }
 
-    /// Records that the Node is like this from now on, and returns the number of that state.
+    /// Records a new state of the Node, and returns its number.
     pub fn changed(&mut self, truth: &Truth) -> usize {
         if self.states.back().is_none_or(|last| last.truth != *truth) {
             self.states.push_back(State {
@@ -142,13 +141,13 @@ impl Oracle {
         self.first + self.states.len() - 1
     }
 
-    /// Returns what an agent that begins now will know at the least.
+    /// Returns the oldest states that an agent may show that starts now.
     pub(crate) fn beginning(&self) -> Beginning {
         let handed_over = if self.knows_nothing { self.handed_over } else { self.shown };
         Beginning { shown: self.last(), handed_over }
     }
 
-    /// From now on an agent answers that began then, and knows nothing.
+    /// Records that another agent answers, which started then and knows no facts.
     pub(crate) fn restarted(&mut self, beginning: Beginning) {
         let Beginning { shown, handed_over } = beginning;
         (self.shown, self.handed_over, self.knows_nothing, self.remembers) =
@@ -156,14 +155,16 @@ impl Oracle {
         self.shown_at.clear();
     }
 
-    /// A write of the Node, announced by [`Oracle::changed`], is done: the agent's time for it begins.
+    /// Records that a write of the Node, announced by [`Oracle::changed`], is done. The agent's time to see
+    /// it starts now.
     pub fn written(&mut self) {
         if let Some(last) = self.states.back_mut() {
             last.since = nodegate_clock::now();
         }
     }
 
-    /// Returns the state that the agent had shown by then: an answer on its way may be overtaken by another.
+    /// Returns the state that the agent had shown by then, because another answer may overtake one on its
+    /// way.
     fn shown_by(&self, asked: Instant) -> usize {
         match self.shown_at.iter().rposition(|(at, _)| *at <= asked) {
             Some(found) => self.shown_at[found].1,
@@ -182,7 +183,7 @@ impl Oracle {
         (self.shown, self.knows_nothing) = (self.shown.max(number), false);
     }
 
-    /// It takes over what its predecessor knew.
+    /// Records that the agent has taken over its predecessor's facts.
     pub(crate) fn taken_over(&mut self) {
         self.remembers = true;
     }
@@ -200,7 +201,7 @@ impl Oracle {
         &self.states[number - self.first]
     }
 
-    /// The oldest state that was true within the last `unseen`.
+    /// Returns the oldest state that was true within the last `unseen`.
     fn oldest_allowed(&self, unseen: Duration) -> usize {
         let now = nodegate_clock::now();
         let reaches = |number: &usize| {
@@ -210,17 +211,17 @@ impl Oracle {
         (self.first..=self.last()).find(reaches).unwrap_or(self.last())
     }
 
-    /// Judges the answer to the kind of this number, asked for at this time. The error says what is wrong.
+    /// Judges the answer to a probe of this kind that was sent at `asked`. The error says what is wrong.
     pub fn judge(
         &mut self,
         kind: usize,
         answer: &SimulatedAnswer,
-        law: Law,
+        bounds: AnswerBounds,
         asked: Instant,
     ) -> Result<Judged, String> {
         let shown = self.shown_by(asked);
-        let oldest = shown.max(self.first).max(self.oldest_allowed(law.unseen));
-        let is = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
+        let oldest = shown.max(self.first).max(self.oldest_allowed(bounds.unseen));
+        let is = |number: &usize| self.state(*number).may_be(kind, answer, bounds.believed);
         let fresh = (oldest..=self.last()).find(is);
         let knows_nothing = self.knows_nothing && !self.remembers;
         let since = if self.knows_nothing && self.remembers { self.handed_over } else { shown };
@@ -233,29 +234,28 @@ impl Oracle {
                 self.show(number);
                 Ok(Judged::Fresh)
             }
-            (None, true) if law.stale_allowed => Ok(Judged::Stale),
-            (None, true) => Err(format!("stale while proof is to be had: {}", answer.text())),
-            (None, false) => Err(self.explain(kind, answer, oldest, law)),
+            (None, true) if bounds.stale_allowed => Ok(Judged::Stale),
+            (None, true) => Err(format!("stale while proof is available: {}", answer.text())),
+            (None, false) => Err(self.explain(kind, answer, oldest, bounds)),
         }
     }
 
-    /// Judges the date of the proof of an answer that is fresh: the state that it shows was true then, or
-    /// came later. All but a Node's absence has a version: a Node that was away, was there and is away again
-    /// can't be told from one that stayed away.
+    /// Judges the date of the proof of a fresh answer: its state was true then, or came later. An absent Node
+    /// has no version, so a Node that came back and went again looks like one that stayed absent.
     pub(crate) fn judge_date(
         &self,
         kind: usize,
         answer: &SimulatedAnswer,
-        law: Law,
+        bounds: AnswerBounds,
         proof: Instant,
     ) -> Result<(), String> {
-        let is = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
+        let is = |number: &usize| self.state(*number).may_be(kind, answer, bounds.believed);
         let shown = (self.shown.max(self.first)..=self.last()).rev().find(is);
         let shown = shown.filter(|number| !self.between_absences(*number, proof));
         let over = shown.filter(|number| *number < self.last()).map(|number| self.state(number + 1).since);
         match over.map(|over| proof.saturating_duration_since(over)) {
-            Some(late) if law.dates_are_exact && late > AT_ONCE => Err(format!(
-                "proof is dated {:.3} s after the state that it is of: {}",
+            Some(late) if bounds.dates_are_exact && late > AT_ONCE => Err(format!(
+                "proof is dated {:.3} s after the end of the state that it proves: {}",
                 late.as_secs_f64(),
                 answer.text()
             )),
@@ -270,9 +270,9 @@ impl Oracle {
         number > self.first && absent(number - 1) && then.is_some_and(absent)
     }
 
-    fn explain(&self, kind: usize, answer: &SimulatedAnswer, oldest: usize, law: Law) -> String {
+    fn explain(&self, kind: usize, answer: &SimulatedAnswer, oldest: usize, bounds: AnswerBounds) -> String {
         let now = nodegate_clock::now();
-        let was = |number: &usize| self.state(*number).may_be(kind, answer, law.believed);
+        let was = |number: &usize| self.state(*number).may_be(kind, answer, bounds.believed);
         let then = (self.first..oldest).rev().find(was);
         let what = match then {
             Some(number) if number < self.shown && !self.knows_nothing => {
@@ -284,6 +284,6 @@ impl Oracle {
             }
             None => "never true".to_owned(),
         };
-        format!("{what}, {:?} allowed: {}", law.unseen, answer.text())
+        format!("{what}, {:?} allowed: {}", bounds.unseen, answer.text())
     }
 }

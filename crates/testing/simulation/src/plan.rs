@@ -1,4 +1,5 @@
-//! A seed makes a world and, for each episode in it, a plan.
+//! Draws the settings of a world, and a plan for each episode, from a seed. `world.rs` and `episode.rs` call
+//! it.
 
 use crate::fault::SimulatedFault;
 use crate::network::Address;
@@ -10,49 +11,49 @@ use nodegate_readiness::probers::ToldSettings;
 use nodegate_server::ProberSettings;
 use std::time::Duration;
 
-/// What a world is like.
+/// The settings of a world.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
+pub(crate) struct WorldSettings {
     pub(crate) servers: usize,
     pub(crate) address: Address,
-    /// Whether the agent may read Leases.
+    /// True if the agent may read Leases.
     pub(crate) leases: bool,
-    /// Whether the agent watches a Service besides.
+    /// True if the agent also watches a Service.
     pub(crate) service: bool,
     pub(crate) on_stale: OnStale,
-    /// Other nodes write so often.
+    /// The average interval of other nodes' writes.
     pub(crate) noise_every: Duration,
-    /// Who asks and is no load balancer.
+    /// The clients that are no load balancers.
     pub(crate) strangers: Strangers,
-    /// `--unknown-after`.
+    /// The value of `--unknown-after`.
     pub(crate) unknown_after: Duration,
 }
 
-/// What is to happen in an episode, after its calm.
+/// The plan of an episode.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) calm: Duration,
-    /// Whether the control plane loses sight of the kubelet meanwhile.
-    pub(crate) silence: bool,
+    /// True if the kubelet is cut off from the control plane after the calm.
+    pub(crate) kubelet_cut_off: bool,
     pub(crate) faults: Vec<Planned>,
-    /// The Node changes this often, on average.
+    /// The average interval of the Node's changes.
     pub(crate) event_every: Duration,
 }
 
-/// `--told-interval`, where a forger was there from the beginning.
+/// The value of `--told-interval` in a world with a forger from the beginning.
 const TOLD_INTERVAL: Duration = Duration::from_millis(220);
 const BALANCERS: &str = "10.0.0.0/24";
 
-/// Who asks besides the balancers.
+/// The clients besides the load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strangers {
-    /// Nobody.
+    /// No other clients.
     None,
-    /// A forger at the balancer's address, which comes when the agent has listened for some minutes.
+    /// A forger at the balancer's address, from some minutes after the agent's start.
     Forger,
-    /// A forger that was there before; `--told-interval` is set.
+    /// A forger from the beginning; `--told-interval` is set.
     OldForger,
-    /// Many from elsewhere, with `--balancers` set.
+    /// Many clients at other addresses; `--balancers` is set.
     Flood,
 }
 
@@ -61,12 +62,12 @@ impl Strangers {
         [Self::None, Self::None, Self::Forger, Self::OldForger, Self::Flood][random.usize(..5)]
     }
 
-    /// Whether someone asks at the balancer's address, whose own questions come at an even pace then.
+    /// Returns true if a forger probes from the balancer's address. The balancer probes at an even pace then.
     pub(crate) fn forge(self) -> bool {
         matches!(self, Self::Forger | Self::OldForger)
     }
 
-    /// The agent's settings.
+    /// Returns the agent's settings for this world.
     pub(crate) fn settings(self) -> ProberSettings {
         let interval_ms = (self == Self::OldForger).then_some(TOLD_INTERVAL.as_millis() as u64);
         let balancers = if self == Self::Flood { BALANCERS } else { "" };
@@ -78,13 +79,13 @@ impl Strangers {
     }
 }
 
-impl World {
+impl WorldSettings {
     pub(crate) fn draw(random: &mut Rng) -> Self {
         let servers = random.usize(2..=3);
         let address = match random.u32(..10) {
             0..3 => Address::Direct,
-            3..7 => Address::InTurn,
-            _ => Address::AtRandom,
+            3..7 => Address::RoundRobin,
+            _ => Address::Random,
         };
         let on_stale = match random.u32(..4) {
             0 | 1 => OnStale::Ready,
@@ -98,23 +99,23 @@ impl World {
     }
 }
 
-/// One plan in so many is one of `rare.rs`.
+/// One plan of this number comes from `rare.rs`.
 const RARE: u32 = 30;
 
 impl Plan {
     pub(crate) fn draw(random: &mut Rng) -> Self {
         let calm = seconds(random, 0.5, 25.0);
-        let silence = random.u32(..8) == 0;
+        let kubelet_cut_off = random.u32(..8) == 0;
         let mut faults = if random.u32(..RARE) == 0 { rare::draw(random) } else { by_chance(random) };
         faults.sort_by_key(|planned| planned.from);
-        Self { calm, silence, faults, event_every: seconds(random, 1.0, 12.0) }
+        Self { calm, kubelet_cut_off, faults, event_every: seconds(random, 1.0, 12.0) }
     }
 }
 
-/// Draws faults of which each may come with each.
+/// Draws faults in any combination.
 fn by_chance(random: &mut Rng) -> Vec<Planned> {
     let count = [1, 2, 2, 3, 3, 4][random.usize(..6)];
-    // All of them longer than a bookmark's interval.
+    // All faults last longer than a bookmark's interval.
     let long = random.u32(..20) == 0;
     let mut faults = Vec::new();
     while faults.len() < count {
@@ -129,7 +130,7 @@ fn by_chance(random: &mut Rng) -> Vec<Planned> {
     faults
 }
 
-/// Lets faults begin about when another begins or ends: what one of them has begun is in the middle then.
+/// Moves faults so that they begin about when another begins or ends, in the middle of its effects.
 fn bring_together(faults: &mut [Planned], random: &mut Rng) {
     for number in 1..faults.len() {
         let other = &faults[random.usize(..number)];

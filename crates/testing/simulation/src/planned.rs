@@ -1,10 +1,10 @@
-//! One fault of a plan: when it comes, whom it hits, and how hard.
+//! Draws one fault of a plan: its time, its target and its force. `plan.rs` and `rare.rs` call it.
 
 use crate::fault::SimulatedFault;
 use fastrand::Rng;
 use std::time::Duration;
 
-/// As long as the kernel takes to give a connection up.
+/// The time for which a momentary fault has effects: that in which the kernel gives a connection up.
 const AFTERMATH: Duration = Duration::from_secs(4);
 
 /// One fault of a plan.
@@ -12,13 +12,13 @@ const AFTERMATH: Duration = Duration::from_secs(4);
 pub(crate) struct Planned {
     pub(crate) fault: SimulatedFault,
     pub(crate) from: Duration,
-    /// The same as `from` for one that is a moment.
+    /// The end; the same as `from` for a momentary fault.
     pub(crate) until: Duration,
-    /// Every server, or one.
+    /// True if the fault hits every server.
     pub(crate) all: bool,
-    /// Whether the one is that which the agent uses, or another.
+    /// True if the fault hits the server that the agent uses, false for another one. Without effect if `all`.
     pub(crate) in_use: bool,
-    /// How hard it hits, from 0 to 1: how many requests, how late, how far.
+    /// The force of the fault, from 0 to 1: the share of requests, the delay, or the distance.
     pub(crate) force: f64,
 }
 
@@ -27,7 +27,7 @@ impl Planned {
         let from = seconds(random, 0.0, 12.0);
         let lasts = match random.u32(..3) {
             _ if long => seconds(random, 70.0, 110.0),
-            // Nobody misses a bookmark before a minute is over.
+            // The agent misses a bookmark after a minute at the earliest.
             _ if fault == SimulatedFault::NoBookmarks => seconds(random, 70.0, 160.0),
             0 => seconds(random, 0.2, 9.0),
             1 => seconds(random, 9.0, 22.0),
@@ -44,15 +44,15 @@ impl Planned {
         }
     }
 
-    /// Whether both were there at the same time. What a moment's fault does to the agent goes on for some
-    /// seconds.
+    /// Returns true if both faults were active at the same time. The effect of a momentary fault lasts for
+    /// some seconds.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let until = |planned: &Self| planned.until.max(planned.from + AFTERMATH);
         self.from <= until(other) && other.from <= until(self)
     }
 }
 
-/// In whole milliseconds, as tokio's timers have it.
+/// Draws a time in whole milliseconds, the resolution of tokio's timers.
 pub(crate) fn seconds(random: &mut Rng, from: f64, to: f64) -> Duration {
     let drawn = from + (to - from) * random.f64();
     Duration::from_millis(Duration::from_secs_f64(drawn).as_millis() as u64)

@@ -1,19 +1,19 @@
-//! Judges the dates that the agent gives its proof. They are exact, while the bounds of `law.rs` leave
-//! seconds to the agent: a date that comes too late by a millisecond is a violation.
+//! Judges the dates of the agent's proof, which are exact: a date that is a millisecond too late is a
+//! violation. `world.rs` calls it.
 
 use crate::oracle::Judged;
 use std::time::{Duration, Instant};
 
-/// A list may be sent so long before a Service is stale, and answered afterwards: then it is given up
-/// (`crates/node-watch/src/follow.rs`).
+/// The longest time by which a list may be sent before a Service becomes stale, and answered afterwards: the
+/// timeout of a list (`crates/node-watch/src/follow.rs`).
 const SENT_BEFORE: Duration = Duration::from_secs(5);
 
-/// What was stale when it was last asked for.
+/// The judge of recoveries from a stale cache.
 #[derive(Debug, Default)]
 pub(crate) struct ProofOracle {
-    /// The proof of the Node that had become too old when its answers became stale.
+    /// The last proof of the Node when its answers became stale.
     outdated: Option<LastProof>,
-    /// When the Service's answers became stale.
+    /// The time at which the Service's answers became stale.
     service_since: Option<Instant>,
 }
 

@@ -1,19 +1,19 @@
-//! Plans that chance makes too rarely: faults that hit one protection only when they come together, in this
-//! order, and for long enough.
+//! Draws plans that random faults produce too rarely: faults that test a protection only together, in this
+//! order, and for long enough. `plan.rs` calls it.
 
 use crate::fault::SimulatedFault;
 use crate::planned::{Planned, seconds};
 use fastrand::Rng;
 use std::time::Duration;
 
-/// One fault of such a plan. Ranges are drawn from evenly.
+/// One fault of such a plan. Values are drawn evenly from the ranges.
 struct Step {
     fault: SimulatedFault,
-    /// When it begins, in seconds.
+    /// The time of its beginning, in seconds.
     from: (f64, f64),
-    /// How long it lasts, in seconds.
+    /// Its duration, in seconds.
     lasts: (f64, f64),
-    /// The server of the newest connection, another one, or all of them.
+    /// The servers that it hits.
     hits: Hits,
     force: (f64, f64),
 }
@@ -35,11 +35,11 @@ const fn step(
     Step { fault, from, lasts, hits, force }
 }
 
-/// A force with which [`SimulatedFault::Refusals`] refuses every check without `Retry-After`.
+/// The force with which [`SimulatedFault::Refusals`] refuses every check without `Retry-After`.
 const EVERY_CHECK: (f64, f64) = (0.13, 0.16);
-/// A force with which it refuses one or two, with a `Retry-After` of 2 s.
+/// The force with which it refuses one or two checks, with a `Retry-After` of 2 s.
 const A_FEW_CHECKS: (f64, f64) = (0.34, 0.41);
-/// A force with which it refuses every check for a while, with a `Retry-After` of 3 s.
+/// The force with which it refuses every check, with a `Retry-After` of 3 s.
 const FOR_LONG: (f64, f64) = (0.63, 0.66);
 const ANY: (f64, f64) = (0.0, 1.0);
 
@@ -49,20 +49,20 @@ const PLANS: [&[Step]; 6] = [
         step(SimulatedFault::LostEvents, (0.0, 2.0), (125.0, 150.0), Hits::All, ANY),
         step(SimulatedFault::Refusals, (2.0, 12.0), (120.0, 140.0), Hits::All, EVERY_CHECK),
     ],
-    // Nor do bookmarks.
+    // Bookmarks are lost, too.
     &[
         step(SimulatedFault::UnresponsiveStream, (0.0, 2.0), (110.0, 130.0), Hits::All, (0.0, 0.8)),
         step(SimulatedFault::Refusals, (30.0, 60.0), (70.0, 90.0), Hits::All, EVERY_CHECK),
     ],
-    // The Lease's watch is opened anew on another connection than the Node's, whose server loses etcd.
+    // The Lease's watch is reopened on another connection than the Node's, and its server loses etcd.
     &[
         step(SimulatedFault::GoAway, (0.0, 2.0), (0.0, 0.1), Hits::All, (0.0, 0.5)),
         step(SimulatedFault::StreamLost, (2.0, 3.0), (0.0, 0.1), Hits::All, (0.4, 0.6)),
         step(SimulatedFault::CutOff, (16.0, 45.0), (40.0, 60.0), Hits::Another, ANY),
     ],
-    // The server in use has too much to do; another one has not.
+    // The server in use is overloaded; another one is not.
     &[step(SimulatedFault::Refusals, (0.0, 2.0), (90.0, 120.0), Hits::InUse, FOR_LONG)],
-    // All of them have, for a moment.
+    // All servers are overloaded for a moment.
     &[step(SimulatedFault::Refusals, (0.0, 2.0), (90.0, 120.0), Hits::All, A_FEW_CHECKS)],
     // The Node changes while lists are on their way.
     &[
@@ -72,7 +72,7 @@ const PLANS: [&[Step]; 6] = [
     ],
 ];
 
-/// Draws one of these plans.
+/// Draws the faults of one of these plans.
 pub(crate) fn draw(random: &mut Rng) -> Vec<Planned> {
     let plan = PLANS[random.usize(..PLANS.len())];
     let faults = plan.iter().map(|step| {

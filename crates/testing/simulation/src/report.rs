@@ -1,4 +1,4 @@
-//! What was counted.
+//! Sums the results of many worlds, and prints them as a table. `world.rs` counts; `main.rs` prints.
 
 use crate::fault::SimulatedFault;
 use crate::plan::Plan;
@@ -8,28 +8,28 @@ use std::time::Duration;
 
 const KINDS: usize = SimulatedFault::ALL.len();
 
-/// Sums of many worlds.
+/// The sums of many worlds.
 #[derive(Clone, Debug)]
 pub struct SimulationReport {
-    /// Episodes that came to their end.
+    /// The number of complete episodes.
     pub episodes: u64,
-    /// Answers judged.
+    /// The number of judged answers.
     pub answers: u64,
-    /// Stale ones among them.
+    /// The number of stale answers among them.
     pub stale: u64,
-    /// How often the agent said that all had been told.
+    /// The number of answers that reported told.
     pub told: u64,
-    /// How often the control plane lost sight of the kubelet.
-    pub silences: u64,
-    /// How often another agent took the place of one that still answered.
+    /// The number of times that a kubelet was cut off from the control plane.
+    pub kubelet_cutoffs: u64,
+    /// The number of agents that were replaced while they still answered.
     pub replaced: u64,
-    /// Bursts of questions at the balancer's own address.
+    /// The number of bursts of forged probes from the balancer's address.
     pub forged: u64,
-    /// By the state machine's list.
+    /// The count of each transition, in the order of the state machine's list.
     transitions: Vec<u64>,
     pairs: Box<[[u64; KINDS]; KINDS]>,
     slowest_recovery: Duration,
-    /// Hours, and the most requests in one: with Leases, and without.
+    /// The number of idle hours and the most requests in one: with Leases, and without.
     idle: [(u64, u64); 2],
 }
 
@@ -40,7 +40,7 @@ impl Default for SimulationReport {
             answers: 0,
             stale: 0,
             told: 0,
-            silences: 0,
+            kubelet_cutoffs: 0,
             replaced: 0,
             forged: 0,
             transitions: vec![0; Transition::ALL.len()],
@@ -82,13 +82,13 @@ impl SimulationReport {
         *most = requests.max(*most);
     }
 
-    /// Adds another's.
+    /// Adds another report's sums.
     pub fn add(&mut self, other: &Self) {
         self.episodes += other.episodes;
         self.answers += other.answers;
         self.stale += other.stale;
         self.told += other.told;
-        self.silences += other.silences;
+        self.kubelet_cutoffs += other.kubelet_cutoffs;
         self.replaced += other.replaced;
         self.forged += other.forged;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
@@ -102,12 +102,12 @@ impl SimulationReport {
         }
     }
 
-    /// How often the rarest pair of faults was there at the same time.
+    /// Returns the number of episodes with the rarest pair of faults.
     pub fn fewest_pair(&self) -> u64 {
         self.each_pair().map(|(.., count)| count).min().unwrap_or_default()
     }
 
-    /// Transitions of the state machine that nothing has led to.
+    /// Returns the transitions of the state machine that were never taken.
     pub fn never_taken(&self) -> Vec<Transition> {
         let each = Transition::ALL.iter().zip(&self.transitions);
         each.filter(|(_, count)| **count == 0).map(|(transition, _)| *transition).collect()
@@ -148,8 +148,8 @@ impl fmt::Display for SimulationReport {
         )?;
         writeln!(
             f,
-            "kubelets cut off from the API {} times; agents replaced {} times; {} rounds of forged questions",
-            self.silences, self.replaced, self.forged
+            "kubelets cut off from the API {} times; agents replaced {} times; {} bursts of forged probes",
+            self.kubelet_cutoffs, self.replaced, self.forged
         )?;
         let [(hours, most), (hours_without, most_without)] = self.idle;
         write!(

@@ -1,34 +1,34 @@
-//! What happened, in order: a hash of it always, the words on demand.
+//! Records what happens in a world: always a hash, and the text on demand. All modules write to it.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The trace of one world. Clones are the same one.
+/// The trace of one world. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Trace(Arc<Mutex<Lines>>);
 
 struct Lines {
     began: Instant,
-    /// With fixed keys: the same words give the same number in every process.
+    /// The hash, with fixed keys: the same text gives the same hash in every process.
     hash: DefaultHasher,
     shown: bool,
 }
 
 impl Trace {
-    /// Begins now; with `shown`, each line is printed as it comes.
+    /// Returns a trace that begins now. With `shown` it prints each line.
     pub(crate) fn new(shown: bool) -> Self {
         let began = nodegate_clock::now();
         Self(Arc::new(Mutex::new(Lines { began, hash: DefaultHasher::new(), shown })))
     }
 
-    /// Time since the beginning.
+    /// Returns the time since the beginning.
     pub(crate) fn now(&self) -> Duration {
         nodegate_clock::now().saturating_duration_since(self.lock().began)
     }
 
-    /// One more line.
+    /// Adds a line.
     pub(crate) fn note(&self, what: fmt::Arguments<'_>) {
         let now = self.now();
         let text = what.to_string();
@@ -40,7 +40,7 @@ impl Trace {
         }
     }
 
-    /// The hash of all lines.
+    /// Returns the hash of all lines.
     pub(crate) fn hash(&self) -> u64 {
         self.lock().hash.finish()
     }
@@ -50,7 +50,7 @@ impl Trace {
     }
 }
 
-/// Notes a line, as `format!` writes it.
+/// Adds a line to a trace, with the arguments of `format!`.
 macro_rules! note {
     ($trace:expr, $($words:tt)*) => { $trace.note(format_args!($($words)*)) };
 }

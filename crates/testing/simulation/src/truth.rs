@@ -1,51 +1,50 @@
-//! What the Node is, and what a load balancer must be told of it: section 3 and 5 of the contract, written
-//! down a second time. Nothing here calls the agent's code; two who agree by accident must both have made the
-//! same mistake.
+//! Defines the Node's state and the right answers to a load balancer, independently of the agent's code. The
+//! oracle and the endurance test compare the agent's answers with these.
 
 use nodegate_readiness::OnStale;
 use std::collections::BTreeSet;
 
-/// The taints that drain, in the contract's order.
+/// The taints that are drain signals, in the contract's order.
 pub const DRAIN_TAINTS: [&str; 3] =
     ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"];
 
-/// The Ready condition.
+/// The states of the Ready condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// It is fine.
+    /// Ready=True.
     True,
-    /// It is not, and this is why.
+    /// Ready=False with this reason.
     False(String),
-    /// Nobody has heard of it.
+    /// Ready=Unknown with this reason: the kubelet never reported.
     Unknown(String),
-    /// Nobody has heard of it for a while, and its kubelet may be alive.
+    /// Ready=Unknown because the kubelet stopped to report; it may be alive.
     Silent,
-    /// There is no such condition.
+    /// No Ready condition.
     Missing,
 }
 
-/// The Node, as far as answers depend on it.
+/// The part of the Node's state that answers depend on.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Truth {
-    /// Whether it exists.
+    /// True if the Node exists.
     pub present: bool,
-    /// Its Ready condition.
+    /// The state of its Ready condition.
     pub ready: Ready,
-    /// Whether it is cordoned.
+    /// True if it is cordoned.
     pub unschedulable: bool,
-    /// Whether it has a deletionTimestamp.
+    /// True if it has a deletionTimestamp.
     pub deleting: bool,
-    /// Those of its taints that drain.
+    /// Its taints that are drain signals.
     pub taints: BTreeSet<&'static str>,
-    /// Whether it has the label that excludes it from load balancers.
+    /// True if it has the label that excludes it from load balancers.
     pub excluded: bool,
-    /// Whether its disk is full.
+    /// True if its disk is full.
     pub disk_pressure: bool,
 }
 
 impl Truth {
-    /// A Node that nobody wants anything of.
+    /// Returns a ready Node without drain signals.
     pub fn healthy() -> Self {
         Self {
             present: true,
@@ -86,7 +85,7 @@ impl Truth {
         (self.present && self.disk_pressure).then_some("DiskPressure: KubeletHasDiskPressure")
     }
 
-    /// What is answered while this is the last that the agent knows, and too old: section 3's `--on-stale`.
+    /// Returns the answer while these are the last known facts and the cache is stale, by `--on-stale`.
     pub fn stale_answer(&self, kind: ProbeKind, on_stale: OnStale) -> SimulatedAnswer {
         let held = self.drain_signal().filter(|_| self.present);
         let (draining, reason) = match on_stale {
@@ -114,12 +113,13 @@ impl Truth {
         }
     }
 
-    /// What is answered while the agent knows this, and goes by the control plane.
+    /// Returns the answer while the cache is fresh and the agent follows the control plane.
     pub fn answer(&self, kind: ProbeKind) -> SimulatedAnswer {
         self.answer_of(kind, &self.verdict(), false)
     }
 
-    /// What is answered while it goes by its own kubelet instead; `None` where there is no choice.
+    /// Returns the answer while the agent follows its own kubelet, or `None` if the state does not allow
+    /// that.
     pub fn unconfirmed_answer(&self, kind: ProbeKind) -> Option<SimulatedAnswer> {
         let silent = self.present && self.ready == Ready::Silent;
         let verdict = self.drain_signal().map_or(Verdict::Ready, Verdict::Draining);
@@ -159,7 +159,7 @@ impl Truth {
     }
 }
 
-/// What is answered while nothing is known for sure: the agent fails open, and says so where it can.
+/// Returns the answer of an agent that fails open; it is marked as stale where the format allows it.
 pub fn stale_answer(kind: ProbeKind) -> SimulatedAnswer {
     let node = check("node_ready", None, true);
     match kind {
@@ -187,28 +187,28 @@ impl Verdict {
     }
 }
 
-/// A way of asking.
+/// The kinds of probe requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeKind {
-    /// `/health`.
+    /// `GET /health`.
     Health,
-    /// `/health?drain=404`.
+    /// `GET /health?drain=404`.
     Drain,
-    /// `/nodecheck`.
+    /// `GET /nodecheck`.
     NodeCheck,
-    /// HAProxy's agent-check.
+    /// A HAProxy agent-check.
     AgentCheck,
-    /// With `custom_conditions`.
+    /// `GET /health` with the check `custom_conditions`.
     Conditions,
 }
 
 impl ProbeKind {
-    /// Each of them.
+    /// All kinds.
     pub const ALL: [Self; 5] =
         [Self::Health, Self::Drain, Self::NodeCheck, Self::AgentCheck, Self::Conditions];
 }
 
-/// An answer to the last byte; an agent check has no status.
+/// A complete answer. That to an agent-check has the status 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulatedAnswer {
     /// The HTTP status.
@@ -218,7 +218,7 @@ pub struct SimulatedAnswer {
 }
 
 impl SimulatedAnswer {
-    /// From its parts.
+    /// Returns an answer with this status and body.
     pub fn new(status: u16, body: &str) -> Self {
         Self { status, body: body.as_bytes().into() }
     }
@@ -228,7 +228,7 @@ impl SimulatedAnswer {
         Self::new(status, &format!(r#"{{"status":"{word}","checks":[{checks}],"total_duration_ms":0}}"#))
     }
 
-    /// Returns true if it takes the node out of a load balancer's pool.
+    /// Returns true if the answer takes the node out of a load balancer's pool.
     pub fn takes_out(&self) -> bool {
         match self.status {
             0 => *self.body != *b"up ready\n",
@@ -236,7 +236,7 @@ impl SimulatedAnswer {
         }
     }
 
-    /// For people.
+    /// Returns the answer as text for the trace.
     pub fn text(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(&self.body).trim_end())
     }

@@ -1,52 +1,54 @@
-//! A seed's world: a cluster, an agent, whoever asks it, and time.
+//! Runs the world of one seed: a cluster, an agent, its clients, and simulated time. `main.rs` and the tests
+//! call [`run`].
 
-use crate::agent::{STARTUP_GRACE, SimulatedAgent, SimulatedPast};
+use crate::agent::{STARTUP_GRACE, SimulatedAgent, SimulatedSources};
 use crate::balancer::Balancer;
+use crate::bounds::{Aftermath, FaultBounds};
+use crate::cluster::{NODE, SimulatedCluster};
+use crate::connection::StreamKind;
 use crate::events::{Event, Events};
-use crate::law::{Aftermath, Laws};
-use crate::link::Carries;
-use crate::oracle::{Beginning, Believed, Judged, KINDS, Law, Oracle};
-use crate::plan::World as Shape;
+use crate::oracle::{AnswerBounds, Beginning, Believed, Judged, KINDS, Oracle};
+use crate::plan::WorldSettings;
 use crate::proof::ProofOracle;
 use crate::report::SimulationReport;
-use crate::second::Second;
+use crate::second_balancer::SecondBalancer;
 use crate::service::{ServiceAnswer, ServiceBeginning, ServiceOracle};
-use crate::silence::Silence;
-use crate::site::{NODE, Site};
 use crate::trace::{Trace, note};
 use crate::truth::Truth;
+use crate::unknown_oracle::UnknownOracle;
 use fastrand::Rng;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::task::LocalSet;
 use tokio::time::sleep_until;
 
-/// Episodes in one world.
+/// The number of episodes in one world.
 pub(crate) const EPISODES: u64 = 10;
-/// Simulated time begins here.
+/// The wall clock's time at the beginning.
 const BEGINNING: Duration = Duration::from_hours(500_000);
-/// A new watch brings the heartbeat back. Without one the agent asks every 12.9 s: 28 times.
+/// A time, and the most requests in it after the heartbeat's stream is lost. A new watch restores the
+/// heartbeat. Without one the agent would send a check every 12.9 s, that is 28 times.
 const HEARTBEAT_LOST: (Duration, u64) = (Duration::from_mins(6), 20);
-/// The agent is over an outage after this time.
+/// The time after which the agent has recovered from an outage.
 const STEADY: Duration = Duration::from_mins(10);
-/// It replaces the watches beside a silent Lease ever more rarely, down to one in 30 min after 24 s, 48 s and
-/// so on, which are 51 min. The first time may be 11 min after a Lease that was forbidden.
+/// The same beside a silent Lease. The agent replaces the watches ever more rarely, after 24 s, 48 s and so
+/// on up to 30 min, which are 51 min. The first time may be 11 min after a Lease that was forbidden.
 const STEADY_BESIDE_A_SILENT_LEASE: Duration = Duration::from_mins(65);
 const LEASE_RENEWAL: Duration = Duration::from_secs(10);
 
-/// What came of a seed.
+/// The outcome of one seed.
 #[derive(Debug)]
 pub struct EpisodeOutcome {
-    /// The seed.
+    /// The seed of the world.
     pub seed: u64,
-    /// The hash of the trace.
+    /// The hash of the complete trace.
     pub hash: u64,
-    /// What the agent did that it must not, if anything.
+    /// The first violation, if there is one.
     pub violation: Option<String>,
-    /// What was counted.
+    /// The sums of the world.
     pub report: SimulationReport,
 }
 
-/// Runs a seed's world; with `shown`, its trace is printed as it goes.
+/// Runs the world of a seed. With `shown` it prints the trace.
 pub fn run(seed: u64, shown: bool) -> EpisodeOutcome {
     fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -66,7 +68,7 @@ pub fn run(seed: u64, shown: bool) -> EpisodeOutcome {
     })
 }
 
-/// When each of those who act has their next turn.
+/// The times of the next action of each actor.
 pub(crate) struct Schedule {
     event: Instant,
     probe: Instant,
@@ -75,70 +77,70 @@ pub(crate) struct Schedule {
     pub(crate) strangers: Instant,
 }
 
-/// An agent that has started while another one answers.
+/// An agent that starts while another one answers.
 pub(crate) struct Successor {
     pub(crate) agent: SimulatedAgent,
     pub(crate) beginning: Beginning,
     pub(crate) service_beginning: ServiceBeginning,
 }
 
-/// A world under way.
+/// A running world.
 pub(crate) struct RunningWorld {
-    pub(crate) shape: Shape,
+    pub(crate) settings: WorldSettings,
     pub(crate) random: Rng,
-    pub(crate) site: Site,
+    pub(crate) cluster: SimulatedCluster,
     pub(crate) agent: SimulatedAgent,
     pub(crate) oracle: Oracle,
     pub(crate) services: ServiceOracle,
     pub(crate) proof: ProofOracle,
-    /// What holds now.
-    pub(crate) law: Laws,
-    /// The law that the last episode leaves behind.
+    /// The bounds that hold now.
+    pub(crate) bounds: FaultBounds,
+    /// The bounds that the last episode leaves behind.
     pub(crate) aftermath: Aftermath,
-    /// When a fault last began or ended.
+    /// The time at which a fault last began or ended.
     pub(crate) last_edge: Instant,
     pub(crate) balancer: Balancer,
-    pub(crate) second: Option<Second>,
-    pub(crate) silence: Silence,
+    pub(crate) second: Option<SecondBalancer>,
+    pub(crate) unknown: UnknownOracle,
     pub(crate) events: Events,
     pub(crate) truth: Truth,
-    /// What the Node was when etcd was last copied.
+    /// The Node's state in the last copy of etcd.
     pub(crate) truth_of_backup: Truth,
     pub(crate) trace: Trace,
     pub(crate) report: SimulationReport,
     pub(crate) event_every: Duration,
-    pub(crate) turns: Schedule,
+    pub(crate) schedule: Schedule,
     written: u64,
     last_answer: String,
     last_service: Option<ServiceAnswer>,
-    /// An agent that is to take the place of this one when it listens.
+    /// The agent that replaces the current one when it listens.
     pub(crate) successor: Option<Successor>,
     pub(crate) listens: bool,
-    /// Whether the agent gets no turn, and since when that is so or not.
+    /// True if the agent gets no CPU time, and the time of the last change.
     pub(crate) starved: (bool, Instant),
 }
 
 impl RunningWorld {
     fn begin(seed: u64, trace: Trace) -> Self {
         let mut random = Rng::with_seed(seed);
-        let shape = Shape::draw(&mut random);
-        note!(trace, "seed {seed}: {shape:?}");
-        let site = Site::new(&shape, &trace);
-        let agent = SimulatedAgent::start(&shape, &site.network, &trace, SimulatedPast::default());
+        let settings = WorldSettings::draw(&mut random);
+        note!(trace, "seed {seed}: {settings:?}");
+        let cluster = SimulatedCluster::new(&settings, &trace);
+        let agent = SimulatedAgent::start(&settings, &cluster.network, &trace, SimulatedSources::default());
         let truth = Truth::healthy();
         let now = nodegate_clock::now();
         Self {
-            oracle: Oracle::new(shape.on_stale, &truth),
-            services: ServiceOracle::new(shape.on_stale),
+            oracle: Oracle::new(settings.on_stale, &truth),
+            services: ServiceOracle::new(settings.on_stale),
             proof: ProofOracle::default(),
-            law: Laws::BEGINNING,
+            bounds: FaultBounds::BEGINNING,
             aftermath: Aftermath::NONE,
             last_edge: now,
             balancer: Balancer::new(now, None),
-            second: random.bool().then(|| Second::draw(&mut random)),
+            second: random.bool().then(|| SecondBalancer::draw(&mut random)),
             events: Events::new(random.u64(..)),
-            silence: Silence::new(shape.unknown_after),
-            turns: Schedule { event: now, probe: now, renewal: now, noise: now, strangers: now },
+            unknown: UnknownOracle::new(settings.unknown_after),
+            schedule: Schedule { event: now, probe: now, renewal: now, noise: now, strangers: now },
             report: SimulationReport::default(),
             event_every: Duration::from_secs(5),
             written: 0,
@@ -147,9 +149,9 @@ impl RunningWorld {
             successor: None,
             listens: false,
             starved: (false, now),
-            shape,
+            settings,
             random,
-            site,
+            cluster,
             agent,
             truth_of_backup: truth.clone(),
             truth,
@@ -159,29 +161,29 @@ impl RunningWorld {
 
     async fn go(&mut self) -> Result<(), String> {
         self.pass(STARTUP_GRACE).await?;
-        if !self.opens()? {
+        if !self.update_listener()? {
             return Err("no first list within the grace".to_owned());
         }
-        self.law = Laws::FAIR;
+        self.bounds = FaultBounds::FAIR;
         for number in 0..EPISODES {
             note!(self.trace, "EPISODE {number}");
             self.episode().await?;
-            self.law = Laws::FAIR;
+            self.bounds = FaultBounds::FAIR;
             self.report.episodes += 1;
         }
-        if !self.shape.service && self.random.u32(..20) == 0 {
+        if !self.settings.service && self.random.u32(..20) == 0 {
             self.idle_hour().await?;
         }
         Ok(())
     }
 
-    /// Lets time pass.
+    /// Lets time pass, and runs all actions that are due in it.
     pub(crate) async fn pass(&mut self, time: Duration) -> Result<(), String> {
         let end = nodegate_clock::now() + time;
         loop {
-            let turns = &self.turns;
-            let next = turns.event.min(turns.probe).min(turns.renewal).min(turns.noise).min(end);
-            let next = next.min(turns.strangers);
+            let schedule = &self.schedule;
+            let next = schedule.event.min(schedule.probe).min(schedule.renewal).min(schedule.noise).min(end);
+            let next = next.min(schedule.strangers);
             let next = self.second.as_ref().map_or(next, |second| next.min(second.next));
             sleep_until(next.into()).await;
             let now = nodegate_clock::now();
@@ -193,63 +195,63 @@ impl RunningWorld {
     }
 
     fn act(&mut self, now: Instant) -> Result<(), String> {
-        if now >= self.turns.renewal {
-            self.site.renew();
-            self.turns.renewal = now + LEASE_RENEWAL.mul_f64(1.0 + 0.04 * self.random.f64());
+        if now >= self.schedule.renewal {
+            self.cluster.renew();
+            self.schedule.renewal = now + LEASE_RENEWAL.mul_f64(1.0 + 0.04 * self.random.f64());
         }
-        if now >= self.turns.noise {
+        if now >= self.schedule.noise {
             self.write();
-            self.turns.noise = now + self.shape.noise_every.mul_f64(0.5 + self.random.f64());
+            self.schedule.noise = now + self.settings.noise_every.mul_f64(0.5 + self.random.f64());
         }
-        if now >= self.turns.event {
+        if now >= self.schedule.event {
             let event = self.events.next(&self.truth);
             self.perform(&event);
-            self.turns.event = now + self.event_every.mul_f64(0.2 + 1.6 * self.random.f64());
+            self.schedule.event = now + self.event_every.mul_f64(0.2 + 1.6 * self.random.f64());
         }
-        self.services.changed(self.site.endpoints);
+        self.services.changed(self.cluster.endpoints);
         if self.second.as_ref().is_some_and(|second| now >= second.next) {
             self.second_asks();
         }
-        if now >= self.turns.strangers {
+        if now >= self.schedule.strangers {
             self.strangers_ask(now);
         }
-        if now >= self.turns.probe {
-            let range = if self.shape.strangers.forge() { 190..210 } else { 150..900 };
-            self.turns.probe = now + Duration::from_millis(self.random.u64(range));
+        if now >= self.schedule.probe {
+            let range = if self.settings.strangers.forge() { 190..210 } else { 150..900 };
+            self.schedule.probe = now + Duration::from_millis(self.random.u64(range));
             self.probe()?;
         }
         Ok(())
     }
 
-    /// Another node writes, and the Service's endpoints change.
+    /// Writes another Node, and changes the Service's endpoints.
     pub(crate) fn write(&mut self) {
         self.written += 1;
-        self.site.noise(self.written);
+        self.cluster.noise(self.written);
     }
 
-    /// Lets an event happen. Gives the number of the Node's state.
+    /// Performs an event. Returns the number of the Node's new state.
     pub(crate) fn perform(&mut self, event: &Event) -> usize {
         note!(self.trace, "event: {event:?}");
         self.truth = event.after(&self.truth);
-        event.perform(self.site.sim(), NODE);
+        event.perform(self.cluster.sim(), NODE);
         self.oracle.changed(&self.truth)
     }
 
-    /// A load balancer asks.
+    /// Sends all probes of the first load balancer, and judges the answers.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
         self.is_well()?;
-        if !self.opens()? {
+        if !self.update_listener()? {
             return Ok(());
         }
-        let law = self.law_now();
+        let bounds = self.bounds_now();
         let proof = self.agent.last_proof();
-        let read = self.site.network.asked().last_consistent_read;
+        let read = self.cluster.network.usage().last_consistent_read;
         let (mut fresh, mut stale, mut out, mut health_out) = (true, false, false, false);
         for (number, kind) in KINDS.into_iter().enumerate() {
             let answer = self.agent.ask(kind);
-            let judged = self.oracle.judge(number, &answer, law, nodegate_clock::now())?;
+            let judged = self.oracle.judge(number, &answer, bounds, nodegate_clock::now())?;
             if let (Judged::Fresh, Some(proof)) = (judged, proof) {
-                self.oracle.judge_date(number, &answer, law, proof)?;
+                self.oracle.judge_date(number, &answer, bounds, proof)?;
             }
             if number == 0 {
                 self.proof.node(judged, proof, read)?;
@@ -260,72 +262,74 @@ impl RunningWorld {
             self.report.answers += 1;
             self.report.stale += u64::from(judged == Judged::Stale);
             out |= answer.takes_out();
-            self.balancer.heard(number, answer.takes_out());
+            self.balancer.received(number, answer.takes_out());
             if number == 0 && self.last_answer != answer.text() {
                 self.last_answer = answer.text();
                 note!(self.trace, "answer, {judged:?}: {}", self.last_answer);
             }
         }
-        if self.shape.service {
-            let unseen = self.law.service_unseen.max(self.aftermath.service_unseen());
-            let stale_allowed = self.law.service_stale_allowed;
-            let law = Law { unseen, stale_allowed, dates_are_exact: false, believed: Believed::EITHER };
+        if self.settings.service {
+            let unseen = self.bounds.service_unseen.max(self.aftermath.service_unseen());
+            let stale_allowed = self.bounds.service_stale_allowed;
+            let bounds =
+                AnswerBounds { unseen, stale_allowed, dates_are_exact: false, believed: Believed::EITHER };
             let answer = self.agent.ask_for_service();
             if self.last_service != Some(answer) {
                 self.last_service = Some(answer);
-                note!(self.trace, "Service: {answer:?}, in truth {}", self.site.endpoints);
+                note!(self.trace, "Service: {answer:?}, in truth {}", self.cluster.endpoints);
             }
-            self.services.judge(answer, law)?;
+            self.services.judge(answer, bounds)?;
             self.proof.service(answer.stale, read)?;
         }
-        // Dear to ask for. While nothing takes the node out nothing is told, and a look now and then is
+        // The status is expensive. While no answer takes the node out, told can't be true, and a sample is
         // enough.
         if out || self.report.answers.is_multiple_of(8) {
-            let (drain, turned) = (self.agent.drain(health_out)?, self.agent.turned());
+            let (drain, last_pool_change) = (self.agent.drain(health_out)?, self.agent.last_pool_change());
             if stale && drain.as_ref().and_then(|drain| drain.told) == Some(true) {
                 return Err("told, while the cache is stale".to_owned());
             }
             self.report.told += u64::from(self.balancer.judge(
                 drain.as_ref(),
-                turned,
+                last_pool_change,
                 fresh,
                 self.second.as_ref(),
-                self.shape.strangers.forge(),
+                self.settings.strangers.forge(),
             )?);
         }
         Ok(())
     }
 
-    /// The second balancer's turn. Its answer is one that the first is judged by.
+    /// Sends the second load balancer's probe, if it is due. The first one's told is judged by its answers.
     fn second_asks(&mut self) {
         let Some(second) = &mut self.second else { return };
-        if second.turn(&mut self.random) && self.listens {
+        if second.schedule_next(&mut self.random) && self.listens {
             let answer = self.agent.ask_as_second();
-            second.heard(answer.takes_out(), self.agent.turned());
+            second.received(answer.takes_out(), self.agent.last_pool_change());
         }
     }
 
-    /// What holds for the answers of now: proof that has been to be had for long enough is there.
-    fn law_now(&self) -> Law {
+    /// Returns the bounds for an answer now. Once proof has been available for long enough, the agent must
+    /// have it.
+    fn bounds_now(&self) -> AnswerBounds {
         let since = nodegate_clock::now().saturating_duration_since(self.last_edge);
-        let attempts = self.site.attempts_until_proof();
+        let attempts = self.cluster.attempts_until_proof();
         let late =
-            |patience: Duration| attempts.is_some_and(|attempts| since > patience.saturating_mul(attempts));
-        let stale_allowed = self.law.stale_allowed.is_some_and(|patience| !late(patience));
-        let unseen = self.law.unseen.max(self.aftermath.unseen());
-        // A fault may hide from the agent what the Node was before.
-        let fair = unseen <= Laws::FAIR.unseen;
-        let believed = if fair { self.silence.believed() } else { Believed::EITHER };
-        Law { unseen, stale_allowed, dates_are_exact: self.law.dates_are_exact, believed }
+            |within: Duration| attempts.is_some_and(|attempts| since > within.saturating_mul(attempts));
+        let stale_allowed = self.bounds.stale_allowed.is_some_and(|within| !late(within));
+        let unseen = self.bounds.unseen.max(self.aftermath.unseen());
+        // A fault may hide the Node's earlier states from the agent.
+        let fair = unseen <= FaultBounds::FAIR.unseen;
+        let believed = if fair { self.unknown.believed() } else { Believed::EITHER };
+        AnswerBounds { unseen, stale_allowed, dates_are_exact: self.bounds.dates_are_exact, believed }
     }
 
-    /// The server loses the Lease's stream, and the agent looks for a heartbeat that is still there.
+    /// Loses the Lease's stream, and checks that the agent restores the heartbeat cheaply.
     async fn heartbeat_lost(&mut self) -> Result<(), String> {
         note!(self.trace, "HEARTBEAT LOST");
-        self.site.network.lose_streams(Carries::Leases);
-        let before = self.site.network.asked().requests;
+        self.cluster.network.lose_streams(StreamKind::Leases);
+        let before = self.cluster.network.usage().requests;
         self.pass(HEARTBEAT_LOST.0).await?;
-        let requests = self.site.network.asked().requests - before;
+        let requests = self.cluster.network.usage().requests - before;
         if requests > HEARTBEAT_LOST.1 {
             return Err(format!(
                 "{requests} requests in {:?} after the Lease's stream was lost",
@@ -335,24 +339,24 @@ impl RunningWorld {
         Ok(())
     }
 
-    /// Nothing happens but what always does: what does that cost?
+    /// Lets an hour pass without faults and events, and checks its cost.
     async fn idle_hour(&mut self) -> Result<(), String> {
         note!(self.trace, "IDLE HOUR");
         self.event_every = Duration::from_hours(10);
-        self.turns.event = nodegate_clock::now() + self.event_every;
+        self.schedule.event = nodegate_clock::now() + self.event_every;
         if self.random.u32(..3) == 0 {
             note!(self.trace, "the kubelet is dead");
-            self.site.kubelet_is_cut_off = true;
+            self.cluster.kubelet_is_cut_off = true;
         }
-        // What follows an outage is over: the bar is one of the steady state.
-        let silent = self.shape.leases && !self.site.renews();
+        // The limit is that of the steady state, long after an outage.
+        let silent = self.settings.leases && !self.cluster.renews();
         self.pass(if silent { STEADY_BESIDE_A_SILENT_LEASE } else { STEADY }).await?;
-        self.site.network.mark();
-        let before = self.site.network.asked();
+        self.cluster.network.mark();
+        let before = self.cluster.network.usage();
         self.pass(Duration::from_hours(1)).await?;
-        let after = self.site.network.asked();
+        let after = self.cluster.network.usage();
         let (requests, most) = (after.requests - before.requests, after.most_open);
-        let lease_speaks = self.shape.leases && !self.site.clock_was_set_back && self.site.renews();
+        let lease_speaks = self.settings.leases && !self.cluster.clock_was_set_back && self.cluster.renews();
         let bar = if lease_speaks { 60 } else { 300 };
         self.report.idle(lease_speaks, requests);
         if requests >= bar {

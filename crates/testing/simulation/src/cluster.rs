@@ -1,11 +1,11 @@
-//! The cluster, and faults as they begin and end in it.
+//! Simulates the cluster, and begins and ends faults in it. `world.rs` and `episode.rs` call it.
 
+use crate::bounds::{LATE, StopsProof};
 use crate::fault::SimulatedFault;
-use crate::law::{LATE, Stops};
 use crate::network::{Address, Network};
-use crate::plan::World;
+use crate::plan::WorldSettings;
 use crate::planned::Planned;
-use crate::reach::Refusals;
+use crate::server_faults::Refusals;
 use crate::trace::{Trace, note};
 use fastrand::Rng;
 use futures::FutureExt;
@@ -14,18 +14,18 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The node that the agent is on.
+/// The agent's node.
 pub(crate) const NODE: &str = "n1";
 const TOKEN: &str = "agent";
-/// Another Node, as there are others in every cluster.
+/// The other Node of the cluster.
 const OTHER: &str = "other";
-/// The Service's endpoints on the node change with each write, and repeat themselves after so many.
+/// The number of writes after which the Service's numbers of endpoints repeat.
 const MOST_ENDPOINTS: u64 = 23;
-/// More than is written in an episode.
+/// The number of writes after a copy of etcd: more than in an episode.
 const WRITTEN_SINCE_COPY: u64 = 150;
 
-/// A cluster with its network.
-pub(crate) struct Site {
+/// A cluster with its network and its active faults.
+pub(crate) struct SimulatedCluster {
     sim: Sim,
     servers: Vec<ApiServer>,
     pub(crate) network: Network,
@@ -33,27 +33,27 @@ pub(crate) struct Site {
     token: String,
     other: Value,
     service: bool,
-    /// How many endpoints the Service has on the node.
+    /// The number of the Service's endpoints on the node.
     pub(crate) endpoints: usize,
-    /// Of etcd, from when the episode began, and how many endpoints there were.
+    /// The copy of etcd from the beginning of the episode, and the number of endpoints then.
     backup: Option<(Backup, usize)>,
     trace: Trace,
-    /// Whether the kubelet reaches no API server.
+    /// True while the kubelet reaches no API server.
     pub(crate) kubelet_is_cut_off: bool,
-    /// Whether the clock on the wall was ever set back: then no renewal is believed until it shows that time
+    /// True if the wall clock was ever set back: then no renewal counts until the clock has passed that time
     /// again.
     pub(crate) clock_was_set_back: bool,
 }
 
-/// A fault that is there.
+/// An active fault, with its servers and the switches in kube-sim.
 struct Active {
     planned: Planned,
     servers: Vec<usize>,
     switches: Vec<FaultId>,
 }
 
-impl Site {
-    pub(crate) fn new(world: &World, trace: &Trace) -> Self {
+impl SimulatedCluster {
+    pub(crate) fn new(world: &WorldSettings, trace: &Trace) -> Self {
         let sim = Sim::builder().lifecycle(false).node_bytes(0).anonymous(true).nodes([NODE, OTHER]);
         let sim = sim.without_sockets();
         let mut rules = vec![Rule::allow(&["get", "list", "watch"], "", &["nodes"])];
@@ -91,9 +91,9 @@ impl Site {
         &self.sim
     }
 
-    // === Who else writes ===
+    // === Other writers ===
 
-    /// Another Node's status moves on, and the Service's endpoints change.
+    /// Writes the other Node, and changes the Service's endpoints.
     pub(crate) fn noise(&mut self, number: u64) {
         self.write_elsewhere(number);
         if self.service {
@@ -107,12 +107,12 @@ impl Site {
         let _ = self.sim.apply(self.other.clone());
     }
 
-    /// The kubelet renews the Node's Lease, unless it is dead or there is no Node.
-    /// Returns true if the kubelet renews its Lease.
+    /// Returns true if the kubelet renews its Lease: it is alive, reaches the API servers, and has a Node.
     pub(crate) fn renews(&self) -> bool {
         !self.has(SimulatedFault::KubeletDead) && !self.kubelet_is_cut_off && self.sim.node(NODE).is_some()
     }
 
+    /// Renews the Node's Lease, if the kubelet does.
     pub(crate) fn renew(&self) {
         if !self.renews() {
             return;
@@ -123,7 +123,7 @@ impl Site {
             "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": name, "namespace": namespace},
             "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now},
         });
-        // Somebody else's writes, which the API allows.
+        // Writes of other clients, which the API allows.
         match fastrand::u32(..500) {
             0 => lease["spec"]["renewTime"] = Value::Null,
             1 => lease["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z"),
@@ -135,9 +135,8 @@ impl Site {
 
     // === Faults ===
 
-    /// Makes the copy from which etcd may be restored. What a cluster writes in the hours until then follows
-    /// at once: a Node that gets the very version in one history that it has in the other can be told apart
-    /// by nobody.
+    /// Copies etcd for a later restore. Then does the writes of many hours at once: otherwise a Node could
+    /// get the same version in both histories, and no client could tell them apart.
     pub(crate) fn back_up(&mut self) {
         self.backup = Some((self.sim.back_up_etcd(), self.endpoints));
         self.write_a_lot();
@@ -151,7 +150,7 @@ impl Site {
         self.active.iter().any(|active| active.planned.fault == fault)
     }
 
-    /// Lets a fault begin; one that is a moment is over then.
+    /// Begins a fault. A momentary one is over when this returns.
     pub(crate) fn begin(&mut self, planned: &Planned, random: &mut Rng) {
         let servers = self.targets(planned, random);
         note!(self.trace, "FAULT {} begins, servers {servers:?}, force {:.2}", planned.fault, planned.force);
@@ -163,7 +162,7 @@ impl Site {
         }
     }
 
-    /// Sometimes the new history has overtaken the old one before anybody looks.
+    /// Restores etcd. For a small force, the new history overtakes the old one before a client reads.
     fn restore(&mut self, force: f64) {
         let (backup, endpoints) = self.backup.as_ref().expect("a copy");
         self.sim.restore_etcd(backup);
@@ -174,22 +173,22 @@ impl Site {
         }
     }
 
-    /// Returns after how many attempts the agent has proof at the latest, or `None` if a fault that is there
-    /// now stops them all.
+    /// Returns the number of attempts after which the agent has proof at the latest, or `None` if an active
+    /// fault stops all of them.
     pub(crate) fn attempts_until_proof(&self) -> Option<u32> {
         let mut hit: BTreeSet<usize> = BTreeSet::new();
         for active in &self.active {
             match active.planned.stops() {
-                Stops::Nothing => {}
-                Stops::ItsServers => hit.extend(&active.servers),
-                Stops::Everything => return None,
+                StopsProof::Nothing => {}
+                StopsProof::ItsServers => hit.extend(&active.servers),
+                StopsProof::Everything => return None,
             }
         }
         let some = match self.network.address() {
             Address::Direct => return (!hit.contains(&0)).then_some(1),
-            Address::InTurn => hit.len() < self.network.servers(),
-            // Nobody can say how soon a good one is drawn.
-            Address::AtRandom => hit.is_empty(),
+            Address::RoundRobin => hit.len() < self.network.servers(),
+            // Random choices have no bound.
+            Address::Random => hit.is_empty(),
         };
         some.then_some(1 + hit.len() as u32)
     }
@@ -214,7 +213,7 @@ impl Site {
                 self.lose_etcd(active);
             }
             SimulatedFault::Replay => {
-                // What is on its way is lost, and said again by a server that has nothing newer.
+                // Events on their way are lost, and a server without newer ones sends them again.
                 self.lose_etcd(active);
                 self.network.reset();
             }
@@ -228,7 +227,8 @@ impl Site {
             SimulatedFault::Reset => self.network.reset(),
             SimulatedFault::GoAway => {
                 self.network.go_away();
-                // A server that is shut down may end its watches (`--shutdown-watch-termination-grace-period`).
+                // A server that is shut down may end its watches
+                // (`--shutdown-watch-termination-grace-period`).
                 if force > 0.5 {
                     self.sim.close_watches(None);
                 }
@@ -258,7 +258,7 @@ impl Site {
         }
     }
 
-    /// Ends it.
+    /// Ends a fault.
     pub(crate) fn end(&mut self, planned: &Planned) {
         let Some(index) = self.active.iter().position(|active| active.planned.fault == planned.fault) else {
             return;
@@ -285,13 +285,13 @@ impl Site {
             SimulatedFault::NoBookmarks => self.network.no_bookmarks(false),
             _ => {
                 active.servers.iter().for_each(|server| self.servers[*server].mend_etcd());
-                // Others may hold on to it.
+                // Other active faults may cut the servers off as well.
                 self.active.iter().for_each(|other| self.lose_etcd(other));
             }
         }
     }
 
-    /// Whoever restores etcd starts the API servers again.
+    /// Restarts the API servers, as an operator does after a restore of etcd.
     fn start_servers_again(&self) {
         self.network.reset();
         for server in &self.servers {
@@ -315,18 +315,18 @@ impl Site {
         let force = active.planned.force;
         let late = if on { LATE.mul_f64(0.1 + 0.9 * force) } else { Duration::ZERO };
         for server in &active.servers {
-            self.network.change(*server, |reach| match active.planned.fault {
-                SimulatedFault::Killed => reach.killed = on,
-                SimulatedFault::Frozen => reach.frozen = on,
-                SimulatedFault::Unreachable => reach.unreachable = on,
-                _ if self.service && force > 0.7 => reach.late_services = late * 2,
-                _ => reach.late = late,
+            self.network.change(*server, |faults| match active.planned.fault {
+                SimulatedFault::Killed => faults.killed = on,
+                SimulatedFault::Frozen => faults.frozen = on,
+                SimulatedFault::Unreachable => faults.unreachable = on,
+                _ if self.service && force > 0.7 => faults.late_services = late * 2,
+                _ => faults.late = late,
             });
         }
     }
 }
 
-/// The fault switches of the API that a fault is made of.
+/// Returns the fault switches of kube-sim for a fault.
 fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Fault> {
     let all = || FaultScope::all().servers(servers);
     let nodes = || all().resources(&["nodes"]);
@@ -359,7 +359,7 @@ fn switches(planned: &Planned, servers: &[usize]) -> Vec<nodegate_kube_sim::Faul
     vec![one]
 }
 
-/// Forward or back, by seconds or by an hour; whether it was forward.
+/// Sets the clock forward or back, by seconds or by an hour. Returns true for forward.
 fn step_the_clock(force: f64) -> bool {
     let wall = nodegate_clock::wall();
     let step = if force < 0.5 { Duration::from_hours(1) } else { Duration::from_secs_f64(force * 30.0) };
@@ -368,7 +368,7 @@ fn step_the_clock(force: f64) -> bool {
     forward
 }
 
-/// Of the consistency check alone: a few, or as many as come.
+/// Returns the refusals of consistency checks for this force: a few, or all.
 fn refusals(force: f64, servers: &[usize]) -> Refusals {
     let step = (force * 48.0) as u32;
     let code = if step.is_multiple_of(2) { 429 } else { 503 };
@@ -376,7 +376,7 @@ fn refusals(force: f64, servers: &[usize]) -> Refusals {
     Refusals { servers: servers.to_vec(), times, code, retry_after: step / 8 }
 }
 
-/// A Service's endpoints, so many of them on the node.
+/// Returns the Service's EndpointSlice with this number of endpoints on the node.
 fn slice(here: usize) -> Value {
     let endpoint = |number: usize| {
         let node = if number < here { NODE } else { OTHER };
@@ -390,13 +390,13 @@ fn slice(here: usize) -> Value {
     })
 }
 
-/// The wall clock as a kubelet writes it.
+/// Returns the wall clock's time as a kubelet writes it.
 fn wall_time() -> String {
     let wall = jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default();
     wall.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// As taints are dated.
+/// Returns the wall clock's time as in a taint.
 pub(crate) fn wall_time_in_seconds() -> String {
     let wall = jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default();
     wall.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

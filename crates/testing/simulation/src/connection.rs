@@ -1,4 +1,5 @@
-//! One connection, as far as the agent can tell: what comes through it, how late, and how it ends.
+//! Simulates one connection as the agent sees it: the data that arrives, its delay, and the end. `network.rs`
+//! opens and breaks connections.
 
 use bytes::Bytes;
 use futures::stream;
@@ -14,38 +15,38 @@ use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::sleep_until;
 use tower::BoxError;
 
-/// How a connection ends, as the kernel or HTTP says it.
+/// The end of a connection, as the kernel or HTTP reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum ConnectionEnd {
     #[error("connection reset by peer")]
     Reset,
     #[error("connection timed out")]
     TimedOut,
 }
 
-/// What is the matter with a connection.
+/// The state of a connection.
 #[allow(clippy::struct_excessive_bools, reason = "each may be the matter, whatever the others are")]
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Link {
-    /// The server's process is stopped: the kernel acknowledges, nobody answers.
+    /// The server's process is stopped: the kernel acknowledges, and no answer comes.
     pub(crate) frozen: bool,
-    /// Packets vanish; the kernel gives the connection up some seconds later.
+    /// Packets are dropped; the kernel gives the connection up some seconds later.
     pub(crate) dropped: bool,
-    /// As [`Link::dropped`], for good.
-    pub(crate) doomed: bool,
-    /// Every event comes so much later.
+    /// Like [`Link::dropped`], and never mended.
+    pub(crate) half_open: bool,
+    /// The delay of every event.
     pub(crate) late: Duration,
-    /// The same for the events of Services.
+    /// The delay of the events of Services.
     pub(crate) late_services: Duration,
-    /// The server has said GOAWAY: open streams go on, new requests take another connection.
+    /// The server has sent GOAWAY: open streams go on, new requests take another connection.
     pub(crate) leaving: bool,
-    /// It is over.
-    pub(crate) broken: Option<Broken>,
+    /// The end of the connection, if it has ended.
+    pub(crate) broken: Option<ConnectionEnd>,
 }
 
 impl Link {
     pub(crate) fn is_silent(&self) -> bool {
-        self.dropped || self.doomed
+        self.dropped || self.half_open
     }
 
     fn passes(&self) -> bool {
@@ -58,7 +59,7 @@ pub(crate) struct SimulatedConnection {
     pub(crate) id: u64,
     pub(crate) server: usize,
     pub(crate) link: Observed<Link>,
-    /// When the last event arrives.
+    /// The time at which the last event arrives.
     last: Mutex<Option<Instant>>,
 }
 
@@ -67,8 +68,9 @@ impl SimulatedConnection {
         Self { id, server, link: Observed::new(link), last: Mutex::default() }
     }
 
-    /// When an event arrives that is sent now. A server that was late with its events sends them in order: a
-    /// Lease's renewal overtakes no earlier event of the Node. (One stream that is late alone is a lost one.)
+    /// Returns the time at which an event arrives that is sent now. A delayed server sends its events in
+    /// order: a Lease's renewal overtakes no earlier event of the Node. (A single delayed stream counts as
+    /// lost.)
     fn arrival(&self) -> Instant {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let due = nodegate_clock::now() + self.link.read(|link| link.late);
@@ -77,7 +79,7 @@ impl SimulatedConnection {
         due
     }
 
-    /// Whether new requests may go over it.
+    /// Returns true if new requests may use the connection.
     pub(crate) fn is_usable(&self) -> bool {
         self.link.read(|link| link.broken.is_none() && !link.leaving)
     }
@@ -86,23 +88,23 @@ impl SimulatedConnection {
         self.link.read(|link| link.broken.is_none())
     }
 
-    /// Waits until this is so.
-    async fn until(&self, is_so: impl Fn(&Link) -> bool) -> Result<(), Broken> {
+    /// Waits until the state is as wanted. The error is the end of the connection.
+    async fn until(&self, is_so: impl Fn(&Link) -> bool) -> Result<(), ConnectionEnd> {
         let so = |link: &Link| link.broken.map(Err).or_else(|| is_so(link).then_some(Ok(())));
         self.link.until(so).await
     }
 
-    /// Runs what the server does while its process runs and the connection lives.
-    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> Result<T, Broken> {
+    /// Runs the server's work while its process runs and the connection is open.
+    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> Result<T, ConnectionEnd> {
         self.while_it(Link::passes, work).await
     }
 
-    /// Runs something while this is so and the connection lives.
+    /// Runs the work while the state is as wanted and the connection is open.
     async fn while_it<T>(
         &self,
         is_so: impl Fn(&Link) -> bool,
         work: impl Future<Output = T>,
-    ) -> Result<T, Broken> {
+    ) -> Result<T, ConnectionEnd> {
         let mut link = self.link.observe();
         let mut work = std::pin::pin!(work);
         loop {
@@ -116,16 +118,16 @@ impl SimulatedConnection {
     }
 }
 
-/// What a stream of watch events carries.
+/// The kind of objects in a watch stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carries {
+pub(crate) enum StreamKind {
     Nodes,
     Leases,
     Services,
 }
 
-impl Carries {
-    /// What a watch of this URI carries, if it is a watch.
+impl StreamKind {
+    /// Returns the kind of a watch of this URI, or `None` if it is no watch.
     pub(crate) fn of(uri: &str) -> Option<Self> {
         let watched = uri.contains("watch=true").then_some(uri)?;
         Some(match () {
@@ -136,18 +138,18 @@ impl Carries {
     }
 }
 
-/// A body that comes over a connection; of a watch, as a stream of events.
+/// Returns a response body that arrives over a connection; `events` is set for a watch.
 ///
-/// The server sends it as far as it has it, whether the agent reads or not: what is on its way when the
-/// server falls silent arrives.
-pub(crate) fn over(
+/// The server sends all data that it has, even if the agent does not read: data that is on its way when the
+/// server stops still arrives.
+pub(crate) fn response_body(
     connection: Arc<SimulatedConnection>,
     events: Option<Events>,
     body: ResponseBody,
 ) -> UnsyncBoxBody<Bytes, BoxError> {
     let (sender, sent) = mpsc::unbounded_channel();
     let sends = spawn_local(send(connection.clone(), events, body, sender)).abort_handle();
-    let coming = Coming { connection, sent, sends };
+    let coming = IncomingBody { connection, sent, sends };
     let frames = stream::unfold(Some(coming), async |coming| {
         let mut coming = coming?;
         match coming.next().await {
@@ -159,15 +161,15 @@ pub(crate) fn over(
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// A frame, and when it arrives.
-type Sent = (Instant, Result<Frame<Bytes>, BoxError>);
+/// A frame and the time at which it arrives.
+type TimedFrame = (Instant, Result<Frame<Bytes>, BoxError>);
 
-/// The server's side of a body.
+/// Runs the server's side of a body.
 async fn send(
     connection: Arc<SimulatedConnection>,
     events: Option<Events>,
     mut body: ResponseBody,
-    sent: mpsc::UnboundedSender<Sent>,
+    sent: mpsc::UnboundedSender<TimedFrame>,
 ) {
     while let Ok(Some(frame)) = connection.during(body.frame()).await {
         let due = match (&events, &frame) {
@@ -184,12 +186,12 @@ async fn send(
     }
 }
 
-/// A stream of events.
+/// The state of a watch stream.
 pub(crate) struct Events {
-    pub(crate) carries: Carries,
-    /// The server has lost the stream: it stays open, and nothing comes through it again.
+    pub(crate) kind: StreamKind,
+    /// True if the server has lost the stream: it stays open, and no more events arrive.
     pub(crate) lost: Arc<AtomicBool>,
-    /// No server sends bookmarks.
+    /// True while no server sends bookmarks.
     pub(crate) no_bookmarks: Arc<AtomicBool>,
 }
 
@@ -199,19 +201,19 @@ impl Events {
         self.lost.load(Ordering::Relaxed) || (self.no_bookmarks.load(Ordering::Relaxed) && is_bookmark())
     }
 
-    /// How much later than all others these events arrive.
+    /// Returns the extra delay of these events.
     fn late(&self, link: &Link) -> Duration {
-        if self.carries == Carries::Services { link.late_services } else { Duration::ZERO }
+        if self.kind == StreamKind::Services { link.late_services } else { Duration::ZERO }
     }
 }
 
-struct Coming {
+struct IncomingBody {
     connection: Arc<SimulatedConnection>,
-    sent: mpsc::UnboundedReceiver<Sent>,
+    sent: mpsc::UnboundedReceiver<TimedFrame>,
     sends: AbortHandle,
 }
 
-impl Coming {
+impl IncomingBody {
     async fn next(&mut self) -> Result<Option<Frame<Bytes>>, BoxError> {
         let connection = self.connection.clone();
         let arrives = async {
@@ -219,12 +221,12 @@ impl Coming {
             sleep_until(due.into()).await;
             Some(frame)
         };
-        // What is on its way is lost with the connection.
+        // Data on its way is lost with the connection.
         connection.while_it(|link| !link.is_silent(), arrives).await?.transpose()
     }
 }
 
-impl Drop for Coming {
+impl Drop for IncomingBody {
     fn drop(&mut self) {
         self.sends.abort();
     }

@@ -1,43 +1,43 @@
-//! What the contract says of each fault: what it does to proof, for how long a change may be missed, and when
-//! the agent must be fresh again although a fault is still there.
+//! Defines the contract's bounds for each fault: its effect on proof, the time for which the agent may miss a
+//! change, and when the agent must be fresh although the fault lasts. `episode.rs` combines them.
 
+use crate::connection::StreamKind;
 use crate::fault::SimulatedFault;
-use crate::link::Carries;
 use crate::network::Address;
-use crate::plan::World;
+use crate::plan::WorldSettings;
 use crate::planned::Planned;
 use std::time::{Duration, Instant};
 
-/// What a fault does to proof, alone.
+/// The effect of a single fault on proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Weight {
-    /// There is proof all the same, and no reason to be stale.
+pub(crate) enum ProofEffect {
+    /// Proof stays available, and the cache must not become stale.
     None,
-    /// Proof is interrupted, for less than makes stale.
+    /// Proof is interrupted, but not for long enough to make the cache stale.
     Disturbs,
-    /// There may be none while it lasts. Half-open and unreachable: the proof may be 10 s old when it begins,
-    /// the kernel takes 4 s, and the first attempt waits for up to 1.5 s.
+    /// Proof may be unavailable while the fault lasts. Half-open and unreachable: the proof may be 10 s old
+    /// when the fault begins, the kernel takes 4 s, and the first attempt waits for up to 1.5 s.
     Blocks,
 }
 
-/// What holds from a fault on, until the agent has shown that it is over it.
+/// The bounds from the beginning of a fault until the agent has recovered from it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Laws {
-    /// A change of the Node may be missed for so long.
+pub(crate) struct FaultBounds {
+    /// The time for which the agent may miss a change of the Node.
     pub(crate) unseen: Duration,
-    /// Nothing hides events of the Node while its Lease is renewed, so proof must not be dated later than the
-    /// state it is of.
+    /// True if no fault hides events of the Node while its Lease is renewed. Then proof must not be dated
+    /// later than the state that it proves.
     pub(crate) dates_are_exact: bool,
-    /// A change of the Service.
+    /// The time for which the agent may miss a change of the Service.
     pub(crate) service_unseen: Duration,
-    /// The faults may make stale, until proof has been to be had for this time.
+    /// `Some` if the cache may be stale: until proof has been available for this time.
     pub(crate) stale_allowed: Option<Duration>,
-    /// What is held of the Service may be stale.
+    /// True if the answer about the Service may be stale.
     pub(crate) service_stale_allowed: bool,
 }
 
-impl Laws {
-    /// In fair weather a change is seen within this time: an event that is on its way, a watch that is being
+impl FaultBounds {
+    /// The time for which a change may be missed without faults: an event is on its way, or a watch is being
     /// resumed.
     const FAIR_UNSEEN: Duration = Duration::from_secs(2);
     pub(crate) const FAIR: Self = Self {
@@ -47,13 +47,13 @@ impl Laws {
         stale_allowed: None,
         service_stale_allowed: false,
     };
-    /// The agent has not had the time for its first list.
+    /// The bounds before the agent's first list.
     pub(crate) const BEGINNING: Self =
         Self { stale_allowed: Some(Duration::MAX), service_stale_allowed: true, ..Self::FAIR };
 }
 
-/// For how long a change may be missed after an episode: the agent may just have replaced a watch, which it
-/// resumes with backoff, and a Service's watch may have been opened on a connection that stays unresponsive.
+/// The time for which a change may be missed after an episode. The agent may just have replaced a watch,
+/// which it resumes with backoff, and a Service's watch may be on a connection that stays unresponsive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aftermath {
     /// The time at which the agent had recovered.
@@ -86,14 +86,14 @@ impl Aftermath {
     }
 }
 
-/// Where no proof can be had while a fault lasts.
+/// The servers that give no proof while a fault lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stops {
-    /// Proof can be had everywhere.
+pub(crate) enum StopsProof {
+    /// None: all servers give proof.
     Nothing,
-    /// Proof can be had from the servers that the fault does not hit.
+    /// The servers that the fault hits; the others give proof.
     ItsServers,
-    /// No proof can be had.
+    /// All servers.
     Everything,
 }
 
@@ -101,21 +101,21 @@ pub(crate) enum Stops {
 pub(crate) const LATE: Duration = Duration::from_secs(8);
 /// The longest delay of an answer on its way back.
 pub(crate) const LATE_ANSWER: Duration = Duration::from_millis(4500);
-/// An answer that takes longer than this is none. The consistency check is sent a seventh of 15 s before the
-/// cache is stale. If it finds that the watch has missed a change, its answer, 300 ms for the watch and the
-/// answer to a list must fit in.
+/// The longest time of an answer that still gives proof in time. The agent sends the consistency check a
+/// seventh of 15 s before the cache is stale. If the check finds that the watch has missed a change, its
+/// answer, 300 ms for the watch and the answer to a list must fit into that time.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(900);
 /// The contract's bound for a missed change: `--stale-after` and a second.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
-/// One stream of a live connection was lost by the server.
+/// The bound if the server has lost one stream of an open connection.
 const STREAM_LOST: Duration = Duration::from_secs(73);
-/// A watch without a bookmark for this time is replaced, and what it said is proof no more.
+/// The time without a bookmark after which the agent replaces a watch, whose events no longer count as proof.
 pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
-/// The Nodes' client of etcd alone is gone, or Nodes' events alone.
+/// The bound if only the API server's etcd client for Nodes, or only the Nodes' events, are lost.
 pub(crate) const NODES_LOST: Duration = Duration::from_secs(100);
 
 impl Planned {
-    /// How late the fault makes answers.
+    /// Returns the delay of answers.
     pub(crate) fn answers_late(&self) -> Duration {
         match self.fault {
             SimulatedFault::Slow => Duration::from_millis((200.0 + 2_400.0 * self.force) as u64),
@@ -124,16 +124,16 @@ impl Planned {
         }
     }
 
-    /// Whose stream a server loses.
-    pub(crate) fn loses(&self) -> Carries {
-        [Carries::Nodes, Carries::Leases, Carries::Services][(self.force * 2.99) as usize]
+    /// Returns the kind of stream that the server loses.
+    pub(crate) fn loses(&self) -> StreamKind {
+        [StreamKind::Nodes, StreamKind::Leases, StreamKind::Services][(self.force * 2.99) as usize]
     }
 
     /// Returns true if the server loses the stream of the Nodes, and goes on with the Leases'.
     pub(crate) fn loses_nodes(&self) -> bool {
         match self.fault {
             SimulatedFault::UnresponsiveStream => true,
-            SimulatedFault::StreamLost => self.loses() == Carries::Nodes,
+            SimulatedFault::StreamLost => self.loses() == StreamKind::Nodes,
             _ => false,
         }
     }
@@ -151,15 +151,15 @@ impl Planned {
             )
     }
 
-    /// What it does to proof behind `address`.
-    pub(crate) fn weight(&self, address: Address) -> Weight {
+    /// Returns the effect on proof for servers behind `address`.
+    pub(crate) fn proof_effect(&self, address: Address) -> ProofEffect {
         match self.fault {
             SimulatedFault::LeaseMemberLost
             | SimulatedFault::LeaseForbidden
             | SimulatedFault::NodeReplaced
             | SimulatedFault::KubeletDead
             | SimulatedFault::ClockStep
-            | SimulatedFault::NoBookmarks => Weight::None,
+            | SimulatedFault::NoBookmarks => ProofEffect::None,
             SimulatedFault::Reset
             | SimulatedFault::GoAway
             | SimulatedFault::Expired
@@ -168,22 +168,22 @@ impl Planned {
             | SimulatedFault::UnresponsiveConnection
             | SimulatedFault::LostEvents
             | SimulatedFault::StreamLost
-            | SimulatedFault::AgentRestarted => Weight::Disturbs,
+            | SimulatedFault::AgentRestarted => ProofEffect::Disturbs,
             SimulatedFault::CutOff
             | SimulatedFault::MemberLost
             | SimulatedFault::Frozen
             | SimulatedFault::Killed
             | SimulatedFault::Refusals
-                if !self.all && address == Address::InTurn =>
+                if !self.all && address == Address::RoundRobin =>
             {
-                Weight::Disturbs
+                ProofEffect::Disturbs
             }
-            _ => Weight::Blocks,
+            _ => ProofEffect::Blocks,
         }
     }
 
-    /// Where no proof can be had while it lasts.
-    pub(crate) fn stops(&self) -> Stops {
+    /// Returns the servers that give no proof while the fault lasts.
+    pub(crate) fn stops(&self) -> StopsProof {
         match self.fault {
             SimulatedFault::CutOff
             | SimulatedFault::MemberLost
@@ -191,8 +191,8 @@ impl Planned {
             | SimulatedFault::Killed
             | SimulatedFault::Unreachable
             | SimulatedFault::Replay
-            | SimulatedFault::Refusals => Stops::ItsServers,
-            // The server answers, late, and what it answers sends the agent back to it.
+            | SimulatedFault::Refusals => StopsProof::ItsServers,
+            // The server answers late, and its answer sends the agent back to it.
             SimulatedFault::EtcdStreamLost
             | SimulatedFault::Unauthorized
             | SimulatedFault::Forbidden
@@ -203,14 +203,14 @@ impl Planned {
             | SimulatedFault::Hanging
             | SimulatedFault::WatchesClosed
             | SimulatedFault::Rewound
-            | SimulatedFault::Starved => Stops::Everything,
-            _ if self.answers_late() > ANSWERED_WITHIN => Stops::Everything,
-            _ => Stops::Nothing,
+            | SimulatedFault::Starved => StopsProof::Everything,
+            _ if self.answers_late() > ANSWERED_WITHIN => StopsProof::Everything,
+            _ => StopsProof::Nothing,
         }
     }
 
-    /// For how long a change of the Node may be missed while a fresh answer is given.
-    pub(crate) fn unseen(&self, stale_after: Duration, world: &World) -> Duration {
+    /// Returns the time for which a fresh answer may miss a change of the Node.
+    pub(crate) fn unseen(&self, stale_after: Duration, world: &WorldSettings) -> Duration {
         let longer = match self.fault {
             _ if self.loses_nodes() => STREAM_LOST,
             SimulatedFault::MemberLost
@@ -223,16 +223,16 @@ impl Planned {
         if world.leases { plain.max(longer + GRACE) } else { plain }
     }
 
-    /// For how long a change of the Service may be missed while it is called fresh. The consistency check
-    /// asks for the Node: only missing bookmarks tell that a Service's stream is lost, is late, or waits for
-    /// a version of another history.
-    pub(crate) fn service_unseen(&self, stale_after: Duration, world: &World) -> Duration {
+    /// Returns the time for which a fresh answer may miss a change of the Service. The consistency check
+    /// reads the Node: only missing bookmarks show that a Service's stream is lost, is late, or waits for a
+    /// version of another history.
+    pub(crate) fn service_unseen(&self, stale_after: Duration, world: &WorldSettings) -> Duration {
         let longer = match self.fault {
             SimulatedFault::UnresponsiveStream
             | SimulatedFault::UnresponsiveConnection
             | SimulatedFault::LateEvents
             | SimulatedFault::Rewound => BOOKMARK_OVERDUE,
-            SimulatedFault::StreamLost if self.loses() == Carries::Services => BOOKMARK_OVERDUE,
+            SimulatedFault::StreamLost if self.loses() == StreamKind::Services => BOOKMARK_OVERDUE,
             _ => Duration::ZERO,
         };
         if world.service { longer + stale_after + GRACE } else { Duration::ZERO }

@@ -1,27 +1,27 @@
-//! The agents of a world, one after the other: each gets its turns or not, opens its ports, and has a
-//! successor.
+//! Replaces the agents of a world: starves, opens and restarts them. `world.rs` and `episode.rs` call it.
 
 use crate::agent::Restart;
 use crate::balancer::Balancer;
 use crate::proof::ProofOracle;
-use crate::second::Second;
+use crate::second_balancer::SecondBalancer;
 use crate::trace::note;
 use crate::world::{RunningWorld, Successor};
 use std::time::Duration;
 
-/// An agent that gets its turns again has said so everywhere within this time.
-const FED: Duration = Duration::from_millis(100);
+/// The time that an agent has after starvation until its state must be consistent.
+const SETTLED: Duration = Duration::from_millis(100);
 
 impl RunningWorld {
-    /// An agent without turns, or with the first ones after a while, need not be well.
+    /// Checks the agent. A starved agent, or one that was starved until just now, passes always.
     pub(crate) fn is_well(&self) -> Result<(), String> {
         let (starved, since) = self.starved;
-        let fed_for = nodegate_clock::now().saturating_duration_since(since);
-        if starved || fed_for < FED { Ok(()) } else { self.agent.is_well() }
+        let settled_for = nodegate_clock::now().saturating_duration_since(since);
+        if starved || settled_for < SETTLED { Ok(()) } else { self.agent.is_well() }
     }
 
-    /// Lets the agent answer from when it listens. Returns whether one does.
-    pub(crate) fn opens(&mut self) -> Result<bool, String> {
+    /// Lets the current agent answer once it listens, and replaces it by a successor that listens. Returns
+    /// true if an agent listens.
+    pub(crate) fn update_listener(&mut self) -> Result<bool, String> {
         let mut asked_before = None;
         if let Some(next) = self.successor.take_if(|next| next.agent.opened().is_some()) {
             note!(self.trace, "the successor listens");
@@ -41,7 +41,7 @@ impl RunningWorld {
             self.agent.opens_in_time(opened, None)?;
             self.listens = true;
             self.balancer = Balancer::new(opened, asked_before);
-            self.second.iter_mut().for_each(Second::restarted);
+            self.second.iter_mut().for_each(SecondBalancer::restarted);
             self.takes_over();
         }
         Ok(self.listens)
@@ -55,17 +55,17 @@ impl RunningWorld {
         }
     }
 
-    /// From now on the agent's tasks get no turn, or do again.
+    /// Sets whether the agents' tasks get CPU time.
     pub(crate) fn starve(&mut self, starved: bool) {
         self.starved = (starved, nodegate_clock::now());
         self.agent.starve(starved);
         self.successor.iter().for_each(|next| next.agent.starve(starved));
     }
 
-    /// Another agent begins where this one was, or beside it.
+    /// Starts another agent, in place of this one or beside it.
     pub(crate) fn restart_agent(&mut self, restart: Restart) {
         note!(self.trace, "{restart:?}");
-        let agent = self.agent.successor(&self.shape, &self.site.network, &self.trace, restart);
+        let agent = self.agent.successor(&self.settings, &self.cluster.network, &self.trace, restart);
         let (beginning, service_beginning) = (self.oracle.beginning(), self.services.beginning());
         self.successor = None;
         if restart == Restart::Replaced {
