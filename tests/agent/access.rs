@@ -7,8 +7,8 @@ use nodegate_testbed::network::node_network::NodeNetwork;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs;
 use nodegate_testbed::{Agent, Cluster, NODE, until};
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 const NODE_V4: &str = "10.77.0.2";
@@ -61,26 +61,6 @@ fn with_8_connections(args: &[&str]) -> Agent {
 }
 
 #[test]
-fn denied_connections_are_counted_and_logged_once_a_minute() {
-    let net = NodeNetwork::start();
-    let agent = with_8_connections(&[]);
-    let http = address(NODE_V4, agent.address().port());
-    let mut kept = connect(http).unwrap();
-    for _ in 0..300 {
-        assert_eq!(net.on_router(|| ask(http, "")), "");
-    }
-    kept.write_all(b"GET /nodecheck HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    let mut start = [0; 12];
-    kept.read_exact(&mut start).unwrap();
-    assert_eq!(&start, b"HTTP/1.1 200", "who is turned away takes nobody's place");
-    assert_eq!(agent.metric("nodegate_connections_denied_total"), Some(300.0));
-    assert_eq!(agent.metric("nodegate_connections_evicted_total"), Some(0.0));
-    agent.logs_once("--allow-from does not name client=10.77.0.1 connections=1");
-    let lines = agent.logged("--allow-from does not name");
-    assert!((1..=2).contains(&lines), "{lines} lines: a minute may have ended meanwhile");
-}
-
-#[test]
 fn metrics_addr_alone_serves_metrics_and_status() {
     let agent = Agent::alone(&["--metrics-addr=127.0.0.1:0"]);
     let (http, metrics) = (agent.address(), agent.metrics_address());
@@ -121,32 +101,6 @@ fn metrics_addr_ignores_allow_from_and_has_its_own_connection_limit() {
     assert_eq!(oldest.read(&mut [0]).unwrap_or(0), 0, "the oldest of too many is closed");
     assert!(get(http, "/livez").ends_with("ok"), "the other port has places of its own");
     drop(idle);
-}
-
-#[test]
-fn connections_of_metrics_addr_drain_at_shutdown() {
-    let mut agent = Agent::alone(&["--metrics-addr=127.0.0.1:0", "--shutdown-grace=30s"]);
-    let metrics = agent.metrics_address();
-    let mut kept = connect(metrics).unwrap();
-    let mut ask = |path: &str| {
-        kept.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).unwrap();
-        let mut answer = String::new();
-        while !answer.contains("\r\n\r\nok") && !answer.contains("shutting down") {
-            let mut bytes = [0; 1024];
-            let read = kept.read(&mut bytes).unwrap();
-            assert!(read > 0, "closed after {answer:?}");
-            answer.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
-        }
-        answer
-    };
-    assert!(ask("/readyz").starts_with("HTTP/1.1 200 "));
-    agent.signal("TERM");
-    until("the listener to close", || TcpStream::connect(metrics).is_err().then_some(()));
-    let last = ask("/readyz").to_lowercase();
-    assert!(last.starts_with("http/1.1 503 ") && last.contains("connection: close"), "{last}");
-    kept.shutdown(Shutdown::Both).unwrap();
-    let status = agent.wait_end();
-    assert!(status.success(), "{status}");
 }
 
 #[test]

@@ -1,13 +1,8 @@
 //! The check `apiserver`, by the real agent against the TLS server of a simulated control plane.
 
 use nodegate_kube_sim::{Distribution, Effect, Fault, FaultScope, RequestKind};
-use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, until};
 use std::fs;
-use std::io::ErrorKind;
-use std::net::TcpListener;
-use std::thread::sleep;
-use std::time::Duration;
 
 const CHECK: &str = "apiserver";
 const AGENT: &str = "system:serviceaccount:nodegate:nodegate";
@@ -228,31 +223,4 @@ fn no_answer_has_the_reason_that_it_has() {
     agent.wait_fails(CHECK, "HTTP 500");
     cluster.wait(cluster.sim.servers()[0].kill());
     agent.wait_fails(CHECK, "ConnectionRefused");
-}
-
-/// A server that starves must not get one more request each second.
-#[test]
-fn a_server_that_hangs_has_one_request_at_a_time() {
-    let cluster = cluster();
-    let hangs = TcpListener::bind("127.0.0.1:0").unwrap();
-    let _agent = cluster.agent(&[
-        &format!("--check-settings=apiserver:url=https://{}", hangs.local_addr().unwrap()),
-        "--check-settings=apiserver:interval=100ms,timeout=5m",
-        "--background-checks=apiserver",
-    ]);
-    let (_first, _) = hangs.accept().unwrap();
-    sleep(Duration::from_secs(2));
-    hangs.set_nonblocking(true).unwrap();
-    assert_eq!(hangs.accept().map_err(|error| error.kind()).unwrap_err(), ErrorKind::WouldBlock);
-}
-
-#[test]
-fn what_is_no_api_server_has_its_reason() {
-    let plain = Cluster::with(|builder| builder.tls(false));
-    let cluster = cluster();
-    let url = plain.sim.url().replace("http://", "https://");
-    cluster.agent(&[&format!("--check-settings=apiserver:url={url}"), FAST]).wait_fails_with(CHECK, "TLS: ");
-    let closed = format!("--check-settings=apiserver:url=https://127.0.0.1:{}", ports::free());
-    cluster.agent(&[&closed, FAST]).wait_fails(CHECK, "ConnectionRefused");
-    Agent::alone(&[closed.as_str(), FAST]).wait_fails_with(CHECK, "NoCredentials: no credentials: ");
 }

@@ -29,11 +29,3 @@ fn an_agent_without_privileges_needs_the_sockets_group() {
     );
     wait_runtime(&containerd.agent("--reuid 65521 --regid 65521 --groups 0"), "");
 }
-
-#[test]
-fn the_cri_socket_is_found_below_the_host_root() {
-    let containerd = Containerd::start();
-    containerd.configure_cni();
-    let agent = containerd.agent_that_finds_it();
-    wait_runtime(&agent, "");
-}

@@ -7,13 +7,6 @@
 use crate::host::disks::{Container, Disks};
 use nodegate_testbed::Agent;
 
-fn agent(disks: &Disks, paths: &str) -> Agent {
-    disks.agent(&[
-        "--background-checks=filesystem_ro",
-        &format!("--check-settings=filesystem_ro:interval=100ms,paths={paths}"),
-    ])
-}
-
 fn passes(agent: &Agent) {
     let body = agent.wait_passes("filesystem_ro").body;
     let expected = r#"{"status":"ready","checks":[{"name":"filesystem_ro","passed":true,"duration_ms":"#;
@@ -34,19 +27,6 @@ fn keeps_passing(agent: &Agent) {
         agent.wait_runs("filesystem_ro", 1);
         passes(agent);
     }
-}
-
-/// A script that makes ext4 report an error.
-const ERROR: &str = "loop=$(device /e); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
-
-#[test]
-fn ext4_that_continues_after_an_error_passes() {
-    let disks = Disks::start("ext4 errors=continue e");
-    let agent = agent(&disks, "/e");
-    passes(&agent);
-    disks.run(ERROR);
-    disks.run("touch \"$ROOT/e/file\"");
-    keeps_passing(&agent);
 }
 
 /// Starts a host whose `/` is an image, with a writable disk of its own for `/var`.

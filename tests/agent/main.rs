@@ -2,7 +2,6 @@
 //! one, and with real programs (kubectl, containerd, dnsmasq) around it.
 
 mod access;
-mod answers;
 mod apiserver;
 mod check_states;
 mod container_runtime;

@@ -120,21 +120,6 @@ fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
     first.wait_for("fresh again", |told| told.status == 503 && !told.is_stale());
 }
 
-/// Shows that a hung predecessor does not stop its successor from starting, nor from reading the state file.
-#[test]
-fn a_hung_predecessor_does_not_block_its_successor() {
-    let story = Story::begin();
-    let first = story.remembering(&[KEEP]);
-    story.outage(&first);
-    story.wait_written();
-    first.signal("STOP");
-    let second = story.remembering(&[KEEP]);
-    holds_the_drain(&second, "state-dir");
-    second.logs_once(CANNOT);
-    // The successor asked for its facts, and for its probers.
-    assert_eq!(second.logged("no whole answer within 1s"), 2, "{}", second.log_text());
-}
-
 #[test]
 fn a_predecessor_is_asked_for_its_facts_at_metrics_addr() {
     let story = Story::begin();

@@ -114,25 +114,3 @@ fn without_rbac_for_slices_the_service_check_passes_and_the_log_says_why() {
     assert!(check.status == 200 && check.is_stale(), "{check:?}");
     assert_eq!(agent.get(PATH).status, 200);
 }
-
-#[test]
-fn a_service_costs_one_watch_and_no_request_for_any_number_of_probes() {
-    let story = Story::begin(ARGS);
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
-    story.counts(1);
-    let requests = || {
-        let all = story.cluster.sim.counters().read().requests;
-        let ours = all.into_iter().filter(|(kind, _)| kind.user_agent.starts_with("nodegate/"));
-        ours.map(|(_, count)| count).sum::<u64>()
-    };
-    let before = requests();
-    for _ in 0..500 {
-        assert_eq!(story.agent.get(PATH).status, 200);
-        assert_eq!(story.agent.get(CHECK).status, 200);
-    }
-    assert_eq!(requests(), before);
-    until("one connection with three watches", || {
-        let reading = story.cluster.sim.counters().read();
-        (reading.connections == 1 && reading.watches == 3).then_some(())
-    });
-}

@@ -103,31 +103,6 @@ fn a_removed_setting_says_what_takes_its_place() {
     }
 }
 
-/// Shows that the error names the invalid part of a setting with parts.
-#[test]
-fn every_invalid_part_of_check_settings_is_named() {
-    for (value, part, takes) in [
-        ("bogus:interval=1s", "bogus", "okd_router_1936"),
-        ("kubelet:interval=0s", "kubelet:interval=0s", "100ms"),
-        ("kubelet:colour=red", "kubelet:colour", "rise"),
-        ("kubelet:url=ftp://x", "ftp://x", "http://"),
-        ("apiserver:url=10.0.0.1:6443", "10.0.0.1:6443", "https://127.0.0.1:6443"),
-        ("apiserver:exclude=et cd", "et cd", "names of parts of /readyz"),
-        ("kubelet", "kubelet", "<check>:<key>=<value>"),
-    ] {
-        refuses(
-            &["--check-settings", value],
-            &[],
-            &["--check-settings", "NODEGATE_CHECK_SETTINGS", part, takes],
-        );
-        refuses(
-            &[],
-            &[("NODEGATE_CHECK_SETTINGS", value)],
-            &["--check-settings", "NODEGATE_CHECK_SETTINGS", part, takes],
-        );
-    }
-}
-
 #[test]
 fn listen_port_and_agent_check_port_must_differ() {
     let needles =

@@ -170,13 +170,6 @@ disabled_plugins = {disabled:?}
         Self::launch(command, &format!("socket={},{timing}", self.socket().display()))
     }
 
-    /// Starts an agent that has to find the socket itself.
-    pub(crate) fn agent_that_finds_it(&self) -> Agent {
-        let mut command = Command::new(programs::agent_in(self.files.path()));
-        command.arg("--host-root").arg(self.path("host"));
-        Self::launch(command, HURRIED)
-    }
-
     fn launch(mut command: Command, settings: &str) -> Agent {
         command.args([
             &format!("--check-settings=container_runtime:{settings}"),

@@ -13,7 +13,7 @@ use nodegate_server::{CountTraffic, ProberSettings};
 use nodegate_testbed::agent::run;
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -114,20 +114,6 @@ fn wait_ends_when_all_probers_are_told_and_when_the_node_is_ready_again() {
     assert_eq!((code, lines.last().unwrap().starts_with("ready after ")), (0, true), "{lines:#?}");
 }
 
-#[test]
-fn wait_is_unknown_for_an_agent_that_has_just_started() {
-    let listening = Listening::since(Duration::ZERO, ProberSettings::default());
-    let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to be regular", || (listening.regular() == 1).then_some(()));
-    listening.cordon(true);
-    let (code, lines) = wait(listening.address, &["--timeout", "1s"]);
-    assert_eq!(code, 3, "{lines:#?}");
-    assert!(
-        lines.last().unwrap().starts_with("not known whether told: the agent has listened for"),
-        "{lines:#?}"
-    );
-}
-
 /// Returns the number of connections that the test sets.
 struct Counter(AtomicU64);
 
@@ -136,23 +122,6 @@ impl CountTraffic for Counter {
         let established = Some(self.0.load(Ordering::Relaxed));
         Traffic { ports: vec![443], established, age_ms: Some(0), error: None }
     }
-}
-
-#[test]
-fn wait_for_released_ends_with_the_last_connection() {
-    let counter = Arc::new(Counter(AtomicU64::new(2)));
-    let traffic: Arc<dyn CountTraffic> = counter.clone();
-    let listening = Listening::start(ProberSettings { traffic: Some(traffic), ..Default::default() });
-    let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
-    until("it to be regular", || (listening.regular() == 1).then_some(()));
-    listening.cordon(true);
-    let (code, lines) = wait(listening.address, &["--for", "released", "--timeout", "3s"]);
-    assert_eq!(code, 1, "{lines:#?}");
-    assert!(lines.last().unwrap().ends_with(": 2 sessions are left"), "{lines:#?}");
-    counter.0.store(0, Ordering::Relaxed);
-    let (code, lines) = wait(listening.address, &["--for", "released"]);
-    assert_eq!(code, 0, "{lines:#?}");
-    assert!(lines.last().unwrap().contains(": no session left; told: "), "{lines:#?}");
 }
 
 #[test]
@@ -172,18 +141,6 @@ fn connections_to_a_traffic_port_are_counted() {
     counted(3);
     drop(clients);
     counted(0);
-}
-
-#[test]
-fn wait_gives_up_on_an_agent_that_never_answers() {
-    let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), nodegate_testbed::network::ports::free());
-    let (code, lines) = wait(nobody, &[]);
-    assert_eq!((code, lines.len()), (3, 2), "{lines:#?}");
-    assert!(
-        lines[0].starts_with(&format!("no answer of the agent: http://{nobody}: could not connect")),
-        "{lines:#?}"
-    );
-    assert!(lines[1].starts_with("not known whether told: no answer of the agent"), "{lines:#?}");
 }
 
 /// Shows that `--node` and `--node-uid` identify the agent. The networks of two clusters may overlap, so an

@@ -94,45 +94,6 @@ async fn of_bytes(bytes: &'static [u8]) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_runtime_that_is_ready() {
-    assert_eq!(of(|call| grpc(call, READY, "0")).await, Outcome::Pass);
-}
-
-#[tokio::test]
-async fn refusals_by_their_codes() {
-    assert_eq!(of(|call| refused(call, "12", "unknown%20service")).await, fail("NotCRIv1: /cri.sock"));
-    assert_eq!(of(|call| grpc(call, b"", "12")).await, fail("NotCRIv1: /cri.sock"));
-    assert_eq!(
-        of(|call| refused(call, "14", "server is not initialized yet")).await,
-        fail("gRPC Unavailable: server is not initialized yet: /cri.sock")
-    );
-}
-
-#[tokio::test]
-async fn answers_that_are_none() {
-    let malformed = || fail("MalformedAnswer: /cri.sock");
-    assert_eq!(of(|call| grpc(call, b"", "0")).await, malformed());
-    assert_eq!(of(|call| grpc(call, b"\0\0\0\0\x03\x0a\x7f\x0a", "0")).await, malformed());
-    assert_eq!(of(|call| grpc(call, &READY[..20], "0")).await, malformed());
-    assert_eq!(of(|call| grpc(call, READY, "ready")).await, malformed());
-    let without_outcome: Act = |mut call| {
-        let mut stream = call.send_response(Response::new(()), false).unwrap();
-        stream.send_data(Bytes::from_static(READY), true).unwrap();
-    };
-    assert_eq!(of(without_outcome).await, malformed());
-    assert_eq!(of_bytes(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n").await, malformed());
-    let missing: Act = |mut call| {
-        let head = Response::builder().status(404).body(()).unwrap();
-        call.send_response(head, true).unwrap();
-    };
-    assert_eq!(of(missing).await, fail("HTTP 404: /cri.sock"));
-    assert_eq!(
-        of(|call| grpc(call, b"\0\0\0\0\0", "0")).await,
-        fail("RuntimeReady: not reported; NetworkReady: not reported")
-    );
-}
-
-#[tokio::test]
 async fn an_answer_without_end_is_not_read_to_it() {
     let endless: Act = |mut call| {
         let mut stream = call.send_response(Response::new(()), false).unwrap();

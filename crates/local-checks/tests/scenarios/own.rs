@@ -5,15 +5,11 @@ use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnChecks};
 use nodegate_readiness::Outcome;
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::{StubServer, hang};
-use socket2::{Domain, SockRef, Socket, Type};
-use std::fmt::Write as _;
+use socket2::{Domain, Socket, Type};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use tokio::runtime::Handle;
-
-/// The checks that request a URL.
-const ASKING: [&str; 4] = ["kubelet", "okd_router_1936", "kube_proxy", "http:mine"];
 
 async fn outcome(name: &str, url: &str, timeout: &str) -> Outcome {
     let mut own = OwnChecks::default();
@@ -28,30 +24,6 @@ async fn outcome(name: &str, url: &str, timeout: &str) -> Outcome {
     let world = World::start(&checks, &Handle::current(), &[]);
     world.activate(name).await;
     world.outcome(name).unwrap()
-}
-
-async fn all_say(server: &StubServer, timeout: &str, expected: Outcome) {
-    for name in ASKING {
-        assert_eq!(outcome(name, &server.healthz().to_string(), timeout).await, expected, "{name}");
-    }
-}
-
-#[tokio::test]
-async fn each_way_to_fail_has_the_same_reason_everywhere() {
-    let reset = |stream: &mut TcpStream| SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
-    let mut huge = "HTTP/1.1 200 OK\r\n".to_owned();
-    for n in 0..20 {
-        write!(huge, "X-{n}: {}\r\n", "a".repeat(1000)).unwrap();
-    }
-    let unavailable = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-    let moved = "HTTP/1.1 301 Moved Permanently\r\nLocation: /\r\nContent-Length: 0\r\n\r\n";
-    all_say(&StubServer::saying(unavailable), "30s", fail("HTTP 503")).await;
-    all_say(&StubServer::saying(moved), "30s", fail("HTTP 301")).await;
-    all_say(&StubServer::start(reset), "30s", fail("ConnectionReset")).await;
-    all_say(&StubServer::saying(""), "30s", fail("ConnectionClosed")).await;
-    all_say(&StubServer::saying("+PONG\r\n"), "30s", fail("MalformedResponse")).await;
-    all_say(&StubServer::saying(huge + "\r\n"), "30s", fail("HeadersTooLarge")).await;
-    all_say(&StubServer::start(hang), "100ms", fail("Timeout after 100ms")).await;
 }
 
 #[tokio::test]

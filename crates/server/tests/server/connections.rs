@@ -2,7 +2,7 @@
 
 use crate::scenario::{Client, Scenario, cordoned, ready};
 use nodegate_readiness::CheckId;
-use nodegate_server::{Activate, Limits, ServeOptions, Sharing};
+use nodegate_server::{Activate, Limits};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::until;
 use std::future::Future;
@@ -195,34 +195,6 @@ fn no_request_is_smuggled_in_a_body() {
     }
 }
 
-#[test]
-fn slow_heads_are_cut_and_kept_connections_are_not() {
-    let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
-    let server = Scenario::default().serve_within(limits);
-    let mut kept = server.connect();
-    assert_eq!(kept.ask("/nodecheck").body, "OK");
-    let mut silent = server.connect();
-    let mut started = server.connect();
-    started.send("GET /health HTT");
-    let mut second = server.connect();
-    assert_eq!(second.ask("/nodecheck").body, "OK");
-    second.send("GET /health HTTP/1.1\r\nHost");
-    // These connections end, so much more than the header timeout has passed for the kept one too.
-    for late in [&mut silent, &mut started, &mut second] {
-        assert!(late.is_closed());
-    }
-    assert_eq!(kept.ask("/nodecheck").body, "OK");
-}
-
-#[test]
-fn idle_connections_are_closed_after_the_idle_timeout() {
-    let limits = Limits { idle_timeout: Duration::from_millis(100), ..Limits::default() };
-    let server = Scenario::default().serve_within(limits);
-    let mut kept = server.connect();
-    assert_eq!(kept.ask("/nodecheck").body, "OK");
-    assert!(kept.is_closed());
-}
-
 /// A check that hangs until the test releases it.
 struct Gate(Semaphore);
 
@@ -272,29 +244,6 @@ fn a_panic_costs_its_own_connection_and_no_other() {
     kept.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(kept.is_closed());
     until_connections(&mut server.connect(), 1);
-}
-
-#[test]
-fn a_full_server_makes_room_by_closing_the_oldest_idle_connection() {
-    let (gate, scenario) = gated();
-    let server = scenario.serve_within(Limits { connections: 4, ..Limits::default() });
-    let mut observer = server.connect();
-    let mut busy = server.connect();
-    busy.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
-    until_connections(&mut observer, 2);
-    let mut silent = server.connect();
-    until_connections(&mut observer, 3);
-    let mut kept = server.connect();
-    assert_eq!(kept.ask("/nodecheck").body, "OK");
-    assert_eq!(metric(&mut observer, "nodegate_connections"), 4);
-
-    let mut newest = server.connect();
-    assert_eq!(newest.ask("/nodecheck").body, "OK");
-    assert!(silent.is_closed(), "it has been idle since it was accepted, longer than the kept one");
-    assert_eq!(kept.ask("/nodecheck").body, "OK");
-    assert_eq!(metric(&mut observer, "nodegate_connections_evicted_total"), 1);
-    gate.0.add_permits(1);
-    assert_eq!(busy.last_response().status, 503, "the busy one is older than all and was left alone");
 }
 
 #[test]
@@ -379,23 +328,6 @@ fn a_shutdown_is_bounded() {
 }
 
 #[test]
-fn it_serves_on_a_multi_thread_runtime_too() {
-    let world = Scenario::default().build();
-    let listener = nodegate_server::bind(None, 0, Sharing::WithSuccessor).unwrap();
-    let port = listener.local_addr().port();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let app = Arc::new(world.app);
-    let served =
-        runtime.spawn(nodegate_server::serve(listener, app, ServeOptions::default(), std::future::pending()));
-    for _ in 0..20 {
-        let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-        std::io::Write::write_all(&mut stream, b"GET /nodecheck HTTP/1.0\r\n\r\n").unwrap();
-        assert!(std::io::read_to_string(stream).unwrap().ends_with("OK"));
-    }
-    assert!(!served.is_finished());
-}
-
-#[test]
 fn empty_lines_between_requests_are_ignored() {
     let limits = Limits { header_timeout: Duration::from_secs(1), ..Limits::default() };
     let server = Scenario::default().serve_within(limits);
@@ -420,26 +352,4 @@ fn empty_lines_between_requests_are_ignored() {
         client.send(format!("\r\n{request}\r\n"));
         assert_eq!(client.response().body, "OK");
     }
-}
-
-#[test]
-fn a_client_that_never_reads_its_answers_is_cut_off() {
-    let timeout = Duration::from_secs(1);
-    let server = Scenario::default().serve_within(Limits { write_timeout: timeout, ..Limits::default() });
-    let mut unresponsive = server.connect().0;
-    unresponsive.set_nonblocking(true).unwrap();
-    let requests = b"GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
-    let mut sent = 0;
-    let mut go_on = || {
-        while let Ok(wrote) = std::io::Write::write(&mut unresponsive, &requests[sent % requests.len()..]) {
-            sent += wrote;
-        }
-    };
-    let connections = || metric(&mut server.connect(), "nodegate_connections");
-    go_on();
-    assert_eq!(connections(), 2, "with the one that asks for the number");
-    until("the unresponsive one to be closed", || {
-        go_on();
-        (connections() == 1).then_some(())
-    });
 }

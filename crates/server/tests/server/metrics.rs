@@ -75,29 +75,6 @@ fn promtool_finds_nothing() {
 }
 
 #[test]
-fn open_metrics_when_asked() {
-    let server = scenario();
-    let mut client = server.connect();
-    // The header of Prometheus 2.53.
-    client.send(
-        "GET /metrics HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.5,\
-         application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2\r\n\r\n",
-    );
-    let response = client.response();
-    let kind = response.header("content-type");
-    assert_eq!(kind, Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
-    assert!(response.body.ends_with("\n# EOF\n"));
-    assert!(
-        response.body.contains("# TYPE nodegate_flips counter\nnodegate_flips_total{"),
-        "{}",
-        response.body
-    );
-    assert!(response.body.contains("# TYPE nodegate_build info\n"));
-    assert!(response.body.contains("# UNIT nodegate_cache_age_seconds seconds\n"));
-    assert!(response.body.contains("# UNIT process_resident_memory_bytes bytes\n"));
-}
-
-#[test]
 fn the_format_is_the_one_that_the_scraper_reads() {
     let server = scenario();
     let text = "text/plain; version=0.0.4; charset=utf-8";

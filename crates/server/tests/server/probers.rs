@@ -158,25 +158,6 @@ fn drain_json_is_short_whoever_asks() {
 }
 
 #[test]
-fn a_haproxy_may_say_who_it_is() {
-    let server = Scenario::default().serve();
-    let header =
-        "X-Haproxy-Server-State: UP 2/3; name=app/worker-1; node=lb1; weight=1/2; scur=13/22; qcur=0\r\n";
-    asked(&server, "/health", header);
-    asked(&server, "/health", "X-Haproxy-Server-State: <script>\r\n");
-    // No HAProxy has such a long name; the status would show it to every client.
-    asked(
-        &server,
-        "/health",
-        &format!("X-Haproxy-Server-State: UP; name=app/{}; node=lb1\r\n", "x".repeat(500)),
-    );
-    let probers = probers(&server);
-    assert_eq!(probers.len(), 2);
-    let expected = serde_json::json!({"node":"lb1","server":"app/worker-1","state":"UP 2/3","sessions":13});
-    assert!(probers.iter().any(|prober| prober["haproxy"] == expected), "{probers:?}");
-}
-
-#[test]
 fn agent_checks_are_probers_by_what_they_send() {
     let (http, agent) = Scenario::default().serve_both();
     let ask = |send: &str| {

@@ -41,21 +41,3 @@ fn a_header_is_skipped_and_not_believed() {
     let probers = status["probers"].as_array().unwrap();
     assert!(probers.iter().all(|prober| prober["address"] == "127.0.0.1"), "{probers:?}");
 }
-
-#[test]
-fn what_only_looks_like_a_header_ends_the_connection() {
-    let server = Scenario::default().serve();
-    for bytes in
-        [&b"PROXY TCP9 a b 1 2\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c", &[V1, V1, REQUEST].concat()]
-    {
-        let mut client = connect(&server, &[bytes]);
-        client.finish_sending();
-        let answer = nodegate_testbed::http::read_all(&mut client.0);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400 "), "{answer}");
-    }
-    // Only the first bytes of a connection can be a header.
-    let mut kept = connect(&server, &[KEEPING]);
-    assert_eq!(kept.response().body, "OK");
-    kept.send([V1, KEEPING].concat());
-    assert!(nodegate_testbed::http::read_all(&mut kept.0).starts_with("HTTP/1.1 400 "));
-}

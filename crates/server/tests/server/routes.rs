@@ -68,22 +68,6 @@ fn queries_are_read_as_documented() {
 }
 
 #[test]
-fn a_stale_cache_fails_open_and_says_so() {
-    let server = Scenario {
-        node: Node::Present(facts(ConditionStatus::False, "KubeletNotReady")),
-        proof: Some(Duration::from_secs(16)),
-        ..Scenario::default()
-    }
-    .serve();
-    let response = server.get("/health");
-    assert_eq!(response.status, 200);
-    assert!(response.body.contains(r#""passed":true,"stale":true"#), "{}", response.body);
-    assert!(server.get("/metrics").body.contains("\nnodegate_fail_open_total 1\n"));
-    server.board.prove(server.now());
-    assert_eq!(server.get("/health").status, 503);
-}
-
-#[test]
 fn without_a_node_name_everything_that_needs_it_is_a_500() {
     let server = Scenario { node_name: None, ..Scenario::default() }.serve();
     for target in ["/health", "/health?check=bogus", "/nodename", "/wait"] {
@@ -135,24 +119,6 @@ fn methods() {
             assert_eq!(refused.header("cache-control"), Some("no-store"));
         }
     }
-}
-
-#[test]
-fn haproxys_default_check_sees_the_node() {
-    let server = Scenario::default().serve();
-    let ask = |line: &str| {
-        let mut client = server.connect();
-        client.send(format!("{line}\r\n\r\n"));
-        client.last_response()
-    };
-    for line in ["OPTIONS / HTTP/1.0", "OPTIONS * HTTP/1.0"] {
-        let response = ask(line);
-        assert_eq!((response.status, response.body.as_str()), (200, READY), "{line}");
-        assert_eq!(response.version(), "HTTP/1.0");
-    }
-    server.set_node(cordoned());
-    assert_eq!(ask("OPTIONS / HTTP/1.0").status, 503);
-    assert_eq!(ask("OPTIONS /?drain=404 HTTP/1.0").status, 404);
 }
 
 #[test]
