@@ -3,9 +3,6 @@
 use super::balancers::Tally;
 use super::meter::{Reading, median, percentile};
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::Write as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The seconds of warm-up, at most half of a run: the first outages and the first burst of connections after
@@ -32,8 +29,6 @@ pub(crate) struct Row {
 
 /// The results of a whole run.
 pub(crate) struct Report {
-    lines: File,
-    pub(crate) path: PathBuf,
     pub(crate) samples: Vec<Reading>,
     pub(crate) probes: u64,
     pub(crate) wrong: u64,
@@ -45,16 +40,8 @@ pub(crate) struct Report {
     unrecovered: u64,
 }
 
-fn target() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/target").into()).join("soak")
-}
-
 impl Report {
-    pub(crate) fn new(name: &str) -> Self {
-        let directory = target();
-        std::fs::create_dir_all(&directory).unwrap();
-        let path = directory.join(format!("{name}.jsonl"));
+    pub(crate) fn new() -> Self {
         eprintln!(
             "{:>8} {:>8} {:>5} {:>6} {:>8} {:>9} {:>4} {:>7} {:>8} {:>6} {:>8} {:>8} {:>6} {:>7}  outages",
             "time",
@@ -73,8 +60,6 @@ impl Report {
             "lag ms"
         );
         Self {
-            lines: File::create(&path).unwrap(),
-            path,
             samples: Vec::new(),
             probes: 0,
             wrong: 0,
@@ -87,7 +72,7 @@ impl Report {
         }
     }
 
-    /// Prints a line, and writes it for programs.
+    /// Prints a line.
     pub(crate) fn row(&mut self, row: Row, over: Duration) {
         let Row { elapsed, mut tally, reading, cpu, requests, flips, outages } = row;
         tally.latencies.sort_unstable();
@@ -103,13 +88,6 @@ impl Report {
             "{time:>8} {probes:>8} {wrong:>5} {failed:>6} {rss_kib:>8} {anonymous_kib:>9} {descriptors:>4} {threads:>7} \
              {requests:>8} {flips:>6} {p99:>8.2} {each:>8.1} {own:>6.1} {lag:>7.1}  {outages}"
         );
-        let line = serde_json::json!({
-            "seconds": seconds, "probes": probes, "wrong": wrong, "failed": failed, "rss_kib": rss_kib,
-            "anonymous_kib": anonymous_kib, "descriptors": descriptors, "threads": threads,
-            "api_requests": requests, "flips": flips, "p99_ms": p99, "cpu_us_per_probe": each,
-            "harness_cpu_percent": own, "lag_ms": lag, "outages": outages,
-        });
-        writeln!(self.lines, "{line}").unwrap();
         for complaint in &tally.complaints {
             eprintln!("  WRONG {complaint}");
         }

@@ -30,7 +30,6 @@ pub(crate) const PROBES_A_SECOND: u64 = 1000;
 
 /// The plan of a run.
 pub(crate) struct Plan {
-    pub(crate) name: &'static str,
     pub(crate) length: Duration,
     pub(crate) seed: u64,
     pub(crate) agent: PathBuf,
@@ -115,7 +114,7 @@ impl Soak {
             judge,
             machine,
             balancers,
-            report: Report::new(plan.name),
+            report: Report::new(),
             weather: Weather::Fair { next: began + plan.outage_every / 3 },
             next_outage: 0,
             befell: Vec::new(),
@@ -143,7 +142,9 @@ impl Soak {
         }
         self.row(last_row, last_cpu);
         self.report.asked_for = self.began.elapsed().as_secs() * PROBES_A_SECOND;
-        std::fs::write(self.report.path.with_extension("log"), self.agent.log_text()).unwrap();
+        if !self.report.complaints.is_empty() {
+            eprintln!("{}", self.agent.log_text());
+        }
     }
 
     fn is_fair(&self) -> bool {
