@@ -12,15 +12,17 @@ built := $$(realpath -m "$${CARGO_TARGET_DIR:-target}")
 play := cargo test --quiet --locked
 table := -- --ignored --nocapture --exact
 
-help: ## What can be made
+help: ## What can be made; this file has the variables of each
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## A simulated cluster of three nodes with agents, pods and traffic (ARGS=--tour: a script; ARGS=--haproxy: also installs HAProxy)
+# ARGS=--haproxy installs HAProxy if it is missing.
+demo: ## A simulated cluster with agents, pods and traffic (ARGS=--tour: a script)
 	@if [[ " $(ARGS) " == *" --haproxy "* ]]; then hack/install-tools haproxy; fi
 	@cargo build -p nodegate -p nodegate-kubectl --bin nodegate --bin kubectl-nodegate --example demo
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/examples/demo" $(ARGS)
 
-test: root ## All tests; installs what is missing (ARGS="-E 'binary(=agent)'": some, as nextest's filters choose)
+# ARGS are those of nextest.
+test: root ## All tests; installs what is missing (ARGS="-E 'binary(=agent)'": some)
 	@hack/install-tools
 	@hack/install-pinned
 	@hack/install-debian >/dev/null
@@ -32,7 +34,7 @@ test: root ## All tests; installs what is missing (ARGS="-E 'binary(=agent)'": s
 root:
 	@[ "$$(id -u)" -eq 0 ] || { echo "make: run it as root: the tests make network namespaces, mounts and loop devices of their own" >&2; exit 1; }
 
-lint: ## Format, clippy, spelling, licences, workflows, the documents of the code
+lint: ## Format, clippy, spelling, licences, workflows, documents of the code
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 # The fuzz targets, without the fuzzer, which takes a C++ compiler; in the same place, for what they depend on is there.
@@ -47,7 +49,8 @@ lint: ## Format, clippy, spelling, licences, workflows, the documents of the cod
 # A doc comment of an argument is its help text, in which <key> is a placeholder.
 	RUSTDOCFLAGS="-D warnings -A rustdoc::invalid_html_tags" cargo doc --quiet --workspace --no-deps --locked
 
-faults: ## Tables: every fault that the agent survives, then each attack of strangers (forty minutes; STRANGERS="HEADs": one attack)
+# STRANGERS="HEADs" plays that attack alone.
+faults: ## Tables: faults that the agent survives, attacks of strangers (40 minutes)
 	@hack/install-tools
 	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
 	@[[ -n "$(STRANGERS)" ]] || $(play) --test cluster $(table) faults::table
@@ -56,27 +59,31 @@ faults: ## Tables: every fault that the agent survives, then each attack of stra
 	  STRANGERS_AGENT="$$quick/nodegate" STRANGERS_GATE="$$quick/nodegate-eviction-gate" STRANGERS_HAPROXY="$$quick/nodegate-haproxy" \
 	  $(play) --test cluster $(table) strangers::table
 
-checks-test: ## Table: each check beside what it looks at, in every state of it (five minutes; CHECKS=kubelet: one; WRITE=1: writes docs/checks.md)
+# CHECKS=kubelet plays one; WRITE=1 writes docs/checks.md.
+checks-test: ## Table: each check beside what it looks at, in every state (5 minutes)
 	@hack/install-tools
 # Without them the others are played, and it ends with an error unless CHECKS names one of those.
 	@hack/build-kubernetes-node || true
 	@cargo build --quiet --locked --bin nodegate
 	@CHECKS="$(CHECKS)" CHECKS_WRITE="$(WRITE)" $(play) --test agent $(table) check_states::table
 
-lb-test: ## Table: every load balancer, every event (half an hour; LB=Envoy: one; WRITE=1: writes docs/load-balancers.md)
+# WRITE=1 writes docs/load-balancers.md.
+lb-test: ## Table: every load balancer, every event (half an hour; LB=Envoy: one)
 	@hack/install-tools
 	@hack/install-pinned envoy caddy traefik
 	@for version in 2.6 3.0 3.2 newest; do hack/install-haproxy "$$version" >/dev/null; done
 	@cargo build --quiet --locked --bin nodegate
 	@LB="$(LB)" LB_WRITE="$(WRITE)" $(play) --test balancers $(table) stories::table
 
-drains: ## Tables: a hundred drains under traffic, with each drainer and with the eviction gate, and what the gate costs (DRAINS=5)
+# The second table has what the gate costs an eviction that it does not hold.
+drains: ## Tables: a hundred drains under traffic, also with the gate (DRAINS=5)
 	@hack/install-tools
 	@cargo build --quiet --locked -p nodegate -p nodegate-eviction-gate --bin nodegate --bin nodegate-eviction-gate
 	@DRAINS="$(DRAINS)" $(play) --test balancers $(table) drains::table
 	@$(play) -p nodegate-eviction-gate --test gate -- --ignored --nocapture --test-threads=1
 
-haproxy-test: ## Table: every promise of nodegate-haproxy (three minutes; HAPROXY="2.6 3.0 3.2 newest": with each of these)
+# Three minutes for each version: 2.6, 3.0, 3.2, newest.
+haproxy-test: ## Table: every promise of nodegate-haproxy (HAPROXY="2.6 newest": with these)
 	@hack/install-tools
 # Its figures are those of an optimised program.
 	@cargo build --quiet --locked --profile quick -p nodegate-haproxy --bin nodegate-haproxy
@@ -86,7 +93,8 @@ haproxy-test: ## Table: every promise of nodegate-haproxy (three minutes; HAPROX
 	    $(play) -p nodegate-haproxy --test haproxy -- --ignored --nocapture table || failed+=" $$version"; \
 	done; [[ -z $$failed ]] || { echo "make haproxy-test: failed with$$failed" >&2; exit 1; }
 
-plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.37, and a thousand agents (KUBECTLS="1.33"; PLATFORM=windows-amd64: under Wine)
+# PLATFORM=windows-amd64 plays the plugin for Windows under Wine.
+plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.37 (KUBECTLS="1.33": with one)
 ifeq ($(PLATFORM),windows-amd64)
 	@hack/install-tools /usr/lib/wine/wine64 kubectl
 	@$(MAKE) --no-print-directory build PROGRAM=kubectl-nodegate PROFILE=dev
@@ -100,7 +108,8 @@ else
 	  --ignored --nocapture --test-threads=1 plugin:: real_agents:: thousand::
 endif
 
-real-cluster-test: ## What only real Kubernetes shows (KUBEBIN=<directory>: on a cluster of its own, an hour, TESTS="isolated"; KUBECONFIG=… NODE=…: the rules on yours)
+# TESTS="isolated kubelet" plays some. KUBECONFIG=<file> NODE=<node> tries the rules on a cluster that is there.
+real-cluster-test: ## What only real Kubernetes shows: KUBEBIN=<its programs> (an hour)
 ifdef NODE
 	@KUBECONFIG="$$(realpath "$${KUBECONFIG:?make real-cluster-test KUBECONFIG=<file> NODE=<node to cordon and uncordon>}")" NODEGATE_E2E_NODE="$(NODE)" \
 	  $(play) --test cluster -- e2e:: --nocapture --test-threads=1 | sed -u 's/^\.*//'
@@ -110,11 +119,12 @@ else
 	  hack/real-cluster-test $(TESTS)
 endif
 
-simulate: ## 100,000 episodes of faults under simulated time, judged by an oracle (SIM_EPISODES=1000; SIM_SEED=7: shows one seed)
+# An oracle judges them. SIM_SEED=7 shows one seed.
+simulate: ## 100,000 episodes of faults under simulated time (SIM_EPISODES=1000)
 	@cargo build --quiet --locked --profile simulation -p nodegate-simulation --bin simulate
 	@exec "$${CARGO_TARGET_DIR:-target}/simulation/simulate"
 
-mutants: ## The rules of freshness, told, drains and the gate changed one by one, and what no test catches (hours; ARGS="-f <file>")
+mutants: ## Each rule changed, and what no test catches (hours; ARGS="-f <file>")
 	@hack/install-pinned cargo-mutants
 # The gate's own tests start a whole program for each rule; those beside the code are enough.
 	@target="$(built)"; mkdir -p "$$target"/mutants/{core,gate}; failed=0; \
@@ -122,21 +132,23 @@ mutants: ## The rules of freshness, told, drains and the gate changed one by one
 	"$(pinned)/cargo-mutants" mutants -o "$$target/mutants/gate" -p nodegate-eviction-gate $(ARGS) -- --lib || failed=$$?; \
 	exit $$failed
 
-soak: ## An hour of probes, events and outages, judged by an oracle (SOAK=5m; SCALE=5000: instead, what a cluster of so many nodes costs)
+# SCALE=5000 measures instead what a cluster of so many nodes costs an agent.
+soak: ## An hour of probes, events and outages, judged by an oracle (SOAK=5m)
 	@cargo build --quiet --release --locked --bin nodegate
 	@SOAK="$(SOAK)" SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SOAK_AGENT="$(built)/release/nodegate" SCALE_AGENT="$(built)/release/nodegate" \
 	  $(play) --test endurance $(table) $(if $(SCALE),scale::scale,soak::soak)
 
-bench: ## nodegate beside nginx, HAProxy and Go's net/http: CPU, latency, memory, flips (five minutes; ARGS=--quick: one)
+bench: ## nodegate beside nginx, HAProxy and Go (5 minutes; ARGS=--quick: one)
 	@hack/install-tools nginx haproxy go taskset
 	@cargo build --release --locked --bin nodegate
 	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
 	@release="$(built)/release"; exec "$$release/side-by-side" --nodegate "$$release/nodegate" $(ARGS)
 
-fuzz: ## Each fuzz target for FUZZ_SECONDS (60), one after the other, as a table (nightly compiler)
+fuzz: ## Each fuzz target for FUZZ_SECONDS (60), as a table (nightly compiler)
 	@hack/fuzz
 
-build: ## The optimised agent, target/release/nodegate (PROGRAM=kubectl-nodegate: kubectl's plugin; PLATFORM=windows-amd64: for Windows)
+# PLATFORM=windows-amd64 builds the plugin for Windows.
+build: ## target/release/nodegate, optimised (PROGRAM=kubectl-nodegate: the plugin)
 ifeq ($(PLATFORM),windows-amd64)
 	@hack/install-tools readelf x86_64-w64-mingw32-gcc
 	rustup target add x86_64-pc-windows-gnu
@@ -145,33 +157,38 @@ else
 	. hack/architectures; cargo build --release --locked --package "$$(package_of $(or $(PROGRAM),nodegate))" --bin $(or $(PROGRAM),nodegate)
 endif
 
-image: ## Container images: a static binary and nothing else (IMAGES="nodegate nodegate-eviction-gate nodegate-haproxy"; ARCH="amd64 arm64")
+# A static binary and nothing else. ARCH="amd64 arm64" makes an index of both.
+image: ## Container images (IMAGES="nodegate nodegate-eviction-gate nodegate-haproxy")
 	for program in $(or $(IMAGES),nodegate); do PROGRAM=$$program hack/build-image $$program:dev $(ARCH); done
 
-push: ## The image built and pushed, and target/install.yaml, which deploys it by digest: make push IMAGE=registry.example.com/nodegate:0.2.0
+# Writes target/install.yaml, which deploys it by its digest.
+push: ## The image pushed: make push IMAGE=registry.example.com/nodegate:0.2.0
 	@hack/push-image "$(IMAGE)" $(ARCH)
 
-image-test: ## The image built, pushed to a registry, started as a node would, and asked; its size (takes a release build)
+image-test: ## The image pushed to a registry, started as a node would, and asked
 	@hack/install-tools buildah readelf setpriv curl docker-registry
 	@hack/try-registry nodegate:test
 	@hack/try-image nodegate:test
 
-packages: ## The .deb and .rpm of nodegate-haproxy and of kubectl's plugin: target/packages (ARCH="amd64 arm64")
+# Those of nodegate-haproxy and of kubectl's plugin.
+packages: ## The .deb and .rpm in target/packages (ARCH="amd64 arm64")
 	@hack/install-tools readelf aarch64-linux-gnu-gcc
 	@rm -rf "$${CARGO_TARGET_DIR:-target}/packages"
 	@hack/packages $(ARCH)
 
-release: ## All that a release's page has, in target/release-VERSION: make release VERSION=0.2.0 (IMAGE=registry.example.com/nodegate DARWIN=<directory with the plugin for macOS> RELEASE_KEY=<file>)
+# IMAGE=registry.example.com/nodegate, DARWIN=<directory with the plugin for macOS>, RELEASE_KEY=<file>.
+release: ## All files of a release, in target/release-VERSION: make release VERSION=0.2.0
 	@hack/install-tools buildah readelf skopeo helm openssl aarch64-linux-gnu-gcc x86_64-w64-mingw32-gcc
 	rustup target add aarch64-unknown-linux-gnu x86_64-pc-windows-gnu
 	@hack/install-pinned cargo-auditable cargo-cyclonedx mdbook
 	@DARWIN="$(DARWIN)" RELEASE_KEY="$(RELEASE_KEY)" hack/release "$(VERSION)" $(IMAGE)
 
-publish: ## The release's images and chart pushed: make publish VERSION=0.2.0 IMAGE=registry.example.com/nodegate (RELEASE_KEY=<file> or SIGN=keyless: and signed)
+# RELEASE_KEY=<file> or SIGN=keyless also signs them.
+publish: ## Images and chart of a release pushed: make publish VERSION=… IMAGE=…
 	@hack/publish "$(VERSION)" "$(IMAGE)"
 	@$(if $(RELEASE_KEY)$(SIGN),RELEASE_KEY="$(RELEASE_KEY)" hack/sign-published "$(VERSION)")
 
-release-test: root ## The image for arm64 under qemu, and the packages on Debian 12 and 13 (takes release builds)
+release-test: root ## The image for arm64 under qemu; the packages on Debian 12 and 13
 	@hack/install-tools buildah readelf setpriv curl aarch64-linux-gnu-gcc qemu-aarch64-static
 	@hack/try-arm64
 	@hack/install-tools
@@ -186,7 +203,7 @@ release-test: root ## The image for arm64 under qemu, and the packages on Debian
 	      $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
 	  done
 
-generate: ## What is made from the chart, the code and the documents (WHAT="manifests chart man site")
+generate: ## Manifests, table of values, man pages, site (WHAT="manifests chart man site")
 	@for what in $(or $(WHAT),manifests chart man site); do case $$what in \
 	  manifests) hack/install-tools helm; hack/render-manifests ;; \
 	  chart) $(play) --test documents $(table) chart::readme::write ;; \
