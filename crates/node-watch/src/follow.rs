@@ -186,7 +186,8 @@ impl<'a, F: Followed> Follower<'a, F> {
     /// Counts and logs the end of a session, and waits before the next.
     async fn rest(&mut self, ended: &SessionEnd) {
         self.watch.metrics.restart(F::RESOURCE, ended.reason.as_str());
-        if self.stream == Stream::Node && !matches!(ended.reason, FailureReason::Deaf | FailureReason::Moved)
+        if self.stream == Stream::Node
+            && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
         {
             self.driver.trouble(self.driver.server(self.stream), &ended.detail);
         }

@@ -376,7 +376,7 @@ fn refusals(force: f64, servers: &[usize]) -> Refusals {
     Refusals { servers: servers.to_vec(), times, code, retry_after: step / 8 }
 }
 
-/// Returns the Service's EndpointSlice with this number of endpoints on the node.
+/// Returns the Service's `EndpointSlice` with this number of endpoints on the node.
 fn slice(here: usize) -> Value {
     let endpoint = |number: usize| {
         let node = if number < here { NODE } else { OTHER };
