@@ -106,7 +106,7 @@ ports: [{{name: https, port: {reviews}}}]
             command.args(["--max-hold=2h", "--told-unknown-hold=1h"]);
             self.replicas.push(Program::start_into(&mut command, &self.log(index)));
         }
-        let passes = || self.metrics("nodegate_gate_self_check_passed") == [1, 1];
+        let passes = || metrics("nodegate_gate_self_check_passed") == [1, 1];
         self.until("the self-checks", || passes().then_some(()));
     }
 
@@ -120,20 +120,6 @@ ports: [{{name: https, port: {reviews}}}]
 
     fn logs(&self) -> [String; 2] {
         [0, 1].map(|index| fs::read_to_string(self.log(index)).unwrap_or_default())
-    }
-
-    /// Returns a metric of each replica, 0 without it.
-    fn metrics(&self, series: &str) -> [u64; 2] {
-        REPLICAS.map(|[_, health]| {
-            let page = http::get(SocketAddr::new(REAL_NODE_IP.parse().unwrap(), health), "/metrics");
-            let page = page.map(|page| page.body).unwrap_or_default();
-            page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
-        })
-    }
-
-    /// Returns when the certificates that are served expire.
-    fn expiries(&self) -> [u64; 2] {
-        self.metrics("nodegate_gate_certificate_expiry_timestamp_seconds")
     }
 
     /// Waits, and lets the API servers connect anew meanwhile.
@@ -152,7 +138,7 @@ ports: [{{name: https, port: {reviews}}}]
     fn until_renewed(&self, before: u64) {
         let soon = UNIX_EPOCH.elapsed().unwrap() + Duration::from_hours(24);
         self.until("one new certificate", || {
-            let [first, second] = self.expiries();
+            let [first, second] = expiries();
             (first == second && first != before && first > soon.as_secs()).then_some(())
         });
     }
@@ -160,7 +146,7 @@ ports: [{{name: https, port: {reviews}}}]
     /// Does what both replicas can't mend, and undoes it. Until then they serve what they have.
     #[track_caller]
     fn play(&self, what: &str, harm: impl FnOnce(), undo: impl FnOnce()) {
-        let ([before, _], logs) = (self.expiries(), self.logs());
+        let ([before, _], logs) = (expiries(), self.logs());
         harm();
         self.until(what, || {
             let is_refused = |(now, before): (&String, &String)| {
@@ -170,7 +156,7 @@ ports: [{{name: https, port: {reviews}}}]
         });
         let since = Instant::now();
         self.until("more rounds", || (since.elapsed() > ROUNDS).then_some(()));
-        assert_eq!(self.expiries(), [before; 2], "{what}: {:?}", self.logs());
+        assert_eq!(expiries(), [before; 2], "{what}: {:?}", self.logs());
         let undone = Instant::now();
         undo();
         self.until_renewed(before);
@@ -230,6 +216,20 @@ impl Drop for Gate<'_> {
         }
         self.cluster.remove_agents();
     }
+}
+
+/// Returns a metric of each replica, 0 without it.
+fn metrics(series: &str) -> [u64; 2] {
+    REPLICAS.map(|[_, health]| {
+        let page = http::get(SocketAddr::new(REAL_NODE_IP.parse().unwrap(), health), "/metrics");
+        let page = page.map(|page| page.body).unwrap_or_default();
+        page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok()).unwrap_or_default()
+    })
+}
+
+/// Returns when the certificates that are served expire.
+fn expiries() -> [u64; 2] {
+    metrics("nodegate_gate_certificate_expiry_timestamp_seconds")
 }
 
 fn eviction() -> Value {
