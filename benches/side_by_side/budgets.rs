@@ -53,7 +53,7 @@ pub(crate) fn compare(results: &Results) -> Vec<Budget> {
         at_most(3.0, "MiB", format!("anonymous memory, {when}"), memory.anonymous_mib());
     }
     let growth = footprint.after.anonymous_mib() - footprint.warm.anonymous_mib();
-    at_most(0.1, "MiB", "growth from a tenth of the probes to all of them".to_owned(), growth);
+    at_most(0.1, "MiB", "growth in the second half of the probes".to_owned(), growth);
     at_most(2.0, "/s", "wake-ups when idle".to_owned(), footprint.wakeups_per_second);
     at_most(10.0, "MB", "binary".to_owned(), results.binary_megabytes());
     budgets

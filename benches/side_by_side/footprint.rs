@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 pub(crate) struct Footprint {
     pub(crate) wakeups_per_second: f64,
     pub(crate) idle: MemoryUsage,
-    /// The memory after a tenth of the probes.
+    /// The memory after half of the probes.
     pub(crate) warm: MemoryUsage,
     pub(crate) probes: u64,
     /// The memory after all probes.
@@ -40,9 +40,9 @@ pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<
     let wakeups_per_second = woken as f64 / started.elapsed().as_secs_f64();
     let idle = process::memory(agent.pid());
 
-    ask(&agent, plan.probes / 10)?;
+    ask(&agent, plan.probes / 2)?;
     let warm = process::memory(agent.pid());
-    ask(&agent, plan.probes - plan.probes / 10)?;
+    ask(&agent, plan.probes - plan.probes / 2)?;
     let after = process::memory(agent.pid());
     Ok(Footprint { wakeups_per_second, idle, warm, probes: plan.probes, after })
 }
