@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The known types.
+/// The types of a Node's addresses in Kubernetes.
 const KNOWN: [&str; 3] = ["InternalIP", "ExternalIP", "Hostname"];
 /// The most addresses of a Node that are used.
 const MOST: usize = 4;

@@ -13,10 +13,10 @@ pub const STATUS_PATH: &str = "/status.json";
 /// The path of the progress of a drain.
 pub const DRAIN_PATH: &str = "/drain.json";
 
-/// An agent's answer.
+/// The answer of an agent to `/status.json`.
 #[derive(Clone, Debug)]
 pub struct Answered {
-    /// The parsed answer.
+    /// The body as a status.
     pub status: Status,
     /// The body as received.
     pub body: Bytes,

@@ -11,13 +11,13 @@ const USUAL: Size = Size { columns: 80, rows: 24 };
 /// The size of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Its width.
+    /// The number of columns.
     pub columns: usize,
-    /// Its height.
+    /// The number of rows.
     pub rows: usize,
 }
 
-/// Stdout.
+/// The standard output, with or without colour.
 pub struct Console {
     terminal: bool,
     colourful: bool,

@@ -23,7 +23,7 @@ const LONGEST_HEAD: usize = 16 << 10;
 /// The reason why a GET failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
-    /// The connection failed.
+    /// The TCP connection could not be opened.
     #[error("could not connect: {0}")]
     Connect(io::Error),
     /// The peer accepted the connection and closed it.
@@ -54,10 +54,10 @@ impl GetError {
     }
 }
 
-/// An HTTP response.
+/// The HTTP response of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentReply {
-    /// The HTTP status.
+    /// The HTTP status code.
     pub status: u16,
     /// The body, of at most [`MOST`] bytes.
     pub body: Bytes,

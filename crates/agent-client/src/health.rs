@@ -16,7 +16,7 @@ pub struct NodeHealth {
 /// One check in the answer.
 #[derive(Debug, Deserialize)]
 pub struct HealthCheck {
-    /// Its name.
+    /// The name of the check.
     pub name: String,
     /// True if it passes.
     pub passed: bool,

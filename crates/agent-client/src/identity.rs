@@ -11,7 +11,7 @@ const LONGEST: usize = 253;
 /// The Node that the user means.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
-    /// `metadata.name`
+    /// The Node's `metadata.name`.
     pub name: String,
     /// `metadata.uid`; without it only names are compared.
     pub uid: Option<String>,
@@ -22,16 +22,16 @@ pub struct NodeIdentity {
 pub enum WrongAgent {
     /// The agent belongs to another Node.
     Stranger {
-        /// The expected Node.
+        /// The Node whose agent should have answered.
         meant: NodeIdentity,
-        /// The agent's Node.
+        /// The Node that the agent names.
         said: NodeIdentity,
     },
     /// The agent does not know the UID of its Node yet.
     NotYetKnown,
     /// The agent's version does not report the UID of its Node.
     TooOld {
-        /// Its version.
+        /// The version of the agent.
         version: String,
     },
 }

@@ -126,7 +126,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the timeout.
+    /// Returns the time after which the wait ends unsuccessfully.
     pub fn timeout(&self) -> Duration {
         let longest = self.longest.max(Duration::from_millis(self.settings.interval_ms.unwrap_or_default()));
         let needed = longest.saturating_mul(self.settings.times(self.goal.pool_change()).saturating_add(2));

@@ -31,7 +31,7 @@ pub struct WaitSettings {
     #[arg(long, value_name = "COUNT", value_parser = number(1..=1000_u32, TIMES))]
     pub rise: Option<u32>,
 
-    /// The rest.
+    /// The settings that decide when a prober is told.
     #[command(flatten)]
     pub told: ToldArgs,
 }
@@ -56,7 +56,7 @@ pub struct ToldArgs {
 }
 
 impl WaitSettings {
-    /// Begins the wait.
+    /// Starts a wait with these settings.
     pub fn begin(&self) -> Waiting {
         Waiting::new(self.goal, self.told.demands(self.fall, self.rise), self.told.timeout)
     }

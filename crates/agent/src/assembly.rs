@@ -81,7 +81,7 @@ pub struct AssembledAgent {
     pub timeline: Timeline,
     /// The signs of life of the background tasks.
     pub liveness: Arc<Liveness>,
-    /// The routes.
+    /// The routes of the HTTP server.
     pub app: Arc<App>,
     /// The metrics of the watches.
     pub watch_metrics: Arc<WatchMetrics>,

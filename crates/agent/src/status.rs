@@ -96,7 +96,7 @@ fn exit_code(verdict: Option<Verdict>) -> u8 {
 }
 
 impl StatusArgs {
-    /// Returns the query.
+    /// Returns the query of the command line.
     pub(crate) fn query(self, mistakes: &mut Mistakes) -> StatusQuery {
         let target = AgentAddress::chosen(self.addr.as_deref(), mistakes);
         let path = match &self.check {

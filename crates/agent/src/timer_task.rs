@@ -179,7 +179,7 @@ mod tests {
         board
     }
 
-    /// Collects log lines.
+    /// The log lines that a test has collected.
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
 

@@ -77,7 +77,7 @@ pub struct WaitQuery {
 }
 
 impl WaitArgs {
-    /// Returns the query.
+    /// Returns the query of the command line.
     pub(crate) fn query(self, mistakes: &mut Mistakes) -> WaitQuery {
         let target = AgentAddress::chosen(self.addr.as_deref(), mistakes);
         if self.node_uid.is_some() && self.node.is_none() {

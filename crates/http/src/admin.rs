@@ -35,7 +35,7 @@ pub trait Health: Send + Sync + 'static {
 pub struct AdminPages<H> {
     /// The health behind `/livez` and `/readyz`.
     pub health: Arc<H>,
-    /// The metrics.
+    /// The metrics to serve at `/metrics`.
     pub registry: Registry,
 }
 

@@ -85,7 +85,7 @@ impl Connection {
         if self.activity.is_bound_to_client() { self.socket().poll_gone(cx) } else { Poll::Pending }
     }
 
-    /// Returns the client.
+    /// Returns the client of the connection.
     pub fn client(&self) -> Client {
         self.client
     }

@@ -137,7 +137,7 @@ impl Connections {
         keys.len()
     }
 
-    /// Closes a connection.
+    /// Removes a connection from the table and closes it.
     fn remove(&self, table: &mut Table, key: u64) {
         if let Some(task) = self.leave(table, key) {
             // The runtime drops the task later, never inside this call.

@@ -28,7 +28,7 @@ const MAX_DELAY: Duration = Duration::from_secs(5);
 /// Tells who else may listen on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// No other process.
+    /// No other process may listen.
     Exclusive,
     /// The process that replaces this one, or that this one replaces: same user, same options.
     WithSuccessor,
@@ -48,7 +48,7 @@ pub struct Listener {
 pub struct BindError {
     /// The address that was refused.
     pub address: SocketAddr,
-    /// The cause.
+    /// The error of the operating system.
     #[source]
     pub error: io::Error,
 }

@@ -14,7 +14,7 @@ static OPEN_METRICS: HeaderValue =
 pub enum Format {
     /// Prometheus text 0.0.4, which every scraper reads.
     Prometheus,
-    /// `OpenMetrics` 1.0.0.
+    /// The format `OpenMetrics` 1.0.0.
     OpenMetrics,
 }
 

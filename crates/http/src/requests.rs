@@ -48,11 +48,11 @@ pub trait Handler: Send + Sync + 'static {
 
 /// Something that serves a connection from its first byte to its last.
 pub trait Protocol: Send + Sync + 'static {
-    /// Serves a connection.
+    /// Serves a connection until it ends.
     fn serve(self: Arc<Self>, stream: ClientStream) -> impl Future<Output = ()> + Send + 'static;
 }
 
-/// HTTP without TLS.
+/// A service that speaks HTTP without TLS.
 #[derive(Debug)]
 pub struct Http<H>(pub Arc<H>);
 

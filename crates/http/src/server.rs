@@ -107,7 +107,7 @@ impl<P: Protocol> Server<P> {
         Self { protocol, admission, limits, connections, closing: Arc::default() }
     }
 
-    /// Accepts connections forever.
+    /// Accepts connections until the future is dropped.
     async fn accept(&self, acceptor: &Acceptor) -> Infallible {
         let mut backoff = AcceptBackoff::new();
         let mut in_a_row = 0;

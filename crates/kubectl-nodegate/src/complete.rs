@@ -80,7 +80,7 @@ struct CommandLine<'a> {
     nodes: Vec<&'a str>,
     /// True after `--`: the words are for another program.
     is_behind: bool,
-    /// The incomplete word.
+    /// The word to complete.
     last: &'a str,
 }
 

@@ -87,7 +87,7 @@ impl<'a> Steps<'a> {
         Self { console, node, began: Instant::now() }
     }
 
-    /// Prints a line.
+    /// Prints a line with its node and time.
     pub(crate) fn line(&self, text: &str) {
         self.console.line(&self.with_head(text));
     }

@@ -28,7 +28,7 @@ pub(crate) struct HostConnector {
 pub enum ConnectError {
     /// The name has no address, or the resolver is stuck.
     Name(String),
-    /// Nothing listens.
+    /// No process listens on the port.
     Refused,
     /// Any other error from the kernel.
     Io(io::Error),

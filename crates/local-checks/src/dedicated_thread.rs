@@ -24,7 +24,7 @@ pub struct DedicatedThread {
 pub enum NoAnswer {
     /// An earlier call has been stuck for this long, and no second one was started.
     Hung(Duration),
-    /// The call panicked.
+    /// The call panicked on its thread.
     Panicked,
     /// No thread could be started.
     NoThread(std::io::Error),

@@ -17,7 +17,7 @@ pub struct Definition {
     pub options: &'static [OptionKey],
     /// Its timing without settings.
     pub timing: Timing,
-    /// Creates the check.
+    /// The constructor of the check.
     pub new: fn(&Context<'_>) -> Arc<dyn Check>,
 }
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// A parsed line of a mount table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its number.
+    /// The ID of the mount.
     pub id: u32,
-    /// Its mount point.
+    /// The mount point of the filesystem.
     pub point: PathBuf,
     /// True if the mount takes no writes.
     pub read_only: bool,

@@ -43,7 +43,7 @@ pub struct HttpGet {
 /// An answer with its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpReply {
-    /// The status.
+    /// The HTTP status code.
     pub status: StatusCode,
     /// The first 64 KiB of the body.
     pub body: Bytes,

@@ -16,7 +16,7 @@ pub(crate) enum LocalPort {
     Set(HttpGet),
     /// The component's usual port.
     Usual {
-        /// The port.
+        /// The port of the TCP server.
         port: u16,
         /// The path and query.
         path: &'static str,

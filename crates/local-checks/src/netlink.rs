@@ -14,7 +14,7 @@ const BUFFER: usize = 32 * 1024;
 /// The maximum number of datagrams of one dump. Each has some hundred routes, neighbours or connections.
 const MAX_DATAGRAMS: usize = 4096;
 
-/// A netlink socket.
+/// A netlink socket for routing requests.
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {

@@ -26,7 +26,7 @@ impl OptionKey {
         Self { name, check: check::<T> }
     }
 
-    /// Returns its name.
+    /// Returns the name of the check.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -49,7 +49,7 @@ impl fmt::Debug for OptionKey {
 // === impl Options ===
 
 impl Options {
-    /// Returns no settings.
+    /// Returns an empty list of settings.
     pub(crate) const fn none() -> Self {
         Self(Vec::new())
     }

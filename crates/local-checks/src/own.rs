@@ -32,7 +32,7 @@ enum Target {
 /// The error for a text that defines no check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadOwnCheck {
-    /// No `=`.
+    /// The text has no `=`.
     #[error("takes <name>=<target>, e.g. {0}")]
     Form(&'static str),
     /// A name that a request could not contain.

@@ -24,9 +24,9 @@ const TRIES: usize = 3;
 /// A family of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// `IPv4`
+    /// The family `IPv4`.
     V4,
-    /// `IPv6`
+    /// The family `IPv6`.
     V6,
 }
 

@@ -19,7 +19,7 @@ pub struct Sessions {
     last: Mutex<Option<Counted>>,
 }
 
-/// The last count.
+/// The last count of sessions, and its time.
 #[derive(Clone, Debug)]
 pub struct Counted {
     /// The time of the count.
@@ -44,7 +44,7 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// Returns the ports.
+    /// Returns the ports whose sessions are counted.
     pub fn ports(&self) -> &[u16] {
         &self.ports
     }

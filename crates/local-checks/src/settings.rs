@@ -42,20 +42,20 @@ pub enum BadCheckSetting {
     /// The text does not have the form of a setting.
     #[error("{0:?}: takes <check>:<key>=<value>[,<key>=<value>], e.g. kubelet:interval=2s,timeout=1s")]
     Form(String),
-    /// No such check.
+    /// A setting names a check that does not exist.
     #[error("{name:?}: no such check; takes {}", known.join(", "))]
     Check {
-        /// The given name.
+        /// The name that was given.
         name: String,
-        /// The existing names.
+        /// The names of all checks.
         known: Vec<String>,
     },
     /// The check has no such setting.
     #[error("{check}:{key}: no such setting; takes {}", known.join(", "))]
     Key {
-        /// The check.
+        /// The name of the check.
         check: String,
-        /// The given setting.
+        /// The setting that was given.
         key: String,
         /// The settings of the check.
         known: Vec<&'static str>,
@@ -63,21 +63,21 @@ pub enum BadCheckSetting {
     /// The same setting a second time.
     #[error("{check}:{key} is set twice")]
     Twice {
-        /// The check.
+        /// The name of the check.
         check: String,
-        /// The setting.
+        /// The name of the setting.
         key: String,
     },
     /// A value that the setting does not take.
     #[error("{check}:{key}={value}: {takes}")]
     Value {
-        /// The check.
+        /// The name of the check.
         check: String,
-        /// The setting.
+        /// The name of the setting.
         key: String,
-        /// The given value.
+        /// The value that was given.
         value: String,
-        /// The accepted values.
+        /// The values that the setting accepts.
         takes: String,
     },
 }

@@ -55,7 +55,7 @@ fn own_name(watch: &NodeWatch) -> watcher::Config {
     watcher::Config::default().fields(&format!("metadata.name={}", watch.node_name))
 }
 
-/// The own Node.
+/// The agent's own Node, as the object of a follower.
 pub(crate) struct OwnNode<'a> {
     pub(crate) watch: &'a NodeWatch,
     pub(crate) first_list: Option<FirstList>,

@@ -35,7 +35,7 @@ use tokio::sync::watch;
 /// The progress of the first connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Startup {
-    /// No answer yet.
+    /// The API server has not answered yet.
     Connecting,
     /// No client could be built, because credentials or a usable kubeconfig are missing; the agent retries.
     NoClient,
@@ -46,7 +46,7 @@ pub enum Startup {
 /// The settings and handles of the loops.
 #[derive(Clone)]
 pub struct NodeWatch {
-    /// The node's name.
+    /// The name of the own Node.
     pub node_name: String,
     /// Freshness older than this is stale; the check comes well before.
     pub stale_after: Duration,
@@ -58,7 +58,7 @@ pub struct NodeWatch {
     pub timeline: Timeline,
     /// The driver's liveness reports.
     pub liveness: Arc<Liveness>,
-    /// The counters.
+    /// The counters of events and requests.
     pub metrics: Arc<WatchMetrics>,
 }
 

@@ -1,4 +1,4 @@
-//! The agent's streams.
+//! Names the agent's streams: Node, Lease, and each watched Service.
 
 use http::request::Parts;
 

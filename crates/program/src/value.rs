@@ -68,7 +68,7 @@ pub fn node_name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// A comma-separated list.
+/// A comma-separated list as the value of a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<T>(pub Vec<T>);
 

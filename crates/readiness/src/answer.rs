@@ -7,12 +7,12 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::time::Duration;
 
-/// One rendered answer.
+/// A rendered answer to a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The HTTP status.
+    /// The HTTP status code.
     pub status: u16,
-    /// The JSON body.
+    /// The body in JSON.
     pub body: Bytes,
     /// The verdict in the body, or `None` if nodegate is misconfigured and has none.
     pub verdict: Option<Verdict>,

@@ -81,7 +81,7 @@ pub enum Lookup {
     /// A query not seen before, or one with a local check that has no valid result: start and await the
     /// checks, then ask [`Board::answer`].
     Miss(Query),
-    /// A malformed query.
+    /// The query is malformed.
     Bad(BadQuery),
 }
 

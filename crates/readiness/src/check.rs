@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Yes.
+    /// Yes: send new traffic.
     Ready,
     /// No: it is healthy, but an operator or a controller is taking it out.
     Draining,
@@ -51,7 +51,7 @@ impl fmt::Display for Verdict {
 /// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All is well.
+    /// The check passes.
     Pass,
     /// Healthy, but being taken out, and why.
     Draining(Reason),
@@ -100,7 +100,7 @@ impl Outcome {
 pub struct CheckReport {
     /// The name in the request.
     pub name: String,
-    /// The outcome.
+    /// The outcome of the check.
     pub outcome: Outcome,
     /// True if the check was answered without a cache that can be trusted.
     pub stale: bool,
@@ -144,7 +144,7 @@ const MEMORY_CHECKS: [&str; 2] = [NODE_READY, CUSTOM_CONDITIONS];
 /// A check that runs in the background on this node.
 #[derive(Clone, Debug)]
 pub struct LocalCheck {
-    /// Its name.
+    /// The name of the check.
     pub name: String,
     /// The maximum duration of one run; a request that starts the check waits no longer than that.
     pub timeout: Duration,

@@ -35,11 +35,11 @@ const LIFECYCLE: [&str; 3] = ["DrainInProgress", "GracefulNodeShutdownInProgress
 /// One signal that drains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DrainSignal {
-    /// `spec.unschedulable`, the cordon.
+    /// A cordon: `spec.unschedulable` is set.
     Unschedulable,
-    /// `metadata.deletionTimestamp`.
+    /// A deletion: `metadata.deletionTimestamp` is set.
     Deleting,
-    /// A taint.
+    /// A taint with this key.
     Taint(TaintSignal),
     /// A label with this key, and with this value; `None` accepts any value.
     Label(String, Option<String>),

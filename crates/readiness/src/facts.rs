@@ -44,13 +44,13 @@ pub struct NodeFacts {
     /// agent, because a Node that was recreated in between has another one.
     #[serde(skip)]
     pub uid: Option<String>,
-    /// `status.conditions`.
+    /// The Node's `status.conditions`.
     pub conditions: Vec<Condition>,
     /// `spec.unschedulable`, set by `kubectl cordon`.
     pub unschedulable: bool,
     /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// `spec.taints`.
+    /// The Node's `spec.taints`.
     pub taints: BTreeSet<Taint>,
     /// `metadata.labels`, each written as `key` or `key=value`.
     #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
@@ -88,11 +88,11 @@ impl UnreachableTaint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Taint {
-    /// `key`
+    /// The `key` of the taint.
     pub key: String,
     /// `value`; may be empty.
     pub value: String,
-    /// `effect`, e.g. `NoSchedule`.
+    /// The `effect` of the taint, e.g. `NoSchedule`.
     pub effect: String,
 }
 
@@ -131,9 +131,9 @@ fn labels_of_text<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String,
 /// A set of address families. The empty set means that they are not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressFamilies {
-    /// `IPv4`
+    /// True if the Node has an `IPv4` address.
     pub ipv4: bool,
-    /// `IPv6`
+    /// True if the Node has an `IPv6` address.
     pub ipv6: bool,
 }
 
@@ -175,24 +175,24 @@ impl NodeFacts {
     }
 }
 
-/// One Node condition.
+/// A condition of the Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
-    /// `type`, e.g. `Ready`.
+    /// The `type` of the condition, e.g. `Ready`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `status`.
+    /// The `status` of the condition.
     pub status: ConditionStatus,
     /// `reason`, e.g. `KubeletReady`; may be empty.
     pub reason: String,
 }
 
-/// A condition's status.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
-    /// `True`
+    /// The status `True`.
     True,
-    /// `False`
+    /// The status `False`.
     False,
     /// `Unknown`, and everything that is neither `True` nor `False`.
     Unknown,

@@ -14,9 +14,9 @@ pub const REMEMBERED: usize = 50;
 pub struct Flip {
     /// The time of the flip, in milliseconds since the epoch by the wall clock.
     pub at_unix_ms: u64,
-    /// The verdict before.
+    /// The verdict before the flip.
     pub from: Verdict,
-    /// The verdict after.
+    /// The verdict after the flip.
     pub to: Verdict,
     /// The reason of the check that decides, `CacheStale` for failing open, `Recovered` for a pass.
     pub reason: Reason,

@@ -45,7 +45,7 @@ struct CacheAge {
 /// A watched Service of which something is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceStatus {
-    /// `<namespace>/<name>`.
+    /// The Service as `<namespace>/<name>`.
     pub service: String,
     /// The number of ready endpoints on this node.
     pub local_endpoints: usize,

@@ -119,7 +119,7 @@ impl Reason {
         Self { code, named, counts: counted.is_some(), text }
     }
 
-    /// Returns the code.
+    /// Returns the one-word code.
     pub fn code(&self) -> &str {
         self.text.get(..self.code).unwrap_or_default()
     }

@@ -49,7 +49,7 @@ pub enum OnStale {
     Ready,
     /// Readiness fails open, but the last known drain signal is held.
     KeepDrain,
-    /// Fail closed.
+    /// Fails closed: a stale cache is not ready.
     NotReady,
 }
 

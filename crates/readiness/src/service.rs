@@ -57,11 +57,11 @@ pub enum ServiceWatch {
 pub struct EndpointSlice {
     /// True if it has a port; without one its endpoints can't be reached.
     pub has_port: bool,
-    /// Its endpoints.
+    /// The endpoints of the slice.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// One endpoint.
+/// One endpoint of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Its first address; further addresses belong to the same endpoint.
@@ -76,7 +76,7 @@ pub struct Endpoint {
 // === impl ServiceName ===
 
 impl ServiceName {
-    /// Returns its namespace.
+    /// Returns the namespace of the Service.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }

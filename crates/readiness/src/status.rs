@@ -32,7 +32,7 @@ pub fn kubelet_unreachable(reason: &Reason) -> String {
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Status {
-    /// The node's name.
+    /// The name of the Node.
     pub node: Option<String>,
     /// The Node's UID; absent while this agent has not seen the Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +40,7 @@ pub struct Status {
     /// 16 random hexadecimal digits that this process chose at its start; absent from agents before 0.2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_id: Option<String>,
-    /// nodegate's version.
+    /// The version of the agent.
     pub version: Cow<'static, str>,
     /// The time since the agent's start.
     pub uptime_ms: u128,
@@ -79,9 +79,9 @@ pub struct Status {
     /// The watched Services with known facts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceStatus>,
-    /// Every check.
+    /// The results of all checks.
     pub checks: Vec<CheckStatus>,
-    /// The probers.
+    /// The probers that the agent remembers.
     #[serde(default)]
     pub probers: Vec<ProberRecord>,
     /// The progress of a drain; absent from agents that don't record probers.
@@ -105,16 +105,16 @@ pub struct CacheStatus {
     /// Why the API server gives no proof, since the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// `--stale-after`.
+    /// The value of `--stale-after`, in milliseconds.
     pub stale_after_ms: u128,
-    /// `--on-stale`.
+    /// The value of `--on-stale`.
     pub on_stale: String,
 }
 
-/// One check.
+/// The result of one check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CheckStatus {
-    /// Its name.
+    /// The name of the check.
     pub name: String,
     /// True if a request without `check=` runs it.
     pub default: bool,

@@ -15,7 +15,7 @@ pub enum CertificateError {
         "there is no Secret {name} in the namespace {namespace} (--name); the manifests have an empty one"
     )]
     NoSecret {
-        /// The namespace.
+        /// The namespace of the Secret.
         namespace: String,
         /// The name of the Secret.
         name: String,

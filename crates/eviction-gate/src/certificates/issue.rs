@@ -12,11 +12,11 @@ const BACKDATED: Duration = Duration::from_mins(5);
 /// A new CA and its serving certificate, as PEM. The CA's key is gone: renewal makes a new CA.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    /// The CA's certificate.
+    /// The certificate of the CA in PEM.
     pub ca: String,
-    /// The serving certificate.
+    /// The serving certificate in PEM.
     pub certificate: String,
-    /// Its key.
+    /// The key of the serving certificate.
     pub key: String,
 }
 

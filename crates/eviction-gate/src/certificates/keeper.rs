@@ -20,9 +20,9 @@ pub enum Source {
     Own(OwnSecret),
     /// Files, which another program renews.
     Files {
-        /// The certificate chain.
+        /// The file with the certificate chain.
         certificate: PathBuf,
-        /// The key.
+        /// The file with the key.
         key: PathBuf,
     },
 }

@@ -37,7 +37,7 @@ pub struct Pair {
     pub config: Arc<ServerConfig>,
     /// When it begins to be valid.
     pub not_before: SystemTime,
-    /// When it expires.
+    /// The time at which the certificate expires.
     pub not_after: SystemTime,
     /// The CAs that API servers must trust for it, in PEM form.
     pub cas: Vec<String>,

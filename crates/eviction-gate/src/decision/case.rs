@@ -7,9 +7,9 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct PodView {
-    /// `metadata.uid`
+    /// The Pod's `metadata.uid`.
     pub uid: String,
-    /// `metadata.namespace`
+    /// The Pod's `metadata.namespace`.
     pub namespace: String,
     /// The node on which it runs.
     pub node: String,
@@ -21,18 +21,18 @@ pub struct PodView {
     pub is_daemon: bool,
     /// Whether the kubelet made it from a file.
     pub is_mirror: bool,
-    /// The label `app.kubernetes.io/name`.
+    /// The value of the label `app.kubernetes.io/name`.
     pub app: Option<String>,
-    /// Its annotation.
+    /// The annotation `nodegate.io/evict-when` of the Pod or its namespace.
     pub evict_when: Option<EvictWhen>,
 }
 
 /// How the gate recognizes its own pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatePods {
-    /// Their namespace.
+    /// The namespace of the gate's own Pods.
     pub namespace: String,
-    /// Their label `app.kubernetes.io/name`.
+    /// The value of their label `app.kubernetes.io/name`.
     pub app: String,
 }
 
@@ -44,7 +44,7 @@ pub enum EvictWhen {
     Told,
     /// Besides, no session is left.
     Released,
-    /// Nothing.
+    /// Nothing: the eviction goes on at once.
     Now,
 }
 
@@ -73,7 +73,7 @@ pub enum HoldMode {
 /// A Node, as far as the decision depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeView {
-    /// The name.
+    /// The name of the Node.
     pub name: String,
     /// The reason of its first drain signal.
     pub drain_reason: Option<String>,
@@ -97,11 +97,11 @@ pub enum AgentReply {
 /// A review of a pod on a draining node.
 #[derive(Clone, Copy, Debug)]
 pub struct Drain<'a> {
-    /// The node.
+    /// The Node that drains.
     pub node: &'a NodeView,
     /// The annotation of the pod, else that of its namespace.
     pub annotation: Option<EvictWhen>,
-    /// The agent's reply.
+    /// The reply of the Node's agent.
     pub agent: &'a AgentReply,
     /// The time since this replica of the gate first saw the drain.
     pub seen_for: Duration,
@@ -112,13 +112,13 @@ pub struct Drain<'a> {
 /// The settings of a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// `--evict-when`
+    /// The value of `--evict-when`.
     pub evict_when: EvictWhen,
-    /// `--hold`
+    /// The value of `--hold`.
     pub hold: HoldMode,
-    /// `--max-hold`
+    /// The value of `--max-hold`.
     pub max_hold: Duration,
-    /// `--told-unknown-hold`
+    /// The value of `--told-unknown-hold`.
     pub told_unknown_hold: Duration,
 }
 

@@ -74,9 +74,9 @@ pub fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
 /// The maximum time of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AtMost {
-    /// `--max-hold`
+    /// The time of `--max-hold`.
     MaxHold,
-    /// `--told-unknown-hold`
+    /// The time of `--told-unknown-hold`.
     ToldUnknownHold,
 }
 

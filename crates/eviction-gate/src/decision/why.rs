@@ -55,7 +55,7 @@ pub enum Why {
     Released,
     /// Not every load balancer has acknowledged the drain.
     Waiting,
-    /// Sessions are left.
+    /// Sessions are left on the node.
     Sessions,
     /// The agent does not say yet that the node is going out.
     NotOut,
@@ -77,7 +77,7 @@ pub enum Why {
     Overloaded,
     /// The drain is older than `--max-hold`.
     MaxHold,
-    /// The gate failed.
+    /// The gate itself failed.
     Error,
     /// The gate's own review of itself.
     SelfCheck,
@@ -120,7 +120,7 @@ impl Why {
 /// An answer with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The answer.
+    /// Whether the eviction may go on.
     pub answer: Answer,
     /// The reason, for programs.
     pub why: Why,

@@ -117,7 +117,7 @@ struct Annotated {
     metadata: Meta,
 }
 
-/// Parses a Pod.
+/// Parses the JSON of a Pod.
 pub fn pod(json: &str) -> serde_json::Result<PodView> {
     let Pod { metadata, spec, status } = serde_json::from_str(json)?;
     let evict_when = evict_when(&metadata);
@@ -157,7 +157,7 @@ fn evict_when(meta: &Meta) -> Option<EvictWhen> {
 pub struct ReadNode {
     /// What the decision depends on.
     pub view: NodeView,
-    /// Name and UID.
+    /// The Node's name and UID.
     pub identity: NodeIdentity,
     /// The addresses at which its agent is asked, the preferred one first.
     pub addresses: Vec<IpAddr>,

@@ -24,13 +24,13 @@ use tokio::time::{Instant, timeout_at};
 pub struct GateSettings {
     /// The limits of a hold.
     pub limits: Limits,
-    /// The agents' `--drain-on`.
+    /// The drain signals: the agents' `--drain-on`.
     pub signals: DrainSignals,
     /// The gate's own pods.
     pub own: GatePods,
     /// The types of a Node's addresses at which its agent is asked.
     pub address_types: AddressTypes,
-    /// The agents' port.
+    /// The TCP port of the agents.
     pub agent_port: u16,
     /// The longest wait for an agent's answer.
     pub agent_timeout: Duration,
@@ -41,7 +41,7 @@ pub struct GateSettings {
 type NodeRead = Result<Option<Arc<ReadNode>>, ApiError>;
 type NamespaceRead = Result<Option<EvictWhen>, ApiError>;
 
-/// The gate.
+/// The judge of all evictions of one replica.
 pub struct Gate {
     settings: GateSettings,
     api: KubeApi,
@@ -65,7 +65,7 @@ struct Found {
 }
 
 impl Gate {
-    /// Returns a gate.
+    /// Returns a gate that reads from `api`.
     pub fn new(settings: GateSettings, api: KubeApi, notices: Notices, metrics: Arc<GateMetrics>) -> Self {
         let agents = Agents::new(settings.agent_port, settings.agent_timeout);
         let (drains, nodes, namespaces) = (Drains::default(), Arc::default(), Arc::default());

@@ -19,9 +19,9 @@ const NAMESPACE: &str = "default";
 /// A notice about a Node.
 #[derive(Clone, Debug)]
 pub struct Notice {
-    /// The Node's name.
+    /// The name of the Node.
     pub node: String,
-    /// Its UID.
+    /// The UID of the Node.
     pub uid: String,
     /// Why evictions go on.
     pub why: Why,

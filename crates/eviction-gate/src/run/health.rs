@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// The upkeep is stuck if it has not begun a round for its interval and this time.
 const STUCK: Duration = Duration::from_mins(2);
 
-/// Signs of life.
+/// The times of the last upkeep and of its rounds.
 #[derive(Debug)]
 pub struct GateHealth {
     began: Instant,

@@ -30,7 +30,7 @@ struct Lookup {
     result: &'static str,
 }
 
-/// All metrics.
+/// The metrics of the gate.
 #[derive(Debug)]
 pub struct GateMetrics {
     reviews: Family<Review, Counter>,
@@ -69,7 +69,7 @@ impl Default for GateMetrics {
 }
 
 impl GateMetrics {
-    /// Returns the registry.
+    /// Returns the registry with all families.
     pub fn registry(self: &Arc<Self>) -> Registry {
         let mut registry = Registry::with_prefix("nodegate_gate");
         let all = &mut registry;
@@ -91,7 +91,7 @@ impl GateMetrics {
         registry
     }
 
-    /// Counts a review.
+    /// Counts a review by answer and reason.
     pub fn reviewed(&self, answer: Answer, why: Why) {
         self.reviews.get_or_create(&Review { answer: answer.as_str(), why: why.as_str() }).inc();
         if answer == Answer::AllowedUnacknowledged {

@@ -25,7 +25,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(150);
 /// The longest time for a body to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(2);
-/// The longest body.
+/// The longest body of a review, in bytes.
 const LONGEST_BODY: usize = 1 << 20;
 /// A review of an eviction has some 2 KB.
 const USUAL_BODY: usize = 16 << 10;
@@ -41,13 +41,13 @@ pub fn limits() -> Limits {
     Limits { connections: CONNECTIONS, header_timeout: HEAD_WITHIN, idle_timeout: IDLE, ..Limits::default() }
 }
 
-/// Answers reviews.
+/// The HTTP handler that answers reviews.
 pub struct Webhook {
-    /// The decisions.
+    /// The gate that decides.
     pub gate: Gate,
     /// The program's own health.
     pub health: Arc<GateHealth>,
-    /// The metrics.
+    /// The metrics of the gate.
     pub metrics: Arc<GateMetrics>,
     limit: ReviewLimit,
     rejected: RareLines,
@@ -56,9 +56,9 @@ pub struct Webhook {
 
 /// The webhook behind TLS.
 pub struct Https {
-    /// The webhook.
+    /// The handler of the requests.
     pub webhook: Arc<Webhook>,
-    /// The certificate.
+    /// The keeper of the serving certificate.
     pub keeper: Arc<Keeper>,
 }
 
@@ -103,7 +103,7 @@ impl Handler for Webhook {
 }
 
 impl Webhook {
-    /// Returns the webhook.
+    /// Returns the handler of a gate.
     pub fn new(gate: Gate, health: Arc<GateHealth>, metrics: Arc<GateMetrics>) -> Self {
         let (limit, rejected) = (ReviewLimit::default(), RareLines::default());
         Self { gate, health, metrics, limit, rejected, long_bodies: Semaphore::new(LONG_BODIES) }

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Tests many evictions at the same time.
 
 use crate::lab::{Evicted, Lab, evict};
 use nodegate_testbed::{NODE, until};

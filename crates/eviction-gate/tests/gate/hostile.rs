@@ -35,7 +35,7 @@ const EVICTIONS: usize = 20;
 /// What a stranger does with each of its connections.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
-    /// Nothing.
+    /// No bytes at all.
     Silent,
     /// Begins a TLS handshake and does not go on.
     HalfHello,

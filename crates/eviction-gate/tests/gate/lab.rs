@@ -17,7 +17,7 @@ const TOKEN: &str = "gate-token";
 /// A busy machine is no fault of an agent or of the API server.
 const TIMES: &str = "review=30000,agent=15000,recheck=500,shutdown=0";
 
-/// What manifests/eviction-gate.yaml allows.
+/// Returns the rights of manifests/eviction-gate.yaml.
 pub(crate) fn gate_rules() -> Vec<Rule> {
     let webhooks =
         Rule::allow(&["get", "patch"], "admissionregistration.k8s.io", &["validatingwebhookconfigurations"]);

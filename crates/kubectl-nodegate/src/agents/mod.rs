@@ -45,7 +45,7 @@ pub(crate) enum Way {
 pub(crate) struct NoAgentAnswer {
     /// The short form, for a table.
     pub(crate) short: String,
-    /// The full reason.
+    /// The reason in full, for wide output.
     pub(crate) detail: String,
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
 
-/// Flags for kubectl.
+/// The flags that the plugin passes to kubectl.
 #[derive(Debug)]
 pub(crate) struct KubectlFlags {
     flags: Vec<String>,

@@ -40,7 +40,7 @@ pub(crate) enum ClusterError {
     Config(#[from] ConfigError),
     #[error("{what}: {}{}", place(cluster, error), explained(error))]
     Kube {
-        /// The intended action.
+        /// The action that failed.
         what: String,
         /// The context and the server.
         cluster: Arc<str>,

@@ -1,4 +1,4 @@
-//! Linux and macOS.
+//! Signals and terminals on Linux and macOS.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::path::PathBuf;

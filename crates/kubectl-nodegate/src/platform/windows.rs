@@ -1,4 +1,4 @@
-//! Windows.
+//! Signals and terminals on Windows.
 
 use std::path::PathBuf;
 use tokio::process::Child;

@@ -93,7 +93,7 @@ impl Lab {
         command
     }
 
-    /// Runs the program.
+    /// Runs the plugin with these arguments.
     pub(crate) fn run(&self, args: &[&str]) -> Said {
         Said::of(&self.command(args).output().unwrap())
     }

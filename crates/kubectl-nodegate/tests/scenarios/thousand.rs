@@ -1,4 +1,4 @@
-//! A thousand agents.
+//! Tests the plugin with a thousand agents.
 
 use crate::crowd::Manner;
 use crate::lab::{Lab, out, ready, says};

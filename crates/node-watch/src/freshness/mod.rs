@@ -111,13 +111,13 @@ pub(crate) enum Input {
     /// The Lease's watch delivered a renewal from this time of the wall clock; `every` is the kubelet's
     /// interval.
     Renewed { at: Option<SystemTime>, every: Option<Duration>, wall: SystemTime },
-    /// The watch ended.
+    /// The watch of this stream ended.
     Closed(Stream),
     /// The check with this number was answered.
     Answered { number: u64, node: NodeVersion, connection: Connection },
     /// The check with this number got no answer, or an error.
     Unanswered { number: u64, refusal: Refusal },
-    /// Time has passed.
+    /// The time that `wake_at` named has come.
     Woke { wall: SystemTime },
 }
 
@@ -157,7 +157,7 @@ pub(crate) enum ReplacementReason {
     Moved,
 }
 
-/// The state machine.
+/// The state machine of the cache's freshness.
 #[derive(Debug)]
 pub(crate) struct FreshnessMonitor {
     stale_after: Duration,

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// may have lost one of them.
 pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 
-/// One watch stream.
+/// The state of one watch stream.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The connection on which it is open.

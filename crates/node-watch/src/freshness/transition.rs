@@ -12,7 +12,7 @@ macro_rules! transitions {
         }
 
         impl Transition {
-            /// All transitions.
+            /// All transitions of the state machine.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
         }
     };

@@ -43,7 +43,7 @@ impl Readings {
     }
 }
 
-/// All gauges.
+/// The gauges of freshness, read at each scrape.
 pub(super) struct Gauges {
     pub(super) readings: Arc<Readings>,
     pub(super) board: Arc<Board>,

@@ -20,7 +20,7 @@ impl Board {
         let _ = self.after_flip.set(Box::new(after_flip));
     }
 
-    /// Reports a flip.
+    /// Reports a flip to the observer, if there is one.
     pub(super) fn tell(&self, flip: Option<Flip>) {
         if let Some(flip) = flip {
             (self.on_flip)(&flip);

@@ -30,7 +30,7 @@ impl Board {
 }
 
 impl BoardView<'_> {
-    /// Returns the moment.
+    /// Returns the moment of the view.
     pub fn now(&self) -> Moment {
         self.now
     }

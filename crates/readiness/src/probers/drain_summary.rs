@@ -17,9 +17,9 @@ const REASON: usize = 240;
 /// The progress of a drain. `null` means not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainSummary {
-    /// The Node's name.
+    /// The name of the Node.
     pub node: Option<String>,
-    /// The Node's UID.
+    /// The UID of the Node.
     pub uid: Option<String>,
     /// The identifier of this process, which differs from those of earlier and later agents.
     pub start_id: Option<String>,

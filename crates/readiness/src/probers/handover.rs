@@ -15,7 +15,7 @@ const MOST: usize = 512;
 /// The probers of the previous agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handover {
-    /// The regular probers.
+    /// The regular probers of the predecessor.
     pub probers: Vec<ProberRecord>,
     /// The time during which it knew all its probers; `None` if it had not listened for long enough.
     pub listened: Option<Duration>,

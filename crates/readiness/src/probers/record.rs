@@ -20,7 +20,7 @@ pub struct ProberRecord {
     /// The report of a HAProxy with `http-check send-state` on itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub haproxy: Option<HaproxyReport>,
-    /// Its regularity.
+    /// Whether it is regular, silent or not yet known.
     pub standing: Standing,
     /// True if a drain changes its answer. Otherwise the agent does not wait for it: `GET /`,
     /// `?check=kubelet`, `/services/…` without `drain=`.

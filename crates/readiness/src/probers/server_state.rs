@@ -6,16 +6,16 @@ use std::fmt;
 /// The maximum length of a name: a host's name has at most 64 bytes, and a longer server name is implausible.
 const MOST_OF_A_NAME: usize = 128;
 
-/// The parsed header.
+/// The parsed header `X-Haproxy-Server-State`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerState<'a> {
     /// The HAProxy's own name.
     pub node: &'a str,
     /// The backend and the server of this node.
     pub server: &'a str,
-    /// Its state there.
+    /// The state of the server in HAProxy.
     pub state: Option<CheckState>,
-    /// Its sessions there.
+    /// The sessions of the server in HAProxy.
     pub sessions: Option<u32>,
 }
 

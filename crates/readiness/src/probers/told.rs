@@ -67,13 +67,13 @@ impl ToldSettings {
 /// The settings of the waiting client, which override the agent's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demands {
-    /// Replaces `--told-fall`.
+    /// The value in place of `--told-fall`.
     pub fall: Option<u32>,
-    /// Replaces `--told-rise`.
+    /// The value in place of `--told-rise`.
     pub rise: Option<u32>,
-    /// Replaces `--told-probers`.
+    /// The value in place of `--told-probers`.
     pub probers: Option<usize>,
-    /// Replaces `--told-interval`.
+    /// The value in place of `--told-interval`.
     pub interval: Option<Duration>,
 }
 
@@ -131,7 +131,7 @@ pub enum Unknown {
     TooFew {
         /// The number of regular probers.
         probers: usize,
-        /// The required number.
+        /// The required number of regular probers.
         wanted: usize,
     },
     /// There is no regular prober whose answer a drain changes.
@@ -296,7 +296,7 @@ fn not_turned(status: &Status) -> String {
 pub struct WaitingFor {
     /// The name of the prober.
     pub prober: String,
-    /// Its probe request.
+    /// The probe request of the prober.
     #[serde(rename = "question")]
     pub request: String,
     /// The condition that it does not meet yet, in words.

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The time for which all requests share one rendering.
 const SHARED_FOR: Duration = Duration::from_millis(100);
 
-/// The latest rendering.
+/// The latest rendering of `/drain.json`.
 #[derive(Default)]
 pub(super) struct DrainJson(Mutex<Option<(Moment, Bytes)>>);
 

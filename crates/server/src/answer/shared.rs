@@ -46,7 +46,7 @@ impl Representation {
     }
 }
 
-/// The big answers.
+/// The latest rendering of each big answer.
 pub(super) struct SharedAnswers {
     every: Duration,
     rendered: [Mutex<Option<Rendered>>; Representation::COUNT],

@@ -1,4 +1,4 @@
-//! The counters.
+//! Holds the counters of answers and overflows.
 
 use super::status_label::StatusLabel;
 use crate::route::Route;

@@ -6,7 +6,7 @@ use nodegate_http::Format;
 use prometheus_client::registry::Registry;
 use std::fmt;
 
-/// All metric families.
+/// The metric families of the agent.
 pub(crate) struct Registries {
     own: Registry,
     /// The `process_` families. They have no prefix, because every dashboard expects these names.

@@ -1,4 +1,4 @@
-//! Escapes untrusted text.
+//! Escapes untrusted text for the page.
 
 use std::fmt::{self, Display, Write};
 

@@ -38,7 +38,7 @@ pub(crate) struct ProbeRequest<'a> {
     pub(crate) peer: IpAddr,
     /// True if the client is on this node.
     pub(crate) on_this_node: bool,
-    /// The request itself.
+    /// The requested path, page or agent-check.
     pub(crate) target: RequestTarget<'a>,
     /// The value of `X-Haproxy-Server-State`.
     pub(crate) server_state: Option<&'a [u8]>,

@@ -107,7 +107,7 @@ enum Rank {
     Expendable(Moment),
     /// A prober with too few requests to tell. Of these, the one with the fewest requests goes first.
     Undecided(u32, Moment),
-    /// A regular prober.
+    /// A regular prober, which keeps its slot.
     Regular,
 }
 

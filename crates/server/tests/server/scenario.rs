@@ -223,7 +223,7 @@ impl Running {
         client.last_response()
     }
 
-    /// Starts the shutdown.
+    /// Starts the shutdown of the server.
     pub(crate) fn stop(&mut self) {
         drop(self.stop.take());
     }

@@ -127,13 +127,13 @@ setters! {
 }
 
 impl Builder {
-    /// Adds a node.
+    /// Adds a node with this name.
     #[must_use]
     pub fn node(self, name: &str) -> Self {
         self.nodes([name])
     }
 
-    /// Adds nodes.
+    /// Adds nodes with these names.
     #[must_use]
     pub fn nodes<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
         self.nodes.extend(names.into_iter().map(|n| n.as_ref().to_owned()));

@@ -9,7 +9,7 @@ use crate::sim::Sim;
 use crate::store::object::{child_mut, meta_mut};
 
 impl Sim {
-    /// Returns a node.
+    /// Returns the Node with this name.
     pub fn node(&self, name: &str) -> Option<Value> {
         self.get("nodes", "", name)
     }
@@ -54,14 +54,14 @@ impl Sim {
         self.set_condition(name, "Ready", status, reason)
     }
 
-    /// Sets any condition.
+    /// Sets a condition of a Node.
     pub fn set_condition(&self, name: &str, kind: &str, status: &str, reason: &str) -> bool {
         self.edit_node(name, "kubelet", |node| {
             node::set_condition(node, kind, status, reason, "set by the simulator");
         })
     }
 
-    /// Removes a condition.
+    /// Removes a condition of a Node.
     pub fn remove_condition(&self, name: &str, kind: &str) -> bool {
         self.edit_node(name, "kubelet", |node| {
             if let Some(Value::Array(all)) = node.pointer_mut("/status/conditions") {

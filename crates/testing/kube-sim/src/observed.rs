@@ -36,7 +36,7 @@ impl<T> Observed<T> {
         Self(Arc::new(Shared { value: Mutex::new((value, 0)), changed: Notify::new() }))
     }
 
-    /// Reads the value.
+    /// Reads the value through a function.
     pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
         read(&self.lock().0)
     }

@@ -109,7 +109,7 @@ impl Sim {
         &self.api.faults
     }
 
-    /// Returns the counters.
+    /// Returns the counters of requests and connections.
     pub fn counters(&self) -> &Counters {
         &self.api.counters
     }

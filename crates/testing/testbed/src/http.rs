@@ -7,10 +7,10 @@ use std::time::Duration;
 /// A timeout longer than any answer takes, even on the slowest machine.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An answer.
+/// The answer to a probe.
 #[derive(Clone, Debug)]
 pub struct ProbeReply {
-    /// The status code.
+    /// The HTTP status code.
     pub status: u16,
     /// The status line and headers.
     pub head: String,
@@ -74,7 +74,7 @@ pub fn exchange(to: SocketAddr, request: &str, patience: Duration) -> io::Result
     Ok(answer)
 }
 
-/// Sends a GET.
+/// Sends a GET on a new connection.
 pub fn get(to: SocketAddr, path: &str) -> io::Result<ProbeReply> {
     let answer = exchange(to, &format!("GET {path} HTTP/1.0\r\n\r\n"), PATIENCE)?;
     ProbeReply::parse(&answer).ok_or_else(|| io::Error::other(format!("no answer in HTTP: {answer:?}")))

@@ -33,7 +33,7 @@ impl fmt::Display for Saw {
     }
 }
 
-/// One probe.
+/// One probe, with its time and result.
 #[derive(Clone, Debug)]
 pub struct Probe {
     /// The time at which the probe was due. The time from here to the answer is the machine's lag.
@@ -42,7 +42,7 @@ pub struct Probe {
     pub sent: Instant,
     /// The time at which the whole answer had arrived, or the probe had failed.
     pub answered: Instant,
-    /// The result.
+    /// The result of the probe.
     pub saw: Saw,
 }
 

@@ -23,7 +23,7 @@ pub fn signal(pid: u32, name: &str) {
 pub struct StoppedProcess(u32);
 
 impl StoppedProcess {
-    /// Stops the process.
+    /// Stops the process with SIGSTOP.
     pub fn new(pid: u32) -> Self {
         signal(pid, "STOP");
         Self(pid)
@@ -41,7 +41,7 @@ impl Drop for StoppedProcess {
 pub struct Program(Child);
 
 impl Program {
-    /// Starts the program.
+    /// Starts the program in the background.
     pub fn start(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }

@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// A node with an agent on it.
 pub struct Rollout {
-    /// The node's cluster.
+    /// The cluster of the node.
     pub cluster: Cluster,
     listen: IpAddr,
     port: u16,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// An answer that a test has waited for.
 #[derive(Debug)]
 pub struct Seen {
-    /// The answer.
+    /// The answer that was awaited.
     pub reply: ProbeReply,
     /// The time at which the first wanted answer arrived.
     pub at: Instant,

@@ -60,7 +60,7 @@ impl ReadyzParts {
         self.0.iter().any(|excluded| excluded == part)
     }
 
-    /// Returns the names.
+    /// Returns the names of the excluded parts.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }

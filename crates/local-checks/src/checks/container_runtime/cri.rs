@@ -82,7 +82,7 @@ pub(super) struct RuntimeCondition {
     pub(super) r#type: String,
     #[prost(bool, tag = "2")]
     pub(super) status: bool,
-    /// One word.
+    /// The reason in one word.
     #[prost(string, tag = "3")]
     pub(super) reason: String,
     /// A sentence for people.

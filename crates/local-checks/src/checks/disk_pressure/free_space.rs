@@ -67,7 +67,7 @@ pub(super) struct Shortage {
 // === impl FreeSpace ===
 
 impl FreeSpace {
-    /// Returns all shortages.
+    /// Returns each resource below its limit.
     pub(super) fn shortages(self, limits: MinimumFree) -> impl Iterator<Item = Shortage> {
         let bytes = self.bytes.shortage(Kind::Bytes, limits.bytes);
         let inodes = self.inodes.shortage(Kind::Inodes, limits.inodes);

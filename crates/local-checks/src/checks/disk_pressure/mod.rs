@@ -74,7 +74,7 @@ struct DiskPressure {
     patience: Duration,
 }
 
-/// A measured path.
+/// A path whose free space the check measures.
 struct MeasuredPath {
     path: PathBuf,
     /// The limits that the operator has set.

@@ -20,7 +20,7 @@ pub(super) enum Deployed {
 /// The reason why nothing listens on the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Absence {
-    /// kube-proxy is missing.
+    /// No process of kube-proxy runs.
     Missing,
     /// The node boots: kube-proxy may still start.
     NotStarted,

@@ -27,7 +27,7 @@ pub(super) struct DnsQuery {
 /// The error of a silent or broken nameserver; its text goes into the reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum DnsError {
-    /// No answer arrived.
+    /// No answer arrived in time.
     NoAnswer,
     /// The peer's kernel reports that nothing listens, or the node's own that there is no route.
     Io(io::ErrorKind),

@@ -10,7 +10,7 @@ pub(super) enum Nameservers {
     /// empty the pool for a fault that costs seconds.
     #[default]
     Any,
-    /// All of them.
+    /// Every nameserver must answer.
     All,
     /// The check does not ask them.
     Off,

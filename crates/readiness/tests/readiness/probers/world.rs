@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 const WALL: SystemTime = SystemTime::UNIX_EPOCH;
 
-/// A simulated prober.
+/// A simulated prober with its own interval.
 pub(crate) struct Prober {
     pub(crate) number: u8,
     pub(crate) every_ms: u64,

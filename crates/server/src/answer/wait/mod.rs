@@ -33,7 +33,7 @@ use wait_query::WaitQuery;
 const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
 
 impl App {
-    /// Answers `/wait`.
+    /// Answers a request for `/wait`.
     pub(super) fn wait(
         self: &Arc<Self>,
         head: ResponseHead,

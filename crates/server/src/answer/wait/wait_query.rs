@@ -5,12 +5,12 @@ use std::time::Duration;
 
 /// The timeout of a request that names none.
 const TIMEOUT: u64 = 20;
-/// The longest timeout.
+/// The longest timeout, in seconds.
 const MOST_TIMEOUT: u64 = 600;
-/// The longest `settle`.
+/// The longest `settle`, in seconds.
 const MOST_SETTLE: u64 = 60;
 
-/// A parsed query.
+/// The parsed query of `/wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitQuery {
     pub(super) goal: Goal,

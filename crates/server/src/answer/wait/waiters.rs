@@ -8,13 +8,13 @@ use std::mem::discriminant;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 
-/// The waiting requests.
+/// The requests that wait at `/wait`.
 #[derive(Default)]
 pub(in crate::answer) struct Waiters {
     pub(super) slots: Arc<WaitSlots>,
     pub(super) pods: OnceLock<PodSettings>,
     judged: Mutex<Judged>,
-    /// Wakes the requests.
+    /// The signal that wakes the waiting requests.
     pub(super) changed: Notify,
 }
 
@@ -36,7 +36,7 @@ impl Waiters {
         self.slots.limit(max_connections);
     }
 
-    /// Wakes all requests.
+    /// Wakes all waiting requests, which judge again.
     pub(in crate::answer) fn wake(&self) {
         self.changed.notify_waiters();
     }

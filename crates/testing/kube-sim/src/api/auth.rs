@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::store::status::{ApiStatus, Subject};
 use crate::wire::request::{QueryString, ResourcePath};
 
-/// The administrator's token.
+/// The bearer token of the administrator.
 pub const ADMIN_TOKEN: &str = "sim-admin";
 
 /// One rule, as in a `PolicyRule`; `*` matches everything.
@@ -21,7 +21,7 @@ pub struct Rule {
     pub resource_names: Vec<String>,
     /// The only namespace of the rule; `None` for all (a `ClusterRoleBinding`).
     pub namespace: Option<String>,
-    /// The verbs.
+    /// The allowed verbs.
     pub verbs: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! DELETE of objects.
+//! Answers DELETE of one object or a collection.
 
 use bytes::Bytes;
 use http::StatusCode;

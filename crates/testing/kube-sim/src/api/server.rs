@@ -32,11 +32,11 @@ pub(crate) struct Settings {
 pub(crate) struct Api {
     /// The number of the server; 0 is the first.
     pub number: usize,
-    /// All objects.
+    /// The store of all objects.
     pub store: Arc<Store>,
     /// The users and their tokens.
     pub tokens: Arc<Tokens>,
-    /// The fault switches.
+    /// The fault switches of the API.
     pub faults: Arc<Faults>,
     pub counters: Arc<Counters>,
     /// The server's link to etcd.

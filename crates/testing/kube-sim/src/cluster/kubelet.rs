@@ -43,7 +43,7 @@ struct Kubelet {
     before: Option<Value>,
 }
 
-/// All simulated kubelets.
+/// The simulated kubelets of a cluster.
 #[derive(Debug)]
 pub(crate) struct Kubelets {
     /// Ordered, so that the same seed gives the same run.

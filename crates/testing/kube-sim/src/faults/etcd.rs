@@ -43,7 +43,7 @@ pub(crate) struct Cache {
 /// The lost part of a resource's link to etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// The whole link.
+    /// The link for all resources.
     Everything,
     /// The stream of changes. etcd still answers requests.
     Stream,

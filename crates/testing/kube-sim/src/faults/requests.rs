@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A fault with its scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// The effect.
+    /// The effect on a request.
     pub effect: Effect,
-    /// The scope.
+    /// The requests that it affects.
     pub scope: FaultScope,
     /// The probability, 0 to 1.
     pub probability: f64,
@@ -58,7 +58,7 @@ pub struct FaultScope {
     pub resources: Vec<String>,
     /// The verbs as RBAC names them: get, list, watch, create, update, patch, delete, …
     pub verbs: Vec<String>,
-    /// The user names.
+    /// The names of the affected users.
     pub users: Vec<String>,
     /// The numbers of the API servers.
     pub servers: Vec<usize>,
@@ -157,7 +157,7 @@ pub(crate) struct RequestInfo {
 /// The id of an active fault.
 pub type FaultId = u64;
 
-/// All active faults.
+/// The active faults of a simulator.
 #[derive(Debug, Default)]
 pub struct Faults {
     on: Mutex<Vec<(FaultId, Fault)>>,
@@ -169,7 +169,7 @@ impl Faults {
         self.on.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Activates a fault.
+    /// Activates a fault, and returns its ID.
     pub fn add(&self, fault: Fault) -> FaultId {
         let id = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.lock().push((id, fault));
@@ -184,7 +184,7 @@ impl Faults {
         on.len() < before
     }
 
-    /// Deactivates all faults.
+    /// Deactivates all faults at once.
     pub fn clear(&self) {
         self.lock().clear();
     }

@@ -51,7 +51,7 @@ struct Details {
     retry_after_seconds: u16,
 }
 
-/// A `StatusCause`.
+/// A `StatusCause` of Kubernetes.
 #[derive(Clone, Debug, Serialize)]
 struct Cause {
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -73,7 +73,7 @@ pub(crate) struct Subject<'a> {
     pub group: &'a str,
     /// The plural resource name.
     pub resource: &'a str,
-    /// The object name.
+    /// The name of the object.
     pub name: &'a str,
 }
 

@@ -13,7 +13,7 @@ use crate::store::status::ApiStatus;
 #[error("stream cut by a fault switch")]
 pub struct StreamCut;
 
-/// Any response body.
+/// The body of every response.
 pub type Body = UnsyncBoxBody<Bytes, StreamCut>;
 
 /// A response of the simulator.

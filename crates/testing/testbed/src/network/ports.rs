@@ -78,7 +78,7 @@ fn is_free(port: u16) -> bool {
 pub struct Loopback([u8; 3]);
 
 impl Loopback {
-    /// Reserves another network.
+    /// Reserves another network of loopback addresses.
     #[expect(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         let network = |_| {

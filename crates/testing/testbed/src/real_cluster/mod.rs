@@ -119,7 +119,7 @@ impl RealCluster {
         node["status"]["nodeInfo"]["kubeletVersion"].as_str().expect("a version").to_owned()
     }
 
-    /// Applies manifests.
+    /// Applies manifests with kubectl.
     pub fn apply(&self, manifests: &str) {
         let file = self.files.path().join("apply.yaml");
         fs::write(&file, manifests).unwrap();

@@ -80,7 +80,7 @@ impl Power<'_> {
         self.run("cut");
     }
 
-    /// Boots the node.
+    /// Boots the node again.
     pub fn boot(&mut self) {
         self.run("boot");
         self.is_off = false;
