@@ -6,24 +6,24 @@
 //! networks of two clusters may overlap: [`NodeIdentity::confirm`] compares name and UID of the Node.
 
 mod address_types;
-mod answer;
 mod console;
 mod get;
-mod health;
+mod health_reply;
 mod identity;
 pub mod sentence;
+mod status_reply;
 mod text;
 mod wait;
 mod wait_settings;
 
 pub use address_types::AddressTypes;
-pub use answer::{Answered, AskError, DRAIN_PATH, STATUS_PATH, parse_status};
 pub use console::{Console, Size};
 pub use get::{AgentConnection, AgentReply, GetError, MOST, get};
-pub use health::{HealthCheck, NodeHealth, refusal};
+pub use health_reply::{HealthCheck, NodeHealth, refusal};
 pub use identity::{NodeIdentity, WrongAgent};
 pub use nodegate_readiness::probers::DrainSummary;
 pub use nodegate_readiness::status::Status;
+pub use status_reply::{Answered, AskError, DRAIN_PATH, STATUS_PATH, parse_status};
 pub use text::Text;
 pub use wait::{Progress, WaitEnd, Waiting};
 pub use wait_settings::{TIMES, ToldArgs, WaitSettings};
@@ -43,5 +43,5 @@ pub async fn ask(address: SocketAddr, timeout: Duration) -> Result<Answered, Ask
 pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<DrainSummary, AskError> {
     let reply = async { AgentConnection::open(addresses).await?.get(DRAIN_PATH).await };
     let reply = tokio::time::timeout(timeout, reply).await.map_err(|_| AskError::Late(timeout))??;
-    answer::parse_drain(&reply)
+    status_reply::parse_drain(&reply)
 }

@@ -6,7 +6,7 @@
 
 use crate::assembly::{AgentSettings, AssembledAgent, Background, Environment};
 use crate::handover::{self, HostSources, StateFile};
-use crate::pods::PodArgs;
+use crate::pod_addresses::PodArgs;
 use crate::ports::{PortArgs, Ports};
 use crate::traffic::TrafficArgs;
 use nodegate_local_checks::LocalChecks;

@@ -1,6 +1,6 @@
 //! Accepts connections from the kernel, and closes those that `--allow-from` does not allow.
 
-use crate::connection::Client;
+use crate::connection_handle::Client;
 use crate::counts::ConnectionCounts;
 use crate::networks::Networks;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

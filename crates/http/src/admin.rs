@@ -1,6 +1,6 @@
 //! The admin port of a program: `/livez`, `/readyz` and `/metrics`, for the kubelet and for Prometheus.
 
-use crate::connection::Connection;
+use crate::connection_handle::Connection;
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::metrics_format::Format;

@@ -1,10 +1,10 @@
 //! The entry points of the fuzz targets.
 
-use crate::connection::{Client, Connection};
+use crate::byte_stream::ClientStream;
+use crate::connection_handle::{Client, Connection};
 use crate::connections::Connections;
 use crate::limits::Limits;
 use crate::requests::Protocol;
-use crate::stream::ClientStream;
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::Arc;
 

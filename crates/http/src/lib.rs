@@ -49,15 +49,17 @@
 //! The admin port of a program is one call: [`AdminPages::serve`] of a [`Health`] and a registry of metrics.
 
 mod accept;
+mod accept_backoff;
 mod activity;
 mod admin;
-mod backoff;
-mod connection;
+mod byte_stream;
+mod connection_handle;
 mod connections;
 mod counts;
 mod eviction;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod lazy_socket;
 mod limits;
 mod listener;
 mod metrics_format;
@@ -68,12 +70,11 @@ mod proxy_header;
 mod requests;
 mod reuseport;
 mod server;
-mod socket;
 mod start;
-mod stream;
 
 pub use admin::{AdminPages, Health, text};
-pub use connection::{Client, Connection};
+pub use byte_stream::ClientStream;
+pub use connection_handle::{Client, Connection};
 pub use counts::ConnectionCounts;
 pub use limits::Limits;
 pub use listener::{BindError, Listener, Sharing, bind};
@@ -81,7 +82,6 @@ pub use metrics_format::Format;
 pub use networks::{BadNetworks, Networks, holder_of};
 pub use requests::{Handler, Http, Protocol, serve_requests};
 pub use server::{ServeOptions, serve};
-pub use stream::ClientStream;
 
 // The programs register their metric families with it.
 pub use prometheus_client;

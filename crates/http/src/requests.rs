@@ -1,7 +1,7 @@
 //! hyper on one connection: parses requests, and writes the answers of a [`Handler`].
 
-use crate::connection::Connection;
-use crate::stream::ClientStream;
+use crate::byte_stream::ClientStream;
+use crate::connection_handle::Connection;
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
 use http::{HeaderMap, Request, Response, Version};

@@ -1,8 +1,9 @@
 //! Serves the connections of one listener, from its start to a bounded end.
 
 use crate::accept::{Acceptor, Admission};
-use crate::backoff::{AcceptBackoff, concerns_one_connection, lacks_descriptors};
-use crate::connection::{Client, Connection};
+use crate::accept_backoff::{AcceptBackoff, concerns_one_connection, lacks_descriptors};
+use crate::byte_stream::ClientStream;
+use crate::connection_handle::{Client, Connection};
 use crate::connections::Connections;
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
@@ -10,7 +11,6 @@ use crate::listener::Listener;
 use crate::networks::Networks;
 use crate::requests::Protocol;
 use crate::reuseport::{ReuseportSlot, steer};
-use crate::stream::ClientStream;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::TcpStream;

@@ -14,7 +14,7 @@ mod error;
 mod fleet;
 mod platform;
 mod uncordon;
-mod wait;
+mod wait_for_nodes;
 
 use agents::Agents;
 pub use args::Args;
@@ -49,7 +49,7 @@ async fn done(args: Args) -> Result<u8, Error> {
     let Args { command, fleet, cluster } = args;
     match command {
         None => fleet::run(&agents(&cluster).await?, &fleet).await,
-        Some(Command::Wait(args)) => wait::run(&agents(&args.cluster).await?, &args).await,
+        Some(Command::Wait(args)) => wait_for_nodes::run(&agents(&args.cluster).await?, &args).await,
         Some(Command::Drain(args)) => drain::run(&agents(&args.cluster).await?, &args).await,
         Some(Command::Uncordon(args)) => uncordon::run(&agents(&args.cluster).await?, &args).await,
     }

@@ -3,7 +3,7 @@
 use crate::agents::Agents;
 use crate::args::UncordonArgs;
 use crate::error::Error;
-use crate::wait::{Steps, Wait, existing, until_seen};
+use crate::wait_for_nodes::{Steps, Wait, existing, until_seen};
 use nodegate_agent_client::Console;
 use nodegate_readiness::probers::Goal;
 

@@ -1,7 +1,7 @@
 //! Runs one check in the background: it sleeps until a request names it, then runs at each interval until the
 //! requests end.
 
-use crate::check::{Check, KnownNode};
+use crate::interface::{Check, KnownNode};
 use crate::timing::{Timing, timeout_reason};
 use futures::FutureExt;
 use nodegate_readiness::{

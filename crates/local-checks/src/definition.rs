@@ -1,7 +1,7 @@
 //! A check's entry in the registry, before the check is built.
 
-use crate::check::Check;
 use crate::host_root::HostRoot;
+use crate::interface::Check;
 use crate::options::{OptionKey, Options};
 use crate::timing::Timing;
 use crate::url::HttpUrl;

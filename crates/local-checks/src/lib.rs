@@ -11,7 +11,6 @@
 //! [`Board`]: nodegate_readiness::Board
 
 mod args;
-mod check;
 mod checks;
 mod connect;
 mod cycle;
@@ -20,7 +19,8 @@ mod definition;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod host_root;
-pub mod http;
+pub mod http_get;
+mod interface;
 mod local_checks;
 mod local_port;
 mod mounts;
@@ -38,11 +38,12 @@ mod timing;
 mod url;
 
 pub use args::LocalCheckArgs;
-pub use check::{Check, KnownNode, Run};
 pub use connect::{ConnectError, HostPort, resolve};
 pub use dedicated_thread::{DedicatedThread, NoAnswer};
 pub use definition::{Context, Definition};
 pub use host_root::HostRoot;
+pub use interface::{Check, KnownNode, Run};
+pub use interface::{Check, KnownNode, Run};
 pub use local_checks::LocalChecks;
 pub use options::{OptionKey, Options};
 pub use own::{BadOwnCheck, OwnChecks};

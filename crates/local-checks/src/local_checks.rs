@@ -1,8 +1,8 @@
 //! The configured local checks, before they run.
 
-use crate::check::Check;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
+use crate::interface::Check;
 use crate::own::OwnChecks;
 use crate::registry;
 use crate::settings::CheckSettings;

@@ -1,9 +1,9 @@
 //! Finds a component's port on the addresses of the node on which it may listen.
 
-use crate::check::KnownNode;
 use crate::connect::ConnectError;
 use crate::definition::Context;
-use crate::http::{HttpError, HttpGet, HttpReply, MAX_BODY};
+use crate::http_get::{HttpError, HttpGet, HttpReply, MAX_BODY};
+use crate::interface::KnownNode;
 use crate::url::HttpUrl;
 use http::StatusCode;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

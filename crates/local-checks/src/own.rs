@@ -1,9 +1,9 @@
 //! The operator's own checks: `nginx=http://127.0.0.1:10254/healthz`, `db=127.0.0.1:5432`.
 
-use crate::check::Check;
 use crate::checks::{http, tcp};
 use crate::connect::{HostConnector, HostPort};
-use crate::http::HttpGet;
+use crate::http_get::HttpGet;
+use crate::interface::Check;
 use crate::url::HttpUrl;
 use std::str::FromStr;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use crate::NodeWatch;
 use crate::first_list::FirstList;
 use crate::freshness::NodeVersion;
-use crate::objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice};
 use crate::stream::Stream;
+use crate::watched_objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use nodegate_kube_follow::{WatchedNode, tagged};

@@ -1,6 +1,6 @@
 //! The entry points of the fuzz targets: an API server's bytes on their way to the facts.
 
-use crate::objects::{Watched, WatchedSlice};
+use crate::watched_objects::{Watched, WatchedSlice};
 use bytes::Bytes;
 use futures::StreamExt;
 use kube::Error;

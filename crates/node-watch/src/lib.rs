@@ -13,16 +13,16 @@ mod freshness;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod metrics;
-mod objects;
-mod services;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod watched_objects;
+mod watched_services;
 
 pub use freshness::{Transition, Transitions};
 pub use metrics::WatchMetrics;
 pub use nodegate_kube_follow::Connector;
-pub use services::ServiceArgs;
+pub use watched_services::ServiceArgs;
 
 use driver::Driver;
 use first_list::FirstList;

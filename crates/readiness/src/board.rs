@@ -3,11 +3,11 @@
 
 mod flipped;
 mod freshness;
-mod kubelet;
 mod last_known;
 mod published;
-mod services;
+mod service_board;
 mod take_over;
+mod unknown_ready;
 mod view;
 
 pub use freshness::Freshness;

@@ -1,8 +1,8 @@
 //! A status for a terminal.
 
-mod probers;
+mod prober_table;
 
-use crate::health::{HealthCheck, NodeHealth};
+use crate::health_reply::{HealthCheck, NodeHealth};
 use crate::sentence::{UNCONFIRMED, doubt, why};
 use nodegate_program::sanitize;
 use nodegate_readiness::status::{CheckStatus, Status};

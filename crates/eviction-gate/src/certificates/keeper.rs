@@ -1,7 +1,7 @@
 //! Keeps the serving certificate fresh.
 
-use super::error::CertificateError;
 use super::pair::Pair;
+use super::renewal_error::CertificateError;
 use super::secret::{OwnSecret, Prepared};
 use arc_swap::ArcSwapOption;
 use nodegate_kube_follow::KubeApi;

@@ -7,9 +7,9 @@
 //! - The bundle gets the CAs of the Secret and of the certificate that is served, and keeps those that it has.
 //! - A new certificate is served only after the bundle has had its CA for a while ([`super::Keeper`]).
 
-use super::error::CertificateError;
 use super::issue::issue;
 use super::pair::{ClientCas, Pair, cas_of};
+use super::renewal_error::CertificateError;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_kube_follow::{ApiError, KubeApi};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::facts::drains::{DrainAge, Drains};
-use crate::facts::objects::ReadNode;
+use crate::facts::reduced_objects::ReadNode;
 use nodegate_agent_client::DrainSummary;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::ToldSettings;

@@ -1,6 +1,6 @@
 //! Asks the agents of draining nodes.
 
-use super::objects::ReadNode;
+use super::reduced_objects::ReadNode;
 use super::shared_reads::SharedReads;
 use crate::decision::AgentReply;
 use nodegate_agent_client::{AskError, ask_drain};

@@ -3,7 +3,7 @@
 //! A drain lasts as long as the Node with the same UID has a drain signal, whatever its agent says and however rarely
 //! anyone asks: its record ends only when the API server shows that the drain is over.
 
-use super::objects::ReadNode;
+use super::reduced_objects::ReadNode;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};

@@ -2,5 +2,5 @@
 
 pub mod agents;
 pub mod drains;
-pub mod objects;
+pub mod reduced_objects;
 pub mod shared_reads;

@@ -1,7 +1,7 @@
 //! Gathers what a decision depends on, within the time that the API server waits.
 
 use super::SELF_CHECK;
-use super::admission::EvictionReview;
+use super::admission_review::EvictionReview;
 use super::notices::{Notice, Notices};
 use crate::decision::{
     AgentReply, Answer, Decision, Drain, EvictWhen, GatePods, Limits, PodView, Why, decide, node_is_free,
@@ -9,9 +9,9 @@ use crate::decision::{
 };
 use crate::facts::agents::Agents;
 use crate::facts::drains::{DrainAge, Drains};
-use crate::facts::objects::{self, ReadNode};
+use crate::facts::reduced_objects::{self, ReadNode};
 use crate::facts::shared_reads::SharedReads;
-use crate::serve::metrics::GateMetrics;
+use crate::serve::gate_metrics::GateMetrics;
 use nodegate_agent_client::AddressTypes;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use nodegate_readiness::{DrainSignals, Verdict};

@@ -1,11 +1,11 @@
 //! From a review to its answer.
 
-mod admission;
+mod admission_review;
 mod gate;
 mod limit;
 mod notices;
 
-pub use admission::{BadReview, EvictionReview, answer_json, parse};
+pub use admission_review::{BadReview, EvictionReview, answer_json, parse};
 pub use gate::{Gate, GateSettings};
 pub use limit::{RareLines, ReviewLimit};
 pub use notices::{Notice, Notices, post_events};

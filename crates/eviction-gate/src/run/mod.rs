@@ -1,17 +1,16 @@
 //! The program: arguments, wiring and signals.
 
 mod args;
-pub mod health;
 mod times;
 mod upkeep;
+pub mod upkeep_health;
 
 use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::decision::{GatePods, Limits};
 use crate::review::{Gate, GateSettings, Notices, post_events};
-use crate::serve::metrics::GateMetrics;
+use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::{self, Https, Webhook};
 use args::{Args, REMOVED};
-use health::GateHealth;
 use nodegate_http::{AdminPages, BindError, Listener, ServeOptions, Sharing, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, shown};
@@ -22,6 +21,7 @@ use std::sync::Arc;
 use times::Times;
 use tokio::sync::Notify;
 use upkeep::Upkeep;
+use upkeep_health::GateHealth;
 
 pub use times::SHUTDOWN_DELAY;
 

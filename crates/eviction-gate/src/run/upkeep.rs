@@ -2,7 +2,7 @@
 
 use crate::certificates::Keeper;
 use crate::review::SELF_CHECK;
-use crate::serve::metrics::GateMetrics;
+use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::Webhook;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use serde_json::json;

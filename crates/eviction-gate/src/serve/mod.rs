@@ -1,4 +1,4 @@
 //! HTTPS for the API server, and the metrics.
 
-pub mod metrics;
+pub mod gate_metrics;
 pub mod webhook;

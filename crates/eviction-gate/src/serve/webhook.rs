@@ -1,9 +1,9 @@
 //! The webhook: HTTPS, one review for each request.
 
-use super::metrics::GateMetrics;
+use super::gate_metrics::GateMetrics;
 use crate::certificates::Keeper;
 use crate::review::{EvictionReview, Gate, RareLines, ReviewLimit, answer_json, parse};
-use crate::run::health::GateHealth;
+use crate::run::upkeep_health::GateHealth;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};

@@ -1,10 +1,10 @@
 //! The command line: each setting of `kubectl nodegate` is declared once, here.
 
 mod cluster;
-mod drain;
+mod drain_args;
 
 pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
-pub(crate) use drain::{DrainArgs, DryRun};
+pub(crate) use drain_args::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
 use nodegate_agent_client::{TIMES, ToldArgs};

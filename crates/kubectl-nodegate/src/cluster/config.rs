@@ -1,6 +1,6 @@
 //! The cluster and the user, found in the same way as kubectl does.
 
-use super::kubeconfig::{self, ConfigError, Read};
+use super::kubeconfig_files::{self, ConfigError, Read};
 use crate::args::KubectlArgs;
 use http::HeaderValue;
 use http::header::USER_AGENT;

@@ -1,7 +1,7 @@
 //! Requests to the API server.
 
 mod config;
-mod kubeconfig;
+mod kubeconfig_files;
 mod kubectl_flags;
 
 use crate::args::ClusterArgs;
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams, ObjectList, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
-use kubeconfig::ConfigError;
+use kubeconfig_files::ConfigError;
 pub(crate) use kubectl_flags::{KubectlFlags, TokenFile, go};
 use nodegate_agent_client::{AddressTypes, AgentReply, MOST, NodeIdentity};
 use serde_json::json;

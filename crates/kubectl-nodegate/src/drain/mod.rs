@@ -10,7 +10,7 @@ use crate::args::{DrainArgs, DryRun};
 use crate::cluster::FleetNode;
 use crate::error::Error;
 use crate::platform;
-use crate::wait::{Steps, Wait, existing, until_seen};
+use crate::wait_for_nodes::{Steps, Wait, existing, until_seen};
 use kubectl::Kubectl;
 use nodegate_agent_client::Console;
 use nodegate_agent_client::WaitEnd;

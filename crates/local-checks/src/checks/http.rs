@@ -1,7 +1,7 @@
 //! `http:<name>`: a URL of the operator's choice answers 2xx.
 
-use crate::check::{Check, KnownNode, Run};
-use crate::http::{HttpGet, status_reason};
+use crate::http_get::{HttpGet, status_reason};
+use crate::interface::{Check, KnownNode, Run};
 use nodegate_readiness::Outcome;
 
 /// A check that accepts any 2xx. `okd_router_1936` is one of these with a name of its own.

@@ -1,8 +1,8 @@
 //! `kubelet`: the kubelet of this node is healthy.
 
-use crate::check::{Check, KnownNode, Run};
 use crate::definition::Definition;
-use crate::http::status_reason;
+use crate::http_get::status_reason;
+use crate::interface::{Check, KnownNode, Run};
 use crate::local_port::LocalPort;
 use crate::timing::Timing;
 use crate::url::HttpUrl;

@@ -2,7 +2,7 @@
 
 use crate::checks::http::Http;
 use crate::definition::Definition;
-use crate::http::HttpGet;
+use crate::http_get::HttpGet;
 use crate::timing::Timing;
 use crate::url::HttpUrl;
 use std::sync::Arc;

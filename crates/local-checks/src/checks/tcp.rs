@@ -1,7 +1,7 @@
 //! `tcp:<name>`: an address of the operator's choice accepts connections.
 
-use crate::check::{Check, KnownNode, Run};
 use crate::connect::HostConnector;
+use crate::interface::{Check, KnownNode, Run};
 use nodegate_readiness::Reason;
 
 /// A check that opens a connection and closes it at once: it neither sends nor awaits a byte.

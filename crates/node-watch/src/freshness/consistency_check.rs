@@ -3,7 +3,7 @@
 use super::check_progress::{Answer, CheckProgress, SentCheck};
 use super::node_state::{Finding, NodeVersion};
 use super::refusal::Refusal;
-use super::stream::BOOKMARK_OVERDUE;
+use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
 use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, ReplacementReason};
 use crate::stream::Stream;

@@ -1,8 +1,8 @@
 //! Reads the events of the streams, and decides which of them are proof.
 
-use super::lease::Step;
+use super::lease_renewal::Step;
 use super::node_state::NodeVersion;
-use super::stream::BOOKMARK_OVERDUE;
+use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
 use super::{Action, FIRST_REPLACEMENT_GAP, FreshnessMonitor, RENEWAL_LATE, RENEWED_EVERY};
 use crate::stream::Stream;

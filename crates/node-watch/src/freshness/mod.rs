@@ -53,10 +53,10 @@
 mod check_progress;
 mod consistency_check;
 mod events;
-mod lease;
+mod lease_renewal;
 mod node_state;
 mod refusal;
-mod stream;
+mod stream_state;
 #[cfg(test)]
 mod tests;
 mod transition;
@@ -69,12 +69,12 @@ pub use transition::{Transition, Transitions};
 use crate::stream::Stream;
 use consistency_check::ConsistencyCheck;
 use fastrand::Rng;
-use lease::WallClock;
+use lease_renewal::WallClock;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use stream::Watch;
+use stream_state::Watch;
 
 /// The time after a proof of the Node itself in which its Lease's renewals count for it. An API server has
 /// one etcd client for each resource, and may lose the client for Nodes alone; with the default

@@ -1,7 +1,7 @@
 //! The state, settings and counters that the server answers from.
 
 use super::drain_json::DrainJson;
-use super::shared::SharedAnswers;
+use super::shared_answer::SharedAnswers;
 use super::wait::waiters::Waiters;
 use crate::metrics::{Metrics, Registries, StateCollector};
 use crate::probers::{ProberSettings, Probers};

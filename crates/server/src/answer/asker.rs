@@ -1,6 +1,6 @@
 //! The client of a request.
 
-use super::client::Client;
+use super::client_origin::Client;
 use http::HeaderMap;
 use http::header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT};
 

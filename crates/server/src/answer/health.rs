@@ -1,12 +1,12 @@
 //! `/health` and `/nodecheck`: the verdict. The agent answers at once, unless the checks of the request must
 //! run first.
 
+use super::answer_record::ServedAnswer;
 use super::app::{App, MAX_WAITING};
 use super::asker::Asker;
 use super::body::AnswerBody;
 use super::response::ResponseFuture;
 use super::response_head::{BodyFormat, ResponseHead};
-use super::told::ServedAnswer;
 use crate::route::Route;
 use futures::future::{Either, ready};
 use http::{Response, StatusCode, Uri};

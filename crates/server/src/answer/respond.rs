@@ -1,14 +1,14 @@
 //! Answers requests: from a request to its response.
 
+use super::answer_record::target;
 use super::app::App;
 use super::asker::{Asker, may_be_a_balancer};
 use super::body::AnswerBody;
-use super::client::{Client, Port};
+use super::client_origin::{Client, Port};
 use super::response::ResponseFuture;
 use super::response_head::{BodyFormat, ResponseHead};
 use super::response_slots::{MOST, ResponseSlot};
-use super::shared::Representation;
-use super::told::target;
+use super::shared_answer::Representation;
 use crate::page;
 use crate::probers::RequestTarget;
 use crate::route::Route;

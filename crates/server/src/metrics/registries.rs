@@ -1,7 +1,7 @@
 //! The registries of `/metrics`.
 
+use super::board_metrics::StateCollector;
 use super::process::Process;
-use super::state::StateCollector;
 use nodegate_http::Format;
 use prometheus_client::registry::Registry;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The status page for people: self-contained, without scripts.
 
 mod escape;
-mod probers;
+mod prober_section;
 mod tables;
 mod timeline;
 mod verdict_style;
@@ -42,7 +42,7 @@ fn write_page(page: &mut String, status: &Status, wall: u64, refreshes: bool) ->
     write_verdict(page, status, wall)?;
     write_facts(page, status)?;
     timeline::write(page, status, wall)?;
-    probers::write(page, status)?;
+    prober_section::write(page, status)?;
     page.push_str("</div><div>");
     // A misconfigured agent answers 500, whatever its checks say.
     if status.verdict.is_some() {

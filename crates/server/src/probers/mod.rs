@@ -4,14 +4,14 @@
 //!
 //! A known prober is found in a table of fixed size, by a hash of its identity and its probe request. That
 //! and a few stores behind the slot's own lock are the whole cost of an answer. Only a new prober takes the
-//! table's lock ([`names::ProberNames`]), and only then is its request parsed.
+//! table's lock ([`slot_owners::ProberNames`]), and only then is its request parsed.
 
 mod args;
 mod name;
-mod names;
 mod probe_request;
 mod slot;
 mod slot_choice;
+mod slot_owners;
 mod takeover;
 #[cfg(test)]
 mod tests;
@@ -22,9 +22,9 @@ pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
 pub(crate) use wake::Wake;
 
 use self::name::Name;
-use self::names::ProberNames;
 use self::slot::{ServerReport, Slot};
 use self::slot_choice::Rules;
+use self::slot_owners::ProberNames;
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
     Asked, DrainStatus, Given, ProberRecord, ServerState, Standing, ToldSettings, Traffic,

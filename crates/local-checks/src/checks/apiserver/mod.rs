@@ -1,18 +1,18 @@
 //! `apiserver`: the API server of this node is ready, for the balancer in front of the API servers.
 
+pub(crate) mod apiserver_settings;
 mod parts;
-pub(crate) mod settings;
 
-use crate::check::{Check, KnownNode, Run};
 use crate::definition::Definition;
-use crate::http::{HttpError, HttpReply, MAX_BODY, exchange, get, status_reason};
+use crate::http_get::{HttpError, HttpReply, MAX_BODY, exchange, get, status_reason};
+use crate::interface::{Check, KnownNode, Run};
 use crate::options::{OptionKey, Options};
 use crate::timing::{DEFAULT_TIMEOUT, Timing};
+use apiserver_settings::{ApiServerUrl, ReadyzParts};
 use http::uri::PathAndQuery;
 use http::{StatusCode, header};
 use nodegate_kube_follow::{Caller, OpenError, open_verified};
 use nodegate_readiness::{Outcome, Reason};
-use settings::{ApiServerUrl, ReadyzParts};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

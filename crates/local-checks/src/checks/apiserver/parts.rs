@@ -4,7 +4,7 @@
 //! line for the names in `exclude` that are no parts, and one for the whole
 //! (`staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go`).
 
-use super::settings::ReadyzParts;
+use super::apiserver_settings::ReadyzParts;
 use nodegate_readiness::Reason;
 
 /// The part that asks etcd. `/livez` has it, too.

@@ -5,7 +5,7 @@
 //! drives the connection, without a task of its own, so that an abandoned call leaves nothing behind. No gRPC
 //! library works that way.
 
-use crate::http::status_reason;
+use crate::http_get::status_reason;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::future::{Either, select};
 use h2::client::{Builder, ResponseFuture, SendRequest};

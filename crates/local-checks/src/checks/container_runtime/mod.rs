@@ -6,10 +6,10 @@ mod cri;
 pub mod fuzzing;
 
 use self::cri::{CallError, RuntimeStatus};
-use crate::check::{Check, KnownNode, Run};
 use crate::dedicated_thread::{DedicatedThread, NoAnswer};
 use crate::definition::Definition;
 use crate::host_root::{HostRoot, by_descriptor};
+use crate::interface::{Check, KnownNode, Run};
 use crate::options::OptionKey;
 use crate::timing::Timing;
 use nodegate_readiness::{Outcome, Reason};

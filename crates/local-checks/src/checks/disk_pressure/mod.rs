@@ -1,14 +1,14 @@
 //! `disk_pressure`: the disks of this node have enough free space.
 
 mod free_space;
-mod settings;
+mod free_space_minimum;
 
 use self::free_space::{FreeSpace, IMAGES, MinimumFree, NODE, RANCHER, Shortage};
-use self::settings::LimitSettings;
-use crate::check::{Check, KnownNode, Run};
+use self::free_space_minimum::LimitSettings;
 use crate::dedicated_thread::DedicatedThread;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
+use crate::interface::{Check, KnownNode, Run};
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;

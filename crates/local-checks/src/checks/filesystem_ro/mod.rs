@@ -4,10 +4,10 @@ mod ext4;
 mod fault;
 
 use self::fault::{FilesystemFault, Finding};
-use crate::check::{Check, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::definition::Definition;
 use crate::host_root::HostRoot;
+use crate::interface::{Check, KnownNode, Run};
 use crate::mounts::{Device, Mount, MountTable};
 use crate::options::OptionKey;
 use crate::paths::Paths;

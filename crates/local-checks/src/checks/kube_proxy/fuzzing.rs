@@ -1,7 +1,7 @@
 //! The parser of kube-proxy's answers.
 
-use super::answer::{MaxAge, judge};
-use crate::http::{HttpGet, MAX_BODY};
+use super::healthz::{MaxAge, judge};
+use crate::http_get::{HttpGet, MAX_BODY};
 use crate::url::HttpUrl;
 use http::StatusCode;
 use hyper_util::rt::TokioIo;

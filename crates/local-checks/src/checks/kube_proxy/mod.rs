@@ -1,22 +1,22 @@
 //! `kube_proxy`: kube-proxy keeps this node's Service rules up to date.
 
-mod answer;
 mod deployed;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod healthz;
+mod proxy_time;
 mod refusals;
-mod stamp;
 
-use crate::check::{Check, KnownNode, Run};
 use crate::connect::ConnectError;
 use crate::definition::Definition;
-use crate::http::HttpError;
+use crate::http_get::HttpError;
+use crate::interface::{Check, KnownNode, Run};
 use crate::local_port::LocalPort;
 use crate::options::OptionKey;
 use crate::timing::Timing;
 use crate::url::HttpUrl;
-use answer::{MaxAge, judge, may_follow_apiserver};
 use deployed::{Absence, COMES_WITHIN, Deployed};
+use healthz::{MaxAge, judge, may_follow_apiserver};
 use nodegate_readiness::{Outcome, Reason};
 use refusals::Refusals;
 use rustix::system::sysinfo;

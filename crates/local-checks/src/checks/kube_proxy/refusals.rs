@@ -1,6 +1,6 @@
 //! Decides whether a refusal counts that may only say that the API server is away.
 
-use crate::check::KnownNode;
+use crate::interface::KnownNode;
 use std::time::Duration;
 use tokio::time::Instant;
 

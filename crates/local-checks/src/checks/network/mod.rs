@@ -4,13 +4,13 @@ mod dns;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gateway;
+mod network_settings;
 mod resolv_conf;
-mod settings;
 
-use crate::check::{Check, KnownNode, Run};
 use crate::dedicated_thread::DedicatedThread;
 use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
+use crate::interface::{Check, KnownNode, Run};
 use crate::netlink::Netlink;
 use crate::options::OptionKey;
 use crate::routes::{self, DefaultHop};
@@ -18,10 +18,10 @@ use crate::timing::Timing;
 use dns::DnsQuery;
 use futures::future::{join, join_all};
 use gateway::Silent;
+use network_settings::{Families, Gateways, Nameservers};
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use resolv_conf::Nameserver;
 use rustix::net::netdevice::name_to_index;
-use settings::{Families, Gateways, Nameservers};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

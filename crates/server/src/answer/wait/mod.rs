@@ -4,16 +4,16 @@
 //! after each flip, and once a second for what changes by time alone. It runs while any request waits.
 
 mod judge;
-mod pods;
+mod wait_clients;
 mod wait_query;
 mod wait_slots;
 pub(super) mod waiters;
 
-pub use pods::{FindPods, PodSettings};
+pub use wait_clients::{FindPods, PodSettings};
 
 use super::app::App;
 use super::body::AnswerBody;
-use super::client::Client;
+use super::client_origin::Client;
 use super::response::ResponseFuture;
 use super::response_head::ResponseHead;
 use crate::route::Route;

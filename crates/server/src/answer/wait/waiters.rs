@@ -1,6 +1,6 @@
 //! The waiting requests, and the judgement that all of them share.
 
-use super::pods::PodSettings;
+use super::wait_clients::PodSettings;
 use super::wait_slots::WaitSlots;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Goal, WaitJudgement};

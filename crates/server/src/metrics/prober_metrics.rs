@@ -1,6 +1,6 @@
 //! The metric families of the regular probers and of their acknowledgement.
 
-use super::state::{Encoded, StateCollector, counter, gauge, seconds};
+use super::board_metrics::{Encoded, StateCollector, counter, gauge, seconds};
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{ProberRecord, Standing};
 use prometheus_client::encoding::DescriptorEncoder;

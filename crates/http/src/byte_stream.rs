@@ -1,7 +1,7 @@
 //! The bytes of one connection.
 
 use crate::activity::Activity;
-use crate::connection::Connection;
+use crate::connection_handle::Connection;
 use crate::proxy_header::Malformed;
 use crate::start::{Start, WithoutVersion};
 use bytes::{Buf, Bytes};

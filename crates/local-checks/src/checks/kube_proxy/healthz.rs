@@ -7,8 +7,8 @@
 //! of its loop. The times in `status` are those of the last change, hours ago on a quiet cluster, so they
 //! prove nothing. Without a `status`, kube-proxy has not written any rule yet.
 
-use super::stamp::KubeProxyStamp;
-use crate::http::{HttpReply, status_reason};
+use super::proxy_time::KubeProxyStamp;
+use crate::http_get::{HttpReply, status_reason};
 use http::StatusCode;
 use nodegate_readiness::{Outcome, Reason};
 use serde::Deserialize;

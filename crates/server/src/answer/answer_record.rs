@@ -2,7 +2,7 @@
 //! prober is told is drawn in `nodegate_readiness::probers`.
 
 use super::app::App;
-use super::client::Client;
+use super::client_origin::Client;
 use crate::probers::{ProbeRequest, RequestTarget};
 use crate::route::Route;
 use http::header::HeaderValue;

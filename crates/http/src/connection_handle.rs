@@ -1,7 +1,7 @@
 //! The client of a connection, and what its handler may say about the connection.
 
 use crate::activity::Activity;
-use crate::socket::Socket;
+use crate::lazy_socket::Socket;
 use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, TcpStream};

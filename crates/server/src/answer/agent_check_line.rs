@@ -1,7 +1,7 @@
 //! The line that `HAProxy`'s agent-check reads.
 
 use super::app::App;
-use super::client::Client;
+use super::client_origin::Client;
 use crate::probers::RequestTarget;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Moment, Query, Verdict};
