@@ -51,7 +51,7 @@ struct Lasting {
 
 /// What there is to log of an episode.
 enum News {
-    /// It has begun, or a reminder is due.
+    /// It has started, or a reminder is due.
     Lasts,
     /// It is over, after this time.
     Over(Duration),

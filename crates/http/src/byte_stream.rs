@@ -20,7 +20,7 @@ pub struct ClientStream {
     connection: Connection,
     /// The bytes so far of a start whose meaning is unclear.
     start: Option<(WithoutVersion, Vec<u8>)>,
-    /// The bytes after the start that nobody has read yet.
+    /// The bytes after the start that are still unread.
     unread: Bytes,
     /// True after a request without a version: the client's further bytes mean nothing.
     lacks_version: bool,

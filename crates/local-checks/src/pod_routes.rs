@@ -20,12 +20,12 @@ const WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct PodRoutes {
     thread: DedicatedThread,
-    turn: Semaphore,
+    one_at_a_time: Semaphore,
 }
 
 impl Default for PodRoutes {
     fn default() -> Self {
-        Self { thread: DedicatedThread::new("pod-routes"), turn: Semaphore::new(1) }
+        Self { thread: DedicatedThread::new("pod-routes"), one_at_a_time: Semaphore::new(1) }
     }
 }
 
@@ -34,7 +34,7 @@ impl PodRoutes {
     /// time.
     pub async fn lead_to_pod(&self, address: IpAddr) -> bool {
         let found = async {
-            let _turn = self.turn.acquire().await;
+            let _permit = self.one_at_a_time.acquire().await;
             self.thread.run(move || is_pod(address.to_canonical()).unwrap_or(false)).await
         };
         matches!(timeout(WITHIN, found).await, Ok(Ok(true)))

@@ -134,7 +134,7 @@ async fn a_list_that_took_long_is_as_old_as_its_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_does_not_end_is_given_up_and_asked_for_anew() {
+async fn a_list_that_does_not_end_is_given_up_and_retried() {
     let (node_watch, asked) = watched_for(8, 200, NO_LIMIT).await;
     let lists: Vec<_> = asked.iter().filter(|asked| asked.is_list_of("/nodes")).collect();
     assert_eq!(lists.len(), 2);
@@ -148,7 +148,7 @@ async fn a_list_that_does_not_end_is_given_up_and_asked_for_anew() {
 
 /// Each client uses the credentials at the time of its creation.
 #[tokio::test(start_paused = true)]
-async fn refused_credentials_are_read_anew() {
+async fn refused_credentials_are_read_again() {
     let (_, asked) = watched_for(10, 401, Duration::ZERO).await;
     let clients: Vec<_> =
         asked.iter().filter(|asked| asked.is_list_of("/nodes")).map(|asked| asked.client).collect();

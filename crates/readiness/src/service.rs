@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_port_nobody_can_be_reached() {
+    fn without_a_port_no_endpoint_can_be_reached() {
         let portless = EndpointSlice { has_port: false, ..slice(vec![endpoint("10.0.0.1", "here", true)]) };
         assert_eq!(count(&[portless]), 0);
     }

@@ -176,7 +176,7 @@ impl OwnSecret {
     }
 }
 
-/// Returns the present CAs and the needed ones. If those are too many, the first that nobody needs go.
+/// Returns the present CAs and the needed ones. If those are too many, drops the oldest unneeded ones.
 fn bundle(mut present: Vec<String>, needed: &[String]) -> Vec<String> {
     for ca in needed {
         if !present.contains(ca) {

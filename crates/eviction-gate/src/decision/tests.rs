@@ -67,7 +67,7 @@ type Change = fn(&mut PodView);
 const UNACKNOWLEDGED: Answer = Answer::AllowedUnacknowledged;
 
 #[test]
-fn a_pod_that_serves_nobody_is_free() {
+fn a_pod_that_serves_no_traffic_is_free() {
     let own = GatePods { namespace: "nodegate".to_owned(), app: "gate".to_owned() };
     let web = PodView { node: "n1".to_owned(), is_running: true, ..PodView::default() };
     assert_eq!(pod_is_free(Some(&web), &own), None);
@@ -222,7 +222,7 @@ const BEHAVIOURS: [Behaviour; 6] = [
         said(|s| (s.start_id, s.since_ms) = (Some(number.to_string()), 100))
     }),
     ("goes stale and fresh", |number, _| said(|s| (s.stale, s.since_ms) = (number % 2 == 0, 0))),
-    ("says ready and draining in turn", |number, _| {
+    ("alternates between ready and draining", |number, _| {
         said(|s| {
             (s.since_ms, s.verdict) =
                 (0, Some(if number % 2 == 0 { Verdict::Ready } else { Verdict::Draining }));
@@ -236,7 +236,7 @@ const BEHAVIOURS: [Behaviour; 6] = [
     }),
 ];
 
-/// Both replicas are asked in turn; the Node has a date, as the node controller gives it.
+/// Reviews alternate between both replicas; the Node has a date, as the node controller gives it.
 #[test]
 fn no_agent_makes_a_hold_longer_than_its_limit() {
     println!("| agent | retries after | last denial after |\n|---|--:|--:|");

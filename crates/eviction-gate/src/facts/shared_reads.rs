@@ -32,14 +32,14 @@ impl<V> Default for SharedReads<V> {
 
 impl<V: Clone + Send + Sync + 'static> SharedReads<V> {
     /// Returns the value of a read that began after `arrival`: one that is under way, or `read`. It must end in bounded
-    /// time, and goes on if nobody waits for it any longer.
+    /// time, and goes on if no review waits for it any longer.
     pub fn get<F>(self: &Arc<Self>, key: &str, arrival: Instant, read: F) -> Shared<BoxFuture<'static, V>>
     where
         F: Future<Output = V> + Send + 'static,
     {
         let mut all = self.lock();
         let reads = all.entry(key.to_owned()).or_default();
-        // A read that has not begun yet will begin later than any review that is here.
+        // A read that has not started yet starts after the arrival of each present review.
         if let Some(fresh) = reads.iter().find(|read| read.began.get().is_none_or(|began| *began >= arrival))
         {
             return fresh.value.clone();

@@ -144,7 +144,7 @@ impl Gate {
         self.nodes.get(name, arrival, read).await
     }
 
-    /// Looks after the Nodes that drain: a drain that ends while nobody evicts is over, too. Runs until the future is
+    /// Looks after the Nodes that drain: a drain also ends while no eviction comes. Runs until the future is
     /// dropped.
     pub async fn recheck_drains(&self, interval: Duration) {
         loop {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The upkeep is stuck if it has not begun a round for its interval and this time.
+/// The upkeep is stuck if it has not started a round for its interval and this time.
 const STUCK: Duration = Duration::from_mins(2);
 
 /// The times of the last upkeep and of its rounds.
@@ -27,7 +27,7 @@ impl GateHealth {
         Self { began: Instant::now(), interval, beat, has_certificate, closing }
     }
 
-    /// Notes that a round of the upkeep has begun.
+    /// Notes that a round of the upkeep has started.
     pub fn beat(&self) {
         self.beat.store(self.began.elapsed().as_secs(), Ordering::Relaxed);
     }

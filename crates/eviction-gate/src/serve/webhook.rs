@@ -137,9 +137,9 @@ impl Webhook {
         Ok(answer_json(&review, &decision))
     }
 
-    /// Reads a review; long ones take turns.
+    /// Reads a review. Only a limited number of long ones is read at a time.
     async fn read_review(&self, mut body: Incoming) -> Result<EvictionReview, (StatusCode, String)> {
-        let (mut bytes, mut turn) = (Vec::new(), None);
+        let (mut bytes, mut permit) = (Vec::new(), None);
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
             let Ok(data) = frame.into_data() else { continue };
@@ -147,8 +147,8 @@ impl Webhook {
                 let why = format!("a review has at most {LONGEST_BODY} bytes");
                 return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
             }
-            if bytes.len() + data.len() > USUAL_BODY && turn.is_none() {
-                turn = self.long_bodies.acquire().await.ok();
+            if bytes.len() + data.len() > USUAL_BODY && permit.is_none() {
+                permit = self.long_bodies.acquire().await.ok();
             }
             bytes.extend_from_slice(&data);
         }

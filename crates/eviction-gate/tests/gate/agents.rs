@@ -96,7 +96,7 @@ fn an_agent_that_shuts_the_gate_out_holds_for_a_while() {
     });
 }
 
-/// Two load balancers ask; plain kubectl drains. The agent has to listen for a minute and a half before it knows who asks.
+/// Two load balancers ask; plain kubectl drains. The agent has to listen for a minute and a half before it knows its probers.
 #[test]
 #[ignore = "two minutes: make drains"]
 fn plain_kubectl_drain_waits_for_both_balancers() {

@@ -36,7 +36,7 @@ fn either_of_two_replicas_answers() {
         assert_eq!(lab.evict("p").code, 429);
         gates.iter().all(|gate| gate.reviews_of("denied", "waiting") >= 1).then_some(())
     });
-    // They have one certificate, whoever was first.
+    // They have one certificate, whichever replica was first.
     let issued = gates.iter().filter(|gate| gate.log().contains("issued a certificate")).count();
     assert_eq!(issued, 1);
     // SIGTERM takes no review away from those that still come.
@@ -110,7 +110,7 @@ fn a_dead_node_is_drained_at_once() {
     gate.wait_for_reviews("allowed", "node_dead", 1);
 }
 
-/// The gate says so when evictions go by, whoever took it out of the way.
+/// The gate reports that evictions bypass it, for any cause.
 #[test]
 fn the_gate_notices_that_it_is_not_asked() {
     let lab = Lab::new();

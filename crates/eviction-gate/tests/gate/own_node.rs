@@ -58,7 +58,7 @@ fn on_the_only_node_the_gate_goes_first_and_the_rest_is_unheld() {
     lab.sim().cordon(NODE);
     assert_eq!(lab.evict("p").code, 429);
     assert_eq!(lab.evict_gate("gate-1", &gate).code, 201);
-    // Nobody is left that could hold an eviction, so nothing waits for the gate.
+    // No replica is left that could hold an eviction, so nothing waits for the gate.
     assert_eq!(lab.evict("p").code, 201);
     evict_until_ended(&mut gate, || {});
 }

@@ -37,7 +37,7 @@ fn an_eviction_waits_for_told() {
     gate.wait_for("a held eviction goes on");
     gate.wait_for_reviews("allowed", "told", 1);
     assert_eq!(gate.metric("nodegate_gate_hold_seconds_count"), 1);
-    // Back in the pool: another drain has to be told anew.
+    // Back in the pool: the next drain must be acknowledged again.
     lab.sim().uncordon(NODE);
     lab.pod("q");
     allowed(&lab.evict("q"));

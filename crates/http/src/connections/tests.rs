@@ -116,7 +116,7 @@ fn busy_connections_yield_only_to_a_client_with_far_fewer() {
 }
 
 #[test]
-fn a_flood_from_many_addresses_is_nobodys() {
+fn a_flood_from_many_addresses_has_no_owner() {
     let table = table(100);
     let balancer: Vec<_> = (0..3).map(|_| enter_from(&table, [10, 0, 0, 1])).collect();
     let flood: Vec<_> = (0..250_u8)
@@ -212,5 +212,5 @@ fn a_connection_is_counted_once_however_it_ends() {
     table.close_all();
     drop(slot);
     assert_eq!(counts.open(), 0);
-    assert!(table.enter(CLIENT).is_none(), "nobody enters after the end");
+    assert!(table.enter(CLIENT).is_none(), "no connection enters after the end");
 }

@@ -21,7 +21,7 @@ pub(crate) struct Pods(Mutex<Option<List>>);
 
 #[derive(Clone)]
 struct List {
-    begun: Instant,
+    started: Instant,
     pods: Arc<OnceCell<Listed>>,
 }
 
@@ -36,8 +36,8 @@ impl Pods {
     fn list(&self) -> Arc<OnceCell<Listed>> {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let kept = list.take().filter(|list| now - list.begun < KEPT);
-        let kept = kept.unwrap_or_else(|| List { begun: now, pods: Arc::default() });
+        let kept = list.take().filter(|list| now - list.started < KEPT);
+        let kept = kept.unwrap_or_else(|| List { started: now, pods: Arc::default() });
         let pods = kept.pods.clone();
         *list = Some(kept);
         pods

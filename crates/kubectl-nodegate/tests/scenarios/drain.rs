@@ -301,7 +301,7 @@ fn a_token_is_in_a_file_only_while_kubectl_runs() {
     };
     let hangs_up = !ignores_hangup();
     if !hangs_up {
-        println!("not played: HUP, which whoever started the tests lets them ignore");
+        println!("not played: HUP, which the parent of the tests lets them ignore");
     }
     for signal in ["INT", "TERM"].into_iter().chain(hangs_up.then_some("HUP")) {
         lab.sim.uncordon("worker-1");

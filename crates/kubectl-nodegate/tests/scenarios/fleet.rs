@@ -26,18 +26,18 @@ pub(crate) fn one_of_each() -> Lab {
     stale["probers"][0]["told"] = json!(null);
     stale["drain"]["not_known"] = json!("the cache is stale: the verdict may be a guess");
     stale["last_known"] = json!({"verdict": "draining", "reason": "Unschedulable"});
-    let mut nobody = ready("worker-5");
+    let mut unprobed = ready("worker-5");
     let mut blind = prober("10.0.0.7", "ready", 9, None);
     (blind["question"], blind["drainable"]) = (json!("GET /"), json!(false));
-    nobody["probers"] = json!([blind]);
-    nobody["drain"]["not_known"] = json!("no balancer probes this agent regularly");
+    unprobed["probers"] = json!([blind]);
+    unprobed["drain"]["not_known"] = json!("no balancer probes this agent regularly");
     Lab::new([
         ("worker-10", says(&ready("worker-10"))),
         ("worker-2", says(&waiting)),
         ("worker-1", says(&out("worker-1", "draining", "Unschedulable", 130))),
         ("worker-3", says(&stale)),
         ("worker-4", says(&out("worker-4", "not-ready", "KubeletNotReady", 7300))),
-        ("worker-5", says(&nobody)),
+        ("worker-5", says(&unprobed)),
         ("worker-6", Manner::Closes),
         ("worker-7", Manner::Hangs),
     ])
@@ -96,14 +96,14 @@ fn nodes_are_chosen_by_labels() {
     lab.sim.label("b", "pool", Some("edge"));
     assert_eq!(lab.run(&["-l", "pool=edge"]).order(), ["b"]);
     assert_eq!(lab.run(&["--selector=pool!=edge"]).order(), ["a"]);
-    let nobody = lab.run(&["-l", "pool=core"]);
-    assert_eq!((nobody.code, nobody.out.lines().last()), (Some(0), Some("0 nodes")), "{nobody:#?}");
+    let empty = lab.run(&["-l", "pool=core"]);
+    assert_eq!((empty.code, empty.out.lines().last()), (Some(0), Some("0 nodes")), "{empty:#?}");
     let both = lab.run(&["-l", "pool=edge", "a"]);
     assert_eq!((both.code, both.out.as_str()), (Some(3), ""));
 }
 
 #[test]
-fn wide_says_why_and_by_whom() {
+fn wide_shows_the_reason_and_its_author() {
     let lab = one_of_each();
     let said = lab.run(&["-o", "wide", "worker-2", "worker-3", "worker-6"]);
     let addresses: Vec<_> = lab.crowd.nodes().map(|(_, address)| address.to_string()).collect();

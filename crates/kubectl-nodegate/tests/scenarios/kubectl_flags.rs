@@ -95,8 +95,8 @@ fn a_token_is_handed_on_in_a_file_and_not_in_words() {
 #[test]
 fn the_real_kubectl_takes_what_it_is_handed() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
-    let nobody = lab.file("nobody", &lab.sim.kubeconfig_for("wrong"));
-    let file = format!("--kubeconfig={}", nobody.display());
+    let unknown_user = lab.file("unknown-user", &lab.sim.kubeconfig_for("wrong"));
+    let file = format!("--kubeconfig={}", unknown_user.display());
     assert_eq!(lab.run(&[&file]).code, Some(3));
     let server = format!("--server={}", lab.sim.url());
     let drained =

@@ -176,7 +176,7 @@ async fn a_containerd_that_serves_docker_alone_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_socket_that_nobody_listens_at_is_not_passed_over() {
+async fn a_socket_without_a_listener_is_not_passed_over() {
     let host = tempfile::tempdir().unwrap();
     speaks(&host.path().join("run/containerd/containerd.sock"), |call| grpc(call, READY, "0"));
     fs::create_dir(host.path().join("run/crio")).unwrap();

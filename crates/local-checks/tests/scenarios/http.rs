@@ -107,7 +107,7 @@ fn slow_body() -> StubServer {
 }
 
 #[tokio::test]
-async fn a_body_that_nobody_needs_is_not_waited_for() {
+async fn an_unneeded_body_is_not_waited_for() {
     assert_eq!(kubelet(&endless()).await, Outcome::Pass);
     assert_eq!(kubelet(&slow_body()).await, Outcome::Pass);
 }

@@ -238,7 +238,7 @@ async fn a_result_is_good_until_the_next_must_have_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_check_stops_when_nobody_asks_and_starts_again_when_somebody_does() {
+async fn a_check_stops_without_probes_and_starts_again_with_the_next_one() {
     let (check, runs) = Scripted::check(|_| Outcome::Pass);
     let idle = Duration::from_mins(10);
     let not_quite = Duration::from_secs(570);
@@ -330,7 +330,7 @@ async fn a_dead_mount_costs_one_thread_and_says_how_long() {
         let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
         names.filter(|name| name.trim() == "dead-mount").count()
     };
-    world.until("the call has begun", |_| calls.load(Ordering::SeqCst) > 0).await;
+    world.until("the call has started", |_| calls.load(Ordering::SeqCst) > 0).await;
     assert_eq!((stuck(), calls.load(Ordering::SeqCst)), (1, 1));
     let outcome = world.outcome("disk").unwrap();
     let reason = outcome.reason().unwrap();
@@ -343,7 +343,7 @@ async fn a_dead_mount_costs_one_thread_and_says_how_long() {
 }
 
 #[tokio::test]
-async fn unknown_ids_and_a_dropped_runner_hold_nobody() {
+async fn unknown_ids_and_a_dropped_runner_block_no_caller() {
     let (check, _) = Scripted::check(|_| Outcome::Pass);
     let world =
         World::start(&LocalChecks::none().with("x", every(1000, 30_000), check), &Handle::current(), &[]);

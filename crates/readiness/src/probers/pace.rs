@@ -12,7 +12,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 /// The time for which one value is kept: the longest mean in it.
 const SPAN: Duration = Duration::from_mins(5);
-/// The number of spans: those of the last hour, and the one that has begun.
+/// The number of spans: those of the last hour, and the current one.
 const SPANS: usize = 13;
 
 /// The pace of one prober.

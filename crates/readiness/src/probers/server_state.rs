@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_say_who_it_is_is_nobody() {
+    fn a_header_without_a_name_is_no_identity() {
         let long = format!("UP; name=a/b; node={}", "n".repeat(129));
         for text in [
             "",

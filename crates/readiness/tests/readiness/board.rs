@@ -114,7 +114,7 @@ fn staleness_needs_no_timer() {
         scenario.text("", 16),
         r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"stale":true,"duration_ms":0}],"total_duration_ms":0}"#
     );
-    assert_eq!(scenario.verdicts().len(), 1, "nobody has told the time yet");
+    assert_eq!(scenario.verdicts().len(), 1, "no tick has come yet");
     scenario.board.tick(at(16), WALL);
     assert_eq!(scenario.verdicts()[1], (Verdict::Draining, Verdict::Ready, "CacheStale".to_owned()));
     scenario.board.prove(at(20));

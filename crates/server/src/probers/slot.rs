@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_place_that_was_given_away_is_not_noted_in() {
         let slot = Slot::default();
-        assert!(!note(&slot, 0, 0, 1) && slot.asked().is_none(), "nobody's");
+        assert!(!note(&slot, 0, 0, 1) && slot.asked().is_none(), "the slot is free");
         slot.give(1, None);
         assert!(note(&slot, 1, 0, 1) && note(&slot, 1, 0, 2));
         assert_eq!(slot.asked().unwrap().times, 2);

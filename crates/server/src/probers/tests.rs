@@ -150,7 +150,7 @@ fn what_a_drain_can_change_is_known() {
 }
 
 #[test]
-fn a_check_counts_as_named_while_somebody_goes_on_asking() {
+fn a_check_counts_as_named_while_a_prober_names_it() {
     let desk = Desk::new();
     let kubelet = desk.board.catalog().find("kubelet").unwrap();
     desk.asks(1, "/health", "check=kubelet", 0);
@@ -407,7 +407,7 @@ fn a_successor_takes_over_who_goes_on_asking() {
 }
 
 #[test]
-fn when_all_who_are_remembered_go_on_asking_nobody_else_is() {
+fn a_full_table_of_regular_probers_takes_no_other() {
     let desk = Desk::new();
     for balancer in 0..300 {
         desk.becomes_regular(balancer, "/health", "", 0);

@@ -99,7 +99,7 @@ fn who_does_not_read_is_cut_off_and_gives_the_place_back() {
 }
 
 #[test]
-fn heads_without_end_delay_nobody() {
+fn heads_without_end_delay_no_other_client() {
     // The production value: rendering for each request would take minutes.
     let server = Scenario { render_every: Duration::from_secs(1), ..Scenario::default() }.serve();
     make_big(&server);

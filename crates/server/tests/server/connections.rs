@@ -342,12 +342,12 @@ fn empty_lines_between_requests_are_ignored() {
         client.send("\r\n");
     }
     let mut silent = server.connect();
-    let mut begun = server.connect();
-    begun.send(request);
-    assert_eq!(begun.response().body, "OK");
-    begun.send("\r\nGET");
+    let mut partial = server.connect();
+    partial.send(request);
+    assert_eq!(partial.response().body, "OK");
+    partial.send("\r\nGET");
     // These connections end, so the header timeout has passed for all.
-    assert!(silent.is_closed() && begun.is_closed());
+    assert!(silent.is_closed() && partial.is_closed());
     for client in &mut clients {
         client.send(format!("\r\n{request}\r\n"));
         assert_eq!(client.response().body, "OK");

@@ -127,7 +127,7 @@ fn each_answer_is_noted_with_what_it_said() {
 
 /// Eight addresses with the longest names and probe requests that are accepted.
 #[test]
-fn drain_json_is_short_whoever_asks() {
+fn drain_json_is_short_for_any_probers() {
     let server = Scenario::default().serve();
     for client in 1..=8 {
         let (node, name) = ("n".repeat(64), format!("{}/{}", "s".repeat(64), "t".repeat(63)));

@@ -176,7 +176,7 @@ fn a_service_heeds_a_cordon_if_it_is_asked_to() {
     let drained = server.get("/services/ingress/web?drain=404");
     assert_eq!((drained.status, drained.header("x-load-balancing-endpoint-weight")), (404, Some("0")));
     assert!(drained.body.contains("\"localEndpoints\": 2"), "{}", drained.body);
-    assert_eq!(server.get("/services/ingress/empty?drain=404").status, 503, "nobody to drain");
+    assert_eq!(server.get("/services/ingress/empty?drain=404").status, 503, "no endpoint to drain");
     assert_eq!(server.get("/services/ingress/web?drain=x").status, 400);
     assert_eq!(server.get("/services/ingress/other?drain=x").status, 404);
 }
@@ -267,14 +267,14 @@ fn a_check_begins_with_the_first_request_that_names_it() {
         metrics.contains(&passed(true))
     };
     assert!((0..3).all(|_| !ask()), "three times at once");
-    nodegate_testbed::waiting::until("who goes on asking to count", || ask().then_some(()));
+    nodegate_testbed::waiting::until("the regular prober to count", || ask().then_some(()));
     assert_eq!(activator.runs.load(Ordering::SeqCst), 1);
     let metrics = server.get("/metrics").body;
     assert!(!metrics.contains("disk_pressure"), "a check that does not run is not shown: {metrics}");
 }
 
 #[test]
-fn a_hanging_start_is_given_up_and_delays_nobody_else() {
+fn a_hanging_start_is_given_up_and_delays_no_other_client() {
     let server = Scenario {
         local: vec!["kubelet"],
         activator: Arc::<HangingChecks>::default(),

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_write_to_is_full_by_design() {
+    fn a_read_only_filesystem_is_full_by_design() {
         assert_eq!(reasons(&[("/usr", 0, 0), ("/os", 0, 0)]), None);
         assert!(reasons(&[("/var/lib/x", 0, 99)]).is_some(), "a read-only mount of a writable filesystem");
     }

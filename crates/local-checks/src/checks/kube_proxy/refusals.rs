@@ -44,7 +44,7 @@ mod tests {
             let node = KnownNode { heard: Some(Duration::from_secs(heard_s)), stale, ..KnownNode::default() };
             refusals.count(refuses, start + Duration::from_secs(second), &node)
         };
-        assert!(!counts(0, true, 1, false), "it has just begun");
+        assert!(!counts(0, true, 1, false), "it has just started");
         assert!(counts(60, true, 59, false), "it lasts, and the API server was heard meanwhile");
         assert!(!counts(65, false, 4, false));
         assert!(!counts(70, true, 9, false));

@@ -149,8 +149,8 @@ mod tests {
         };
         look(&hop(loopback)).unwrap();
         assert!(matches!(look(&hop(u32::MAX / 2)), Err(Silent::NoInterface)));
-        for nobody in ["192.0.2.1", "2001:db8::1"] {
-            assert!(!knows_neighbour(&netlink, nobody.parse().unwrap(), loopback).unwrap(), "{nobody}");
+        for unused in ["192.0.2.1", "2001:db8::1"] {
+            assert!(!knows_neighbour(&netlink, unused.parse().unwrap(), loopback).unwrap(), "{unused}");
         }
     }
 }

@@ -83,7 +83,7 @@ impl Witnesses {
 
 proptest! {
     #[test]
-    fn nothing_is_proved_that_nobody_said(seed: u64, scenario in proptest::collection::vec(happens(), 0..200)) {
+    fn no_proof_is_without_a_witness(seed: u64, scenario in proptest::collection::vec(happens(), 0..200)) {
         let mut machine = FreshnessMonitor::new(STALE_AFTER, 2, fastrand::Rng::with_seed(seed), Arc::default());
         let mut now = Moment::from_start(Duration::from_secs(100));
         let (mut witnesses, mut watched) = (Witnesses::default(), false);
@@ -120,10 +120,10 @@ fn check(
         match action {
             Action::ProveNode(at) | Action::Prove(at) => {
                 prop_assert!(at <= now, "proof from the future");
-                prop_assert!(witnesses.dates.contains(&at), "{at:?} at {now:?}: nobody said that");
+                prop_assert!(witnesses.dates.contains(&at), "{at:?} at {now:?}: no witness has this date");
             }
             Action::Check { number, .. } => {
-                prop_assert!(watched, "asked while nobody watches");
+                prop_assert!(watched, "a check without an open watch");
                 let last = witnesses.asked.last().map_or(0, |(number, _)| *number);
                 prop_assert_eq!(number, last + 1);
                 witnesses.asked.push((number, now));

@@ -122,7 +122,7 @@ fn a_lease_is_dated_by_its_renewal() {
 }
 
 #[test]
-fn a_lease_speaks_for_a_node_that_is_watched_beside_it_and_not_for_ever() {
+fn a_lease_speaks_for_a_node_that_is_watched_beside_it_for_a_limited_time() {
     let silenced = |by: Option<Input>| {
         let mut scenario = Scenario::watching();
         by.map(|by| scenario.step(by));

@@ -80,7 +80,10 @@ impl Scenario {
             self.now = wakes;
             let wall = self.wall();
             self.step(Input::Woke { wall });
-            assert!(self.machine.wake_at().is_none_or(|next| next > wakes), "and for ever");
+            assert!(
+                self.machine.wake_at().is_none_or(|next| next > wakes),
+                "and no step is repeated forever"
+            );
         }
         self.now = end;
         self

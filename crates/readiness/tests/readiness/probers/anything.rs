@@ -40,7 +40,7 @@ fn is_truly_told(world: &World, history: &[Vec<(u64, bool)>]) -> Result<(), Stri
             return Err(format!("{n} has not been told: {answers:?}"));
         }
     }
-    if waited_for == 0 { Err("nobody was there to be told".to_owned()) } else { Ok(()) }
+    if waited_for == 0 { Err("told without a prober".to_owned()) } else { Ok(()) }
 }
 
 proptest! {

@@ -191,7 +191,7 @@ fn three_probes_at_once_make_no_prober_regular() {
 }
 
 #[test]
-fn after_three_minutes_it_is_known_who_asks() {
+fn after_three_minutes_the_probers_are_known() {
     // Its first probe comes in the last of the 90 seconds, the next ones at the longest pauses of a balancer.
     let mut world = World::new([balancer(1, 2000), Prober { next_ms: 89_000, ..balancer(2, 89_500) }]);
     world.cordon(true);

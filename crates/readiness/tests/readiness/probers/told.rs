@@ -43,7 +43,7 @@ fn all_are_told_when_each_has_asked_once_more_than_it_takes() {
 }
 
 #[test]
-fn nothing_is_told_to_nobody() {
+fn told_is_unknown_without_probers() {
     let mut world = World::new([]);
     world.cordon(true);
     world.pass_seconds(89);
@@ -112,7 +112,7 @@ fn an_agent_check_that_is_switched_off_is_gone_at_once() {
 }
 
 #[test]
-fn one_that_comes_back_is_told_anew() {
+fn a_prober_that_comes_back_must_be_told_again() {
     let mut world = two();
     world.cordon(true);
     world.until_told(60_000).unwrap();
@@ -181,7 +181,7 @@ fn behind_one_address_the_interval_must_be_said() {
 }
 
 #[test]
-fn a_stranger_who_asks_for_fun_is_not_waited_for() {
+fn an_occasional_client_is_not_waited_for() {
     let mut world = two();
     world.pass_seconds(100);
     let mut stranger = balancer(9, 1000);
@@ -195,7 +195,7 @@ fn a_stranger_who_asks_for_fun_is_not_waited_for() {
 }
 
 #[test]
-fn after_more_have_asked_than_can_be_remembered_nobody_knows() {
+fn told_is_unknown_after_an_overflow() {
     let mut world = two();
     world.cordon(true);
     world.pass_seconds(10);

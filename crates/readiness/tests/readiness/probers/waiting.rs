@@ -71,7 +71,7 @@ fn each_is_named_when_it_gets_there() {
 }
 
 #[test]
-fn a_node_that_nobody_takes_out_is_not_told() {
+fn a_node_that_is_not_taken_out_is_not_told() {
     let mut world = World::new([balancer(1, 2000)]);
     world.pass_seconds(200);
     let (ended, lines) = told(&mut world);
@@ -202,7 +202,7 @@ fn released_is_told_and_no_connection() {
 }
 
 #[test]
-fn released_is_not_known_where_nobody_counts() {
+fn released_is_unknown_without_a_count() {
     let mut world = after_a_while(World::new([balancer(1, 2000)]));
     let (ended, lines) = wait(&mut world, Goal::Released, Demands::default());
     assert_eq!((ended, ended.exit_code()), (WaitEnd::NotKnown, 3));

@@ -93,9 +93,9 @@ fn the_steps_go_as_far_as_is_known() {
     );
     holds(&draining(told(), Some(7)), &["…</span> Released</b><span>7 sessions left"]);
     holds(&draining(told(), None), &["?</span> Released</b><span>not counted", "Released is unknown: "]);
-    let nobody = draining(Vec::new(), None);
-    holds(&nobody, &["?</span> Told</b><span>no regular prober", "Told is unknown: no balancer"]);
-    assert!(!page(&nobody).contains("<table class=\"probers\">"));
+    let unprobed = draining(Vec::new(), None);
+    holds(&unprobed, &["?</span> Told</b><span>no regular prober", "Told is unknown: no balancer"]);
+    assert!(!page(&unprobed).contains("<table class=\"probers\">"));
     let back = Status { verdict: Some(Verdict::Ready), ..draining(told(), Some(7)) }.judged();
     holds(
         &back,

@@ -109,7 +109,7 @@ impl Etcd {
         match source {
             ReadSource::Cache(asked) => cache.reach(*asked).await?,
             _ if cache.asks_etcd() => return Ok(None),
-            _ => return Err(in_vain(query).await),
+            _ => return Err(time_out(query).await),
         }
         Ok(Some(cache))
     }
@@ -117,7 +117,7 @@ impl Etcd {
     /// Lets a write wait without an answer if the link is cut.
     pub(crate) async fn write(&self, resource: &Resource, query: &QueryString) -> Result<(), ApiStatus> {
         match self.cache(resource) {
-            Some(cache) if !cache.asks_etcd() => Err(in_vain(query).await),
+            Some(cache) if !cache.asks_etcd() => Err(time_out(query).await),
             _ => Ok(()),
         }
     }
@@ -129,7 +129,7 @@ impl Etcd {
 }
 
 /// Waits for etcd for as long as the API server does.
-async fn in_vain(query: &QueryString) -> ApiStatus {
+async fn time_out(query: &QueryString) -> ApiStatus {
     let wanted = query.text("timeout").strip_suffix('s').and_then(|seconds| seconds.parse().ok());
     let wanted = wanted.map(Duration::from_secs).filter(|timeout| !timeout.is_zero());
     tokio::time::sleep(wanted.unwrap_or(REQUEST_TIMEOUT).min(REQUEST_TIMEOUT)).await;

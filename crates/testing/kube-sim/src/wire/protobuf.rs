@@ -61,7 +61,7 @@ struct Eviction {
 
 /// An object in the form of JSON: its type and its fields side by side.
 #[derive(Serialize)]
-struct Typed<T> {
+struct JsonObject<T> {
     #[serde(flatten)]
     type_meta: TypeMeta,
     #[serde(flatten)]
@@ -82,5 +82,5 @@ pub(crate) fn to_json(body: &Bytes) -> Option<Bytes> {
 
 fn json<T: Message + Default + Serialize>(type_meta: TypeMeta, raw: &[u8]) -> Option<Bytes> {
     let object = T::decode(raw).ok()?;
-    serde_json::to_vec(&Typed { type_meta, object }).ok().map(Bytes::from)
+    serde_json::to_vec(&JsonObject { type_meta, object }).ok().map(Bytes::from)
 }

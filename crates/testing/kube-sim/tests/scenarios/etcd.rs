@@ -49,7 +49,7 @@ async fn what_the_cache_can_answer_is_answered_as_it_was() {
 }
 
 #[tokio::test]
-async fn what_needs_etcd_waits_in_vain() {
+async fn requests_that_need_etcd_time_out() {
     let sim = cut(builder()).await;
     for path in [NODE, "/api/v1/nodes"] {
         assert!(tokio::time::timeout(SHORT, get(&sim, path)).await.is_err(), "{path}");

@@ -90,7 +90,7 @@ async fn new_connections_vanish_and_old_ones_go_on() {
 }
 
 #[tokio::test]
-async fn deaf_watches_hear_nothing_while_everything_else_works() {
+async fn unresponsive_watches_get_no_events_while_everything_else_works() {
     let sim =
         start(Sim::builder().node("a").lifecycle(false).bookmark_interval(Duration::from_millis(20))).await;
     let scope = || FaultScope::all().resources(&["nodes"]);

@@ -19,7 +19,7 @@ async fn errors_health_and_version_are_the_captured_ones() {
     let lab = "/api/v1/nodes/lab-node";
     let one = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
     let table: [(&str, &str, &str, Headers<'_>, &str); 15] = [
-        ("err-401", "GET", "/api/v1/nodes", &[("Authorization", "Bearer nobody")], ""),
+        ("err-401", "GET", "/api/v1/nodes", &[("Authorization", "Bearer unknown")], ""),
         ("err-403-anonymous", "GET", "/api/v1/nodes", &[("Authorization", "")], ""),
         ("err-403-serviceaccount", "GET", one, &[("Authorization", "Bearer viewer")], ""),
         ("err-field-selector", "GET", "/api/v1/nodes?fieldSelector=spec.foo%3Dbar", &[], ""),

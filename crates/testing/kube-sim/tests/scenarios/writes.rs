@@ -46,7 +46,7 @@ async fn each_patch_type_changes_what_it_says() {
 }
 
 #[tokio::test]
-async fn status_has_its_own_door() {
+async fn status_is_a_subresource() {
     let sim = sim().await;
     let ready =
         r#"{"spec":{"unschedulable":true},"status":{"conditions":[{"type":"Ready","status":"False"}]}}"#;

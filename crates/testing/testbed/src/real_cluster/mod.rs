@@ -33,7 +33,7 @@ pub const REAL_NODE_IP: &str = "10.10.0.10";
 pub const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The lock that lets one test at a time use the cluster.
-static TURN: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
 /// A route of test agents to the API servers. The cable `agent` cuts all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,19 +66,19 @@ pub struct RealCluster {
     /// A directory for the test's files.
     pub files: TempDir,
     directory: PathBuf,
-    _turn: MutexGuard<'static, ()>,
+    _exclusive: MutexGuard<'static, ()>,
 }
 
 impl RealCluster {
     /// Waits until no other test uses the cluster, and repairs it.
     pub fn take() -> Self {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let exclusive = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = std::env::var_os("REAL_CLUSTER").map(PathBuf::from);
         let directory = directory.expect("REAL_CLUSTER is not set: make real-cluster-test runs this");
         let files = tempfile::tempdir().unwrap();
         let kubectl = Kubectl::new(&directory.join("admin.kubeconfig"), files.path());
         let api = Api::new(directory.join("pki"));
-        let cluster = Self { kubectl, api, files, directory, _turn: turn };
+        let cluster = Self { kubectl, api, files, directory, _exclusive: exclusive };
         cluster.make_whole();
         cluster
     }

@@ -55,7 +55,8 @@ impl Power<'_> {
         self.run("inhibitors")
     }
 
-    /// Asks logind for a reboot. Whoever delays it is told, and the node runs on until [`Power::reached`].
+    /// Asks logind for a reboot. Programs that delay it get the signal, and the node runs on until
+    /// [`Power::reached`].
     pub fn reboot(&self) {
         self.run("reboot");
     }
