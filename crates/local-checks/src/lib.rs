@@ -43,7 +43,6 @@ pub use dedicated_thread::{DedicatedThread, NoAnswer};
 pub use definition::{Context, Definition};
 pub use host_root::HostRoot;
 pub use interface::{Check, KnownNode, Run};
-pub use interface::{Check, KnownNode, Run};
 pub use local_checks::LocalChecks;
 pub use options::{OptionKey, Options};
 pub use own::{BadOwnCheck, OwnChecks};
