@@ -71,10 +71,7 @@ impl Nodes {
         command.env("NODE_NAME", NODES[index]).env("KUBECONFIG", self.cluster.kubeconfig());
         command.env("NODEGATE_LISTEN_ADDRESS", self.listens_at(index).to_string());
         command.arg(format!("--listen-port={HTTP_PORT}"));
-        // The second name is that of 0.1.
-        for name in ["NODEGATE_AGENT_CHECK_PORT", "NODEGATE_AGENT_PORT"] {
-            command.env(name, AGENT_PORT.to_string());
-        }
+        command.env("NODEGATE_AGENT_CHECK_PORT", AGENT_PORT.to_string());
         command.arg(STALE_AFTER).args(self.agent_args);
         Agent::launch(command)
     }
