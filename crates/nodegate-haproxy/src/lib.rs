@@ -9,6 +9,7 @@
 pub mod apply;
 pub mod failure;
 pub mod haproxy;
+mod lasting;
 pub mod plan;
 pub mod run;
 pub mod status;

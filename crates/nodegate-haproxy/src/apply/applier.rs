@@ -10,9 +10,8 @@ use crate::failure::Failure;
 use crate::haproxy::command;
 use crate::haproxy::launch::Launch;
 use crate::haproxy::master::{Master, RELOAD};
-use crate::haproxy::socket::SocketError;
-use crate::haproxy::words::alerts;
-use crate::plan::desired::{Desired, Problem};
+use crate::haproxy::socket::ABSENT;
+use crate::plan::desired::{Backend, Desired, Problem};
 use crate::plan::explain::Passing;
 use crate::plan::names;
 use crate::plan::policy::CheckKind;
@@ -63,10 +62,6 @@ pub struct Applier {
     written: Option<(String, Option<Stamp>)>,
     /// The frontends of the last plan that were left out, with the reasons.
     pub left_out: BTreeSet<Problem>,
-    /// True if another program has changed the file, until the reader resets it.
-    pub foreign_change: bool,
-    /// The last version that another program put in its place.
-    foreign: Option<Stamp>,
     /// The time since when HAProxy has not been running.
     absent_since: Option<Instant>,
 }
@@ -74,8 +69,7 @@ pub struct Applier {
 impl Applier {
     /// Creates an applier that knows nothing yet.
     pub fn new(tools: Tools) -> Self {
-        let (left_out, foreign_change) = (BTreeSet::new(), false);
-        Self { tools, written: None, left_out, foreign_change, foreign: None, absent_since: None }
+        Self { tools, written: None, left_out: BTreeSet::new(), absent_since: None }
     }
 
     /// Returns the hash of the file that was written or adopted last.
@@ -88,19 +82,21 @@ impl Applier {
         ConfigFile::new(self.tools.template.clone()?).stamp()
     }
 
-    /// Asks the running HAProxy for the file that was written last. Returns the reason why it does not prove that
-    /// it runs it, or `None`.
-    pub async fn unproven(&self) -> Option<String> {
+    /// Asks the running HAProxy for the file that was written last. The error is the reason why it does not prove that
+    /// it runs it.
+    pub async fn prove(&self) -> Result<(), Failure> {
         let Tools { config, master, .. } = &self.tools;
         let Some((hash, stamp)) = &self.written else {
-            return Some("no configuration has been applied yet".to_owned());
+            return Err(Failure::new("proof", "no configuration has been applied yet"));
         };
-        match master.runs(hash).await {
-            Ok(true) if config.stamp() == *stamp => None,
-            Ok(true) => Some(format!("another program has changed {}", config.path().display())),
-            Ok(false) => Some(format!("HAProxy runs another configuration; {}", master.elsewhere().await)),
-            Err(error) => Some(error.to_string()),
+        if !master.runs(hash).await? {
+            let what = format!("HAProxy runs another configuration; {}", master.elsewhere().await);
+            return Err(Failure::new("proof", what));
         }
+        if config.stamp() == *stamp {
+            return Ok(());
+        }
+        Err(Failure::new("foreign", format!("another program has changed {}", config.path.display())))
     }
 
     /// Applies a plan, and leaves the frontends out of it that HAProxy can't have now.
@@ -118,16 +114,15 @@ impl Applier {
             let what = format!(
                 "{} has no generated part, so a person or another program wrote it; nodegate-haproxy does not \
                  replace it. Make it the --template, and remove it",
-                config.path().display()
+                config.path.display()
             );
-            self.note_foreign_change();
             return Err(Failure::new("foreign", what));
         }
         let launch = master.launch().await;
         let is_running = match master.processes().await {
             Ok(_) => true,
-            Err(SocketError::Absent(..)) => false,
-            Err(error) => return Err(error.into()),
+            Err(failure) if failure.kind == ABSENT => false,
+            Err(failure) => return Err(failure),
         };
         let proven = match &hash {
             Some(hash) if is_running => master.runs(hash).await?,
@@ -137,24 +132,14 @@ impl Applier {
         let has_ended = self.absent_since.is_some_and(|since| since.elapsed() > ENDING);
         let runs = if has_ended { &[] } else { bytes };
         self.left_out = leave_out(desired, &template, launch.as_ref(), runs);
-        let new = render(&template, desired, sections, config.path());
+        let new = render(&template, desired, sections, &config.path);
         if bytes == new.bytes && (proven || !is_running) {
             self.adopt(new.hash);
             return Ok(if proven { Applied::Unchanged } else { Applied::Written });
         }
-        self.note_foreign_change();
         let hash = self.put_in_place(new, desired, launch.as_ref(), is_running, disk).await?;
         self.adopt(hash);
         Ok(if is_running { Applied::Reloaded } else { Applied::Written })
-    }
-
-    /// Notes a change of the file that this process did not make.
-    fn note_foreign_change(&mut self) {
-        let now = self.tools.config.stamp();
-        if self.written.as_ref().is_some_and(|(_, stamp)| *stamp != now) && self.foreign != now {
-            self.foreign_change = true;
-            self.foreign = now;
-        }
     }
 
     fn adopt(&mut self, hash: String) {
@@ -172,26 +157,23 @@ impl Applier {
     ) -> Result<String, Failure> {
         let Tools { config, master, haproxy, .. } = &self.tools;
         let Rendered { bytes, hash } = new;
-        let mut states = States::default();
-        for backend in desired.backends.iter().filter(|b| is_running && b.own_check().is_some()) {
-            states.add(&master.ask_worker(&format!("show servers state {}", backend.name)).await?);
-        }
-        let states_file = ConfigFile::new(states_file(config.path(), &hash));
-        states_file.replace(states.compose(desired).into_bytes()).await?;
-        let candidate = config.prepare(bytes).await?;
+        let states = states(master, desired, |_| is_running).await?;
+        let states_file = ConfigFile::new(states_file(&config.path, &hash));
+        states_file.replace(states.compose(desired).as_bytes())?;
+        let candidate = config.prepare(&bytes)?;
         if let Some(haproxy) = haproxy {
             check(haproxy, launch, candidate.path()).await?;
         }
-        config.commit(candidate).await?;
+        config.commit(candidate)?;
         if is_running && let Err(failure) = self.reload(&hash).await {
             if let Some(before) = before {
-                self.tools.config.replace(before).await?;
+                self.tools.config.replace(&before)?;
             }
             let stamp = self.tools.config.stamp();
             self.written = self.written.take().map(|(hash, _)| (hash, stamp));
             return Err(failure);
         }
-        self.remove_old_states(states_file.path());
+        self.remove_old_states(&states_file.path);
         Ok(hash)
     }
 
@@ -203,16 +185,13 @@ impl Applier {
         let mut reload = tokio::process::Command::new(program);
         reload.args(words).stdin(Stdio::null());
         let failed = |why: String| Failure::new("reload", format!("--reload-command failed: {why}"));
-        let ended = command::run(reload, RELOAD).await.map_err(failed)?;
-        if !ended.success {
-            return Err(failed(alerts(&ended.said)));
-        }
+        command::run(reload, RELOAD).await.map_err(failed)?;
         master.wait_for_proof(hash).await
     }
 
     /// Removes the state files of other configurations. One that remains is read by none.
     fn remove_old_states(&self, kept: &Path) {
-        let config = self.tools.config.path();
+        let config = &self.tools.config.path;
         let (Some(directory), Some(name)) = (config.parent(), config.file_name()) else { return };
         let prefix = format!("{}.", name.to_string_lossy());
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -233,24 +212,32 @@ pub fn leave_out(
     launch: Option<&Launch>,
     runs: &[u8],
 ) -> BTreeSet<Problem> {
-    let bound = template::sockets(template, |name| launch?.variable(name));
+    let bound = template::ports(template, |name| launch?.variable(name));
     ports::leave_out(desired, &bound, &sockets(runs))
 }
 
 /// Returns which nodes pass HAProxy's check, in any of the backends that check them. `None` if it can't be asked,
 /// or has no check.
 pub async fn passing(tools: &Tools, desired: &Desired) -> Option<Passing> {
-    let kind = tools.sections.check.kind;
+    let is_tcp = tools.sections.check.kind == CheckKind::Tcp;
+    let states =
+        states(&tools.master, desired, |backend| is_tcp || backend.name == names::NODES).await.ok()?;
     let mut passing = Passing::new();
-    for backend in desired.backends.iter().filter(|backend| backend.own_check().is_some()) {
-        if kind == CheckKind::Tcp || backend.name == names::NODES {
-            let mut states = States::default();
-            let ask = format!("show servers state {}", backend.name);
-            states.add(&tools.master.ask_worker(&ask).await.ok()?);
-            for (node, passes) in states.passing() {
-                *passing.entry(node.to_owned()).or_default() |= passes;
-            }
-        }
+    for (node, passes) in states.passing() {
+        *passing.entry(node.to_owned()).or_default() |= passes;
     }
     Some(passing).filter(|passing| !passing.is_empty())
+}
+
+/// Asks for the states of the servers with a check of their own, in these backends.
+async fn states(
+    master: &Master,
+    desired: &Desired,
+    counts: impl Fn(&Backend) -> bool,
+) -> Result<States, Failure> {
+    let mut states = States::default();
+    for backend in desired.backends.values().filter(|b| b.own_check().is_some() && counts(b)) {
+        states.add(&master.ask_worker(&format!("show servers state {}", backend.name)).await?);
+    }
+    Ok(states)
 }

@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use crate::haproxy::command;
 use crate::haproxy::launch::Launch;
-use crate::haproxy::words::alerts;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -18,11 +17,8 @@ const MAX_SOCKETS: u32 = 64;
 
 /// Runs `haproxy -c` on a file, as the master would load it.
 pub async fn check(haproxy: &Path, launch: Option<&Launch>, file: &Path) -> Result<(), Failure> {
-    let failed = |why: String| Failure::new("check", why);
     let ended = command::run(command_of(haproxy, launch, file), TIMEOUT).await;
-    let ended = ended.map_err(|error| failed(format!("haproxy -c: {error}")))?;
-    let why = || format!("haproxy -c refuses the new configuration: {}", alerts(&ended.said));
-    if ended.success { Ok(()) } else { Err(failed(why())) }
+    ended.map_err(|why| Failure::new("check", format!("haproxy -c refuses the new configuration: {why}")))
 }
 
 fn command_of(haproxy: &Path, launch: Option<&Launch>, file: &Path) -> Command {

@@ -1,12 +1,12 @@
 //! A file that is replaced as a whole or not at all.
 
 use crate::failure::Failure;
-use rustix::fs::{Mode, OFlags};
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
+use tokio::task::block_in_place;
 
 /// The maximum number of bytes that are read back.
 const MAX_BYTES: u64 = 256 << 20;
@@ -18,7 +18,8 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure 
 /// A file that is only replaced as a whole.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
-    path: PathBuf,
+    /// Its path.
+    pub path: PathBuf,
 }
 
 /// A version of a file, without its content.
@@ -26,15 +27,10 @@ pub struct ConfigFile {
 pub struct Stamp(u64, i64, i64, u64);
 
 impl ConfigFile {
-    /// Creates a handle for a path; the file need not exist. Follows a symbolic link once, now, so that its
+    /// Creates a handle for an absolute path; the file need not exist. Follows a symbolic link once, now, so that its
     /// target is replaced.
     pub fn new(path: PathBuf) -> Self {
         Self { path: std::fs::canonicalize(&path).unwrap_or(path) }
-    }
-
-    /// Returns the path of the file.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Reads the file. Returns `None` if it does not exist.
@@ -58,40 +54,27 @@ impl ConfigFile {
     }
 
     /// Writes a new version beside the old one and syncs it to disk. It is removed when dropped.
-    pub async fn prepare(&self, bytes: Vec<u8>) -> Result<NamedTempFile, Failure> {
-        let path = self.path.clone();
-        off_the_loop(move || prepare(&path, &bytes).map_err(failed("write beside", &path))).await
+    pub fn prepare(&self, bytes: &[u8]) -> Result<NamedTempFile, Failure> {
+        block_in_place(|| prepare(&self.path, bytes)).map_err(failed("write beside", &self.path))
     }
 
     /// Puts a new version in place of the old one.
-    pub async fn commit(&self, new: NamedTempFile) -> Result<(), Failure> {
-        let path = self.path.clone();
-        off_the_loop(move || commit(&path, new)).await
+    pub fn commit(&self, new: NamedTempFile) -> Result<(), Failure> {
+        block_in_place(|| commit(&self.path, new))
     }
 
     /// Replaces the file.
-    pub async fn replace(&self, bytes: Vec<u8>) -> Result<(), Failure> {
-        self.commit(self.prepare(bytes).await?).await
+    pub fn replace(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.commit(self.prepare(bytes)?)
     }
-}
-
-/// Runs work on a blocking thread, so that a disk that is slow to sync does not delay the loops.
-async fn off_the_loop<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::new("write", error))?
-}
-
-/// Returns the directory of a file.
-fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn prepare(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
     let name = format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy());
     // A killed run may have left this file. A symbolic link in its place must not be followed.
     let _ = std::fs::remove_file(path.with_file_name(&name));
-    let mut file = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempfile_in(directory(path))?;
+    let mut file =
+        tempfile::Builder::new().prefix(&name).rand_bytes(0).tempfile_in(path.parent().unwrap_or(path))?;
     // The new version gets the old one's permissions. Without an old one, other users get none, because
     // the template may hold passwords. The permissions of an empty file do not count.
     let old = std::fs::metadata(path).ok().filter(|old| old.len() > 0);
@@ -105,36 +88,30 @@ fn prepare(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
 fn commit(path: &Path, new: NamedTempFile) -> Result<(), Failure> {
     let is_mounted =
         |error: &io::Error| matches!(error.kind(), ErrorKind::ResourceBusy | ErrorKind::CrossesDevices);
-    new.persist(path).map_err(|error| match error.error {
-        error if is_mounted(&error) => {
-            failed("replace", path)(io::Error::other("it is mounted by itself; mount its directory instead"))
-        }
-        error => failed("replace", path)(error),
-    })?;
+    let mounted = || io::Error::other("it is mounted by itself; mount its directory instead");
+    let why = |error: io::Error| if is_mounted(&error) { mounted() } else { error };
+    new.persist(path).map_err(|error| failed("replace", path)(why(error.error)))?;
     // A rename is on disk only after its directory.
-    let sync = || {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::fsync(rustix::fs::open(directory(path), flags, Mode::empty())?)
-    };
-    sync().map_err(|error| failed("sync", directory(path))(error.into()))
+    let directory = path.parent().unwrap_or(path);
+    File::open(directory).and_then(|opened| opened.sync_all()).map_err(failed("sync", directory))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_file_is_replaced_as_a_whole() {
+    #[test]
+    fn a_file_is_replaced_as_a_whole() {
         let dir = tempfile::tempdir().unwrap();
         let file = ConfigFile::new(dir.path().join("haproxy.cfg"));
-        file.replace(b"first".to_vec()).await.unwrap();
-        assert_eq!(std::fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o640);
-        std::fs::set_permissions(file.path(), Permissions::from_mode(0o604)).unwrap();
+        file.replace(b"first").unwrap();
+        assert_eq!(std::fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o640);
+        std::fs::set_permissions(&file.path, Permissions::from_mode(0o604)).unwrap();
         let before = file.stamp();
-        file.replace(b"second".to_vec()).await.unwrap();
+        file.replace(b"second").unwrap();
         assert_eq!((file.read().unwrap().unwrap(), file.stamp() == before), (b"second".to_vec(), false));
-        assert_eq!(std::fs::metadata(file.path()).unwrap().permissions().mode() & 0o777, 0o604);
-        drop(file.prepare(b"third".to_vec()).await.unwrap());
+        assert_eq!(std::fs::metadata(&file.path).unwrap().permissions().mode() & 0o777, 0o604);
+        drop(file.prepare(b"third").unwrap());
         let names = std::fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(names, 1, "a candidate that is dropped leaves nothing behind");
     }

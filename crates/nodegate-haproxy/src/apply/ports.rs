@@ -10,17 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Removes the frontends on which HAProxy could not listen. A reload with one of them would fail, and one Service
 /// must not do that to the others. `ours` are the sockets of the running HAProxy's generated part, and
-/// `template` those of the operator's part.
-pub fn leave_out(
-    desired: &mut Desired,
-    template: &[(u16, IpAddr)],
-    ours: &[SocketAddr],
-) -> BTreeSet<Problem> {
+/// `template` the ports of the operator's part.
+pub fn leave_out(desired: &mut Desired, template: &BTreeSet<u16>, ours: &[SocketAddr]) -> BTreeSet<Problem> {
     desired.leave_out(|frontend| {
-        let taken = |(port, ip): &(u16, IpAddr)| {
-            *port == frontend.port && frontend.addresses.iter().any(|address| overlap(*ip, *address))
-        };
-        if template.iter().any(taken) {
+        if template.contains(&frontend.port) {
             return Some(("reserved", format!("the template binds port {}", frontend.port)));
         }
         in_the_way(frontend, ours)
@@ -61,11 +54,11 @@ fn try_bind(address: SocketAddr) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::plan::annotation::Mode;
-    use crate::plan::desired::Owner;
 
     fn frontend(address: &str, port: u16) -> Frontend {
         Frontend {
-            owner: Owner::Forward("a".to_owned()),
+            about: "forward a".to_owned(),
+            service: None,
             backend: "a".to_owned(),
             node_port: 1,
             port,
@@ -95,10 +88,10 @@ mod tests {
     #[test]
     fn a_service_does_not_get_a_port_of_the_template() {
         let mut desired = Desired {
-            frontends: vec![frontend("127.0.0.1", 9), frontend("127.0.0.2", 9)],
+            frontends: [9, 10].map(|port| (port.to_string(), frontend("127.0.0.1", port))).into(),
             ..Desired::default()
         };
-        let problems = leave_out(&mut desired, &[(9, "127.0.0.1".parse().unwrap())], &[]);
+        let problems = leave_out(&mut desired, &BTreeSet::from([9]), &[]);
         let kinds: Vec<_> = problems.iter().map(|problem| problem.kind).collect();
         assert_eq!((kinds, desired.frontends.len()), (vec!["reserved"], 1));
     }

@@ -53,7 +53,8 @@ impl States {
     /// server that it does not have is down until its first check succeeds.
     pub fn compose(&self, desired: &Desired) -> String {
         let mut text = HEADER.to_owned();
-        for (index, backend) in desired.backends.iter().enumerate().filter(|(_, b)| b.own_check().is_some()) {
+        for (index, backend) in desired.backends.values().enumerate().filter(|(_, b)| b.own_check().is_some())
+        {
             for (place, server) in backend.servers.iter().enumerate() {
                 self.line(&mut text, backend, server, (names::id(index), place + 1));
             }
@@ -75,7 +76,7 @@ impl States {
             known.and_then(|columns| columns.get(at)).map_or(unknown, String::as_str)
         };
         let admin = column(ADMIN, "0").parse::<u32>().unwrap_or_default() & FORCED;
-        let weight = backend.weight(server);
+        let weight = server.weight;
         let (port, address) = (backend.node_port.unwrap_or_default(), server.address);
         let ((backend_id, id), operation) = (ids, column(OPERATION, "0"));
         // The time since the last change, and the results of the check.
@@ -106,13 +107,13 @@ mod tests {
             name: name.to_owned(),
             address: [127, 0, 0, byte].into(),
             weight,
-            share: 100,
         };
         let servers = Arc::new(vec![server("n1", 1, 0), server("n2", 2, 7), server("n3", 3, 100)]);
         let health = Health::Own(Check { port: Some(1), path: None });
         let backend = Backend::new("local".to_owned(), Some(31_000), health, servers);
         let tracking = Backend { name: "other".to_owned(), health: Health::Unchecked, ..backend.clone() };
-        Desired { backends: vec![backend, tracking], ..Desired::default() }
+        let backends = [backend, tracking].map(|backend| (backend.name.clone(), backend)).into();
+        Desired { backends, ..Desired::default() }
     }
 
     fn lines(dump: &str) -> Vec<String> {

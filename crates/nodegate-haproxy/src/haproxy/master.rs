@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::haproxy::launch::Launch;
-use crate::haproxy::socket::{SocketError, ask, ask_patiently};
+use crate::haproxy::socket::{ask, ask_patiently};
 use crate::haproxy::words::alerts;
 use crate::plan::names;
 use std::path::PathBuf;
@@ -72,17 +72,17 @@ pub struct Master {
 
 impl Master {
     /// Returns the current processes.
-    pub async fn processes(&self) -> Result<Processes, SocketError> {
+    pub async fn processes(&self) -> Result<Processes, Failure> {
         Ok(Processes::parse(&ask(&self.socket, "show proc").await?))
     }
 
     /// Asks the newest worker a question.
-    pub async fn ask_worker(&self, command: &str) -> Result<String, SocketError> {
+    pub async fn ask_worker(&self, command: &str) -> Result<String, Failure> {
         ask(&self.socket, &format!("@1 {command}")).await
     }
 
     /// Returns true if the newest worker runs the configuration with this hash.
-    pub async fn runs(&self, hash: &str) -> Result<bool, SocketError> {
+    pub async fn runs(&self, hash: &str) -> Result<bool, Failure> {
         let answer = self.ask_worker(&format!("show servers state {}", names::proof(hash))).await?;
         Ok(answer.starts_with("1\n#"))
     }
@@ -97,61 +97,59 @@ impl Master {
     /// Reloads, and waits until the newest worker proves the configuration with this hash. If another reload is
     /// under way, repeats the command until that one is over.
     pub async fn reload(&self, hash: &str) -> Result<(), Failure> {
-        let deadline = Instant::now() + RELOAD;
         let before = self.processes().await?;
-        loop {
-            match ask_patiently(&self.socket, "reload", RELOAD).await {
-                Ok(answer) if answer.contains(BUSY) => {}
-                Ok(answer) if answer.contains("Success=0") => return Err(refused(answer.as_bytes())),
-                // Until 3.0, a master that reloads restarts, and drops connections that it has not read.
-                Ok(_) | Err(_) => {
-                    if self.proves(hash, &before, deadline).await? {
-                        return Ok(());
-                    }
+        let reloaded = async {
+            loop {
+                match ask_patiently(&self.socket, "reload", RELOAD).await {
+                    Ok(answer) if answer.contains(BUSY) => {}
+                    Ok(answer) if answer.contains("Success=0") => return Err(refused(answer.as_bytes())),
+                    // Until 3.0, a master that reloads restarts, and drops connections that it has not read.
+                    Ok(_) | Err(_) if self.proves(hash, &before).await? => return Ok(()),
+                    Ok(_) | Err(_) => {}
                 }
+                tokio::time::sleep(POLL).await;
             }
-            ensure_time(deadline)?;
-            tokio::time::sleep(POLL).await;
-        }
+        };
+        let late =
+            || Failure::new("reload", format!("no new worker {} s after the reload", RELOAD.as_secs()));
+        tokio::time::timeout(RELOAD, reloaded).await.unwrap_or_else(|_| Err(late()))
     }
 
     /// Waits for the proof after a reload. Returns false if the reload has not begun.
-    async fn proves(&self, hash: &str, before: &Processes, deadline: Instant) -> Result<bool, Failure> {
+    async fn proves(&self, hash: &str, before: &Processes) -> Result<bool, Failure> {
         let (again, mut fresh_since) = (Instant::now() + AGAIN, None);
         loop {
             tokio::time::sleep(POLL).await;
             // The master restarts for a reload, so for a moment its socket may refuse connections.
-            if let Ok(now) = self.processes().await {
-                if now.failed > before.failed {
-                    return Err(refused(b""));
-                }
-                let is_fresh = now.workers.iter().any(|pid| !before.workers.contains(pid));
-                if is_fresh && self.runs(hash).await.unwrap_or(false) {
-                    return Ok(true);
-                }
-                let since = is_fresh.then(|| fresh_since.unwrap_or_else(Instant::now));
-                fresh_since = since;
-                if since.is_some_and(|since| since.elapsed() > ANSWERS) {
-                    return Err(self.runs_another().await);
-                }
-                if now.reloads == before.reloads && !is_fresh && Instant::now() >= again {
-                    return Ok(false);
-                }
+            let Ok(now) = self.processes().await else { continue };
+            if now.failed > before.failed {
+                return Err(refused(b""));
             }
-            ensure_time(deadline)?;
+            let is_fresh = now.workers.iter().any(|pid| !before.workers.contains(pid));
+            if is_fresh && self.runs(hash).await.unwrap_or(false) {
+                return Ok(true);
+            }
+            fresh_since = is_fresh.then(|| fresh_since.unwrap_or_else(Instant::now));
+            if fresh_since.is_some_and(|since| since.elapsed() > ANSWERS) {
+                return Err(self.runs_another().await);
+            }
+            if now.reloads == before.reloads && !is_fresh && Instant::now() >= again {
+                return Ok(false);
+            }
         }
     }
 
     /// Waits until the newest worker proves the configuration with this hash, after another program's reload.
     pub async fn wait_for_proof(&self, hash: &str) -> Result<(), Failure> {
-        let deadline = Instant::now() + RELOAD;
-        while !self.runs(hash).await.unwrap_or(false) {
-            if Instant::now() >= deadline {
-                return Err(self.runs_another().await);
+        let proven = async {
+            while !self.runs(hash).await.unwrap_or(false) {
+                tokio::time::sleep(POLL).await;
             }
-            tokio::time::sleep(POLL).await;
+        };
+        match tokio::time::timeout(RELOAD, proven).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.runs_another().await),
         }
-        Ok(())
     }
 
     async fn runs_another(&self) -> Failure {
@@ -170,16 +168,8 @@ impl Master {
 }
 
 fn refused(said: &[u8]) -> Failure {
-    let why = alerts(said);
-    Failure::new(
-        "reload",
-        format!("HAProxy refuses the reload and goes on with the old configuration: {why}"),
-    )
-}
-
-fn ensure_time(deadline: Instant) -> Result<(), Failure> {
-    let late = || Failure::new("reload", format!("no new worker {} s after the reload", RELOAD.as_secs()));
-    if Instant::now() >= deadline { Err(late()) } else { Ok(()) }
+    let what = "HAProxy refuses the reload and goes on with the old configuration";
+    Failure::new("reload", format!("{what}: {}", alerts(said)))
 }
 
 #[cfg(test)]

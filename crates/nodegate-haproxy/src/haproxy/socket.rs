@@ -13,35 +13,23 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// The maximum length of an answer. The states of 100,000 servers are 10 MB.
 const MAX_ANSWER: u64 = 32 << 20;
 
-/// The error of a command to HAProxy.
-#[derive(Debug, thiserror::Error)]
-pub enum SocketError {
-    /// No process listens on the socket.
-    #[error("HAProxy is not running: {0}")]
-    Absent(String),
-    /// A process may listen, and its answer can't be had.
-    #[error("HAProxy does not answer: {0}")]
-    Failed(String),
-}
-
-impl From<SocketError> for Failure {
-    fn from(error: SocketError) -> Self {
-        Self::new("reload", error)
-    }
-}
+/// The kind of the failure that no process listens on the socket.
+pub const ABSENT: &str = "absent";
 
 /// Sends one line and reads the answer to its end.
-pub async fn ask(path: &Path, line: &str) -> Result<String, SocketError> {
+pub async fn ask(path: &Path, line: &str) -> Result<String, Failure> {
     ask_patiently(path, line, TIMEOUT).await
 }
 
 /// Sends one line like [`ask`], and waits up to `patience` for the end of the answer.
-pub async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<String, SocketError> {
-    let failed = |error: &dyn Display| SocketError::Failed(format!("{}: {error}", path.display()));
+pub async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<String, Failure> {
+    let at = path.display();
+    let failed =
+        |error: &dyn Display| Failure::new("reload", format!("HAProxy does not answer: {at}: {error}"));
     let answer = async {
         let mut stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                SocketError::Absent(format!("{}: {error}", path.display()))
+                Failure::new(ABSENT, format!("HAProxy is not running: {at}: {error}"))
             }
             _ => failed(&error),
         })?;

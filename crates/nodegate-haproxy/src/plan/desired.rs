@@ -3,7 +3,8 @@
 use crate::plan::annotation::{Balance, Mode, SendProxy};
 use crate::plan::facts::{NodeState, ServiceKey};
 use crate::plan::names;
-use std::collections::BTreeSet;
+use crate::plan::publish::Refusal;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ pub struct PlannedNode {
     pub address: IpAddr,
     /// The state that its servers have.
     pub state: NodeState,
+    /// The reason why it gets no new traffic.
+    pub reason: Option<String>,
     /// Its share of the traffic while it is ready, 0 to 256.
     pub share: u16,
 }
@@ -34,10 +37,8 @@ pub struct PlannedServer {
     pub name: String,
     /// The node's address for this Service.
     pub address: IpAddr,
-    /// Its share of the traffic now, 0 if the node is out.
+    /// Its share of the traffic.
     pub weight: u16,
-    /// Its share of the traffic, whatever its state.
-    pub share: u16,
 }
 
 /// A check that HAProxy makes.
@@ -49,13 +50,6 @@ pub struct Check {
     pub path: Option<String>,
 }
 
-impl Check {
-    /// Returns true if a server that answers 404 takes nothing new and is not called down.
-    pub fn disables_on_404(&self) -> bool {
-        self.path.as_ref().is_some_and(|path| path.contains("drain=404"))
-    }
-}
-
 /// The source of the states of a backend's servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -65,15 +59,6 @@ pub enum Health {
     Own(Check),
     /// The servers count as up.
     Unchecked,
-}
-
-/// The weights of a backend's servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weights {
-    /// A node that is out has the weight 0.
-    Current,
-    /// Each node has its share.
-    Shares,
 }
 
 /// A backend.
@@ -93,8 +78,6 @@ pub struct Backend {
     pub health: Health,
     /// The nodes' port. `None` if the frontend sets it.
     pub node_port: Option<u16>,
-    /// The weights of its servers.
-    pub weights: Weights,
     /// The servers, one per node. Backends share the list.
     pub servers: Arc<Vec<PlannedServer>>,
 }
@@ -108,8 +91,7 @@ impl Backend {
         servers: Arc<Vec<PlannedServer>>,
     ) -> Self {
         let (mode, balance, send_proxy) = (Mode::default(), Balance::default(), SendProxy::default());
-        let (comment, weights) = ("", Weights::Current);
-        Self { name, comment, mode, balance, send_proxy, health, node_port, weights, servers }
+        Self { name, comment: "", mode, balance, send_proxy, health, node_port, servers }
     }
 
     /// Returns the check of its own that the servers have.
@@ -119,58 +101,15 @@ impl Backend {
             Health::Track(..) | Health::Unchecked => None,
         }
     }
-
-    /// Returns true if the servers follow those of this backend.
-    pub fn tracks(&self, name: &str) -> bool {
-        matches!(&self.health, Health::Track(tracked, _) if tracked == name)
-    }
-
-    /// Returns the weight of a server. The backends of nodes alone serve nothing.
-    pub fn weight(&self, server: &PlannedServer) -> u16 {
-        match self.weights {
-            Weights::Current => server.weight,
-            Weights::Shares => server.share,
-        }
-    }
-}
-
-/// The owner of a frontend.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// A port of a Service.
-    Service {
-        /// The Service.
-        key: ServiceKey,
-        /// The Service's port.
-        port: u16,
-    },
-    /// A Forward with this name.
-    Forward(String),
-}
-
-impl Owner {
-    /// Returns the Service.
-    pub fn service(&self) -> Option<&ServiceKey> {
-        match self {
-            Self::Service { key, .. } => Some(key),
-            Self::Forward(_) => None,
-        }
-    }
-
-    /// Returns the name for people: `namespace/name`, or that of the Forward.
-    pub fn shown(&self) -> String {
-        match self {
-            Self::Service { key: (namespace, name), .. } => format!("{namespace}/{name}"),
-            Self::Forward(name) => format!("forward {name}"),
-        }
-    }
 }
 
 /// A port that clients reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
-    /// The Service's port, or the Forward.
-    pub owner: Owner,
+    /// Its name for people: `namespace/name` of the Service, or that of the Forward.
+    pub about: String,
+    /// The Service and its port. `None` for a Forward.
+    pub service: Option<(ServiceKey, u16)>,
     /// The backend.
     pub backend: String,
     /// The nodes' port.
@@ -203,60 +142,41 @@ pub struct Problem {
     pub unpublished: bool,
 }
 
-/// The complete desired configuration. Everything is sorted by name.
+/// The complete desired configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
-    /// The nodes.
+    /// The nodes, sorted by name.
     pub nodes: Vec<PlannedNode>,
     /// The published ports, by the name of their backend.
-    pub frontends: Vec<Frontend>,
-    /// The backends.
-    pub backends: Vec<Backend>,
+    pub frontends: BTreeMap<String, Frontend>,
+    /// The backends, by name.
+    pub backends: BTreeMap<String, Backend>,
     /// The problems, and the Services that are intentionally not published.
     pub problems: BTreeSet<Problem>,
 }
 
 impl Desired {
-    /// Returns the backend with a name.
-    pub fn backend(&self, name: &str) -> Option<&Backend> {
-        let at = self.backends.binary_search_by(|backend| backend.name.as_str().cmp(name)).ok()?;
-        self.backends.get(at)
-    }
-
-    /// Returns the frontend that leads to a backend.
-    pub fn frontend(&self, backend: &str) -> Option<&Frontend> {
-        let at = self.frontends.binary_search_by(|frontend| frontend.backend.as_str().cmp(backend)).ok()?;
-        self.frontends.get(at)
-    }
-
-    /// Returns the number of servers in all backends that a frontend leads to.
-    pub fn server_count(&self) -> usize {
-        let servers = self.frontends.iter().filter_map(|frontend| self.backend(&frontend.backend));
-        servers.map(|backend| backend.servers.len()).sum()
-    }
-
     /// Removes the frontends for which `out` gives a reason, with the backends that only they used. Returns the
     /// reasons.
-    pub fn leave_out(
-        &mut self,
-        out: impl Fn(&Frontend) -> Option<(&'static str, String)>,
-    ) -> BTreeSet<Problem> {
+    pub fn leave_out(&mut self, out: impl Fn(&Frontend) -> Option<Refusal>) -> BTreeSet<Problem> {
         let mut problems = BTreeSet::new();
-        self.frontends.retain(|frontend| {
+        self.frontends.retain(|_, frontend| {
             let reason = out(frontend);
             let is_kept = reason.is_none();
-            problems.extend(reason.map(|(kind, text)| {
-                let about = frontend.owner.shown();
-                Problem { about, kind, text, unpublished: true }
+            problems.extend(reason.map(|(kind, text)| Problem {
+                about: frontend.about.clone(),
+                kind,
+                text,
+                unpublished: true,
             }));
             is_kept
         });
         let mut used = BTreeSet::from([names::NODES, names::PASSING]);
-        for frontend in &self.frontends {
+        for frontend in self.frontends.values() {
             used.insert(&frontend.backend);
             used.extend(frontend.last_resort.iter().map(String::as_str));
         }
-        self.backends.retain(|backend| used.contains(backend.name.as_str()));
+        self.backends.retain(|name, _| used.contains(name.as_str()));
         problems
     }
 }

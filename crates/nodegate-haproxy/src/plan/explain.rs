@@ -1,9 +1,7 @@
 //! Tables for people: the published Services, the unpublished ones with the reasons, and the nodes that
 //! serve.
 
-use crate::plan::annotation::word_of;
-use crate::plan::desired::{Desired, Frontend, Health, Owner, PlannedNode, Problem};
-use crate::plan::facts::{Facts, NodeState};
+use crate::plan::desired::{Desired, Frontend, PlannedNode, Problem};
 use crate::plan::listen::binds;
 use nodegate_program::sanitize;
 use std::collections::BTreeMap;
@@ -13,9 +11,9 @@ pub type Passing = BTreeMap<String, bool>;
 
 /// Returns the tables: the published ports, the unpublished ones, other problems, and the nodes. `passing` is
 /// `None` if HAProxy can't be asked or has no check.
-pub fn explain(desired: &Desired, facts: &Facts, passing: Option<&Passing>) -> String {
-    let published = desired.frontends.iter().map(|frontend| published(desired, frontend));
-    let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES", "HOW"], published);
+pub fn explain(desired: &Desired, passing: Option<&Passing>) -> String {
+    let published = desired.frontends.values().map(|frontend| published(desired, frontend));
+    let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES"], published);
     for (head, unpublished) in [("NOT PUBLISHED", true), ("NOT AS ASKED", false)] {
         let of_kind = desired.problems.iter().filter(|problem| problem.unpublished == unpublished);
         let rows: Vec<_> = of_kind.map(|Problem { about, text, .. }| [about.clone(), text.clone()]).collect();
@@ -23,7 +21,7 @@ pub fn explain(desired: &Desired, facts: &Facts, passing: Option<&Passing>) -> S
             text = text + "\n" + &table([head, "WHY"], rows);
         }
     }
-    let nodes = desired.nodes.iter().map(|node| row(node, facts, passing));
+    let nodes = desired.nodes.iter().map(|node| row(node, passing));
     text = text + "\n" + &table(["NODE", "STATE", "WHY", "WEIGHT", "ADDRESS", "HAPROXY'S CHECK"], nodes);
     if passing.is_some_and(|passing| !passing.is_empty() && !passing.values().any(|passes| *passes)) {
         text += "\nNo node passes HAProxy's check.\n";
@@ -31,49 +29,20 @@ pub fn explain(desired: &Desired, facts: &Facts, passing: Option<&Passing>) -> S
     text
 }
 
-fn published(desired: &Desired, frontend: &Frontend) -> [String; 6] {
-    let port = match &frontend.owner {
-        Owner::Service { port, .. } => port.to_string(),
-        Owner::Forward(_) => "-".to_owned(),
-    };
-    let mut how = word_of(&frontend.mode);
-    let backend = desired.backend(&frontend.backend);
-    if let Some(backend) = backend {
-        how = how + ", " + &word_of(&backend.balance);
-        match &backend.health {
-            Health::Own(check) => {
-                let port = check.port.map(|port| format!(":{port}")).unwrap_or_default();
-                let at = check.path.as_ref().map(|path| format!("at {port}{path}"));
-                how = how + ", checked " + &at.unwrap_or_else(|| "by a connection".to_owned());
-            }
-            Health::Unchecked => how += ", unchecked",
-            Health::Track(..) => {}
-        }
-    }
-    if let Some(sources) = &frontend.sources {
-        how = how + ", for " + &if sources.is_empty() { "nobody".to_owned() } else { sources.join(" ") };
-    }
-    if frontend.last_resort.is_empty() {
-        how += ", no last resort";
-    }
-    let listens = binds(&frontend.addresses, frontend.port).join(", ");
-    let servers = backend.map_or(0, |backend| backend.servers.len()).to_string();
-    [frontend.owner.shown(), port, listens, frontend.node_port.to_string(), servers, how]
+fn published(desired: &Desired, frontend: &Frontend) -> [String; 5] {
+    let Frontend { about, service, addresses, port, node_port, backend, .. } = frontend;
+    let of_service = service.as_ref().map_or("-".to_owned(), |(_, port)| port.to_string());
+    let servers = desired.backends.get(backend).map_or(0, |backend| backend.servers.len());
+    let listens = binds(addresses, *port).join(", ");
+    [about.clone(), of_service, listens, node_port.to_string(), servers.to_string()]
 }
 
-fn row(node: &PlannedNode, facts: &Facts, passing: Option<&Passing>) -> [String; 6] {
-    let reason = facts.nodes.get(&node.name).and_then(|facts| facts.reason.clone());
-    let state = match (node.state, &reason) {
-        (NodeState::Ready, Some(_)) => "left to HAProxy's checks",
-        (state, _) => state.word(),
-    };
-    let passes = match passing.and_then(|passing| passing.get(&node.name)) {
-        Some(true) => "passes",
-        Some(false) => "fails",
-        None => "-",
-    };
-    let (weight, reason) = (node.weight().to_string(), reason.unwrap_or_else(|| "-".to_owned()));
-    [node.name.clone(), state.to_owned(), reason, weight, node.address.to_string(), passes.to_owned()]
+fn row(node: &PlannedNode, passing: Option<&Passing>) -> [String; 6] {
+    let passes = passing.and_then(|passing| passing.get(&node.name));
+    let passes = passes.map_or("-", |passes| if *passes { "passes" } else { "fails" });
+    let (weight, address) = (node.weight().to_string(), node.address.to_string());
+    let reason = node.reason.as_deref().unwrap_or("-");
+    [&node.name, node.state.word(), reason, &weight, &address, passes].map(str::to_owned)
 }
 
 /// Formats a table of text from strangers. Columns are as wide as their longest cell.
@@ -97,7 +66,7 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::facts::{ObservedNode, ObservedService};
+    use crate::plan::facts::{Facts, NodeState, ObservedNode, ObservedService};
     use crate::plan::planner::plan;
     use crate::plan::policy::PlanPolicy;
     use std::sync::Arc;
@@ -125,7 +94,7 @@ mod tests {
             services: [(service.key(), Arc::new(service))].into(),
         };
         let passing = Passing::from([("worker".to_owned(), false)]);
-        let text = explain(&plan(&facts, &PlanPolicy::default()), &facts, Some(&passing));
+        let text = explain(&plan(&facts, &PlanPolicy::default()), Some(&passing));
         assert!(text.lines().all(|line| line == sanitize(line)), "{text:?}");
         let shown = "x\u{fffd}\u{fffd}[31m\u{fffd}\u{fffd}y";
         assert!(text.contains(&format!("its loadBalancerClass is {shown}")), "{text}");

@@ -66,7 +66,7 @@ pub struct ObservedNode {
     /// The reason why it gets no new traffic, in one word.
     #[serde(skip)]
     pub reason: Option<String>,
-    /// Its labels with keys and values that the API server accepts.
+    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its addresses by type (`InternalIP`, `ExternalIP`), in the order of its status.
     pub addresses: Vec<(String, IpAddr)>,

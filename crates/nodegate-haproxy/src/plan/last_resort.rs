@@ -5,34 +5,47 @@
 //! enough for all Services.
 
 use crate::plan::annotation::{SendProxy, word_of};
-use crate::plan::desired::{Backend, Check, Health, Weights};
+use crate::plan::desired::{Backend, Check, Health, PlannedServer};
 use crate::plan::names;
 use crate::plan::policy::{LastResort, PlanPolicy};
+use std::sync::Arc;
 
 const DRAINED: &str = "Drained nodes that pass their check, for when no node is Ready.";
 const ANY: &str = "Any node, one that is not drained if there is one, for when none passes its check.";
 
 /// Returns the last-resort backends of a backend, in order of preference. Several backends share those that
-/// have the same name. `pool` distinguishes their servers.
-pub(crate) fn of(backend: &Backend, pool: &str, policy: &PlanPolicy) -> Vec<Backend> {
+/// have the same name. `pool` distinguishes their servers. `all` are the same servers, none of them out.
+pub(crate) fn of(
+    backend: &Backend,
+    all: &Arc<Vec<PlannedServer>>,
+    pool: &str,
+    policy: &PlanPolicy,
+) -> Vec<Backend> {
     if policy.last_resort == LastResort::None {
         return Vec::new();
     }
+    let kind = kind(backend, pool);
+    let serving = |name: String, comment, health| {
+        let servers = all.clone();
+        Backend { name, comment, health, node_port: None, servers, ..backend.clone() }
+    };
     let drained = match &backend.health {
         Health::Unchecked => None,
-        Health::Own(check) => Some(own(backend, check)),
+        Health::Own(check) => {
+            let own = serving(names::last_resort_of(&backend.name), DRAINED, drained_health(backend, check));
+            Some(Backend { node_port: backend.node_port, ..own })
+        }
         Health::Track(..) => {
             let health = Health::Track(names::PASSING.to_owned(), passing(policy));
-            Some(shared(backend, &names::last_resort(&kind(backend, pool)), DRAINED, health))
+            Some(serving(names::last_resort(&kind), DRAINED, health))
         }
     };
     // A node without an endpoint would drop the traffic of a Service with the policy Local, so any node is no
     // better than none.
     let any = (policy.last_resort == LastResort::All && !is_local(backend)).then(|| {
-        let name = names::any_node(&kind(backend, pool));
-        let weights =
-            if backend.servers.iter().any(|s| s.weight > 0) { Weights::Current } else { Weights::Shares };
-        Backend { weights, ..shared(backend, &name, ANY, Health::Unchecked) }
+        let any = serving(names::any_node(&kind), ANY, Health::Unchecked);
+        let has_ready = backend.servers.iter().any(|server| server.weight > 0);
+        if has_ready { Backend { servers: backend.servers.clone(), ..any } } else { any }
     });
     drained.into_iter().chain(any).collect()
 }
@@ -48,21 +61,17 @@ pub(crate) fn passing(policy: &PlanPolicy) -> Check {
     Check { port: Some(policy.check.port), path: Some("/health?drain=200".to_owned()) }
 }
 
-/// Returns the last resort of a backend whose servers have checks of their own. If the check does not ask for
-/// drains, its results are good enough.
-fn own(backend: &Backend, check: &Check) -> Backend {
+/// Returns the health of the last resort of a backend whose servers have checks of their own. If the check does not
+/// ask for drains, its results are good enough.
+fn drained_health(backend: &Backend, check: &Check) -> Health {
     let drained = check.path.as_ref().map(|path| {
         let path = path.replace("drain=404", "drain=200");
         path.strip_suffix("?drain=503").map(str::to_owned).unwrap_or(path)
     });
-    let health = if drained == check.path {
+    if drained == check.path {
         Health::Track(backend.name.clone(), check.clone())
     } else {
         Health::Own(Check { port: check.port, path: drained })
-    };
-    Backend {
-        node_port: backend.node_port,
-        ..shared(backend, &names::last_resort_of(&backend.name), DRAINED, health)
     }
 }
 
@@ -72,9 +81,4 @@ fn kind(backend: &Backend, pool: &str) -> String {
         version => format!("_proxy_{}", word_of(&version)),
     };
     format!("{}_{}{proxy}_{pool}", word_of(&backend.mode), word_of(&backend.balance))
-}
-
-fn shared(backend: &Backend, name: &str, comment: &'static str, health: Health) -> Backend {
-    let (name, weights, node_port) = (name.to_owned(), Weights::Shares, None);
-    Backend { name, comment, health, node_port, weights, ..backend.clone() }
 }

@@ -6,7 +6,7 @@ use crate::plan::policy::PlanPolicy;
 use crate::plan::publish::Refusal;
 use nodegate_program::sanitize_short;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// The ports that are taken, with the addresses and the owner of each.
 #[derive(Debug, Default)]
@@ -48,25 +48,15 @@ impl Listen {
         let wanted = service.annotations.get("port");
         let wanted = wanted.map_or(Ok(None), |text| for_port(text, port, annotation::port));
         let wanted = wanted.map_err(|error| {
-            let text = format!("haproxy-port: {error}; port {} is not published", port.port);
-            Refusal::new("annotation", text)
+            ("annotation", format!("haproxy-port: {error}; port {} is not published", port.port))
         })?;
         let port = wanted.unwrap_or(port.port);
         let namespace = &service.namespace;
         if !policy.may_open(namespace, port) {
             let text = format!("Services of namespace {namespace} may not open port {port} (--ports)");
-            return Err(Refusal::new("not-allowed", text));
+            return Err(("not-allowed", text));
         }
         Ok(Self { port, addresses: addresses(service, policy)? })
-    }
-}
-
-/// Returns the addresses of frontends that choose none.
-pub(crate) fn default_addresses(policy: &PlanPolicy) -> Vec<IpAddr> {
-    match (policy.bind.as_slice(), policy.named.first()) {
-        ([], Some((_, addresses))) => addresses.clone(),
-        ([], None) => vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)],
-        (bind, _) => bind.to_vec(),
     }
 }
 
@@ -74,22 +64,20 @@ pub(crate) fn default_addresses(policy: &PlanPolicy) -> Vec<IpAddr> {
 /// `--bind` there is nothing to choose from.
 fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAddr>, Refusal> {
     let annotated = service.annotations.get("bind").map(|text| text.trim());
-    let asked = service.address.as_deref().filter(|_| policy.addresses().next().is_some());
+    let asked = service.address.as_deref().filter(|_| policy.addresses().any(|ip| !ip.is_unspecified()));
     let Some(asked) = annotated.or(asked).filter(|text| !text.is_empty()) else {
-        return Ok(default_addresses(policy));
+        return Ok(policy.default_addresses());
     };
-    if let Some((_, addresses)) = policy.named.iter().find(|(name, _)| name == asked) {
+    if let Some((_, addresses)) = policy.bind.iter().find(|(name, _)| name == asked) {
         return Ok(addresses.clone());
     }
     let address = asked.parse::<IpAddr>().ok();
     if let Some(address) = address.filter(|asked| policy.addresses().any(|ip| ip == *asked)) {
         return Ok(vec![address]);
     }
-    let text = format!(
-        "asks for the address {:?}, and --bind has no such name or address",
-        sanitize_short(asked, 100)
-    );
-    Err(Refusal::new("address", text))
+    let asked = sanitize_short(asked, 100);
+    let text = format!("asks for the address {asked:?}, and --bind has no such name or address");
+    Err(("address", text))
 }
 
 impl TakenPorts {
@@ -101,7 +89,7 @@ impl TakenPorts {
             |others: &[IpAddr]| addresses.iter().any(|one| others.iter().any(|two| overlap(*one, *two)));
         if let Some((_, owner)) = owners.iter().find(|(theirs, _)| meets(theirs)) {
             let text = format!("wants port {port}, which {owner} has had for longer");
-            return Err(Refusal::new("conflict", text));
+            return Err(("conflict", text));
         }
         owners.push((addresses.clone(), owner));
         Ok(())
@@ -119,8 +107,10 @@ mod tests {
     #[test]
     fn a_service_chooses_an_address_by_name_or_number_or_is_not_published() {
         let policy = PlanPolicy {
-            bind: ips(&["10.0.0.5"]),
-            named: vec![("web".to_owned(), ips(&["10.0.0.6", "fd00::6"]))],
+            bind: vec![
+                (String::new(), ips(&["10.0.0.5"])),
+                ("web".to_owned(), ips(&["10.0.0.6", "fd00::6"])),
+            ],
             ..PlanPolicy::default()
         };
         for (annotation, address, expected) in [

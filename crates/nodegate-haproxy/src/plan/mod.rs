@@ -15,5 +15,5 @@ mod pool;
 mod publish;
 pub mod removal_limit;
 pub mod render;
-mod selector;
+pub(crate) mod selector;
 pub mod status;

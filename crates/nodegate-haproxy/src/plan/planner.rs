@@ -2,20 +2,18 @@
 //! same facts give the same plan.
 
 use crate::plan::annotation::{Balance, Mode, SendProxy, for_port, word};
-use crate::plan::desired::{
-    Backend, Check, Desired, Frontend, Health, Owner, PlannedNode, PlannedServer, Problem, Weights,
-};
-use crate::plan::facts::{Facts, NodeState, ObservedNode, ObservedService, PortFacts};
+use crate::plan::desired::{Backend, Check, Desired, Frontend, Health, PlannedNode, PlannedServer, Problem};
+use crate::plan::facts::{Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
 use crate::plan::forward::Forward;
 use crate::plan::last_resort;
-use crate::plan::listen::{Listen, TakenPorts, default_addresses};
+use crate::plan::listen::{Listen, TakenPorts};
 use crate::plan::names;
 use crate::plan::policy::{CheckKind, PlanPolicy};
 use crate::plan::pool::Pool;
 use crate::plan::publish::{self, Refusal};
 use clap::ValueEnum;
 use nodegate_program::is_object_name;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The maximum number of published Service ports. It bounds the memory that the API's content can make
@@ -27,6 +25,8 @@ pub const MAX_NODES: usize = 20_000;
 const MAX_PROBLEMS: usize = 10_000;
 /// The maximum number of Services that the agents are asked for. Each agent watches as many.
 const MAX_AGENT_SERVICES: usize = 16;
+const CHECKED: &str = "Each node is checked once, here. The servers of other backends follow (\"track\").";
+const CHECKED_AGAIN: &str = "Each node is asked once more: whether it passes its check, drained or not.";
 /// The share of a node without an annotation.
 const SHARE: u16 = 100;
 
@@ -38,8 +38,7 @@ pub fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
         desired: Desired::default(),
         taken: TakenPorts::default(),
         pools: BTreeMap::new(),
-        backends: BTreeMap::new(),
-        asked_of_agents: BTreeSet::new(),
+        asked_of_agents: 0,
     };
     planner.nodes();
     for forward in &policy.forwards {
@@ -52,10 +51,7 @@ pub fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
         planner.service(service);
     }
     planner.check_backends();
-    let mut desired = planner.desired;
-    desired.backends = planner.backends.into_values().collect();
-    desired.frontends.sort_by(|a, b| a.backend.cmp(&b.backend));
-    desired
+    planner.desired
 }
 
 struct Planner<'a> {
@@ -64,24 +60,18 @@ struct Planner<'a> {
     desired: Desired,
     taken: TakenPorts,
     /// The servers of each pool, computed once.
-    pools: BTreeMap<String, Arc<Vec<PlannedServer>>>,
-    backends: BTreeMap<String, Backend>,
-    asked_of_agents: BTreeSet<String>,
+    pools: BTreeMap<String, Servers>,
+    /// The number of Services that the agents are asked for.
+    asked_of_agents: usize,
 }
+
+/// The servers of a pool. A node that is out has the weight 0 in the first list, and its share in the second.
+type Servers = (Arc<Vec<PlannedServer>>, Arc<Vec<PlannedServer>>);
 
 impl Planner<'_> {
     fn nodes(&mut self) {
-        let nodes = &self.facts.nodes;
-        let down = nodes.values().filter(|node| node.state == NodeState::NotReady).count();
-        // A report that most nodes are not ready is probably wrong. HAProxy's own checks decide then.
-        let believe = self.policy.max_removal.allows(down, nodes.len());
-        if !believe {
-            let text =
-                format!("{down} of {} nodes are NotReady: left to HAProxy's health checks", nodes.len());
-            self.problem("mass-not-ready", "", text);
-        }
         // Of two Nodes with one address, the one in the better state stands for the machine.
-        let mut by_state: Vec<&ObservedNode> = nodes.values().map(Arc::as_ref).collect();
+        let mut by_state: Vec<&ObservedNode> = self.facts.nodes.values().map(Arc::as_ref).collect();
         by_state.sort_by_key(|node| (node.state, &node.name));
         let mut owners = BTreeMap::new();
         for node in by_state.into_iter().take(MAX_NODES) {
@@ -99,31 +89,30 @@ impl Planner<'_> {
                 self.problem("same-address", &node.name, text);
                 continue;
             }
-            let state =
-                if node.state == NodeState::NotReady && !believe { NodeState::Ready } else { node.state };
-            let share = self.share(node);
-            self.desired.nodes.push(PlannedNode { name: node.name.clone(), address, state, share });
+            let (state, reason, share) = (node.state, node.reason.clone(), self.share(node));
+            self.desired.nodes.push(PlannedNode { name: node.name.clone(), address, state, reason, share });
         }
         self.desired.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
     fn share(&mut self, node: &ObservedNode) -> u16 {
         let Some(text) = &node.weight else { return SHARE };
-        if let Ok(share @ 0..=256) = text.parse() {
-            return share;
-        }
-        self.problem("annotation", &node.name, "haproxy-weight takes a number from 0 to 256");
-        SHARE
+        text.parse().ok().filter(|share| *share <= 256).unwrap_or_else(|| {
+            self.problem("annotation", &node.name, "haproxy-weight takes a number from 0 to 256");
+            SHARE
+        })
     }
 
     /// Returns the servers of a pool, which may be none.
-    fn servers(&mut self, pool: &Pool) -> Arc<Vec<PlannedServer>> {
-        let server = |node: &PlannedNode| {
-            let address = pool.address(self.facts.nodes.get(&node.name)?, &self.policy.networks)?;
-            let (name, weight, share) = (node.name.clone(), node.weight(), node.share);
-            Some(PlannedServer { name, address, weight, share })
+    fn servers(&mut self, pool: &Pool) -> Servers {
+        let with = |weight: fn(&PlannedNode) -> u16| {
+            let server = |node: &PlannedNode| {
+                let address = pool.address(self.facts.nodes.get(&node.name)?, &self.policy.networks)?;
+                Some(PlannedServer { name: node.name.clone(), address, weight: weight(node) })
+            };
+            Arc::new(self.desired.nodes.iter().filter_map(server).collect())
         };
-        let servers = || Arc::new(self.desired.nodes.iter().filter_map(server).collect());
+        let servers = || (with(PlannedNode::weight), with(|node| node.share));
         self.pools.entry(pool.name()).or_insert_with(servers).clone()
     }
 
@@ -132,32 +121,20 @@ impl Planner<'_> {
         if self.policy.check.kind != CheckKind::Agent {
             return;
         }
-        let server = |node: &PlannedNode| PlannedServer {
-            name: node.name.clone(),
-            address: node.address,
-            weight: 1,
-            share: 1,
+        let server = |node: &PlannedNode| {
+            let (name, address) = (node.name.clone(), node.address);
+            PlannedServer { name, address, weight: 1 }
         };
         let servers = Arc::new(self.desired.nodes.iter().map(server).collect());
-        let backend = |name: &str, comment, check: Check| Backend {
-            comment,
-            weights: Weights::Shares,
-            ..Backend::new(name.to_owned(), check.port, Health::Own(check), Arc::clone(&servers))
-        };
-        let passing = backend(
-            names::PASSING,
-            "Each node is asked once more: whether it passes its check, drained or not.",
-            last_resort::passing(self.policy),
-        );
-        let nodes = backend(
-            names::NODES,
-            "Each node is checked once, here. The servers of other backends follow (\"track\").",
-            self.agent_check(&[]),
-        );
-        if self.backends.values().any(|backend| backend.tracks(names::PASSING)) {
-            self.backends.insert(passing.name.clone(), passing);
+        let mut checks = vec![(names::NODES, CHECKED, self.agent_check(&[]))];
+        let tracks = |b: &Backend| matches!(&b.health, Health::Track(other, _) if other == names::PASSING);
+        if self.desired.backends.values().any(tracks) {
+            checks.push((names::PASSING, CHECKED_AGAIN, last_resort::passing(self.policy)));
         }
-        self.backends.insert(nodes.name.clone(), nodes);
+        for (name, comment, check) in checks {
+            let backend = Backend::new(name.to_owned(), check.port, Health::Own(check), Arc::clone(&servers));
+            self.desired.backends.insert(name.to_owned(), Backend { comment, ..backend });
+        }
     }
 
     /// Returns the check that asks the agents, for their own checks or for these.
@@ -176,19 +153,19 @@ impl Planner<'_> {
     }
 
     fn forward(&mut self, forward: &Forward) {
-        let listen = Listen { port: forward.port, addresses: default_addresses(self.policy) };
-        let owner = Owner::Forward(forward.name.clone());
-        if let Err(refusal) = self.taken.take(&listen, owner.shown()) {
-            return self.problem("conflict", &owner.shown(), refusal.text);
+        let listen = Listen { port: forward.port, addresses: self.policy.default_addresses() };
+        let about = format!("forward {}", forward.name);
+        if let Err((kind, text)) = self.taken.take(&listen, about.clone()) {
+            return self.problem(kind, &about, text);
         }
         let health = match (forward.checks.as_slice(), self.policy.check.kind) {
             ([], _) | (_, CheckKind::Tcp | CheckKind::None) => self.cluster_health(),
             (checks, CheckKind::Agent) => Health::Own(self.agent_check(checks)),
         };
         let pool = Pool::of_forward(forward);
-        let (name, servers) = (names::forward(&forward.name), self.servers(&pool));
+        let (name, servers) = (names::forward(&forward.name), self.servers(&pool).0);
         let backend = Backend::new(name, Some(forward.node_port), health, servers);
-        self.publish(owner, listen, None, backend, &pool);
+        self.publish((about, None), listen, None, backend, &pool);
     }
 
     fn service(&mut self, service: &ObservedService) {
@@ -199,16 +176,17 @@ impl Planner<'_> {
             Ok(pool) => pool,
             Err(refusal) => return self.refuse(service, refusal),
         };
+        let health = if service.local { self.local_health(service) } else { self.cluster_health() };
         let before = self.desired.frontends.len();
         let mut ports: Vec<&PortFacts> = service.ports.iter().collect();
         ports.sort_by_key(|port| (port.port, port.node_port));
         for port in ports {
-            if let Err(refusal) = self.service_port(service, port, &pool) {
+            if let Err(refusal) = self.service_port(service, port, &pool, health.clone()) {
                 self.refuse(service, refusal);
             }
         }
         let published = self.desired.frontends.len() > before;
-        if published && self.servers(&pool).is_empty() && !self.facts.nodes.is_empty() {
+        if published && self.servers(&pool).0.is_empty() && !self.facts.nodes.is_empty() {
             let text =
                 "no node has an address of its families, and the labels of haproxy-nodes if it names some";
             self.problem("no-nodes", &service.shown(), text);
@@ -220,28 +198,27 @@ impl Planner<'_> {
         service: &ObservedService,
         port: &PortFacts,
         pool: &Pool,
+        health: Health,
     ) -> Result<(), Refusal> {
         if port.protocol != "TCP" {
             let text = format!("port {} is not TCP, which HAProxy does not forward", port.port);
-            return Err(Refusal::new("protocol", text));
+            return Err(("protocol", text));
         }
         if port.node_port == 0 {
             // Only a Service of this type can leave it out.
             let why = if service.load_balancer { " (allocateLoadBalancerNodePorts: false)" } else { "" };
             let text = format!("port {} has no nodePort{why}, and nodes are reached by no other", port.port);
-            return Err(Refusal::new("node-port", text));
+            return Err(("node-port", text));
         }
         let listen = Listen::of(service, port, self.policy)?;
         if self.desired.frontends.len() >= MAX_FRONTENDS {
             let text = format!("more than {MAX_FRONTENDS} ports: the youngest are left out");
-            return Err(Refusal::new("too-many", text));
+            return Err(("too-many", text));
         }
         self.taken.take(&listen, service.shown())?;
         let mode = self.setting::<Mode>(service, port, "mode").unwrap_or_default();
-        let owner = Owner::Service { key: service.key(), port: port.port };
         let name = names::backend(&service.namespace, &service.name, port.port);
-        let health = if service.local { self.local_health(service) } else { self.cluster_health() };
-        let servers = self.servers(pool);
+        let servers = self.servers(pool).0;
         let backend = Backend {
             mode,
             balance: self.balance(service, port, mode),
@@ -253,31 +230,34 @@ impl Planner<'_> {
             let text = format!("{unread} of its source ranges can't be read: they allow nobody");
             self.problem("source-ranges", &service.shown(), text);
         }
+        let owner = (service.shown(), Some((service.key(), port.port)));
         self.publish(owner, listen, sources, backend, pool);
         Ok(())
     }
 
     fn publish(
         &mut self,
-        owner: Owner,
+        (about, service): (String, Option<(ServiceKey, u16)>),
         listen: Listen,
         sources: Option<Vec<String>>,
         backend: Backend,
         pool: &Pool,
     ) {
-        let last_resorts = last_resort::of(&backend, &pool.name(), self.policy);
-        self.desired.frontends.push(Frontend {
-            owner,
+        let last_resort = last_resort::of(&backend, &self.servers(pool).1, &pool.name(), self.policy);
+        let frontend = Frontend {
+            about,
+            service,
             backend: backend.name.clone(),
             node_port: backend.node_port.unwrap_or_default(),
             port: listen.port,
             addresses: listen.addresses,
             sources,
             mode: backend.mode,
-            last_resort: last_resorts.iter().map(|backend| backend.name.clone()).collect(),
-        });
-        for backend in std::iter::once(backend).chain(last_resorts) {
-            self.backends.entry(backend.name.clone()).or_insert(backend);
+            last_resort: last_resort.iter().map(|backend| backend.name.clone()).collect(),
+        };
+        self.desired.frontends.insert(backend.name.clone(), frontend);
+        for backend in std::iter::once(backend).chain(last_resort) {
+            self.desired.backends.entry(backend.name.clone()).or_insert(backend);
         }
     }
 
@@ -297,35 +277,29 @@ impl Planner<'_> {
     /// Returns the health of a Service whose traffic stays on the node: kube-proxy knows the endpoints, and so
     /// do agents that watch the Service.
     fn local_health(&mut self, service: &ObservedService) -> Health {
-        let (asks, about) = (service.annotations.get("local-check").map(|text| text.trim()), service.shown());
-        let has_room = self.asked_of_agents.len() < MAX_AGENT_SERVICES;
-        let of_agents = match asks {
-            Some("agent") if has_room || self.asked_of_agents.contains(&about) => {
-                self.asked_of_agents.insert(about);
-                true
+        let asks = service.annotations.get("local-check").map(|text| text.trim());
+        let refusal = match asks {
+            None => None,
+            Some("agent") if self.asked_of_agents < MAX_AGENT_SERVICES => {
+                self.asked_of_agents += 1;
+                None
             }
-            Some("agent") => {
-                let text = format!(
-                    "haproxy-local-check: agents watch {MAX_AGENT_SERVICES} Services, and older ones ask for \
-                     that; kube-proxy is asked"
-                );
-                self.problem("local-check", &about, text);
-                false
-            }
-            Some(_) => {
-                self.problem("annotation", &about, "haproxy-local-check takes agent; kube-proxy is asked");
-                false
-            }
-            None => false,
+            Some("agent") => Some(("local-check", "older Services have all that the agents watch, 16")),
+            Some(_) => Some(("annotation", "it takes agent")),
         };
-        Health::Own(match service.health_port {
-            Some(port) if !of_agents => Check { port: Some(port), path: Some("/healthz".to_owned()) },
+        if let Some((kind, why)) = refusal {
+            let text = format!("haproxy-local-check: {why}; kube-proxy is asked");
+            self.problem(kind, &service.shown(), text);
+        }
+        let (port, path) = match service.health_port {
+            Some(port) if asks.is_none() || refusal.is_some() => (port, "/healthz".to_owned()),
             // With this query, a drain reaches this check, too, and nodegate knows which probers it has told.
-            _ => Check {
-                port: Some(self.policy.check.port),
-                path: Some(format!("/services/{}/{}?drain=503", service.namespace, service.name)),
-            },
-        })
+            _ => {
+                let path = format!("/services/{}/{}?drain=503", service.namespace, service.name);
+                (self.policy.check.port, path)
+            }
+        };
+        Health::Own(Check { port: Some(port), path: Some(path) })
     }
 
     /// Returns a setting from an annotation. If its value is wrong, reports a problem, and the default is
@@ -343,19 +317,17 @@ impl Planner<'_> {
         })
     }
 
-    fn refuse(&mut self, service: &ObservedService, refusal: Refusal) {
-        let Refusal { kind, text } = refusal;
-        self.add(Problem { about: service.shown(), kind, text, unpublished: true });
+    fn refuse(&mut self, service: &ObservedService, (kind, text): Refusal) {
+        self.add(service.shown(), kind, text, true);
     }
 
     fn problem(&mut self, kind: &'static str, about: &str, text: impl Into<String>) {
-        let about = about.chars().take(253).collect();
-        self.add(Problem { about, kind, text: text.into(), unpublished: false });
+        self.add(about.chars().take(253).collect(), kind, text.into(), false);
     }
 
-    fn add(&mut self, problem: Problem) {
+    fn add(&mut self, about: String, kind: &'static str, text: String, unpublished: bool) {
         if self.desired.problems.len() < MAX_PROBLEMS {
-            self.desired.problems.insert(problem);
+            self.desired.problems.insert(Problem { about, kind, text, unpublished });
         }
     }
 }

@@ -4,8 +4,9 @@ use crate::plan::forward::Forward;
 use clap::ValueEnum;
 use ipnet::IpNet;
 use nodegate_program::HTTP_PORT;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// The kind of HAProxy's check of the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -26,8 +27,8 @@ pub struct CheckPolicy {
     pub kind: CheckKind,
     /// The agents' port.
     pub port: u16,
-    /// The interval between two checks, in milliseconds.
-    pub inter_ms: u64,
+    /// The interval between two checks.
+    pub interval: Duration,
     /// The number of successes in a row that bring a server up.
     pub rise: u16,
     /// The number of failures in a row that bring a server down.
@@ -36,7 +37,13 @@ pub struct CheckPolicy {
 
 impl Default for CheckPolicy {
     fn default() -> Self {
-        Self { kind: CheckKind::default(), port: HTTP_PORT, inter_ms: 1000, rise: 1, fall: 2 }
+        Self {
+            kind: CheckKind::default(),
+            port: HTTP_PORT,
+            interval: Duration::from_secs(1),
+            rise: 1,
+            fall: 2,
+        }
     }
 }
 
@@ -52,23 +59,6 @@ pub enum LastResort {
     None,
 }
 
-/// The percentage of servers or Services that may vanish at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MaxRemoval(pub u8);
-
-impl Default for MaxRemoval {
-    fn default() -> Self {
-        Self(50)
-    }
-}
-
-impl MaxRemoval {
-    /// Returns true if `gone` of `all` objects may vanish at once.
-    pub fn allows(self, gone: usize, all: usize) -> bool {
-        gone * 100 <= all * usize::from(self.0)
-    }
-}
-
 /// The rules of planning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanPolicy {
@@ -76,11 +66,8 @@ pub struct PlanPolicy {
     pub class: Option<String>,
     /// The preferred networks of the nodes' addresses.
     pub networks: Vec<IpNet>,
-    /// The addresses of frontends that choose none. If empty, these are all addresses of both families, or the
-    /// first of the named addresses if there are any.
-    pub bind: Vec<IpAddr>,
-    /// Addresses that a Service can choose by name.
-    pub named: Vec<(String, Vec<IpAddr>)>,
+    /// The addresses that a Service can choose, by their name. Those that have none have an empty one.
+    pub bind: Vec<(String, Vec<IpAddr>)>,
     /// The permissions to open ports: namespace and ports, `*` for all. If empty, every namespace may open
     /// all.
     pub ports: Vec<(String, RangeInclusive<u16>)>,
@@ -89,7 +76,7 @@ pub struct PlanPolicy {
     /// The check of the nodes.
     pub check: CheckPolicy,
     /// The removal limit: the percentage of servers or Services that may vanish at once.
-    pub max_removal: MaxRemoval,
+    pub max_removal: u8,
     /// The nodes that serve when none is Ready.
     pub last_resort: LastResort,
 }
@@ -103,8 +90,21 @@ impl PlanPolicy {
         self.ports.is_empty() || self.ports.iter().any(grants)
     }
 
+    /// Returns the addresses of frontends that choose none: those without a name, else the first ones, else all of
+    /// both families.
+    pub fn default_addresses(&self) -> Vec<IpAddr> {
+        let unnamed = self.bind.iter().find(|(name, _)| name.is_empty());
+        let chosen = unnamed.or(self.bind.first()).map(|(_, addresses)| addresses.clone());
+        chosen.unwrap_or_else(|| vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)])
+    }
+
+    /// Returns true if `gone` of `all` objects may vanish at once.
+    pub fn may_vanish(&self, gone: usize, all: usize) -> bool {
+        gone * 100 <= all * usize::from(self.max_removal)
+    }
+
     /// Returns every address on which a Service may listen.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.bind.iter().chain(self.named.iter().flat_map(|(_, addresses)| addresses)).copied()
+        self.bind.iter().flat_map(|(_, addresses)| addresses).copied()
     }
 }

@@ -24,10 +24,9 @@ impl Pool {
     /// all nodes.
     pub(crate) fn of(service: &ObservedService) -> Result<Self, Refusal> {
         let parse = |text: &String| {
-            let selector = selector::parse(text).map_err(|takes| {
-                Refusal::new("annotation", format!("haproxy-nodes {takes}; it is not published"))
-            })?;
-            Ok((text.trim().to_owned(), selector))
+            let selector = selector::parse(text);
+            let refused = |takes| ("annotation", format!("haproxy-nodes {takes}; it is not published"));
+            Ok((text.trim().to_owned(), selector.map_err(refused)?))
         };
         let chosen = service.annotations.get("nodes").map(parse).transpose()?;
         Ok(Self { families: service.families.clone(), chosen })
@@ -46,11 +45,8 @@ impl Pool {
 
     /// Returns a part for the names of backends, which distinguishes this pool from others.
     pub(crate) fn name(&self) -> String {
-        let word = |family: &Family| match family {
-            Family::V4 => "v4",
-            Family::V6 => "v6",
-        };
-        let families: String = self.families.iter().map(word).collect();
+        let families: String =
+            self.families.iter().map(|family| format!("{family:?}").to_lowercase()).collect();
         let families = if families.is_empty() { "any".to_owned() } else { families };
         let chosen = self.chosen.as_ref().map(|(text, _)| format!("_{}", names::hash(text)));
         families + &chosen.unwrap_or_default()

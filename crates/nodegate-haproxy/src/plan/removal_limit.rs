@@ -11,7 +11,8 @@ type Nodes = BTreeMap<String, Arc<ObservedNode>>;
 /// The facts that were accepted last, and the limit on removals from them.
 #[derive(Debug)]
 pub struct RemovalLimit {
-    accepted: Facts,
+    /// The facts that were accepted last.
+    pub accepted: Facts,
     policy: PlanPolicy,
 }
 
@@ -29,11 +30,6 @@ impl RemovalLimit {
     /// are.
     pub fn new(policy: &PlanPolicy, accepted: Facts) -> Self {
         Self { accepted, policy: policy.clone() }
-    }
-
-    /// Returns the facts that were accepted last.
-    pub fn accepted(&self) -> &Facts {
-        &self.accepted
     }
 
     /// Accepts new facts, with three exceptions that stay as they were last known. A Node that has no addresses
@@ -61,7 +57,7 @@ impl RemovalLimit {
             // Addresses may vanish if everything may.
             if let Some(before) = self.accepted.nodes.get(name)
                 && !has_none(before)
-                && !self.policy.max_removal.allows(1, 1)
+                && !self.policy.may_vanish(1, 1)
             {
                 Arc::make_mut(node).addresses.clone_from(&before.addresses);
                 kept.insert(name.clone());
@@ -76,7 +72,7 @@ impl RemovalLimit {
         let mut gone = known.clone();
         gone.retain(|key, _| missing(key));
         let new = facts.services.keys().filter(|key| !known.contains_key(*key)).count();
-        if self.policy.max_removal.allows(gone.len().saturating_sub(new), known.len()) {
+        if self.policy.may_vanish(gone.len().saturating_sub(new), known.len()) {
             return BTreeSet::new();
         }
         let names = gone.values().map(|service| service.shown()).collect();
@@ -89,7 +85,7 @@ impl RemovalLimit {
         for pool in pools(facts.services.values().map(Arc::as_ref), &self.policy.forwards) {
             let (had, has) = (self.members(&self.accepted.nodes, &pool), self.members(&facts.nodes, &pool));
             let fewer = had.len().saturating_sub(has.len());
-            if !self.policy.max_removal.allows(fewer, had.len()) {
+            if !self.policy.may_vanish(fewer, had.len()) {
                 kept.extend(had.difference(&has).map(|name| (*name).to_owned()));
             }
         }
@@ -114,11 +110,10 @@ impl RemovalLimit {
 mod tests {
     use super::*;
     use crate::plan::facts::{Family, NodeState, ObservedService};
-    use crate::plan::policy::MaxRemoval;
     use std::net::IpAddr;
 
     fn limit(percent: u8) -> RemovalLimit {
-        let policy = PlanPolicy { max_removal: MaxRemoval(percent), ..PlanPolicy::default() };
+        let policy = PlanPolicy { max_removal: percent, ..PlanPolicy::default() };
         RemovalLimit::new(&policy, Facts::default())
     }
 

@@ -4,12 +4,13 @@
 //! it. The last one is an empty backend named by a hash of the whole file: a process that has it runs this file.
 
 use crate::plan::annotation::{Balance, Mode, SendProxy, word_of};
-use crate::plan::desired::{Backend, Check, Desired, Frontend, Health};
+use crate::plan::desired::{Backend, Check, Desired, Frontend, Health, PlannedServer};
 use crate::plan::listen::binds;
 use crate::plan::names;
 use crate::plan::policy::CheckPolicy;
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 /// The line between the operator's part and the generated one.
@@ -27,7 +28,7 @@ pub struct Sections {
     /// The check of the nodes.
     pub check: CheckPolicy,
     /// The timeouts, by HAProxy's name.
-    pub timeouts: Vec<(String, String)>,
+    pub timeouts: BTreeMap<String, String>,
 }
 
 /// A whole configuration file.
@@ -76,28 +77,10 @@ pub fn sockets(file: &[u8]) -> Vec<SocketAddr> {
     let generated = text.rsplit_once(MARKER).map_or("", |(_, generated)| generated);
     let socket = |line: &str| {
         let word = line.strip_prefix("  bind ")?.split(' ').next()?;
-        word.parse().ok().or_else(|| {
-            Some(SocketAddr::new(
-                IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
-                word.strip_prefix(":::")?.parse().ok()?,
-            ))
-        })
+        let everywhere = |port: &str| Some((Ipv6Addr::UNSPECIFIED, port.parse::<u16>().ok()?).into());
+        word.parse().ok().or_else(|| everywhere(word.strip_prefix(":::")?))
     };
     generated.lines().filter_map(socket).collect()
-}
-
-/// Returns true if a line of the operator's part begins with a keyword.
-fn has_keyword(template: &[u8], keyword: &str) -> bool {
-    let text = String::from_utf8_lossy(template);
-    text.lines().any(|line| line.split_whitespace().next() == Some(keyword))
-}
-
-/// Returns true if the operator's part names an address for logs. HAProxy warns of a log format without one.
-fn has_log(template: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(template);
-    text.lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .any(|words| words.first() == Some(&"log") && words.get(1).is_some_and(|word| *word != "global"))
 }
 
 fn write_sections(
@@ -108,16 +91,18 @@ fn write_sections(
     config: &Path,
 ) -> std::fmt::Result {
     writeln!(text, "{MARKER}")?;
-    let globals: Vec<_> = GLOBALS.iter().filter(|(keyword, _)| !has_keyword(template, keyword)).collect();
-    if !globals.is_empty() {
-        writeln!(text, "global")?;
-        for (keyword, value) in globals {
-            writeln!(text, "  {keyword} {value}")?;
-        }
-        writeln!(text)?;
+    let template = String::from_utf8_lossy(template);
+    let has = |keyword: &str, fits: fn(&str) -> bool| {
+        let mut lines = template.lines().filter_map(|line| line.trim_start().strip_prefix(keyword));
+        lines.any(|rest| rest.starts_with(char::is_whitespace) && fits(rest.trim_start()))
+    };
+    writeln!(text, "global")?;
+    for (keyword, value) in GLOBALS.iter().filter(|(keyword, _)| !has(keyword, |_| true)) {
+        writeln!(text, "  {keyword} {value}")?;
     }
-    writeln!(text, "defaults {}\n  mode tcp\n  option redispatch\n  retries 3", names::DEFAULTS)?;
-    let logs = has_log(template);
+    writeln!(text, "\ndefaults {}\n  mode tcp\n  option redispatch\n  retries 3", names::DEFAULTS)?;
+    // HAProxy warns of a log format without an address for logs.
+    let logs = has("log", |rest| !rest.is_empty() && !rest.starts_with("global"));
     if logs {
         writeln!(text, "  log global\n  option dontlognull")?;
     }
@@ -126,18 +111,15 @@ fn write_sections(
     }
     if desired.frontends.is_empty() {
         let place = names::hash(config.as_os_str().as_encoded_bytes());
-        writeln!(
-            text,
-            "\n# HAProxy does not start without any frontend. This one is nowhere on the network."
-        )?;
+        writeln!(text, "\n# HAProxy does not start without a frontend. This one is nowhere on the network.")?;
         section(text, "frontend", "nodegate_idle")?;
         writeln!(text, "  bind abns@nodegate_{place}\n  tcp-request connection reject")?;
     }
-    for frontend in &desired.frontends {
+    for frontend in desired.frontends.values() {
         write_frontend(text, frontend, logs)?;
     }
     let states = states_file(config, HASH);
-    for (index, backend) in desired.backends.iter().enumerate() {
+    for (index, backend) in desired.backends.values().enumerate() {
         write_backend(text, backend, sections, (index, &states))?;
     }
     writeln!(text, "\n# A process that has this backend runs this file.")?;
@@ -150,7 +132,7 @@ fn section(text: &mut String, kind: &str, name: &str) -> std::fmt::Result {
 
 fn write_frontend(text: &mut String, frontend: &Frontend, logs: bool) -> std::fmt::Result {
     let backend = &frontend.backend;
-    writeln!(text, "\n# {}", frontend.owner.shown())?;
+    writeln!(text, "\n# {}", frontend.about)?;
     section(text, "frontend", &names::frontend(backend))?;
     if frontend.mode == Mode::Http {
         writeln!(text, "  mode http")?;
@@ -207,23 +189,20 @@ fn write_backend(
     if matches!(backend.balance, Balance::Source | Balance::Uri) {
         writeln!(text, "  hash-type consistent")?;
     }
-    if let Health::Own(check) | Health::Track(_, check) = &backend.health {
-        if let Some(path) = &check.path {
-            writeln!(text, "  option httpchk GET {path}")?;
-        }
+    if let Health::Own(check) | Health::Track(_, check) = &backend.health
+        && let Some(path) = &check.path
+    {
+        writeln!(text, "  option httpchk GET {path}")?;
         // HAProxy lets a server track only one that is asked in the same way.
-        if check.disables_on_404() {
+        if path.contains("drain=404") {
             writeln!(text, "  http-check disable-on-404")?;
         }
     }
     match backend.own_check() {
         Some(_) => {
             writeln!(text, "  id {}", names::id(index))?;
-            writeln!(
-                text,
-                "  load-server-state-from-file local\n  server-state-file-name {}",
-                states.display()
-            )?;
+            writeln!(text, "  load-server-state-from-file local")?;
+            writeln!(text, "  server-state-file-name {}", states.display())?;
         }
         None => writeln!(text, "  load-server-state-from-file none")?,
     }
@@ -233,8 +212,8 @@ fn write_backend(
         SendProxy::V2 => " send-proxy-v2",
     };
     for server in backend.servers.iter() {
-        let (name, weight) = (&server.name, backend.weight(server));
-        write!(text, "  server {name} {} weight {weight}{proxy}", socket(server.address, backend.node_port))?;
+        let PlannedServer { name, address, weight } = server;
+        write!(text, "  server {name} {} weight {weight}{proxy}", socket(*address, backend.node_port))?;
         match &backend.health {
             Health::Track(other, _) => write!(text, " track {other}/{name}")?,
             Health::Own(check) => write!(text, "{}", check_words(check, backend, &sections.check))?,
@@ -250,8 +229,8 @@ fn check_words(check: &Check, backend: &Backend, policy: &CheckPolicy) -> String
     let port = port.map(|port| format!(" port {port}")).unwrap_or_default();
     let is_proxied = backend.send_proxy != SendProxy::Off && check.port.is_none();
     let proxy = if is_proxied { " check-send-proxy" } else { "" };
-    let CheckPolicy { inter_ms, rise, fall, .. } = policy;
-    format!(" check{port}{proxy} inter {inter_ms} rise {rise} fall {fall}")
+    let CheckPolicy { interval, rise, fall, .. } = policy;
+    format!(" check{port}{proxy} inter {} rise {rise} fall {fall}", interval.as_millis())
 }
 
 /// Returns an address as HAProxy takes it.
@@ -268,7 +247,8 @@ mod tests {
     use super::*;
 
     fn sections() -> Sections {
-        Sections { check: CheckPolicy::default(), timeouts: vec![("connect".to_owned(), "3s".to_owned())] }
+        let timeouts = BTreeMap::from([("connect".to_owned(), "3s".to_owned())]);
+        Sections { check: CheckPolicy::default(), timeouts }
     }
 
     #[test]

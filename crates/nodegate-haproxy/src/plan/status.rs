@@ -16,29 +16,13 @@ pub const ABSENT: &str = "absent";
 /// The maximum length of a reason, as the API server accepts it in an Event.
 const MAX_REASON: usize = 1000;
 
-/// The addresses of `--publish-status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StatusAddresses {
-    /// The addresses of frontends that listen on addresses without a name.
-    pub plain: Vec<Ingress>,
-    /// The addresses of frontends that listen on the addresses with a name. A name that is missing here stands
-    /// for the addresses of `--bind` themselves.
-    pub named: Vec<(String, Vec<Ingress>)>,
-}
-
-impl StatusAddresses {
-    /// Returns the addresses for clients of these sockets. A Service that has chosen one of several addresses of
-    /// `--bind` has that one.
-    pub fn of(&self, listens_on: &[IpAddr], policy: &PlanPolicy) -> Vec<Ingress> {
-        let name = policy.named.iter().find(|(_, addresses)| addresses == listens_on).map(|(name, _)| name);
-        let is_default = listens_on == policy.bind || listens_on.iter().all(IpAddr::is_unspecified);
-        let given = match name {
-            Some(name) => self.named.iter().find(|(named, _)| named == name).map(|(_, given)| given),
-            None => Some(&self.plain).filter(|plain| is_default && !plain.is_empty()),
-        };
-        let specific = || listens_on.iter().filter(|ip| !ip.is_unspecified()).copied();
-        given.cloned().unwrap_or_else(|| specific().map(Ingress::from).collect())
+/// Returns the addresses for clients of these sockets: those of `--publish-status`, or those of `--bind` that the
+/// Service has chosen.
+fn addresses_of(listens_on: &[IpAddr], given: &[Ingress], policy: &PlanPolicy) -> Vec<Ingress> {
+    if listens_on == policy.default_addresses() || listens_on.iter().any(IpAddr::is_unspecified) {
+        return given.to_vec();
     }
+    listens_on.iter().copied().map(Ingress::from).collect()
 }
 
 /// What HAProxy runs.
@@ -56,31 +40,30 @@ impl InEffect {
     pub fn wanted(
         &self,
         desired: &Desired,
-        addresses: &StatusAddresses,
+        addresses: &[Ingress],
         policy: &PlanPolicy,
     ) -> BTreeMap<ServiceKey, Option<Vec<Ingress>>> {
         let mut services = BTreeMap::<ServiceKey, Vec<&Frontend>>::new();
-        for frontend in &desired.frontends {
-            if let Some(key) = frontend.owner.service() {
+        for frontend in desired.frontends.values() {
+            if let Some((key, _)) = &frontend.service {
                 services.entry(key.clone()).or_default().push(frontend);
             }
         }
         let entries = |frontends: &[&Frontend]| {
             let first = frontends.first()?;
-            let about = first.owner.shown();
-            let absent = |problem: &Problem| problem.kind == ABSENT && problem.about == about;
+            let absent = |problem: &Problem| problem.kind == ABSENT && problem.about == first.about;
             if !frontends.iter().any(|frontend| self.runs(frontend)) && !self.left_out.iter().any(absent) {
                 return None;
             }
             let sends_proxy = |frontend: &&Frontend| {
-                desired.backend(&frontend.backend).is_some_and(|b| b.send_proxy != SendProxy::Off)
+                desired.backends.get(&frontend.backend).is_some_and(|b| b.send_proxy != SendProxy::Off)
             };
             let mode = if frontends.iter().any(sends_proxy) { "Proxy" } else { "VIP" };
-            let mut entries = addresses.of(&first.addresses, policy);
+            let mut entries = addresses_of(&first.addresses, addresses, policy);
             for entry in &mut entries {
                 entry.ip_mode = entry.ip.as_ref().map(|_| mode.to_owned());
             }
-            Some(entries).filter(|entries| !entries.is_empty())
+            Some(entries)
         };
         services.into_iter().map(|(key, frontends)| (key, entries(&frontends))).collect()
     }
@@ -88,15 +71,15 @@ impl InEffect {
     /// Returns true if HAProxy listens as the plan has it.
     fn runs(&self, planned: &Frontend) -> bool {
         let same = |runs: &Frontend| (runs.port, &runs.addresses) == (planned.port, &planned.addresses);
-        self.runs.frontend(&planned.backend).is_some_and(same)
+        self.runs.frontends.get(&planned.backend).is_some_and(same)
     }
 
     /// Returns the reason for each Service that is not published, or not with all of its ports, although it
     /// asks for it.
     pub fn not_published(&self, desired: &Desired) -> BTreeMap<ServiceKey, String> {
-        let stopped = desired.frontends.iter().filter(|frontend| !self.runs(frontend));
-        let stopped: BTreeSet<String> = stopped.map(|frontend| frontend.owner.shown()).collect();
-        let left_out = self.left_out.iter().filter(|problem| stopped.contains(&problem.about));
+        let stopped = desired.frontends.values().filter(|frontend| !self.runs(frontend));
+        let stopped: BTreeSet<&str> = stopped.map(|frontend| frontend.about.as_str()).collect();
+        let left_out = self.left_out.iter().filter(|problem| stopped.contains(problem.about.as_str()));
         let mut reasons = BTreeMap::<ServiceKey, BTreeSet<&str>>::new();
         for problem in desired.problems.iter().filter(|problem| problem.unpublished).chain(left_out) {
             if let Some((namespace, name)) = problem.about.split_once('/')
@@ -149,7 +132,6 @@ mod tests {
     use super::*;
     use crate::plan::facts::{Facts, ObservedService, PortFacts};
     use crate::plan::planner::plan;
-    use proptest::prelude::*;
     use std::sync::Arc;
 
     const OURS: &str = "nodegate-haproxy";
@@ -186,23 +168,14 @@ mod tests {
     #[test]
     fn a_service_gets_the_addresses_of_its_bind() {
         let policy = PlanPolicy {
-            bind: vec!["10.0.0.5".parse().unwrap()],
-            named: vec![
-                ("web".to_owned(), vec!["10.0.0.100".parse().unwrap()]),
-                ("db".to_owned(), vec!["10.0.0.101".parse().unwrap()]),
-            ],
+            bind: [("", "10.0.0.5"), ("web", "10.0.0.100")]
+                .map(|(name, ip)| (name.to_owned(), vec![ip.parse().unwrap()]))
+                .to_vec(),
             ..PlanPolicy::default()
         };
-        let given = StatusAddresses {
-            plain: addresses(&["203.0.113.1", "lb.example.com"]),
-            named: vec![("web".to_owned(), addresses(&["203.0.113.2"]))],
-        };
+        let given = addresses(&["203.0.113.1", "lb.example.com"]);
         let desired = planned(
-            &[
-                service("plain", 80, &[]),
-                service("web", 80, &[("bind", "web"), ("send-proxy", "v2")]),
-                service("db", 80, &[("bind", "db")]),
-            ],
+            &[service("plain", 80, &[]), service("web", 80, &[("bind", "web"), ("send-proxy", "v2")])],
             &policy,
         );
         let effect = InEffect { runs: desired.clone(), ..InEffect::default() };
@@ -211,8 +184,7 @@ mod tests {
             effect.wanted(&desired, &given, &policy),
             BTreeMap::from([
                 (key("plain"), Some(vec![ip("203.0.113.1", "VIP"), host])),
-                (key("web"), Some(vec![ip("203.0.113.2", "Proxy")])),
-                (key("db"), Some(vec![ip("10.0.0.101", "VIP")])),
+                (key("web"), Some(vec![ip("10.0.0.100", "Proxy")])),
             ])
         );
     }
@@ -222,7 +194,7 @@ mod tests {
         let policy = PlanPolicy::default();
         let desired = planned(&[service("new", 80, &[]), service("old", 81, &[])], &policy);
         let runs = planned(&[service("old", 81, &[])], &policy);
-        let given = StatusAddresses { plain: addresses(&["10.0.0.1"]), named: Vec::new() };
+        let given = addresses(&["10.0.0.1"]);
         let wanted = |left_out: &BTreeSet<Problem>| {
             let effect = InEffect { runs: runs.clone(), left_out: left_out.clone() };
             effect.wanted(&desired, &given, &policy)[&key("new")].is_some()
@@ -291,28 +263,6 @@ mod tests {
             (status(&[], None), None, Decision::Keep),
         ] {
             assert_eq!(status.decide(published, OURS), decision, "{status:?} {published:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn entries_of_others_are_never_written_over(
-            entries in prop::collection::vec("10\\.0\\.0\\.[1-3]", 0..3), writer in "[ab]", published in any::<bool>(),
-            wanted in prop::collection::vec("10\\.0\\.0\\.[1-3]", 1..3),
-        ) {
-            let of = |list: Vec<String>| list.iter().map(|address| ip(address, "VIP")).collect::<Vec<_>>();
-            let wanted = Some(of(wanted));
-            let (ingress, by) = (of(entries), Some(writer.clone()));
-            let status = ServiceStatus { ingress, writer: by, ..ServiceStatus::default() };
-            let decision = status.decide(published.then_some(&wanted), "a");
-            if writer != "a" && !status.ingress.is_empty() {
-                prop_assert!(!matches!(decision, Decision::Write(_)));
-            }
-            if let Decision::Write(set) = decision {
-                // The next decision keeps it.
-                let next = ServiceStatus { ingress: set, writer: Some("a".to_owned()), ..status };
-                prop_assert_eq!(next.decide(published.then_some(&wanted), "a"), Decision::Keep);
-            }
         }
     }
 }

@@ -3,9 +3,10 @@
 use crate::apply::applier::{Applied, Applier, passing};
 use crate::apply::config_file::Stamp;
 use crate::failure::Failure;
+use crate::lasting::Lasting;
 use crate::plan::desired::Desired;
 use crate::plan::status::InEffect;
-use crate::run::report::{Lasting, Reported};
+use crate::run::report::Reported;
 use crate::run::shared::Shared;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,6 @@ struct Applying {
     wait: Duration,
     reloaded: Option<Instant>,
     template: Option<Stamp>,
-    was_applied: bool,
     none_passed: bool,
     error: Lasting,
     elsewhere: Lasting,
@@ -49,20 +49,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         wait: RETRY.0,
         reloaded: None,
         template: None,
-        was_applied: false,
         none_passed: false,
-        error: Lasting::new(
-            "can't apply the configuration; HAProxy keeps the loaded one; retrying",
-            "the configuration is applied again",
-        ),
+        error: Lasting::new("can't apply the configuration; retrying", "the configuration is applied again"),
         elsewhere: Lasting::new(
-            "the running HAProxy does not prove the configuration",
-            "the running HAProxy proves the configuration again",
+            "HAProxy does not prove the configuration",
+            "HAProxy proves the configuration again",
         ),
-        none_passes: Lasting::new(
-            "no node passes HAProxy's check; the last resort serves, if there is one",
-            "nodes pass HAProxy's check again",
-        ),
+        none_passes: Lasting::new("no node passes HAProxy's check", "nodes pass HAProxy's check again"),
         left_out: Reported::default(),
     };
     let mut look = interval(LOOK);
@@ -104,14 +97,17 @@ impl Applying {
         let is_edited = self.applier.hash().is_some() && self.template != self.applier.template_stamp();
         // A port that another program had may be free, and an address may have come.
         self.is_due |= is_edited || !self.applier.left_out.is_empty();
-        let unproven = self.applier.unproven().await;
+        let unproven = self.applier.prove().await.err();
         let Shared { metrics, applied, .. } = self.shared.as_ref();
         let in_effect = applied.borrow().clone();
-        if let Some(reason) = &unproven {
+        if let Some(failure) = &unproven {
             self.is_due = true;
-            applied.send_if_modified(|applied| applied.take().is_some());
-            if self.was_applied {
-                self.elsewhere.tell(reason);
+            let was_proven = applied.send_if_modified(|applied| applied.take().is_some());
+            if was_proven && failure.kind == "foreign" {
+                metrics.failed(failure.kind);
+            }
+            if self.applier.hash().is_some() {
+                self.elsewhere.tell(&failure.text);
             }
         } else if let Some(in_effect) = in_effect {
             self.elsewhere.end();
@@ -121,12 +117,12 @@ impl Applying {
             // Servers of a new HAProxy may have no result yet.
             let lasts = std::mem::replace(&mut self.none_passed, none_passes);
             if none_passes && lasts {
-                self.none_passes.tell("see --explain");
+                self.none_passes.tell("the last resort serves, if there is one; see --explain");
             } else if !none_passes {
                 self.none_passes.end();
             }
         }
-        self.set_unproven(unproven);
+        self.set_unproven(unproven.map(|failure| failure.text));
     }
 
     fn set_unproven(&self, reason: Option<String>) {
@@ -144,10 +140,6 @@ impl Applying {
         let mut desired = Desired::clone(&wanted);
         self.template = self.applier.template_stamp();
         let outcome = self.applier.apply(&mut desired).await;
-        if std::mem::take(&mut self.applier.foreign_change) {
-            self.shared.metrics.foreign_changes.inc();
-            tracing::warn!("another program has changed the configuration file");
-        }
         self.left_out.problems(&self.applier.left_out);
         self.count_problems();
         match outcome {
@@ -159,7 +151,7 @@ impl Applying {
     fn failed(&mut self, failure: &Failure) {
         self.shared.metrics.failed(failure.kind);
         self.error.tell(&failure.text);
-        if !self.was_applied {
+        if self.applier.hash().is_none() {
             self.shared.health.set_unproven(Some(failure.text.clone()));
         }
         if matches!(failure.kind, "reload" | "proof") {
@@ -174,22 +166,14 @@ impl Applying {
         self.wait = RETRY.0;
         let (frontends, hash) = (desired.frontends.len(), self.applier.hash());
         let Shared { metrics, applied: in_effect, .. } = self.shared.as_ref();
-        match applied {
-            Applied::Reloaded => {
-                tracing::info!(frontends, hash, "configuration applied");
-                metrics.reloads.inc();
-                self.reloaded = Some(Instant::now());
-            }
-            Applied::Unchanged if in_effect.borrow().is_none() => {
-                tracing::info!(frontends, hash, "HAProxy runs the configuration");
-            }
-            Applied::Written if !self.was_applied => {
-                tracing::info!(frontends, "configuration written; waiting for HAProxy");
-            }
-            Applied::Unchanged | Applied::Written => {}
+        if applied == Applied::Reloaded {
+            metrics.reloads.inc();
+            self.reloaded = Some(Instant::now());
         }
-        self.was_applied = true;
         self.is_due = applied == Applied::Written;
+        if !self.is_due && (applied == Applied::Reloaded || in_effect.borrow().is_none()) {
+            tracing::info!(frontends, hash, "HAProxy runs the configuration");
+        }
         let left_out = self.applier.left_out.clone();
         // HAProxy may be started, and another program may release a port.
         let again = if self.is_due || !left_out.is_empty() { LOOK } else { Duration::ZERO };

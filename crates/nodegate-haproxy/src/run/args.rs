@@ -6,14 +6,16 @@ use crate::plan::forward::Forward;
 use crate::plan::ingress::Ingress;
 use crate::plan::policy::{CheckPolicy, LastResort};
 use crate::run::values::{
-    Named, PortGrant, Timeouts, check, class, listen, namespaces, selector, status_addresses, timeouts,
+    DEFAULT_CHECK, DEFAULT_TIMEOUTS, NamedAddress, PortGrant, check, class, listen, namespaces,
+    node_selector, timeouts,
 };
 use crate::status::lease::LeaseName;
 use clap::Parser;
 use ipnet::IpNet;
 use nodegate_program::{List, LogSettings, duration, number};
 use nodegate_readiness::DrainSignals;
-use std::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -71,15 +73,15 @@ pub(crate) struct Args {
     /// Timeouts of the generated sections: connect, client, server, check, http-request, http-keep-alive, queue,
     /// tunnel, client-fin, server-fin. Those that are not named keep their default
     #[arg(long, env = "NODEGATE_HAPROXY_TIMEOUTS", value_name = "NAME=TIME,…")]
-    #[arg(default_value_t, value_parser = timeouts)]
-    pub(crate) timeouts: Timeouts,
+    #[arg(default_value = DEFAULT_TIMEOUTS, value_parser = timeouts)]
+    pub(crate) timeouts: BTreeMap<String, String>,
 
     /// Only Services of these namespaces
     #[arg(long, env = "NODEGATE_HAPROXY_NAMESPACES", value_name = "LIST", value_parser = namespaces)]
     pub(crate) namespaces: Option<List<String>>,
 
     /// Only Nodes with these labels
-    #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = selector)]
+    #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = node_selector)]
     pub(crate) node_selector: Option<String>,
 
     /// Class to serve: of the load-balancer Services, only those of this class are
@@ -98,8 +100,8 @@ pub(crate) struct Args {
     /// or number, with spec.loadBalancerIP or nodegate.io/haproxy-bind; the others get those without a name, or
     /// the first if all have one
     #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "[NAME=]IPS")]
-    #[arg(value_parser = List::<Named<IpAddr>>::of("IP addresses, each with a name or without, e.g. 10.0.0.5,web=10.0.0.100"))]
-    pub(crate) bind: Option<List<Named<IpAddr>>>,
+    #[arg(value_parser = List::<NamedAddress>::of("IP addresses, each with a name or without, e.g. 10.0.0.5,web=10.0.0.100"))]
+    pub(crate) bind: Option<List<NamedAddress>>,
 
     /// Ports that a namespace may open; * stands for all. Without this setting: every namespace may open all
     #[arg(long, env = "NODEGATE_HAPROXY_PORTS", value_name = "NAMESPACE=RANGE,…")]
@@ -115,7 +117,7 @@ pub(crate) struct Args {
     /// Check of the nodes: agent asks nodegate's agents at port, tcp connects to the Service's port on the node,
     /// none leaves it to the watch
     #[arg(long, env = "NODEGATE_HAPROXY_CHECK", value_name = "agent|tcp|none[:KEY=VALUE,…]")]
-    #[arg(default_value_t, value_parser = check)]
+    #[arg(default_value = DEFAULT_CHECK, value_parser = check)]
     pub(crate) check: CheckPolicy,
 
     /// Removal limit: the percentage of each Service's servers, or of the Services, that may vanish at once;
@@ -137,13 +139,12 @@ pub(crate) struct Args {
     pub(crate) last_resort: LastResort,
 
     /// Addresses or host names that clients use: they become status.loadBalancer.ingress of each published
-    /// load-balancer Service, and a Service that can't be published gets an Event that says why. NAME=ADDRESS
-    /// is for Services that listen on the --bind address of that name; those without such an entry get the
-    /// --bind address itself. The account needs more rights: haproxy-kubeconfig --publish-status. Without this
-    /// setting, nothing is written to the cluster
-    #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH_STATUS", value_name = "[NAME=]ADDRESSES")]
-    #[arg(value_parser = status_addresses)]
-    pub(crate) publish_status: Option<List<Named<Ingress>>>,
+    /// load-balancer Service, and a Service that can't be published gets an Event that says why. A Service that has
+    /// chosen another address of --bind gets that one. The account needs more rights: haproxy-kubeconfig
+    /// --publish-status. Without this setting, nothing is written to the cluster
+    #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH_STATUS", value_name = "ADDRESSES")]
+    #[arg(value_parser = List::<Ingress>::of("IP addresses and host names, e.g. 203.0.113.10,lb.example.com"))]
+    pub(crate) publish_status: Option<List<Ingress>>,
 
     /// Lease of --publish-status: of all processes with the same Lease, one at a time writes. Its name is also
     /// the field manager of the statuses, so give each pair of one cluster a name of its own. Without a

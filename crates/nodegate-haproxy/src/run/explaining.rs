@@ -23,16 +23,12 @@ pub(super) async fn print(setup: Setup) -> Result<(), Failure> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::default());
     let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists));
-    let complete = observed.wait_for(|now| lists.iter().all(|list| now.synced.contains(list)));
-    let facts = tokio::select! {
-        complete = tokio::time::timeout(READ, complete) => match complete {
-            Ok(Ok(observed)) => Some(observed.facts.clone()),
-            _ => None,
-        },
-        () = watching => None,
-    };
+    tokio::select! {
+        _ = tokio::time::timeout(READ, observed.wait_for(|now| now.facts(&lists).is_some())) => {}
+        () = watching => {}
+    }
     let late = "no complete list of Nodes and Services within a minute; the lines above say why";
-    let facts = facts.ok_or_else(|| Failure::new("list", late))?;
+    let facts = observed.borrow().facts(&lists).ok_or_else(|| Failure::new("list", late))?;
     let known = KnownFile::new(&setup).load();
     let (facts, retained) = RemovalLimit::new(&setup.policy, known).accept(&facts, |_| false);
     Reported::default().retained(retained);
@@ -43,6 +39,6 @@ pub(super) async fn print(setup: Setup) -> Result<(), Failure> {
     let disk = tools.config.read()?.unwrap_or_default();
     let left_out = leave_out(&mut desired, &template, launch.as_ref(), &disk);
     desired.problems.extend(left_out);
-    let text = explain(&desired, &facts, passing(tools, &desired).await.as_ref());
+    let text = explain(&desired, passing(tools, &desired).await.as_ref());
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::new("write", error))
 }

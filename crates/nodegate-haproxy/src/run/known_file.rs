@@ -1,36 +1,27 @@
 //! The file with the facts that were accepted last. The next run compares the API server's facts with them.
 
 use crate::apply::config_file::ConfigFile;
+use crate::lasting::Lasting;
 use crate::plan::facts::{Facts, ObservedNode, ObservedService};
 use crate::plan::names;
-use crate::run::report::Lasting;
 use crate::run::setup::Setup;
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// The file. It is written when its content changes.
 pub(crate) struct KnownFile {
     file: ConfigFile,
+    /// A digest of the settings that choose Nodes and Services. With other settings, missing objects are
+    /// intended.
     settings: String,
     /// The content of the file, as far as it is known.
     written: Option<Vec<u8>>,
     error: Lasting,
 }
 
-/// The content of the file.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Known {
-    /// A digest of the settings that choose Nodes and Services. With other settings, missing objects are
-    /// intended.
-    settings: String,
-    nodes: Vec<ObservedNode>,
-    services: Vec<ObservedService>,
-}
-
 impl KnownFile {
     /// Creates a handle for the file of this setup.
     pub(crate) fn new(setup: &Setup) -> Self {
-        let path = format!("{}.known", setup.tools.config.path().display());
+        let path = format!("{}.known", setup.tools.config.path.display());
         let scope = &setup.scope;
         let settings = format!("{:?}", (&scope.node_selector, &scope.namespaces, &setup.policy.networks));
         Self::of(ConfigFile::new(path.into()), names::hash(settings))
@@ -45,50 +36,37 @@ impl KnownFile {
     /// Returns the facts that an earlier run accepted. There are none if its settings chose other Nodes or
     /// Services, or if the file can't be read.
     pub(crate) fn load(&mut self) -> Facts {
-        let read = || {
-            let Some(bytes) = self.file.read().map_err(|error| error.to_string())? else { return Ok(None) };
-            let known: Known = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
-            let is_ours = known.settings == self.settings;
-            if is_ours { Ok(Some((bytes, known))) } else { Err("it is of other settings".to_owned()) }
-        };
-        match read() {
-            Ok(Some((bytes, known))) => {
+        let Some(bytes) = self.file.read().unwrap_or(Some(Vec::new())) else { return Facts::default() };
+        match serde_json::from_slice::<(String, Vec<ObservedNode>, Vec<ObservedService>)>(&bytes) {
+            Ok((settings, nodes, services)) if settings == self.settings => {
                 self.written = Some(bytes);
-                let nodes = known.nodes.into_iter().map(|node| (node.name.clone(), node.into()));
-                let services = known.services.into_iter().map(|service| (service.key(), service.into()));
+                let nodes = nodes.into_iter().map(|node| (node.name.clone(), node.into()));
+                let services = services.into_iter().map(|service| (service.key(), service.into()));
                 Facts { nodes: nodes.collect(), services: services.collect() }
             }
-            Ok(None) => Facts::default(),
-            Err(error) => {
-                let file = self.file.path().display();
-                tracing::warn!(%file, error, "not using the saved state of the cluster for --max-removal");
+            read => {
+                let (file, error) = (self.file.path.display(), read.err());
+                let what = "not using the saved state of the cluster; it is unreadable, or of other settings";
+                tracing::warn!(%file, ?error, "{what}");
                 Facts::default()
             }
         }
     }
 
     /// Writes the accepted facts if they have changed. Returns true if they are saved.
-    pub(crate) async fn save(&mut self, accepted: &Facts) -> bool {
-        let known = Known {
-            settings: self.settings.clone(),
-            nodes: accepted.nodes.values().map(|node| ObservedNode::clone(node)).collect(),
-            services: accepted.services.values().map(|service| ObservedService::clone(service)).collect(),
-        };
-        let bytes = serde_json::to_vec(&known).unwrap_or_default();
-        if self.written.as_ref() == Some(&bytes) {
-            return true;
-        }
-        match self.file.replace(bytes.clone()).await {
-            Ok(()) => {
-                self.written = Some(bytes);
-                self.error.end();
-                true
-            }
-            Err(error) => {
+    pub(crate) fn save(&mut self, accepted: &Facts) -> bool {
+        let nodes: Vec<&ObservedNode> = accepted.nodes.values().map(Arc::as_ref).collect();
+        let services: Vec<&ObservedService> = accepted.services.values().map(Arc::as_ref).collect();
+        let bytes = serde_json::to_vec(&(&self.settings, nodes, services)).unwrap_or_default();
+        if self.written.as_ref() != Some(&bytes) {
+            if let Err(error) = self.file.replace(&bytes) {
                 self.error.tell(&error.to_string());
-                false
+                return false;
             }
+            self.error.end();
+            self.written = Some(bytes);
         }
+        true
     }
 }
 
@@ -98,7 +76,6 @@ mod tests {
     use crate::plan::facts::{NodeState, PortFacts};
     use std::collections::BTreeMap;
     use std::path::Path;
-    use std::sync::Arc;
 
     fn known_file(path: &Path, settings: &str) -> KnownFile {
         KnownFile::of(ConfigFile::new(path.to_owned()), settings.to_owned())
@@ -127,22 +104,22 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn the_next_run_knows_everything_but_states_and_only_news_is_written() {
+    #[test]
+    fn the_next_run_knows_everything_but_states_and_only_news_is_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("known");
         let mut file = known_file(&path, "s");
         assert_eq!(file.load(), Facts::default());
-        assert!(file.save(&facts()).await);
+        assert!(file.save(&facts()));
         let mut expected = facts();
         let node = ObservedNode { state: NodeState::Ready, reason: None, ..(*expected.nodes["a"]).clone() };
         expected.nodes.insert("a".to_owned(), Arc::new(node));
         assert_eq!(known_file(&path, "s").load(), expected);
         assert_eq!(known_file(&path, "other").load(), Facts::default());
         std::fs::remove_file(&path).unwrap();
-        assert!(file.save(&expected).await);
+        assert!(file.save(&expected));
         assert!(!path.exists());
-        assert!(file.save(&Facts::default()).await);
+        assert!(file.save(&Facts::default()));
         assert!(path.exists());
     }
 

@@ -22,8 +22,7 @@ use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_o
 use publisher::Publisher;
 use setup::Setup;
 use shared::{Health, Shared};
-use std::fmt::Display;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -60,7 +59,7 @@ impl Program for Args {
         if setup.explain {
             return block_on(explaining::print(setup));
         }
-        match lock(setup.tools.config.path()) {
+        match lock(&setup.tools.config.path) {
             Ok(_lock) => block_on(run(setup)),
             Err(error) => failed(error),
         }
@@ -71,14 +70,11 @@ impl Program for Args {
 fn lock(config: &Path) -> Result<File, String> {
     let name = config.file_name().unwrap_or_default().to_string_lossy();
     let path = config.with_file_name(format!(".{name}.lock"));
-    let cannot = |error: &dyn Display| format!("can't lock {}: {error}", path.display());
-    let open = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let file = open.map_err(|error| cannot(&error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(format!("another nodegate-haproxy writes {}", config.display())),
-        Err(TryLockError::Error(error)) => Err(cannot(&error)),
-    }
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = opened.map_err(|error| format!("can't open {}: {error}", path.display()))?;
+    let taken = |error| format!("another nodegate-haproxy writes {}: {error}", config.display());
+    file.try_lock().map_err(taken)?;
+    Ok(file)
 }
 
 /// Runs until a signal comes.
@@ -89,7 +85,7 @@ async fn run(setup: Setup) -> Result<(), String> {
     let listener = listener.map_err(|error| error.to_string())?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        config = %setup.tools.config.path().display(),
+        config = %setup.tools.config.path.display(),
         template = ?setup.tools.template,
         listen = listen.map(tracing::field::display),
         "started"
@@ -110,7 +106,7 @@ async fn run(setup: Setup) -> Result<(), String> {
         });
     }
     tasks.spawn(applying::run(shared.clone()));
-    tasks.spawn(planning::run(shared.clone(), observer.clone(), life.clone()));
+    tasks.spawn(planning::run(shared.clone(), observer.clone()));
     let lease = publisher.as_ref().map(|publisher| publisher.lease.clone());
     if let Some(publisher) = publisher {
         tasks.spawn(publisher.run(observer.subscribe()));

@@ -9,14 +9,13 @@ use crate::plan::facts::{ObservedService, ServiceKey, ServiceStatus};
 use crate::plan::ingress::Ingress;
 use crate::plan::names::hash;
 use crate::plan::status::{Decision, InEffect};
+use crate::run::metrics::count;
 use crate::run::shared::Shared;
-use crate::status::StatusSettings;
 use crate::status::candidate::REQUEST;
 use crate::status::failing::{FORBIDDEN, Failing};
 use crate::status::lease::LeaseKeeper;
 use crate::watch::Observed;
 use crate::watch::life::Life;
-use crate::watch::objects::service_status;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use nodegate_kube_follow::{Backoff, KubeApi};
@@ -30,13 +29,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 /// The interval between looks at the Lease and at writes that wait.
 const TICK: Duration = Duration::from_millis(500);
 /// The shortest time between two requests.
-const PACE: Duration = Duration::from_millis(20);
+const PACE: Duration = Duration::from_millis(50);
 /// The maximum number of writes before the plan is looked at again.
 const AT_ONCE: usize = 50;
-/// The shortest time between two Events.
-const EVENT_PACE: Duration = Duration::from_millis(200);
-/// The shortest time between two Events on one Service.
-const EVENT_AGAIN: Duration = Duration::from_mins(1);
 /// The reason of Events about Services that are not published.
 const NOT_PUBLISHED: &str = "NotPublished";
 
@@ -47,13 +42,10 @@ pub(crate) struct Publisher {
     pub(crate) lease: Arc<LeaseKeeper>,
     api: KubeApi,
     shared: Arc<Shared>,
-    settings: StatusSettings,
     /// What was answered last, by kind and Service. It is not sent twice.
     done: BTreeMap<(&'static str, ServiceKey), String>,
     /// The times before which nothing of this kind is sent about a Service.
     waits: BTreeMap<(&'static str, ServiceKey), Instant>,
-    /// The Services whose entries are ours, in case that one of them is no longer watched.
-    ours: BTreeSet<ServiceKey>,
     /// The Services with entries of another program.
     foreign: BTreeSet<ServiceKey>,
     failing: Failing,
@@ -72,16 +64,16 @@ struct Write {
 impl Publisher {
     /// Creates the publisher if `--publish-status` asks for it.
     pub(crate) fn of(shared: &Arc<Shared>, life: &Arc<Life>) -> Option<Self> {
-        let settings = shared.setup.publish_status.clone()?;
+        if shared.setup.publish_status.is_empty() {
+            return None;
+        }
         let api = KubeApi::new(REQUEST, life.observer(None));
         Some(Self {
-            lease: Arc::new(LeaseKeeper::new(api.clone(), settings.lease.clone())),
+            lease: Arc::new(LeaseKeeper::new(api.clone(), shared.setup.lease.clone())),
             api,
             shared: shared.clone(),
-            settings,
             done: BTreeMap::new(),
             waits: BTreeMap::new(),
-            ours: BTreeSet::new(),
             foreign: BTreeSet::new(),
             failing: Failing::default(),
             backoff: Backoff::new(),
@@ -100,6 +92,7 @@ impl Publisher {
     async fn write_changes(mut self, mut observed: Receiver<Observed>) {
         let mut desired = self.shared.desired.subscribe();
         let mut applied = self.shared.applied.subscribe();
+        let lists = self.shared.setup.scope.lists();
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut held, mut is_due) = (false, false);
@@ -119,28 +112,31 @@ impl Publisher {
             if changed.is_err() {
                 return;
             }
-            let services = observed.borrow_and_update().facts.services.clone();
+            let facts = observed.borrow_and_update().facts(&lists).unwrap_or_default();
             let (desired, applied) =
                 (desired.borrow_and_update().clone(), applied.borrow_and_update().clone());
             is_due = match (desired, applied) {
                 (Some(desired), Some(applied)) if self.lease.holds() => {
-                    self.round(&desired, &applied, &services).await
+                    self.round(&desired, &applied, &facts.services).await
                 }
                 _ => false,
             };
         }
     }
 
+    /// Returns the field manager of all writes.
+    fn manager(&self) -> &str {
+        &self.shared.setup.lease.name
+    }
+
     fn lease_changed(&mut self, before: bool, held: bool) {
-        let (namespace, name) = (&self.settings.lease.namespace, &self.settings.lease.name);
+        let lease = self.manager();
         match (before, held) {
-            (false, true) => {
-                tracing::info!(namespace, name, "holding the Lease; writing statuses and Events");
-            }
+            (false, true) => tracing::info!(lease, "holding the Lease; writing statuses and Events"),
             (true, false) => {
-                tracing::info!(namespace, name, "no longer holding the Lease; writing nothing");
+                tracing::info!(lease, "no longer holding the Lease; writing nothing");
                 self.foreign.clear();
-                self.shared.metrics.status_foreign(0);
+                self.shared.metrics.status_foreign.set(0);
             }
             _ => {}
         }
@@ -149,12 +145,9 @@ impl Publisher {
 
     /// Does what is to do now. Returns true if something is left for later.
     async fn round(&mut self, desired: &Desired, in_effect: &InEffect, services: &Services) -> bool {
-        let wanted = in_effect.wanted(desired, &self.settings.addresses, &self.shared.setup.policy);
+        let setup = &self.shared.setup;
+        let wanted = in_effect.wanted(desired, &setup.publish_status, &setup.policy);
         let mut writes = self.statuses(&wanted, services);
-        // The removal limit may keep a Service that is no longer watched.
-        let mut gone = self.ours.clone();
-        gone.retain(|key| !services.contains_key(key) && !wanted.contains_key(key));
-        writes.extend(self.cleanups(gone).await);
         let reasons = in_effect.not_published(desired);
         self.done.retain(|(kind, key), _| {
             services.contains_key(key) && (*kind == "status" || reasons.contains_key(key))
@@ -189,13 +182,8 @@ impl Publisher {
         let (mut writes, mut foreign) = (Vec::new(), BTreeSet::new());
         for (key, service) in services {
             let status = &service.status;
-            if status.writer.as_deref() == Some(&self.settings.lease.name) && !status.ingress.is_empty() {
-                self.ours.insert(key.clone());
-            } else {
-                self.ours.remove(key);
-            }
             let wanted = wanted.get(key).filter(|_| service.load_balancer);
-            match status.decide(wanted, &self.settings.lease.name) {
+            match status.decide(wanted, self.manager()) {
                 Decision::Keep => {}
                 Decision::Write(entries) => writes.push(status_write(key.clone(), status, &entries)),
                 Decision::Foreign => {
@@ -211,25 +199,8 @@ impl Publisher {
                 }
             }
         }
-        self.shared.metrics.status_foreign(foreign.len());
+        self.shared.metrics.status_foreign.set(count(foreign.len()));
         self.foreign = foreign;
-        writes
-    }
-
-    /// Returns the writes that remove our entries from Services that are no longer watched: they have another
-    /// type. A Service that is gone needs nothing.
-    async fn cleanups(&mut self, gone: BTreeSet<ServiceKey>) -> Vec<Write> {
-        let mut writes = Vec::new();
-        for key in gone.into_iter().take(AT_ONCE) {
-            let Ok(text) = self.api.get(&service_path(&key)).await else { break };
-            let status = text.and_then(|text| Some(service_status(&serde_json::from_str(&text).ok()?)));
-            match status {
-                Some(status) if status.decide(None, &self.settings.lease.name) != Decision::Keep => {
-                    writes.push(status_write(key, &status, &[]));
-                }
-                _ => drop(self.ours.remove(&key)),
-            }
-        }
         writes
     }
 
@@ -256,16 +227,15 @@ impl Publisher {
     /// Sends a request. Returns false if it has to be tried again.
     async fn send(&mut self, write: Write) -> bool {
         let Write { kind, key, content, body } = write;
-        let (service, manager) = (format!("{}/{}", key.0, key.1), &self.settings.lease.name);
-        let is_event = kind == "event";
+        let (service, manager) = (format!("{}/{}", key.0, key.1), self.manager());
+        let (is_event, namespace) = (kind == "event", format!("/api/v1/namespaces/{}", key.0));
         let answer = if is_event {
-            let path = format!("/api/v1/namespaces/{}/events?fieldManager={manager}", key.0);
-            self.api.post(&path, &body).await
+            self.api.post(&format!("{namespace}/events?fieldManager={manager}"), &body).await
         } else {
-            let path = format!("{}/status?fieldManager={manager}", service_path(&key));
+            let path = format!("{namespace}/services/{}/status?fieldManager={manager}", key.1);
             self.api.merge(&path, &body).await
         };
-        sleep(if is_event { EVENT_PACE } else { PACE }).await;
+        sleep(PACE).await;
         let metrics = &self.shared.metrics;
         let id = (kind, key);
         match answer {
@@ -274,7 +244,6 @@ impl Publisher {
                 self.backoff.reset();
                 if is_event {
                     metrics.service_events.inc();
-                    self.waits.insert(id.clone(), Instant::now() + EVENT_AGAIN);
                 } else {
                     let addresses = body.pointer("/status/loadBalancer/ingress").unwrap_or(&Value::Null);
                     metrics.status_written(if addresses.is_null() { "removed" } else { "set" });
@@ -301,10 +270,6 @@ impl Publisher {
         self.done.insert(id, content);
         true
     }
-}
-
-fn service_path((namespace, name): &ServiceKey) -> String {
-    format!("/api/v1/namespaces/{namespace}/services/{name}")
 }
 
 /// Returns the patch of a Service's status. It fails if the Service has changed since it was observed.

@@ -1,50 +1,17 @@
-//! Log lines about lasting conditions: one when a condition begins, and one when it ends.
+//! Log lines about changes: of problems, of what the removal limit keeps, and of nodes.
 
-use crate::plan::desired::{Desired, INTENDED, Problem};
-use crate::plan::facts::{Facts, NodeState};
+use crate::plan::desired::{Desired, INTENDED, PlannedNode, Problem};
+use crate::plan::facts::NodeState;
 use crate::plan::removal_limit::Retained;
+use nodegate_program::sanitize_short;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-use tokio::time::Instant;
 
-/// The interval at which lasting conditions are logged again.
-const REPEAT: Duration = Duration::from_mins(1);
 /// The maximum number of names in a log line.
 const NAMED: usize = 8;
 
-/// A condition that is logged each minute while it lasts, and when it ends.
-pub(crate) struct Lasting {
-    message: &'static str,
-    end: &'static str,
-    told: Option<(String, Instant)>,
-}
-
-impl Lasting {
-    pub(crate) fn new(message: &'static str, end: &'static str) -> Self {
-        Self { message, end, told: None }
-    }
-
-    /// Logs the condition, unless it was logged with the same detail within a minute.
-    pub(crate) fn tell(&mut self, detail: &str) {
-        if self.told.as_ref().is_none_or(|(told, at)| told != detail || at.elapsed() >= REPEAT) {
-            tracing::error!(detail, "{}", self.message);
-            self.told = Some((detail.to_owned(), Instant::now()));
-        }
-    }
-
-    pub(crate) fn end(&mut self) {
-        if self.told.take().is_some() {
-            tracing::info!("{}", self.end);
-        }
-    }
-}
-
-/// Returns the first of these names, and the number of the others.
-fn some(names: &BTreeSet<String>) -> Option<String> {
-    let first: Vec<&str> = names.iter().take(NAMED).map(String::as_str).collect();
-    let more = names.len().checked_sub(NAMED).filter(|more| *more > 0);
-    let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
-    (!first.is_empty()).then(|| format!("{}{more}", first.join(" ")))
+/// Returns some of these names.
+fn some(names: &BTreeSet<String>) -> String {
+    sanitize_short(&names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(" "), 500)
 }
 
 /// Logs problems when they begin and when they end.
@@ -74,6 +41,7 @@ impl Reported {
             tracing::info!("--max-removal no longer keeps anything that the API server does not have");
         } else {
             tracing::warn!(
+                number = now.nodes.len() + now.services.len(),
                 nodes = some(&now.nodes),
                 services = some(&now.services),
                 "more than --max-removal allows has vanished at once; keeping it"
@@ -93,21 +61,19 @@ pub(crate) struct NodeLog {
 
 impl NodeLog {
     /// Logs the changes. Of the first plan, logs only the nodes that are out.
-    pub(crate) fn tell(&mut self, desired: &Desired, facts: &Facts) {
-        let reason = |name: &str| facts.nodes.get(name).and_then(|facts| facts.reason.clone());
-        let now: BTreeMap<String, LoggedState> =
-            desired.nodes.iter().map(|node| (node.name.clone(), (node.state, reason(&node.name)))).collect();
+    pub(crate) fn tell(&mut self, desired: &Desired) {
+        let logged = |node: &PlannedNode| (node.name.clone(), (node.state, node.reason.clone()));
+        let now: BTreeMap<String, LoggedState> = desired.nodes.iter().map(logged).collect();
         let is_first = self.logged.is_none();
         let before = self.logged.take().unwrap_or_default();
-        for (node, state) in &now {
-            match before.get(node) {
-                Some(before) if before == state => {}
-                None if is_first && state.0 == NodeState::Ready => {}
-                None if state.0 == NodeState::Ready => {
-                    tracing::info!(node, "new node; giving it its share of new connections");
-                }
-                _ => changed(node, state),
-            }
+        for (node, logged) in now.iter().filter(|(node, logged)| before.get(*node) != Some(logged)) {
+            let what = match logged.0 {
+                NodeState::Ready if is_first => continue,
+                NodeState::Ready => "the node is ready; giving it its share of new connections",
+                NodeState::Draining => "the node is draining; giving it no new connections",
+                NodeState::NotReady => "the node is not ready; giving it no new connections",
+            };
+            tracing::info!(node, reason = logged.1, "{what}");
         }
         for node in before.keys().filter(|node| !now.contains_key(*node)) {
             tracing::info!(node, "the node is gone; removing its servers");
@@ -118,15 +84,4 @@ impl NodeLog {
         }
         self.logged = Some(now);
     }
-}
-
-fn changed(node: &str, (state, reason): &LoggedState) {
-    let reason = reason.as_deref();
-    let what = match state {
-        NodeState::Ready if reason.is_some() => "leaving the node to HAProxy's own checks",
-        NodeState::Ready => "the node is back; giving it its share of new connections",
-        NodeState::Draining => "the node is draining; giving it no new connections",
-        NodeState::NotReady => "the node is not ready; giving it no new connections",
-    };
-    tracing::info!(node, reason, "{what}");
 }

@@ -1,10 +1,10 @@
 //! The values of settings that only nodegate-haproxy has.
 
-use crate::plan::annotation::{self, word, word_of};
-use crate::plan::ingress::Ingress;
+use crate::plan::annotation::{self, word};
 use crate::plan::policy::CheckPolicy;
+use crate::plan::selector;
 use nodegate_program::{List, duration, is_object_name, number};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -12,53 +12,42 @@ use std::time::Duration;
 
 /// The maximum number of namespaces. Each has its own watch.
 const MAX_NAMESPACES: usize = 32;
-/// The maximum number of addresses of `--publish-status`.
-const MAX_STATUS_ADDRESSES: usize = 64;
 /// The range of the check's interval. A shorter interval would load the nodes; a longer one would test outdated
 /// states.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(5);
-/// The timeouts that can be set, with the default of those that have one.
-const TIMEOUTS: [(&str, Option<&str>); 10] = [
-    ("connect", Some("3s")),
-    ("client", Some("1h")),
-    ("server", Some("1h")),
-    ("check", Some("5s")),
-    ("http-request", Some("10s")),
-    ("http-keep-alive", Some("1m")),
-    ("queue", None),
-    ("tunnel", None),
-    ("client-fin", None),
-    ("server-fin", None),
-];
+/// The range of timeouts, which is HAProxy's.
+const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24 * 24);
+/// The names of the timeouts that can be set.
+const TIMEOUTS: &str =
+    "connect, client, server, check, http-request, http-keep-alive, queue, tunnel, client-fin, server-fin";
+/// The timeouts that have a default.
+pub(crate) const DEFAULT_TIMEOUTS: &str =
+    "connect=3s,client=1h,server=1h,check=5s,http-request=10s,http-keep-alive=1m";
+/// The default of `--check`.
+pub(crate) const DEFAULT_CHECK: &str = "agent:port=25001,interval=1s,rise=1,fall=2";
 
-/// An address with or without a name.
+/// An address of `--bind` with its name, which may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Named<T> {
-    name: Option<String>,
-    address: T,
-}
+pub(crate) struct NamedAddress(String, IpAddr);
 
 /// The permission of a namespace to open ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortGrant(pub(crate) String, pub(crate) RangeInclusive<u16>);
-
-/// Addresses, by their name.
-pub(crate) type ByName<T> = Vec<(String, Vec<T>)>;
 
 /// Parses the name of a namespace or an address.
 fn name(text: &str) -> Result<String, ()> {
     if is_object_name(text) && text.len() <= 63 { Ok(text.to_owned()) } else { Err(()) }
 }
 
-impl<T: FromStr> FromStr for Named<T> {
+impl FromStr for NamedAddress {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let (named, address) = match text.split_once('=') {
-            Some((named, address)) => (Some(name(named)?), address),
-            None => (None, text),
+        let (name, address) = match text.split_once('=') {
+            Some((named, address)) => (name(named)?, address),
+            None => (String::new(), text),
         };
-        Ok(Self { name: named, address: address.parse().map_err(|_| ())? })
+        Ok(Self(name, address.parse().map_err(drop)?))
     }
 }
 
@@ -75,34 +64,17 @@ impl FromStr for PortGrant {
     }
 }
 
-/// Separates the addresses without a name from those with one, in their order, each once.
-pub(crate) fn by_name<T: Clone + PartialEq>(given: &[Named<T>]) -> (Vec<T>, ByName<T>) {
-    let (mut plain, mut named) = (Vec::new(), ByName::<T>::new());
-    for Named { name, address } in given {
-        let list = match name {
-            None => &mut plain,
-            Some(name) => {
-                if !named.iter().any(|(known, _)| known == name) {
-                    named.push((name.clone(), Vec::new()));
-                }
-                let Some((_, list)) = named.iter_mut().find(|(known, _)| known == name) else { continue };
-                list
-            }
-        };
-        if !list.contains(address) {
-            list.push(address.clone());
+/// Returns the addresses of each name, in their order, each once.
+pub(crate) fn by_name(given: Vec<NamedAddress>) -> Vec<(String, Vec<IpAddr>)> {
+    let mut all: Vec<(String, Vec<IpAddr>)> = Vec::new();
+    for NamedAddress(name, address) in given {
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, list)) if list.contains(&address) => {}
+            Some((_, list)) => list.push(address),
+            None => all.push((name, vec![address])),
         }
     }
-    (plain, named)
-}
-
-impl fmt::Display for CheckPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = word_of(&self.kind);
-        let Self { port, inter_ms, rise, fall, .. } = self;
-        let interval = nodegate_program::shown(Duration::from_millis(*inter_ms));
-        write!(f, "{kind}:port={port},interval={interval},rise={rise},fall={fall}")
-    }
+    all
 }
 
 pub(crate) fn check(value: &str) -> Result<CheckPolicy, String> {
@@ -115,10 +87,7 @@ pub(crate) fn check(value: &str) -> Result<CheckPolicy, String> {
         let (key, value) = part.split_once('=').ok_or(TAKES)?;
         match key {
             "port" => check.port = number(1..=u16::MAX, TAKES)(value)?,
-            "interval" => {
-                let interval = duration(INTERVAL)(value)?;
-                check.inter_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            }
+            "interval" => check.interval = duration(INTERVAL)(value)?,
             "rise" => check.rise = number(1..=100, TAKES)(value)?,
             "fall" => check.fall = number(1..=100, TAKES)(value)?,
             _ => return Err(TAKES.to_owned()),
@@ -127,51 +96,24 @@ pub(crate) fn check(value: &str) -> Result<CheckPolicy, String> {
     Ok(check)
 }
 
-/// The timeouts of the generated sections, by HAProxy's name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Timeouts(pub(crate) Vec<(String, String)>);
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        let given =
-            TIMEOUTS.iter().filter_map(|(name, time)| Some(((*name).to_owned(), (*time)?.to_owned())));
-        Self(given.collect())
-    }
-}
-
-impl fmt::Display for Timeouts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs: Vec<String> = self.0.iter().map(|(name, time)| format!("{name}={time}")).collect();
-        f.write_str(&pairs.join(","))
-    }
-}
-
-pub(crate) fn timeouts(value: &str) -> Result<Timeouts, String> {
-    let takes = || {
-        let names: Vec<_> = TIMEOUTS.iter().map(|(name, _)| *name).collect();
-        format!(
-            "takes timeouts from 1ms to 24days, e.g. connect=3s,client=1h; there are {}",
-            names.join(", ")
-        )
-    };
-    let mut all = Timeouts::default();
-    for part in value.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+pub(crate) fn timeouts(value: &str) -> Result<BTreeMap<String, String>, String> {
+    let takes =
+        || format!("takes timeouts from 1ms to 24days, e.g. connect=3s,client=1h; there are {TIMEOUTS}");
+    let mut all = BTreeMap::new();
+    let given = value.split(',').map(str::trim).filter(|part| !part.is_empty());
+    for part in DEFAULT_TIMEOUTS.split(',').chain(given) {
         let (name, time) = part.split_once('=').ok_or_else(takes)?;
-        let known = TIMEOUTS.iter().any(|(known, _)| *known == name);
-        let parsed = duration(Duration::from_millis(1)..=Duration::from_hours(24 * 24))(time);
-        let (true, Ok(parsed)) = (known, parsed) else { return Err(takes()) };
-        all.0.retain(|(other, _)| other != name);
-        all.0.push((name.to_owned(), format!("{}ms", parsed.as_millis())));
+        let time = duration(TIMEOUT)(time).map_err(|_| takes())?;
+        if !TIMEOUTS.split(", ").any(|known| known == name) {
+            return Err(takes());
+        }
+        all.insert(name.to_owned(), format!("{}ms", time.as_millis()));
     }
     Ok(all)
 }
 
-pub(crate) fn selector(value: &str) -> Result<String, &'static str> {
-    if value.len() <= 1000 && !value.chars().any(char::is_control) {
-        Ok(value.to_owned())
-    } else {
-        Err("takes a label selector, e.g. team=web,tier!=test")
-    }
+pub(crate) fn node_selector(value: &str) -> Result<String, &'static str> {
+    selector::parse(value).map(|_| value.to_owned())
 }
 
 pub(crate) fn class(value: &str) -> Result<String, &'static str> {
@@ -181,33 +123,15 @@ pub(crate) fn class(value: &str) -> Result<String, &'static str> {
 
 pub(crate) fn namespaces(value: &str) -> Result<List<String>, String> {
     let names = List::<String>::of("namespaces")(value)?;
-    if names.0.iter().all(|name| is_object_name(name)) && names.0.len() <= MAX_NAMESPACES {
-        Ok(names)
-    } else {
-        Err(format!("takes at most {MAX_NAMESPACES} names of namespaces"))
-    }
-}
-
-pub(crate) fn status_addresses(value: &str) -> Result<List<Named<Ingress>>, String> {
-    const WHAT: &str = "IP addresses and host names, each with the name of a --bind address or without, \
-        e.g. 203.0.113.10,web=lb.example.com";
-    let list = List::<Named<Ingress>>::of(WHAT)(value)?;
-    let most = MAX_STATUS_ADDRESSES;
-    if list.0.len() <= most { Ok(list) } else { Err(format!("takes at most {most} addresses")) }
+    let are_right = names.0.iter().all(|name| is_object_name(name)) && names.0.len() <= MAX_NAMESPACES;
+    are_right.then_some(names).ok_or_else(|| format!("takes at most {MAX_NAMESPACES} names of namespaces"))
 }
 
 pub(crate) fn listen(value: &str) -> Result<Option<SocketAddr>, &'static str> {
-    match value {
-        "none" => Ok(None),
-        _ => {
-            value.parse().map(Some).map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003, or none")
-        }
+    if value == "none" {
+        return Ok(None);
     }
-}
-
-/// Returns true if any of these addresses is all addresses.
-pub(crate) fn is_everywhere(addresses: &[IpAddr]) -> bool {
-    addresses.iter().any(IpAddr::is_unspecified)
+    value.parse().map(Some).map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003, or none")
 }
 
 #[cfg(test)]
@@ -217,21 +141,13 @@ mod tests {
 
     #[test]
     fn addresses_may_have_names_and_count_once() {
-        let parse =
-            |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<Named<IpAddr>>>();
-        let given =
-            parse(&["10.0.0.5", "web=10.0.0.100", "fd00::5", "10.0.0.5", "db=10.0.0.101", "web=fd00::100"]);
-        let ips = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<IpAddr>>();
-        let named = vec![
-            ("web".to_owned(), ips(&["10.0.0.100", "fd00::100"])),
-            ("db".to_owned(), ips(&["10.0.0.101"])),
-        ];
-        assert_eq!(by_name(&given), (ips(&["10.0.0.5", "fd00::5"]), named));
+        let given = ["10.0.0.5", "web=10.0.0.100", "fd00::5", "10.0.0.5", "web=fd00::100"];
+        let given = given.map(|text| text.parse().unwrap()).to_vec();
+        let ips = |texts: [&str; 2]| texts.map(|text| text.parse().unwrap()).to_vec();
+        let [unnamed, web] = [ips(["10.0.0.5", "fd00::5"]), ips(["10.0.0.100", "fd00::100"])];
+        assert_eq!(by_name(given), [(String::new(), unnamed), ("web".to_owned(), web)]);
         for bad in ["", "x", "=10.0.0.1", "a b=10.0.0.1", "*=10.0.0.1", "web=", "web=10.0.0.1:80"] {
-            assert!(bad.parse::<Named<IpAddr>>().is_err(), "{bad}");
-        }
-        for bad in ["0.0.0.0", "UPPER", "10.0.0.1:80"] {
-            assert!(bad.parse::<Named<Ingress>>().is_err(), "{bad}");
+            assert!(bad.parse::<NamedAddress>().is_err(), "{bad}");
         }
     }
 
@@ -245,11 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_shown_as_it_is_read() {
+    fn a_check_has_a_kind_and_perhaps_more() {
         let default = CheckPolicy::default();
-        assert_eq!((check("agent"), check(&default.to_string())), (Ok(default.clone()), Ok(default)));
+        assert_eq!((check("agent"), check(DEFAULT_CHECK)), (Ok(default.clone()), Ok(default)));
         let tcp = check("tcp:interval=250ms,fall=3").unwrap();
-        assert_eq!((tcp.kind, tcp.inter_ms, tcp.fall), (CheckKind::Tcp, 250, 3));
+        assert_eq!((tcp.kind, tcp.interval, tcp.fall), (CheckKind::Tcp, Duration::from_millis(250), 3));
         for bad in ["", "http", "agent:port=0", "agent:port", "tcp:interval=1ms", "agent:x=1", "agent:rise=0"]
         {
             assert!(check(bad).is_err(), "{bad}");
@@ -258,11 +174,12 @@ mod tests {
 
     #[test]
     fn a_timeout_replaces_its_default() {
-        let all = timeouts("client=2h,tunnel=90s").unwrap().to_string();
-        assert!(
-            all.contains("client=7200000ms") && all.contains("tunnel=90000ms") && all.contains("connect=3s")
+        let all = timeouts("client=2h,tunnel=90s").unwrap();
+        assert_eq!(
+            ["client", "tunnel", "connect"].map(|name| &*all[name]),
+            ["7200000ms", "90000ms", "3000ms"]
         );
-        assert_eq!(timeouts(&Timeouts::default().to_string()).unwrap().0.len(), 6);
+        assert_eq!(timeouts("").unwrap().len(), 6);
         for bad in ["client", "client=0s", "other=1s", "client=1h\nbind"] {
             assert!(timeouts(bad).is_err(), "{bad}");
         }

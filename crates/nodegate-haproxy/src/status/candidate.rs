@@ -37,8 +37,6 @@ pub enum Step {
     Write {
         /// The number of changes of the holder.
         transitions: i64,
-        /// True if another process, or none, held the Lease.
-        anew: bool,
     },
     /// Look again after this time.
     Wait(Duration),
@@ -47,7 +45,8 @@ pub enum Step {
 /// A process that wants the Lease.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    identity: String,
+    /// Its identity.
+    pub identity: String,
     /// The last version that it has seen, and the time at which it saw that first.
     seen: Option<(String, Instant)>,
     /// The time at which the last renewal that succeeded was sent.
@@ -58,11 +57,6 @@ impl Candidate {
     /// Creates a candidate that has seen nothing yet. No other process may have its identity.
     pub fn new(identity: String) -> Self {
         Self { identity, seen: None, renewed: None }
-    }
-
-    /// Returns the identity.
-    pub fn identity(&self) -> &str {
-        &self.identity
     }
 
     /// Returns true if this process may write now.
@@ -88,7 +82,7 @@ impl Candidate {
             return Step::Wait(LOOK.min(lease.duration.saturating_sub(unchanged)));
         }
         let transitions = if ours { lease.transitions } else { lease.transitions.saturating_add(1) };
-        Step::Write { transitions, anew: !ours }
+        Step::Write { transitions }
     }
 
     /// Records that the API server accepted a write of the Lease that was sent at this time.
@@ -127,12 +121,12 @@ mod tests {
         assert_eq!(candidate.look(&lease("a", 1), at(0.0)), Step::Wait(LOOK));
         assert_eq!(candidate.look(&lease("a", 2), at(9.0)), Step::Wait(LOOK));
         assert_eq!(candidate.look(&lease("a", 2), at(18.0)), Step::Wait(Duration::from_secs(1)));
-        let taken = Step::Write { transitions: 4, anew: true };
+        let taken = Step::Write { transitions: 4 };
         assert_eq!(candidate.look(&lease("a", 2), at(19.0)), taken);
         assert!(!candidate.holds(at(19.0)), "the API server has not accepted it yet");
         candidate.written(at(19.0));
         assert!(candidate.holds(at(26.4)) && !candidate.holds(at(26.6)));
-        let renewed = Step::Write { transitions: 3, anew: false };
+        let renewed = Step::Write { transitions: 3 };
         assert_eq!(candidate.look(&lease("b", 7), at(30.0)), renewed);
         candidate.lost();
         assert!(!candidate.holds(at(19.0)));
@@ -142,7 +136,7 @@ mod tests {
     fn a_released_lease_is_taken_at_once() {
         let mut candidate = Candidate::new("b".to_owned());
         let step = candidate.look(&lease("", 1), nodegate_clock::now());
-        assert_eq!(step, Step::Write { transitions: 4, anew: true });
+        assert_eq!(step, Step::Write { transitions: 4 });
     }
 
     #[test]
@@ -182,10 +176,9 @@ mod tests {
                 let candidate = &mut all[index];
                 match candidate.look(&server, now) {
                     Step::Wait(time) => prop_assert!(time <= LOOK && !time.is_zero()),
-                    Step::Write { transitions, anew } => {
-                        prop_assert_eq!(anew, server.holder != candidate.identity());
+                    Step::Write { transitions } => {
                         let next = server.version.parse::<u64>().unwrap() + 1;
-                        let holder = candidate.identity().to_owned();
+                        let holder = candidate.identity.clone();
                         server = LeaseState { holder, duration: DURATION, transitions, version: next.to_string() };
                         if answered {
                             candidate.written(now);

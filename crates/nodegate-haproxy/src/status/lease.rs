@@ -71,7 +71,7 @@ impl LeaseKeeper {
 
     /// Returns the identity of this process.
     pub fn identity(&self) -> String {
-        self.candidate().identity().to_owned()
+        self.candidate().identity.clone()
     }
 
     /// Returns true if this process may write now.
@@ -122,20 +122,17 @@ impl LeaseKeeper {
         let sent = nodegate_clock::now();
         let (step, version) = match &known {
             Some(lease) => (self.candidate().look(lease, sent), Some(lease.version.as_str())),
-            None => (Step::Write { transitions: 0, anew: true }, None),
+            None => (Step::Write { transitions: 0 }, None),
         };
-        let (transitions, anew) = match step {
+        let transitions = match step {
             Step::Wait(time) => return Ok(time),
-            Step::Write { transitions, anew } => (transitions, anew),
+            Step::Write { transitions } => transitions,
         };
         let now = json!(MicroTime(Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()));
-        let mut spec = json!({
+        let spec = json!({
             "holderIdentity": self.identity(), "leaseDurationSeconds": DURATION.as_secs(),
             "leaseTransitions": transitions, "renewTime": now,
         });
-        if anew && let Some(spec) = spec.as_object_mut() {
-            spec.insert("acquireTime".to_owned(), now);
-        }
         match self.write(version, spec).await {
             Ok(_) => {
                 self.candidate().written(sent);

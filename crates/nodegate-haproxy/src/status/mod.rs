@@ -5,15 +5,3 @@
 pub mod candidate;
 pub(crate) mod failing;
 pub mod lease;
-
-use crate::plan::status::StatusAddresses;
-use lease::LeaseName;
-
-/// The settings of `--publish-status`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusSettings {
-    /// The addresses that clients use.
-    pub addresses: StatusAddresses,
-    /// The Lease that decides which process writes.
-    pub lease: LeaseName,
-}

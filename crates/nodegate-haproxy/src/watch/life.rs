@@ -14,29 +14,23 @@ use tokio::time::Instant;
 /// The states of all watches, by the name of their list.
 #[derive(Debug, Default)]
 pub struct Life {
-    pub(crate) counts: Counts,
+    requests: Family<[(&'static str, String); 2], Counter>,
+    restarts: Family<Kind, Counter>,
     watches: Mutex<BTreeMap<String, Watch>>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Watch {
-    closed_since: Option<Instant>,
+    is_open: bool,
     heard: Instant,
-}
-
-impl Watch {
-    fn close(&mut self) {
-        self.closed_since.get_or_insert_with(Instant::now);
-    }
 }
 
 impl Life {
     /// Creates the states for these lists, none of which has received anything.
     pub fn new(lists: &[String]) -> Arc<Self> {
-        let now = Instant::now();
-        let now = Watch { closed_since: Some(now), heard: now };
+        let now = Watch { is_open: false, heard: Instant::now() };
         let watches = Mutex::new(lists.iter().map(|list| (list.clone(), now)).collect());
-        Arc::new(Self { watches, counts: Counts::default() })
+        Arc::new(Self { watches, ..Self::default() })
     }
 
     fn with<T>(&self, list: &str, change: impl FnOnce(&mut Watch) -> T) -> Option<T> {
@@ -44,12 +38,22 @@ impl Life {
     }
 
     /// Returns an observer for a client, which records what the client receives, for the list that it watches.
-    pub(crate) fn observer(self: &Arc<Self>, list: Option<&str>) -> impl WatchObserver + Sync + use<> {
-        Observer { life: self.clone(), list: list.map(Arc::from) }
+    pub(crate) fn observer(self: &Arc<Self>, list: Option<&str>) -> Observer {
+        Observer { life: self.clone(), list: list.unwrap_or_default().into() }
+    }
+
+    pub(crate) fn register(&self, all: &mut Registry) {
+        let help = "Requests to the API server; code is none without an answer";
+        all.register("api_requests", help, self.requests.clone());
+        all.register("watch_restarts", "Watches restarted after a failure, by reason", self.restarts.clone());
+    }
+
+    pub(super) fn restart(&self, kind: &'static str) {
+        self.restarts.get_or_create(&Kind { kind }).inc();
     }
 
     pub(crate) fn closed(&self, list: &str) {
-        self.with(list, Watch::close);
+        self.with(list, |watch| watch.is_open = false);
     }
 
     /// Returns how long the quietest watch has been silent. An open watch may be silent between two
@@ -59,14 +63,13 @@ impl Life {
         watches.values().map(|watch| watch.heard.elapsed()).max().unwrap_or_default()
     }
 
-    /// Returns for how long a watch has been closed. `None` if every watch is open now.
-    pub fn closed_for(&self) -> Option<Duration> {
-        let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
-        watches.values().filter_map(|watch| Some(watch.closed_since?.elapsed())).max()
+    /// Returns true if every watch is open now.
+    pub fn is_watching(&self) -> bool {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner).values().all(|watch| watch.is_open)
     }
 
     /// Waits until a watch has been silent for `limit`. The time before `since` does not count.
-    pub(crate) async fn silent(&self, list: &str, since: Instant, limit: Duration) {
+    pub(super) async fn silent(&self, list: &str, since: Instant, limit: Duration) {
         loop {
             let heard = self.with(list, |watch| watch.heard).unwrap_or(since).max(since);
             match limit.checked_sub(heard.elapsed()) {
@@ -78,47 +81,35 @@ impl Life {
 }
 
 #[derive(Clone)]
-struct Observer {
+pub(crate) struct Observer {
     life: Arc<Life>,
-    list: Option<Arc<str>>,
-}
-
-impl Observer {
-    fn with(&self, change: impl FnOnce(&mut Watch)) {
-        if let Some(list) = &self.list {
-            self.life.with(list, change);
-        }
-    }
+    /// Empty for a client that watches nothing.
+    list: Arc<str>,
 }
 
 impl WatchObserver for Observer {
     type Stream = ();
 
     fn stream(&self, _: &Parts) -> Option<()> {
-        self.list.as_ref().map(|_| ())
+        (!self.list.is_empty()).then_some(())
     }
 
     fn accepted(&self, (): (), _: Connection) {
-        self.with(|watch| *watch = Watch { closed_since: None, heard: Instant::now() });
+        self.life.with(&self.list, |watch| *watch = Watch { is_open: true, heard: Instant::now() });
     }
 
     fn heard(&self, (): ()) {
-        self.with(|watch| watch.heard = Instant::now());
+        self.life.with(&self.list, |watch| watch.heard = Instant::now());
     }
 
     fn closed(&self, (): ()) {
-        self.with(Watch::close);
+        self.life.closed(&self.list);
     }
 
     fn answered(&self, answer: &RequestOutcome<()>) {
-        self.life.counts.request(answer.verb, answer.code);
+        let code = answer.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+        self.life.requests.get_or_create(&[("verb", answer.verb.to_owned()), ("code", code)]).inc();
     }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
-    verb: &'static str,
-    code: String,
 }
 
 /// The one label of most metrics.
@@ -127,32 +118,25 @@ pub(crate) struct Kind {
     pub(crate) kind: &'static str,
 }
 
-/// Requests, events and restarts of all watches.
-#[derive(Debug, Default)]
-pub(crate) struct Counts {
-    requests: Family<Request, Counter>,
-    events: Counter,
-    restarts: Family<Kind, Counter>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Counts {
-    pub(crate) fn register(&self, all: &mut Registry) {
-        let help = "Requests to the API server; code is none without an answer";
-        all.register("api_requests", help, self.requests.clone());
-        all.register("watch_events", "Objects received from the API server", self.events.clone());
-        all.register("watch_restarts", "Watches restarted after a failure, by reason", self.restarts.clone());
-    }
-
-    fn request(&self, verb: &'static str, code: Option<u16>) {
-        let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
-        self.requests.get_or_create(&Request { verb, code }).inc();
-    }
-
-    pub(super) fn event(&self) {
-        self.events.inc();
-    }
-
-    pub(super) fn restart(&self, kind: &'static str) {
-        self.restarts.get_or_create(&Kind { kind }).inc();
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_is_silent_from_its_last_byte_on() {
+        let (began, limit) = (Instant::now(), Duration::from_secs(75));
+        let life = Life::new(&["nodes".to_owned()]);
+        let watch = life.observer(Some("nodes"));
+        watch.accepted((), Connection::of_client(1));
+        let silent = life.silent("nodes", began, limit);
+        let bytes = async {
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_mins(1)).await;
+                watch.heard(());
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! { () = silent => {}, () = bytes => {} }
+        assert_eq!(began.elapsed(), 3 * Duration::from_mins(1) + limit);
     }
 }

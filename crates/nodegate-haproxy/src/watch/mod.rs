@@ -1,18 +1,19 @@
 //! Watches Nodes and Services. After every failure, reconnects with fresh credentials and relists.
 
 pub mod life;
-mod lists;
 pub(crate) mod objects;
+mod watched;
 
+use crate::lasting::Lasting;
 use crate::plan::facts::{Facts, ServiceKey};
 use crate::watch::life::Life;
-use crate::watch::lists::{Known, List};
-use kube::runtime::watcher::Event;
-use kube::{Client, Resource};
-use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, connect, expires_in};
-use serde::de::DeserializeOwned;
+use crate::watch::watched::{Known, Watched};
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::watcher::{Config, Event};
+use kube::{Api, Client};
+use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, WatchedNode, connect, expires_in};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
@@ -26,20 +27,41 @@ const LASTING: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(75);
 /// The interval of relists, in case a watch misses events although its bookmarks arrive.
 const RELIST: Duration = Duration::from_mins(30);
+/// The lifetime of one watch, in seconds.
+const WATCH_SECONDS: RangeInclusive<u32> = 240..=290;
+/// The number of objects in one page of a list. 50 Nodes of 50 kB are 2.5 MB, and pages of more than 8 MiB
+/// are refused.
+const PAGE: u32 = 50;
 
 /// What the watches have reported.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
-    /// The observed facts.
-    pub facts: Facts,
+    /// The facts of each list that has been complete once, by its name.
+    lists: BTreeMap<String, Facts>,
     /// Services whose deletion the watch reported as an event, until the plan has accepted that.
     pub deleted: BTreeSet<ServiceKey>,
-    /// The lists that have been complete once.
-    pub synced: BTreeSet<String>,
+}
+
+impl Observed {
+    /// Returns all facts. `None` while one of these lists has not been complete.
+    pub fn facts(&self, lists: &[String]) -> Option<Facts> {
+        let mut all = Facts::default();
+        for list in lists {
+            let Facts { nodes, services } = self.lists.get(list)?.clone();
+            all.nodes.extend(nodes);
+            all.services.extend(services);
+        }
+        Some(all)
+    }
+
+    /// Returns true if a list has this Service.
+    pub fn has(&self, service: &ServiceKey) -> bool {
+        self.lists.values().any(|facts| facts.services.contains_key(service))
+    }
 }
 
 /// The objects to watch.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WatchScope {
     /// A label selector for Nodes.
     pub node_selector: String,
@@ -47,23 +69,12 @@ pub struct WatchScope {
     pub namespaces: Vec<String>,
     /// The rules by which a Node is ready, draining or neither.
     pub rules: nodegate_readiness::Policy,
-    /// The time after which a silent watch counts as unresponsive.
-    pub silence: Duration,
-}
-
-impl Default for WatchScope {
-    fn default() -> Self {
-        let (node_selector, namespaces) = (String::new(), Vec::new());
-        let rules = nodegate_readiness::Policy::default();
-        Self { node_selector, namespaces, rules, silence: SILENCE }
-    }
 }
 
 impl WatchScope {
     /// Returns the names of all lists that must be complete.
     pub fn lists(&self) -> Vec<String> {
-        let services = self.services().map(|namespace| lists::services(namespace).name);
-        std::iter::once(lists::nodes(self).name).chain(services).collect()
+        std::iter::once("nodes".to_owned()).chain(self.services().map(name_of_services)).collect()
     }
 
     /// Returns the namespaces whose Services are watched; `None` for all.
@@ -73,33 +84,42 @@ impl WatchScope {
     }
 }
 
+fn name_of_services(namespace: Option<&str>) -> String {
+    namespace.map_or("services".to_owned(), |namespace| format!("services in {namespace}"))
+}
+
 /// Watches forever; dropping the future ends it.
 pub async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>) {
-    let (observed, life, silence) = (&observed, &life, scope.silence);
-    let nodes = Watch { list: lists::nodes(&scope), observed, life, silence };
-    let services = scope
-        .services()
-        .map(|namespace| Watch { list: lists::services(namespace), observed, life, silence }.run());
-    tokio::join!(nodes.run(), futures::future::join_all(services));
+    let (observed, life, rules) = (&observed, &life, &scope.rules);
+    let (name, selector) = ("nodes".to_owned(), scope.node_selector.as_str());
+    let nodes = Watch::<WatchedNode> { name, api: Box::new(Api::all), selector, rules, observed, life }.run();
+    let services = scope.services().map(|namespace| {
+        let api = Box::new(move |client| match namespace {
+            Some(namespace) => Api::namespaced(client, namespace),
+            None => Api::all(client),
+        });
+        let (name, selector) = (name_of_services(namespace), "");
+        Watch::<Service> { name, api, selector, rules, observed, life }.run()
+    });
+    tokio::join!(nodes, futures::future::join_all(services));
 }
 
-struct Watch<'a, Object, Key, Facts> {
-    list: List<'a, Object, Key, Facts>,
+/// The watch of one list.
+struct Watch<'a, Object> {
+    name: String,
+    api: Box<dyn Fn(Client) -> Api<Object> + Send + Sync + 'a>,
+    selector: &'a str,
+    rules: &'a nodegate_readiness::Policy,
     observed: &'a Sender<Observed>,
     life: &'a Arc<Life>,
-    silence: Duration,
 }
 
-impl<Object, Key, Facts> Watch<'_, Object, Key, Facts>
-where
-    Object: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-    Key: Ord,
-    Facts: PartialEq,
-{
+impl<Object: Watched> Watch<'_, Object> {
     async fn run(self) {
         let mut backoff = Backoff::new();
-        let mut failing = false;
-        let list = &self.list.name;
+        let mut failing =
+            Lasting::new("watch failed; retrying and keeping the last configuration", "watching again");
+        let list = &self.name;
         loop {
             let ended = match connect(self.life.observer(Some(list))).await {
                 Ok(client) => self.session(client, &mut failing).await,
@@ -107,78 +127,65 @@ where
             };
             self.life.closed(list);
             let reason = ended.reason.as_str();
-            self.life.counts.restart(reason);
+            self.life.restart(reason);
             if ended.reason == FailureReason::Relist {
                 continue;
             }
             if ended.lasted > LASTING {
                 backoff.reset();
             }
-            let wait = backoff.wait();
-            let detail = &ended.detail;
-            if failing {
-                tracing::debug!(list, reason, ?wait, detail, "watch failed again; retrying");
-            } else {
-                let what = "watch failed; retrying and keeping the last configuration";
-                tracing::warn!(list, reason, ?wait, detail, "{what}");
-            }
-            failing = true;
-            tokio::time::sleep(wait).await;
+            failing.tell_of(reason, &format!("{list}: {reason}: {}", ended.detail));
+            tokio::time::sleep(backoff.wait()).await;
         }
     }
 
     /// Lists and watches until an error occurs or a relist is due.
-    async fn session(&self, client: Client, failing: &mut bool) -> SessionEnd {
-        let list = &self.list.name;
+    async fn session(&self, client: Client, failing: &mut Lasting) -> SessionEnd {
+        let mut config = Config::default().timeout(fastrand::u32(WATCH_SECONDS)).page_size(PAGE);
+        if !self.selector.is_empty() {
+            config = config.labels(self.selector);
+        }
         let relist = RELIST.mul_f64(0.9 + 0.2 * fastrand::f64());
         // A plugin may give credentials that have hardly any time left.
         let relist = expires_in(&client).map_or(relist, |left| relist.min(left.max(LASTING)));
-        let (api, config) = ((self.list.api)(client), self.list.config());
-        let session = Session { api, config, list_within: LIST_WITHIN };
+        let session = Session { api: (self.api)(client), config, list_within: LIST_WITHIN };
         let began = Instant::now();
         let stop = async {
             tokio::select! {
-                () = self.life.silent(list, began, self.silence) => {
-                    (FailureReason::Unresponsive, format!("nothing heard for {} s", self.silence.as_secs()))
+                () = self.life.silent(&self.name, began, SILENCE) => {
+                    (FailureReason::Unresponsive, format!("nothing heard for {} s", SILENCE.as_secs()))
                 }
-                () = tokio::time::sleep(relist) => {
-                    (FailureReason::Relist, String::new())
-                }
+                () = tokio::time::sleep(relist) => (FailureReason::Relist, String::new()),
             }
         };
         let mut listed = BTreeMap::new();
         let told = |event| {
-            let is_complete = matches!(event, Event::InitDone);
-            self.take(&mut listed, event);
-            if is_complete && std::mem::take(failing) {
-                tracing::info!(list, "watching again");
+            if matches!(event, Event::InitDone) {
+                failing.end();
             }
+            self.take(&mut listed, event);
         };
         session.run(stop, told).await
     }
 
-    fn take(&self, listed: &mut Known<Key, Facts>, event: Event<Object>) {
-        self.life.counts.event();
-        let List { name, key, facts, known, covers, .. } = &self.list;
-        let facts = |object: &Object| facts(object).map(Arc::new);
+    fn take(&self, listed: &mut Known<Object::Key, Object::Facts>, event: Event<Object>) {
+        let facts = |object: &Object| object.facts(self.rules).map(Arc::new);
         match event {
             Event::Init => listed.clear(),
-            Event::InitApply(object) => listed.extend(facts(&object).map(|facts| (key(&object), facts))),
+            Event::InitApply(object) => listed.extend(facts(&object).map(|facts| (object.key(), facts))),
             Event::InitDone => self.observed.send_modify(|observed| {
-                let known = known(observed);
-                known.retain(|key, _| !covers(key));
-                known.append(listed);
-                observed.synced.insert(name.clone());
+                let list = observed.lists.entry(self.name.clone()).or_default();
+                *Object::known(list) = std::mem::take(listed);
             }),
-            Event::Apply(object) => self.set(key(&object), facts(&object)),
-            Event::Delete(object) => self.set(key(&object), None),
+            Event::Apply(object) => self.set(object.key(), facts(&object)),
+            Event::Delete(object) => self.set(object.key(), None),
         }
     }
 
     /// Records the facts of an object, or its deletion.
-    fn set(&self, key: Key, facts: Option<Arc<Facts>>) {
+    fn set(&self, key: Object::Key, facts: Option<Arc<Object::Facts>>) {
         self.observed.send_if_modified(|observed| {
-            let known = (self.list.known)(observed);
+            let known = Object::known(observed.lists.entry(self.name.clone()).or_default());
             if let Some(facts) = facts {
                 let is_news = known.get(&key).is_none_or(|before| *before != facts);
                 known.insert(key, facts);
@@ -186,7 +193,7 @@ where
             }
             let was_known = known.remove(&key).is_some();
             if was_known {
-                (self.list.deleted)(observed, key);
+                Object::deleted(observed, key);
             }
             was_known
         });

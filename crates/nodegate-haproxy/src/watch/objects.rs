@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, Serv
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use nodegate_kube_follow::WatchedNode;
 use nodegate_readiness::{ConditionStatus, Node, Outcome, Policy};
-use std::collections::BTreeMap;
 
 /// The annotation for the source ranges of a Service, from before there was a field for them.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -27,6 +26,7 @@ pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
         Some(ConditionStatus::Unknown) => rules.alive(&facts),
         _ => rules.node_ready(&Node::Present(facts), false),
     };
+    let labels = meta.labels.iter().flatten().map(|(key, value)| (clip(key), clip(value)));
     ObservedNode {
         name: meta.name.clone().unwrap_or_default(),
         state: match &state {
@@ -38,7 +38,7 @@ pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
             Outcome::Pass => None,
             Outcome::Draining(reason) | Outcome::Fail(reason) => Some(reason.label().into_owned()),
         },
-        labels: labels(meta),
+        labels: labels.take(MAX_PARTS).collect(),
         weight: annotation(meta, WEIGHT),
         chosen: annotation(meta, ADDRESS),
         addresses: node.addresses().map(|(kind, address)| (clip(kind), address)).take(MAX_PARTS).collect(),
@@ -47,16 +47,6 @@ pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
 
 fn annotation(meta: &ObjectMeta, name: &str) -> Option<String> {
     meta.annotations.as_ref()?.get(name).map(|text| clip(text))
-}
-
-/// Returns the labels that the API server accepts.
-fn labels(meta: &ObjectMeta) -> BTreeMap<String, String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let key =
-        |text: &str| !text.is_empty() && text.len() <= 317 && text.chars().all(|c| plain(c) || c == '/');
-    let value = |text: &str| text.len() <= 63 && text.chars().all(plain);
-    let good = meta.labels.iter().flatten().filter(|(name, text)| key(name) && value(text));
-    good.map(|(name, text)| (name.clone(), text.clone())).take(MAX_PARTS).collect()
 }
 
 /// Returns the facts of a Service. `None` if it has no ports on nodes.
@@ -92,8 +82,7 @@ pub(crate) fn service_facts(service: &Service) -> Option<ObservedService> {
     })
 }
 
-/// Returns the status of a Service.
-pub(crate) fn service_status(service: &Service) -> ServiceStatus {
+fn service_status(service: &Service) -> ServiceStatus {
     let meta = &service.metadata;
     let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
     let entry = |entry: &LoadBalancerIngress| {
@@ -145,7 +134,7 @@ fn port(number: i32) -> Option<u16> {
 }
 
 fn clip(text: &str) -> String {
-    text.chars().take(253).collect()
+    text.chars().take(317).collect()
 }
 
 #[cfg(test)]

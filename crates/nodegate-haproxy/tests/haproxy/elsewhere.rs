@@ -2,6 +2,7 @@
 
 use crate::Row;
 use crate::lab::{Lab, get};
+use crate::statuses::{ingress, publishing, writes};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::needs_root;
 use serde_json::{Value, json};
@@ -10,17 +11,6 @@ use std::time::Duration;
 /// The longest time until `/readyz` says so.
 const SAYS_SO: Duration = Duration::from_secs(10);
 
-/// Starts a lab that publishes the status of one Service. Returns its port.
-async fn publishing() -> (Lab, u16) {
-    let mut lab = Lab::new(2).await;
-    lab.sim
-        .apply(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nodegate"}}))
-        .unwrap();
-    lab.arguments = vec!["--publish-status=203.0.113.10".to_owned()];
-    let port = lab.publish().await;
-    (lab, port)
-}
-
 fn other_configuration(port: u16) -> String {
     format!(
         "defaults\n  mode http\n  timeout client 5s\n  timeout connect 5s\n  timeout server 5s\n\
@@ -28,8 +18,8 @@ fn other_configuration(port: u16) -> String {
     )
 }
 
-fn writes(lab: &Lab) -> u64 {
-    lab.sim.counters().read().count("patch", "services/status", 0)
+fn changed_by_another(lab: &Lab) -> bool {
+    lab.metric("nodegate_haproxy_failures_total{kind=\"foreign\"}") >= Some(1.0)
 }
 
 /// Waits until the program says that HAProxy runs something else, and checks that a Service which appears then
@@ -44,14 +34,14 @@ async fn says_so(lab: &Lab, word: &str) -> Duration {
     lab.sim.apply(service).unwrap();
     lab.until("the change is seen", async || lab.metric("nodegate_haproxy_pending") == Some(1.0)).await;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let late = lab.sim.get("services", "default", "late").unwrap();
-    assert_eq!((writes(lab), &late["status"]["loadBalancer"]["ingress"]), (before, &Value::Null));
+    assert_eq!((writes(lab), ingress(lab, "late")), (before, Value::Null));
     assert!(!lab.is_ready());
     took
 }
 
 pub(crate) async fn a_haproxy_that_was_started_with_another_file_is_named() -> Row {
-    let (mut lab, port) = publishing().await;
+    let mut lab = publishing(2, &[]).await;
+    let port = lab.publish().await;
     let other = lab.dir.path().join("other.cfg");
     std::fs::write(&other, other_configuration(ports::free())).unwrap();
     lab.stop_haproxy();
@@ -70,7 +60,8 @@ pub(crate) async fn a_haproxy_that_was_started_with_another_file_is_named() -> R
 }
 
 pub(crate) async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced() -> Row {
-    let (lab, port) = publishing().await;
+    let mut lab = publishing(2, &[]).await;
+    let port = lab.publish().await;
     let by_hand = other_configuration(ports::free());
     let beside = lab.dir.path().join("by-hand");
     std::fs::write(&beside, &by_hand).unwrap();
@@ -81,8 +72,7 @@ pub(crate) async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not
     assert_eq!(std::fs::read_to_string(&lab.config).unwrap(), by_hand, "it is not ours to replace");
     std::fs::remove_file(&lab.config).unwrap();
     lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
-    // It was replaced, and then removed.
-    lab.until_metric("nodegate_haproxy_foreign_changes_total", 2.0).await;
+    lab.until("it is counted", async || changed_by_another(&lab)).await;
     Row {
         what: "the file replaced by hand and loaded",
         result: format!("/readyz says so after {took:.1?}; no status"),
@@ -93,12 +83,13 @@ pub(crate) async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not
 async fn an_edit_below_the_marker_does_not_last() {
     let mut lab = Lab::new(1).await;
     let port = lab.publish().await;
+    lab.until_metric("nodegate_haproxy_pending", 0.0).await;
     let ours = std::fs::read_to_string(&lab.config).unwrap();
     std::fs::write(&lab.config, ours.replace("balance roundrobin", "balance leastconn")).unwrap();
     lab.until("it is ours again", async || std::fs::read_to_string(&lab.config).is_ok_and(|now| now == ours))
         .await;
     lab.until("it serves", async || get(port).is_ok() && lab.is_ready()).await;
-    lab.until_metric("nodegate_haproxy_foreign_changes_total", 1.0).await;
+    lab.until("it is counted", async || changed_by_another(&lab)).await;
 }
 
 pub(crate) async fn files_beside_ours_are_checked_with_it_and_do_not_reach_it() -> Row {

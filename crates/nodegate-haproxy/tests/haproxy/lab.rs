@@ -228,14 +228,7 @@ impl Lab {
 
     /// Returns the processes once the master answers. A master that restarts does not answer.
     pub(crate) async fn processes_now(&self) -> Processes {
-        let began = Instant::now();
-        loop {
-            if let Some(processes) = self.processes().await {
-                return processes;
-            }
-            assert!(began.elapsed() < PATIENCE, "the master does not answer\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        self.got("an answer of the master", async || self.processes().await).await
     }
 
     /// Returns the newest worker's answer, or nothing.
@@ -312,10 +305,7 @@ impl Lab {
     /// it. If the condition does not hold in time, panics with the logs.
     pub(crate) async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) -> Duration {
         let began = Instant::now();
-        while !holds().await {
-            assert!(began.elapsed() < PATIENCE, "waited in vain until {what}\n{}", self.log());
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        self.got(what, async || holds().await.then_some(())).await;
         began.elapsed()
     }
 

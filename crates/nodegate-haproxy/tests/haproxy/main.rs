@@ -30,7 +30,6 @@ mod settings;
 mod statuses;
 mod templates;
 mod traffic;
-mod watch;
 
 use futures::FutureExt;
 use nodegate_testbed::programs::system;

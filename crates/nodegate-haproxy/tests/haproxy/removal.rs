@@ -2,8 +2,9 @@
 
 use crate::Row;
 use crate::lab::{Lab, node, node_name};
+use crate::statuses::{a_while, ingress, publishing, writes};
 use crate::traffic::Traffic;
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn held(lab: &Lab, kind: &str) -> Option<f64> {
     lab.metric(&format!("nodegate_haproxy_held{{kind=\"{kind}\"}}"))
@@ -53,22 +54,41 @@ pub(crate) async fn nodes_without_addresses_keep_the_last_ones() -> Row {
     Row { what: "all Nodes lose their addresses for a moment", result }
 }
 
-/// Starts an API server whose store is empty in the place of the first one, as after a lost etcd.
+/// Loses etcd's data and gets it back: the lists have nothing meanwhile, and no watch has reported a deletion.
 pub(crate) async fn an_empty_list_keeps_everything() -> Row {
-    let mut lab = Lab::new(3).await;
+    let mut lab = publishing(0, &[]).await;
+    let empty = lab.sim.back_up_etcd();
+    for index in 0..3 {
+        lab.add_node(index);
+    }
     let port = lab.publish().await;
+    lab.until("it has a status", async || ingress(&lab, "web") != Value::Null).await;
     lab.until("it is remembered", async || known(&lab).contains("\"web\"")).await;
-    let (before, traffic) = (config(&lab), Traffic::start(port));
-    let empty = Lab::new(0).await;
-    empty.sim.write_kubeconfig(&lab.dir.path().join("kubeconfig")).unwrap();
-    restart(&mut lab).await;
+    let (before, status, full) = (config(&lab), ingress(&lab, "web"), lab.sim.back_up_etcd());
+    let traffic = Traffic::start(port);
+    let sim = lab.sim.clone();
+    let restored = async |etcd| {
+        sim.kill().await;
+        sim.restore_etcd(etcd);
+        sim.restart(true).await.unwrap();
+    };
+    restored(&empty).await;
     lab.until("everything is kept", async || held(&lab, "nodes") == Some(3.0)).await;
+    restart(&mut lab).await;
+    lab.until("everything is kept again", async || held(&lab, "nodes") == Some(3.0)).await;
     lab.until("it is ready", async || lab.is_ready()).await;
     assert_eq!((held(&lab, "services"), config(&lab)), (Some(1.0), before), "{}", lab.log());
+    lab.until_metric("nodegate_haproxy_lease_held", 1.0).await;
+    a_while(&lab).await;
+    restored(&full).await;
+    lab.until("nothing is kept any more", async || held(&lab, "services") == Some(0.0)).await;
+    lab.until_metric("nodegate_haproxy_lease_held", 1.0).await;
+    a_while(&lab).await;
+    assert_eq!((writes(&lab), ingress(&lab, "web")), (1, status), "{}", lab.log());
     let (good, lost) = traffic.end();
     assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
     Row {
         what: "a list that is suddenly empty",
-        result: format!("everything is kept; {good} requests, 0 lost"),
+        result: format!("everything is kept, also the Service's status; {good} requests, 0 lost"),
     }
 }

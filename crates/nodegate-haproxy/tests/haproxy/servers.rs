@@ -30,32 +30,11 @@ pub(crate) async fn serve_status(
     counts: Counts,
     status: impl Fn(IpAddr) -> &'static str + Clone + Send + 'static,
 ) -> u16 {
-    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
-    // HAProxy begins all its checks within a second, and one socket here is all nodes.
-    SockRef::from(&listener).listen(4096).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        loop {
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let (counts, status) = (counts.clone(), status.clone());
-            tokio::spawn(async move {
-                let mut buffer = [0; 2048];
-                let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
-                assert!(bytes > 0);
-                let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
-                *counts.lock().unwrap().entry(at).or_insert(0) += 1;
-                let status = status(at);
-                if status.is_empty() {
-                    return;
-                }
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
-                let _ = stream.write_all(answer.as_bytes()).await;
-                let _ = stream.shutdown().await;
-                let _ = stream.read(&mut buffer).await;
-            });
-        }
-    });
-    port
+    serve_requests(move |at, _| {
+        *counts.lock().unwrap().entry(at).or_insert(0) += 1;
+        status(at)
+    })
+    .await
 }
 
 /// Requests by the node that they reached, and by their path.
@@ -64,22 +43,33 @@ pub(crate) type Asked = Arc<Mutex<BTreeMap<(IpAddr, String), u64>>>;
 /// Starts an HTTP server on all addresses, which counts requests by the address that they reached and by the
 /// path. Each answer is 200.
 pub(crate) async fn serve_paths(asked: Asked) -> u16 {
+    serve_requests(move |at, request| {
+        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
+        *asked.lock().unwrap().entry((at, path)).or_insert(0) += 1;
+        "200 OK"
+    })
+    .await
+}
+
+async fn serve_requests(status: impl Fn(IpAddr, &str) -> &'static str + Clone + Send + 'static) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    // HAProxy begins all its checks within a second, and one socket here is all nodes.
+    SockRef::from(&listener).listen(4096).unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {
             let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let asked = asked.clone();
+            let status = status.clone();
             tokio::spawn(async move {
                 let mut buffer = [0; 2048];
                 let Ok(bytes @ 1..) = stream.read(&mut buffer).await else { return };
-                let request = String::from_utf8_lossy(&buffer[..bytes]).into_owned();
-                let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
                 let at = stream.local_addr().map_or(IpAddr::from([0; 4]), |at| at.ip());
-                *asked.lock().unwrap().entry((at, path)).or_insert(0) += 1;
-                let _ = stream
-                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-                    .await;
+                let status = status(at, &String::from_utf8_lossy(&buffer[..bytes]));
+                if status.is_empty() {
+                    return;
+                }
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok");
+                let _ = stream.write_all(answer.as_bytes()).await;
                 let _ = stream.shutdown().await;
                 let _ = stream.read(&mut buffer).await;
             });
