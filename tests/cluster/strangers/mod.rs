@@ -242,7 +242,7 @@ fn short(story: Story) {
     let row = story.tell(&programs::agent(), MILLICPU_OF_DEBUG, Duration::ZERO, Duration::from_secs(5));
     eprintln!("{}", row.line(story.attack));
     assert_eq!(row.mistake(), None);
-    assert!(row.rate > 0.0 && row.seen.probes >= 10, "{}", row.line(story.attack));
+    assert!(row.rate > 0.0 && row.seen.probes >= 5, "{}", row.line(story.attack));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn strangers_at_the_ports_of_gate_and_haproxy_do_not_disturb_the_kubelet() {
     for (admin, story) in [(Admin::Gate, NEVER_READ), (Admin::Haproxy, BUSY)] {
         let row = story.tell_of(admin, Duration::from_secs(3));
         assert_eq!(row.mistake(), None, "{admin:?}: {}", row.line(story.attack));
-        assert!(row.rate > 0.0 && row.seen.probes >= 10, "{admin:?}: {}", row.line(story.attack));
+        assert!(row.rate > 0.0 && row.seen.probes >= 5, "{admin:?}: {}", row.line(story.attack));
     }
 }
 
