@@ -3,7 +3,7 @@
 
 use super::pages::{self, read};
 use nodegate_eviction_gate::decision::{Answer, Why};
-use nodegate_eviction_gate::serve::metrics::GateMetrics;
+use nodegate_eviction_gate::serve::gate_metrics::GateMetrics;
 use nodegate_http::Format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

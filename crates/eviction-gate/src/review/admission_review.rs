@@ -134,7 +134,7 @@ struct DeleteOptions {
     dry_run: Option<Vec<IgnoredAny>>,
 }
 
-/// Parses the body of an AdmissionReview.
+/// Parses the body of an `AdmissionReview`.
 pub fn parse(body: &[u8]) -> Result<EvictionReview, BadReview> {
     let not_one = |error: &dyn fmt::Display| BadReview::NotOne(sanitize_short(&error.to_string(), SHOWN));
     let Review { api_version, kind, request } =

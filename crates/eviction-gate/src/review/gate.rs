@@ -107,7 +107,7 @@ impl Gate {
         let json = self.api.get(&path).await?;
         let pod = json
             .as_deref()
-            .map(|json| objects::pod(json).map_err(|error| unreadable(&path, &error)))
+            .map(|json| reduced_objects::pod(json).map_err(|error| unreadable(&path, &error)))
             .transpose()?;
         if let Some(why) = pod_is_free(pod.as_ref(), &self.settings.own) {
             return Ok(Err(why));
@@ -138,7 +138,7 @@ impl Gate {
         let read = async move {
             let Some(answer) = api.get_dated(&path).await? else { return Ok(None) };
             let now = answer.date.unwrap_or_else(nodegate_clock::wall);
-            let node = objects::node(&answer.text, &settings.signals, &settings.address_types, now);
+            let node = reduced_objects::node(&answer.text, &settings.signals, &settings.address_types, now);
             node.map(|node| Some(Arc::new(node))).map_err(|error| unreadable(&path, &error))
         };
         self.nodes.get(name, arrival, read).await
@@ -173,7 +173,7 @@ impl Gate {
         let (api, path) = (self.api.clone(), format!("/api/v1/namespaces/{name}"));
         let read = self.namespaces.get(name, arrival, async move {
             let Some(json) = api.get(&path).await? else { return Ok(None) };
-            objects::namespace(&json).map_err(|error| unreadable(&path, &error))
+            reduced_objects::namespace(&json).map_err(|error| unreadable(&path, &error))
         });
         read.await.unwrap_or_else(|error| {
             tracing::warn!(namespace = name, %error, "can't read the Namespace; ignoring its annotation");

@@ -30,7 +30,7 @@ pub(crate) struct ResolvedCluster {
 
 /// Finds the cluster as kubectl does with the same flags.
 pub(crate) async fn find(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
-    let read = kubeconfig::read(args)?;
+    let read = kubeconfig_files::read(args)?;
     let mut found = match read.or_else(|| args.server.is_some().then(Read::nothing)) {
         Some(read) => of_kubeconfig(read, args).await?,
         None => in_cluster(args).await?,
@@ -48,7 +48,7 @@ pub(crate) async fn find(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigEr
 
 /// Returns a pod's own cluster. The flags may replace the credentials of its service account.
 async fn in_cluster(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
-    let mut config = Config::incluster().map_err(kubeconfig::none)?;
+    let mut config = Config::incluster().map_err(kubeconfig_files::none)?;
     let at = || "the pod's service account".to_owned();
     if let Some(name) = args.context.clone() {
         return Err(ConfigError::NoContext { name, at: at(), contexts: Vec::new() });
@@ -150,7 +150,7 @@ async fn loaded(
     }
     impersonate(&mut user, args);
     let names_proxy = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
-    kubeconfig::check(&cluster, &user)?;
+    kubeconfig_files::check(&cluster, &user)?;
     let kubeconfig = alone(cluster, user);
     let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| match error {

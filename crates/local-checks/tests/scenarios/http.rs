@@ -1,7 +1,7 @@
 //! Tests of the HTTP checks with real sockets, one for each way in which a server can fail.
 
 use crate::support::{Healthz, check, fail};
-use nodegate_local_checks::http::{HttpError, HttpGet};
+use nodegate_local_checks::http_get::{HttpError, HttpGet};
 use nodegate_readiness::{Outcome, Reason};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::{StubServer, hang};

@@ -3,7 +3,7 @@
 use crate::support::{Healthz, Scripted, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
-use nodegate_local_checks::http::HttpGet;
+use nodegate_local_checks::http_get::HttpGet;
 use nodegate_local_checks::{
     Check, CheckSettings, DedicatedThread, HostRoot, KnownNode, LocalChecks, Run, Timing,
 };
