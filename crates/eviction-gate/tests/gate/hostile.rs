@@ -24,6 +24,8 @@ const STRANGER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// More than the gate has places.
 const STRANGERS: usize = 1_100;
 const PLACES: usize = 640;
+/// More than the gate has for itself.
+const OWN_DESCRIPTORS: usize = 64;
 /// Half of the manifests' limit.
 const MEMORY_MIB: f64 = 64.0;
 /// Three quarters of it, with all connections taken.
@@ -241,6 +243,8 @@ fn one_address_does_not_keep_the_api_server_out() {
         }
         println!("| {manner:?} | {EVICTIONS} | {} | {memory:.0} |", slowest.as_millis());
         assert!(memory < CROWDED_MIB, "{manner:?}: {memory} MiB");
+        let held = process::descriptors(gate.child.id());
+        assert!(held < PLACES + OWN_DESCRIPTORS, "{manner:?}: {held} descriptors");
         runtime.shutdown_background();
     }
     assert_eq!(gate.metric("nodegate_gate_unacknowledged_total"), 0);
