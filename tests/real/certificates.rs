@@ -160,10 +160,7 @@ ports: [{{name: https, port: {reviews}}}]
         let undone = Instant::now();
         undo();
         self.until_renewed(before);
-        seen(
-            what,
-            &format!("held; both have a new one {:.1} s after its end", undone.elapsed().as_secs_f64()),
-        );
+        seen(what, &format!("both have a new one {:.1} s after its end", undone.elapsed().as_secs_f64()));
     }
 
     /// Takes the right to write an object away, empties the Secret, and gives the right back.
@@ -272,7 +269,7 @@ fn api_servers_trust_a_replica_at_every_moment() {
     let clients = evict_all_the_time(&cluster);
 
     gate.until_renewed(0);
-    seen("both renew at once", "held");
+    seen("both renew at once", "both have a new one");
     gate.play(
         "the Secret is deleted",
         || drop(cluster.api.delete(SECRET).unwrap()),
