@@ -73,7 +73,7 @@ lb-test: ## Table: every load balancer, every event (half an hour; LB=Envoy: one
 	@hack/install-pinned envoy caddy traefik
 	@for version in 2.6 3.0 3.2 newest; do hack/install-haproxy "$$version" >/dev/null; done
 	@cargo build --quiet --locked --bin nodegate
-	@LB="$(LB)" LB_WRITE="$(WRITE)" $(play) --test balancers $(table) stories::table
+	@LB="$(LB)" LB_WRITE="$(WRITE)" $(play) --test balancers $(table) scenarios::table
 
 # The second table has what the gate costs an eviction that it does not hold.
 drains: ## Tables: a hundred drains under traffic, also with the gate (DRAINS=5)

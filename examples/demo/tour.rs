@@ -131,7 +131,7 @@ impl Tour<'_> {
             ("worker-2 Draining: the cordon was not missed", 503, GENEROUS, &agents[1..2], CORDONED),
         ];
         let what =
-            "cordons worker-2 while nobody can see it, and restarts the API server without its history";
+            "cordons worker-2 while no agent can see it, and restarts the API server without its history";
         self.act(what, &expected, async || {
             sim.cordon("worker-2");
             sim.restart(true).await.map_err(|error| error.to_string())
@@ -143,7 +143,7 @@ impl Tour<'_> {
     /// Checks a drain: acknowledgements, evictions, and no lost request.
     async fn drain(&mut self, tally: &Tally) {
         self.step("A node is drained when every balancer has been told, and no request is lost").await;
-        self.does("kubectl uncordon worker-2, whose cordon nobody saw");
+        self.does("kubectl uncordon worker-2, whose cordon no agent saw");
         self.kubectl("uncordon worker-2").await;
         self.does("waits until the agents have listened for 90 s: then they know their probers");
         let first = &self.agents[0];

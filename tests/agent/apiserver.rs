@@ -170,7 +170,7 @@ fn a_certificate_of_another_ca_or_for_another_name_is_not_believed() {
     agent.wait_passes(CHECK);
 }
 
-/// Whoever may read the agent's token must not get it by answering on this port.
+/// A client must not get the agent's token by answering on this port.
 #[test]
 fn a_kubeconfig_that_skips_verification_does_not_count() {
     let cluster = cluster();

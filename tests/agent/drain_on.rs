@@ -28,7 +28,7 @@ fn the_status_shows_values_of_labels_and_taints_only_for_drain_signals() {
     assert!(!status.body.contains("secret-project") && !agent.get("/").body.contains("secret-project"));
 }
 
-/// A Node has up to 256 KiB of annotations, and whoever writes them means other readers.
+/// A Node has up to 256 KiB of annotations, and their writers mean other readers.
 #[test]
 fn annotations_that_no_signal_names_are_not_kept() {
     let cluster = Cluster::start();

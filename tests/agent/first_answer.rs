@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 const KEEP: &str = "--on-stale=keep-drain";
 
 /// A drained node, and a port on which its agents follow each other.
-struct Story {
+struct Scenario {
     cluster: Cluster,
     port: String,
     dir: tempfile::TempDir,
 }
 
-impl Story {
+impl Scenario {
     fn begin() -> Self {
         let (port, dir) = (ports::free().to_string(), tempfile::tempdir().unwrap());
-        let story = Self { cluster: Cluster::start(), port, dir };
-        assert!(story.cluster.sim.cordon(NODE));
-        story
+        let scenario = Self { cluster: Cluster::start(), port, dir };
+        assert!(scenario.cluster.sim.cordon(NODE));
+        scenario
     }
 
     /// Starts an agent and returns when it listens.
@@ -51,12 +51,12 @@ fn is_drained(reply: &ProbeReply) -> bool {
 
 #[test]
 fn a_drained_node_that_boots_while_the_api_server_is_away_for_8_s_is_drained_from_the_first_answer_on() {
-    let story = Story::begin();
-    story.kill_api();
+    let scenario = Scenario::begin();
+    scenario.kill_api();
     let agent = thread::scope(|scope| {
-        let agent = scope.spawn(|| story.agent(&[]));
+        let agent = scope.spawn(|| scenario.agent(&[]));
         thread::sleep(Duration::from_secs(8));
-        story.restart_api();
+        scenario.restart_api();
         agent.join().unwrap()
     });
     let first = agent.health();
@@ -66,10 +66,10 @@ fn a_drained_node_that_boots_while_the_api_server_is_away_for_8_s_is_drained_fro
 
 #[test]
 fn without_an_api_server_the_port_opens_after_stale_after() {
-    let story = Story::begin();
-    story.kill_api();
+    let scenario = Scenario::begin();
+    scenario.kill_api();
     let begun = Instant::now();
-    let agent = story.agent(&["--stale-after=3s"]);
+    let agent = scenario.agent(&["--stale-after=3s"]);
     assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
     assert!(agent.health().is_stale());
     agent.logs_once("listening without it");
@@ -79,19 +79,19 @@ fn without_an_api_server_the_port_opens_after_stale_after() {
 /// server stay without an answer; only the older one of the predecessor works.
 #[test]
 fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
-    let story = Story::begin();
-    let first = story.agent(&[]);
+    let scenario = Scenario::begin();
+    let first = scenario.agent(&[]);
     assert!(is_drained(&first.health()));
-    story.cluster.sim.ignore_new();
+    scenario.cluster.sim.ignore_new();
     let second = thread::scope(|scope| {
-        let second = scope.spawn(|| story.agent(&["--stale-after=2s"]));
+        let second = scope.spawn(|| scenario.agent(&["--stale-after=2s"]));
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(5) {
             let told = first.health();
             assert!(is_drained(&told) && !told.is_stale(), "{told:?}");
             assert!(!second.is_finished(), "it listens");
         }
-        story.cluster.sim.heal();
+        scenario.cluster.sim.heal();
         second.join().unwrap()
     });
     assert_eq!(second.logged("listening without it"), 0, "{}", second.log_text());
@@ -103,27 +103,28 @@ fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
 
 #[test]
 fn after_a_crash_during_an_outage_the_port_opens_after_the_startup_grace() {
-    let story = Story::begin();
-    let (state_dir, grace) = (story.state_dir(), Duration::from_secs(1));
+    let scenario = Scenario::begin();
+    let (state_dir, grace) = (scenario.state_dir(), Duration::from_secs(1));
     let args = [KEEP, &state_dir, "--stale-after=20s"];
-    let mut first = story.agent(&args);
+    let mut first = scenario.agent(&args);
     assert!(is_drained(&first.health()));
     for file in ["last-known.json", "answering.json"] {
-        until(file, || story.dir.path().join(file).exists().then_some(()));
+        until(file, || scenario.dir.path().join(file).exists().then_some(()));
     }
-    story.kill_api();
+    scenario.kill_api();
     first.signal("KILL");
     first.wait_end();
     let begun = Instant::now();
-    let second = story.agent(&args);
+    let second = scenario.agent(&args);
     let waited = begun.elapsed();
     assert!(waited >= grace && waited < grace * 15, "{waited:?}");
     assert!(is_drained(&second.health()));
     drop(second);
     // The agent ignores an invalid mark.
-    std::fs::write(story.dir.path().join("answering.json"), "{\"boot_id\":\"x\",\"boottime_ms\":1}").unwrap();
+    std::fs::write(scenario.dir.path().join("answering.json"), "{\"boot_id\":\"x\",\"boottime_ms\":1}")
+        .unwrap();
     let begun = Instant::now();
-    let third = story.agent(&[KEEP, &state_dir, "--stale-after=4s"]);
+    let third = scenario.agent(&[KEEP, &state_dir, "--stale-after=4s"]);
     assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
     assert!(is_drained(&third.health()));
 }

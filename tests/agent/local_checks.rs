@@ -36,7 +36,7 @@ fn configured_checks_run_from_startup() {
     let stub = healthy();
     let url = stub.url("/");
     let eager = Agent::alone(&[format!("--http-check=web={url}"), "--background-checks=http:web".to_owned()]);
-    until("a run that nobody asked for", || (stub.asked() > 0).then_some(()));
+    until("a run without a request", || (stub.asked() > 0).then_some(()));
     until("its result", || {
         eager
             .metric(r#"nodegate_check_passed{check="http:web",configured="true"}"#)

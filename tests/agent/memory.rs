@@ -17,13 +17,13 @@ const KNOWN: &str = "before that the node was Draining: cordoned (Unschedulable)
 const KEEP: &str = "--on-stale=keep-drain";
 
 /// A node whose agents follow each other.
-struct Story {
+struct Scenario {
     cluster: Cluster,
     port: String,
     dir: TempDir,
 }
 
-impl Story {
+impl Scenario {
     fn begin() -> Self {
         Self { cluster: Cluster::start(), port: ports::free().to_string(), dir: tempfile::tempdir().unwrap() }
     }
@@ -83,70 +83,70 @@ fn holds_the_drain(agent: &Agent, from: &str) {
 
 #[test]
 fn a_successor_holds_the_drain_that_its_predecessor_has_seen() {
-    let story = Story::begin();
-    let first = story.agent(&[KEEP]);
-    story.outage(&first);
+    let scenario = Scenario::begin();
+    let first = scenario.agent(&[KEEP]);
+    scenario.outage(&first);
     first.wait_for("stale", ProbeReply::is_stale);
-    let second = story.agent(&[KEEP]);
+    let second = scenario.agent(&[KEEP]);
     holds_the_drain(&second, "predecessor");
     let age = |agent: &Agent| status(agent)["cache"]["age_ms"].as_u64().unwrap();
     let before = age(&second);
     first.terminate();
     // The facts keep their original date when a second successor takes them over.
-    let third = story.agent(&[KEEP]);
+    let third = scenario.agent(&[KEEP]);
     holds_the_drain(&third, "predecessor");
     assert!(age(&third) > before, "{} {before}", age(&third));
     second.terminate();
-    story.cluster.sim.uncordon(NODE);
-    story.api_returns();
+    scenario.cluster.sim.uncordon(NODE);
+    scenario.api_returns();
     third.wait_ready();
     assert_eq!(status(&third)["cache"]["taken_over"], Value::Null);
 }
 
 #[test]
 fn a_restarted_agent_reads_the_last_known_facts_of_a_killed_one() {
-    let story = Story::begin();
-    let mut first = story.remembering(&[KEEP]);
-    story.outage(&first);
-    story.wait_written();
+    let scenario = Scenario::begin();
+    let mut first = scenario.remembering(&[KEEP]);
+    scenario.outage(&first);
+    scenario.wait_written();
     for _ in 0..2 {
         first.signal("KILL");
         first.wait_end();
         // In the second round the file has facts that the killed agent itself had taken over.
-        first = story.remembering(&[KEEP]);
+        first = scenario.remembering(&[KEEP]);
         holds_the_drain(&first, "state-dir");
     }
-    story.api_returns();
+    scenario.api_returns();
     first.wait_for("fresh again", |told| told.status == 503 && !told.is_stale());
 }
 
 #[test]
 fn a_predecessor_is_asked_for_its_facts_at_metrics_addr() {
-    let story = Story::begin();
+    let scenario = Scenario::begin();
     let metrics = format!("--metrics-addr=127.0.0.1:{}", ports::free());
-    let first = story.agent(&[KEEP, &metrics]);
-    story.outage(&first);
-    let second = story.agent(&[KEEP, &metrics]);
+    let first = scenario.agent(&[KEEP, &metrics]);
+    scenario.outage(&first);
+    let second = scenario.agent(&[KEEP, &metrics]);
     let told = second.health();
     assert_eq!((told.status, told.is_stale()), (503, true));
     second.logs_once(TAKEN);
     // The predecessors do not serve their status on the probe port, where the third agent asks.
-    let third = story.agent(&[KEEP]);
+    let third = scenario.agent(&[KEEP]);
     third.logs_once(CANNOT);
     assert_eq!(third.logged("answered HTTP 404"), 2, "{}", third.log_text());
     drop(third);
     first.terminate();
     second.terminate();
-    let fourth = story.agent(&[KEEP, &metrics]);
+    let fourth = scenario.agent(&[KEEP, &metrics]);
     assert_eq!(fourth.logged(TAKEN) + fourth.logged(CANNOT), 0, "{}", fourth.log_text());
 }
 
 #[test]
 fn an_invalid_state_file_is_only_a_warning() {
-    let story = Story::begin();
-    let mut first = story.remembering(&[]);
-    story.outage(&first);
-    let good = story.wait_written();
+    let scenario = Scenario::begin();
+    let mut first = scenario.remembering(&[]);
+    scenario.outage(&first);
+    let good = scenario.wait_written();
     first.signal("KILL");
     first.wait_end();
     let with = |key: &str, value: Value| {
@@ -168,19 +168,19 @@ fn an_invalid_state_file_is_only_a_warning() {
         (with("facts", json!({"unschedulable": 1})), "it is not what an agent writes"),
         (with("written_at_unix_ms", json!(now + 7_200_000)), "in the future"),
     ] {
-        fs::write(story.file(), &file).unwrap();
-        let agent = story.remembering(&[KEEP]);
+        fs::write(scenario.file(), &file).unwrap();
+        let agent = scenario.remembering(&[KEEP]);
         let told = agent.health();
         assert_eq!((told.status, told.is_stale()), (200, true), "{why}: {told:?}");
         agent.logs_once(CANNOT);
         assert_eq!(agent.logged(why), 1, "{why}: {}", agent.log_text());
         let (ended, log) = agent.terminate();
         assert!(ended.success() && !log.contains('\u{1b}'), "{log}");
-        assert_eq!(fs::read(story.file()).unwrap(), file, "who knows nothing writes nothing");
+        assert_eq!(fs::read(scenario.file()).unwrap(), file, "who knows nothing writes nothing");
     }
-    fs::remove_file(story.file()).unwrap();
-    fs::create_dir(story.file()).unwrap();
-    let agent = story.remembering(&[]);
+    fs::remove_file(scenario.file()).unwrap();
+    fs::create_dir(scenario.file()).unwrap();
+    let agent = scenario.remembering(&[]);
     agent.logs_once("it is no file");
 }
 
@@ -188,25 +188,25 @@ fn an_invalid_state_file_is_only_a_warning() {
 #[test]
 fn the_state_file_is_small_private_and_replaced_as_a_whole() {
     use std::os::unix::fs::PermissionsExt;
-    let story = Story::begin();
-    let agent = story.remembering(&[]);
+    let scenario = Scenario::begin();
+    let agent = scenario.remembering(&[]);
     agent.wait_ready();
     for round in 0..3 {
-        story.cluster.sim.cordon(NODE);
+        scenario.cluster.sim.cordon(NODE);
         agent.wait_reason("Unschedulable");
-        let file = story.wait_written();
+        let file = scenario.wait_written();
         assert_eq!(file["node"], NODE, "{round}");
-        story.cluster.sim.uncordon(NODE);
+        scenario.cluster.sim.uncordon(NODE);
         agent.wait_ready();
         until("the way back in the file", || {
-            let file: Value = serde_json::from_slice(&fs::read(story.file()).unwrap()).unwrap();
+            let file: Value = serde_json::from_slice(&fs::read(scenario.file()).unwrap()).unwrap();
             (file["facts"]["unschedulable"] == false).then_some(())
         });
     }
-    let metadata = fs::metadata(story.file()).unwrap();
+    let metadata = fs::metadata(scenario.file()).unwrap();
     assert!(metadata.len() < 4096 && metadata.permissions().mode() & 0o777 == 0o600, "{metadata:?}");
     let mut names: Vec<_> =
-        fs::read_dir(story.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        fs::read_dir(scenario.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["answering.json", "last-known.json"]);
 }

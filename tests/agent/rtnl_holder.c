@@ -1,5 +1,5 @@
 /* Holds the kernel's RTNL until it is killed: ethtool's ioctl reads its argument under that lock, and half of this one is on a
-   page that never comes, since nobody serves the faults of the userfaultfd that it is registered with. */
+   page that never comes, since no process serves the faults of the userfaultfd that it is registered with. */
 #include <fcntl.h>
 #include <linux/ethtool.h>
 #include <linux/sockios.h>

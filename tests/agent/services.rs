@@ -13,7 +13,7 @@ const CHECK: &str = "/health?check=service:default/web";
 /// An endpoint: its address, its node (empty for none), and true if it is ready.
 type Endpoint = (&'static str, &'static str, bool);
 
-struct Story {
+struct Scenario {
     cluster: Cluster,
     agent: Agent,
 }
@@ -24,14 +24,15 @@ fn cluster() -> Cluster {
     cluster
 }
 
-impl Story {
+impl Scenario {
     /// Creates a Service without a selector, whose slices the test makes.
     fn begin(args: &[&str]) -> Self {
         let cluster = cluster();
         let agent = cluster.ready_agent(args);
-        let story = Self { cluster, agent };
-        story.apply("kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: [{port: 443}]}\n");
-        story
+        let scenario = Self { cluster, agent };
+        scenario
+            .apply("kind: Service\napiVersion: v1\nmetadata: {name: web}\nspec: {ports: [{port: 443}]}\n");
+        scenario
     }
 
     fn apply(&self, yaml: &str) {
@@ -69,40 +70,40 @@ impl Story {
 
 #[test]
 fn service_endpoints_are_counted_as_kube_proxy_counts_them() {
-    let story = Story::begin(ARGS);
-    story.counts(0);
-    assert_eq!(story.agent.get(CHECK).reason().as_deref(), Some("NoLocalEndpoints"));
+    let scenario = Scenario::begin(ARGS);
+    scenario.counts(0);
+    assert_eq!(scenario.agent.get(CHECK).reason().as_deref(), Some("NoLocalEndpoints"));
 
-    story.slice(
+    scenario.slice(
         "web-a",
         "IPv4",
         &[("10.0.0.1", NODE, true), ("10.0.0.2", "n2", true), ("10.0.0.3", "", true)],
     );
-    story.counts(1);
+    scenario.counts(1);
     // A second slice of the Service, and the other family of a dual-stack one.
-    story.slice("web-b", "IPv4", &[("10.0.0.4", NODE, true)]);
-    story.counts(2);
-    story.slice("web-6", "IPv6", &[("fd00::1", NODE, true), ("fd00::4", NODE, true)]);
-    story.counts(2);
+    scenario.slice("web-b", "IPv4", &[("10.0.0.4", NODE, true)]);
+    scenario.counts(2);
+    scenario.slice("web-6", "IPv6", &[("fd00::1", NODE, true), ("fd00::4", NODE, true)]);
+    scenario.counts(2);
     // Serving and terminating: traffic may continue, but the balancer gets a count of 0.
-    story.slice("web-b", "IPv4", &[("10.0.0.4", NODE, false)]);
-    story.slice("web-6", "IPv6", &[("fd00::1", NODE, true), ("fd00::4", NODE, false)]);
-    story.counts(1);
-    story.slice("web-6", "IPv6", &[("fd00::1", NODE, false)]);
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
-    story.counts(0);
-    let body = story.agent.get(PATH).json();
+    scenario.slice("web-b", "IPv4", &[("10.0.0.4", NODE, false)]);
+    scenario.slice("web-6", "IPv6", &[("fd00::1", NODE, true), ("fd00::4", NODE, false)]);
+    scenario.counts(1);
+    scenario.slice("web-6", "IPv6", &[("fd00::1", NODE, false)]);
+    scenario.slice("web-a", "IPv4", &[("10.0.0.1", NODE, false)]);
+    scenario.counts(0);
+    let body = scenario.agent.get(PATH).json();
     let expected = json!({
         "service": {"namespace": "default", "name": "web"}, "localEndpoints": 0, "serviceProxyHealthy": true,
     });
     assert_eq!(body, expected);
 
-    story.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
-    story.counts(1);
-    story.cluster.kubectl(&["delete", "endpointslice", "web-a"]);
-    story.counts(0);
-    assert_eq!(story.agent.get("/services/default/other").status, 404);
-    assert_eq!(story.agent.health().status, 200, "the node is another matter");
+    scenario.slice("web-a", "IPv4", &[("10.0.0.1", NODE, true)]);
+    scenario.counts(1);
+    scenario.cluster.kubectl(&["delete", "endpointslice", "web-a"]);
+    scenario.counts(0);
+    assert_eq!(scenario.agent.get("/services/default/other").status, 404);
+    assert_eq!(scenario.agent.health().status, 200, "the node is another matter");
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn status_explains_a_control_plane_node_that_its_label_takes_out() {
     agent.wait_reason("ExcludedFromLoadBalancers");
     let said = ask(agent.address(), &[]);
     said.says(1, &["Draining: labelled to be left out of load balancers (ExcludedFromLoadBalancers)"]);
-    assert!(!said.out.contains("hint"), "a worker was labelled by somebody: {}", said.out);
+    assert!(!said.out.contains("hint"), "a worker was labelled by an operator: {}", said.out);
     label("node-role.kubernetes.io/control-plane", Some(""));
     until("the hint", || ask(agent.address(), &[]).out.contains(HINT).then_some(()));
     ask(agent.address(), &[])

@@ -6,12 +6,12 @@ use nodegate_testbed::{Agent, Cluster, NODE, ProbeReply, until};
 const OTHERS: [&str; 4] = ["node-2", "node-3", "node-4", "node-5"];
 
 /// A cluster of five nodes without heartbeats of their own, and the health endpoint of this node's kubelet.
-struct Story {
+struct Scenario {
     cluster: Cluster,
     kubelet: Stub,
 }
 
-impl Story {
+impl Scenario {
     fn begin() -> Self {
         let cluster = Cluster::with(|builder| builder.nodes(OTHERS));
         Self { cluster, kubelet: Stub::start(answer("200 OK", "ok")) }
@@ -39,10 +39,10 @@ fn is_unconfirmed(reply: &ProbeReply) -> bool {
 
 #[test]
 fn a_node_whose_kubelet_is_cut_off_stays_in_the_pool_and_one_whose_kubelet_is_dead_leaves() {
-    let story = Story::begin();
-    let agent = story.agent(&[]);
+    let scenario = Scenario::begin();
+    let agent = scenario.agent(&[]);
     assert_eq!(agent.metric("nodegate_unconfirmed"), Some(0.0));
-    story.heard(NODE, false);
+    scenario.heard(NODE, false);
     agent.wait_for("the kubelet to be asked", is_unconfirmed);
     agent.wait_runs("kubelet", 2);
     assert_eq!(agent.health().status, 200);
@@ -52,19 +52,19 @@ fn a_node_whose_kubelet_is_cut_off_stays_in_the_pool_and_one_whose_kubelet_is_de
     until("the warning", || (agent.logged("gets no heartbeat from the kubelet") == 1).then_some(()));
     assert_eq!(agent.logged("flip"), 0, "{}", agent.log_text());
     // A cordon still counts.
-    assert!(story.cluster.sim.cordon(NODE));
+    assert!(scenario.cluster.sim.cordon(NODE));
     let reply = agent.wait_reason("Unschedulable");
     assert!(is_unconfirmed(&reply) && agent.get("/health?drain=404").status == 404);
-    assert!(story.cluster.sim.uncordon(NODE));
+    assert!(scenario.cluster.sim.uncordon(NODE));
     agent.wait_ready();
     // The kubelet dies.
-    story.kubelet.now(answer("500 Internal Server Error", ""));
+    scenario.kubelet.now(answer("500 Internal Server Error", ""));
     let reply = agent.wait_reason("NodeStatusUnknown");
     assert!(reply.status == 503 && !is_unconfirmed(&reply), "{reply:?}");
-    story.kubelet.now(answer("200 OK", "ok"));
+    scenario.kubelet.now(answer("200 OK", "ok"));
     agent.wait_for("the kubelet to answer", is_unconfirmed);
     // The node controller hears the kubelet again, and the check stops.
-    story.heard(NODE, true);
+    scenario.heard(NODE, true);
     agent.wait_for("the API server's word", |reply| reply.status == 200 && !is_unconfirmed(reply));
     agent.wait_for("the check to stop", |_| {
         let checks = agent.get("/status.json").json()["checks"].clone();

@@ -7,18 +7,18 @@ use nodegate_testbed::haproxy::{Haproxy, LiveServer};
 
 const NODE: &str = NODES[0];
 
-struct Story {
+struct Scenario {
     nodes: Nodes,
     haproxy: Haproxy,
 }
 
-impl Story {
+impl Scenario {
     fn begin() -> Self {
         let nodes = Nodes::start();
         let haproxy = Haproxy::start(&nodes.site.configuration("haproxy/agent-check.cfg"));
-        let story = Self { nodes, haproxy };
-        story.is_ready();
-        story
+        let scenario = Self { nodes, haproxy };
+        scenario.is_ready();
+        scenario
     }
 
     fn cordon(&self) {
@@ -48,24 +48,24 @@ impl Story {
 
 #[test]
 fn every_transition_leaves_haproxy_in_the_right_state() {
-    let story = Story::begin();
+    let scenario = Scenario::begin();
     for _ in 0..2 {
         // Ready -> Draining -> NotReady -> Ready
-        story.cordon();
-        story.is_draining();
-        story.set_ready("False", "KubeletNotReady");
-        story.is_down();
-        story.set_ready("True", "KubeletReady");
-        story.is_draining();
-        story.uncordon();
-        story.is_ready();
+        scenario.cordon();
+        scenario.is_draining();
+        scenario.set_ready("False", "KubeletNotReady");
+        scenario.is_down();
+        scenario.set_ready("True", "KubeletReady");
+        scenario.is_draining();
+        scenario.uncordon();
+        scenario.is_ready();
         // Ready -> NotReady -> Ready, and straight from down and cordoned.
-        story.set_ready("Unknown", "NodeStatusUnknown");
-        story.is_down();
-        story.set_ready("True", "KubeletReady");
-        story.is_ready();
+        scenario.set_ready("Unknown", "NodeStatusUnknown");
+        scenario.is_down();
+        scenario.set_ready("True", "KubeletReady");
+        scenario.is_ready();
     }
-    let others = NODES[1..].iter().map(|name| story.haproxy.server(name).unwrap());
+    let others = NODES[1..].iter().map(|name| scenario.haproxy.server(name).unwrap());
     assert!(others.into_iter().all(|state| state.is_ready()));
 }
 
@@ -74,47 +74,47 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
 fn a_404_puts_haproxys_server_into_nolb() {
     let nodes = Nodes::start();
     let haproxy = Haproxy::start(&nodes.site.configuration("haproxy/disable-on-404.cfg"));
-    let story = Story { nodes, haproxy };
+    let scenario = Scenario { nodes, haproxy };
     let sees = |status: &'static str| {
-        story.haproxy.wait_server(NODE, status, |state| state.status.starts_with(status));
+        scenario.haproxy.wait_server(NODE, status, |state| state.status.starts_with(status));
     };
     sees("UP");
-    story.cordon();
+    scenario.cordon();
     sees("NOLB");
-    story.set_ready("False", "KubeletNotReady");
+    scenario.set_ready("False", "KubeletNotReady");
     sees("DOWN");
     // A 404 does not bring a server up that is down.
-    story.set_ready("True", "KubeletReady");
-    story.nodes.agent(0).wait_reason("Unschedulable");
+    scenario.set_ready("True", "KubeletReady");
+    scenario.nodes.agent(0).wait_reason("Unschedulable");
     sees("DOWN");
-    story.uncordon();
-    story.is_ready();
-    story.cordon();
+    scenario.uncordon();
+    scenario.is_ready();
+    scenario.cordon();
     sees("NOLB");
 }
 
 #[test]
 fn haproxys_restart_and_reload_keep_the_server_state() {
-    let mut story = Story::begin();
-    story.cordon();
-    story.is_draining();
-    story.haproxy.reload();
+    let mut scenario = Scenario::begin();
+    scenario.cordon();
+    scenario.is_draining();
+    scenario.haproxy.reload();
     // At once, from the state file, before HAProxy has probed the agent.
-    assert!(story.haproxy.server(NODE).is_some_and(|state| state.is_draining()));
-    story.haproxy.restart();
-    story.is_draining();
+    assert!(scenario.haproxy.server(NODE).is_some_and(|state| state.is_draining()));
+    scenario.haproxy.restart();
+    scenario.is_draining();
 
-    story.set_ready("False", "KubeletNotReady");
-    story.is_down();
-    story.haproxy.reload();
-    story.is_down();
-    story.haproxy.restart();
-    story.is_down();
+    scenario.set_ready("False", "KubeletNotReady");
+    scenario.is_down();
+    scenario.haproxy.reload();
+    scenario.is_down();
+    scenario.haproxy.restart();
+    scenario.is_down();
 
-    story.haproxy.reload();
-    story.set_ready("True", "KubeletReady");
-    story.uncordon();
-    story.is_ready();
-    story.haproxy.reload();
-    story.is_ready();
+    scenario.haproxy.reload();
+    scenario.set_ready("True", "KubeletReady");
+    scenario.uncordon();
+    scenario.is_ready();
+    scenario.haproxy.reload();
+    scenario.is_ready();
 }

@@ -70,11 +70,11 @@ fn a_cordon_is_noticed_before_the_first_request(file: &str) {
     let nodes = Nodes::start();
     let envoy = Envoy::start(&nodes, file);
     assert!(nodes.cluster.sim.cordon(NODES[0]));
-    let begun = Instant::now();
+    let started = Instant::now();
     until("the cordon to be noticed", || {
         (envoy.health(nodes.site.node(0)).as_deref() != Some(HEALTHY)).then_some(())
     });
-    let noticed = begun.elapsed();
+    let noticed = started.elapsed();
     println!("Envoy without traffic, {file}: a cordon is noticed after {:.1} s", noticed.as_secs_f64());
     // Well below that minute.
     assert!(noticed < Duration::from_secs(20), "{noticed:?}");

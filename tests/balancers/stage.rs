@@ -83,16 +83,16 @@ impl Stage {
         self.before = self.balancer.says(&self.nodes.site, asked_of);
         (self.says, self.left) = (None, None);
         std::thread::sleep(later);
-        let begun = Instant::now();
+        let started = Instant::now();
         event.happen(node, self);
         let back = self.left.is_some_and(|left| self.nodes.backends[node].since(left) > 0);
-        let left_after = self.left.map(|left| left.saturating_duration_since(begun));
+        let left_after = self.left.map(|left| left.saturating_duration_since(started));
         let kept = held.works();
         event.undo(node, self);
         self.wait_for_traffic();
-        let failures = failures(&self.traffic, begun);
+        let failures = failures(&self.traffic, started);
         Outcome {
-            requests: served(&self.traffic, begun).values().sum::<u64>() + failures.len() as u64,
+            requests: served(&self.traffic, started).values().sum::<u64>() + failures.len() as u64,
             failures,
             left_after,
             back,
@@ -127,11 +127,11 @@ impl Stage {
     fn last_before_none(&self, node: usize) -> Option<Instant> {
         let last = self.nodes.backends[node].last()?;
         let others = self.nodes.backends.iter().map(|backend| backend.since(last)).sum::<usize>();
-        let nowhere = last.elapsed() > QUIET && self.nobody_serves();
+        let nowhere = last.elapsed() > QUIET && self.no_node_serves();
         (others > ELSEWHERE || nowhere).then_some(last)
     }
 
-    fn nobody_serves(&self) -> bool {
+    fn no_node_serves(&self) -> bool {
         self.nodes.backends.iter().all(|backend| backend.last().is_none_or(|last| last.elapsed() > QUIET))
     }
 
@@ -145,8 +145,8 @@ impl Stage {
 
     /// Watches a node for this time.
     pub(crate) fn watch(&mut self, node: usize, time: Duration) {
-        let begun = Instant::now();
-        while begun.elapsed() < time {
+        let started = Instant::now();
+        while started.elapsed() < time {
             self.look(node);
             std::thread::sleep(PAUSE);
         }
@@ -154,9 +154,9 @@ impl Stage {
 
     /// Watches a node until it gets no new connections, at most for this time.
     pub(crate) fn watch_until_left(&mut self, node: usize, time: Duration) {
-        let begun = Instant::now();
+        let started = Instant::now();
         self.left = None;
-        while begun.elapsed() < time && self.left.is_none() {
+        while started.elapsed() < time && self.left.is_none() {
             self.look(node);
             std::thread::sleep(PAUSE);
         }

@@ -132,7 +132,7 @@ fn watch(site: &Site<'_>) -> [Instant; 3] {
     until_within(PATIENCE, step, || drain(site.agent).to_string())
 }
 
-/// Asks for an eviction as a dry run while nobody knows whether sessions are left, and returns the denial.
+/// Asks for an eviction as a dry run while it is unknown whether sessions are left, and returns the denial.
 fn denial(cluster: &RealCluster) -> String {
     let annotate = |what: &str| cluster.kubectl.must(&["annotate", "namespace", "pool", what, "--overwrite"]);
     annotate("nodegate.io/evict-when=released");

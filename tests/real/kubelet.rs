@@ -186,7 +186,7 @@ fn a_deleted_node_is_out_until_its_kubelet_registers_again() {
     let ready = Instant::now();
     let back = agent.until_ready();
     seen(
-        "Node deleted and registered anew",
+        "Node deleted and registered again",
         &format!(
             "503 NodeNotFound {} after kubectl was done; Ready again, 200 after {}",
             out.after(deleted),

@@ -50,7 +50,7 @@ PATHS
   /livez, /readyz            nodegate itself, for the kubelet
 
 CREDENTIALS
-  The Pod's service account if there is one, else the file that KUBECONFIG names. They are read anew at each connection.
+  The Pod's service account if there is one, else the file that KUBECONFIG names. They are read again at each connection.
   A credential plugin (exec) may take 20 s; the image has no programs, so it can run none.
 
 ENVIRONMENT

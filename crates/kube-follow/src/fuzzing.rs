@@ -16,9 +16,9 @@ use std::convert::Infallible;
 use tower::BoxError;
 
 #[derive(Clone)]
-struct Nobody;
+struct NoObserver;
 
-impl WatchObserver for Nobody {
+impl WatchObserver for NoObserver {
     type Stream = ();
     fn stream(&self, _: &Parts) -> Option<()> {
         Some(())
@@ -36,7 +36,7 @@ pub fn client(chunks: Vec<Bytes>) -> Client {
         let response = Response::new(StreamBody::new(stream::iter(frames)));
         async move { Ok::<_, BoxError>(response) }
     };
-    Client::new(ObservingService::new(tower::service_fn(answer), Nobody), "default")
+    Client::new(ObservingService::new(tower::service_fn(answer), NoObserver), "default")
 }
 
 /// Returns true if every line in these chunks is whole and bounded.

@@ -95,9 +95,9 @@ mod tests {
     use tower::BoxError;
 
     #[derive(Clone)]
-    struct Nobody;
+    struct NoObserver;
 
-    impl WatchObserver for Nobody {
+    impl WatchObserver for NoObserver {
         type Stream = ();
         fn stream(&self, _: &Parts) -> Option<()> {
             Some(())
@@ -118,7 +118,7 @@ mod tests {
             let body = Full::new(Bytes::from_static(body.as_bytes()));
             Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
         };
-        let client = Client::new(ObservingService::new(tower::service_fn(answer), Nobody), "default");
+        let client = Client::new(ObservingService::new(tower::service_fn(answer), NoObserver), "default");
         let list_within = Duration::from_mins(1);
         Session { api: Api::all(client), config: watcher::Config::default(), list_within }
     }

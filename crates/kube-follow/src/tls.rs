@@ -237,8 +237,8 @@ mod tests {
             let client = client_config(&authority.config(user)).unwrap();
             assert_eq!(authority.greets(client).unwrap(), [der(&certificate)]);
         }
-        let nobody = client_config(&authority.config(AuthInfo::default())).unwrap();
-        authority.greets(nobody).unwrap_err();
+        let without_identity = client_config(&authority.config(AuthInfo::default())).unwrap();
+        authority.greets(without_identity).unwrap_err();
     }
 
     #[test]

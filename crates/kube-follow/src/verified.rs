@@ -65,11 +65,11 @@ pub enum OpenError {
 
 /// Opens a connection to `server`, whose certificate must be of the cluster's CA and for the name
 /// `kubernetes.default.svc`. An `insecure-skip-tls-verify` of the kubeconfig does not count. The files of the
-/// credentials are read anew each time. Only the TCP connection has a timeout; dropping the future closes it.
+/// credentials are read again each time. Only the TCP connection has a timeout; dropping the future closes it.
 pub async fn open_verified(server: Uri, caller: Caller) -> Result<Verified, OpenError> {
     let mut config = config().await?;
     config.accept_invalid_certs = false;
-    // A file without a certificate verifies nobody, either.
+    // A file without a certificate verifies no server, either.
     if config.root_cert.as_ref().is_none_or(Vec::is_empty) {
         return Err(OpenError::NoAuthority);
     }

@@ -19,17 +19,17 @@ const PLAYED_WITH: &str = "a simulated API server (`crates/testing/kube-sim`), k
                            kube-apiserver 1.36 was seen to: Debian has none";
 
 fn cluster(pace: Pace) -> Cluster {
-    let hurried = |builder: nodegate_kube_sim::Builder| {
+    let quick = |builder: nodegate_kube_sim::Builder| {
         builder.lease_interval(Duration::from_secs(1)).grace(Duration::from_secs(4))
     };
     Cluster::with(|builder| {
         let builder = builder.kubelets(true);
-        if pace.is_hurried() { hurried(builder) } else { builder }
+        if pace.is_quick() { quick(builder) } else { builder }
     })
 }
 
 fn agent(cluster: &Cluster, pace: Pace, args: &[&str]) -> Agent {
-    let stale_after = if pace.is_hurried() { "--stale-after=4s" } else { "--stale-after=15s" };
+    let stale_after = if pace.is_quick() { "--stale-after=4s" } else { "--stale-after=15s" };
     cluster.agent(&[&[stale_after], args].concat())
 }
 

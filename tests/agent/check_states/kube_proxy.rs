@@ -72,7 +72,7 @@ impl Stage {
             "--conntrack-tcp-timeout-established=0s".to_owned(),
             "--conntrack-tcp-timeout-close-wait=0s".to_owned(),
         ];
-        if self.pace.is_hurried() {
+        if self.pace.is_quick() {
             args.push("--iptables-sync-period=1s".to_owned());
         }
         self.program.start(&args, HEALTHZ);

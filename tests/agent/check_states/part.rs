@@ -4,39 +4,39 @@ use nodegate_testbed::{Agent, ProbeReply};
 use std::time::Duration;
 
 /// The interval and the timeout of the check: the defaults where the run measures times, and less in a
-/// hurried run.
+/// quick run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
     Defaults,
-    Hurried,
+    Quick,
 }
 
 impl Pace {
     pub(crate) fn interval(self) -> Duration {
-        if self.is_hurried() { Duration::from_millis(200) } else { Duration::from_secs(5) }
+        if self.is_quick() { Duration::from_millis(200) } else { Duration::from_secs(5) }
     }
 
     /// Returns the value of `--check-settings` for a check.
     pub(crate) fn settings(self) -> &'static str {
-        if self.is_hurried() { "interval=200ms,timeout=2s" } else { "interval=5s,timeout=5s" }
+        if self.is_quick() { "interval=200ms,timeout=2s" } else { "interval=5s,timeout=5s" }
     }
 
     /// Scales a time to this pace.
     pub(crate) fn time(self, by_default: Duration) -> Duration {
-        if self.is_hurried() { by_default / 5 } else { by_default }
+        if self.is_quick() { by_default / 5 } else { by_default }
     }
 
     /// Adapts a reason to this pace. Reasons name the timeout, or the three quarters of it that each disk
     /// has.
     fn words(self, pattern: &str) -> String {
-        if !self.is_hurried() {
+        if !self.is_quick() {
             return pattern.to_owned();
         }
         pattern.replace("Timeout after 5s", "Timeout after 2s").replace("after 3s 750ms", "after 1s 500ms")
     }
 
-    pub(crate) fn is_hurried(self) -> bool {
-        self == Self::Hurried
+    pub(crate) fn is_quick(self) -> bool {
+        self == Self::Quick
     }
 }
 

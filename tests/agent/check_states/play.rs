@@ -37,7 +37,7 @@ pub(crate) fn play<P: Part>(pace: Pace) -> Vec<Option<Told>> {
     };
     let mut told = Vec::new();
     for state in P::STATES {
-        let here = (!(state.long && pace.is_hurried()))
+        let here = (!(state.long && pace.is_quick()))
             .then(|| guarded(|| enter(state, &mut part, &agent, pace)).and_then(|told| told));
         if let Some(here) = &here {
             eprintln!("  {}, {}: {here:?}", P::TITLE, state.name);
@@ -48,7 +48,7 @@ pub(crate) fn play<P: Part>(pace: Pace) -> Vec<Option<Told>> {
     told
 }
 
-/// Turns a panic of a story into an error, so that its row shows it.
+/// Turns a panic of a scenario into an error, so that its row shows it.
 fn guarded<T>(act: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(act)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -65,7 +65,7 @@ fn enter<P: Part>(state: &State<P>, part: &mut P, agent: &Agent, pace: Pace) -> 
         None
     } else {
         let shown = shows(ask, &[state.says], pace)?;
-        if !pace.is_hurried() && shown > state.within + SLACK {
+        if !pace.is_quick() && shown > state.within + SLACK {
             return Err(format!("showed after {shown:?}, not within {:?}", state.within));
         }
         Some(shown)
@@ -77,7 +77,7 @@ fn enter<P: Part>(state: &State<P>, part: &mut P, agent: &Agent, pace: Pace) -> 
     let may_come =
         if state.newcomer_at_first { vec![state.newcomer, state.says] } else { vec![state.newcomer] };
     let comes = may_come.iter().any(|says| says.is(&first, pace));
-    if comes || (pace.is_hurried() && shows(ask, &may_come, pace).is_ok()) {
+    if comes || (pace.is_quick() && shows(ask, &may_come, pace).is_ok()) {
         return Ok(shown);
     }
     Err(format!("an agent that starts then is to say {:?}, and says {}", state.newcomer, body(&first)))

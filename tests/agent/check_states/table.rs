@@ -11,7 +11,7 @@ const BEGIN: &str = "<!-- The table from here on is written by `make checks-test
 const END: &str = "<!-- The end of the table. -->\n";
 
 /// A check with the states of its component.
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     pub(crate) title: &'static str,
     pub(crate) play: fn(Pace) -> Vec<Option<Told>>,
     played_with: &'static str,
@@ -28,7 +28,7 @@ struct Row {
     note: Option<&'static str>,
 }
 
-impl Story {
+impl Scenario {
     pub(crate) const fn of<P: Part>() -> Self {
         Self { title: P::TITLE, play: play::<P>, played_with: P::PLAYED_WITH, rows: rows::<P> }
     }
@@ -99,11 +99,13 @@ pub(crate) fn cell(told: Option<&Told>) -> String {
 }
 
 /// Returns all sections.
-pub(crate) fn render(stories: &[Story], seconds: &Seconds) -> String {
-    let section = |story: &Story| {
-        story.section(|number| seconds.get(&(story.title, number)).cloned().unwrap_or_else(|| "?".to_owned()))
+pub(crate) fn render(scenarios: &[Scenario], seconds: &Seconds) -> String {
+    let section = |scenario: &Scenario| {
+        scenario.section(|number| {
+            seconds.get(&(scenario.title, number)).cloned().unwrap_or_else(|| "?".to_owned())
+        })
     };
-    stories.iter().map(section).collect::<Vec<_>>().join("\n")
+    scenarios.iter().map(section).collect::<Vec<_>>().join("\n")
 }
 
 /// Splits the document into the text before the table, the table, and the text after it.
@@ -119,8 +121,8 @@ pub(crate) fn write(table: &str) {
     fs::write(DOCUMENT, format!("{before}{BEGIN}\n{table}\n{END}{after}")).unwrap();
 }
 
-/// Asserts that the table in the document equals that of the stories, except for the seconds.
-pub(crate) fn assert_documented(stories: &[Story]) {
+/// Asserts that the table in the document equals that of the scenarios, except for the seconds.
+pub(crate) fn assert_documented(scenarios: &[Scenario]) {
     let text = fs::read_to_string(DOCUMENT).unwrap();
     let (_, table, _) = documented(&text);
     let without_seconds = |line: &str| {
@@ -131,7 +133,7 @@ pub(crate) fn assert_documented(stories: &[Story]) {
         }
         cells.join(" | ")
     };
-    let known = render(stories, &known_seconds(stories));
+    let known = render(scenarios, &known_seconds(scenarios));
     let lines = |text: &str| text.lines().map(without_seconds).collect::<Vec<_>>();
     let (documented, known) = (lines(table), lines(known.trim()));
     for (documented, known) in std::iter::zip(&documented, &known) {
@@ -140,7 +142,9 @@ pub(crate) fn assert_documented(stories: &[Story]) {
     assert_eq!(documented.len(), known.len(), "docs/checks.md has as many lines as make checks-test knows");
 }
 
-fn known_seconds(stories: &[Story]) -> Seconds {
-    let rows = stories.iter().flat_map(|story| (0..(story.rows)().len()).map(|number| (story.title, number)));
+fn known_seconds(scenarios: &[Scenario]) -> Seconds {
+    let rows = scenarios
+        .iter()
+        .flat_map(|scenario| (0..(scenario.rows)().len()).map(|number| (scenario.title, number)));
     rows.map(|row| (row, "–".to_owned())).collect()
 }

@@ -35,7 +35,7 @@ const DISABLED: [&str; 7] = [
 const CRI: &str = "io.containerd.grpc.v1.cri";
 
 /// A short interval and a short timeout of the check.
-const HURRIED: &str = "interval=200ms,timeout=1s";
+const QUICK: &str = "interval=200ms,timeout=1s";
 
 /// A containerd in a directory that serves as the host's root, with the socket at its usual place. Drop kills
 /// it.
@@ -161,7 +161,7 @@ disabled_plugins = {disabled:?}
     pub(crate) fn agent(&self, user: &str) -> Agent {
         let mut command = Command::new(SETPRIV);
         command.args(user.split_whitespace()).arg(programs::agent_in(self.files.path()));
-        Self::launch(command, &format!("socket={},{HURRIED}", self.socket().display()))
+        Self::launch(command, &format!("socket={},{QUICK}", self.socket().display()))
     }
 
     /// Starts an agent as root, with the path of the socket and the timing of the check.

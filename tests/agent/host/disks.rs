@@ -59,7 +59,7 @@ pub(crate) struct Disks {
 impl Disks {
     /// Makes the host, and runs a script on it.
     pub(crate) fn start(script: &str) -> Self {
-        needs_root("filesystems that are mounted where nobody else sees them");
+        needs_root("filesystems that are mounted where no other process sees them");
         let root = tempfile::Builder::new().prefix("nodegate-disks").tempdir().unwrap();
         // The directory is kept: from here on, it is removed as an empty directory or not at all.
         let root = root.keep().canonicalize().unwrap();

@@ -86,7 +86,7 @@ fn a_hook_that_takes_too_long_is_told_who_is_missing() {
 }
 
 #[test]
-fn a_node_that_nobody_probes_or_that_is_long_dead_holds_no_hook() {
+fn an_unprobed_or_long_dead_node_holds_no_hook() {
     let listening = Listening::start(ProberSettings::default());
     listening.cordon(true);
     let no_probers = "no balancer probes this agent regularly";
@@ -109,7 +109,7 @@ fn what_is_not_known_yet_is_waited_for() {
     let listening = Listening::since(Duration::from_secs(80), ProberSettings::default());
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
     until("it to be regular", || (listening.regular() == 1).then_some(()));
-    assert_eq!(wait(listening.address, LONG).status, 200, "the node is in service, whoever asks");
+    assert_eq!(wait(listening.address, LONG).status, 200, "the node is in service for every client");
     listening.cordon(true);
     let late = wait(listening.address, "timeout=1");
     assert!(late.status == 200 || late.body.contains("the agent has listened for"), "{late:?}");

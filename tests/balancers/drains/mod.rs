@@ -35,7 +35,7 @@ fn a_drain_that_waits_for_told_loses_no_request() {
     by_script(&site, 2);
     as_kured_does(&site, 0);
     as_the_autoscaler_does(&site, 1);
-    // Behind the gate nobody has to wait by itself.
+    // Behind the gate no drainer has to wait by itself.
     let gate = site.gate();
     for (number, drainer) in Drainer::ALL.into_iter().enumerate() {
         let drained = site.drain_as(number, drainer);
@@ -70,7 +70,7 @@ fn as_the_autoscaler_does(site: &Site, node: usize) {
     let annotation = "delay-deletion.cluster-autoscaler.kubernetes.io/nodegate";
     site.kubectl(&["annotate", "node", NODES[node], &format!("{annotation}=true")]);
     site.script("release-autoscaled.sh", &[]);
-    assert!(site.has_annotation(node, annotation), "nobody takes it away");
+    assert!(site.has_annotation(node, annotation), "no drainer removes it");
     site.kubectl(&["taint", "node", NODES[node], "ToBeDeletedByClusterAutoscaler=1:NoSchedule"]);
     site.script("release-autoscaled.sh", &[]);
     assert!(!site.has_annotation(node, annotation));
@@ -110,7 +110,7 @@ fn table() {
     std::thread::sleep(http::PATIENCE);
     let mut lost_after_told = 0;
     for (balancers, goal, mut row, from, to) in rows {
-        row.requests = site.requests_begun(from, to);
+        row.requests = site.requests_started(from, to);
         if goal.is_some() {
             lost_after_told += row.requests.told_of();
         }
@@ -123,7 +123,7 @@ fn table() {
     );
     let mut mostly_late = Vec::new();
     for (drainer, all, moves, from, to) in behind_the_gate {
-        let requests = site.requests_begun(from, to);
+        let requests = site.requests_started(from, to);
         let told: Vec<Duration> = all.iter().filter_map(|drained| drained.told).collect();
         let after: Vec<Duration> =
             all.iter().filter_map(|drained| Some(drained.evicted.saturating_sub(drained.told?))).collect();

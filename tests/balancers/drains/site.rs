@@ -203,7 +203,7 @@ impl Site {
     }
 
     /// Returns the results of the requests that began in this time.
-    pub(super) fn requests_begun(&self, from: Instant, to: Instant) -> Requests {
+    pub(super) fn requests_started(&self, from: Instant, to: Instant) -> Requests {
         let all = self.clients.each_ref().map(|client| {
             let probes = client.probes().into_iter().filter(|probe| (from..to).contains(&probe.sent));
             probes.collect::<Vec<_>>()
@@ -220,7 +220,7 @@ impl Site {
     /// Waits for the requests in flight, and returns all results.
     pub(super) fn stop(mut self) -> Requests {
         self.clients.iter_mut().for_each(Prober::stop);
-        self.requests_begun(self.began, Instant::now())
+        self.requests_started(self.began, Instant::now())
     }
 }
 

@@ -16,34 +16,34 @@ mod simulator;
 mod steady;
 mod table;
 
-use table::Story;
+use table::Scenario;
 
 /// The only list: fault, module, test. `make faults` alone plays a `long` one: beside it, others would be late.
-macro_rules! stories {
-    ($($fault:literal => $module:ident::$story:ident $($how:ident)?,)*) => {
-        const STORIES: &[Story] = &[$(
-            Story { fault: $fault, tell: $module::$story, alone: stories!(@alone $($how)?) },
+macro_rules! scenarios {
+    ($($fault:literal => $module:ident::$scenario:ident $($how:ident)?,)*) => {
+        const SCENARIOS: &[Scenario] = &[$(
+            Scenario { fault: $fault, tell: $module::$scenario, alone: scenarios!(@alone $($how)?) },
         )*];
-        $(stories!(@test $fault, $module::$story $($how)?);)*
+        $(scenarios!(@test $fault, $module::$scenario $($how)?);)*
     };
     (@alone alone) => { true };
     (@alone $($how:ident)?) => { false };
-    (@test $fault:literal, $module:ident::$story:ident) => {
+    (@test $fault:literal, $module:ident::$scenario:ident) => {
         #[test]
-        fn $story() {
-            eprintln!("{}", $module::$story().line($fault));
+        fn $scenario() {
+            eprintln!("{}", $module::$scenario().line($fault));
         }
     };
-    (@test $fault:literal, $module:ident::$story:ident $how:ident) => {
+    (@test $fault:literal, $module:ident::$scenario:ident $how:ident) => {
         #[test]
         #[ignore = "make faults"]
-        fn $story() {
-            eprintln!("{}", $module::$story().line($fault));
+        fn $scenario() {
+            eprintln!("{}", $module::$scenario().line($fault));
         }
     };
 }
 
-stories! {
+scenarios! {
     "API server killed, restarted" => connections::api_server_killed_and_restarted,
     "API server down when the agent starts" => connections::api_server_down_at_agent_start,
     "API server stopped (SIGSTOP)" => connections::api_server_stopped,
@@ -91,7 +91,7 @@ stories! {
 fn table() {
     // The row of a fault shows its panic.
     std::panic::set_hook(Box::new(|_| {}));
-    let all_held = table::print(STORIES);
+    let all_held = table::print(SCENARIOS);
     let _ = std::panic::take_hook();
     assert!(all_held, "not all held");
 }

@@ -35,7 +35,7 @@ pub(crate) trait Api {
     fn cordon(&self);
     fn uncordon(&self);
     /// Resets the count of requests.
-    fn count_anew(&self);
+    fn reset_counts(&self);
     fn requests(&self) -> u64;
     /// Returns the number of open watches.
     fn watches(&self) -> u64;
@@ -50,7 +50,7 @@ impl Api for Cluster {
         self.sim.uncordon(NODE);
     }
 
-    fn count_anew(&self) {
+    fn reset_counts(&self) {
         self.sim.counters().reset();
     }
 
@@ -117,7 +117,7 @@ impl<A: Api> Scene<A> {
 
     /// Injects the fault.
     pub(crate) fn fault<T>(&mut self, inject: impl FnOnce(&Self) -> T) -> T {
-        self.cluster.count_anew();
+        self.cluster.reset_counts();
         let injected = inject(self);
         self.began = Instant::now();
         self.healed = self.began;

@@ -61,7 +61,7 @@ impl Api for Simulator {
         self.control(&format!("POST /nodes/{}/uncordon", self.node));
     }
 
-    fn count_anew(&self) {
+    fn reset_counts(&self) {
         self.control("POST /counters/reset");
     }
 

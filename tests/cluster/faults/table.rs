@@ -12,7 +12,7 @@ use std::time::Duration;
 const AT_A_TIME: usize = 4;
 
 /// A fault, and its test.
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     pub(crate) fault: &'static str,
     pub(crate) tell: fn() -> Row,
     /// True if it needs the whole machine.
@@ -53,8 +53,8 @@ impl Row {
 }
 
 /// Plays a fault on a thread of its own; one that panics gets a row like the others.
-fn tell(story: &Story) -> Told {
-    let told = thread::spawn(story.tell).join();
+fn tell(scenario: &Scenario) -> Told {
+    let told = thread::spawn(scenario.tell).join();
     told.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
@@ -62,12 +62,12 @@ fn tell(story: &Story) -> Told {
 }
 
 /// Plays all of them, prints the table, and returns true if all held.
-pub(crate) fn print(stories: &[Story]) -> bool {
-    let rows: Vec<Mutex<Option<Told>>> = stories.iter().map(|_| Mutex::new(None)).collect();
+pub(crate) fn print(scenarios: &[Scenario]) -> bool {
+    let rows: Vec<Mutex<Option<Told>>> = scenarios.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
-    let run = |number: usize| *rows[number].lock().unwrap() = Some(tell(&stories[number]));
+    let run = |number: usize| *rows[number].lock().unwrap() = Some(tell(&scenarios[number]));
     let (alone, beside): (Vec<usize>, Vec<usize>) =
-        (0..stories.len()).partition(|&number| stories[number].alone);
+        (0..scenarios.len()).partition(|&number| scenarios[number].alone);
     thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
             scope.spawn(|| {
@@ -84,12 +84,12 @@ pub(crate) fn print(stories: &[Story]) -> bool {
     );
     println!("|---|---|---|---|---|");
     let mut all_held = true;
-    for (story, row) in stories.iter().zip(rows) {
+    for (scenario, row) in scenarios.iter().zip(rows) {
         match row.into_inner().unwrap().unwrap() {
-            Ok(row) => println!("{}", row.line(story.fault)),
+            Ok(row) => println!("{}", row.line(scenario.fault)),
             Err(how) => {
                 all_held = false;
-                println!("| {} | **did not hold**: {} | | | |", story.fault, how.replace('\n', " "));
+                println!("| {} | **did not hold**: {} | | | |", scenario.fault, how.replace('\n', " "));
             }
         }
     }

@@ -217,7 +217,7 @@ fn new_question(stranger: &Stranger, number: u64) -> String {
 }
 
 /// Sends the same request on each connection.
-pub(crate) fn connects_anew(stranger: &Stranger, rate: u32) {
+pub(crate) fn connects_for_each_request(stranger: &Stranger, rate: u32) {
     stranger.at(rate, |_| stranger.ask(&stranger.to.question()));
 }
 

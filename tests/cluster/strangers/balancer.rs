@@ -31,8 +31,8 @@ impl Balancer {
     /// Starts a kubelet, which probes on new connections alone.
     pub(crate) fn start_kubelet(port: Port) -> Self {
         let path = port.small;
-        let anew = move |to| saw(connect(to).and_then(|mut stream| ask(&mut stream, path, "close")));
-        Self { new: Prober::start(port.address, anew, PROBES_A_SECOND, 1), kept: None }
+        let reconnecting = move |to| saw(connect(to).and_then(|mut stream| ask(&mut stream, path, "close")));
+        Self { new: Prober::start(port.address, reconnecting, PROBES_A_SECOND, 1), kept: None }
     }
 
     pub(crate) fn start(port: Port) -> Self {

@@ -43,7 +43,7 @@ const MOST_UNTIL_TOLD: Duration = Duration::from_secs(10);
 
 /// An attack: its name, the number of strangers, the requests per second of each, if set, and the action.
 #[derive(Clone, Copy)]
-struct Story {
+struct Scenario {
     attack: &'static str,
     strangers: u8,
     rate: u32,
@@ -51,56 +51,62 @@ struct Story {
 }
 
 /// The baseline without an attack.
-const NOBODY: Story = Story { attack: "nobody, for comparison", strangers: 0, rate: 0, act: |_, _| {} };
-const NEVER_READ: Story = Story {
+const NOBODY: Scenario = Scenario { attack: "nobody, for comparison", strangers: 0, rate: 0, act: |_, _| {} };
+const NEVER_READ: Scenario = Scenario {
     attack: "600 readers that do not read, at 8 addresses",
     strangers: 8,
     rate: 0,
     act: |stranger, _| attacks::never_reads(stranger, 75),
 };
-const LONG_NAMES: Story = Story {
+const LONG_NAMES: Scenario = Scenario {
     attack: "128 long names at each of 8 addresses",
     strangers: 8,
     rate: 50,
     act: attacks::has_long_names,
 };
-const HEADS: Story = Story {
+const HEADS: Scenario = Scenario {
     attack: "pipelined HEADs for everything, on 4 connections",
     strangers: 4,
     rate: 0,
     act: |stranger, _| attacks::pipelines_heads(stranger),
 };
-const BUSY: Story = Story {
+const BUSY: Scenario = Scenario {
     attack: "1,023 busy kept connections",
     strangers: 1,
     rate: 0,
     act: |stranger, _| attacks::keeps_busy(stranger, 1023),
 };
-const QUESTIONS: Story = Story {
+const QUESTIONS: Scenario = Scenario {
     attack: "new questions on new connections",
     strangers: 8,
     rate: 25,
     act: attacks::asks_new_questions,
 };
-const CONNECTIONS: Story =
-    Story { attack: "one question on new connections", strangers: 8, rate: 50, act: attacks::connects_anew };
+const CONNECTIONS: Scenario = Scenario {
+    attack: "one question on new connections",
+    strangers: 8,
+    rate: 50,
+    act: attacks::connects_anew,
+};
 /// An attack beside a balancer that probes once a second.
-const FORGED: Story = Story { attack: "forged told", strangers: 1, rate: 25, act: attacks::connects_anew };
+const FORGED: Scenario =
+    Scenario { attack: "forged told", strangers: 1, rate: 25, act: attacks::connects_anew };
 
-const STORIES: [Story; 8] = [NOBODY, NEVER_READ, LONG_NAMES, HEADS, BUSY, QUESTIONS, CONNECTIONS, FORGED];
+const SCENARIOS: [Scenario; 8] =
+    [NOBODY, NEVER_READ, LONG_NAMES, HEADS, BUSY, QUESTIONS, CONNECTIONS, FORGED];
 
 /// The attacks on the ports for the kubelet and Prometheus of the other programs.
-const ON_ADMIN_PORTS: [Story; 5] = [NEVER_READ, HEADS, BUSY, QUESTIONS, CONNECTIONS];
+const ON_ADMIN_PORTS: [Scenario; 5] = [NEVER_READ, HEADS, BUSY, QUESTIONS, CONNECTIONS];
 
 /// Strangers that keep up their rate, however long the answers take.
-const FLOODS: [Story; 2] = [
-    Story {
+const FLOODS: [Scenario; 2] = [
+    Scenario {
         attack: "a flood of one question",
         strangers: 8,
         rate: 0,
         act: |stranger, rate| attacks::floods(stranger, rate, false),
     },
-    Story {
+    Scenario {
         attack: "a flood of new questions",
         strangers: 8,
         rate: 0,
@@ -123,7 +129,7 @@ struct Row {
     forged: bool,
 }
 
-impl Story {
+impl Scenario {
     fn tell(self, agent: &Path, millicpu: u64, listens: Duration, duration: Duration) -> Row {
         allow_descriptors(DESCRIPTORS);
         let cluster = Cluster::start();
@@ -238,11 +244,11 @@ impl Row {
     }
 }
 
-fn short(story: Story) {
-    let row = story.tell(&programs::agent(), MILLICPU_OF_DEBUG, Duration::ZERO, Duration::from_secs(5));
-    eprintln!("{}", row.line(story.attack));
+fn short(scenario: Scenario) {
+    let row = scenario.tell(&programs::agent(), MILLICPU_OF_DEBUG, Duration::ZERO, Duration::from_secs(5));
+    eprintln!("{}", row.line(scenario.attack));
     assert_eq!(row.mistake(), None);
-    assert!(row.rate > 0.0 && row.seen.probes >= 5, "{}", row.line(story.attack));
+    assert!(row.rate > 0.0 && row.seen.probes >= 5, "{}", row.line(scenario.attack));
 }
 
 #[test]
@@ -277,10 +283,10 @@ fn strangers_with_ever_new_connections_do_not_disturb_the_balancer() {
 
 #[test]
 fn strangers_at_the_ports_of_gate_and_haproxy_do_not_disturb_the_kubelet() {
-    for (admin, story) in [(Admin::Gate, NEVER_READ), (Admin::Haproxy, BUSY)] {
-        let row = story.tell_of(admin, Duration::from_secs(3));
-        assert_eq!(row.mistake(), None, "{admin:?}: {}", row.line(story.attack));
-        assert!(row.rate > 0.0 && row.seen.probes >= 5, "{admin:?}: {}", row.line(story.attack));
+    for (admin, scenario) in [(Admin::Gate, NEVER_READ), (Admin::Haproxy, BUSY)] {
+        let row = scenario.tell_of(admin, Duration::from_secs(3));
+        assert_eq!(row.mistake(), None, "{admin:?}: {}", row.line(scenario.attack));
+        assert!(row.rate > 0.0 && row.seen.probes >= 5, "{admin:?}: {}", row.line(scenario.attack));
     }
 }
 
@@ -293,27 +299,27 @@ fn table() {
     let seconds = env::var("STRANGERS_SECONDS").ok().filter(|text| !text.is_empty());
     let duration = Duration::from_secs(seconds.map_or(62, |seconds| seconds.parse().unwrap()));
     let wanted = env::var("STRANGERS").unwrap_or_default();
-    let is_wanted = |story: &Story| story.attack.contains(&wanted);
+    let is_wanted = |scenario: &Scenario| scenario.attack.contains(&wanted);
     println!(
         "| attack | requests/s | probes | failed | slowest, s, new | kept | peak, MiB | of its cgroup | told |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
     let mut all_held = true;
-    let play = |story: Story, attack: &str, listens| {
-        let row = story.tell(&agent, MILLICPU, listens, duration);
+    let play = |scenario: Scenario, attack: &str, listens| {
+        let row = scenario.tell(&agent, MILLICPU, listens, duration);
         println!("{}", row.line(attack));
         if let Some(mistake) = row.mistake() {
             println!("  did not hold: {mistake}");
         }
         row
     };
-    for story in STORIES.into_iter().filter(is_wanted) {
-        all_held &= play(story, story.attack, LISTENS_FOR).held();
+    for scenario in SCENARIOS.into_iter().filter(is_wanted) {
+        all_held &= play(scenario, scenario.attack, LISTENS_FOR).held();
     }
     for admin in [Admin::Gate, Admin::Haproxy] {
-        for story in ON_ADMIN_PORTS.into_iter().filter(is_wanted) {
-            let row = story.tell_of(admin, duration);
-            println!("{}", row.line(&format!("{admin:?}: {}", story.attack)));
+        for scenario in ON_ADMIN_PORTS.into_iter().filter(is_wanted) {
+            let row = scenario.tell_of(admin, duration);
+            println!("{}", row.line(&format!("{admin:?}: {}", scenario.attack)));
             if let Some(mistake) = row.mistake() {
                 println!("  did not hold: {mistake}");
             }
@@ -321,16 +327,16 @@ fn table() {
         }
     }
     let mut survived = Vec::new();
-    for story in FLOODS.into_iter().filter(is_wanted) {
+    for scenario in FLOODS.into_iter().filter(is_wanted) {
         let rows = RATES.into_iter().map(|rate| {
-            let rate_of_each = rate / u32::from(story.strangers);
-            let name = format!("{}, {rate}/s", story.attack);
-            play(Story { rate: rate_of_each, ..story }, &name, Duration::ZERO)
+            let rate_of_each = rate / u32::from(scenario.strangers);
+            let name = format!("{}, {rate}/s", scenario.attack);
+            play(Scenario { rate: rate_of_each, ..scenario }, &name, Duration::ZERO)
         });
         // The rate that the machine has really sent counts: beyond some rate it is busier with the flood than
         // the agent is.
         let rates = rows.take_while(Row::held).map(|row| row.rate);
-        survived.push((story.attack, rates.fold(0.0, f64::max)));
+        survived.push((scenario.attack, rates.fold(0.0, f64::max)));
     }
     for (attack, most) in survived {
         println!("{attack}: survived up to {most:.0} connections a second");

@@ -39,7 +39,7 @@ fn names_follow_the_release_or_its_overrides() {
 }
 
 #[test]
-fn accounts_and_rights_can_be_somebody_elses() {
+fn accounts_and_rights_can_be_managed_elsewhere() {
     let values = json!({"serviceAccount": {"create": false, "name": "lb"}, "rbac": {"create": false}});
     let rendered = template(&with(everything(), &values)).unwrap();
     let made: Vec<String> = rendered

@@ -42,8 +42,8 @@ fn every_setting_of_the_programs_is_a_value_of_the_chart() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     assert_eq!(keys(schema.at("/properties/settings/properties")), agent_settings());
     let files = ["config", "template", "haproxy", "master-socket", "reload-command"];
-    let companion = settings(&nodegate_haproxy::run::command(), &files);
-    assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), companion);
+    let accepted = settings(&nodegate_haproxy::run::command(), &files);
+    assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), accepted);
     assert_eq!(keys(schema.at("/properties/evictionGate/properties/settings/properties")), gate_settings());
 }
 

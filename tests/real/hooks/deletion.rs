@@ -9,7 +9,7 @@ use std::time::Instant;
 /// A name, what ends the pods, and what brings the node back into service.
 type Ending<'a> = (&'a str, &'a dyn Fn(), &'a dyn Fn());
 
-/// Plain deletions ask nobody: only the hook stands between a pod and SIGTERM.
+/// Plain deletions need no permission: only the hook stands between a pod and SIGTERM.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn deletions_on_a_node_that_goes_out() {

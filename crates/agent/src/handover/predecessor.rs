@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_is_told_if_nobody_tells_more() {
+    fn the_first_error_is_reported_unless_another_says_more() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let no_agent = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\n").address();
         let silent = StubServer::saying("").address();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_no_error_and_the_next_address_is_asked() {
+    fn a_missing_agent_is_no_error_and_the_next_address_is_queried() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert_eq!(told(&[free]), Ok(None));
         assert_eq!(told(&[]), Ok(None));

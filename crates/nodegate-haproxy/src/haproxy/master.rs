@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub const RELOAD: Duration = Duration::from_secs(30);
 /// The time for the new worker to answer, after the master says that it has started.
 const ANSWERS: Duration = Duration::from_secs(5);
-/// The time after which a reload that has not begun is asked for again.
+/// The time after which a reload that has not started is asked for again.
 const AGAIN: Duration = Duration::from_secs(2);
 /// The answer of a master that is busy with a reload that another program or a person requested.
 const BUSY: &str = "Another reload is still in progress";
@@ -115,7 +115,7 @@ impl Master {
         tokio::time::timeout(RELOAD, reloaded).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Waits for the proof after a reload. Returns false if the reload has not begun.
+    /// Waits for the proof after a reload. Returns false if the reload has not started.
     async fn proves(&self, hash: &str, before: &Processes) -> Result<bool, Failure> {
         let (again, mut fresh_since) = (Instant::now() + AGAIN, None);
         loop {

@@ -227,7 +227,7 @@ impl Planner<'_> {
         };
         let (sources, unread) = publish::sources(service);
         if unread > 0 {
-            let text = format!("{unread} of its source ranges can't be read: they allow nobody");
+            let text = format!("{unread} of its source ranges can't be read: they allow no client");
             self.problem("source-ranges", &service.shown(), text);
         }
         let owner = (service.shown(), Some((service.key(), port.port)));

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_is_somebodys_and_without_one_it_is_everybodys() {
+    fn a_class_selects_one_program_and_no_class_selects_all() {
         let ours = PlanPolicy { class: Some("example.com/haproxy".to_owned()), ..PlanPolicy::default() };
         for (class, policy, published) in [
             (None, &PlanPolicy::default(), true),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_allows_nobody() {
+    fn an_invalid_range_allows_no_client() {
         let of = |ranges: &[&str]| {
             let source_ranges = ranges.iter().map(|range| (*range).to_owned()).collect();
             sources(&ObservedService { source_ranges, ..ObservedService::default() })

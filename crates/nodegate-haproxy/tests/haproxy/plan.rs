@@ -149,7 +149,7 @@ proptest! {
     }
 
     #[test]
-    fn the_same_facts_give_the_same_bytes_and_nobody_shares_a_socket(facts in facts(), (kind, resort) in kinds()) {
+    fn the_same_facts_give_the_same_bytes_and_no_two_share_a_socket(facts in facts(), (kind, resort) in kinds()) {
         let policy = policy(kind, resort);
         let desired = plan(&facts, &policy);
         prop_assert_eq!(&desired, &plan(&facts.clone(), &policy));
@@ -304,7 +304,7 @@ async fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kind
                 if std::env::var("GOLDEN").is_ok_and(|word| word == "write") {
                     std::fs::write(golden, &text).unwrap();
                 }
-                assert_eq!(text, std::fs::read_to_string(golden).unwrap(), "GOLDEN=write writes it anew");
+                assert_eq!(text, std::fs::read_to_string(golden).unwrap(), "GOLDEN=write writes it");
             }
         }
     }

@@ -20,8 +20,8 @@ fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     (!held && row.reason(event).is_none()).then_some(what)
 }
 
-/// Returns the row with the system's version of its program, for a hurried run.
-fn hurried(mut row: Row) -> Row {
+/// Returns the row with the system's version of its program, for a quick run.
+fn quick(mut row: Row) -> Row {
     if let Program::Haproxy(_) = row.program {
         row.program = Program::Debian;
     }
@@ -30,7 +30,7 @@ fn hurried(mut row: Row) -> Row {
 
 /// Plays a cordon with one documented configuration.
 fn cordon(file: &str) {
-    let row = hurried(*ROWS.iter().find(|row| row.file == file).unwrap());
+    let row = quick(*ROWS.iter().find(|row| row.file == file).unwrap());
     if !row.is_there() {
         println!("not played: {}: hack/install-pinned fetches it", row.title());
         return;
