@@ -68,9 +68,9 @@ fn a_drained_node_that_boots_while_the_api_server_is_away_for_8_s_is_drained_fro
 fn without_an_api_server_the_port_opens_after_stale_after() {
     let scenario = Scenario::begin();
     scenario.kill_api();
-    let begun = Instant::now();
+    let started = Instant::now();
     let agent = scenario.agent(&["--stale-after=3s"]);
-    assert!(begun.elapsed() >= Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
     assert!(agent.health().is_stale());
     agent.logs_once("listening without it");
 }
@@ -85,8 +85,8 @@ fn a_successor_beside_a_fresh_predecessor_waits_for_its_own_list() {
     scenario.cluster.sim.ignore_new();
     let second = thread::scope(|scope| {
         let second = scope.spawn(|| scenario.agent(&["--stale-after=2s"]));
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(5) {
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(5) {
             let told = first.health();
             assert!(is_drained(&told) && !told.is_stale(), "{told:?}");
             assert!(!second.is_finished(), "it listens");
@@ -114,17 +114,17 @@ fn after_a_crash_during_an_outage_the_port_opens_after_the_startup_grace() {
     scenario.kill_api();
     first.signal("KILL");
     first.wait_end();
-    let begun = Instant::now();
+    let started = Instant::now();
     let second = scenario.agent(&args);
-    let waited = begun.elapsed();
+    let waited = started.elapsed();
     assert!(waited >= grace && waited < grace * 15, "{waited:?}");
     assert!(is_drained(&second.health()));
     drop(second);
     // The agent ignores an invalid mark.
     std::fs::write(scenario.dir.path().join("answering.json"), "{\"boot_id\":\"x\",\"boottime_ms\":1}")
         .unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     let third = scenario.agent(&[KEEP, &state_dir, "--stale-after=4s"]);
-    assert!(begun.elapsed() >= Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert!(started.elapsed() >= Duration::from_secs(4), "{:?}", started.elapsed());
     assert!(is_drained(&third.health()));
 }

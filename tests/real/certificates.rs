@@ -1,4 +1,4 @@
-//! The eviction gate's own certificate, with two replicas and two API servers that connect anew all the time:
+//! The eviction gate's own certificate, with two replicas and two API servers that connect again all the time:
 //! whatever happens to it, API servers trust a replica at every moment, so no eviction goes by unheld.
 
 use base64::Engine as _;
@@ -122,7 +122,7 @@ ports: [{{name: https, port: {reviews}}}]
         [0, 1].map(|index| fs::read_to_string(self.log(index)).unwrap_or_default())
     }
 
-    /// Waits, and lets the API servers connect anew meanwhile.
+    /// Waits, and lets the API servers connect again meanwhile.
     #[track_caller]
     fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         let step = || {
@@ -186,7 +186,7 @@ ports: [{{name: https, port: {reviews}}}]
         self.play(&format!("{verb} {object} is refused"), refuse, || grant(&rules));
     }
 
-    /// Changes a comment in the `caBundle`: an API server connects anew when the bundle is another one.
+    /// Changes a comment in the `caBundle`: an API server connects again when the bundle is another one.
     fn reconnect(&self) {
         let configuration = self.cluster.api.get(CONFIGURATION).unwrap();
         let bundle = &configuration["webhooks"][0]["clientConfig"]["caBundle"];

@@ -1,7 +1,7 @@
 //! Builds the Kubernetes client: kube's configuration, timeouts, and the layer that observes every byte.
 //!
 //! kube's own builder is not used: it speaks HTTP/1.1 only, where each watch would need a connection of its own,
-//! and it lets nobody bound the wait for a silent peer or the bytes in flight.
+//! and has no bound for the wait for a silent peer or for the bytes in flight.
 //!
 //! Each attempt builds a new client from the files of that moment, so rotated tokens, CAs and client
 //! certificates need no watch. A session keeps its client until the session fails, which happens when the API

@@ -195,7 +195,7 @@ mod tests {
         assert!(matches!(late, Err(PluginError::Late)), "{late:?}");
         let child = std::fs::read_to_string(&file).unwrap();
         let state = format!("/proc/{}/stat", child.trim());
-        // It may stay a zombie, for whoever is its parent now.
+        // It may stay a zombie of its new parent.
         let lives = || std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z "));
         let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
         while lives() {

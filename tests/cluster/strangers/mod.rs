@@ -51,7 +51,8 @@ struct Scenario {
 }
 
 /// The baseline without an attack.
-const NOBODY: Scenario = Scenario { attack: "nobody, for comparison", strangers: 0, rate: 0, act: |_, _| {} };
+const NO_STRANGERS: Scenario =
+    Scenario { attack: "none, for comparison", strangers: 0, rate: 0, act: |_, _| {} };
 const NEVER_READ: Scenario = Scenario {
     attack: "600 readers that do not read, at 8 addresses",
     strangers: 8,
@@ -86,14 +87,14 @@ const CONNECTIONS: Scenario = Scenario {
     attack: "one question on new connections",
     strangers: 8,
     rate: 50,
-    act: attacks::connects_anew,
+    act: attacks::connects_for_each_request,
 };
 /// An attack beside a balancer that probes once a second.
 const FORGED: Scenario =
-    Scenario { attack: "forged told", strangers: 1, rate: 25, act: attacks::connects_anew };
+    Scenario { attack: "forged told", strangers: 1, rate: 25, act: attacks::connects_for_each_request };
 
 const SCENARIOS: [Scenario; 8] =
-    [NOBODY, NEVER_READ, LONG_NAMES, HEADS, BUSY, QUESTIONS, CONNECTIONS, FORGED];
+    [NO_STRANGERS, NEVER_READ, LONG_NAMES, HEADS, BUSY, QUESTIONS, CONNECTIONS, FORGED];
 
 /// The attacks on the ports for the kubelet and Prometheus of the other programs.
 const ON_ADMIN_PORTS: [Scenario; 5] = [NEVER_READ, HEADS, BUSY, QUESTIONS, CONNECTIONS];
