@@ -202,7 +202,7 @@ fn told_is_unknown_after_an_overflow() {
     assert_eq!(world.told(), Some(true));
     world.overflown_ms = Some(world.now_ms);
     world.pass_seconds(89);
-    assert!(not_known(&world).contains("more have asked than can be remembered"));
+    assert!(not_known(&world).contains("the table of probers overflowed"));
     world.pass_seconds(1);
     assert_eq!(world.told(), Some(true));
 }

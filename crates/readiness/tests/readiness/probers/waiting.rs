@@ -90,7 +90,7 @@ fn a_balancer_that_never_asks_is_not_known() {
     let demands = Demands { probers: Some(2), ..Demands::default() };
     let (ended, lines) = wait(&mut world, Goal::Told, demands);
     assert_eq!(ended, WaitEnd::NotKnown);
-    assert!(lines.last().unwrap().contains("1 of 2 balancers"), "{lines:?}");
+    assert!(lines.last().unwrap().contains("1 of 2 required balancers"), "{lines:?}");
 }
 
 #[test]
