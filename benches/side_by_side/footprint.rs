@@ -1,5 +1,4 @@
-//! The cost of a whole agent besides its answers: when idle, and after a large number of
-//! probes.
+//! The cost of a whole agent besides its answers: when idle, and after a large number of probes.
 
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -9,6 +8,10 @@ use nodegate_testbed::process::{self, MemoryUsage};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// The number of times that each half of the probes alternates between new and kept connections. The heap
+/// reaches its size after some of them.
+const TURNS: u64 = 5;
 
 /// The lengths and the numbers of measurements.
 #[derive(Clone, Copy, Debug)]
@@ -40,10 +43,13 @@ pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: Plan) -> Result<
     let wakeups_per_second = woken as f64 / started.elapsed().as_secs_f64();
     let idle = process::memory(agent.pid());
 
-    ask(&agent, plan.probes / 2)?;
-    let warm = process::memory(agent.pid());
-    ask(&agent, plan.probes - plan.probes / 2)?;
-    let after = process::memory(agent.pid());
+    let half = || {
+        for _ in 0..TURNS {
+            ask(&agent, plan.probes / 2 / TURNS)?;
+        }
+        Ok::<_, Failure>(process::memory(agent.pid()))
+    };
+    let (warm, after) = (half()?, half()?);
     Ok(Footprint { wakeups_per_second, idle, warm, probes: plan.probes, after })
 }
 
