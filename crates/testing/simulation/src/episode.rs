@@ -28,10 +28,13 @@ const MARKER_EVERY: Duration = Duration::from_secs(1);
 
 /// Returns the time within which the agent must be fresh after these faults.
 fn recovery<'a>(mut faults: impl Iterator<Item = &'a Planned>) -> Duration {
-    let has_retry_after =
-        |planned: &Planned| matches!(planned.fault, SimulatedFault::Throttled | SimulatedFault::Refusals);
     let first_attempt = if faults.any(has_retry_after) { RETRY_AFTER } else { FIRST_ATTEMPT };
     first_attempt + FRESH_AGAIN
+}
+
+/// Returns true if the API server's answers during this fault may have a `Retry-After`.
+fn has_retry_after(planned: &Planned) -> bool {
+    matches!(planned.fault, SimulatedFault::Throttled | SimulatedFault::Refusals)
 }
 
 fn restart(force: f64) -> Restart {
@@ -179,7 +182,7 @@ impl RunningWorld {
                 self.probe()?;
             }
             let now = nodegate_clock::now();
-            self.in_time(healed, now, within)?;
+            self.in_time(plan, healed, now, within)?;
             if now >= next_marker {
                 next_marker = now + MARKER_EVERY;
                 let marker = self.events.marker(&self.truth);
@@ -202,15 +205,16 @@ impl RunningWorld {
     }
 
     /// Returns an error if the agent should have been fresh by now.
-    fn in_time(&self, healed: Instant, now: Instant, within: Duration) -> Result<(), String> {
+    fn in_time(&self, plan: &Plan, healed: Instant, now: Instant, within: Duration) -> Result<(), String> {
         let since = |then: Instant| now.saturating_duration_since(then);
         if since(healed) > within {
             return Err(format!("not fresh {:.1} s after the last fault", since(healed).as_secs_f64()));
         }
-        // The agent does not notice at once that an open stream has lost a change.
-        let lost = self.bounds.unseen > FRESH_AGAIN;
+        // The agent does not notice at once that an open stream has lost a change. And it may resume a watch, but
+        // sends no consistency check, before a `Retry-After` is over.
+        let may_wait = self.bounds.unseen > FRESH_AGAIN || plan.faults.iter().any(has_retry_after);
         match self.cluster.network.usage().first_for_nodes {
-            Some(first) if !lost && since(first) > FRESH_AGAIN => Err(format!(
+            Some(first) if !may_wait && since(first) > FRESH_AGAIN => Err(format!(
                 "not fresh {:.1} s after the first attempt after the last fault",
                 since(first).as_secs_f64()
             )),
