@@ -81,16 +81,13 @@ impl Connections {
 
     /// Names the task of a connection, which ends if the connection is closed.
     pub(crate) fn set_task(&self, key: u64, task: AbortHandle) {
-        let mut table = self.table();
-        match table.entries.get_mut(&key) {
+        match self.table().entries.get_mut(&key) {
             Some(entry) => entry.task = Some(task),
             // It has ended already, or was closed.
-            None => return task.abort(),
+            None => task.abort(),
         }
-        // A connection without a task ends before the next sweep.
-        if table.entries.len() == 1 {
-            self.filled.notify_one();
-        }
+        // Not in `enter`: a connection without a task ends before a sweep could close it.
+        self.filled.notify_one();
     }
 
     /// Returns the number of connections accepted so far.

@@ -225,7 +225,7 @@ impl KubeApi {
         result
     }
 
-    /// Returns the client and its number. One that is about to expire is replaced before.
+    /// Returns the client and its number. Replaces a client that is about to expire first.
     async fn client(&self) -> Result<(u64, Client), String> {
         let (number, client) = self.last_client();
         if let Some(client) = client

@@ -1,12 +1,10 @@
 //! The entry points of the fuzz targets: an API server's bytes on their way through kube's client and the
 //! layer that observes every byte.
 
-use crate::connection::Connection;
 use crate::lines::LineScanner;
-use crate::observe::{ObservingService, RequestOutcome, WatchObserver};
+use crate::observe::{EveryRequestIsAWatch, ObservingService};
 use bytes::Bytes;
 use futures::stream;
-use http::request::Parts;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -15,20 +13,6 @@ use kube::client::Body;
 use std::convert::Infallible;
 use tower::BoxError;
 
-#[derive(Clone)]
-struct NoObserver;
-
-impl WatchObserver for NoObserver {
-    type Stream = ();
-    fn stream(&self, _: &Parts) -> Option<()> {
-        Some(())
-    }
-    fn accepted(&self, (): (), _: Connection) {}
-    fn heard(&self, (): ()) {}
-    fn closed(&self, (): ()) {}
-    fn answered(&self, _: &RequestOutcome<()>) {}
-}
-
 /// Returns a client whose API server answers everything with these chunks.
 pub fn client(chunks: Vec<Bytes>) -> Client {
     let answer = move |_: Request<Body>| {
@@ -36,7 +20,7 @@ pub fn client(chunks: Vec<Bytes>) -> Client {
         let response = Response::new(StreamBody::new(stream::iter(frames)));
         async move { Ok::<_, BoxError>(response) }
     };
-    Client::new(ObservingService::new(tower::service_fn(answer), NoObserver), "default")
+    Client::new(ObservingService::new(tower::service_fn(answer), EveryRequestIsAWatch), "default")
 }
 
 /// Returns true if every line in these chunks is whole and bounded.

@@ -81,10 +81,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Connection;
-    use crate::observe::{ObservingService, RequestOutcome, WatchObserver};
+    use crate::observe::{EveryRequestIsAWatch, ObservingService};
     use bytes::Bytes;
-    use http::request::Parts;
     use http::{Request, Response};
     use http_body_util::Full;
     use k8s_openapi::api::core::v1::Node;
@@ -93,20 +91,6 @@ mod tests {
     use std::cell::Cell;
     use std::future::pending;
     use tower::BoxError;
-
-    #[derive(Clone)]
-    struct NoObserver;
-
-    impl WatchObserver for NoObserver {
-        type Stream = ();
-        fn stream(&self, _: &Parts) -> Option<()> {
-            Some(())
-        }
-        fn accepted(&self, (): (), _: Connection) {}
-        fn heard(&self, (): ()) {}
-        fn closed(&self, (): ()) {}
-        fn answered(&self, _: &RequestOutcome<()>) {}
-    }
 
     /// Returns a session whose lists get this answer, or none, and whose watches end at once.
     fn session(list: Option<(u16, &'static str)>) -> Session<Node> {
@@ -118,7 +102,8 @@ mod tests {
             let body = Full::new(Bytes::from_static(body.as_bytes()));
             Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
         };
-        let client = Client::new(ObservingService::new(tower::service_fn(answer), NoObserver), "default");
+        let client =
+            Client::new(ObservingService::new(tower::service_fn(answer), EveryRequestIsAWatch), "default");
         let list_within = Duration::from_mins(1);
         Session { api: Api::all(client), config: watcher::Config::default(), list_within }
     }

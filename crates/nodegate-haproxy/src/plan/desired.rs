@@ -3,7 +3,6 @@
 use crate::plan::annotation::{Balance, Mode, SendProxy};
 use crate::plan::facts::{NodeState, ServiceKey};
 use crate::plan::names;
-use crate::plan::publish::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -128,6 +127,10 @@ pub struct Frontend {
 
 /// The kind of a problem that the author of the Service, or the policy, intends.
 pub const INTENDED: &str = "intended";
+
+/// The reason why a Service, or a port of it, is not published: the kind of the problem, which may be
+/// [`INTENDED`], and the text.
+pub(crate) type Refusal = (&'static str, String);
 
 /// A problem that an operator should know of. It is reported when it appears, not each time it is seen.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

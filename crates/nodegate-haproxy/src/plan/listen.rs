@@ -1,9 +1,9 @@
 //! The addresses and the port on which a Service listens, and its permission to do so.
 
 use crate::plan::annotation::{self, for_port};
+use crate::plan::desired::Refusal;
 use crate::plan::facts::{ObservedService, PortFacts};
 use crate::plan::policy::PlanPolicy;
-use crate::plan::publish::Refusal;
 use nodegate_program::sanitize_short;
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -2,7 +2,9 @@
 //! same facts give the same plan.
 
 use crate::plan::annotation::{Balance, Mode, SendProxy, for_port, word};
-use crate::plan::desired::{Backend, Check, Desired, Frontend, Health, PlannedNode, PlannedServer, Problem};
+use crate::plan::desired::{
+    Backend, Check, Desired, Frontend, Health, PlannedNode, PlannedServer, Problem, Refusal,
+};
 use crate::plan::facts::{Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
 use crate::plan::forward::Forward;
 use crate::plan::last_resort;
@@ -10,7 +12,7 @@ use crate::plan::listen::{Listen, TakenPorts};
 use crate::plan::names;
 use crate::plan::policy::{CheckKind, PlanPolicy};
 use crate::plan::pool::Pool;
-use crate::plan::publish::{self, Refusal};
+use crate::plan::publish;
 use clap::ValueEnum;
 use nodegate_program::is_object_name;
 use std::collections::BTreeMap;

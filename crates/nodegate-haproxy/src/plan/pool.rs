@@ -1,10 +1,10 @@
 //! The nodes that serve a Service or Forward: those with an address of its families and with the labels that
 //! it asks for.
 
+use crate::plan::desired::Refusal;
 use crate::plan::facts::{Family, ObservedNode, ObservedService};
 use crate::plan::forward::Forward;
 use crate::plan::names;
-use crate::plan::publish::Refusal;
 use crate::plan::selector;
 use ipnet::IpNet;
 use kube::core::{Selector, SelectorExt};

@@ -1,16 +1,12 @@
 //! The Services that are published, and the clients whose connections they accept.
 
-use crate::plan::desired::INTENDED;
+use crate::plan::desired::{INTENDED, Refusal};
 use crate::plan::facts::ObservedService;
 use crate::plan::policy::PlanPolicy;
 use ipnet::IpNet;
 
 /// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
 const MAX_RANGES: usize = 1000;
-
-/// The reason why a Service, or a port of it, is not published: the kind of the problem, which may be
-/// [`INTENDED`], and the text.
-pub(crate) type Refusal = (&'static str, String);
 
 /// Checks that a Service is to be published. The error is the reason against it.
 pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<(), Refusal> {
