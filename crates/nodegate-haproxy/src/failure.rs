@@ -5,16 +5,14 @@ use std::fmt::Display;
 /// A failure, which leaves the old file and the old processes.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The step that failed, for a metric's label.
-    pub kind: &'static str,
-    /// The reason for people.
-    pub text: String,
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
 }
 
 impl Failure {
-    /// Creates a failure.
-    pub fn new(kind: &'static str, text: impl Display) -> Self {
+    pub(crate) fn new(kind: &'static str, text: impl Display) -> Self {
         Self { kind, text: text.to_string() }
     }
 }

@@ -1,10 +1,15 @@
 //! Log lines about a condition that lasts: one when it begins, one each minute, and one when it ends.
 
+use nodegate_kube_follow::ApiError;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The interval at which a lasting condition is logged again.
 const REPEAT: Duration = Duration::from_mins(1);
+/// The wait after a refusal that only an operator can end.
+pub(crate) const FORBIDDEN: Duration = Duration::from_secs(30);
+const NO_RIGHTS: &str =
+    "the account lacks rights for --publish-status, which manifests/publish-status.yaml has: ";
 
 /// A condition that is logged each minute while it lasts, and when it ends.
 #[derive(Debug)]
@@ -35,6 +40,25 @@ impl Lasting {
     pub(crate) fn end(&mut self) {
         if self.told.take().is_some() {
             tracing::info!("{}", self.end);
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Failing(BTreeMap<&'static str, Lasting>);
+
+impl Failing {
+    pub(crate) fn failed(&mut self, kind: &'static str, error: &ApiError) {
+        let new =
+            || Lasting::new("can't write to the cluster; retrying", "writing to the cluster works again");
+        let why = if error.code() == Some(403) { NO_RIGHTS } else { "" };
+        let lasting = self.0.entry(kind).or_insert_with(new);
+        lasting.tell_of(&format!("{:?}", error.code()), &format!("{why}{error}"));
+    }
+
+    pub(crate) fn succeeded(&mut self, kind: &'static str) {
+        if let Some(mut lasting) = self.0.remove(kind) {
+            lasting.end();
         }
     }
 }

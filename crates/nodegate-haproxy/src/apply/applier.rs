@@ -1,52 +1,74 @@
 //! Applies a plan: one file, one check, one reload, one proof. If any of them fails, the old file and the old
 //! processes stay.
 
-use crate::apply::check::check;
 use crate::apply::config_file::{ConfigFile, Stamp};
-use crate::apply::ports;
+use crate::apply::free_ports::leave_out;
 use crate::apply::states::States;
 use crate::apply::template;
 use crate::failure::Failure;
 use crate::haproxy::command;
+use crate::haproxy::config_check::check;
 use crate::haproxy::launch::Launch;
+use crate::haproxy::master::ABSENT;
 use crate::haproxy::master::{Master, RELOAD};
-use crate::haproxy::socket::ABSENT;
-use crate::plan::desired::{Backend, Desired, Problem};
-use crate::plan::explain::Passing;
-use crate::plan::names;
-use crate::plan::policy::CheckKind;
-use crate::plan::render::{MARKER, Rendered, Sections, hash_of, render, sockets, states_file};
+use crate::plan::{
+    Backend, CheckKind, DEFAULT_TIMEOUTS, Desired, MARKER, Passing, Problem, Timeouts, hash_of, names,
+    render, states_file, timeouts,
+};
+use nodegate_program::duration;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The range of `--reload-interval`.
+const RELOAD_INTERVAL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(10);
 /// The time for which the ports of a HAProxy that has ended still count as its own. Its workers may end later, and a
 /// restart brings it back.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// The places of the files and of HAProxy.
-#[derive(Clone, Debug)]
-pub struct Tools {
-    /// The file that HAProxy loads.
-    pub config: ConfigFile,
-    /// The operator's part of it.
-    pub template: Option<PathBuf>,
-    /// HAProxy's program. `None` leaves the check to the reload.
-    pub haproxy: Option<PathBuf>,
-    /// HAProxy's master.
-    pub master: Master,
-    /// The command that reloads HAProxy. Empty for the master socket.
-    pub reload_command: Vec<String>,
-    /// The settings of the generated sections.
-    pub sections: Sections,
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Tools {
+    /// File to write, the only one that HAProxy loads (-f). A file that has no generated part is never replaced.
+    /// The states of servers are kept beside it
+    #[arg(long, env = "NODEGATE_HAPROXY_CONFIG", value_name = "FILE")]
+    #[arg(default_value = "/var/lib/nodegate-haproxy/haproxy.cfg")]
+    pub(crate) config: ConfigFile,
+
+    /// Your part of the file, kept to the byte; an edit is applied like a changed Service. Without it: the
+    /// generated sections alone
+    #[arg(long, env = "NODEGATE_HAPROXY_TEMPLATE", value_name = "FILE")]
+    pub(crate) template: Option<PathBuf>,
+
+    /// HAProxy's program, for haproxy -c; "none" leaves the check to HAProxy's reload
+    #[arg(long, env = "NODEGATE_HAPROXY_BINARY", value_name = "FILE", default_value = "haproxy")]
+    pub(crate) haproxy: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) master: Master,
+
+    /// Command that reloads HAProxy, instead of the master socket; words are split at spaces, and exit status 0
+    /// is success
+    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_COMMAND", value_name = "COMMAND")]
+    pub(crate) reload_command: Option<String>,
+
+    /// Shortest time between two reloads; the first change after that is applied at once
+    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_INTERVAL", value_name = "DURATION")]
+    #[arg(default_value = "5s", value_parser = duration(RELOAD_INTERVAL))]
+    pub(crate) reload_interval: Duration,
+
+    /// Timeouts of the generated sections: connect, client, server, check, http-request, http-keep-alive, queue,
+    /// tunnel, client-fin, server-fin. Those that are not named keep their default
+    #[arg(long, env = "NODEGATE_HAPROXY_TIMEOUTS", value_name = "NAME=TIME,…")]
+    #[arg(default_value = DEFAULT_TIMEOUTS, value_parser = timeouts)]
+    pub(crate) timeouts: Timeouts,
 }
 
-/// The result of applying a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// The running HAProxy has it already.
+pub(crate) enum Applied {
     Unchanged,
     /// HAProxy has reloaded and proves that it runs it.
     Reloaded,
@@ -54,37 +76,35 @@ pub enum Applied {
     Written,
 }
 
-/// Applies plans, and knows what is in effect.
 #[derive(Debug)]
-pub struct Applier {
+pub(crate) struct Applier {
     tools: Tools,
     /// The hash and the version of the file that was written or adopted last.
     written: Option<(String, Option<Stamp>)>,
     /// The frontends of the last plan that were left out, with the reasons.
-    pub left_out: BTreeSet<Problem>,
+    pub(crate) left_out: BTreeSet<Problem>,
     /// The time since when HAProxy has not been running.
     absent_since: Option<Instant>,
 }
 
 impl Applier {
-    /// Creates an applier that knows nothing yet.
-    pub fn new(tools: Tools) -> Self {
+    pub(crate) fn new(tools: Tools) -> Self {
         Self { tools, written: None, left_out: BTreeSet::new(), absent_since: None }
     }
 
     /// Returns the hash of the file that was written or adopted last.
-    pub fn hash(&self) -> Option<&str> {
+    pub(crate) fn hash(&self) -> Option<&str> {
         self.written.as_ref().map(|(hash, _)| hash.as_str())
     }
 
     /// Returns a version of the template, to notice an edit.
-    pub fn template_stamp(&self) -> Option<Stamp> {
+    pub(crate) fn template_stamp(&self) -> Option<Stamp> {
         ConfigFile::new(self.tools.template.clone()?).stamp()
     }
 
     /// Asks the running HAProxy for the file that was written last. The error is the reason why it does not prove that
     /// it runs it.
-    pub async fn prove(&self) -> Result<(), Failure> {
+    pub(crate) async fn prove(&self) -> Result<(), Failure> {
         let Tools { config, master, .. } = &self.tools;
         let Some((hash, stamp)) = &self.written else {
             return Err(Failure::new("proof", "no configuration has been applied yet"));
@@ -100,8 +120,8 @@ impl Applier {
     }
 
     /// Applies a plan, and leaves the frontends out of it that HAProxy can't have now.
-    pub async fn apply(&mut self, desired: &mut Desired) -> Result<Applied, Failure> {
-        let Tools { config, master, sections, .. } = &self.tools;
+    pub(crate) async fn apply(&mut self, desired: &mut Desired) -> Result<Applied, Failure> {
+        let Tools { config, master, timeouts, .. } = &self.tools;
         let template = template::read(self.tools.template.as_deref())?;
         let disk = config.read()?;
         let bytes = disk.as_deref().unwrap_or_default();
@@ -132,40 +152,38 @@ impl Applier {
         let has_ended = self.absent_since.is_some_and(|since| since.elapsed() > ENDING);
         let runs = if has_ended { &[] } else { bytes };
         self.left_out = leave_out(desired, &template, launch.as_ref(), runs);
-        let new = render(&template, desired, sections, &config.path);
-        if bytes == new.bytes && (proven || !is_running) {
-            self.adopt(new.hash);
-            return Ok(if proven { Applied::Unchanged } else { Applied::Written });
+        let (new, hash) = render(&template, desired, timeouts, &config.path);
+        let is_known = bytes == new && (proven || !is_running);
+        if !is_known {
+            self.put_in_place(&new, &hash, desired, (launch.as_ref(), is_running), disk).await?;
         }
-        let hash = self.put_in_place(new, desired, launch.as_ref(), is_running, disk).await?;
-        self.adopt(hash);
-        Ok(if is_running { Applied::Reloaded } else { Applied::Written })
-    }
-
-    fn adopt(&mut self, hash: String) {
         self.written = Some((hash, self.tools.config.stamp()));
+        Ok(match (is_known, is_running) {
+            (_, false) => Applied::Written,
+            (true, true) => Applied::Unchanged,
+            (false, true) => Applied::Reloaded,
+        })
     }
 
-    /// Checks a file, replaces the one before, and reloads a running HAProxy. Returns its hash.
+    /// Checks a file, replaces the one before, and reloads a running HAProxy.
     async fn put_in_place(
         &mut self,
-        new: Rendered,
+        bytes: &[u8],
+        hash: &str,
         desired: &Desired,
-        launch: Option<&Launch>,
-        is_running: bool,
+        (launch, is_running): (Option<&Launch>, bool),
         before: Option<Vec<u8>>,
-    ) -> Result<String, Failure> {
+    ) -> Result<(), Failure> {
         let Tools { config, master, haproxy, .. } = &self.tools;
-        let Rendered { bytes, hash } = new;
         let states = states(master, desired, |_| is_running).await?;
-        let states_file = ConfigFile::new(states_file(&config.path, &hash));
+        let states_file = ConfigFile::new(states_file(&config.path, hash));
         states_file.replace(states.compose(desired).as_bytes())?;
-        let candidate = config.prepare(&bytes)?;
-        if let Some(haproxy) = haproxy {
+        let candidate = config.prepare(bytes)?;
+        if haproxy != Path::new("none") {
             check(haproxy, launch, candidate.path()).await?;
         }
         config.commit(candidate)?;
-        if is_running && let Err(failure) = self.reload(&hash).await {
+        if is_running && let Err(failure) = self.reload(hash).await {
             if let Some(before) = before {
                 self.tools.config.replace(&before)?;
             }
@@ -174,12 +192,13 @@ impl Applier {
             return Err(failure);
         }
         self.remove_old_states(&states_file.path);
-        Ok(hash)
+        Ok(())
     }
 
     async fn reload(&self, hash: &str) -> Result<(), Failure> {
         let Tools { master, reload_command, .. } = &self.tools;
-        let Some((program, words)) = reload_command.split_first() else {
+        let mut words = reload_command.iter().flat_map(|command| command.split_whitespace());
+        let Some(program) = words.next() else {
             return master.reload(hash).await;
         };
         let mut reload = tokio::process::Command::new(program);
@@ -204,22 +223,10 @@ impl Applier {
     }
 }
 
-/// Leaves the frontends out of a plan that HAProxy can't have now, where `runs` is the file that it loaded. Returns
-/// the reasons.
-pub fn leave_out(
-    desired: &mut Desired,
-    template: &[u8],
-    launch: Option<&Launch>,
-    runs: &[u8],
-) -> BTreeSet<Problem> {
-    let bound = template::ports(template, |name| launch?.variable(name));
-    ports::leave_out(desired, &bound, &sockets(runs))
-}
-
 /// Returns which nodes pass HAProxy's check, in any of the backends that check them. `None` if it can't be asked,
 /// or has no check.
-pub async fn passing(tools: &Tools, desired: &Desired) -> Option<Passing> {
-    let is_tcp = tools.sections.check.kind == CheckKind::Tcp;
+pub(crate) async fn passing(tools: &Tools, desired: &Desired) -> Option<Passing> {
+    let is_tcp = desired.check.kind == CheckKind::Tcp;
     let states =
         states(&tools.master, desired, |backend| is_tcp || backend.name == names::NODES).await.ok()?;
     let mut passing = Passing::new();

@@ -1,6 +1,7 @@
 //! A file that is replaced as a whole or not at all.
 
 use crate::failure::Failure;
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,33 +9,35 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 use tokio::task::block_in_place;
 
-/// The maximum number of bytes that are read back.
 const MAX_BYTES: u64 = 256 << 20;
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |error| Failure::new("write", format!("can't {what} {}: {error}", path.display()))
 }
 
-/// A file that is only replaced as a whole.
 #[derive(Clone, Debug)]
-pub struct ConfigFile {
-    /// Its path.
-    pub path: PathBuf,
+pub(crate) struct ConfigFile {
+    pub(crate) path: PathBuf,
 }
 
 /// A version of a file, without its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp(u64, i64, i64, u64);
+pub(crate) struct Stamp(u64, i64, i64, u64);
+
+impl From<OsString> for ConfigFile {
+    fn from(path: OsString) -> Self {
+        Self::new(std::path::absolute(&path).unwrap_or_else(|_| path.into()))
+    }
+}
 
 impl ConfigFile {
     /// Creates a handle for an absolute path; the file need not exist. Follows a symbolic link once, now, so that its
     /// target is replaced.
-    pub fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         Self { path: std::fs::canonicalize(&path).unwrap_or(path) }
     }
 
-    /// Reads the file. Returns `None` if it does not exist.
-    pub fn read(&self) -> Result<Option<Vec<u8>>, Failure> {
+    pub(crate) fn read(&self) -> Result<Option<Vec<u8>>, Failure> {
         let read = || -> io::Result<Vec<u8>> {
             let mut bytes = Vec::new();
             File::open(&self.path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
@@ -47,24 +50,21 @@ impl ConfigFile {
         }
     }
 
-    /// Returns the version that is in place, or `None`.
-    pub fn stamp(&self) -> Option<Stamp> {
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
         let data = std::fs::metadata(&self.path).ok()?;
         Some(Stamp(data.ino(), data.mtime(), data.mtime_nsec(), data.len()))
     }
 
     /// Writes a new version beside the old one and syncs it to disk. It is removed when dropped.
-    pub fn prepare(&self, bytes: &[u8]) -> Result<NamedTempFile, Failure> {
+    pub(crate) fn prepare(&self, bytes: &[u8]) -> Result<NamedTempFile, Failure> {
         block_in_place(|| prepare(&self.path, bytes)).map_err(failed("write beside", &self.path))
     }
 
-    /// Puts a new version in place of the old one.
-    pub fn commit(&self, new: NamedTempFile) -> Result<(), Failure> {
+    pub(crate) fn commit(&self, new: NamedTempFile) -> Result<(), Failure> {
         block_in_place(|| commit(&self.path, new))
     }
 
-    /// Replaces the file.
-    pub fn replace(&self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.commit(self.prepare(bytes)?)
     }
 }

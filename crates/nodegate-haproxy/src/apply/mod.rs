@@ -1,9 +1,8 @@
 //! Puts the desired configuration into effect: template and plan become one file, HAProxy checks it, reloads
 //! it, and proves that it runs it.
 
-pub mod applier;
-pub mod check;
-pub mod config_file;
-pub mod ports;
-pub mod states;
-pub mod template;
+pub(crate) mod applier;
+pub(crate) mod config_file;
+pub(crate) mod free_ports;
+pub(crate) mod states;
+pub(crate) mod template;

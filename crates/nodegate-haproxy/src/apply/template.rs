@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// Reads a template. Without a path it is empty.
-pub fn read(path: Option<&Path>) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read(path: Option<&Path>) -> Result<Vec<u8>, Failure> {
     let Some(path) = path else { return Ok(Vec::new()) };
     let failed = |why: &dyn Display| {
         Failure::new("template", format!("can't use --template {}: {why}", path.display()))
@@ -27,7 +27,7 @@ pub fn read(path: Option<&Path>) -> Result<Vec<u8>, Failure> {
 
 /// Returns the ports that the `bind` lines of a template name. HAProxy shares a socket of one process silently among
 /// all that bind it, and gives each a part of the connections. So no Service may get one of them.
-pub fn ports<'a>(template: &[u8], variable: impl Fn(&str) -> Option<&'a OsStr>) -> BTreeSet<u16> {
+pub(crate) fn ports<'a>(template: &[u8], variable: impl Fn(&str) -> Option<&'a OsStr>) -> BTreeSet<u16> {
     let text = String::from_utf8_lossy(template);
     let binds = text.lines().filter_map(|line| second_word(line, "bind"));
     binds.flat_map(|word| ports_of(&with_values(&word, &variable))).collect()
@@ -40,7 +40,6 @@ fn second_word(line: &str, keyword: &str) -> Option<String> {
     words.next().filter(|word| *word == keyword).and(words.next()).map(str::to_owned)
 }
 
-/// Replaces `$NAME` and `${NAME}` by the values of these variables.
 fn with_values<'a>(word: &str, variable: impl Fn(&str) -> Option<&'a OsStr>) -> String {
     let mut parts = word.split('$');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -54,7 +53,6 @@ fn with_values<'a>(word: &str, variable: impl Fn(&str) -> Option<&'a OsStr>) -> 
     text
 }
 
-/// Parses the ports of a `bind` line, of whatever address.
 fn ports_of(list: &str) -> Vec<u16> {
     let range = |address: &str| -> Option<RangeInclusive<u16>> {
         let (_, port) = address.rsplit_once(':')?;

@@ -1,6 +1,6 @@
-//! Other programs, with bounds on their time and their output.
+//! Other programs, with bounds on their time and their output, and the words with which HAProxy refuses something.
 
-use crate::haproxy::words::alerts;
+use nodegate_program::sanitize_short;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::time::Duration;
@@ -13,9 +13,12 @@ const MAX_OUTPUT: u64 = 1 << 20;
 /// The time for the last output of a program that has ended. A process that it left behind may keep it open.
 const LAST: Duration = Duration::from_millis(200);
 
+const ALERTS: usize = 3;
+const MAX_CHARS: usize = 600;
+
 /// Runs a program in a process group of its own, which is killed if a bound is exceeded. The error of one that does not
 /// succeed is what it printed.
-pub async fn run(mut command: Command, within: Duration) -> Result<(), String> {
+pub(crate) async fn run(mut command: Command, within: Duration) -> Result<(), String> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     let cannot_run = |error: io::Error| format!("can't run {name}: {error}");
     let (output, theirs) = io::pipe().map_err(cannot_run)?;
@@ -57,6 +60,23 @@ pub async fn run(mut command: Command, within: Duration) -> Result<(), String> {
     }
 }
 
+/// Returns the first alerts of a text that HAProxy printed, in one line. Its reader has bounded its size.
+pub(crate) fn alerts(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let alerts = said.lines().filter_map(|line| line.split_once("[ALERT]")).take(ALERTS);
+    let mut text = alerts.map(|(_, alert)| without_pid(alert)).collect::<Vec<_>>().join("; ");
+    if text.is_empty() {
+        text = said.trim().replace('\n', "; ");
+    }
+    if text.is_empty() { "its log says why".to_owned() } else { sanitize_short(&text, MAX_CHARS) }
+}
+
+fn without_pid(alert: &str) -> &str {
+    let alert = alert.trim_start();
+    let rest = alert.strip_prefix('(').and_then(|rest| rest.split_once(") : "));
+    rest.map_or(alert, |(_, message)| message).trim()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +100,21 @@ mod tests {
         // A process that it leaves behind does not keep its result back.
         let left = shell("sleep 100 & echo done", minute);
         assert!(tokio::time::timeout(Duration::from_secs(30), left).await.unwrap().is_ok());
+    }
+
+    #[test]
+    fn the_first_alerts_are_the_message_in_one_line() {
+        for (said, message) in [
+            (
+                "[NOTICE] (1) : x\n[ALERT]    (12) : config : parsing [f:1]: no\n[ALERT] (12) : b\n",
+                "config : parsing [f:1]: no; b",
+            ),
+            ("", "its log says why"),
+            ("no\x1b[31m such\nfile\n", "no\u{fffd}[31m such; file"),
+        ] {
+            assert_eq!(alerts(said.as_bytes()), message);
+        }
+        let long = "[ALERT] x\n".repeat(1000) + &"y".repeat(10_000);
+        assert_eq!(alerts(long.as_bytes()), "x; x; x");
     }
 }

@@ -10,21 +10,18 @@ const OWN_VARIABLES: [&str; 4] =
 
 /// The arguments, the environment and the directory of a master, as far as its configuration depends on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Launch {
-    /// Options other than files.
-    pub options: Vec<OsString>,
-    /// The files of `-f`, as written.
-    pub files: Vec<OsString>,
+pub(crate) struct Launch {
+    pub(crate) options: Vec<OsString>,
+    pub(crate) files: Vec<OsString>,
     /// The environment. `None` if it can't be read.
-    pub environment: Option<Vec<(OsString, OsString)>>,
-    /// The directory for relative paths.
-    pub directory: PathBuf,
+    pub(crate) environment: Option<Vec<(OsString, OsString)>>,
+    pub(crate) directory: PathBuf,
 }
 
 impl Launch {
     /// Reads the launch of a running process. `None` if it can't be read, as that of a process in another
     /// container.
-    pub fn of(pid: u32) -> Option<Self> {
+    pub(crate) fn of(pid: u32) -> Option<Self> {
         let at = |name: &str| format!("/proc/{pid}/{name}");
         let mut launch = Self::parse(split(&std::fs::read(at("cmdline")).ok()?));
         launch.directory = std::fs::read_link(at("cwd")).unwrap_or_else(|_| PathBuf::from("/"));
@@ -57,8 +54,7 @@ impl Launch {
         launch
     }
 
-    /// Returns the value of a variable.
-    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&OsStr> {
         self.environment.as_ref()?.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_os_str())
     }
 }

@@ -1,42 +1,46 @@
-//! HAProxy's master process: reloads, and what its newest worker says.
+//! HAProxy's master process: reloads, and the answers of its newest worker. A command is one connection, one line and
+//! one answer.
 
 use crate::failure::Failure;
+use crate::haproxy::command::alerts;
 use crate::haproxy::launch::Launch;
-use crate::haproxy::socket::{ask, ask_patiently};
-use crate::haproxy::words::alerts;
 use crate::plan::names;
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 /// The interval between looks at the progress of a reload.
 const POLL: Duration = Duration::from_millis(20);
 /// The longest time for a reload. 100,000 servers take a few seconds.
-pub const RELOAD: Duration = Duration::from_secs(30);
+pub(crate) const RELOAD: Duration = Duration::from_secs(30);
 /// The time for the new worker to answer, after the master says that it has started.
 const ANSWERS: Duration = Duration::from_secs(5);
 /// The time after which a reload that has not started is asked for again.
 const AGAIN: Duration = Duration::from_secs(2);
+/// The timeout for an answer. A HAProxy that takes longer is frozen, or overloaded.
+const ANSWER: Duration = Duration::from_secs(2);
+/// The maximum length of an answer. The states of 100,000 servers are 10 MB.
+const MAX_ANSWER: u64 = 32 << 20;
+
+/// The kind of the failure that no process listens on the socket.
+pub(crate) const ABSENT: &str = "absent";
 /// The answer of a master that is busy with a reload that another program or a person requested.
 const BUSY: &str = "Another reload is still in progress";
 
-/// The parsed output of `show proc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Processes {
+pub(crate) struct Processes {
     /// Reloads since the master started, failed ones included.
-    pub reloads: u64,
-    /// Failed reloads.
-    pub failed: u64,
-    /// The current workers.
-    pub workers: Vec<u32>,
-    /// The workers that end when their last connection does.
-    pub old: Vec<u32>,
+    pub(crate) reloads: u64,
+    pub(crate) failed: u64,
+    pub(crate) workers: Vec<u32>,
 }
 
 impl Processes {
-    /// Parses the output of `show proc`.
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut found = Self::default();
         let mut old = false;
         for line in text.lines() {
@@ -52,10 +56,7 @@ impl Processes {
                         found.failed = failed.trim_end_matches(']').parse().unwrap_or_default();
                     }
                 }
-                [pid, "worker", ..] => {
-                    let workers = if old { &mut found.old } else { &mut found.workers };
-                    workers.extend(pid.parse::<u32>().ok());
-                }
+                [pid, "worker", ..] if !old => found.workers.extend(pid.parse::<u32>().ok()),
                 _ => {}
             }
         }
@@ -63,32 +64,32 @@ impl Processes {
     }
 }
 
-/// The master socket.
-#[derive(Clone, Debug)]
-pub struct Master {
-    /// The path of the socket.
-    pub socket: PathBuf,
+/// The process that reloads HAProxy and answers for its workers.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Master {
+    /// HAProxy's master socket (haproxy -W -S), for reloads and for the proof that the file runs
+    #[arg(long = "master-socket", env = "NODEGATE_HAPROXY_MASTER_SOCKET", value_name = "SOCKET")]
+    #[arg(default_value = "/run/nodegate-haproxy/master.sock")]
+    pub(crate) socket: PathBuf,
 }
 
 impl Master {
-    /// Returns the current processes.
-    pub async fn processes(&self) -> Result<Processes, Failure> {
+    pub(crate) async fn processes(&self) -> Result<Processes, Failure> {
         Ok(Processes::parse(&ask(&self.socket, "show proc").await?))
     }
 
-    /// Asks the newest worker a question.
-    pub async fn ask_worker(&self, command: &str) -> Result<String, Failure> {
+    pub(crate) async fn ask_worker(&self, command: &str) -> Result<String, Failure> {
         ask(&self.socket, &format!("@1 {command}")).await
     }
 
     /// Returns true if the newest worker runs the configuration with this hash.
-    pub async fn runs(&self, hash: &str) -> Result<bool, Failure> {
+    pub(crate) async fn runs(&self, hash: &str) -> Result<bool, Failure> {
         let answer = self.ask_worker(&format!("show servers state {}", names::proof(hash))).await?;
         Ok(answer.starts_with("1\n#"))
     }
 
     /// Returns the way in which the master was started. `None` if the kernel does not say that.
-    pub async fn launch(&self) -> Option<Launch> {
+    pub(crate) async fn launch(&self) -> Option<Launch> {
         let stream = tokio::time::timeout(ANSWERS, UnixStream::connect(&self.socket)).await.ok()?.ok()?;
         let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok()?;
         Launch::of(pid)
@@ -96,7 +97,7 @@ impl Master {
 
     /// Reloads, and waits until the newest worker proves the configuration with this hash. If another reload is
     /// under way, repeats the command until that one is over.
-    pub async fn reload(&self, hash: &str) -> Result<(), Failure> {
+    pub(crate) async fn reload(&self, hash: &str) -> Result<(), Failure> {
         let before = self.processes().await?;
         let reloaded = async {
             loop {
@@ -140,7 +141,7 @@ impl Master {
     }
 
     /// Waits until the newest worker proves the configuration with this hash, after another program's reload.
-    pub async fn wait_for_proof(&self, hash: &str) -> Result<(), Failure> {
+    pub(crate) async fn wait_for_proof(&self, hash: &str) -> Result<(), Failure> {
         let proven = async {
             while !self.runs(hash).await.unwrap_or(false) {
                 tokio::time::sleep(POLL).await;
@@ -158,7 +159,7 @@ impl Master {
     }
 
     /// Returns what is known of the files that the running HAProxy loads.
-    pub async fn elsewhere(&self) -> String {
+    pub(crate) async fn elsewhere(&self) -> String {
         let Some(launch) = self.launch().await else {
             return "it may have been started with another file".to_owned();
         };
@@ -172,6 +173,40 @@ fn refused(said: &[u8]) -> Failure {
     Failure::new("reload", format!("{what}: {}", alerts(said)))
 }
 
+async fn ask(path: &Path, line: &str) -> Result<String, Failure> {
+    ask_patiently(path, line, ANSWER).await
+}
+
+/// Sends one line like [`ask`], and waits up to `patience` for the end of the answer.
+async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<String, Failure> {
+    let at = path.display();
+    let failed =
+        |error: &dyn Display| Failure::new("reload", format!("HAProxy does not answer: {at}: {error}"));
+    let answer = async {
+        let mut stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                Failure::new(ABSENT, format!("HAProxy is not running: {at}: {error}"))
+            }
+            _ => failed(&error),
+        })?;
+        talk(&mut stream, line).await.map_err(|error| failed(&error))
+    };
+    let late = || failed(&format!("no answer within {} s", patience.as_secs()));
+    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
+}
+
+async fn talk(stream: &mut UnixStream, line: &str) -> io::Result<String> {
+    stream.write_all(format!("{line}\n").as_bytes()).await?;
+    // The master keeps the connection open for more commands until the client closes its side.
+    stream.shutdown().await?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER + 1).read_to_end(&mut answer).await?;
+    if answer.len() as u64 > MAX_ANSWER {
+        return Err(io::Error::other("the answer is too long"));
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,7 +217,7 @@ mod tests {
             1162            master          5 [failed: 2]   0d00h02m07s     2.6.12\n# workers\n\
             1271            worker          1               0d00h00m00s     2.6.12\n# old workers\n\
             1233            worker          3               0d00h00m43s     2.6.12\n# programs\n\n";
-        let expected = Processes { reloads: 5, failed: 2, workers: vec![1271], old: vec![1233] };
+        let expected = Processes { reloads: 5, failed: 2, workers: vec![1271] };
         assert_eq!(Processes::parse(text), expected);
         assert_eq!(Processes::parse("nonsense\n1 master x"), Processes::default());
     }

@@ -1,7 +1,6 @@
-//! HAProxy itself: its master socket, its program, and the words with which it refuses something.
+//! HAProxy itself: its program, its master process, and the words with which it refuses something.
 
-pub mod command;
-pub mod launch;
-pub mod master;
-pub mod socket;
-pub mod words;
+pub(crate) mod command;
+pub(crate) mod config_check;
+pub(crate) mod launch;
+pub(crate) mod master;

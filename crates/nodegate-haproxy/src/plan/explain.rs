@@ -1,17 +1,16 @@
 //! Tables for people: the published Services, the unpublished ones with the reasons, and the nodes that
 //! serve.
 
-use crate::plan::desired::{Desired, Frontend, PlannedNode, Problem};
-use crate::plan::listen::binds;
+use crate::plan::{Desired, Frontend, PlannedNode, Problem, binds};
 use nodegate_program::sanitize;
 use std::collections::BTreeMap;
 
 /// The nodes and whether each passes HAProxy's check, as far as that is known.
-pub type Passing = BTreeMap<String, bool>;
+pub(crate) type Passing = BTreeMap<String, bool>;
 
 /// Returns the tables: the published ports, the unpublished ones, other problems, and the nodes. `passing` is
 /// `None` if HAProxy can't be asked or has no check.
-pub fn explain(desired: &Desired, passing: Option<&Passing>) -> String {
+pub(crate) fn explain(desired: &Desired, passing: Option<&Passing>) -> String {
     let published = desired.frontends.values().map(|frontend| published(desired, frontend));
     let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES"], published);
     for (head, unpublished) in [("NOT PUBLISHED", true), ("NOT AS ASKED", false)] {
@@ -30,9 +29,11 @@ pub fn explain(desired: &Desired, passing: Option<&Passing>) -> String {
 }
 
 fn published(desired: &Desired, frontend: &Frontend) -> [String; 5] {
-    let Frontend { about, service, addresses, port, node_port, backend, .. } = frontend;
+    let Frontend { about, service, addresses, port, backend, .. } = frontend;
     let of_service = service.as_ref().map_or("-".to_owned(), |(_, port)| port.to_string());
-    let servers = desired.backends.get(backend).map_or(0, |backend| backend.servers.len());
+    let backend = desired.backends.get(backend);
+    let node_port = backend.and_then(|backend| backend.node_port).unwrap_or_default();
+    let servers = backend.map_or(0, |backend| backend.servers.len());
     let listens = binds(addresses, *port).join(", ");
     [about.clone(), of_service, listens, node_port.to_string(), servers.to_string()]
 }
@@ -66,9 +67,7 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::facts::{Facts, NodeState, ObservedNode, ObservedService};
-    use crate::plan::planner::plan;
-    use crate::plan::policy::PlanPolicy;
+    use crate::plan::{Facts, NodeState, ObservedNode, ObservedService, PlanPolicy, plan};
     use std::sync::Arc;
 
     #[test]

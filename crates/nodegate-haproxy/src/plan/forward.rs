@@ -1,28 +1,23 @@
 //! Forwards: ports of the nodes themselves, published without a Service (`--forward`).
 
-use crate::plan::annotation;
-use crate::plan::selector;
+use crate::plan::{parse_port, selector};
 use kube::core::Selector;
 use nodegate_program::is_object_name;
 use std::str::FromStr;
 
-/// The error text for a Forward that can't be parsed.
 const TAKES: &str = "takes NAME=PORT:NODEPORT[@SELECTOR][?CHECKS], e.g. \
     https=443:443@node-role.kubernetes.io/infra?node_ready,okd_router_1936";
 
 /// A port of HAProxy that leads to a port of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forward {
-    /// Its name, a DNS label.
-    pub name: String,
-    /// The port that HAProxy listens on.
-    pub port: u16,
-    /// The nodes' port.
-    pub node_port: u16,
+pub(crate) struct Forward {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    pub(crate) node_port: u16,
     /// The labels of the nodes, as written, and parsed. `None` for all nodes.
     pub(crate) nodes: Option<(String, Selector)>,
     /// The names of the checks that the agents are asked for. Empty for the agents' own.
-    pub checks: Vec<String>,
+    pub(crate) checks: Vec<String>,
 }
 
 impl FromStr for Forward {
@@ -36,7 +31,7 @@ impl FromStr for Forward {
             None => (rest, None),
         };
         let (port, node_port) = ports.split_once(':').ok_or(TAKES)?;
-        let port_of = |text: &str| annotation::port(text.trim()).map_err(|_| TAKES);
+        let port_of = |text: &str| parse_port(text.trim()).map_err(|_| TAKES);
         let checks: Vec<String> =
             checks.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
         let is_check = |name: &String| {

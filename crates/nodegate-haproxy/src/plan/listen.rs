@@ -1,9 +1,6 @@
 //! The addresses and the port on which a Service listens, and its permission to do so.
 
-use crate::plan::annotation::{self, for_port};
-use crate::plan::desired::Refusal;
-use crate::plan::facts::{ObservedService, PortFacts};
-use crate::plan::policy::PlanPolicy;
+use crate::plan::{ObservedService, PlanPolicy, PortFacts, Refusal, for_port, parse_port};
 use nodegate_program::sanitize_short;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,13 +18,12 @@ pub(crate) struct Listen {
 
 /// Returns true if a socket on one address prevents one on the other. All `IPv6` addresses include all `IPv4`
 /// addresses.
-pub fn overlap(one: IpAddr, two: IpAddr) -> bool {
+pub(crate) fn overlap(one: IpAddr, two: IpAddr) -> bool {
     let (one, two) = (one.to_canonical(), two.to_canonical());
     let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
     one == two || covers(one, two) || covers(two, one)
 }
 
-/// Returns the sockets as `bind` takes them.
 pub(crate) fn binds(addresses: &[IpAddr], port: u16) -> Vec<String> {
     let one = |ip: &IpAddr| match ip {
         IpAddr::V6(ip) if ip.is_unspecified() && addresses.len() == 1 => format!(":::{port} v4v6"),
@@ -46,7 +42,7 @@ impl Listen {
         policy: &PlanPolicy,
     ) -> Result<Self, Refusal> {
         let wanted = service.annotations.get("port");
-        let wanted = wanted.map_or(Ok(None), |text| for_port(text, port, annotation::port));
+        let wanted = wanted.map_or(Ok(None), |text| for_port(text, port, parse_port));
         let wanted = wanted.map_err(|error| {
             ("annotation", format!("haproxy-port: {error}; port {} is not published", port.port))
         })?;
@@ -64,15 +60,16 @@ impl Listen {
 /// `--bind` there is nothing to choose from.
 fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAddr>, Refusal> {
     let annotated = service.annotations.get("bind").map(|text| text.trim());
-    let asked = service.address.as_deref().filter(|_| policy.addresses().any(|ip| !ip.is_unspecified()));
+    let asked = service.address.as_deref().filter(|_| policy.bound().any(|(_, ip)| !ip.is_unspecified()));
     let Some(asked) = annotated.or(asked).filter(|text| !text.is_empty()) else {
         return Ok(policy.default_addresses());
     };
-    if let Some((_, addresses)) = policy.bind.iter().find(|(name, _)| name == asked) {
-        return Ok(addresses.clone());
+    let named = policy.named(asked);
+    if !named.is_empty() {
+        return Ok(named);
     }
     let address = asked.parse::<IpAddr>().ok();
-    if let Some(address) = address.filter(|asked| policy.addresses().any(|ip| ip == *asked)) {
+    if let Some(address) = address.filter(|asked| policy.bound().any(|(_, ip)| ip == *asked)) {
         return Ok(vec![address]);
     }
     let asked = sanitize_short(asked, 100);
@@ -99,6 +96,7 @@ impl TakenPorts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_program::List;
 
     fn ips(list: &[&str]) -> Vec<IpAddr> {
         list.iter().map(|text| text.parse().unwrap()).collect()
@@ -107,10 +105,7 @@ mod tests {
     #[test]
     fn a_service_chooses_an_address_by_name_or_number_or_is_not_published() {
         let policy = PlanPolicy {
-            bind: vec![
-                (String::new(), ips(&["10.0.0.5"])),
-                ("web".to_owned(), ips(&["10.0.0.6", "fd00::6"])),
-            ],
+            bind: List::of("")("10.0.0.5,web=10.0.0.6,web=fd00::6,10.0.0.5").ok(),
             ..PlanPolicy::default()
         };
         for (annotation, address, expected) in [

@@ -1,19 +1,36 @@
-//! Turns facts and policy into the desired configuration and its text, without IO or a clock.
+//! Turns facts and policy into the desired configuration and its text, without IO or a clock. Other modules take
+//! the plan's types from here.
 
-pub mod annotation;
-pub mod desired;
-pub mod explain;
-pub mod facts;
-pub mod forward;
-pub mod ingress;
+mod annotation;
+mod desired;
+mod explain;
+mod forward;
+mod ingress_status;
 mod last_resort;
-pub mod listen;
-pub mod names;
-pub mod planner;
-pub mod policy;
+mod listen;
+pub(crate) mod names;
+mod observed;
+mod planner;
+mod policy;
 mod pool;
 mod publish;
-pub mod removal_limit;
-pub mod render;
+mod removal_limit;
+mod render;
 pub(crate) mod selector;
-pub mod status;
+#[cfg(test)]
+mod tests;
+mod values;
+
+pub(crate) use annotation::*;
+pub(crate) use desired::*;
+pub(crate) use explain::*;
+pub(crate) use forward::*;
+pub(crate) use ingress_status::*;
+pub(crate) use listen::*;
+pub(crate) use observed::*;
+pub(crate) use planner::*;
+pub(crate) use policy::*;
+pub(crate) use pool::*;
+pub(crate) use removal_limit::*;
+pub(crate) use render::*;
+pub(crate) use values::*;

@@ -5,57 +5,55 @@
 use sha2::{Digest, Sha256};
 
 /// The `defaults` section of all generated ones.
-pub const DEFAULTS: &str = "nodegate";
+pub(crate) const DEFAULTS: &str = "nodegate";
 /// The backend whose servers are the nodes themselves; other backends track it.
-pub const NODES: &str = "nodegate_nodes";
+pub(crate) const NODES: &str = "nodegate_nodes";
 /// The backend that checks each node, drained or not. The last-resort backends track it.
-pub const PASSING: &str = "nodegate_passing";
+pub(crate) const PASSING: &str = "nodegate_passing";
 
-/// Returns the name of a Service port's backend.
-pub fn backend(namespace: &str, service: &str, port: u16) -> String {
+pub(crate) fn backend(namespace: &str, service: &str, port: u16) -> String {
     format!("nodegate_{namespace}_{service}_{port}")
 }
 
-/// Returns the name of a Forward's backend.
-pub fn forward(name: &str) -> String {
+pub(crate) fn forward(name: &str) -> String {
     format!("nodegate_forward_{name}")
 }
 
 /// Returns the name of the frontend that leads to a backend. No backend's name ends like this; HAProxy 3.3 and
 /// later refuse a frontend with the name of a backend.
-pub fn frontend(backend: &str) -> String {
+pub(crate) fn frontend(backend: &str) -> String {
     format!("{backend}_frontend")
 }
 
 /// Returns the name of the backend of drained nodes that serves one backend alone.
-pub fn last_resort_of(backend: &str) -> String {
+pub(crate) fn last_resort_of(backend: &str) -> String {
     format!("{backend}_last_resort")
 }
 
 /// Returns the name of a backend of drained nodes that several backends share.
-pub fn last_resort(kind: &str) -> String {
+pub(crate) fn last_resort(kind: &str) -> String {
     format!("nodegate_last_resort_{kind}")
 }
 
 /// Returns the name of a backend of any node, for when none passes its check.
-pub fn any_node(kind: &str) -> String {
+pub(crate) fn any_node(kind: &str) -> String {
     format!("nodegate_any_node_{kind}")
 }
 
 /// Returns the name of the empty backend by which a running HAProxy proves that it has loaded a file.
-pub fn proof(hash: &str) -> String {
+pub(crate) fn proof(hash: &str) -> String {
     format!("nodegate_{hash}")
 }
 
 /// Returns the number of a backend by its place in the plan. HAProxy warns of states that have another number, and
 /// would number the backends by their place in the whole file.
-pub fn id(index: usize) -> usize {
+pub(crate) fn id(index: usize) -> usize {
     900_000_001 + index
 }
 
 /// Returns a digest of a text as a word: the first half of its SHA-256. Tenants choose such texts, so no two
 /// texts may have the same digest.
-pub fn hash(text: impl AsRef<[u8]>) -> String {
+pub(crate) fn hash(text: impl AsRef<[u8]>) -> String {
     let mut digest = format!("{:x}", Sha256::digest(text.as_ref()));
     digest.truncate(32);
     digest

@@ -1,18 +1,11 @@
 //! The core: turns facts and policy into the desired configuration. It does no IO and reads no clock; the
 //! same facts give the same plan.
 
-use crate::plan::annotation::{Balance, Mode, SendProxy, for_port, word};
-use crate::plan::desired::{
-    Backend, Check, Desired, Frontend, Health, PlannedNode, PlannedServer, Problem, Refusal,
+use crate::plan::{
+    Backend, Balance, Check, CheckKind, Desired, Facts, Forward, Frontend, Health, Listen, Mode,
+    ObservedNode, ObservedService, PlanPolicy, PlannedNode, PlannedServer, Pool, PortFacts, Problem, Refusal,
+    SendProxy, ServiceKey, TakenPorts, for_port, last_resort, names, parse_word, publish,
 };
-use crate::plan::facts::{Facts, ObservedNode, ObservedService, PortFacts, ServiceKey};
-use crate::plan::forward::Forward;
-use crate::plan::last_resort;
-use crate::plan::listen::{Listen, TakenPorts};
-use crate::plan::names;
-use crate::plan::policy::{CheckKind, PlanPolicy};
-use crate::plan::pool::Pool;
-use crate::plan::publish;
 use clap::ValueEnum;
 use nodegate_program::is_object_name;
 use std::collections::BTreeMap;
@@ -20,9 +13,9 @@ use std::sync::Arc;
 
 /// The maximum number of published Service ports. It bounds the memory that the API's content can make
 /// nodegate-haproxy use.
-pub const MAX_FRONTENDS: usize = 10_000;
+pub(crate) const MAX_FRONTENDS: usize = 10_000;
 /// The maximum number of nodes. Kubernetes is tested up to 5,000.
-pub const MAX_NODES: usize = 20_000;
+pub(crate) const MAX_NODES: usize = 20_000;
 /// The maximum number of problems.
 const MAX_PROBLEMS: usize = 10_000;
 /// The maximum number of Services that the agents are asked for. Each agent watches as many.
@@ -33,17 +26,17 @@ const CHECKED_AGAIN: &str = "Each node is asked once more: whether it passes its
 const SHARE: u16 = 100;
 
 /// Returns the desired configuration.
-pub fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
+pub(crate) fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     let mut planner = Planner {
         facts,
         policy,
-        desired: Desired::default(),
+        desired: Desired { check: policy.check.clone(), ..Desired::default() },
         taken: TakenPorts::default(),
         pools: BTreeMap::new(),
         asked_of_agents: 0,
     };
     planner.nodes();
-    for forward in &policy.forwards {
+    for forward in &policy.forward {
         planner.forward(forward);
     }
     // The oldest Service comes first. The name decides between two of the same second.
@@ -61,9 +54,7 @@ struct Planner<'a> {
     policy: &'a PlanPolicy,
     desired: Desired,
     taken: TakenPorts,
-    /// The servers of each pool, computed once.
     pools: BTreeMap<String, Servers>,
-    /// The number of Services that the agents are asked for.
     asked_of_agents: usize,
 }
 
@@ -81,7 +72,7 @@ impl Planner<'_> {
                 let text = "haproxy-address takes the Node's own addresses, comma-separated; it is ignored";
                 self.problem("annotation", &node.name, text);
             }
-            let Some(address) = node.address(&self.policy.networks, &[]) else {
+            let Some(address) = node.address(self.policy.networks(), &[]) else {
                 self.problem("node-address", &node.name, "has no usable address");
                 continue;
             };
@@ -105,11 +96,10 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns the servers of a pool, which may be none.
     fn servers(&mut self, pool: &Pool) -> Servers {
         let with = |weight: fn(&PlannedNode) -> u16| {
             let server = |node: &PlannedNode| {
-                let address = pool.address(self.facts.nodes.get(&node.name)?, &self.policy.networks)?;
+                let address = pool.address(self.facts.nodes.get(&node.name)?, self.policy.networks())?;
                 Some(PlannedServer { name: node.name.clone(), address, weight: weight(node) })
             };
             Arc::new(self.desired.nodes.iter().filter_map(server).collect())
@@ -118,7 +108,6 @@ impl Planner<'_> {
         self.pools.entry(pool.name()).or_insert_with(servers).clone()
     }
 
-    /// Adds the backends that the others track.
     fn check_backends(&mut self) {
         if self.policy.check.kind != CheckKind::Agent {
             return;
@@ -250,11 +239,9 @@ impl Planner<'_> {
             about,
             service,
             backend: backend.name.clone(),
-            node_port: backend.node_port.unwrap_or_default(),
             port: listen.port,
             addresses: listen.addresses,
             sources,
-            mode: backend.mode,
             last_resort: last_resort.iter().map(|backend| backend.name.clone()).collect(),
         };
         self.desired.frontends.insert(backend.name.clone(), frontend);
@@ -289,17 +276,15 @@ impl Planner<'_> {
             Some("agent") => Some(("local-check", "older Services have all that the agents watch, 16")),
             Some(_) => Some(("annotation", "it takes agent")),
         };
+        let of_agents = asks.is_some() && refusal.is_none();
         if let Some((kind, why)) = refusal {
             let text = format!("haproxy-local-check: {why}; kube-proxy is asked");
             self.problem(kind, &service.shown(), text);
         }
-        let (port, path) = match service.health_port {
-            Some(port) if asks.is_none() || refusal.is_some() => (port, "/healthz".to_owned()),
+        let (port, path) = match service.health_port.filter(|_| !of_agents) {
+            Some(port) => (port, "/healthz".to_owned()),
             // With this query, a drain reaches this check, too, and nodegate knows which probers it has told.
-            _ => {
-                let path = format!("/services/{}/{}?drain=503", service.namespace, service.name);
-                (self.policy.check.port, path)
-            }
+            None => (self.policy.check.port, format!("/services/{}?drain=503", service.shown())),
         };
         Health::Own(Check { port: Some(port), path: Some(path) })
     }
@@ -312,7 +297,7 @@ impl Planner<'_> {
         port: &PortFacts,
         name: &str,
     ) -> Option<T> {
-        for_port(service.annotations.get(name)?, port, word).unwrap_or_else(|error| {
+        for_port(service.annotations.get(name)?, port, parse_word).unwrap_or_else(|error| {
             let text = format!("haproxy-{name}: {error}; the default is used");
             self.problem("annotation", &service.shown(), text);
             None

@@ -1,20 +1,16 @@
 //! The operator's settings for the plan.
 
-use crate::plan::forward::Forward;
+use crate::plan::{DEFAULT_CHECK, Forward, NamedAddress, PortGrant, check, class, parse_word};
 use clap::ValueEnum;
 use ipnet::IpNet;
-use nodegate_program::HTTP_PORT;
+use nodegate_program::{HTTP_PORT, List, number};
 use std::net::{IpAddr, Ipv6Addr};
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The kind of HAProxy's check of the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum CheckKind {
-    /// nodegate's agents are asked at `/health?drain=404`.
+pub(crate) enum CheckKind {
     #[default]
     Agent,
-    /// A connection to the Service's port on the node.
     Tcp,
     /// No check: only the watch takes a node out.
     None,
@@ -22,17 +18,14 @@ pub enum CheckKind {
 
 /// The check of the nodes (`--check`).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckPolicy {
-    /// Its kind.
-    pub kind: CheckKind,
-    /// The agents' port.
-    pub port: u16,
-    /// The interval between two checks.
-    pub interval: Duration,
+pub(crate) struct CheckPolicy {
+    pub(crate) kind: CheckKind,
+    pub(crate) port: u16,
+    pub(crate) interval: Duration,
     /// The number of successes in a row that bring a server up.
-    pub rise: u16,
+    pub(crate) rise: u16,
     /// The number of failures in a row that bring a server down.
-    pub fall: u16,
+    pub(crate) fall: u16,
 }
 
 impl Default for CheckPolicy {
@@ -49,62 +42,103 @@ impl Default for CheckPolicy {
 
 /// The nodes that serve when none is Ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum LastResort {
+pub(crate) enum LastResort {
     /// The nodes that pass their check, drained or not. If none does, any node.
     #[default]
     All,
     /// The nodes that pass their check, drained or not.
     Drained,
-    /// No node: connections are refused.
     None,
 }
 
 /// The rules of planning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanPolicy {
-    /// The `loadBalancerClass` to serve.
-    pub class: Option<String>,
-    /// The preferred networks of the nodes' addresses.
-    pub networks: Vec<IpNet>,
-    /// The addresses that a Service can choose, by their name. Those that have none have an empty one.
-    pub bind: Vec<(String, Vec<IpAddr>)>,
-    /// The permissions to open ports: namespace and ports, `*` for all. If empty, every namespace may open
-    /// all.
-    pub ports: Vec<(String, RangeInclusive<u16>)>,
-    /// Ports of the nodes themselves.
-    pub forwards: Vec<Forward>,
-    /// The check of the nodes.
-    pub check: CheckPolicy,
-    /// The removal limit: the percentage of servers or Services that may vanish at once.
-    pub max_removal: u8,
-    /// The nodes that serve when none is Ready.
-    pub last_resort: LastResort,
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+pub(crate) struct PlanPolicy {
+    /// Class to serve: of the load-balancer Services, only those of this class are
+    /// published. Without this setting: only those without a class
+    #[arg(long, env = "NODEGATE_HAPROXY_LOAD_BALANCER_CLASS", value_name = "CLASS", value_parser = class)]
+    pub(crate) load_balancer_class: Option<String>,
+
+    /// Addresses of the frontends; empty means all of both families. A Service picks one by its name (web=10.0.0.100)
+    /// or number, with spec.loadBalancerIP or nodegate.io/haproxy-bind; the others get those without a name, or
+    /// the first if all have one
+    #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "[NAME=]IPS")]
+    #[arg(value_parser = List::<NamedAddress>::of("IP addresses, each with a name or without, e.g. 10.0.0.5,web=10.0.0.100"))]
+    pub(crate) bind: Option<List<NamedAddress>>,
+
+    /// Ports that a namespace may open; * stands for all. Without this setting: every namespace may open all
+    #[arg(long, env = "NODEGATE_HAPROXY_PORTS", value_name = "NAMESPACE=RANGE,…")]
+    #[arg(value_parser = List::<PortGrant>::of("namespaces with ports, e.g. shop=443,shop=8000-8099,*=30000-32767"))]
+    pub(crate) ports: Option<List<PortGrant>>,
+
+    /// Ports of the nodes themselves, published without a Service: for an ingress or router on the host's network.
+    /// SELECTOR names the nodes by label, CHECKS the agents' checks. Separate several with ";", or repeat the flag
+    #[arg(long, env = "NODEGATE_HAPROXY_FORWARD", value_name = "NAME=PORT:NODEPORT[@SELECTOR][?CHECKS]")]
+    #[arg(value_delimiter = ';')]
+    pub(crate) forward: Vec<Forward>,
+
+    /// Check of the nodes: agent asks nodegate's agents at port, tcp connects to the Service's port on the node,
+    /// none leaves it to the watch
+    #[arg(long, env = "NODEGATE_HAPROXY_CHECK", value_name = "agent|tcp|none[:KEY=VALUE,…]")]
+    #[arg(default_value = DEFAULT_CHECK, value_parser = check)]
+    pub(crate) check: CheckPolicy,
+
+    /// Removal limit: the percentage of each Service's servers, or of the Services, that may vanish at once;
+    /// the rest stays
+    #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
+    #[arg(default_value_t = 50, value_parser = number(0..=100_u8, "takes a percentage from 0 to 100"))]
+    pub(crate) max_removal: u8,
+
+    /// Networks that the nodes' addresses are taken from, the preferred first. Without this setting: the
+    /// first internal address, or else the first external one
+    #[arg(long, env = "NODEGATE_HAPROXY_NODE_NETWORKS", value_name = "LIST")]
+    #[arg(value_parser = List::<IpNet>::of("networks, e.g. 10.0.0.0/8,fd00::/8"))]
+    pub(crate) node_networks: Option<List<IpNet>>,
+
+    /// Nodes that serve when none is Ready. all: those that pass their check, drained or not, and if none
+    /// does any; drained: the former alone; none: connections are refused
+    #[arg(long, env = "NODEGATE_HAPROXY_LAST_RESORT", value_name = "all|drained|none")]
+    #[arg(default_value = "all", value_parser = parse_word::<LastResort>)]
+    pub(crate) last_resort: LastResort,
 }
 
 impl PlanPolicy {
-    /// Returns true if Services of a namespace may open a port.
-    pub fn may_open(&self, namespace: &str, port: u16) -> bool {
-        let grants = |(whose, ports): &(String, RangeInclusive<u16>)| {
+    pub(crate) fn may_open(&self, namespace: &str, port: u16) -> bool {
+        let grants = |PortGrant(whose, ports): &PortGrant| {
             (whose == "*" || whose == namespace) && ports.contains(&port)
         };
-        self.ports.is_empty() || self.ports.iter().any(grants)
+        self.ports.as_ref().is_none_or(|List(all)| all.is_empty() || all.iter().any(grants))
     }
 
     /// Returns the addresses of frontends that choose none: those without a name, else the first ones, else all of
     /// both families.
-    pub fn default_addresses(&self) -> Vec<IpAddr> {
-        let unnamed = self.bind.iter().find(|(name, _)| name.is_empty());
-        let chosen = unnamed.or(self.bind.first()).map(|(_, addresses)| addresses.clone());
-        chosen.unwrap_or_else(|| vec![IpAddr::V6(Ipv6Addr::UNSPECIFIED)])
+    pub(crate) fn default_addresses(&self) -> Vec<IpAddr> {
+        let name = self.bound().map(|(name, _)| name).min_by_key(|name| !name.is_empty());
+        name.map_or_else(|| vec![Ipv6Addr::UNSPECIFIED.into()], |name| self.named(name))
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Vec<IpAddr> {
+        let mut all = Vec::new();
+        for (_, address) in self.bound().filter(|(other, _)| *other == name) {
+            if !all.contains(&address) {
+                all.push(address);
+            }
+        }
+        all
+    }
+
+    /// Returns the addresses of `--bind`, each with its name, which may be empty.
+    pub(crate) fn bound(&self) -> impl Iterator<Item = (&str, IpAddr)> {
+        let all = self.bind.iter().flat_map(|List(all)| all);
+        all.map(|NamedAddress(name, address)| (name.as_str(), *address))
+    }
+
+    pub(crate) fn networks(&self) -> &[IpNet] {
+        self.node_networks.as_ref().map_or(&[], |List(all)| all)
     }
 
     /// Returns true if `gone` of `all` objects may vanish at once.
-    pub fn may_vanish(&self, gone: usize, all: usize) -> bool {
+    pub(crate) fn may_vanish(&self, gone: usize, all: usize) -> bool {
         gone * 100 <= all * usize::from(self.max_removal)
-    }
-
-    /// Returns every address on which a Service may listen.
-    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        self.bind.iter().flat_map(|(_, addresses)| addresses).copied()
     }
 }

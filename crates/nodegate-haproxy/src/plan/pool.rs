@@ -1,11 +1,7 @@
 //! The nodes that serve a Service or Forward: those with an address of its families and with the labels that
 //! it asks for.
 
-use crate::plan::desired::Refusal;
-use crate::plan::facts::{Family, ObservedNode, ObservedService};
-use crate::plan::forward::Forward;
-use crate::plan::names;
-use crate::plan::selector;
+use crate::plan::{Family, Forward, ObservedNode, ObservedService, Refusal, names, selector};
 use ipnet::IpNet;
 use kube::core::{Selector, SelectorExt};
 use std::collections::BTreeMap;
@@ -15,7 +11,6 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pool {
     families: Vec<Family>,
-    /// The selector as written, and parsed.
     chosen: Option<(String, Selector)>,
 }
 
@@ -32,7 +27,6 @@ impl Pool {
         Ok(Self { families: service.families.clone(), chosen })
     }
 
-    /// Returns the requirements of a Forward.
     pub(crate) fn of_forward(forward: &Forward) -> Self {
         Self { families: Vec::new(), chosen: forward.nodes.clone() }
     }

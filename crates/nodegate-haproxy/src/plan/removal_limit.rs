@@ -1,8 +1,6 @@
 //! The removal limit: keeps servers if too many of a Service vanish at once.
 
-use crate::plan::facts::{Facts, ObservedNode, ServiceKey};
-use crate::plan::policy::PlanPolicy;
-use crate::plan::pool::{Pool, pools};
+use crate::plan::{Facts, ObservedNode, PlanPolicy, Pool, ServiceKey, pools};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -10,25 +8,23 @@ type Nodes = BTreeMap<String, Arc<ObservedNode>>;
 
 /// The facts that were accepted last, and the limit on removals from them.
 #[derive(Debug)]
-pub struct RemovalLimit {
-    /// The facts that were accepted last.
-    pub accepted: Facts,
+pub(crate) struct RemovalLimit {
+    pub(crate) accepted: Facts,
     policy: PlanPolicy,
 }
 
 /// The objects that are kept although the API server no longer has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Retained {
+pub(crate) struct Retained {
     /// Nodes that are gone, or have lost the labels or addresses by which Services choose them.
-    pub nodes: BTreeSet<String>,
-    /// Services, as `namespace/name`.
-    pub services: BTreeSet<String>,
+    pub(crate) nodes: BTreeSet<String>,
+    pub(crate) services: BTreeSet<String>,
 }
 
 impl RemovalLimit {
     /// Starts from the facts that an earlier run accepted. Without these, the first facts are taken as they
     /// are.
-    pub fn new(policy: &PlanPolicy, accepted: Facts) -> Self {
+    pub(crate) fn new(policy: &PlanPolicy, accepted: Facts) -> Self {
         Self { accepted, policy: policy.clone() }
     }
 
@@ -41,7 +37,11 @@ impl RemovalLimit {
     /// of new Services. A Service that asks for other nodes than before is no loss: its old and its new
     /// servers are both counted by its current request. A Service for which `deleted` is true is no loss
     /// either: the watch reported its deletion as an event, so this is no list that came back empty.
-    pub fn accept(&mut self, observed: &Facts, deleted: impl Fn(&ServiceKey) -> bool) -> (Facts, Retained) {
+    pub(crate) fn accept(
+        &mut self,
+        observed: &Facts,
+        deleted: impl Fn(&ServiceKey) -> bool,
+    ) -> (Facts, Retained) {
         let mut facts = observed.clone();
         let mut nodes = self.keep_addresses(&mut facts.nodes);
         let services = self.keep_services(&mut facts, deleted);
@@ -51,7 +51,7 @@ impl RemovalLimit {
     }
 
     fn keep_addresses(&self, nodes: &mut Nodes) -> BTreeSet<String> {
-        let has_none = |node: &ObservedNode| node.address(&self.policy.networks, &[]).is_none();
+        let has_none = |node: &ObservedNode| node.address(self.policy.networks(), &[]).is_none();
         let mut kept = BTreeSet::new();
         for (name, node) in nodes.iter_mut().filter(|(_, node)| has_none(node)) {
             // Addresses may vanish if everything may.
@@ -82,7 +82,7 @@ impl RemovalLimit {
 
     fn keep_nodes(&self, facts: &mut Facts) -> BTreeSet<String> {
         let mut kept = BTreeSet::new();
-        for pool in pools(facts.services.values().map(Arc::as_ref), &self.policy.forwards) {
+        for pool in pools(facts.services.values().map(Arc::as_ref), &self.policy.forward) {
             let (had, has) = (self.members(&self.accepted.nodes, &pool), self.members(&facts.nodes, &pool));
             let fewer = had.len().saturating_sub(has.len());
             if !self.policy.may_vanish(fewer, had.len()) {
@@ -101,7 +101,7 @@ impl RemovalLimit {
     }
 
     fn members<'a>(&self, nodes: &'a Nodes, pool: &Pool) -> BTreeSet<&'a str> {
-        let serves = |node: &&Arc<ObservedNode>| pool.address(node, &self.policy.networks).is_some();
+        let serves = |node: &&Arc<ObservedNode>| pool.address(node, self.policy.networks()).is_some();
         nodes.values().filter(serves).map(|node| node.name.as_str()).collect()
     }
 }
@@ -109,44 +109,36 @@ impl RemovalLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::facts::{Family, NodeState, ObservedService};
-    use std::net::IpAddr;
+    use crate::plan::{NodeState, ObservedService};
 
-    fn limit(percent: u8) -> RemovalLimit {
+    fn limit(percent: u8, all: &Facts) -> RemovalLimit {
         let policy = PlanPolicy { max_removal: percent, ..PlanPolicy::default() };
-        RemovalLimit::new(&policy, Facts::default())
+        RemovalLimit::new(&policy, all.clone())
     }
 
-    fn node(name: &str, labels: &[&str]) -> ObservedNode {
-        let number = name.bytes().next().unwrap_or_default();
+    fn node(name: &str, label: &str, state: NodeState) -> ObservedNode {
         ObservedNode {
             name: name.to_owned(),
-            state: NodeState::Ready,
-            labels: labels.iter().map(|key| ((*key).to_owned(), String::new())).collect(),
-            addresses: vec![("InternalIP".to_owned(), IpAddr::from([10, 0, 0, number]))],
+            state,
+            labels: [(label.to_owned(), String::new())].into(),
+            addresses: vec![("InternalIP".to_owned(), [10, 0, 0, name.as_bytes()[0]].into())],
             ..ObservedNode::default()
         }
     }
 
     fn facts(nodes: impl IntoIterator<Item = ObservedNode>) -> Facts {
-        let nodes = nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node)));
-        Facts { nodes: nodes.collect(), ..Facts::default() }
+        let nodes = nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node))).collect();
+        Facts { nodes, ..Facts::default() }
     }
 
-    fn nodes(names: &[&str], state: NodeState) -> Facts {
-        facts(names.iter().map(|name| ObservedNode { state, ..node(name, &[]) }))
+    fn nodes(names: &str, state: NodeState) -> Facts {
+        facts(names.split(' ').map(|name| node(name, "x", state)))
     }
 
     fn with_service(mut facts: Facts, name: &str, selector: Option<&str>) -> Facts {
         let annotations = selector.map(|text| ("nodes".to_owned(), text.to_owned())).into_iter().collect();
-        let service = ObservedService {
-            namespace: "shop".to_owned(),
-            name: name.to_owned(),
-            families: vec![Family::V4],
-            annotations,
-            ..ObservedService::default()
-        };
-        facts.services.insert((service.namespace.clone(), service.name.clone()), Arc::new(service));
+        let service = ObservedService { name: name.to_owned(), annotations, ..ObservedService::default() };
+        facts.services.insert(service.key(), Arc::new(service));
         facts
     }
 
@@ -155,42 +147,42 @@ mod tests {
     }
 
     #[test]
-    fn half_may_go_and_more_may_not() {
-        let mut limit = limit(50);
-        let all = nodes(&["a", "b", "c", "d"], NodeState::Ready);
+    fn half_may_go_and_more_may_not_and_states_are_the_current_ones() {
+        let all = nodes("a b c d", NodeState::Ready);
+        let mut limit = limit(50, &all);
         assert_eq!(limit.accept(&all, |_| false), (all.clone(), Retained::default()));
-        let (facts, held) = limit.accept(&nodes(&["a"], NodeState::Draining), |_| false);
+        let (facts, held) = limit.accept(&nodes("a", NodeState::Draining), |_| false);
         assert_eq!((facts.nodes.len(), names(&held.nodes)), (4, vec!["b", "c", "d"]));
         assert_eq!(facts.nodes["a"].state, NodeState::Draining);
         let (facts, held) = limit.accept(&Facts::default(), |_| false);
         assert_eq!((facts.nodes.len(), held.nodes.len()), (4, 4));
-        let (facts, held) = limit.accept(&nodes(&["a", "b"], NodeState::Ready), |_| false);
-        assert_eq!((facts.nodes.len(), held != Retained::default()), (2, false));
+        let (facts, held) = limit.accept(&nodes("a b", NodeState::Ready), |_| false);
+        assert_eq!((facts.nodes.len(), held), (2, Retained::default()));
     }
 
     #[test]
-    fn new_nodes_in_place_of_old_ones_are_a_replacement() {
-        let mut limit = limit(0);
-        limit.accept(&nodes(&["a", "b", "c"], NodeState::Ready), |_| false);
-        let new = nodes(&["d", "e", "f"], NodeState::Ready);
-        assert_eq!(limit.accept(&new, |_| false), (new, Retained::default()));
-        let (facts, held) = limit.accept(&nodes(&["g", "h"], NodeState::Ready), |_| false);
+    fn new_nodes_in_place_of_old_ones_are_a_replacement_and_everything_may_go_if_told_so() {
+        let mut limit_0 = limit(0, &nodes("a b c", NodeState::Ready));
+        let new = nodes("d e f", NodeState::Ready);
+        assert_eq!(limit_0.accept(&new, |_| false), (new.clone(), Retained::default()));
+        let (facts, held) = limit_0.accept(&nodes("g h", NodeState::Ready), |_| false);
         assert_eq!((facts.nodes.len(), names(&held.nodes)), (5, vec!["d", "e", "f"]));
+        let nothing = (Facts::default(), Retained::default());
+        assert_eq!(limit(100, &new).accept(&Facts::default(), |_| false), nothing);
     }
 
     #[test]
     fn a_node_without_an_address_keeps_its_last_one() {
-        let mut limit = limit(50);
-        let all = nodes(&["a", "b", "c", "d"], NodeState::Ready);
-        limit.accept(&all, |_| false);
+        let all = nodes("a b c d", NodeState::Ready);
+        let mut limit = limit(50, &all);
         // Each of them is less than the limit, one after the other is not.
         let mut without = all.clone();
         for name in ["a", "b", "c", "d"] {
-            let bare = ObservedNode { addresses: Vec::new(), state: NodeState::Draining, ..node(name, &[]) };
+            let bare = ObservedNode { addresses: Vec::new(), ..node(name, "x", NodeState::Draining) };
             without.nodes.insert(name.to_owned(), Arc::new(bare));
             let (facts, held) = limit.accept(&without, |_| false);
-            assert!(held.nodes.contains(name), "{held:?}");
             let kept = &facts.nodes[name];
+            assert!(held.nodes.contains(name), "{held:?}");
             assert_eq!((&kept.addresses, kept.state), (&all.nodes[name].addresses, NodeState::Draining));
         }
         assert_eq!(limit.accept(&all, |_| false), (all, Retained::default()));
@@ -198,52 +190,37 @@ mod tests {
 
     #[test]
     fn servers_are_counted_for_each_service_by_what_it_asks_for_now() {
-        let mut limit = limit(50);
-        let labels = |name: &str| if name < "c" { vec!["ingress"] } else { vec![] };
-        let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, &labels(name))));
+        let label = |name: &str| if name < "c" { "ingress" } else { "x" };
+        let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, label(name), NodeState::Ready)));
         let all = with_service(with_service(all, "all", None), "few", Some("ingress"));
-        limit.accept(&all, |_| false);
+        let mut limit = limit(50, &all);
         // Two of six nodes are below the limit, but they are all that one of the Services has.
         let mut fewer = all.clone();
         fewer.nodes.retain(|name, _| name.as_str() > "b");
         let (kept, held) = limit.accept(&fewer, |_| false);
         assert_eq!((kept.nodes.len(), names(&held.nodes)), (6, vec!["a", "b"]));
         // The same for nodes that only lost their labels.
-        let mut unlabelled = all.clone();
-        for name in ["a", "b"] {
-            unlabelled.nodes.insert(name.to_owned(), Arc::new(node(name, &[])));
-        }
-        let (kept, held) = limit.accept(&unlabelled, |_| false);
+        fewer.nodes.extend(nodes("a b", NodeState::Ready).nodes);
+        let (kept, held) = limit.accept(&fewer, |_| false);
         assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
         // The Service itself asks for fewer nodes.
         let fewer = with_service(all.clone(), "all", Some("ingress"));
         assert_eq!(limit.accept(&fewer, |_| false), (fewer, Retained::default()));
         // Other nodes have replaced them.
         let mut replaced = all.clone();
-        for (old, new) in [("a", "x"), ("b", "y")] {
-            replaced.nodes.remove(old);
-            replaced.nodes.insert(new.to_owned(), Arc::new(node(new, &["ingress"])));
-        }
+        replaced.nodes.retain(|name, _| name.as_str() > "b");
+        replaced.nodes.extend(facts(["x", "y"].map(|name| node(name, "ingress", NodeState::Ready))).nodes);
         assert_eq!(limit.accept(&replaced, |_| false), (replaced, Retained::default()));
     }
 
     #[test]
     fn services_that_vanish_without_a_word_are_kept() {
-        let mut limit = limit(50);
         let all = with_service(with_service(Facts::default(), "a", None), "b", None);
-        limit.accept(&all, |_| false);
+        let mut limit = limit(50, &all);
         let (facts, held) = limit.accept(&Facts::default(), |_| false);
-        assert_eq!((facts.services.len(), names(&held.services)), (2, vec!["shop/a", "shop/b"]));
+        assert_eq!((facts.services.len(), names(&held.services)), (2, vec!["/a", "/b"]));
         let others = with_service(with_service(Facts::default(), "c", None), "d", None);
         assert_eq!(limit.accept(&others, |_| false), (others, Retained::default()));
-        let (facts, held) = limit.accept(&Facts::default(), |_| true);
-        assert_eq!((facts.services.len(), held != Retained::default()), (0, false));
-    }
-
-    #[test]
-    fn everything_may_go_if_told_so() {
-        let mut limit = limit(100);
-        limit.accept(&nodes(&["a", "b"], NodeState::Ready), |_| false);
-        assert_eq!(limit.accept(&Facts::default(), |_| false), (Facts::default(), Retained::default()));
+        assert_eq!(limit.accept(&Facts::default(), |_| true), (Facts::default(), Retained::default()));
     }
 }

@@ -3,9 +3,7 @@
 use kube::core::{Expression, Selector};
 use std::collections::BTreeSet;
 
-/// The maximum length of a selector.
 const MAX_BYTES: usize = 1024;
-/// The error text for a selector that can't be parsed.
 const TAKES: &str = "takes a label selector, e.g. role=ingress,zone!=b,tier in (web,edge)";
 
 /// Parses a selector.
@@ -14,7 +12,6 @@ pub(crate) fn parse(text: &str) -> Result<Selector, &'static str> {
     if text.len() > MAX_BYTES { Err(TAKES) } else { demands().map(Selector::from_iter).ok_or(TAKES) }
 }
 
-/// Splits a selector at the commas outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut open = false;
     let at_a_comma = |c| {
@@ -66,13 +63,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    }
-
     #[test]
     fn every_demand_must_be_met() {
-        let node = labels(&[("role", "ingress"), ("zone", "a"), ("node-role.kubernetes.io/worker", "")]);
+        let node = [("role", "ingress"), ("zone", "a"), ("node-role.kubernetes.io/worker", "")];
+        let node: BTreeMap<_, _> = node.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         for (selector, meant) in [
             ("role=ingress", true),
             ("role == ingress , zone!=b", true),

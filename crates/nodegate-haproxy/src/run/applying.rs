@@ -4,8 +4,7 @@ use crate::apply::applier::{Applied, Applier, passing};
 use crate::apply::config_file::Stamp;
 use crate::failure::Failure;
 use crate::lasting::Lasting;
-use crate::plan::desired::Desired;
-use crate::plan::status::InEffect;
+use crate::plan::{Desired, InEffect};
 use crate::run::report::Reported;
 use crate::run::shared::Shared;
 use std::sync::Arc;
@@ -61,7 +60,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut look = interval(LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        task.shared.health.beat();
+        task.shared.beat.send_replace(Instant::now());
         tokio::select! {
             changed = desired.changed() => {
                 if changed.is_err() { return }
@@ -70,7 +69,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 task.is_due = true;
                 task.count_problems();
                 // The change may be what an operator does about the failure.
-                task.not_before = task.not_before.min(Instant::now() + task.shared.setup.reload_interval);
+                task.not_before = task.not_before.min(Instant::now() + task.shared.setup.tools.reload_interval);
             }
             () = sleep_until(task.next()), if task.is_due && task.wanted.is_some() => {}
             _ = look.tick() => task.look().await,
@@ -83,9 +82,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 impl Applying {
-    /// Returns the time of the next attempt.
     fn next(&self) -> Instant {
-        let paced = self.reloaded.map(|at| at + self.shared.setup.reload_interval);
+        let paced = self.reloaded.map(|at| at + self.shared.setup.tools.reload_interval);
         paced.map_or(self.not_before, |paced| paced.max(self.not_before))
     }
 
@@ -100,16 +98,16 @@ impl Applying {
         let unproven = self.applier.prove().await.err();
         let Shared { metrics, applied, .. } = self.shared.as_ref();
         let in_effect = applied.borrow().clone();
-        if let Some(failure) = &unproven {
+        if let Some(failure) = unproven {
             self.is_due = true;
-            let was_proven = applied.send_if_modified(|applied| applied.take().is_some());
-            if was_proven && failure.kind == "foreign" {
+            if in_effect.is_ok() && failure.kind == "foreign" {
                 metrics.failed(failure.kind);
             }
             if self.applier.hash().is_some() {
                 self.elsewhere.tell(&failure.text);
             }
-        } else if let Some(in_effect) = in_effect {
+            self.unproven(failure.text);
+        } else if let Ok(in_effect) = in_effect {
             self.elsewhere.end();
             let passing = passing(&self.shared.setup.tools, &in_effect.runs).await;
             metrics.set_passing(passing.as_ref());
@@ -122,12 +120,11 @@ impl Applying {
                 self.none_passes.end();
             }
         }
-        self.set_unproven(unproven.map(|failure| failure.text));
     }
 
-    fn set_unproven(&self, reason: Option<String>) {
-        self.shared.metrics.set_applied(reason.is_none());
-        self.shared.health.set_unproven(reason);
+    fn unproven(&self, reason: String) {
+        self.shared.metrics.set_applied(false);
+        self.shared.applied.send_if_modified(|applied| std::mem::replace(applied, Err(reason)).is_ok());
     }
 
     fn count_problems(&self) {
@@ -152,7 +149,7 @@ impl Applying {
         self.shared.metrics.failed(failure.kind);
         self.error.tell(&failure.text);
         if self.applier.hash().is_none() {
-            self.shared.health.set_unproven(Some(failure.text.clone()));
+            self.unproven(failure.text.clone());
         }
         if matches!(failure.kind, "reload" | "proof") {
             self.reloaded = Some(Instant::now());
@@ -171,7 +168,7 @@ impl Applying {
             self.reloaded = Some(Instant::now());
         }
         self.is_due = applied == Applied::Written;
-        if !self.is_due && (applied == Applied::Reloaded || in_effect.borrow().is_none()) {
+        if !self.is_due && (applied == Applied::Reloaded || in_effect.borrow().is_err()) {
             tracing::info!(frontends, hash, "HAProxy runs the configuration");
         }
         let left_out = self.applier.left_out.clone();
@@ -180,10 +177,10 @@ impl Applying {
         self.not_before = Instant::now() + again;
         metrics.loaded(hash, &desired);
         if self.is_due {
-            return self.set_unproven(Some("HAProxy is not running".to_owned()));
+            return self.unproven("HAProxy is not running".to_owned());
         }
-        in_effect.send_replace(Some(Arc::new(InEffect { runs: desired, left_out })));
-        self.set_unproven(None);
+        drop(in_effect.send_replace(Ok(Arc::new(InEffect { runs: desired, left_out }))));
+        metrics.set_applied(true);
         self.elsewhere.end();
     }
 }

@@ -1,27 +1,15 @@
-//! The command line and the environment: each setting of nodegate-haproxy is declared once, here. `setup`
-//! holds the rules that concern several settings.
+//! The command line and the environment: the settings of the program itself, and those that are declared beside the
+//! code that reads them.
 
-use crate::plan::annotation::word;
-use crate::plan::forward::Forward;
-use crate::plan::ingress::Ingress;
-use crate::plan::policy::{CheckPolicy, LastResort};
-use crate::run::values::{
-    DEFAULT_CHECK, DEFAULT_TIMEOUTS, NamedAddress, PortGrant, check, class, listen, namespaces,
-    node_selector, timeouts,
-};
-use crate::status::lease::LeaseName;
+use crate::apply::applier::Tools;
+use crate::lease::LeaseName;
+use crate::plan::{Ingress, NamedAddress, PlanPolicy, listen};
+use crate::watch::WatchScope;
 use clap::Parser;
-use ipnet::IpNet;
-use nodegate_program::{List, LogSettings, duration, number};
-use nodegate_readiness::DrainSignals;
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::time::Duration;
-
-/// The range of `--reload-interval`.
-const RELOAD_INTERVAL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(10);
+use nodegate_program::{List, LogSettings, Mistakes};
+use socket2::{Domain, Socket, Type};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -40,103 +28,14 @@ its weight with the next reload.",
     after_long_help = include_str!("help.txt")
 )]
 pub(crate) struct Args {
-    /// File to write, the only one that HAProxy loads (-f). A file that has no generated part is never replaced.
-    /// The states of servers are kept beside it
-    #[arg(long, env = "NODEGATE_HAPROXY_CONFIG", value_name = "FILE")]
-    #[arg(default_value = "/var/lib/nodegate-haproxy/haproxy.cfg")]
-    pub(crate) config: PathBuf,
+    #[command(flatten)]
+    pub(crate) tools: Tools,
 
-    /// Your part of the file, kept to the byte; an edit is applied like a changed Service. Without it: the
-    /// generated sections alone
-    #[arg(long, env = "NODEGATE_HAPROXY_TEMPLATE", value_name = "FILE")]
-    pub(crate) template: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) scope: WatchScope,
 
-    /// HAProxy's program, for haproxy -c; "none" leaves the check to HAProxy's reload
-    #[arg(long, env = "NODEGATE_HAPROXY_BINARY", value_name = "FILE", default_value = "haproxy")]
-    pub(crate) haproxy: PathBuf,
-
-    /// HAProxy's master socket (haproxy -W -S), for reloads and for the proof that the file runs
-    #[arg(long, env = "NODEGATE_HAPROXY_MASTER_SOCKET", value_name = "SOCKET")]
-    #[arg(default_value = "/run/nodegate-haproxy/master.sock")]
-    pub(crate) master_socket: PathBuf,
-
-    /// Command that reloads HAProxy, instead of the master socket; words are split at spaces, and exit status 0
-    /// is success
-    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_COMMAND", value_name = "COMMAND")]
-    pub(crate) reload_command: Option<String>,
-
-    /// Shortest time between two reloads; the first change after that is applied at once
-    #[arg(long, env = "NODEGATE_HAPROXY_RELOAD_INTERVAL", value_name = "DURATION")]
-    #[arg(default_value = "5s", value_parser = duration(RELOAD_INTERVAL))]
-    pub(crate) reload_interval: Duration,
-
-    /// Timeouts of the generated sections: connect, client, server, check, http-request, http-keep-alive, queue,
-    /// tunnel, client-fin, server-fin. Those that are not named keep their default
-    #[arg(long, env = "NODEGATE_HAPROXY_TIMEOUTS", value_name = "NAME=TIME,…")]
-    #[arg(default_value = DEFAULT_TIMEOUTS, value_parser = timeouts)]
-    pub(crate) timeouts: BTreeMap<String, String>,
-
-    /// Only Services of these namespaces
-    #[arg(long, env = "NODEGATE_HAPROXY_NAMESPACES", value_name = "LIST", value_parser = namespaces)]
-    pub(crate) namespaces: Option<List<String>>,
-
-    /// Only Nodes with these labels
-    #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = node_selector)]
-    pub(crate) node_selector: Option<String>,
-
-    /// Class to serve: of the load-balancer Services, only those of this class are
-    /// published. Without this setting: only those without a class
-    #[arg(long, env = "NODEGATE_HAPROXY_LOAD_BALANCER_CLASS", value_name = "CLASS", value_parser = class)]
-    pub(crate) load_balancer_class: Option<String>,
-
-    /// Signals that drain a node, by the rules of the agent's --drain-on: unschedulable, deleting,
-    /// taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>,
-    /// label:<key>=<value>, annotation:<key>, annotation:<key>=<value>, condition:<Type>,
-    /// condition:<Type>=<status>, lifecycle; or none alone
-    #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t)]
-    pub(crate) drain_on: DrainSignals,
-
-    /// Addresses of the frontends; empty means all of both families. A Service picks one by its name (web=10.0.0.100)
-    /// or number, with spec.loadBalancerIP or nodegate.io/haproxy-bind; the others get those without a name, or
-    /// the first if all have one
-    #[arg(long, env = "NODEGATE_HAPROXY_BIND", value_name = "[NAME=]IPS")]
-    #[arg(value_parser = List::<NamedAddress>::of("IP addresses, each with a name or without, e.g. 10.0.0.5,web=10.0.0.100"))]
-    pub(crate) bind: Option<List<NamedAddress>>,
-
-    /// Ports that a namespace may open; * stands for all. Without this setting: every namespace may open all
-    #[arg(long, env = "NODEGATE_HAPROXY_PORTS", value_name = "NAMESPACE=RANGE,…")]
-    #[arg(value_parser = List::<PortGrant>::of("namespaces with ports, e.g. shop=443,shop=8000-8099,*=30000-32767"))]
-    pub(crate) ports: Option<List<PortGrant>>,
-
-    /// Ports of the nodes themselves, published without a Service: for an ingress or router on the host's network.
-    /// SELECTOR names the nodes by label, CHECKS the agents' checks. Separate several with ";", or repeat the flag
-    #[arg(long, env = "NODEGATE_HAPROXY_FORWARD", value_name = "NAME=PORT:NODEPORT[@SELECTOR][?CHECKS]")]
-    #[arg(value_delimiter = ';')]
-    pub(crate) forward: Vec<Forward>,
-
-    /// Check of the nodes: agent asks nodegate's agents at port, tcp connects to the Service's port on the node,
-    /// none leaves it to the watch
-    #[arg(long, env = "NODEGATE_HAPROXY_CHECK", value_name = "agent|tcp|none[:KEY=VALUE,…]")]
-    #[arg(default_value = DEFAULT_CHECK, value_parser = check)]
-    pub(crate) check: CheckPolicy,
-
-    /// Removal limit: the percentage of each Service's servers, or of the Services, that may vanish at once;
-    /// the rest stays
-    #[arg(long, env = "NODEGATE_HAPROXY_MAX_REMOVAL", value_name = "PERCENT")]
-    #[arg(default_value_t = 50, value_parser = number(0..=100_u8, "takes a percentage from 0 to 100"))]
-    pub(crate) max_removal: u8,
-
-    /// Networks that the nodes' addresses are taken from, the preferred first. Without this setting: the
-    /// first internal address, or else the first external one
-    #[arg(long, env = "NODEGATE_HAPROXY_NODE_NETWORKS", value_name = "LIST")]
-    #[arg(value_parser = List::<IpNet>::of("networks, e.g. 10.0.0.0/8,fd00::/8"))]
-    pub(crate) node_networks: Option<List<IpNet>>,
-
-    /// Nodes that serve when none is Ready. all: those that pass their check, drained or not, and if none
-    /// does any; drained: the former alone; none: connections are refused
-    #[arg(long, env = "NODEGATE_HAPROXY_LAST_RESORT", value_name = "all|drained|none")]
-    #[arg(default_value = "all", value_parser = word::<LastResort>)]
-    pub(crate) last_resort: LastResort,
+    #[command(flatten)]
+    pub(crate) policy: PlanPolicy,
 
     /// Addresses or host names that clients use: they become status.loadBalancer.ingress of each published
     /// load-balancer Service, and a Service that can't be published gets an Event that says why. A Service that has
@@ -166,4 +65,33 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     pub(crate) log: LogSettings,
+}
+
+impl Args {
+    /// Records the mistakes that a single argument does not show.
+    pub(crate) fn checked(mut self, wrong: &mut Mistakes) -> Self {
+        let Self { tools, policy, .. } = &mut self;
+        wrong.sound("config", tools.config.path.display(), usable(&tools.config.path));
+        // Without IPv6, no socket takes all addresses of both families.
+        if policy.bound().next().is_none() && Socket::new(Domain::IPV6, Type::STREAM, None).is_err() {
+            let all = NamedAddress(String::new(), Ipv4Addr::UNSPECIFIED.into());
+            policy.bind = Some(List(vec![all]));
+        }
+        for (at, forward) in policy.forward.iter().enumerate() {
+            if policy.forward.iter().take(at).any(|other| other.name == forward.name) {
+                wrong.setting("forward", format_args!("has two of the name {}", forward.name));
+            }
+        }
+        self
+    }
+}
+
+/// Checks that the file is in a directory that exists, and that HAProxy reads its path as one word, because the
+/// path of the state file is in the configuration.
+fn usable(path: &Path) -> Result<(), &'static str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
+    let is_plain = path.to_string_lossy().chars().all(plain);
+    let is_usable = is_plain && path.file_name().is_some() && path.parent().is_some_and(Path::is_dir);
+    let takes = "takes a path of letters, digits and / . _ - + : @ in a directory that exists";
+    if is_usable { Ok(()) } else { Err(takes) }
 }

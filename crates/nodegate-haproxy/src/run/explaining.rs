@@ -1,34 +1,32 @@
 //! `--explain`: reads the current state of the cluster, prints tables, and exits.
 
-use crate::apply::applier::{leave_out, passing};
+use crate::apply::applier::passing;
+use crate::apply::free_ports::leave_out;
 use crate::apply::template;
 use crate::failure::Failure;
-use crate::plan::explain::explain;
-use crate::plan::planner::plan;
-use crate::plan::removal_limit::RemovalLimit;
+use crate::plan::{RemovalLimit, explain, plan};
+use crate::run::args::Args;
 use crate::run::known_file::KnownFile;
 use crate::run::report::Reported;
-use crate::run::setup::Setup;
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
 use std::io::Write;
 use std::time::Duration;
 use tokio::sync::watch::channel;
 
-/// The timeout for reading from the API server.
 const READ: Duration = Duration::from_mins(1);
 
 /// Prints the tables.
-pub(super) async fn print(setup: Setup) -> Result<(), Failure> {
+pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let lists = setup.scope.lists();
-    let (sender, mut observed) = channel(Observed::default());
+    let (sender, mut observed) = channel(Observed::of(&lists));
     let watching = watch::run(setup.scope.clone(), sender, Life::new(&lists));
     tokio::select! {
-        _ = tokio::time::timeout(READ, observed.wait_for(|now| now.facts(&lists).is_some())) => {}
+        _ = tokio::time::timeout(READ, observed.wait_for(|now| now.facts().is_some())) => {}
         () = watching => {}
     }
     let late = "no complete list of Nodes and Services within a minute; the lines above say why";
-    let facts = observed.borrow().facts(&lists).ok_or_else(|| Failure::new("list", late))?;
+    let facts = observed.borrow().facts().ok_or_else(|| Failure::new("list", late))?;
     let known = KnownFile::new(&setup).load();
     let (facts, retained) = RemovalLimit::new(&setup.policy, known).accept(&facts, |_| false);
     Reported::default().retained(retained);

@@ -2,9 +2,9 @@
 
 use crate::apply::config_file::ConfigFile;
 use crate::lasting::Lasting;
-use crate::plan::facts::{Facts, ObservedNode, ObservedService};
-use crate::plan::names;
-use crate::run::setup::Setup;
+use crate::plan::{Facts, ObservedNode, ObservedService, names};
+use crate::run::args::Args;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The file. It is written when its content changes.
@@ -19,18 +19,18 @@ pub(crate) struct KnownFile {
 }
 
 impl KnownFile {
-    /// Creates a handle for the file of this setup.
-    pub(crate) fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &Args) -> Self {
         let path = format!("{}.known", setup.tools.config.path.display());
         let scope = &setup.scope;
-        let settings = format!("{:?}", (&scope.node_selector, &scope.namespaces, &setup.policy.networks));
-        Self::of(ConfigFile::new(path.into()), names::hash(settings))
+        let settings =
+            format!("{:?}", (&scope.node_selector, &scope.namespaces, &setup.policy.node_networks));
+        Self::of(path.into(), names::hash(settings))
     }
 
-    fn of(file: ConfigFile, settings: String) -> Self {
+    fn of(path: PathBuf, settings: String) -> Self {
         let what = "can't save the state of the cluster for the next run";
         let error = Lasting::new(what, "the state of the cluster is saved again");
-        Self { file, settings, written: None, error }
+        Self { file: ConfigFile::new(path), settings, written: None, error }
     }
 
     /// Returns the facts that an earlier run accepted. There are none if its settings chose other Nodes or
@@ -73,63 +73,35 @@ impl KnownFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::facts::{NodeState, PortFacts};
-    use std::collections::BTreeMap;
-    use std::path::Path;
-
-    fn known_file(path: &Path, settings: &str) -> KnownFile {
-        KnownFile::of(ConfigFile::new(path.to_owned()), settings.to_owned())
-    }
-
-    fn facts() -> Facts {
-        let node = ObservedNode {
-            name: "a".to_owned(),
-            state: NodeState::Draining,
-            weight: Some("7".to_owned()),
-            chosen: Some("10.0.0.1".to_owned()),
-            reason: Some("Unschedulable".to_owned()),
-            labels: BTreeMap::from([("role".to_owned(), "ingress".to_owned())]),
-            addresses: vec![("InternalIP".to_owned(), [10, 0, 0, 1].into())],
-        };
-        let service = ObservedService {
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-            ports: vec![PortFacts { name: None, port: 80, node_port: 30_000, protocol: "TCP".to_owned() }],
-            annotations: BTreeMap::from([("mode".to_owned(), "http".to_owned())]),
-            ..ObservedService::default()
-        };
-        Facts {
-            nodes: BTreeMap::from([("a".to_owned(), Arc::new(node))]),
-            services: BTreeMap::from([(("shop".to_owned(), "web".to_owned()), Arc::new(service))]),
-        }
-    }
+    use crate::plan::NodeState;
 
     #[test]
     fn the_next_run_knows_everything_but_states_and_only_news_is_written() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("known");
-        let mut file = known_file(&path, "s");
+        let known_file = |settings: &str| KnownFile::of(path.clone(), settings.to_owned());
+        let node = |state| ObservedNode {
+            name: "a".to_owned(),
+            state,
+            addresses: vec![("InternalIP".to_owned(), [10, 0, 0, 1].into())],
+            ..ObservedNode::default()
+        };
+        let service = ObservedService { name: "web".to_owned(), ..ObservedService::default() };
+        let facts = |state| Facts {
+            nodes: [("a".to_owned(), node(state).into())].into(),
+            services: [(service.key(), service.clone().into())].into(),
+        };
+        let mut file = known_file("s");
         assert_eq!(file.load(), Facts::default());
-        assert!(file.save(&facts()));
-        let mut expected = facts();
-        let node = ObservedNode { state: NodeState::Ready, reason: None, ..(*expected.nodes["a"]).clone() };
-        expected.nodes.insert("a".to_owned(), Arc::new(node));
-        assert_eq!(known_file(&path, "s").load(), expected);
-        assert_eq!(known_file(&path, "other").load(), Facts::default());
+        assert!(file.save(&facts(NodeState::Draining)));
+        assert_eq!(known_file("s").load(), facts(NodeState::Ready));
+        assert_eq!(known_file("other").load(), Facts::default());
         std::fs::remove_file(&path).unwrap();
-        assert!(file.save(&expected));
-        assert!(!path.exists());
-        assert!(file.save(&Facts::default()));
-        assert!(path.exists());
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_nothing() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("known");
+        assert!(file.save(&facts(NodeState::Ready)) && !path.exists());
+        assert!(file.save(&Facts::default()) && path.exists());
         for text in ["", "[]", "{\"nodes\":[{\"name\":1}]}", "\u{0}"] {
             std::fs::write(&path, text).unwrap();
-            assert_eq!(known_file(&path, "").load(), Facts::default(), "{text}");
+            assert_eq!(known_file("").load(), Facts::default(), "{text}");
         }
     }
 }

@@ -1,9 +1,6 @@
 //! The metrics. Label values come from fixed sets.
 
-use crate::plan::desired::{Desired, INTENDED, Problem};
-use crate::plan::explain::Passing;
-use crate::plan::facts::NodeState;
-use crate::plan::removal_limit::Retained;
+use crate::plan::{Desired, INTENDED, NodeState, Passing, Problem, Retained};
 use crate::watch::life::{Kind, Life};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -21,7 +18,7 @@ type Labels<const N: usize> = [(&'static str, String); N];
 
 /// All counters and gauges.
 #[derive(Debug, Default)]
-pub struct HaproxyMetrics {
+pub(crate) struct HaproxyMetrics {
     applied: Gauge,
     pub(crate) reloads: Counter,
     failures: Family<Kind, Counter>,
@@ -42,8 +39,7 @@ pub struct HaproxyMetrics {
 }
 
 impl HaproxyMetrics {
-    /// Returns a registry with all metrics.
-    pub fn registry(&self, life: Arc<Life>) -> Registry {
+    pub(crate) fn registry(&self, life: Arc<Life>) -> Registry {
         let mut registry = Registry::with_prefix("nodegate_haproxy");
         let all = &mut registry;
         all.register("applied", "1 while the running HAProxy proves the written file", self.applied.clone());
@@ -90,7 +86,6 @@ impl HaproxyMetrics {
         self.passing.set(passing.map_or(f64::NAN, number));
     }
 
-    /// Sets what is in the configuration that HAProxy runs.
     pub(crate) fn loaded(&self, hash: Option<&str>, desired: &Desired) {
         self.loaded.clear();
         if let Some(hash) = hash {

@@ -4,24 +4,20 @@ mod applying;
 mod args;
 mod explaining;
 mod known_file;
-pub mod metrics;
+mod metrics;
 mod planning;
 mod publisher;
-mod removed;
+mod removed_settings;
 mod report;
-mod setup;
 mod shared;
-mod values;
 
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
 use args::Args;
-use metrics::HaproxyMetrics;
 use nodegate_http::{AdminPages, Sharing, bind};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, failed};
 use publisher::Publisher;
-use setup::Setup;
-use shared::{Health, Shared};
+use shared::Shared;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::process::ExitCode;
@@ -43,19 +39,19 @@ pub fn main() -> ExitCode {
 }
 
 impl Program for Args {
-    type Setup = Setup;
+    type Setup = Self;
 
-    const REMOVED: &'static [Removed] = removed::SETTINGS;
+    const REMOVED: &'static [Removed] = removed_settings::SETTINGS;
 
     fn log(&self) -> Option<LogSettings> {
         Some(self.log.clone())
     }
 
-    fn setup(self, mistakes: &mut Mistakes) -> Setup {
-        setup::setup(self, mistakes)
+    fn setup(self, mistakes: &mut Mistakes) -> Self {
+        self.checked(mistakes)
     }
 
-    fn run(setup: Setup) -> ExitCode {
+    fn run(setup: Self) -> ExitCode {
         if setup.explain {
             return block_on(explaining::print(setup));
         }
@@ -78,7 +74,7 @@ fn lock(config: &Path) -> Result<File, String> {
 }
 
 /// Runs until a signal comes.
-async fn run(setup: Setup) -> Result<(), String> {
+async fn run(setup: Args) -> Result<(), String> {
     let listen = setup.listen;
     let signals = Signals::listen().map_err(|error| format!("can't wait for signals: {error}"))?;
     let listener = listen.map(|at| bind(Some(at.ip()), at.port(), Sharing::Exclusive)).transpose();
@@ -90,13 +86,12 @@ async fn run(setup: Setup) -> Result<(), String> {
         listen = listen.map(tracing::field::display),
         "started"
     );
-    let life = Life::new(&setup.scope.lists());
-    let (metrics, health) = (Arc::new(HaproxyMetrics::default()), Arc::new(Health::new()));
-    let pages = AdminPages { health: health.clone(), registry: metrics.registry(life.clone()) };
-    let (desired, applied) = (channel(None).0, channel(None).0);
-    let shared = Arc::new(Shared { setup, metrics, health, desired, applied });
+    let lists = setup.scope.lists();
+    let life = Life::new(&lists);
+    let shared = Arc::new(Shared::new(setup));
+    let pages = AdminPages { health: shared.clone(), registry: shared.metrics.registry(life.clone()) };
     let publisher = Publisher::of(&shared, &life);
-    let observer = channel(Observed::default()).0;
+    let observer = channel(Observed::of(&lists)).0;
     let mut tasks = tokio::task::JoinSet::new();
     if let Some(listener) = listener {
         tasks.spawn(async move {

@@ -1,7 +1,6 @@
 //! The loop that plans after each change of the cluster.
 
-use crate::plan::planner::plan;
-use crate::plan::removal_limit::RemovalLimit;
+use crate::plan::{RemovalLimit, plan};
 use crate::run::known_file::KnownFile;
 use crate::run::report::{NodeLog, Reported};
 use crate::run::shared::Shared;
@@ -12,7 +11,7 @@ use tokio::sync::watch::Sender;
 
 /// Runs forever.
 pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>) {
-    let (policy, lists) = (&shared.setup.policy, shared.setup.scope.lists());
+    let policy = &shared.setup.policy;
     let mut observed = observer.subscribe();
     let mut file = KnownFile::new(&shared.setup);
     let mut limit = RemovalLimit::new(policy, file.load());
@@ -31,7 +30,7 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>) {
             }
         }
         let now = observed.borrow_and_update().clone();
-        let Some(facts) = now.facts(&lists) else { continue };
+        let Some(facts) = now.facts() else { continue };
         is_saved = false;
         let (facts, retained) = limit.accept(&facts, |key| now.deleted.contains(key));
         // A deletion that has been accepted need not be remembered. Receivers need not know of this change.

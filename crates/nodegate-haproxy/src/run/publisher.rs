@@ -4,16 +4,14 @@
 //! Lease writes. Each write names the version of the Service that it was decided for, so it changes nothing if
 //! the Service has changed since, or if another process has written it.
 
-use crate::plan::desired::Desired;
-use crate::plan::facts::{ObservedService, ServiceKey, ServiceStatus};
-use crate::plan::ingress::Ingress;
-use crate::plan::names::hash;
-use crate::plan::status::{Decision, InEffect};
+use crate::lasting::{FORBIDDEN, Failing};
+use crate::lease::LeaseKeeper;
+use crate::lease::candidate::REQUEST;
+use crate::plan::{
+    Decision, Desired, InEffect, Ingress, ObservedService, ServiceKey, ServiceStatus, names::hash,
+};
 use crate::run::metrics::count;
 use crate::run::shared::Shared;
-use crate::status::candidate::REQUEST;
-use crate::status::failing::{FORBIDDEN, Failing};
-use crate::status::lease::LeaseKeeper;
 use crate::watch::Observed;
 use crate::watch::life::Life;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -28,24 +26,22 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 /// The interval between looks at the Lease and at writes that wait.
 const TICK: Duration = Duration::from_millis(500);
-/// The shortest time between two requests.
 const PACE: Duration = Duration::from_millis(50);
 /// The maximum number of writes before the plan is looked at again.
 const AT_ONCE: usize = 50;
-/// The reason of Events about Services that are not published.
 const NOT_PUBLISHED: &str = "NotPublished";
 
 type Services = BTreeMap<ServiceKey, Arc<ObservedService>>;
+/// The kind of a request, and its Service.
+type Id = (&'static str, ServiceKey);
 
-/// The writer of statuses and Events.
 pub(crate) struct Publisher {
     pub(crate) lease: Arc<LeaseKeeper>,
     api: KubeApi,
     shared: Arc<Shared>,
-    /// What was answered last, by kind and Service. It is not sent twice.
-    done: BTreeMap<(&'static str, ServiceKey), String>,
-    /// The times before which nothing of this kind is sent about a Service.
-    waits: BTreeMap<(&'static str, ServiceKey), Instant>,
+    addresses: Vec<Ingress>,
+    /// The content of the last request, which is not sent twice. If that failed, also the time of the next one.
+    sent: BTreeMap<Id, (String, Option<Instant>)>,
     /// The Services with entries of another program.
     foreign: BTreeSet<ServiceKey>,
     failing: Failing,
@@ -54,8 +50,7 @@ pub(crate) struct Publisher {
 
 /// A request about a Service.
 struct Write {
-    kind: &'static str,
-    key: ServiceKey,
+    id: Id,
     /// Distinguishes it from other requests of its kind about the Service.
     content: String,
     body: Value,
@@ -64,7 +59,8 @@ struct Write {
 impl Publisher {
     /// Creates the publisher if `--publish-status` asks for it.
     pub(crate) fn of(shared: &Arc<Shared>, life: &Arc<Life>) -> Option<Self> {
-        if shared.setup.publish_status.is_empty() {
+        let addresses = shared.setup.publish_status.clone()?.0;
+        if addresses.is_empty() {
             return None;
         }
         let api = KubeApi::new(REQUEST, life.observer(None));
@@ -72,19 +68,18 @@ impl Publisher {
             lease: Arc::new(LeaseKeeper::new(api.clone(), shared.setup.lease.clone())),
             api,
             shared: shared.clone(),
-            done: BTreeMap::new(),
-            waits: BTreeMap::new(),
+            addresses,
+            sent: BTreeMap::new(),
             foreign: BTreeSet::new(),
             failing: Failing::default(),
             backoff: Backoff::new(),
         })
     }
 
-    /// Runs forever.
     pub(crate) async fn run(self, observed: Receiver<Observed>) {
         let (lease, shared) = (self.lease.clone(), self.shared.clone());
         // A process whose HAProxy does not prove that it runs the configuration leaves the Lease to its peer.
-        let may = || shared.health.unproven().is_none();
+        let may = || shared.applied.borrow().is_ok();
         tokio::join!(lease.run(may, || shared.metrics.failed("lease")), self.write_changes(observed));
     }
 
@@ -92,7 +87,6 @@ impl Publisher {
     async fn write_changes(mut self, mut observed: Receiver<Observed>) {
         let mut desired = self.shared.desired.subscribe();
         let mut applied = self.shared.applied.subscribe();
-        let lists = self.shared.setup.scope.lists();
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut held, mut is_due) = (false, false);
@@ -112,11 +106,11 @@ impl Publisher {
             if changed.is_err() {
                 return;
             }
-            let facts = observed.borrow_and_update().facts(&lists).unwrap_or_default();
+            let facts = observed.borrow_and_update().facts().unwrap_or_default();
             let (desired, applied) =
                 (desired.borrow_and_update().clone(), applied.borrow_and_update().clone());
             is_due = match (desired, applied) {
-                (Some(desired), Some(applied)) if self.lease.holds() => {
+                (Some(desired), Ok(applied)) if self.lease.holds() => {
                     self.round(&desired, &applied, &facts.services).await
                 }
                 _ => false,
@@ -124,7 +118,6 @@ impl Publisher {
         }
     }
 
-    /// Returns the field manager of all writes.
     fn manager(&self) -> &str {
         &self.shared.setup.lease.name
     }
@@ -145,24 +138,25 @@ impl Publisher {
 
     /// Does what is to do now. Returns true if something is left for later.
     async fn round(&mut self, desired: &Desired, in_effect: &InEffect, services: &Services) -> bool {
-        let setup = &self.shared.setup;
-        let wanted = in_effect.wanted(desired, &setup.publish_status, &setup.policy);
+        let wanted = in_effect.wanted(desired, &self.addresses, &self.shared.setup.policy);
         let mut writes = self.statuses(&wanted, services);
         let reasons = in_effect.not_published(desired);
-        self.done.retain(|(kind, key), _| {
+        self.sent.retain(|(kind, key), _| {
             services.contains_key(key) && (*kind == "status" || reasons.contains_key(key))
         });
-        self.waits.retain(|_, until| *until > Instant::now());
         for (key, why) in reasons {
             if let Some(service) = services.get(&key) {
                 writes.push(self.event(key, &service.status.uid, why));
             }
         }
-        writes.retain(|Write { kind, key, content, .. }| {
-            self.done.get(&(*kind, key.clone())).is_none_or(|done| done != content)
+        let (sent, now) = (&self.sent, Instant::now());
+        writes.retain(|Write { id, content, .. }| {
+            sent.get(id).is_none_or(|(done, again)| again.is_some() || done != content)
         });
         let left = writes.len();
-        writes.retain(|Write { kind, key, .. }| !self.waits.contains_key(&(*kind, key.clone())));
+        writes.retain(|Write { id, .. }| {
+            sent.get(id).is_none_or(|(_, again)| again.is_none_or(|at| at <= now))
+        });
         let mut is_left = left > writes.len().min(AT_ONCE);
         for write in writes.into_iter().take(AT_ONCE) {
             if !self.lease.holds() {
@@ -173,7 +167,6 @@ impl Publisher {
         is_left
     }
 
-    /// Returns the writes of statuses that are not as wanted.
     fn statuses(
         &mut self,
         wanted: &BTreeMap<ServiceKey, Option<Vec<Ingress>>>,
@@ -221,24 +214,24 @@ impl Publisher {
             "reportingComponent": "nodegate-haproxy", "reportingInstance": self.lease.identity(),
             "firstTimestamp": now, "lastTimestamp": now, "count": 1,
         });
-        Write { kind: "event", key, content: why, body }
+        Write { id: ("event", key), content: why, body }
     }
 
     /// Sends a request. Returns false if it has to be tried again.
     async fn send(&mut self, write: Write) -> bool {
-        let Write { kind, key, content, body } = write;
-        let (service, manager) = (format!("{}/{}", key.0, key.1), self.manager());
-        let (is_event, namespace) = (kind == "event", format!("/api/v1/namespaces/{}", key.0));
+        let Write { id, content, body } = write;
+        let (kind, (namespace, name)) = &id;
+        let (is_event, service, manager) = (*kind == "event", format!("{namespace}/{name}"), self.manager());
+        let namespace = format!("/api/v1/namespaces/{namespace}");
         let answer = if is_event {
             self.api.post(&format!("{namespace}/events?fieldManager={manager}"), &body).await
         } else {
-            let path = format!("{namespace}/services/{}/status?fieldManager={manager}", key.1);
+            let path = format!("{namespace}/services/{name}/status?fieldManager={manager}");
             self.api.merge(&path, &body).await
         };
         sleep(PACE).await;
         let metrics = &self.shared.metrics;
-        let id = (kind, key);
-        match answer {
+        let again = match answer {
             Ok(_) => {
                 self.failing.succeeded(kind);
                 self.backoff.reset();
@@ -249,26 +242,28 @@ impl Publisher {
                     metrics.status_written(if addresses.is_null() { "removed" } else { "set" });
                     tracing::info!(service, %addresses, "wrote the Service's status");
                 }
+                None
             }
             // It has changed, or is gone, and the watch says so soon; or another process has posted the Event.
             Err(error) if matches!(error.code(), Some(404 | 409)) => {
                 tracing::debug!(kind, service, %error, "not written");
+                None
             }
             Err(error) if matches!(error.code(), Some(400 | 422)) => {
                 metrics.failed(kind);
                 tracing::warn!(kind, service, %error, "the API server rejects what was to be written; leaving it");
+                None
             }
             Err(error) => {
                 metrics.failed(kind);
                 self.failing.failed(kind, &error);
                 // RBAC and admission may be a namespace's own, so others need not wait.
                 let wait = if error.code() == Some(403) { FORBIDDEN } else { self.backoff.wait() };
-                self.waits.insert(id, Instant::now() + wait);
-                return false;
+                Some(Instant::now() + wait)
             }
-        }
-        self.done.insert(id, content);
-        true
+        };
+        self.sent.insert(id, (content, again));
+        again.is_none()
     }
 }
 
@@ -280,5 +275,5 @@ fn status_write(key: ServiceKey, status: &ServiceStatus, entries: &[Ingress]) ->
         "metadata": {"uid": uid, "resourceVersion": version},
         "status": {"loadBalancer": {"ingress": ingress}},
     });
-    Write { kind: "status", key, content: body.to_string(), body }
+    Write { id: ("status", key), content: body.to_string(), body }
 }

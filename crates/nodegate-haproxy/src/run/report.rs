@@ -1,12 +1,9 @@
 //! Log lines about changes: of problems, of what the removal limit keeps, and of nodes.
 
-use crate::plan::desired::{Desired, INTENDED, PlannedNode, Problem};
-use crate::plan::facts::NodeState;
-use crate::plan::removal_limit::Retained;
+use crate::plan::{Desired, INTENDED, NodeState, PlannedNode, Problem, Retained};
 use nodegate_program::sanitize_short;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The maximum number of names in a log line.
 const NAMED: usize = 8;
 
 /// Returns some of these names.

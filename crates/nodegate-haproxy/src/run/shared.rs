@@ -1,65 +1,43 @@
 //! The data that the tasks of nodegate-haproxy share, and the answers of `/livez` and `/readyz`.
 
-use crate::plan::desired::Desired;
-use crate::plan::status::InEffect;
+use crate::plan::{Desired, InEffect};
+use crate::run::args::Args;
 use crate::run::metrics::HaproxyMetrics;
-use crate::run::setup::Setup;
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch::Sender;
+use tokio::sync::watch::{Sender, channel};
 use tokio::time::Instant;
 
 /// The longest time for any step: a check of a minute and a reload, each with time to spare.
 const STUCK: Duration = Duration::from_mins(5);
 
-/// The data that the tasks share.
 pub(crate) struct Shared {
-    pub(crate) setup: Setup,
-    pub(crate) metrics: Arc<HaproxyMetrics>,
-    pub(crate) health: Arc<Health>,
+    pub(crate) setup: Args,
+    pub(crate) metrics: HaproxyMetrics,
     pub(crate) desired: Sender<Option<Arc<Desired>>>,
-    pub(crate) applied: Sender<Option<Arc<InEffect>>>,
+    /// What the running HAProxy proves that it runs, or the reason why it does not prove the written file. An outage
+    /// of the API server does not change that.
+    pub(crate) applied: Sender<Result<Arc<InEffect>, String>>,
+    /// The last sign of life of the loop that applies.
+    pub(crate) beat: Sender<Instant>,
 }
 
-/// The last sign of life of the loop that applies, and the reason why the written file is not proven to run.
-#[derive(Debug)]
-pub(crate) struct Health(Mutex<(Instant, Option<String>)>);
-
-impl Health {
-    /// Creates the health of a program that has just started.
-    pub(crate) fn new() -> Self {
-        let unproven = "no configuration has been applied yet".to_owned();
-        Self(Mutex::new((Instant::now(), Some(unproven))))
-    }
-
-    fn with<T>(&self, look: impl FnOnce(&mut (Instant, Option<String>)) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) fn beat(&self) {
-        self.with(|(beat, _)| *beat = Instant::now());
-    }
-
-    /// Records whether the running HAProxy proves the written file; the reason if not.
-    pub(crate) fn set_unproven(&self, reason: Option<String>) {
-        self.with(|(_, unproven)| *unproven = reason);
-    }
-
-    /// Returns the reason why the written file is not proven to run, or `None`. An outage of the API server does
-    /// not change that.
-    pub(crate) fn unproven(&self) -> Option<String> {
-        self.with(|(_, unproven)| unproven.clone())
+impl Shared {
+    pub(crate) fn new(setup: Args) -> Self {
+        let applied = channel(Err("no configuration has been applied yet".to_owned())).0;
+        let (desired, beat) = (channel(None).0, channel(Instant::now()).0);
+        Self { setup, metrics: HaproxyMetrics::default(), desired, applied, beat }
     }
 }
 
-impl nodegate_http::Health for Health {
+impl nodegate_http::Health for Shared {
     fn alive(&self) -> Result<(), Cow<'static, str>> {
-        let is_stuck = self.with(|(beat, _)| beat.elapsed() >= STUCK);
+        let is_stuck = self.beat.borrow().elapsed() >= STUCK;
         if is_stuck { Err("the loop that applies is stuck".into()) } else { Ok(()) }
     }
 
     fn ready(&self) -> Result<(), Cow<'static, str>> {
-        self.unproven().map_or(Ok(()), |reason| Err(reason.into()))
+        self.applied.borrow().as_ref().map(drop).map_err(|reason| reason.clone().into())
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// The states of all watches, by the name of their list.
 #[derive(Debug, Default)]
-pub struct Life {
+pub(crate) struct Life {
     requests: Family<[(&'static str, String); 2], Counter>,
     restarts: Family<Kind, Counter>,
     watches: Mutex<BTreeMap<String, Watch>>,
@@ -27,7 +27,7 @@ struct Watch {
 
 impl Life {
     /// Creates the states for these lists, none of which has received anything.
-    pub fn new(lists: &[String]) -> Arc<Self> {
+    pub(crate) fn new(lists: &[String]) -> Arc<Self> {
         let now = Watch { is_open: false, heard: Instant::now() };
         let watches = Mutex::new(lists.iter().map(|list| (list.clone(), now)).collect());
         Arc::new(Self { watches, ..Self::default() })
@@ -58,13 +58,12 @@ impl Life {
 
     /// Returns how long the quietest watch has been silent. An open watch may be silent between two
     /// bookmarks.
-    pub fn age(&self) -> Duration {
+    pub(crate) fn age(&self) -> Duration {
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.values().map(|watch| watch.heard.elapsed()).max().unwrap_or_default()
     }
 
-    /// Returns true if every watch is open now.
-    pub fn is_watching(&self) -> bool {
+    pub(crate) fn is_watching(&self) -> bool {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner).values().all(|watch| watch.is_open)
     }
 

@@ -1,17 +1,18 @@
 //! Watches Nodes and Services. After every failure, reconnects with fresh credentials and relists.
 
-pub mod life;
-pub(crate) mod objects;
-mod watched;
+pub(crate) mod life;
+mod objects;
 
 use crate::lasting::Lasting;
-use crate::plan::facts::{Facts, ServiceKey};
+use crate::plan::{Facts, ServiceKey, namespaces, node_selector};
 use crate::watch::life::Life;
-use crate::watch::watched::{Known, Watched};
+use crate::watch::objects::Watched;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client};
 use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, WatchedNode, connect, expires_in};
+use nodegate_program::List;
+use nodegate_readiness::{DrainSignals, Policy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -32,55 +33,68 @@ const WATCH_SECONDS: RangeInclusive<u32> = 240..=290;
 /// The number of objects in one page of a list. 50 Nodes of 50 kB are 2.5 MB, and pages of more than 8 MiB
 /// are refused.
 const PAGE: u32 = 50;
+const MAX_DELETED: usize = 10_000;
 
 /// What the watches have reported.
 #[derive(Clone, Debug, Default)]
-pub struct Observed {
-    /// The facts of each list that has been complete once, by its name.
-    lists: BTreeMap<String, Facts>,
+pub(crate) struct Observed {
+    /// The facts of each list by its name, once it has been complete.
+    lists: BTreeMap<String, Option<Facts>>,
     /// Services whose deletion the watch reported as an event, until the plan has accepted that.
-    pub deleted: BTreeSet<ServiceKey>,
+    pub(crate) deleted: BTreeSet<ServiceKey>,
 }
 
 impl Observed {
-    /// Returns all facts. `None` while one of these lists has not been complete.
-    pub fn facts(&self, lists: &[String]) -> Option<Facts> {
+    /// Creates the observations of these lists, none of which has been complete.
+    pub(crate) fn of(lists: &[String]) -> Self {
+        Self { lists: lists.iter().map(|list| (list.clone(), None)).collect(), ..Self::default() }
+    }
+
+    /// Returns all facts. `None` while one of the lists has not been complete.
+    pub(crate) fn facts(&self) -> Option<Facts> {
         let mut all = Facts::default();
-        for list in lists {
-            let Facts { nodes, services } = self.lists.get(list)?.clone();
+        for list in self.lists.values() {
+            let Facts { nodes, services } = list.clone()?;
             all.nodes.extend(nodes);
             all.services.extend(services);
         }
         Some(all)
     }
 
-    /// Returns true if a list has this Service.
-    pub fn has(&self, service: &ServiceKey) -> bool {
-        self.lists.values().any(|facts| facts.services.contains_key(service))
+    pub(crate) fn has(&self, service: &ServiceKey) -> bool {
+        self.lists.values().flatten().any(|facts| facts.services.contains_key(service))
     }
 }
 
 /// The objects to watch.
-#[derive(Clone, Debug, Default)]
-pub struct WatchScope {
-    /// A label selector for Nodes.
-    pub node_selector: String,
-    /// Namespaces; empty for all.
-    pub namespaces: Vec<String>,
-    /// The rules by which a Node is ready, draining or neither.
-    pub rules: nodegate_readiness::Policy,
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct WatchScope {
+    /// Only Services of these namespaces
+    #[arg(long, env = "NODEGATE_HAPROXY_NAMESPACES", value_name = "LIST", value_parser = namespaces)]
+    pub(crate) namespaces: Option<List<String>>,
+
+    /// Only Nodes with these labels
+    #[arg(long, env = "NODEGATE_HAPROXY_NODE_SELECTOR", value_name = "SELECTOR", value_parser = node_selector)]
+    pub(crate) node_selector: Option<String>,
+
+    /// Signals that drain a node, by the rules of the agent's --drain-on: unschedulable, deleting,
+    /// taint:<key>, taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>,
+    /// label:<key>=<value>, annotation:<key>, annotation:<key>=<value>, condition:<Type>,
+    /// condition:<Type>=<status>, lifecycle; or none alone
+    #[arg(long, env = "NODEGATE_HAPROXY_DRAIN_ON", value_name = "LIST", default_value_t)]
+    pub(crate) drain_on: DrainSignals,
 }
 
 impl WatchScope {
     /// Returns the names of all lists that must be complete.
-    pub fn lists(&self) -> Vec<String> {
+    pub(crate) fn lists(&self) -> Vec<String> {
         std::iter::once("nodes".to_owned()).chain(self.services().map(name_of_services)).collect()
     }
 
-    /// Returns the namespaces whose Services are watched; `None` for all.
     fn services(&self) -> impl Iterator<Item = Option<&str>> {
-        let all = self.namespaces.is_empty().then_some(None);
-        all.into_iter().chain(self.namespaces.iter().map(|namespace| Some(namespace.as_str())))
+        let named = self.namespaces.as_ref().map_or(&[][..], |List(all)| all);
+        let all = named.is_empty().then_some(None);
+        all.into_iter().chain(named.iter().map(|namespace| Some(namespace.as_str())))
     }
 }
 
@@ -89,9 +103,10 @@ fn name_of_services(namespace: Option<&str>) -> String {
 }
 
 /// Watches forever; dropping the future ends it.
-pub async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>) {
-    let (observed, life, rules) = (&observed, &life, &scope.rules);
-    let (name, selector) = ("nodes".to_owned(), scope.node_selector.as_str());
+pub(crate) async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc<Life>) {
+    let rules = &Policy { drain_on: scope.drain_on.clone(), ..Policy::default() };
+    let (observed, life) = (&observed, &life);
+    let (name, selector) = ("nodes".to_owned(), scope.node_selector.as_deref().unwrap_or_default());
     let nodes = Watch::<WatchedNode> { name, api: Box::new(Api::all), selector, rules, observed, life }.run();
     let services = scope.services().map(|namespace| {
         let api = Box::new(move |client| match namespace {
@@ -109,7 +124,7 @@ struct Watch<'a, Object> {
     name: String,
     api: Box<dyn Fn(Client) -> Api<Object> + Send + Sync + 'a>,
     selector: &'a str,
-    rules: &'a nodegate_readiness::Policy,
+    rules: &'a Policy,
     observed: &'a Sender<Observed>,
     life: &'a Arc<Life>,
 }
@@ -158,7 +173,7 @@ impl<Object: Watched> Watch<'_, Object> {
                 () = tokio::time::sleep(relist) => (FailureReason::Relist, String::new()),
             }
         };
-        let mut listed = BTreeMap::new();
+        let mut listed = Facts::default();
         let told = |event| {
             if matches!(event, Event::InitDone) {
                 failing.end();
@@ -168,34 +183,29 @@ impl<Object: Watched> Watch<'_, Object> {
         session.run(stop, told).await
     }
 
-    fn take(&self, listed: &mut Known<Object::Key, Object::Facts>, event: Event<Object>) {
-        let facts = |object: &Object| object.facts(self.rules).map(Arc::new);
+    fn take(&self, listed: &mut Facts, event: Event<Object>) {
         match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(object) => listed.extend(facts(&object).map(|facts| (object.key(), facts))),
+            Event::Init => *listed = Facts::default(),
+            Event::InitApply(object) => {
+                object.record(listed, Some(self.rules));
+            }
             Event::InitDone => self.observed.send_modify(|observed| {
-                let list = observed.lists.entry(self.name.clone()).or_default();
-                *Object::known(list) = std::mem::take(listed);
+                observed.lists.insert(self.name.clone(), Some(std::mem::take(listed)));
             }),
-            Event::Apply(object) => self.set(object.key(), facts(&object)),
-            Event::Delete(object) => self.set(object.key(), None),
+            Event::Apply(object) => self.changed(&object, Some(self.rules)),
+            Event::Delete(object) => self.changed(&object, None),
         }
     }
 
-    /// Records the facts of an object, or its deletion.
-    fn set(&self, key: Object::Key, facts: Option<Arc<Object::Facts>>) {
+    fn changed(&self, object: &Object, rules: Option<&Policy>) {
         self.observed.send_if_modified(|observed| {
-            let known = Object::known(observed.lists.entry(self.name.clone()).or_default());
-            if let Some(facts) = facts {
-                let is_news = known.get(&key).is_none_or(|before| *before != facts);
-                known.insert(key, facts);
-                return is_news;
+            let list = observed.lists.entry(self.name.clone()).or_default().get_or_insert_default();
+            let is_news = object.record(list, rules);
+            let gone = object.service_key().filter(|key| is_news && !list.services.contains_key(key));
+            if observed.deleted.len() < MAX_DELETED {
+                observed.deleted.extend(gone);
             }
-            let was_known = known.remove(&key).is_some();
-            if was_known {
-                Object::deleted(observed, key);
-            }
-            was_known
+            is_news
         });
     }
 }

@@ -1,12 +1,18 @@
 //! The watched objects, reduced to the data that is needed.
 
-use crate::plan::annotation::{MAX_VALUE, PREFIX};
-use crate::plan::facts::{Family, NodeState, ObservedNode, ObservedService, PortFacts, ServiceStatus};
-use crate::plan::ingress::Ingress;
+use crate::plan::{
+    Facts, Family, Ingress, MAX_VALUE, NodeState, ObservedNode, ObservedService, PREFIX, PortFacts,
+    ServiceKey, ServiceStatus,
+};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use kube::Resource;
 use nodegate_kube_follow::WatchedNode;
 use nodegate_readiness::{ConditionStatus, Node, Outcome, Policy};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
 
 /// The annotation for the source ranges of a Service, from before there was a field for them.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
@@ -15,10 +21,52 @@ const ADDRESS: &str = "nodegate.io/haproxy-address";
 /// The maximum number of ports, addresses, labels and the like of one object.
 const MAX_PARTS: usize = 1000;
 
+/// A kind of objects.
+pub(super) trait Watched:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
+{
+    /// Puts the object's facts in place by these rules, or removes them without rules. Returns true if that changed
+    /// the facts.
+    fn record(&self, facts: &mut Facts, rules: Option<&Policy>) -> bool;
+
+    fn service_key(&self) -> Option<ServiceKey> {
+        None
+    }
+}
+
+impl Watched for WatchedNode {
+    fn record(&self, facts: &mut Facts, rules: Option<&Policy>) -> bool {
+        let name = self.metadata.name.clone().unwrap_or_default();
+        put(&mut facts.nodes, name, rules.map(|rules| node_facts(self, rules)))
+    }
+}
+
+impl Watched for Service {
+    fn record(&self, facts: &mut Facts, rules: Option<&Policy>) -> bool {
+        put(&mut facts.services, key_of(self), rules.and_then(|_| service_facts(self)))
+    }
+
+    fn service_key(&self) -> Option<ServiceKey> {
+        Some(key_of(self))
+    }
+}
+
+fn key_of(service: &Service) -> ServiceKey {
+    let meta = &service.metadata;
+    (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+fn put<K: Ord, F: PartialEq>(known: &mut BTreeMap<K, Arc<F>>, key: K, facts: Option<F>) -> bool {
+    let Some(facts) = facts else { return known.remove(&key).is_some() };
+    let is_news = known.get(&key).is_none_or(|before| **before != facts);
+    known.insert(key, Arc::new(facts));
+    is_news
+}
+
 /// Returns the facts of a Node. Its state is the one that the agent would report, because both use the same
 /// rules. If the control plane does not hear a kubelet (Ready=Unknown), only the agent on that node can tell
 /// if it is alive, and HAProxy's checks ask the agent.
-pub(crate) fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
+fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     let meta = &node.metadata;
     let facts = node.facts();
     let ready = facts.condition("Ready").map(|ready| ready.status);
@@ -50,7 +98,7 @@ fn annotation(meta: &ObjectMeta, name: &str) -> Option<String> {
 }
 
 /// Returns the facts of a Service. `None` if it has no ports on nodes.
-pub(crate) fn service_facts(service: &Service) -> Option<ObservedService> {
+fn service_facts(service: &Service) -> Option<ObservedService> {
     let spec = service.spec.as_ref()?;
     let kind = spec.type_.as_deref().filter(|kind| matches!(*kind, "NodePort" | "LoadBalancer"))?;
     let meta = &service.metadata;
@@ -146,60 +194,32 @@ mod tests {
         for json in ["{}", r#"{"metadata":{},"spec":null,"status":null}"#] {
             let node: WatchedNode = serde_json::from_str(json).unwrap();
             let reason = Some("ReadyConditionMissing".to_owned());
-            assert_eq!(
-                node_facts(&node, &Policy::default()),
-                ObservedNode { reason, state: NodeState::NotReady, ..ObservedNode::default() }
-            );
+            let expected = ObservedNode { reason, state: NodeState::NotReady, ..ObservedNode::default() };
+            assert_eq!(node_facts(&node, &Policy::default()), expected);
             assert_eq!(service_facts(&serde_json::from_str(json).unwrap()), None);
         }
         let odd = r#"{"spec":{"type":"NodePort","ports":[{"port":99999,"nodePort":1},{"port":1,"nodePort":99999}]}}"#;
-        let service = serde_json::from_str(odd).unwrap();
-        assert_eq!(
-            service_facts(&service).unwrap().ports.iter().map(|p| p.node_port).collect::<Vec<_>>(),
-            [0]
-        );
+        let ports = service_facts(&serde_json::from_str(odd).unwrap()).unwrap().ports;
+        assert_eq!(ports.iter().map(|port| port.node_port).collect::<Vec<_>>(), [0]);
     }
 
+    /// The rules themselves are those of the agent.
     #[test]
-    fn what_drains_by_the_agents_rules_drains_here_and_not_ready_beats_it() {
-        let node = |metadata: &str, spec: &str, ready: &str, drain_on: &str| {
-            let json = format!(
-                r#"{{"metadata":{{{metadata}}},"spec":{{{spec}}},"status":{{"conditions":[
-                    {{"type":"DiskPressure","status":"False"}},{{"type":"Ready","status":"{ready}","reason":"x"}}]}}}}"#
-            );
+    fn a_drain_counts_unless_the_node_is_not_ready_and_a_silent_kubelet_is_left_to_the_agent() {
+        for (spec, ready, drain_on, state) in [
+            ("", "True", "unschedulable", NodeState::Ready),
+            (r#""unschedulable":true"#, "True", "unschedulable", NodeState::Draining),
+            (r#""unschedulable":true"#, "True", "none", NodeState::Ready),
+            (r#""unschedulable":true"#, "False", "unschedulable", NodeState::NotReady),
+            (r#""unschedulable":true"#, "Unknown", "unschedulable", NodeState::Draining),
+            ("", "Unknown", "unschedulable", NodeState::Ready),
+        ] {
+            let conditions = format!(r#"[{{"type":"Ready","status":"{ready}","reason":"x"}}]"#);
+            let json =
+                format!(r#"{{"metadata":{{}},"spec":{{{spec}}},"status":{{"conditions":{conditions}}}}}"#);
             let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
-            node_facts(&serde_json::from_str(&json).unwrap(), &rules).state
-        };
-        let default = nodegate_readiness::DrainSignals::default().to_string();
-        let taint = |key: &str| {
-            format!(r#""taints":[{{"key":"a","effect":"NoExecute"}},{{"key":"{key}","value":"x"}}]"#)
-        };
-        let label = r#""labels":{"node.kubernetes.io/exclude-from-external-load-balancers":""}"#;
-        assert_eq!(node("", &taint("b"), "True", &default), NodeState::Ready);
-        assert_eq!(node("", &taint("b"), "Unknown", &default), NodeState::Ready, "the agent there knows");
-        for (metadata, spec) in [
-            ("", r#""unschedulable":true"#.to_owned()),
-            ("", taint("ToBeDeletedByClusterAutoscaler")),
-            ("", taint("karpenter.sh/disrupted")),
-            ("", taint("node.kubernetes.io/out-of-service")),
-            (label, String::new()),
-            (r#""deletionTimestamp":"2026-01-01T00:00:00Z""#, String::new()),
-        ] {
-            assert_eq!(node(metadata, &spec, "True", &default), NodeState::Draining, "{metadata} {spec}");
-            assert_eq!(node(metadata, &spec, "False", &default), NodeState::NotReady, "{metadata} {spec}");
-            assert_eq!(node(metadata, &spec, "Unknown", &default), NodeState::Draining, "{metadata} {spec}");
-            assert_eq!(node(metadata, &spec, "True", "none"), NodeState::Ready, "{metadata} {spec}");
-        }
-        assert_eq!(node("", &taint("own"), "True", "taint:own"), NodeState::Draining);
-        let by_value = r#""labels":{"maintenance":"planned"}"#;
-        for (metadata, taint, signal, other) in [
-            ("", taint("own"), "taint:own=x", "taint:own=y"),
-            ("", taint("own"), "taint:a:NoExecute", "taint:a:NoSchedule"),
-            (by_value, String::new(), "label:maintenance=planned", "label:maintenance=done"),
-            ("", String::new(), "condition:DiskPressure=False", "condition:DiskPressure"),
-        ] {
-            assert_eq!(node(metadata, &taint, "True", signal), NodeState::Draining, "{signal}");
-            assert_eq!(node(metadata, &taint, "True", other), NodeState::Ready, "{other}");
+            let found = node_facts(&serde_json::from_str(&json).unwrap(), &rules).state;
+            assert_eq!(found, state, "{spec} {ready} {drain_on}");
         }
     }
 }

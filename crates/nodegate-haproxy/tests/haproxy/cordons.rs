@@ -1,10 +1,10 @@
 //! A cordon, and the death of a node: with agents, without agents, and for a Service whose traffic stays on the
 //! node. The tests measure the time to the last new connection.
 
-use crate::Row;
 use crate::lab::{Lab, node_address, node_name};
 use crate::servers::{Counts, Switches, count, serve_switched};
 use crate::traffic::Traffic;
+use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::sync::Arc;
@@ -72,15 +72,14 @@ pub(crate) async fn a_cordon_and_a_death_with_agents() -> Row {
     let cordoned = last_request(lab, &lab.served, 0, Instant::now()).await;
     let backend = format!("nodegate_default_web_{port}");
     lab.until("its weight is 0, too", async || lab.weight(&backend, &node_name(0)).await == Some(0)).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let good = traffic.none_lost(lab);
     let traffic = Traffic::start(port);
     lab.until_asked(1).await;
     let died = Instant::now();
     site.kill(1);
     let dead = traffic_moves(lab, &traffic, died).await;
     let result = format!("cordon {}, {good} requests, 0 lost; death {}", seconds(cordoned), seconds(dead));
-    Row { what: "last new connection, with agents", result }
+    row("last new connection, with agents", result)
 }
 
 /// Waits until no request fails any more. Returns the time from then to the last failed one.
@@ -112,10 +111,9 @@ pub(crate) async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are
         assert!(lab.sim.cordon(&node_name(index)));
     }
     lab.until_asked(0).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let good = traffic.none_lost(lab);
     let result = format!("cordon {}; all cordoned: all serve; {good} requests, 0 lost", seconds(cordoned));
-    Row { what: "last new connection, no agent answers", result }
+    row("last new connection, no agent answers", result)
 }
 
 pub(crate) async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() -> Row {
@@ -139,13 +137,12 @@ pub(crate) async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port
     // kube-proxy answers 200 as long as there is an endpoint: the watch alone drains.
     site.cordon(0);
     let cordoned = last_request(lab, &lab.served, 0, Instant::now()).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let good = traffic.none_lost(lab);
     let traffic = Traffic::start(port);
     let died = Instant::now();
     site.kill(1);
     let dead = traffic_moves(lab, &traffic, died).await;
     // A healthCheckNodePort without a listener fails all, and does not serve where there is no endpoint.
     let result = format!("cordon {}, {good} requests, 0 lost; death {}", seconds(cordoned), seconds(dead));
-    Row { what: "last new connection, Local on kube-proxy's", result }
+    row("last new connection, Local on kube-proxy's", result)
 }

@@ -1,8 +1,8 @@
 //! A HAProxy that runs something else than the file: nothing counts as applied, and no status is written.
 
-use crate::Row;
 use crate::lab::{Lab, get};
 use crate::statuses::{ingress, publishing, writes};
+use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::needs_root;
 use serde_json::{Value, json};
@@ -53,10 +53,7 @@ pub(crate) async fn a_haproxy_that_was_started_with_another_file_is_named() -> R
     lab.haproxy_arguments = Vec::new();
     lab.start_haproxy().await;
     lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
-    Row {
-        what: "HAProxy started with another file",
-        result: format!("/readyz says so after {took:.1?}; no status"),
-    }
+    row("HAProxy started with another file", format!("/readyz says so after {took:.1?}; no status"))
 }
 
 pub(crate) async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced() -> Row {
@@ -66,17 +63,14 @@ pub(crate) async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not
     let beside = lab.dir.path().join("by-hand");
     std::fs::write(&beside, &by_hand).unwrap();
     std::fs::rename(&beside, &lab.config).unwrap();
-    let _ = nodegate_haproxy::haproxy::socket::ask(&lab.master, "reload").await;
+    lab.ask_master("reload").await;
     let took = says_so(&lab, "another configuration").await;
     lab.until_logged("has no generated part").await;
     assert_eq!(std::fs::read_to_string(&lab.config).unwrap(), by_hand, "it is not ours to replace");
     std::fs::remove_file(&lab.config).unwrap();
     lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
     lab.until("it is counted", async || changed_by_another(&lab)).await;
-    Row {
-        what: "the file replaced by hand and loaded",
-        result: format!("/readyz says so after {took:.1?}; no status"),
-    }
+    row("the file replaced by hand and loaded", format!("/readyz says so after {took:.1?}; no status"))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -108,7 +102,7 @@ pub(crate) async fn files_beside_ours_are_checked_with_it_and_do_not_reach_it() 
     let backend = format!("nodegate_default_web_{port}");
     lab.drain(&backend, 0).await;
     assert_eq!(lab.reached(port), [1]);
-    Row { what: "a forgotten second -f", result: "proven all the same; a cordon is obeyed".to_owned() }
+    row("a forgotten second -f", "proven all the same; a cordon is obeyed")
 }
 
 pub(crate) async fn a_file_that_is_mounted_by_itself_is_named() -> Row {
@@ -121,5 +115,5 @@ pub(crate) async fn a_file_that_is_mounted_by_itself_is_named() -> Row {
     lab.start_program();
     lab.until_logged("it is mounted by itself; mount its directory instead").await;
     assert!(!lab.is_ready());
-    Row { what: "a bind-mounted file", result: "named; the directory has to be mounted".to_owned() }
+    row("a bind-mounted file", "named; the directory has to be mounted")
 }

@@ -1,8 +1,8 @@
 //! `haproxy -c` sees what the running master sees, and its time and output are bounded.
 
-use crate::Row;
 use crate::lab::{Lab, get, local};
 use crate::traffic::Traffic;
+use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
@@ -15,12 +15,11 @@ pub(crate) async fn a_check_has_the_master_s_variables_directory_options_and_soc
     std::fs::create_dir(&home).unwrap();
     let page = "HTTP/1.0 503 Own\r\n\r\nown page";
     std::fs::write(home.join("503.http"), page).unwrap();
-    std::fs::write(
-        &lab.template,
-        "defaults pages\n  mode http\n  timeout client 5s\n  errorfile 503 503.http\n\
-         frontend own\n  bind \"127.0.0.1:${OWN_PORT}\"\n  bind fd@3\n",
-    )
-    .unwrap();
+    // Bytes that are not UTF-8, and a variable.
+    let mut template = b"# \xff\xfe\ndefaults pages\n  mode http\n  timeout client 5s\n".to_vec();
+    template
+        .extend(b"  errorfile 503 503.http\nfrontend own\n  bind \"127.0.0.1:${OWN_PORT}\"\n  bind fd@3\n");
+    std::fs::write(&lab.template, template).unwrap();
     // As an operator's HAProxy that has run before: of the same template, and with nothing generated.
     std::fs::copy(&lab.template, &lab.config).unwrap();
     let (config, home) = (lab.config.display().to_string(), home.display().to_string());
@@ -40,8 +39,8 @@ pub(crate) async fn a_check_has_the_master_s_variables_directory_options_and_soc
     let body = nodegate_testbed::http::get(local(own), "/").unwrap().body;
     assert!(body.contains("own page"), "the template's part serves as before: {body}");
     lab.until_metric("nodegate_haproxy_problems{kind=\"reserved\"}", 1.0).await;
-    let result = "EnvironmentFile, -C and relative paths, -dr, fd@3: checked as they run".to_owned();
-    Row { what: "the master's environment", result }
+    let result = "EnvironmentFile, -C and relative paths, -dr, fd@3: checked as they run";
+    row("the master's environment", result)
 }
 
 pub(crate) async fn a_check_that_prints_without_end_or_hangs_is_ended() -> Row {
@@ -68,9 +67,8 @@ pub(crate) async fn a_check_that_prints_without_end_or_hangs_is_ended() -> Row {
     assert!(peak < before + (64 << 10), "{before} kB, then {after} kB, at most {peak} kB");
     script("exit 0");
     lab.until_metric("nodegate_haproxy_pending", 0.0).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let good = traffic.none_lost(&lab);
     let grown = (peak.saturating_sub(before)) >> 10;
     let result = format!("ended after 1 MiB, {grown} MiB more at most; {good} requests, 0 lost");
-    Row { what: "haproxy -c that prints without end", result }
+    row("haproxy -c that prints without end", result)
 }

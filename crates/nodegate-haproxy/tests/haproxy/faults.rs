@@ -1,8 +1,8 @@
 //! Failures of the programs, of the disk and of the API server.
 
-use crate::Row;
 use crate::lab::{Lab, get, node_name};
 use crate::traffic::Traffic;
+use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::signal;
 use nodegate_testbed::programs::needs_root;
@@ -45,10 +45,7 @@ pub(crate) async fn killed(rounds: u64) -> Row {
     let names = std::fs::read_dir(lab.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
     let leftovers: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".states")).collect();
     assert!(leftovers.len() <= 2, "{leftovers:?}");
-    Row {
-        what: "both programs killed by SIGKILL",
-        result: format!("{rounds} rounds, each change applied afterwards"),
-    }
+    row("both programs killed by SIGKILL", format!("{rounds} rounds, each change applied afterwards"))
 }
 
 pub(crate) async fn a_full_disk_changes_nothing() -> Row {
@@ -69,9 +66,8 @@ pub(crate) async fn a_full_disk_changes_nothing() -> Row {
     assert_eq!(std::fs::read(&lab.config).unwrap(), old, "the old file stays\n{}", lab.log());
     std::fs::remove_file(&filler).unwrap();
     lab.until("the retry succeeds", async || get(next).is_ok()).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    Row { what: "full disk", result: format!("old file whole, retried; {good} requests, 0 lost") }
+    let good = traffic.none_lost(&lab);
+    row("full disk", format!("old file whole, retried; {good} requests, 0 lost"))
 }
 
 struct Tmpfs(std::path::PathBuf);
@@ -102,7 +98,7 @@ async fn a_refused_reload_and_a_frozen_master_change_nothing() {
     lab.until_logged("HAProxy refuses the reload and goes on with the old configuration").await;
     assert_eq!(std::fs::read(&lab.config).unwrap(), old, "the old file is back\n{}", lab.log());
     lab.until("it is ready", async || lab.is_ready()).await;
-    let before = lab.processes_now().await.reloads;
+    let before = lab.reloads().await;
     std::fs::write(&lab.template, "global\n  maxconn 1999\n").unwrap();
     lab.until_reloaded(before).await;
     let master = lab.haproxy.as_ref().and_then(tokio::process::Child::id).unwrap();
@@ -112,8 +108,7 @@ async fn a_refused_reload_and_a_frozen_master_change_nothing() {
     signal(master, "CONT");
     let backend = format!("nodegate_default_web_{port}");
     lab.until("it is applied", async || lab.weight(&backend, &node_name(0)).await == Some(7)).await;
-    let (_, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    traffic.none_lost(&lab);
 }
 
 pub(crate) async fn an_api_outage_is_survived() -> Row {
@@ -130,10 +125,6 @@ pub(crate) async fn an_api_outage_is_survived() -> Row {
     lab.sim.restart(true).await.unwrap();
     lab.until("it watches again", async || watching().await == Some(1.0)).await;
     lab.drain(&format!("nodegate_default_web_{port}"), 0).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    Row {
-        what: "API killed and restarted",
-        result: format!("file untouched, watches resumed; {good} requests, 0 lost"),
-    }
+    let good = traffic.none_lost(&lab);
+    row("API killed and restarted", format!("file untouched, watches resumed; {good} requests, 0 lost"))
 }

@@ -25,39 +25,30 @@ fn succeeds(script: &Path, lab: &Lab, arguments: &[&str]) -> (String, String) {
     (out, error)
 }
 
-/// Returns who may read what: for each binding its namespace, its subject, and the resources of its role.
+/// Returns who may read what: for each binding its namespace, and the resources of its role.
 fn rights(kubectl: &Kubectl) -> Vec<String> {
     let list = |what: &str| -> Vec<Value> {
         let text = kubectl.must(&["get", what, "--all-namespaces", "--output=json"]);
         serde_json::from_str::<Value>(&text).unwrap()["items"].as_array().unwrap().clone()
     };
     let roles = [list("clusterroles"), list("roles")].concat();
-    let of_binding = |binding: &Value| {
-        let role = roles.iter().find(|role| role["metadata"]["name"] == binding["roleRef"]["name"]).unwrap();
-        let rules = role["rules"].as_array().unwrap();
-        let reads = |rule: &Value| rule["verbs"] == serde_json::json!(["get", "list", "watch"]);
-        let subject = &binding["subjects"][0];
-        assert_eq!(
-            (&subject["namespace"], &subject["name"]),
-            (&"nodegate".into(), &"nodegate-haproxy".into())
-        );
-        let words = |list: &Value| {
-            let words: Vec<&str> = list.as_array().unwrap().iter().filter_map(Value::as_str).collect();
-            words.join(" ")
-        };
-        let rights: Vec<String> = rules
-            .iter()
-            .map(|rule| {
-                let resources = words(&rule["resources"]);
-                if reads(rule) { resources } else { format!("{} {resources}", words(&rule["verbs"])) }
-            })
-            .collect();
-        let namespace = binding["metadata"]["namespace"].as_str().unwrap_or("all");
-        format!("{namespace}: {}", rights.join(", "))
+    let words = |list: &Value| serde_json::from_value::<Vec<String>>(list.clone()).unwrap().join(" ");
+    let right = |rule: &Value| match words(&rule["verbs"]).as_str() {
+        "get list watch" => words(&rule["resources"]),
+        verbs => format!("{verbs} {}", words(&rule["resources"])),
     };
-    let bindings = [list("clusterrolebindings"), list("rolebindings")].concat();
-    let ours = bindings.iter().filter(|binding| binding["subjects"][0]["name"] == "nodegate-haproxy");
-    let mut rights: Vec<String> = ours.map(of_binding).collect();
+    let mut rights = Vec::new();
+    for binding in [list("clusterrolebindings"), list("rolebindings")].concat() {
+        let subject = &binding["subjects"][0];
+        if subject["name"] == "nodegate-haproxy" {
+            assert_eq!(subject["namespace"], "nodegate");
+            let role =
+                roles.iter().find(|role| role["metadata"]["name"] == binding["roleRef"]["name"]).unwrap();
+            let all: Vec<String> = role["rules"].as_array().unwrap().iter().map(right).collect();
+            let namespace = binding["metadata"]["namespace"].as_str().unwrap_or("all");
+            rights.push(format!("{namespace}: {}", all.join(", ")));
+        }
+    }
     rights.sort();
     rights
 }

@@ -3,7 +3,6 @@
 
 pub(crate) use crate::servers::serve;
 use crate::servers::{Counts, count};
-use nodegate_haproxy::haproxy::master::{Master, Processes};
 use nodegate_kube_sim::Sim;
 use nodegate_testbed::http;
 use nodegate_testbed::network::ports;
@@ -15,6 +14,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 /// The longest wait for one condition. 500 nodes need this long on a busy machine.
@@ -218,22 +219,41 @@ impl Lab {
         format!("--- program\n{}\n--- haproxy\n{}", tail(&self.whole_log(), 60), tail(&haproxy, 30))
     }
 
-    pub(crate) fn master(&self) -> Master {
-        Master { socket: self.master.clone() }
+    /// Returns the master's answer. A master that restarts does not answer.
+    pub(crate) async fn ask_master(&self, line: &str) -> Option<String> {
+        let answer = async {
+            let mut stream = UnixStream::connect(&self.master).await.ok()?;
+            stream.write_all(format!("{line}\n").as_bytes()).await.ok()?;
+            stream.shutdown().await.ok()?;
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await.ok()?;
+            Some(text)
+        };
+        tokio::time::timeout(Duration::from_secs(2), answer).await.ok()?
     }
 
-    pub(crate) async fn processes(&self) -> Option<Processes> {
-        self.master().processes().await.ok()
+    /// Returns the number of reloads since the master started, and the process IDs of the old workers.
+    async fn processes(&self) -> Option<(u64, Vec<u32>)> {
+        let text = self.ask_master("show proc").await?;
+        let (now, old) = text.split_once("# old workers").unwrap_or((&text, ""));
+        let words = |line: &'_ str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let master =
+            now.lines().map(words).find(|words| words.get(1).is_some_and(|word| word == "master"))?;
+        let old = old.lines().map(words).filter(|words| words.get(1).is_some_and(|word| word == "worker"));
+        Some((master.get(2)?.parse().ok()?, old.filter_map(|words| words[0].parse().ok()).collect()))
     }
 
-    /// Returns the processes once the master answers. A master that restarts does not answer.
-    pub(crate) async fn processes_now(&self) -> Processes {
-        self.got("an answer of the master", async || self.processes().await).await
+    pub(crate) async fn reloads(&self) -> u64 {
+        self.got("an answer of the master", async || self.processes().await).await.0
+    }
+
+    pub(crate) async fn old_workers(&self) -> Vec<u32> {
+        self.got("an answer of the master", async || self.processes().await).await.1
     }
 
     /// Returns the newest worker's answer, or nothing.
     pub(crate) async fn ask(&self, command: &str) -> String {
-        self.master().ask_worker(command).await.unwrap_or_default()
+        self.ask_master(&format!("@1 {command}")).await.unwrap_or_default()
     }
 
     /// Returns the word for a server on HAProxy's status page.
@@ -267,7 +287,7 @@ impl Lab {
 
     /// Waits until HAProxy has reloaded since then, and everything is applied.
     pub(crate) async fn until_reloaded(&self, before: u64) {
-        let reloaded = async || self.processes().await.is_some_and(|now| now.reloads > before);
+        let reloaded = async || self.processes().await.is_some_and(|(reloads, _)| reloads > before);
         self.until("HAProxy reloads", reloaded).await;
         self.until_metric("nodegate_haproxy_pending", 0.0).await;
     }
@@ -327,7 +347,7 @@ impl Lab {
             if let Some(found) = look().await {
                 return found;
             }
-            assert!(began.elapsed() < PATIENCE, "waited in vain for {what}\n{}", self.log());
+            assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

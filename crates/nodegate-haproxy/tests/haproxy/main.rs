@@ -1,5 +1,4 @@
-//! Tests of nodegate-haproxy: its plan, its commands to HAProxy, and its promises with a real HAProxy, which
-//! `make haproxy-test` prints as a table.
+//! Tests of the promises of nodegate-haproxy with a real HAProxy, which `make haproxy-test` prints as a table.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +19,6 @@ mod kubeconfig;
 mod lab;
 mod last_resort;
 mod packages;
-mod plan;
 mod reloads;
 mod removal;
 mod scale;
@@ -55,7 +53,6 @@ macro_rules! scenarios {
 
 scenarios! {
     templates: hostile_defaults_reach_no_generated_section,
-        no_service_gets_a_port_of_the_template,
         a_broken_template_leaves_the_last_file_running,
         a_template_that_tracks_a_deleted_node_is_named_until_it_is_edited;
     elsewhere: a_haproxy_that_was_started_with_another_file_is_named,
@@ -75,8 +72,7 @@ scenarios! {
         a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains,
         a_service_is_served_by_the_nodes_that_it_names_by_their_labels,
         two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out;
-    removal: nodes_without_addresses_keep_the_last_ones,
-        an_empty_list_keeps_everything;
+    removal: an_empty_list_keeps_everything;
     reloads: changed_node_ports_are_used_at_once_with_the_states_of_before,
         a_storm_of_changes_is_a_few_reloads,
         a_command_reloads_and_its_failure_changes_nothing;
@@ -89,8 +85,12 @@ scenarios! {
 
 /// One line of the table.
 pub(crate) struct Row {
-    pub(crate) what: &'static str,
-    pub(crate) result: String,
+    what: &'static str,
+    result: String,
+}
+
+pub(crate) fn row(what: &'static str, result: impl Into<String>) -> Row {
+    Row { what, result: result.into() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,9 @@
 //! Every change is a reload: paced, proven, and without a lost request.
 
-use crate::Row;
 use crate::lab::{Lab, get, local, node_name};
 use crate::servers::{Counts, serve};
 use crate::traffic::Traffic;
+use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::io::{Read, Write};
@@ -28,16 +28,16 @@ pub(crate) async fn under_traffic(reloads: u64) -> Row {
     lab.reload_interval = "0s";
     let port = lab.publish().await;
     let traffic = Traffic::start(port);
-    let began = lab.processes_now().await.reloads;
+    let began = lab.reloads().await;
     let (mut held, mut most_old, mut most_memory) = (Vec::new(), 0, 0);
     for round in 0..reloads {
         held.push(TcpStream::connect(local(port)).unwrap());
-        let before = lab.processes_now().await.reloads;
+        let before = lab.reloads().await;
         lab.set_share(0, 50 + round % 50);
         lab.until_reloaded(before).await;
         let due = 500 * usize::try_from(round + 1).unwrap();
         lab.until("requests are answered", async || traffic.answered() >= due).await;
-        let old = lab.processes_now().await.old;
+        let old = lab.old_workers().await;
         (most_old, most_memory) = (most_old.max(old.len()), most_memory.max(resident(&old)));
         if round == (reloads - 1).min(HELD) {
             // The connection from before the first reload still works.
@@ -47,16 +47,15 @@ pub(crate) async fn under_traffic(reloads: u64) -> Row {
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         }
     }
-    let made = lab.processes_now().await.reloads - began;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let made = lab.reloads().await - began;
+    let good = traffic.none_lost(&lab);
     assert!(made >= reloads && most_old <= MOST_OLD, "{made} reloads, {most_old} old workers");
-    Row {
-        what: "reloads under traffic, with long sessions",
-        result: format!(
+    row(
+        "reloads under traffic, with long sessions",
+        format!(
             "{made} reloads, {good} requests, 0 lost; at most {most_old} old workers with {most_memory} MiB"
         ),
-    }
+    )
 }
 
 /// Returns the memory of processes in MiB, shared pages included.
@@ -87,16 +86,15 @@ pub(crate) async fn changed_node_ports_are_used_at_once_with_the_states_of_befor
     lab.start(&[port]).await;
     let traffic = Traffic::start(port);
     for service in [second, third] {
-        let before = lab.processes_now().await.reloads;
+        let before = lab.reloads().await;
         lab.sim.apply(service).unwrap();
         lab.until_reloaded(before).await;
     }
     let total = |counts: &Counts| counts.lock().unwrap().values().sum::<u64>();
     lab.until("the new port serves", async || total(&served) > 20).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let good = traffic.none_lost(&lab);
     let result = format!("the new ones serve; {good} requests, 0 lost");
-    Row { what: "nodePort and healthCheckNodePort change", result }
+    row("nodePort and healthCheckNodePort change", result)
 }
 
 pub(crate) async fn a_storm_of_changes_is_a_few_reloads() -> Row {
@@ -104,7 +102,7 @@ pub(crate) async fn a_storm_of_changes_is_a_few_reloads() -> Row {
     lab.reload_interval = "2s";
     let port = lab.publish().await;
     let traffic = Traffic::start(port);
-    let before = lab.processes_now().await.reloads;
+    let before = lab.reloads().await;
     let began = std::time::Instant::now();
     for round in 0..200_u64 {
         lab.set_share(0, 1 + round);
@@ -113,12 +111,11 @@ pub(crate) async fn a_storm_of_changes_is_a_few_reloads() -> Row {
     let backend = format!("nodegate_default_web_{port}");
     lab.until("the last one is applied", async || lab.weight(&backend, &node_name(0)).await == Some(200))
         .await;
-    let (took, made) = (began.elapsed(), lab.processes_now().await.reloads - before);
+    let (took, made) = (began.elapsed(), lab.reloads().await - before);
     assert!(made <= 2 + took.as_secs() / 2, "{made} reloads in {took:?}\n{}", lab.log());
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let good = traffic.none_lost(&lab);
     let result = format!("{made} reloads in {:.0} s at 2 s; {good} requests, 0 lost", took.as_secs_f64());
-    Row { what: "a storm of 200 changes", result }
+    row("a storm of 200 changes", result)
 }
 
 pub(crate) async fn a_command_reloads_and_its_failure_changes_nothing() -> Row {
@@ -141,8 +138,5 @@ pub(crate) async fn a_command_reloads_and_its_failure_changes_nothing() -> Row {
     std::fs::write(&script, &reload).unwrap();
     let backend = format!("nodegate_default_web_{port}");
     lab.until("it is tried again", async || lab.weight(&backend, &node_name(0)).await == Some(7)).await;
-    Row {
-        what: "--reload-command",
-        result: "proven like any; a failure leaves the old file; tried again".to_owned(),
-    }
+    row("--reload-command", "proven like any; a failure leaves the old file; tried again")
 }

@@ -1,10 +1,10 @@
 //! The removal limit counts servers, and lets changes pass that only look like a loss.
 
-use crate::Row;
-use crate::lab::{Lab, node, node_name};
+use crate::lab::Lab;
 use crate::statuses::{a_while, ingress, publishing, writes};
 use crate::traffic::Traffic;
-use serde_json::{Value, json};
+use crate::{Row, row};
+use serde_json::Value;
 
 fn held(lab: &Lab, kind: &str) -> Option<f64> {
     lab.metric(&format!("nodegate_haproxy_held{{kind=\"{kind}\"}}"))
@@ -21,37 +21,6 @@ fn known(lab: &Lab) -> String {
 async fn restart(lab: &mut Lab) {
     lab.kill_program().await;
     lab.start_program();
-}
-
-pub(crate) async fn nodes_without_addresses_keep_the_last_ones() -> Row {
-    let mut lab = Lab::new(3).await;
-    let port = lab.publish().await;
-    let before = config(&lab);
-    let traffic = Traffic::start(port);
-    for index in 0..3 {
-        let mut bare = node(index);
-        bare["status"]["addresses"] = json!([{"type": "Hostname", "address": node_name(index)}]);
-        lab.sim.apply(bare).unwrap();
-    }
-    lab.until("the addresses are kept", async || held(&lab, "nodes") == Some(3.0)).await;
-    // The same is true after a restart.
-    lab.until("they are in a file", async || known(&lab).contains("127.1")).await;
-    restart(&mut lab).await;
-    lab.until("the addresses are kept again", async || lab.is_ready() && held(&lab, "nodes") == Some(3.0))
-        .await;
-    let seen = traffic.answered();
-    lab.until("traffic goes on", async || traffic.answered() > seen + 20).await;
-    assert_eq!(config(&lab), before, "{}", lab.log());
-    lab.until_logged("has vanished at once; keeping it").await;
-    lab.until_logged("node-001").await;
-    for index in 0..3 {
-        lab.add_node(index);
-    }
-    lab.until("nothing is kept any more", async || held(&lab, "nodes") == Some(0.0)).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    let result = format!("3 addresses kept, over a restart, too; {good} requests, 0 lost");
-    Row { what: "all Nodes lose their addresses for a moment", result }
 }
 
 /// Loses etcd's data and gets it back: the lists have nothing meanwhile, and no watch has reported a deletion.
@@ -85,10 +54,9 @@ pub(crate) async fn an_empty_list_keeps_everything() -> Row {
     lab.until_metric("nodegate_haproxy_lease_held", 1.0).await;
     a_while(&lab).await;
     assert_eq!((writes(&lab), ingress(&lab, "web")), (1, status), "{}", lab.log());
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
-    Row {
-        what: "a list that is suddenly empty",
-        result: format!("everything is kept, also the Service's status; {good} requests, 0 lost"),
-    }
+    let good = traffic.none_lost(&lab);
+    row(
+        "a list that is suddenly empty",
+        format!("everything is kept, also the Service's status; {good} requests, 0 lost"),
+    )
 }

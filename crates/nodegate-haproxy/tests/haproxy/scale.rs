@@ -1,7 +1,7 @@
 //! A large cluster.
 
-use crate::Row;
 use crate::lab::{Lab, node, node_name, service};
+use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::time::Instant;
@@ -32,16 +32,18 @@ pub(crate) async fn scale(nodes: usize, services: u16) -> Row {
     // down, and HAProxy recounts all servers of 50 backends for each node that goes down or comes back.
     let check = format!("--check=agent:port={},interval=10s", lab.check_port);
     lab.arguments = vec![check, "--timeouts=connect=30s,check=30s".to_owned()];
-    let base = 20_000;
+    // Reserved, because HAProxy would share a port with another process without an error.
+    let base = ports::free();
     for index in 0..services {
-        let service = service(&format!("service-{index}"), base + index, lab.node_port, &json!({}));
+        let port = if index == 0 { base } else { ports::free() };
+        let service = service(&format!("service-{index}"), port, lab.node_port, &json!({}));
         lab.sim.apply(service).unwrap();
     }
     let began = Instant::now();
     lab.start(&[base]).await;
     let started = began.elapsed();
     let traffic = crate::traffic::Traffic::start(base);
-    let before = lab.processes_now().await.reloads;
+    let before = lab.reloads().await;
     let backend = format!("nodegate_default_service-0_{base}");
     let began = Instant::now();
     for wave in 0..3 {
@@ -52,16 +54,15 @@ pub(crate) async fn scale(nodes: usize, services: u16) -> Row {
         lab.until("the wave drains", async || lab.weight(&backend, &last).await == Some(0)).await;
     }
     let took = began.elapsed() / 3;
-    let reloads = lab.processes_now().await.reloads - before;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let reloads = lab.reloads().await - before;
+    let good = traffic.none_lost(&lab);
     let (resident, peak) = lab.memory();
-    Row {
-        what: "2,000 nodes x 50 Services",
-        result: format!(
+    row(
+        "2,000 nodes x 50 Services",
+        format!(
             "start {started:.0?}; 3 waves of 25 cordons: {took:.1?} each, {reloads} reloads; {good} requests, 0 lost; {} MiB, peak {} MiB",
             resident >> 10,
             peak >> 10
         ),
-    }
+    )
 }

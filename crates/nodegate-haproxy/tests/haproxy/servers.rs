@@ -12,46 +12,24 @@ use tokio::net::TcpListener;
 pub(crate) type Counts = Arc<Mutex<BTreeMap<IpAddr, u64>>>;
 
 pub(crate) fn count(counts: &Counts, index: usize) -> u64 {
-    count_of(counts, node_address(index))
-}
-
-pub(crate) fn count_of(counts: &Counts, node: IpAddr) -> u64 {
-    counts.lock().unwrap().get(&node).copied().unwrap_or(0)
+    counts.lock().unwrap().get(&node_address(index)).copied().unwrap_or(0)
 }
 
 /// Starts an HTTP server on all addresses, which counts requests by the address that they reached. Returns
 /// its port.
 pub(crate) async fn serve(counts: Counts, healthy: impl Fn(IpAddr) -> bool + Clone + Send + 'static) -> u16 {
-    serve_status(counts, move |at| if healthy(at) { "200 OK" } else { "503 Service Unavailable" }).await
-}
-
-/// Starts the same server with other statuses. With an empty one, it closes the connection without an answer.
-pub(crate) async fn serve_status(
-    counts: Counts,
-    status: impl Fn(IpAddr) -> &'static str + Clone + Send + 'static,
-) -> u16 {
     serve_requests(move |at, _| {
         *counts.lock().unwrap().entry(at).or_insert(0) += 1;
-        status(at)
+        if healthy(at) { "200 OK" } else { "503 Service Unavailable" }
     })
     .await
 }
 
-/// Requests by the node that they reached, and by their path.
-pub(crate) type Asked = Arc<Mutex<BTreeMap<(IpAddr, String), u64>>>;
-
-/// Starts an HTTP server on all addresses, which counts requests by the address that they reached and by the
-/// path. Each answer is 200.
-pub(crate) async fn serve_paths(asked: Asked) -> u16 {
-    serve_requests(move |at, request| {
-        let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-        *asked.lock().unwrap().entry((at, path)).or_insert(0) += 1;
-        "200 OK"
-    })
-    .await
-}
-
-async fn serve_requests(status: impl Fn(IpAddr, &str) -> &'static str + Clone + Send + 'static) -> u16 {
+/// Starts an HTTP server on all addresses, which answers with the status for an address and a request. With an empty
+/// one, it closes the connection without an answer. Returns its port.
+pub(crate) async fn serve_requests(
+    status: impl Fn(IpAddr, &str) -> &'static str + Clone + Send + 'static,
+) -> u16 {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     // HAProxy begins all its checks within a second, and one socket here is all nodes.
     SockRef::from(&listener).listen(4096).unwrap();
@@ -88,7 +66,8 @@ pub(crate) struct Switches {
 /// Starts a server as [`serve`], whose nodes can be drained and die.
 pub(crate) async fn serve_switched(counts: Counts, switches: &Switches) -> u16 {
     let switches = switches.clone();
-    serve_status(counts, move |at| {
+    serve_requests(move |at, _| {
+        *counts.lock().unwrap().entry(at).or_insert(0) += 1;
         let is_in = |set: &Mutex<BTreeSet<IpAddr>>| set.lock().unwrap().contains(&at);
         match (is_in(&switches.dead), is_in(&switches.draining)) {
             (true, _) => "",

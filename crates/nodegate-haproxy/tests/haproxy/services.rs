@@ -1,8 +1,8 @@
 //! The settings of a Service take effect: its class, its source ranges and its nodes. The tests look at
 //! connections.
 
-use crate::Row;
 use crate::lab::{Lab, get_from, node_address, node_name};
+use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
@@ -63,8 +63,8 @@ pub(crate) async fn only_clients_in_the_source_ranges_are_served() -> Row {
     assert!(!asks([127, 0, 0, 4], port) && !asks([127, 0, 0, 2], http), "served to the world\n{}", lab.log());
     assert_eq!(*lab.served.lock().unwrap(), before);
     lab.until_metric("nodegate_haproxy_problems{kind=\"source-ranges\"}", 1.0).await;
-    let result = "clients inside are served, others are not, in both modes".to_owned();
-    Row { what: "loadBalancerSourceRanges", result }
+    let result = "clients inside are served, others are not, in both modes";
+    row("loadBalancerSourceRanges", result)
 }
 
 pub(crate) async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains() -> Row {
@@ -81,7 +81,7 @@ pub(crate) async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when
     assert!(first.iter().all(|nodes| nodes.len() == 1), "{first:?}\n{}", lab.log());
     let all: BTreeSet<_> = first.iter().flatten().copied().collect();
     assert!(all.len() > 2, "{all:?}");
-    let before = lab.processes_now().await.reloads;
+    let before = lab.reloads().await;
     let other = ports::free();
     lab.sim.apply(lab.distinct(lab.service("more", other, &json!({}))).await).unwrap();
     lab.until_reloaded(before).await;
@@ -93,8 +93,8 @@ pub(crate) async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when
         let moved = before.contains(&gone);
         assert!(now.len() == 1 && (now == before) != moved && !now.contains(&gone), "{before:?} -> {now:?}");
     }
-    let result = "20 clients keep their nodes over a reload; a drain moves its own and no other".to_owned();
-    Row { what: "sessionAffinity: ClientIP", result }
+    let result = "20 clients keep their nodes over a reload; a drain moves its own and no other";
+    row("sessionAffinity: ClientIP", result)
 }
 
 pub(crate) async fn a_service_is_served_by_the_nodes_that_it_names_by_their_labels() -> Row {
@@ -117,20 +117,7 @@ pub(crate) async fn a_service_is_served_by_the_nodes_that_it_names_by_their_labe
     }
     assert_eq!(reached_by(&lab, client, port), nodes(&[0, 2]));
     assert_eq!(reached_by(&lab, client, all), nodes(&[1]));
-    Row { what: "nodes of a Service by label", result: "only those serve, also as a last resort".to_owned() }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_without_node_ports_is_named() {
-    let port = ports::free();
-    let mut lab = Lab::new(1).await;
-    lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
-    let mut bare = load_balancer(&lab, "bare", 4443, &json!({"allocateLoadBalancerNodePorts": false}));
-    bare["spec"]["ports"][0].as_object_mut().unwrap().remove("nodePort");
-    lab.sim.apply(bare).unwrap();
-    lab.start(&[port]).await;
-    lab.until_metric("nodegate_haproxy_problems{kind=\"node-port\"}", 1.0).await;
-    lab.until_logged("allocateLoadBalancerNodePorts: false").await;
+    row("nodes of a Service by label", "only those serve, also as a last resort")
 }
 
 pub(crate) async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out() -> Row {
@@ -154,5 +141,5 @@ pub(crate) async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_
     drop(taken);
     lab.until_metric("nodegate_haproxy_frontends", 3.0).await;
     let result = "both answer; an address that --bind lacks is named; a busy port left out until it is free";
-    Row { what: "one port on two addresses", result: result.to_owned() }
+    row("one port on two addresses", result)
 }

@@ -1,11 +1,9 @@
 //! The operator's part of the file: nothing in it reaches the generated sections, and a part that HAProxy
 //! refuses leaves the last file running.
 
-use crate::Row;
 use crate::lab::{Lab, TEMPLATE, get, node_name};
 use crate::traffic::Traffic;
-use nodegate_testbed::network::ports;
-use serde_json::json;
+use crate::{Row, row};
 
 /// Twelve `defaults` that broke a generated section in the operator's own configuration.
 const HOSTILE: [(&str, &str); 12] = [
@@ -35,7 +33,7 @@ pub(crate) async fn hostile_defaults_reach_no_generated_section() -> Row {
     let port = lab.publish().await;
     let backend = format!("nodegate_default_web_{port}");
     for (name, words) in HOSTILE {
-        let before = lab.processes_now().await.reloads;
+        let before = lab.reloads().await;
         let template = format!("{RULES}defaults hostile\n  {words}\n  timeout connect 1s\n");
         std::fs::write(&lab.template, &template).unwrap();
         lab.until_reloaded(before).await;
@@ -50,32 +48,7 @@ pub(crate) async fn hostile_defaults_reach_no_generated_section() -> Row {
         lab.undrain(&backend, 0).await;
         lab.until(&format!("{name}: both serve"), async || lab.reached(port) == [0, 1]).await;
     }
-    Row {
-        what: "12 hostile defaults in the template",
-        result: "a Service served, a cordon obeyed in each".to_owned(),
-    }
-}
-
-pub(crate) async fn no_service_gets_a_port_of_the_template() -> Row {
-    let (own, other) = (ports::free(), ports::free());
-    let mut lab = Lab::new(1).await;
-    // Bytes that are not UTF-8, and a variable.
-    let mut template =
-        b"# \xff\xfe\nglobal\n  maxconn 2000\nfrontend own\n  mode http\n  timeout client 5s\n".to_vec();
-    template.extend(b"  bind \"127.0.0.1:${OWN_PORT}\" name \xe4\n  http-request return status 204\n");
-    std::fs::write(&lab.template, &template).unwrap();
-    let variable = vec!["env".to_owned(), format!("OWN_PORT={own}")];
-    (lab.haproxy_by, lab.program_by) = (variable.clone(), variable);
-    lab.sim.apply(lab.service("thief", own, &json!({}))).unwrap();
-    lab.sim.apply(lab.distinct(lab.service("web", other, &json!({}))).await).unwrap();
-    lab.start(&[other]).await;
-    lab.until_metric("nodegate_haproxy_problems{kind=\"reserved\"}", 1.0).await;
-    assert_eq!(get(own), Err("status 204".to_owned()), "the operator's own frontend alone answers");
-    assert!(std::fs::read(&lab.config).unwrap().starts_with(&template));
-    Row {
-        what: "a port that the template binds",
-        result: "left to the template, by bytes and variables too".to_owned(),
-    }
+    row("12 hostile defaults in the template", "a Service served, a cordon obeyed in each")
 }
 
 pub(crate) async fn a_broken_template_leaves_the_last_file_running() -> Row {
@@ -94,19 +67,18 @@ pub(crate) async fn a_broken_template_leaves_the_last_file_running() -> Row {
         assert_eq!(std::fs::read(&lab.config).unwrap(), old, "{template}");
         assert!(lab.is_ready(), "the last file runs\n{}", lab.log());
     }
-    let before = lab.processes_now().await.reloads;
+    let before = lab.reloads().await;
     std::fs::write(&lab.template, "global\n  maxconn 1999").unwrap();
     lab.until_reloaded(before).await;
-    let (good, lost) = traffic.end();
-    assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+    let good = traffic.none_lost(&lab);
     let result = format!("4 refused in HAProxy's words, a good one applied at once; {good} requests, 0 lost");
-    Row { what: "broken templates", result }
+    row("broken templates", result)
 }
 
 pub(crate) async fn a_template_that_tracks_a_deleted_node_is_named_until_it_is_edited() -> Row {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
-    let before = lab.processes_now().await.reloads;
+    let before = lab.reloads().await;
     let own = format!(
         "backend own\n  timeout connect 1s\n  timeout server 1s\n  option httpchk GET /health?drain=404\n  \
          http-check disable-on-404\n  server own 127.0.0.1:1 track nodegate_nodes/{}\n",
@@ -118,11 +90,11 @@ pub(crate) async fn a_template_that_tracks_a_deleted_node_is_named_until_it_is_e
     lab.until_logged("haproxy -c refuses the new configuration").await;
     assert!(lab.whole_log().contains("own"), "{}", lab.log());
     assert!(get(port).is_ok() && lab.is_ready());
-    let before = lab.processes_now().await.reloads;
+    let before = lab.reloads().await;
     std::fs::write(&lab.template, TEMPLATE).unwrap();
     lab.until_reloaded(before).await;
     let text = std::fs::read_to_string(&lab.config).unwrap();
     assert!(!text.contains(&node_name(2)), "{text}");
-    let result = "refused in HAProxy's words, the old file serves; an edit alone ends it".to_owned();
-    Row { what: "a template that tracks a deleted node", result }
+    let result = "refused in HAProxy's words, the old file serves; an edit alone ends it";
+    row("a template that tracks a deleted node", result)
 }

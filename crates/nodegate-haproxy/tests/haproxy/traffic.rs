@@ -1,6 +1,6 @@
 //! Clients that send requests without a pause, and count the results.
 
-use crate::lab::{get_from, local};
+use crate::lab::{Lab, get_from, local};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -48,5 +48,12 @@ impl Traffic {
     pub(crate) fn end(mut self) -> (usize, Vec<String>) {
         self.0.stop();
         (self.answered(), self.0.failed().iter().map(Probe::told).collect())
+    }
+
+    /// Stops the clients, and checks that each request was answered. Returns how many there were.
+    pub(crate) fn none_lost(self, lab: &Lab) -> usize {
+        let (answered, lost) = self.end();
+        assert_eq!(lost, Vec::<String>::new(), "{}", lab.log());
+        answered
     }
 }

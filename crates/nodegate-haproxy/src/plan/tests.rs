@@ -1,13 +1,12 @@
 //! The plan with random facts and with chosen ones: the same cluster gives the same file, HAProxy accepts it, and
 //! no word from the API becomes a directive.
 
-use nodegate_haproxy::apply::check::check;
-use nodegate_haproxy::apply::states::States;
-use nodegate_haproxy::plan::desired::{Desired, Frontend};
-use nodegate_haproxy::plan::facts::{Facts, Family, NodeState, ObservedNode, ObservedService, PortFacts};
-use nodegate_haproxy::plan::planner::plan;
-use nodegate_haproxy::plan::policy::{CheckKind, CheckPolicy, LastResort, PlanPolicy};
-use nodegate_haproxy::plan::render::{Sections, render};
+use crate::apply::states::States;
+use crate::haproxy::config_check::check;
+use crate::plan::{
+    CheckKind, CheckPolicy, Desired, Facts, Family, Frontend, LastResort, NodeState, ObservedNode,
+    ObservedService, PlanPolicy, PortFacts, plan, render,
+};
 use nodegate_testbed::programs::system;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -109,24 +108,21 @@ prop_compose! {
 }
 
 fn policy(kind: CheckKind, last_resort: LastResort) -> PlanPolicy {
-    let forwards =
-        vec!["https=443:443@role=infra?node_ready".parse().unwrap(), "http=80:80".parse().unwrap()];
+    let forward = ["https=443:443@role=infra?node_ready", "http=80:80"].map(|text| text.parse().unwrap());
     PlanPolicy {
         check: CheckPolicy { kind, ..CheckPolicy::default() },
-        forwards,
+        forward: forward.to_vec(),
         last_resort,
         ..PlanPolicy::default()
     }
 }
 
-fn text(desired: &Desired, policy: &PlanPolicy) -> String {
+fn text(desired: &Desired) -> String {
     let timeouts = ["connect", "client", "server"].map(|name| (name.to_owned(), "5s".to_owned())).into();
-    let sections = Sections { check: policy.check.clone(), timeouts };
-    let rendered = render(b"", desired, &sections, Path::new("/tmp/nodegate-test/haproxy.cfg"));
-    String::from_utf8(rendered.bytes).unwrap()
+    let (bytes, _) = render(b"", desired, &timeouts, Path::new("/tmp/nodegate-test/haproxy.cfg"));
+    String::from_utf8(bytes).unwrap()
 }
 
-/// The first words of all lines that are generated.
 const WORDS: &str = "# acl backend balance bind default_backend defaults frontend global hard-stop-after hash-type id http-check \
     load-server-state-from-file log mode mworker-max-reloads option retries server server-state-file-name tcp-request \
     timeout use_backend";
@@ -140,7 +136,7 @@ proptest! {
     #[test]
     fn nothing_from_the_api_becomes_a_line_of_its_own(facts in facts(), (kind, resort) in kinds()) {
         let policy = policy(kind, resort);
-        for line in text(&plan(&facts, &policy), &policy).lines() {
+        for line in text(&plan(&facts, &policy)).lines() {
             let plain = |c: char| c.is_ascii_graphic() || c == ' ';
             prop_assert!(line.starts_with('#') || line.chars().all(plain), "{line:?}");
             let word = line.trim_start().split(' ').next().unwrap_or_default();
@@ -211,7 +207,6 @@ fn node_of(name: &str, address: &str, state: NodeState, role: &str) -> Arc<Obser
     })
 }
 
-/// Returns a small cluster with one of everything.
 fn cluster() -> Facts {
     let nodes = [
         node_of("worker-1", "10.0.0.1", NodeState::Ready, "infra"),
@@ -260,6 +255,22 @@ fn two_nodes_with_one_address_are_one_server() {
 }
 
 #[test]
+fn a_port_that_haproxy_cannot_forward_is_named() {
+    let mut facts = cluster();
+    for (name, node_port, protocol) in [("dns", 30_053, "UDP"), ("bare", 0, "TCP")] {
+        let mut service = service_of(name, 53);
+        (service.ports[0].node_port, service.ports[0].protocol) = (node_port, protocol.to_owned());
+        facts.services.insert(service.key(), Arc::new(service));
+    }
+    let desired = plan(&facts, &PlanPolicy::default());
+    let of_kind = |kind| desired.problems.iter().filter(|p| p.kind == kind && p.unpublished).count();
+    assert_eq!(["protocol", "node-port"].map(of_kind), [1, 1], "{:?}", desired.problems);
+    assert!(
+        desired.problems.iter().any(|problem| problem.text.contains("allocateLoadBalancerNodePorts: false"))
+    );
+}
+
+#[test]
 fn seventeen_services_that_ask_for_the_agents_are_one_too_many() {
     let mut facts = cluster();
     for index in 0..17_u16 {
@@ -289,7 +300,7 @@ async fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kind
     for kind in [CheckKind::Agent, CheckKind::Tcp, CheckKind::None] {
         for resort in [LastResort::All, LastResort::Drained, LastResort::None] {
             let policy = policy(kind, resort);
-            let text = text(&plan(&cluster(), &policy), &policy);
+            let text = text(&plan(&cluster(), &policy));
             let file = dir.path().join("haproxy.cfg");
             // A warning is an error here.
             let states = dir.path().join("states");

@@ -1,20 +1,64 @@
 //! The addresses that published Services get in `status.loadBalancer.ingress`, and the change that a status
 //! needs. Without IO or a clock.
 
-use crate::plan::annotation::SendProxy;
-use crate::plan::desired::{Desired, Frontend, INTENDED, Problem};
-use crate::plan::facts::{ServiceKey, ServiceStatus};
-use crate::plan::ingress::Ingress;
-use crate::plan::policy::PlanPolicy;
-use nodegate_program::sanitize_short;
+use crate::plan::{Desired, Frontend, INTENDED, PlanPolicy, Problem, SendProxy, ServiceKey, ServiceStatus};
+use nodegate_program::{is_object_name, sanitize_short};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::str::FromStr;
 
 /// The kind of the problem that this host lacks the address of a frontend. The other balancer of a pair may
 /// have it now, so it says nothing about the Service.
-pub const ABSENT: &str = "absent";
+pub(crate) const ABSENT: &str = "absent";
 /// The maximum length of a reason, as the API server accepts it in an Event.
 const MAX_REASON: usize = 1000;
+
+/// An entry of `status.loadBalancer.ingress`: an address or a host name that clients use to reach HAProxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Ingress {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ip: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) hostname: Option<String>,
+    /// `Proxy` if the nodes expect the PROXY protocol, so that pods must go through HAProxy, too; else `VIP`.
+    /// Only an entry with an address may have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ip_mode: Option<String>,
+}
+
+impl FromStr for Ingress {
+    type Err = ();
+
+    /// Parses an address or a host name that the API server accepts. A name of digits and dots alone is a
+    /// mistyped address.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let is_name = |text: &str| is_object_name(text) && text.bytes().any(|c| c.is_ascii_lowercase());
+        match text.parse::<IpAddr>() {
+            Ok(ip) if ip.is_unspecified() || ip.is_multicast() => Err(()),
+            Ok(ip) => Ok(ip.into()),
+            Err(_) if is_name(text) && !text.contains("..") => {
+                Ok(Self { hostname: Some(text.to_owned()), ..Self::default() })
+            }
+            Err(_) => Err(()),
+        }
+    }
+}
+
+impl From<IpAddr> for Ingress {
+    fn from(ip: IpAddr) -> Self {
+        Self { ip: Some(ip.to_string()), ..Self::default() }
+    }
+}
+
+impl Ingress {
+    /// Returns true if the API server made this entry of a wanted one. An old API server drops `ipMode`.
+    pub(crate) fn is_made_of(&self, wanted: &Self) -> bool {
+        let same_mode = self.ip_mode.is_none() || self.ip_mode == wanted.ip_mode;
+        same_mode && (&self.ip, &self.hostname) == (&wanted.ip, &wanted.hostname)
+    }
+}
 
 /// Returns the addresses for clients of these sockets: those of `--publish-status`, or those of `--bind` that the
 /// Service has chosen.
@@ -27,17 +71,15 @@ fn addresses_of(listens_on: &[IpAddr], given: &[Ingress], policy: &PlanPolicy) -
 
 /// What HAProxy runs.
 #[derive(Clone, Debug, Default)]
-pub struct InEffect {
-    /// The plan, without the frontends that were left out.
-    pub runs: Desired,
-    /// The frontends that were left out, with the reasons.
-    pub left_out: BTreeSet<Problem>,
+pub(crate) struct InEffect {
+    pub(crate) runs: Desired,
+    pub(crate) left_out: BTreeSet<Problem>,
 }
 
 impl InEffect {
     /// Returns the entries for each Service that is published. `None` while HAProxy does not listen for it yet:
     /// its status stays as it is.
-    pub fn wanted(
+    pub(crate) fn wanted(
         &self,
         desired: &Desired,
         addresses: &[Ingress],
@@ -76,7 +118,7 @@ impl InEffect {
 
     /// Returns the reason for each Service that is not published, or not with all of its ports, although it
     /// asks for it.
-    pub fn not_published(&self, desired: &Desired) -> BTreeMap<ServiceKey, String> {
+    pub(crate) fn not_published(&self, desired: &Desired) -> BTreeMap<ServiceKey, String> {
         let stopped = desired.frontends.values().filter(|frontend| !self.runs(frontend));
         let stopped: BTreeSet<&str> = stopped.map(|frontend| frontend.about.as_str()).collect();
         let left_out = self.left_out.iter().filter(|problem| stopped.contains(problem.about.as_str()));
@@ -95,9 +137,8 @@ impl InEffect {
     }
 }
 
-/// What to do about a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub(crate) enum Decision {
     /// Nothing: it is as wanted, or not ours.
     Keep,
     /// Write these entries. None of them: remove ours, because the Service is no longer published.
@@ -110,7 +151,7 @@ impl ServiceStatus {
     /// Decides about this status. `wanted` comes from [`InEffect::wanted`]: `None` if the Service is not
     /// published, or is not of type `LoadBalancer`. `manager` is the field manager of our writes: entries of any
     /// other one are never changed.
-    pub fn decide(&self, wanted: Option<&Option<Vec<Ingress>>>, manager: &str) -> Decision {
+    pub(crate) fn decide(&self, wanted: Option<&Option<Vec<Ingress>>>, manager: &str) -> Decision {
         let ours = self.writer.as_deref() == Some(manager);
         let is_made_of = |wanted: &[Ingress]| {
             self.ingress.len() == wanted.len()
@@ -130,8 +171,8 @@ impl ServiceStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::facts::{Facts, ObservedService, PortFacts};
-    use crate::plan::planner::plan;
+    use crate::plan::{Facts, ObservedService, PortFacts, plan};
+    use nodegate_program::List;
     use std::sync::Arc;
 
     const OURS: &str = "nodegate-haproxy";
@@ -167,12 +208,8 @@ mod tests {
 
     #[test]
     fn a_service_gets_the_addresses_of_its_bind() {
-        let policy = PlanPolicy {
-            bind: [("", "10.0.0.5"), ("web", "10.0.0.100")]
-                .map(|(name, ip)| (name.to_owned(), vec![ip.parse().unwrap()]))
-                .to_vec(),
-            ..PlanPolicy::default()
-        };
+        let policy =
+            PlanPolicy { bind: List::of("")("10.0.0.5,web=10.0.0.100").ok(), ..PlanPolicy::default() };
         let given = addresses(&["203.0.113.1", "lb.example.com"]);
         let desired = planned(
             &[service("plain", 80, &[]), service("web", 80, &[("bind", "web"), ("send-proxy", "v2")])],
@@ -195,46 +232,39 @@ mod tests {
         let desired = planned(&[service("new", 80, &[]), service("old", 81, &[])], &policy);
         let runs = planned(&[service("old", 81, &[])], &policy);
         let given = addresses(&["10.0.0.1"]);
-        let wanted = |left_out: &BTreeSet<Problem>| {
-            let effect = InEffect { runs: runs.clone(), left_out: left_out.clone() };
-            effect.wanted(&desired, &given, &policy)[&key("new")].is_some()
-        };
-        let problem = |kind| {
-            let (about, text) = ("shop/new".to_owned(), "why".to_owned());
-            BTreeSet::from([Problem { about, kind, text, unpublished: true }])
-        };
-        assert!(!wanted(&BTreeSet::new()) && !wanted(&problem("busy")));
-        assert!(wanted(&problem(ABSENT)));
-        let reasons = |left_out: &BTreeSet<Problem>| {
-            let effect = InEffect { runs: runs.clone(), left_out: left_out.clone() };
-            effect.not_published(&desired).remove(&key("new"))
-        };
-        assert_eq!(reasons(&problem(ABSENT)), None);
-        assert_eq!(reasons(&problem("busy")).as_deref(), Some("why"));
+        for (kind, wanted, reason) in
+            [(None, false, None), (Some("busy"), false, Some("why")), (Some(ABSENT), true, None)]
+        {
+            let problem = |kind| Problem {
+                about: "shop/new".to_owned(),
+                kind,
+                text: "why".to_owned(),
+                unpublished: true,
+            };
+            let effect = InEffect { runs: runs.clone(), left_out: kind.map(problem).into_iter().collect() };
+            assert_eq!(effect.wanted(&desired, &given, &policy)[&key("new")].is_some(), wanted, "{kind:?}");
+            assert_eq!(effect.not_published(&desired).remove(&key("new")).as_deref(), reason, "{kind:?}");
+        }
     }
 
     #[test]
     fn reasons_are_told_but_not_for_what_is_meant() {
-        let problem = |kind, unpublished, text: &str| Problem {
+        let problems = [
+            ("protocol", true, "port 53 is\nnot TCP"),
+            (INTENDED, true, "meant"),
+            ("annotation", false, "a default is used"),
+            ("conflict", true, "a"),
+            ("address", true, "a"),
+        ];
+        let problem = |(kind, unpublished, text): (_, _, &str)| Problem {
             about: "shop/web".to_owned(),
             kind,
             text: text.to_owned(),
             unpublished,
         };
-        let desired = Desired {
-            problems: BTreeSet::from([
-                problem("protocol", true, "port 53 is\nnot TCP"),
-                problem(INTENDED, true, "meant"),
-                problem("annotation", false, "a default is used"),
-                problem("conflict", true, "a"),
-                problem("address", true, "a"),
-            ]),
-            ..Desired::default()
-        };
-        assert_eq!(
-            InEffect::default().not_published(&desired),
-            BTreeMap::from([(key("web"), "a; port 53 is\u{fffd}not TCP".to_owned())])
-        );
+        let desired = Desired { problems: problems.map(problem).into(), ..Desired::default() };
+        let told = BTreeMap::from([(key("web"), "a; port 53 is\u{fffd}not TCP".to_owned())]);
+        assert_eq!(InEffect::default().not_published(&desired), told);
     }
 
     #[test]
@@ -263,6 +293,18 @@ mod tests {
             (status(&[], None), None, Decision::Keep),
         ] {
             assert_eq!(status.decide(published, OURS), decision, "{status:?} {published:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_those_that_the_api_server_accepts() {
+        for good in ["10.0.0.1", "fd00::1", "lb.example.com", "a", "1a.b"] {
+            let Ingress { ip, hostname, .. } = good.parse().unwrap();
+            assert_eq!(ip.or(hostname).as_deref(), Some(good));
+        }
+        for bad in ["", "0.0.0.0", "::", "224.0.0.1", "10.0.0.256", "a..b", "-a", "LB", "a_b", "a:80", "a/b"]
+        {
+            assert!(bad.parse::<Ingress>().is_err(), "{bad}");
         }
     }
 }

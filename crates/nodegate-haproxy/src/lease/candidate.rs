@@ -7,46 +7,29 @@
 use std::time::{Duration, Instant};
 
 /// The duration of the Lease.
-pub const DURATION: Duration = Duration::from_secs(10);
+pub(crate) const DURATION: Duration = Duration::from_secs(10);
 /// The time for which a renewal entitles to write. What is left of [`DURATION`] is for a last request in flight.
-pub const HOLD: Duration = Duration::from_millis(7500);
+pub(crate) const HOLD: Duration = Duration::from_millis(7500);
 /// The longest time for one request. [`HOLD`] and one request end before [`DURATION`].
-pub const REQUEST: Duration = Duration::from_secs(2);
+pub(crate) const REQUEST: Duration = Duration::from_secs(2);
 /// The interval of renewals.
-pub const RENEW: Duration = Duration::from_secs(3);
+pub(crate) const RENEW: Duration = Duration::from_secs(3);
 /// The interval of looks at the Lease of another process. With [`DURATION`], it bounds the takeover.
-pub const LOOK: Duration = Duration::from_secs(2);
+pub(crate) const LOOK: Duration = Duration::from_secs(2);
 
-/// The Lease, as the API server has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeaseState {
+pub(crate) struct LeaseState {
     /// The identity of the holder; empty if it was released.
-    pub holder: String,
-    /// The duration that the holder has set.
-    pub duration: Duration,
+    pub(crate) holder: String,
+    pub(crate) duration: Duration,
     /// The number of changes of the holder.
-    pub transitions: i64,
-    /// The resourceVersion.
-    pub version: String,
+    pub(crate) transitions: i64,
+    pub(crate) version: String,
 }
 
-/// The next step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Write the Lease, as its holder.
-    Write {
-        /// The number of changes of the holder.
-        transitions: i64,
-    },
-    /// Look again after this time.
-    Wait(Duration),
-}
-
-/// A process that wants the Lease.
 #[derive(Clone, Debug)]
-pub struct Candidate {
-    /// Its identity.
-    pub identity: String,
+pub(crate) struct Candidate {
+    pub(crate) identity: String,
     /// The last version that it has seen, and the time at which it saw that first.
     seen: Option<(String, Instant)>,
     /// The time at which the last renewal that succeeded was sent.
@@ -55,17 +38,17 @@ pub struct Candidate {
 
 impl Candidate {
     /// Creates a candidate that has seen nothing yet. No other process may have its identity.
-    pub fn new(identity: String) -> Self {
+    pub(crate) fn new(identity: String) -> Self {
         Self { identity, seen: None, renewed: None }
     }
 
-    /// Returns true if this process may write now.
-    pub fn holds(&self, now: Instant) -> bool {
+    pub(crate) fn holds(&self, now: Instant) -> bool {
         self.renewed.is_some_and(|renewed| now.saturating_duration_since(renewed) < HOLD)
     }
 
-    /// Decides about a Lease that was read just now. A write replaces that version alone.
-    pub fn look(&mut self, lease: &LeaseState, now: Instant) -> Step {
+    /// Decides about a Lease that was read just now. Returns the number of changes of the holder for a write, which
+    /// replaces that version alone. The error is the wait before the next look.
+    pub(crate) fn look(&mut self, lease: &LeaseState, now: Instant) -> Result<i64, Duration> {
         let since = match &self.seen {
             Some((version, since)) if *version == lease.version => *since,
             _ => {
@@ -79,19 +62,18 @@ impl Candidate {
         }
         let unchanged = now.saturating_duration_since(since);
         if !ours && !lease.holder.is_empty() && unchanged < lease.duration {
-            return Step::Wait(LOOK.min(lease.duration.saturating_sub(unchanged)));
+            return Err(LOOK.min(lease.duration.saturating_sub(unchanged)));
         }
-        let transitions = if ours { lease.transitions } else { lease.transitions.saturating_add(1) };
-        Step::Write { transitions }
+        Ok(if ours { lease.transitions } else { lease.transitions.saturating_add(1) })
     }
 
     /// Records that the API server accepted a write of the Lease that was sent at this time.
-    pub fn written(&mut self, sent: Instant) {
+    pub(crate) fn written(&mut self, sent: Instant) {
         self.renewed = Some(sent);
     }
 
     /// Records that this process does not hold the Lease: another one has it, or it was released.
-    pub fn lost(&mut self) {
+    pub(crate) fn lost(&mut self) {
         self.renewed = None;
     }
 }
@@ -118,16 +100,14 @@ mod tests {
     fn a_lease_of_another_is_taken_when_it_has_not_changed_for_its_duration() {
         let (mut candidate, start) = (Candidate::new("b".to_owned()), nodegate_clock::now());
         let at = |time| seconds(start, time);
-        assert_eq!(candidate.look(&lease("a", 1), at(0.0)), Step::Wait(LOOK));
-        assert_eq!(candidate.look(&lease("a", 2), at(9.0)), Step::Wait(LOOK));
-        assert_eq!(candidate.look(&lease("a", 2), at(18.0)), Step::Wait(Duration::from_secs(1)));
-        let taken = Step::Write { transitions: 4 };
-        assert_eq!(candidate.look(&lease("a", 2), at(19.0)), taken);
+        assert_eq!(candidate.look(&lease("a", 1), at(0.0)), Err(LOOK));
+        assert_eq!(candidate.look(&lease("a", 2), at(9.0)), Err(LOOK));
+        assert_eq!(candidate.look(&lease("a", 2), at(18.0)), Err(Duration::from_secs(1)));
+        assert_eq!(candidate.look(&lease("a", 2), at(19.0)), Ok(4));
         assert!(!candidate.holds(at(19.0)), "the API server has not accepted it yet");
         candidate.written(at(19.0));
         assert!(candidate.holds(at(26.4)) && !candidate.holds(at(26.6)));
-        let renewed = Step::Write { transitions: 3 };
-        assert_eq!(candidate.look(&lease("b", 7), at(30.0)), renewed);
+        assert_eq!(candidate.look(&lease("b", 7), at(30.0)), Ok(3));
         candidate.lost();
         assert!(!candidate.holds(at(19.0)));
     }
@@ -135,8 +115,7 @@ mod tests {
     #[test]
     fn a_released_lease_is_taken_at_once() {
         let mut candidate = Candidate::new("b".to_owned());
-        let step = candidate.look(&lease("", 1), nodegate_clock::now());
-        assert_eq!(step, Step::Write { transitions: 4 });
+        assert_eq!(candidate.look(&lease("", 1), nodegate_clock::now()), Ok(4));
     }
 
     #[test]
@@ -175,8 +154,8 @@ mod tests {
                 };
                 let candidate = &mut all[index];
                 match candidate.look(&server, now) {
-                    Step::Wait(time) => prop_assert!(time <= LOOK && !time.is_zero()),
-                    Step::Write { transitions } => {
+                    Err(time) => prop_assert!(time <= LOOK && !time.is_zero()),
+                    Ok(transitions) => {
                         let next = server.version.parse::<u64>().unwrap() + 1;
                         let holder = candidate.identity.clone();
                         server = LeaseState { holder, duration: DURATION, transitions, version: next.to_string() };

@@ -1,8 +1,6 @@
 //! The values of settings that only nodegate-haproxy has.
 
-use crate::plan::annotation::{self, word};
-use crate::plan::policy::CheckPolicy;
-use crate::plan::selector;
+use crate::plan::{CheckPolicy, parse_port, parse_word, selector};
 use nodegate_program::{List, duration, is_object_name, number};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,24 +15,25 @@ const MAX_NAMESPACES: usize = 32;
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(5);
 /// The range of timeouts, which is HAProxy's.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24 * 24);
-/// The names of the timeouts that can be set.
 const TIMEOUTS: &str =
     "connect, client, server, check, http-request, http-keep-alive, queue, tunnel, client-fin, server-fin";
 /// The timeouts that have a default.
 pub(crate) const DEFAULT_TIMEOUTS: &str =
     "connect=3s,client=1h,server=1h,check=5s,http-request=10s,http-keep-alive=1m";
+/// HAProxy's timeouts by their name.
+pub(crate) type Timeouts = BTreeMap<String, String>;
+
 /// The default of `--check`.
 pub(crate) const DEFAULT_CHECK: &str = "agent:port=25001,interval=1s,rise=1,fall=2";
 
 /// An address of `--bind` with its name, which may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NamedAddress(String, IpAddr);
+pub(crate) struct NamedAddress(pub(crate) String, pub(crate) IpAddr);
 
 /// The permission of a namespace to open ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortGrant(pub(crate) String, pub(crate) RangeInclusive<u16>);
 
-/// Parses the name of a namespace or an address.
 fn name(text: &str) -> Result<String, ()> {
     if is_object_name(text) && text.len() <= 63 { Ok(text.to_owned()) } else { Err(()) }
 }
@@ -57,31 +56,18 @@ impl FromStr for PortGrant {
     fn from_str(text: &str) -> Result<Self, ()> {
         let (namespace, ports) = text.split_once('=').ok_or(())?;
         let namespace = if namespace == "*" { namespace.to_owned() } else { name(namespace)? };
-        let port = |text: &str| annotation::port(text).map_err(drop);
+        let port = |text: &str| parse_port(text).map_err(drop);
         let (low, high) = ports.split_once('-').unwrap_or((ports, ports));
         let range = port(low)?..=port(high)?;
         if range.is_empty() { Err(()) } else { Ok(Self(namespace, range)) }
     }
 }
 
-/// Returns the addresses of each name, in their order, each once.
-pub(crate) fn by_name(given: Vec<NamedAddress>) -> Vec<(String, Vec<IpAddr>)> {
-    let mut all: Vec<(String, Vec<IpAddr>)> = Vec::new();
-    for NamedAddress(name, address) in given {
-        match all.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, list)) if list.contains(&address) => {}
-            Some((_, list)) => list.push(address),
-            None => all.push((name, vec![address])),
-        }
-    }
-    all
-}
-
 pub(crate) fn check(value: &str) -> Result<CheckPolicy, String> {
     const TAKES: &str = "takes agent, tcp or none, and perhaps port, interval, rise and fall, \
         e.g. agent:port=25001,interval=1s,rise=1,fall=2";
     let (kind, keys) = value.split_once(':').unwrap_or((value, ""));
-    let kind = word(kind).map_err(|_| TAKES)?;
+    let kind = parse_word(kind).map_err(|_| TAKES)?;
     let mut check = CheckPolicy { kind, ..CheckPolicy::default() };
     for part in keys.split(',').map(str::trim).filter(|part| !part.is_empty()) {
         let (key, value) = part.split_once('=').ok_or(TAKES)?;
@@ -96,10 +82,10 @@ pub(crate) fn check(value: &str) -> Result<CheckPolicy, String> {
     Ok(check)
 }
 
-pub(crate) fn timeouts(value: &str) -> Result<BTreeMap<String, String>, String> {
+pub(crate) fn timeouts(value: &str) -> Result<Timeouts, String> {
     let takes =
         || format!("takes timeouts from 1ms to 24days, e.g. connect=3s,client=1h; there are {TIMEOUTS}");
-    let mut all = BTreeMap::new();
+    let mut all = Timeouts::new();
     let given = value.split(',').map(str::trim).filter(|part| !part.is_empty());
     for part in DEFAULT_TIMEOUTS.split(',').chain(given) {
         let (name, time) = part.split_once('=').ok_or_else(takes)?;
@@ -137,22 +123,15 @@ pub(crate) fn listen(value: &str) -> Result<Option<SocketAddr>, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::policy::CheckKind;
+    use crate::plan::CheckKind;
 
     #[test]
-    fn addresses_may_have_names_and_count_once() {
-        let given = ["10.0.0.5", "web=10.0.0.100", "fd00::5", "10.0.0.5", "web=fd00::100"];
-        let given = given.map(|text| text.parse().unwrap()).to_vec();
-        let ips = |texts: [&str; 2]| texts.map(|text| text.parse().unwrap()).to_vec();
-        let [unnamed, web] = [ips(["10.0.0.5", "fd00::5"]), ips(["10.0.0.100", "fd00::100"])];
-        assert_eq!(by_name(given), [(String::new(), unnamed), ("web".to_owned(), web)]);
+    fn addresses_and_grants_have_names() {
+        assert_eq!("10.0.0.5".parse(), Ok(NamedAddress(String::new(), [10, 0, 0, 5].into())));
+        assert_eq!("web=10.0.0.5".parse(), Ok(NamedAddress("web".to_owned(), [10, 0, 0, 5].into())));
         for bad in ["", "x", "=10.0.0.1", "a b=10.0.0.1", "*=10.0.0.1", "web=", "web=10.0.0.1:80"] {
             assert!(bad.parse::<NamedAddress>().is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn grants_name_a_namespace_or_all() {
         assert_eq!("shop=443".parse(), Ok(PortGrant("shop".to_owned(), 443..=443)));
         assert_eq!("*=1024-65535".parse(), Ok(PortGrant("*".to_owned(), 1024..=65535)));
         for bad in ["", "shop", "shop=", "shop=0", "shop=9-8", "shop=1-70000", "a_b=1", "=1"] {
@@ -161,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_has_a_kind_and_perhaps_more() {
+    fn a_check_and_timeouts_replace_what_they_name() {
         let default = CheckPolicy::default();
         assert_eq!((check("agent"), check(DEFAULT_CHECK)), (Ok(default.clone()), Ok(default)));
         let tcp = check("tcp:interval=250ms,fall=3").unwrap();
@@ -170,16 +149,9 @@ mod tests {
         {
             assert!(check(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn a_timeout_replaces_its_default() {
         let all = timeouts("client=2h,tunnel=90s").unwrap();
-        assert_eq!(
-            ["client", "tunnel", "connect"].map(|name| &*all[name]),
-            ["7200000ms", "90000ms", "3000ms"]
-        );
-        assert_eq!(timeouts("").unwrap().len(), 6);
+        let named = ["client", "tunnel", "connect"].map(|name| &*all[name]);
+        assert_eq!((named, all.len()), (["7200000ms", "90000ms", "3000ms"], 7));
         for bad in ["client", "client=0s", "other=1s", "client=1h\nbind"] {
             assert!(timeouts(bad).is_err(), "{bad}");
         }

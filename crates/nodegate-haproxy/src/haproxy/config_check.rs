@@ -12,11 +12,10 @@ use tokio::process::Command;
 
 /// The timeout. HAProxy reads 100,000 servers in a few seconds.
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// The maximum number of sockets that systemd hands over.
 const MAX_SOCKETS: u32 = 64;
 
 /// Runs `haproxy -c` on a file, as the master would load it.
-pub async fn check(haproxy: &Path, launch: Option<&Launch>, file: &Path) -> Result<(), Failure> {
+pub(crate) async fn check(haproxy: &Path, launch: Option<&Launch>, file: &Path) -> Result<(), Failure> {
     let ended = command::run(command_of(haproxy, launch, file), TIMEOUT).await;
     ended.map_err(|why| Failure::new("check", format!("haproxy -c refuses the new configuration: {why}")))
 }

@@ -1,7 +1,9 @@
-//! The Lease that decides which of several processes writes.
+//! The Lease that decides which of several processes writes. [`candidate`] has the rules, this file the requests.
 
-use crate::status::candidate::{Candidate, DURATION, LOOK, LeaseState, RENEW, Step};
-use crate::status::failing::{FORBIDDEN, Failing};
+pub(crate) mod candidate;
+
+use crate::lasting::{FORBIDDEN, Failing};
+use crate::lease::candidate::{Candidate, DURATION, LOOK, LeaseState, RENEW};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
@@ -19,17 +21,14 @@ const LATER: Duration = Duration::from_secs(5);
 /// The longest time for the credentials of a connection.
 const CONNECT: Duration = Duration::from_secs(30);
 
-/// The file with the namespace of a Pod.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// The namespace and the name of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseName {
-    /// The namespace.
-    pub namespace: String,
+pub(crate) struct LeaseName {
+    pub(crate) namespace: String,
     /// The name, which is the field manager of all writes, too: two pairs with Leases of different names leave
     /// each other's statuses alone.
-    pub name: String,
+    pub(crate) name: String,
 }
 
 /// Returns the namespace of this Pod, or outside of a Pod that of the manifests.
@@ -57,7 +56,7 @@ impl FromStr for LeaseName {
 
 /// Keeps the Lease, or waits for it.
 #[derive(Debug)]
-pub struct LeaseKeeper {
+pub(crate) struct LeaseKeeper {
     api: KubeApi,
     name: LeaseName,
     candidate: Mutex<Candidate>,
@@ -65,17 +64,15 @@ pub struct LeaseKeeper {
 
 impl LeaseKeeper {
     /// Creates a keeper with an identity that no other process has.
-    pub fn new(api: KubeApi, name: LeaseName) -> Self {
+    pub(crate) fn new(api: KubeApi, name: LeaseName) -> Self {
         Self { api, name, candidate: Mutex::new(Candidate::new(identity())) }
     }
 
-    /// Returns the identity of this process.
-    pub fn identity(&self) -> String {
+    pub(crate) fn identity(&self) -> String {
         self.candidate().identity.clone()
     }
 
-    /// Returns true if this process may write now.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.candidate().holds(nodegate_clock::now())
     }
 
@@ -85,7 +82,7 @@ impl LeaseKeeper {
 
     /// Runs forever. While `may` is false, this process does not want the Lease. `failed` is called for each
     /// failed request.
-    pub async fn run(&self, may: impl Fn() -> bool, failed: impl Fn()) {
+    pub(crate) async fn run(&self, may: impl Fn() -> bool, failed: impl Fn()) {
         let mut backoff = Backoff::new();
         let mut failing = Failing::default();
         loop {
@@ -120,13 +117,10 @@ impl LeaseKeeper {
         tokio::time::timeout(CONNECT, self.api.open()).await.map_err(|_| late())??;
         let known = self.read().await?;
         let sent = nodegate_clock::now();
-        let (step, version) = match &known {
-            Some(lease) => (self.candidate().look(lease, sent), Some(lease.version.as_str())),
-            None => (Step::Write { transitions: 0 }, None),
-        };
-        let transitions = match step {
-            Step::Wait(time) => return Ok(time),
-            Step::Write { transitions } => transitions,
+        let version = known.as_ref().map(|lease| lease.version.as_str());
+        let transitions = match known.as_ref().map_or(Ok(0), |lease| self.candidate().look(lease, sent)) {
+            Ok(transitions) => transitions,
+            Err(wait) => return Ok(wait),
         };
         let now = json!(MicroTime(Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()));
         let spec = json!({
@@ -179,7 +173,7 @@ impl LeaseKeeper {
     }
 
     /// Gives the Lease up if this process holds it, so that another one can take it at once.
-    pub async fn release(&self) {
+    pub(crate) async fn release(&self) {
         if !self.holds() {
             return;
         }

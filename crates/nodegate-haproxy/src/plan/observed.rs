@@ -1,6 +1,6 @@
 //! The facts that the watches reported, as plain data without Kubernetes types.
 
-use crate::plan::ingress::Ingress;
+use crate::plan::Ingress;
 use ipnet::IpNet;
 use nodegate_program::is_object_name;
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A Service's namespace and name.
-pub type ServiceKey = (String, String);
+pub(crate) type ServiceKey = (String, String);
 
 /// The state of a node, with regard to new traffic. The better state comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NodeState {
-    /// The node may get new traffic.
+pub(crate) enum NodeState {
     #[default]
     Ready,
     /// The node is healthy, and an operator or controller is taking it out (`--drain-on`).
@@ -24,8 +23,7 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    /// Returns the word for the state in logs, metrics and tables.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Ready => "ready",
             Self::Draining => "drained",
@@ -36,16 +34,13 @@ impl NodeState {
 
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Family {
-    /// `IPv4`
+pub(crate) enum Family {
     V4,
-    /// `IPv6`
     V6,
 }
 
 impl Family {
-    /// Returns the family of an address.
-    pub fn of(address: IpAddr) -> Self {
+    pub(crate) fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 }
@@ -53,30 +48,26 @@ impl Family {
 /// The facts of a Node that matter for HAProxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ObservedNode {
-    /// Its name.
-    pub name: String,
+pub(crate) struct ObservedNode {
+    pub(crate) name: String,
     /// The state that decides about new traffic. After a restart, HAProxy's own checks know it.
     #[serde(skip)]
-    pub state: NodeState,
-    /// The annotation `nodegate.io/haproxy-weight`, as written.
-    pub weight: Option<String>,
-    /// The annotation `nodegate.io/haproxy-address`, as written.
-    pub chosen: Option<String>,
+    pub(crate) state: NodeState,
+    pub(crate) weight: Option<String>,
+    pub(crate) chosen: Option<String>,
     /// The reason why it gets no new traffic, in one word.
     #[serde(skip)]
-    pub reason: Option<String>,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
     /// Its addresses by type (`InternalIP`, `ExternalIP`), in the order of its status.
-    pub addresses: Vec<(String, IpAddr)>,
+    pub(crate) addresses: Vec<(String, IpAddr)>,
 }
 
 impl ObservedNode {
     /// Returns the address that HAProxy uses: the one that the annotation chooses, else the first in the most
     /// preferred network, else the first `InternalIP`, else the first `ExternalIP`. Of several families, the
     /// first one counts; without families, any will do. Returns `None` if no Node can have this name.
-    pub fn address(&self, networks: &[IpNet], families: &[Family]) -> Option<IpAddr> {
+    pub(crate) fn address(&self, networks: &[IpNet], families: &[Family]) -> Option<IpAddr> {
         if !is_object_name(&self.name) {
             return None;
         }
@@ -102,7 +93,7 @@ impl ObservedNode {
     }
 
     /// Returns the addresses of the annotation. `None` without it, and if one of them isn't the Node's own.
-    pub fn chosen(&self) -> Option<Vec<IpAddr>> {
+    pub(crate) fn chosen(&self) -> Option<Vec<IpAddr>> {
         let parse = |text: &str| text.trim().parse::<IpAddr>().ok();
         let chosen: Option<Vec<IpAddr>> = self.chosen.as_ref()?.split(',').map(parse).collect();
         chosen.filter(|chosen| chosen.iter().all(|ip| self.addresses.iter().any(|(_, own)| own == ip)))
@@ -111,85 +102,66 @@ impl ObservedNode {
 
 /// A port of a Service that every node listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PortFacts {
-    /// Its name, if it has one.
-    pub name: Option<String>,
-    /// The Service's port.
-    pub port: u16,
-    /// The nodes' port.
-    pub node_port: u16,
-    /// `TCP`, `UDP` or `SCTP`.
-    pub protocol: String,
+pub(crate) struct PortFacts {
+    pub(crate) name: Option<String>,
+    pub(crate) port: u16,
+    pub(crate) node_port: u16,
+    pub(crate) protocol: String,
 }
 
-/// A Service of type `NodePort` or `LoadBalancer`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ObservedService {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// The time of its creation, in seconds since 1970.
-    pub created: i64,
-    /// True if it is of type `LoadBalancer`.
-    pub load_balancer: bool,
-    /// Its `loadBalancerClass`, if it has one.
-    pub class: Option<String>,
+pub(crate) struct ObservedService {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) created: i64,
+    pub(crate) load_balancer: bool,
+    pub(crate) class: Option<String>,
     /// The address that it asks for (`loadBalancerIP`), as written.
-    pub address: Option<String>,
+    pub(crate) address: Option<String>,
     /// The source ranges whose connections it accepts (`loadBalancerSourceRanges`), as written. Empty for
     /// all.
-    pub source_ranges: Vec<String>,
+    pub(crate) source_ranges: Vec<String>,
     /// True if a client stays with its node (`sessionAffinity: ClientIP`).
-    pub sticky: bool,
+    pub(crate) sticky: bool,
     /// True if only nodes with an endpoint of their own take its traffic (`externalTrafficPolicy: Local`).
-    pub local: bool,
-    /// `healthCheckNodePort`, if it has one.
-    pub health_port: Option<u16>,
+    pub(crate) local: bool,
+    pub(crate) health_port: Option<u16>,
     /// Its address families, the first one first.
-    pub families: Vec<Family>,
-    /// Its ports.
-    pub ports: Vec<PortFacts>,
+    pub(crate) families: Vec<Family>,
+    pub(crate) ports: Vec<PortFacts>,
     /// Its annotations under `nodegate.io/haproxy-`, without that prefix, as written.
-    pub annotations: BTreeMap<String, String>,
+    pub(crate) annotations: BTreeMap<String, String>,
     /// Its status, on which no plan depends.
     #[serde(skip)]
-    pub status: ServiceStatus,
+    pub(crate) status: ServiceStatus,
 }
 
 impl ObservedService {
-    /// Returns its namespace and name.
-    pub fn key(&self) -> ServiceKey {
+    pub(crate) fn key(&self) -> ServiceKey {
         (self.namespace.clone(), self.name.clone())
     }
 
-    /// Returns `namespace/name`.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
 
-/// The status of a Service, as observed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServiceStatus {
-    /// The Service's UID.
-    pub uid: String,
+pub(crate) struct ServiceStatus {
+    pub(crate) uid: String,
     /// Its resourceVersion. A write with it fails if the Service has changed since.
-    pub version: String,
-    /// The entries.
-    pub ingress: Vec<Ingress>,
+    pub(crate) version: String,
+    pub(crate) ingress: Vec<Ingress>,
     /// The field manager that wrote the entries, if there are any.
-    pub writer: Option<String>,
+    pub(crate) writer: Option<String>,
 }
 
 /// All facts that the watches reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Nodes by name.
-    pub nodes: BTreeMap<String, Arc<ObservedNode>>,
-    /// Services by namespace and name.
-    pub services: BTreeMap<ServiceKey, Arc<ObservedService>>,
+pub(crate) struct Facts {
+    pub(crate) nodes: BTreeMap<String, Arc<ObservedNode>>,
+    pub(crate) services: BTreeMap<ServiceKey, Arc<ObservedService>>,
 }
 
 #[cfg(test)]
