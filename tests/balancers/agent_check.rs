@@ -29,8 +29,8 @@ impl Scenario {
         assert!(self.nodes.cluster.sim.uncordon(NODE));
     }
 
-    fn set_ready(&self, status: &str, reason: &str) {
-        assert!(self.nodes.cluster.sim.set_ready(NODE, status, reason));
+    fn set_ready(&self, status: &str) {
+        assert!(self.nodes.cluster.sim.set_ready(NODE, status, "Kubelet"));
     }
 
     fn is_ready(&self) {
@@ -53,44 +53,20 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
         // Ready -> Draining -> NotReady -> Ready
         scenario.cordon();
         scenario.is_draining();
-        scenario.set_ready("False", "KubeletNotReady");
+        scenario.set_ready("False");
         scenario.is_down();
-        scenario.set_ready("True", "KubeletReady");
+        scenario.set_ready("True");
         scenario.is_draining();
         scenario.uncordon();
         scenario.is_ready();
         // Ready -> NotReady -> Ready, and straight from down and cordoned.
-        scenario.set_ready("Unknown", "NodeStatusUnknown");
+        scenario.set_ready("Unknown");
         scenario.is_down();
-        scenario.set_ready("True", "KubeletReady");
+        scenario.set_ready("True");
         scenario.is_ready();
     }
     let others = NODES[1..].iter().map(|name| scenario.haproxy.server(name).unwrap());
     assert!(others.into_iter().all(|state| state.is_ready()));
-}
-
-/// Shows the third state without an agent-check: a `NOLB` server runs and takes no new connections.
-#[test]
-fn a_404_puts_haproxys_server_into_nolb() {
-    let nodes = Nodes::start();
-    let haproxy = Haproxy::start(&nodes.site.configuration("haproxy/disable-on-404.cfg"));
-    let scenario = Scenario { nodes, haproxy };
-    let sees = |status: &'static str| {
-        scenario.haproxy.wait_server(NODE, status, |state| state.status.starts_with(status));
-    };
-    sees("UP");
-    scenario.cordon();
-    sees("NOLB");
-    scenario.set_ready("False", "KubeletNotReady");
-    sees("DOWN");
-    // A 404 does not bring a server up that is down.
-    scenario.set_ready("True", "KubeletReady");
-    scenario.nodes.agent(0).wait_reason("Unschedulable");
-    sees("DOWN");
-    scenario.uncordon();
-    scenario.is_ready();
-    scenario.cordon();
-    sees("NOLB");
 }
 
 #[test]
@@ -104,7 +80,7 @@ fn haproxys_restart_and_reload_keep_the_server_state() {
     scenario.haproxy.restart();
     scenario.is_draining();
 
-    scenario.set_ready("False", "KubeletNotReady");
+    scenario.set_ready("False");
     scenario.is_down();
     scenario.haproxy.reload();
     scenario.is_down();
@@ -112,7 +88,7 @@ fn haproxys_restart_and_reload_keep_the_server_state() {
     scenario.is_down();
 
     scenario.haproxy.reload();
-    scenario.set_ready("True", "KubeletReady");
+    scenario.set_ready("True");
     scenario.uncordon();
     scenario.is_ready();
     scenario.haproxy.reload();

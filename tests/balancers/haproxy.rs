@@ -2,8 +2,8 @@
 
 use crate::balancer::{Balancer, Program, Row};
 use crate::nodes::Nodes;
-use crate::site::{NODES, Site};
-use nodegate_testbed::haproxy::Haproxy;
+use crate::site::{NODES, Site, documented};
+use nodegate_testbed::haproxy::{self, Haproxy};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -39,4 +39,12 @@ fn fetched(version: &str, name: &str) -> PathBuf {
     let (_, wanted) = name.split_once(' ').unwrap();
     assert!(says.contains(&format!("version {wanted}.")), "the row is called {name}, and this is {says}");
     program
+}
+
+#[test]
+fn haproxy_accepts_the_documented_configurations() {
+    let site = Site::new();
+    for name in documented("haproxy") {
+        haproxy::check(&site.configuration(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
 }

@@ -10,7 +10,6 @@ mod backend;
 mod balancer;
 mod bgp;
 mod caddy;
-mod configurations;
 mod drains;
 mod envoy;
 mod event;

@@ -5,7 +5,6 @@ use crate::lan::ROUTER;
 use crate::site::{AGENT_PORT, HTTP_PORT, NODES, SERVICE_PORT, Site};
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Short, to make outages short; the kubelets renew their Leases every second to match.
@@ -18,7 +17,6 @@ pub(crate) struct Nodes {
     pub(crate) cluster: Cluster,
     pub(crate) agents: Vec<Option<Agent>>,
     pub(crate) backends: Vec<Backend>,
-    program: PathBuf,
     agent_args: &'static [&'static str],
     /// Dropped after the agents and the backends.
     pub(crate) site: Site,
@@ -31,15 +29,6 @@ impl Nodes {
 
     /// Starts the nodes at another site, with additional arguments for the agents.
     pub(crate) fn start_with(site: impl FnOnce() -> Site, agent_args: &'static [&'static str]) -> Self {
-        Self::of(programs::agent(), site, agent_args)
-    }
-
-    /// Starts like that with another program as the agents.
-    pub(crate) fn of(
-        program: PathBuf,
-        site: impl FnOnce() -> Site,
-        agent_args: &'static [&'static str],
-    ) -> Self {
         let site = site();
         let router = site.namespaces().map(|_| (ROUTER, 0).into());
         let cluster = site.on_router(|| {
@@ -55,7 +44,7 @@ impl Nodes {
         // network.
         assert!(cluster.sim.delete_node(NODE));
         let (agents, backends) = (Vec::new(), Vec::new());
-        let mut nodes = Self { cluster, agents, backends, program, agent_args, site };
+        let mut nodes = Self { cluster, agents, backends, agent_args, site };
         for index in 0..NODES.len() {
             nodes.agents.push(Some(nodes.new_agent(index)));
             nodes.backends.push(nodes.new_backend(index));
@@ -67,7 +56,7 @@ impl Nodes {
     }
 
     pub(crate) fn new_agent(&self, index: usize) -> Agent {
-        let mut command = self.site.command_on(index, &self.program);
+        let mut command = self.site.command_on(index, programs::agent());
         command.env("NODE_NAME", NODES[index]).env("KUBECONFIG", self.cluster.kubeconfig());
         command.env("NODEGATE_LISTEN_ADDRESS", self.listens_at(index).to_string());
         command.arg(format!("--listen-port={HTTP_PORT}"));

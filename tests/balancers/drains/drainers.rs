@@ -9,77 +9,74 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Who drains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drainer {
-    /// `staging/src/k8s.io/kubectl/pkg/drain/drain.go` of kubernetes: evicts all pods at once; after a 429 each again 5 s later.
-    Kubectl,
-    /// `cmd/kured/main.go` of kured, 51220cc778a4: cordons and drains with kubectl's code, without a `--drain-delay`.
-    Kured,
-    /// `cluster-autoscaler/core/scaledown/actuation/drain.go` of autoscaler, 1d0777f716ca: taints; all pods at once; after any
-    /// error each again 10 s later, for 120 s.
-    Autoscaler,
-    /// `pkg/controllers/node/termination/terminator/eviction.go` of karpenter, 2266468104f3: taints; after a 429 each pod again
-    /// after 0.1 s, then after twice that, up to 10 s.
-    Karpenter,
-    /// `core/reconcilers/machine/drain/drain.go` and `core/reconcilers/machine/machine_controller.go` of cluster-api, ae7ff047db49:
-    /// cordons; one pod after the other for up to 10 s; again 20 s later.
-    ClusterApi,
-    /// `pkg/controller/drain/drain_controller.go` of machine-config-operator, 8a0ada1b242e: cordons and drains with kubectl's code
-    /// and a timeout of 90 s; again 1 min later.
-    MachineConfigOperator,
+/// A tool that drains a node.
+pub(super) struct Drainer {
+    pub(super) title: &'static str,
+    /// Its own retry, once client-go no longer retries silently.
+    pub(super) retries: &'static str,
+    /// The taint that it sets. Without one, it cordons.
+    taint: Option<&'static str>,
+    evicts: Evicts,
+}
+
+enum Evicts {
+    /// With kubectl's code and these options.
+    Kubectl(&'static [&'static str]),
+    /// All pods at once, each again after a wait that grows by this factor, up to 10 s.
+    AtOnce(Duration, u32),
+    /// One pod after the other for up to 10 s, and again after this wait.
+    InTurn(Duration),
 }
 
 impl Drainer {
-    pub(super) const ALL: [Self; 6] = [
-        Self::Kubectl,
-        Self::Kured,
-        Self::Autoscaler,
-        Self::Karpenter,
-        Self::ClusterApi,
-        Self::MachineConfigOperator,
+    pub(super) const ALL: &'static [Self] = &[
+        // `staging/src/k8s.io/kubectl/pkg/drain/drain.go` of kubernetes: all pods at once; after a 429 each again 5 s later.
+        Self { title: "kubectl drain", retries: "5 s", taint: None, evicts: Evicts::Kubectl(&[]) },
+        // `cmd/kured/main.go` of kured, 51220cc778a4: kubectl's code, without a `--drain-delay`.
+        Self { title: "kured", retries: "5 s", taint: None, evicts: Evicts::Kubectl(&[]) },
+        // `cluster-autoscaler/core/scaledown/actuation/drain.go` of autoscaler, 1d0777f716ca: again 10 s later, for 120 s.
+        Self {
+            title: "cluster-autoscaler",
+            retries: "10 s",
+            taint: Some("ToBeDeletedByClusterAutoscaler"),
+            evicts: Evicts::AtOnce(Duration::from_secs(10), 1),
+        },
+        // `pkg/controllers/node/termination/terminator/eviction.go` of karpenter, 2266468104f3.
+        Self {
+            title: "Karpenter",
+            retries: "0.1 s to 10 s",
+            taint: Some("karpenter.sh/disrupted"),
+            evicts: Evicts::AtOnce(Duration::from_millis(100), 2),
+        },
+        // `core/reconcilers/machine/drain/drain.go` and `core/reconcilers/machine/machine_controller.go` of cluster-api,
+        // ae7ff047db49.
+        Self {
+            title: "Cluster API",
+            retries: "20 s",
+            taint: None,
+            evicts: Evicts::InTurn(Duration::from_secs(20)),
+        },
+        // `pkg/controller/drain/drain_controller.go` of machine-config-operator, 8a0ada1b242e: kubectl's code with a timeout
+        // of 90 s; again 1 min later.
+        Self {
+            title: "machine config operator",
+            retries: "5 s",
+            taint: None,
+            evicts: Evicts::Kubectl(&["--force", "--timeout=90s"]),
+        },
     ];
-
-    pub(super) fn title(self) -> &'static str {
-        match self {
-            Self::Kubectl => "kubectl drain",
-            Self::Kured => "kured",
-            Self::Autoscaler => "cluster-autoscaler",
-            Self::Karpenter => "Karpenter",
-            Self::ClusterApi => "Cluster API",
-            Self::MachineConfigOperator => "machine config operator",
-        }
-    }
-
-    /// Its own retry, once client-go no longer retries silently.
-    pub(super) fn retries(self) -> &'static str {
-        match self {
-            Self::Kubectl | Self::Kured | Self::MachineConfigOperator => "5 s",
-            Self::Autoscaler => "10 s",
-            Self::Karpenter => "0.1 s to 10 s",
-            Self::ClusterApi => "20 s",
-        }
-    }
-
-    fn taint(self) -> Option<&'static str> {
-        match self {
-            Self::Autoscaler => Some("ToBeDeletedByClusterAutoscaler"),
-            Self::Karpenter => Some("karpenter.sh/disrupted"),
-            _ => None,
-        }
-    }
 }
 
 /// Why an eviction did not take place.
 enum Refused {
     TooManyRequests,
     Gone,
-    Other(String),
+    Other,
 }
 
 impl Site {
     /// Drains a node as this drainer does, and puts the node back into the pool.
-    pub(super) fn drain_as(&self, number: usize, drainer: Drainer) -> Drained {
+    pub(super) fn drain_as(&self, number: usize, drainer: &Drainer) -> Drained {
         let node = number % NODES.len();
         let began = Instant::now();
         let ended = AtomicBool::new(false);
@@ -94,68 +91,48 @@ impl Site {
             told.join().unwrap()
         });
         let evicted = self.first_eviction(node, began) - began;
-        if let Some(taint) = drainer.taint() {
+        if let Some(taint) = drainer.taint {
             self.kubectl(&["taint", "node", NODES[node], &format!("{taint}-")]);
         }
         self.bring_back(node);
         Drained { told, evicted }
     }
 
-    fn play(&self, node: usize, drainer: Drainer) {
+    fn play(&self, node: usize, drainer: &Drainer) {
         let name = NODES[node];
-        match drainer {
-            Drainer::Kubectl | Drainer::Kured => self.kubectl(&["drain", name, "--ignore-daemonsets"]),
-            Drainer::MachineConfigOperator => {
-                self.kubectl(&["cordon", name]);
-                self.kubectl(&["drain", name, "--ignore-daemonsets", "--force", "--timeout=90s"]);
-            }
-            Drainer::Autoscaler => {
-                self.kubectl(&["taint", "node", name, "ToBeDeletedByClusterAutoscaler=1:NoSchedule"]);
-                let give_up = Instant::now() + Duration::from_mins(2);
-                self.all_at_once(node, |pod| {
-                    while self.evict(pod).is_err_and(|refused| !matches!(refused, Refused::Gone)) {
-                        assert!(Instant::now() < give_up, "{pod}: the autoscaler deletes it now");
-                        thread::sleep(Duration::from_secs(10));
-                    }
-                });
-            }
-            Drainer::Karpenter => {
-                self.kubectl(&["taint", "node", name, "karpenter.sh/disrupted:NoSchedule"]);
-                self.all_at_once(node, |pod| {
-                    let mut delay = Duration::from_millis(100);
-                    while let Err(refused) = self.evict(pod) {
-                        match refused {
-                            Refused::Gone => break,
-                            Refused::TooManyRequests => thread::sleep(delay),
-                            Refused::Other(why) => panic!("{pod}: {why}"),
-                        }
-                        delay = (delay * 2).min(Duration::from_secs(10));
-                    }
-                });
-            }
-            Drainer::ClusterApi => {
-                self.kubectl(&["cordon", name]);
-                loop {
-                    let until = Instant::now() + Duration::from_secs(10);
-                    let pods = self.names_on(node);
-                    let refused =
-                        pods.iter().filter(|pod| Instant::now() >= until || self.evict(pod).is_err());
-                    if refused.count() == 0 {
-                        break;
-                    }
-                    thread::sleep(Duration::from_secs(20));
-                }
-            }
+        match drainer.taint {
+            Some(taint) => self.kubectl(&["taint", "node", name, &format!("{taint}=1:NoSchedule")]),
+            None => self.kubectl(&["cordon", name]),
         }
-    }
-
-    fn all_at_once(&self, node: usize, evict: impl Fn(&str) + Sync) {
-        let pods = self.names_on(node);
-        thread::scope(|scope| {
-            for pod in &pods {
-                scope.spawn(|| evict(pod));
+        let give_up = Instant::now() + Duration::from_mins(2);
+        let is_refused = |pod: &str| {
+            assert!(Instant::now() < give_up, "{pod}: the drainer gives up");
+            self.evict(pod).is_err_and(|refused| !matches!(refused, Refused::Gone))
+        };
+        match drainer.evicts {
+            Evicts::Kubectl(options) => {
+                self.kubectl(&[&["drain", name, "--ignore-daemonsets"], options].concat());
             }
-        });
+            Evicts::AtOnce(first, factor) => thread::scope(|scope| {
+                for pod in self.names_on(node) {
+                    scope.spawn(move || {
+                        let mut delay = first;
+                        while is_refused(&pod) {
+                            thread::sleep(delay);
+                            delay = (delay * factor).min(Duration::from_secs(10));
+                        }
+                    });
+                }
+            }),
+            Evicts::InTurn(wait) => loop {
+                let until = Instant::now() + Duration::from_secs(10);
+                let pods = self.names_on(node);
+                if pods.iter().filter(|pod| Instant::now() >= until || is_refused(pod)).count() == 0 {
+                    break;
+                }
+                thread::sleep(wait);
+            },
+        }
     }
 
     fn names_on(&self, node: usize) -> Vec<String> {
@@ -195,7 +172,7 @@ impl Site {
         } else if said.contains("NotFound") {
             Refused::Gone
         } else {
-            Refused::Other(said)
+            Refused::Other
         };
         Err((refused, retry_after))
     }

@@ -37,10 +37,10 @@ fn a_drain_that_waits_for_told_loses_no_request() {
     as_the_autoscaler_does(&site, 1);
     // Behind the gate no drainer has to wait by itself.
     let gate = site.gate();
-    for (number, drainer) in Drainer::ALL.into_iter().enumerate() {
+    for (number, drainer) in Drainer::ALL.iter().enumerate() {
         let drained = site.drain_as(number, drainer);
         let told = drained.told.expect("told, before the pods are gone");
-        assert!(drained.evicted >= told, "{drainer:?}: evicted {:?}, told {told:?}", drained.evicted);
+        assert!(drained.evicted >= told, "{}: evicted {:?}, told {told:?}", drainer.title, drained.evicted);
     }
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     let requests = site.stop();
@@ -131,18 +131,18 @@ fn table() {
         let late_here = all.iter().filter(|drained| drained.is_late()).count();
         // A busy machine delays single ones.
         if late_here > all.len() / 2 {
-            mostly_late.push(drainer.title());
+            mostly_late.push(drainer.title);
         }
         println!(
             "| {} | {} | {} | {} | {} | {moves} | {} | {} | {late_here} | {} |",
-            drainer.title(),
+            drainer.title,
             all.len(),
             requests.sent,
             requests.lost[0],
             requests.lost[1],
             spread(&told),
             spread(&after),
-            drainer.retries(),
+            drainer.retries,
         );
     }
     assert_eq!(lost_after_told, 0, "lost requests");
@@ -150,24 +150,24 @@ fn table() {
 }
 
 /// A row of drains behind the gate: the drainer, each drain, moves of the address, begin and end.
-type GateRow = (Drainer, Vec<Drained>, usize, Instant, Instant);
+type GateRow = (&'static Drainer, Vec<Drained>, usize, Instant, Instant);
 
 /// Drains by each drainer behind the eviction gate, with two balancers: `kubectl drain` as often as all rows before
 /// together, the others a fifth of that.
 fn behind_the_gate(site: &Site, drains: usize) -> Vec<GateRow> {
     let gate = site.gate();
-    let row = |drainer: Drainer| {
-        let times = if drainer == Drainer::Kubectl { drains * 3 } else { drains.div_ceil(5) * 3 };
+    let row = |drainer: &'static Drainer| {
+        let times = if drainer.title == "kubectl drain" { drains * 3 } else { drains.div_ceil(5) * 3 };
         let (from, moves) = (Instant::now(), site.moves_of_the_address());
         let all: Vec<Drained> = (0..times).map(|drain| site.drain_as(drain, drainer)).collect();
         println!(
             "{}: {times} drains, {} without acknowledgement so far",
-            drainer.title(),
+            drainer.title,
             gate.unacknowledged()
         );
         (drainer, all, site.moves_of_the_address() - moves, from, Instant::now())
     };
-    let rows = Drainer::ALL.map(row).into();
+    let rows = Drainer::ALL.iter().map(row).collect();
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     rows
 }

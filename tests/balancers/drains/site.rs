@@ -10,7 +10,6 @@ use nodegate_testbed::programs::{self, needs_root};
 use nodegate_testbed::{Agent, Cluster, NODE, http, until};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
@@ -32,8 +31,6 @@ pub(super) struct Site {
     balancers: [Balancer; 2],
     _agents: Vec<Agent>,
     pub(super) cluster: Cluster,
-    /// The agents' program.
-    program: PathBuf,
     told: Told,
     pub(super) lan: Namespace,
 }
@@ -65,11 +62,6 @@ impl Site {
     /// Starts with one balancer that has the shared address, and returns when the agents have listened long
     /// enough to know their probers.
     pub(super) fn start() -> Self {
-        Self::of(programs::agent())
-    }
-
-    /// Starts like that with another program as the agents.
-    pub(super) fn of(program: PathBuf) -> Self {
         needs_root("network namespaces");
         let lan = Namespace::new("drains");
         lan.run("ip link add lan type bridge");
@@ -77,7 +69,7 @@ impl Site {
         lan.run("ip addr add 10.0.0.1/24 dev lan");
         let told = Told::default();
         let cluster = cluster(&lan, &told);
-        let agents = (0..NODES.len()).map(|node| start_agent(&program, &lan, &cluster, node)).collect();
+        let agents = (0..NODES.len()).map(|node| start_agent(&lan, &cluster, node)).collect();
         let mut balancers = [0, 1].map(|index| Balancer::new(index, &lan, cluster.dir.path()));
         balancers[0].start_haproxy();
         balancers[0].address("add");
@@ -88,7 +80,7 @@ impl Site {
         };
         let began = Instant::now();
         let clients = [80, 81].map(client);
-        let site = Self { began, clients, balancers, _agents: agents, cluster, program, told, lan };
+        let site = Self { began, clients, balancers, _agents: agents, cluster, told, lan };
         site.wait_until_known();
         site
     }
@@ -183,7 +175,7 @@ impl Site {
 
     /// Runs a script of examples/drain as the administrator.
     pub(super) fn script(&self, name: &str, args: &[&str]) {
-        let programs = self.program.parent().unwrap().display().to_string();
+        let programs = programs::agent().parent().unwrap().display().to_string();
         let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
         let mut command = self.lan.command(format!("{SCRIPTS}/{name}"));
         command.args(args).env("PATH", path).env("KUBECONFIG", self.cluster.admin().kubeconfig());
@@ -195,7 +187,7 @@ impl Site {
 
     /// Runs `nodegate wait`, as a script does.
     pub(super) fn wait(&self, node: usize, goal: &str) {
-        let mut command = self.lan.command(&self.program);
+        let mut command = self.lan.command(programs::agent());
         command.args(["wait", "--for", goal, TIMEOUT, "--addr", &agent(node).to_string()]);
         let output = command.output().unwrap();
         let said = [output.stdout, output.stderr].concat();
@@ -245,8 +237,8 @@ fn cluster(lan: &Namespace, told: &Told) -> Cluster {
     cluster
 }
 
-fn start_agent(program: &Path, lan: &Namespace, cluster: &Cluster, node: usize) -> Agent {
-    let mut command = lan.command(program);
+fn start_agent(lan: &Namespace, cluster: &Cluster, node: usize) -> Agent {
+    let mut command = lan.command(programs::agent());
     command.args([DRAIN_ON, "--balancers=10.0.0.10/31", &format!("--traffic-port={}", ingress_port(node))]);
     command.env("NODE_NAME", NODES[node]).env("KUBECONFIG", cluster.kubeconfig());
     command
