@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedNode {
     pub(crate) name: String,
@@ -23,7 +22,6 @@ impl PlannedNode {
     }
 }
 
-/// A server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlannedServer {
     pub(crate) name: String,
@@ -49,7 +47,6 @@ pub(crate) enum Health {
     Unchecked,
 }
 
-/// A backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Backend {
     pub(crate) name: String,

@@ -69,7 +69,7 @@ fn addresses_of(listens_on: &[IpAddr], given: &[Ingress], policy: &PlanPolicy) -
     listens_on.iter().copied().map(Ingress::from).collect()
 }
 
-/// What HAProxy runs.
+/// The configuration that HAProxy runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InEffect {
     pub(crate) runs: Desired,

@@ -32,7 +32,6 @@ impl NodeState {
     }
 }
 
-/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Family {
     V4,

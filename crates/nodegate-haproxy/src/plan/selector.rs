@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 const MAX_BYTES: usize = 1024;
 const TAKES: &str = "takes a label selector, e.g. role=ingress,zone!=b,tier in (web,edge)";
 
-/// Parses a selector.
 pub(crate) fn parse(text: &str) -> Result<Selector, &'static str> {
     let demands = || split(text).into_iter().map(demand).collect::<Option<Vec<_>>>();
     if text.len() > MAX_BYTES { Err(TAKES) } else { demands().map(Selector::from_iter).ok_or(TAKES) }

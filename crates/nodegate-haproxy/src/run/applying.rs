@@ -36,7 +36,6 @@ struct Applying {
     left_out: Reported,
 }
 
-/// Runs forever.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut desired = shared.desired.subscribe();
     let mut task = Applying {

@@ -16,7 +16,6 @@ use tokio::sync::watch::channel;
 
 const READ: Duration = Duration::from_mins(1);
 
-/// Prints the tables.
 pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let lists = setup.scope.lists();
     let (sender, mut observed) = channel(Observed::of(&lists));

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch::Sender;
 
-/// Runs forever.
 pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>) {
     let policy = &shared.setup.policy;
     let mut observed = observer.subscribe();

@@ -29,7 +29,6 @@ pub(crate) struct Lab {
     pub(crate) sim: Sim,
     pub(crate) config: PathBuf,
     pub(crate) template: PathBuf,
-    /// HAProxy's master socket.
     pub(crate) master: PathBuf,
     /// The arguments of HAProxy. Empty for the file alone.
     pub(crate) haproxy_arguments: Vec<String>,

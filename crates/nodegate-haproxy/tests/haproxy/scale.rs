@@ -1,4 +1,4 @@
-//! A large cluster.
+//! Thousands of nodes: memory, reloads and lost requests.
 
 use crate::lab::{Lab, node, node_name, service};
 use crate::{Row, row};
