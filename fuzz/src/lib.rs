@@ -103,20 +103,6 @@ pub fn run<T>(future: impl Future<Output = T>) -> T {
     RUNTIME.with(|runtime| runtime.get_or_init(build).block_on(future))
 }
 
-/// Returns a connection whose other side has sent `bytes` and has ended its side.
-pub fn said(bytes: &[u8]) -> tokio::net::UnixStream {
-    let (ours, mut theirs) = UnixStream::pair().expect("sockets can be made");
-    ours.set_nonblocking(true).expect("a socket can be non-blocking");
-    // The socket's buffer is larger than libFuzzer's longest input.
-    theirs.write_all(bytes).expect("it fits");
-    theirs.shutdown(std::net::Shutdown::Write).expect("it is open");
-    // The other side must stay open for requests until the answer has been read.
-    KEPT.with(|kept| kept.replace(Some(theirs)));
-    tokio::net::UnixStream::from_std(ours).expect("there is a runtime")
-}
-
-thread_local!(static KEPT: std::cell::RefCell<Option<UnixStream>> = const { std::cell::RefCell::new(None) });
-
 /// Returns a server's answer to a client that sends `bytes` and then ends its side.
 pub async fn exchange<F: Future>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> F) -> Vec<u8> {
     let (server, mut client) = UnixStream::pair().expect("sockets can be made");

@@ -1,4 +1,4 @@
-//! The settings of the local checks.
+//! The flags of the local checks, flattened into the agent's.
 
 use crate::host_root::HostRoot;
 use crate::local_checks::LocalChecks;
@@ -6,7 +6,7 @@ use crate::own::OwnChecks;
 use crate::settings::CheckSettings;
 use nodegate_program::Mistakes;
 
-/// The settings of the local checks.
+/// The flags of the local checks.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LocalCheckArgs {
     /// Settings of a local check: NAME:key=value,… with interval, timeout, rise, fall and the check's own
@@ -39,8 +39,8 @@ impl LocalCheckArgs {
         for text in &self.tcp_check {
             mistakes.sound("tcp-check", text, own.add_tcp(text));
         }
-        let settings = CheckSettings::parse_with(&self.check_settings, &own).unwrap_or_else(|bad| {
-            for error in &bad.0 {
+        let settings = CheckSettings::parse(&self.check_settings, &own).unwrap_or_else(|errors| {
+            for error in &errors {
                 mistakes.setting("check-settings", error);
             }
             CheckSettings::default()

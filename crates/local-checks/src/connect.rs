@@ -12,39 +12,28 @@ const MAX_ADDRESSES: usize = 4;
 
 /// A host, by name or address, and a port: `127.0.0.1:5432`, `[::1]:5432`, `db.example:5432`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPort {
+pub(crate) struct HostPort {
     pub(crate) host: String,
     pub(crate) port: u16,
 }
 
-/// Opens connections to one host and port.
-#[derive(Clone, Debug)]
-pub(crate) struct HostConnector {
-    to: HostPort,
-}
-
 /// The error of a connection attempt.
 #[derive(Debug)]
-pub enum ConnectError {
-    /// The name has no address, or the resolver is stuck.
-    Name(String),
-    /// No process listens on the port.
-    Refused,
-    /// Any other error from the kernel.
-    Io(io::Error),
+pub struct ConnectError {
+    pub(crate) reason: Reason,
+    /// True if no process listens on the port.
+    pub(crate) is_refused: bool,
 }
 
-impl From<ConnectError> for Reason {
-    fn from(error: ConnectError) -> Self {
-        match error {
-            ConnectError::Name(why) => Self::new("NameNotResolved").detail(why),
-            ConnectError::Refused => Self::new("ConnectionRefused"),
-            ConnectError::Io(error) => Self::new("ConnectionFailed").detail(error),
-        }
+/// Returns the reason of the kernel's error on a connection.
+pub(crate) fn io_reason(error: &io::Error) -> Reason {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Reason::new("ConnectionRefused"),
+        io::ErrorKind::ConnectionReset => Reason::new("ConnectionReset"),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => Reason::new("ConnectionClosed"),
+        _ => Reason::new("ConnectionFailed").detail(error),
     }
 }
-
-// === impl HostPort ===
 
 impl FromStr for HostPort {
     type Err = &'static str;
@@ -69,23 +58,16 @@ impl FromStr for HostPort {
     }
 }
 
-// === impl Connector ===
-
-impl HostConnector {
-    pub(crate) fn new(to: HostPort) -> Self {
-        Self { to }
-    }
-
+impl HostPort {
     /// Opens a connection. The check's timeout limits it; dropping the future leaves nothing behind.
     pub(crate) async fn connect(&self) -> Result<TcpStream, ConnectError> {
-        let addresses = self.addresses().await?;
+        let Self { host, port } = self;
+        let found = resolve(host).await.map_err(|why| {
+            let reason = Reason::new("NameNotResolved").detail(format_args!("{host} ({why})"));
+            ConnectError { reason, is_refused: false }
+        })?;
+        let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect();
         Ok(TcpStream::connect(addresses.as_slice()).await?)
-    }
-
-    async fn addresses(&self) -> Result<Vec<SocketAddr>, ConnectError> {
-        let HostPort { host, port } = &self.to;
-        let found = resolve(host).await.map_err(|why| ConnectError::Name(format!("{host} ({why})")))?;
-        Ok(found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect())
     }
 }
 
@@ -99,10 +81,8 @@ pub(crate) async fn connect_to_own(address: SocketAddr) -> Result<TcpStream, Con
 
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::ConnectionRefused => Self::Refused,
-            _ => Self::Io(error),
-        }
+        let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
+        Self { reason: io_reason(&error), is_refused }
     }
 }
 

@@ -52,7 +52,6 @@ pub(crate) struct Cycle {
     pub(crate) results: watch::Sender<()>,
 }
 
-/// The state that is kept from run to run while the check runs.
 struct Memory {
     damper: Damper,
     shown: Option<Verdict>,

@@ -19,27 +19,6 @@ pub struct DedicatedThread {
     busy_since: Arc<Mutex<Option<Instant>>>,
 }
 
-/// The reason why a blocking call gave no answer.
-#[derive(Debug)]
-pub enum NoAnswer {
-    /// An earlier call has been stuck for this long, and no second one was started.
-    Hung(Duration),
-    /// The call panicked on its thread.
-    Panicked,
-    /// No thread could be started.
-    NoThread(std::io::Error),
-}
-
-impl From<NoAnswer> for Reason {
-    fn from(why: NoAnswer) -> Self {
-        match why {
-            NoAnswer::Hung(time) => Self::new("Hung").counting("for", format_args!("{}s", time.as_secs())),
-            NoAnswer::Panicked => Self::new("Panicked"),
-            NoAnswer::NoThread(error) => Self::new("NoThread").detail(error),
-        }
-    }
-}
-
 impl DedicatedThread {
     /// Creates a thread for the check of this name, which `ps -L` shows.
     pub fn new(check: &str) -> Self {
@@ -52,12 +31,12 @@ impl DedicatedThread {
     }
 
     /// Runs `call` on a thread of its own and awaits it. Dropping this future does not end the call; it
-    /// discards the result.
+    /// discards the result. The error is the reason why there is none.
     pub async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NoAnswer> {
-        let busy = Busy::claim(&self.busy_since).map_err(|since| NoAnswer::Hung(since.elapsed()))?;
+    ) -> Result<T, Reason> {
+        let busy = Busy::claim(&self.busy_since).map_err(|since| hung(since.elapsed()))?;
         let (tell, answer) = oneshot::channel();
         let body = move || {
             let result = call();
@@ -66,9 +45,17 @@ impl DedicatedThread {
             // The receiver is gone if the run was given up.
             let _ = tell.send(result);
         };
-        thread::Builder::new().name(self.thread_name.clone()).spawn(body).map_err(NoAnswer::NoThread)?;
-        answer.await.map_err(|_| NoAnswer::Panicked)
+        thread::Builder::new()
+            .name(self.thread_name.clone())
+            .spawn(body)
+            .map_err(|error| Reason::new("NoThread").detail(error))?;
+        answer.await.map_err(|_| Reason::new("Panicked"))
     }
+}
+
+/// Returns the reason while an earlier call has been stuck for this long, and no second one is started.
+fn hung(time: Duration) -> Reason {
+    Reason::new("Hung").counting("for", format_args!("{}s", time.as_secs()))
 }
 
 /// The mark of a call in progress. It is removed when the call ends, even by a panic.
@@ -115,7 +102,7 @@ mod tests {
             names.filter(|name| name.trim() == "hangs").count()
         };
         for _ in 0..100 {
-            assert!(matches!(dedicated.run(|| ()).await, Err(NoAnswer::Hung(_))));
+            assert_eq!(dedicated.run(|| ()).await.unwrap_err().code(), "Hung");
         }
         assert_eq!(named(), 1);
         drop(release);
@@ -130,14 +117,13 @@ mod tests {
     async fn a_panic_is_told_and_the_next_call_runs() {
         let dedicated = DedicatedThread::new("panics");
         let why = dedicated.run(|| panic!("on purpose")).await.unwrap_err();
-        assert_eq!(Reason::from(why), Reason::new("Panicked"));
+        assert_eq!(why, Reason::new("Panicked"));
         assert_eq!(dedicated.run(|| 7).await.unwrap(), 7);
         assert_eq!(dedicated.run(|| 8).await.unwrap(), 8);
     }
 
     #[test]
     fn the_reason_says_for_how_long() {
-        let hung = Reason::from(NoAnswer::Hung(Duration::from_millis(35_900)));
-        assert_eq!(hung.as_str(), "Hung for 35s");
+        assert_eq!(hung(Duration::from_millis(35_900)).as_str(), "Hung for 35s");
     }
 }

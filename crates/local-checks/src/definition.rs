@@ -4,7 +4,6 @@ use crate::host_root::HostRoot;
 use crate::interface::Check;
 use crate::options::{OptionKey, Options};
 use crate::timing::Timing;
-use crate::url::HttpUrl;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +29,4 @@ pub struct Context<'a> {
     pub options: &'a Options,
     /// The timeout of a run, for a check with several parts that must report which one hangs.
     pub timeout: Duration,
-}
-
-impl Context<'_> {
-    /// Returns the configured URL, or the usual one.
-    pub(crate) fn url(&self, usual: impl FnOnce() -> HttpUrl) -> HttpUrl {
-        self.options.get(HttpUrl::OPTION.name()).unwrap_or_else(usual)
-    }
 }

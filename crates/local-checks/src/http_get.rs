@@ -1,11 +1,12 @@
 //! One HTTP GET to an address on this node, for several checks.
 
-use crate::connect::{ConnectError, HostConnector, HostPort, connect_to_own};
+use crate::connect::{ConnectError, connect_to_own, io_reason};
+use crate::options::OptionKey;
 use crate::url::HttpUrl;
 use bytes::Bytes;
 use futures::future::{Either, select};
 use http::uri::PathAndQuery;
-use http::{Request, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -13,8 +14,9 @@ use hyper::rt;
 use hyper_util::rt::TokioIo;
 use nodegate_readiness::Reason;
 use std::error::Error as _;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
 
 /// The maximum length of status line and headers. Health endpoints send a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
@@ -37,8 +39,12 @@ impl<S: rt::Read + rt::Write + Send + Unpin> Stream for S {}
 #[derive(Clone, Debug)]
 pub struct HttpGet {
     url: HttpUrl,
-    connector: HostConnector,
+    header: Option<Header>,
 }
+
+/// A request header in an operator's setting: `Host: app.example`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header(HeaderName, HeaderValue);
 
 /// An answer with its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,27 +60,15 @@ pub struct HttpReply {
 pub enum HttpError {
     /// There is no connection.
     Connect(ConnectError),
-    /// The server reset the connection.
-    Reset,
-    /// The server closed the connection before its answer was complete.
-    Closed,
-    /// The headers are longer than the maximum.
-    HeadersTooLarge,
-    /// The answer is not HTTP/1.
-    Malformed,
-    /// Any other error from the kernel.
-    Io(io::Error),
+    /// The connection ended before the answer was complete, or the answer is not HTTP/1.
+    Answer(Reason),
 }
 
 impl From<HttpError> for Reason {
     fn from(error: HttpError) -> Self {
         match error {
-            HttpError::Connect(error) => error.into(),
-            HttpError::Reset => Self::new("ConnectionReset"),
-            HttpError::Closed => Self::new("ConnectionClosed"),
-            HttpError::HeadersTooLarge => Self::new("HeadersTooLarge"),
-            HttpError::Malformed => Self::new("MalformedResponse"),
-            HttpError::Io(error) => Self::new("ConnectionFailed").detail(error),
+            HttpError::Connect(error) => error.reason,
+            HttpError::Answer(reason) => reason,
         }
     }
 }
@@ -84,13 +78,15 @@ pub(crate) fn status_reason(status: StatusCode) -> Reason {
     Reason::new("HTTP").status(status.as_u16())
 }
 
-// === impl HttpGet ===
-
 impl HttpGet {
     /// Creates a request for `url`.
     pub fn new(url: HttpUrl) -> Self {
-        let to = HostPort { host: url.host().to_owned(), port: url.port() };
-        Self { connector: HostConnector::new(to), url }
+        Self { url, header: None }
+    }
+
+    /// Adds a header, or replaces the usual one of that name.
+    pub(crate) fn with_header(self, header: Option<Header>) -> Self {
+        Self { header, ..self }
     }
 
     /// Requests the status alone. The body is not read, so a slow or endless one does no harm.
@@ -105,18 +101,39 @@ impl HttpGet {
 
     /// Requests status and body of a URL on this node's own address `own`, never on another machine.
     pub(crate) async fn get_own(&self, own: IpAddr, body: usize) -> Result<HttpReply, HttpError> {
-        let stream = connect_to_own(SocketAddr::new(own, self.url.port())).await?;
+        let stream = connect_to_own(SocketAddr::new(own, self.url.to.port)).await?;
         self.over(Box::new(TokioIo::new(stream)), body).await
     }
 
     /// Requests the status, and at most `body` bytes of the body.
     pub(crate) async fn get(&self, body: usize) -> Result<HttpReply, HttpError> {
-        self.over(Box::new(TokioIo::new(self.connector.connect().await?)), body).await
+        self.over(Box::new(TokioIo::new(self.url.to.connect().await?)), body).await
     }
 
     /// Sends the request over an existing connection.
     pub(crate) async fn over(&self, stream: Box<dyn Stream>, body: usize) -> Result<HttpReply, HttpError> {
-        exchange(stream, get(self.url.path(), self.url.authority())?, body).await
+        let mut request = get(&self.url.path, &self.url.authority)?;
+        if let Some(Header(name, value)) = self.header.clone() {
+            request.headers_mut().insert(name, value);
+        }
+        exchange(stream, request, body).await
+    }
+}
+
+impl Header {
+    /// The setting that adds a header to the requests of a check.
+    pub(crate) const OPTION: OptionKey = OptionKey::new::<Self>("header");
+}
+
+impl FromStr for Header {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (name, value) = text.split_once(':')?;
+            Some(Self(name.trim().parse().ok()?, value.trim().parse().ok()?))
+        };
+        parse().ok_or("takes a request header like Host: app.example")
     }
 }
 
@@ -129,7 +146,7 @@ pub(crate) fn get(path: &PathAndQuery, authority: &str) -> Result<Request<Empty<
         .header(header::CONNECTION, "close")
         .body(Empty::new())
         // Unreachable: host and path were parsed as such.
-        .map_err(|error| HttpError::Io(io::Error::other(error)))
+        .map_err(|error| HttpError::Answer(Reason::new("BadRequest").detail(error)))
 }
 
 /// Sends a request over a connection, and reads at most `body` bytes of the answer's body.
@@ -144,14 +161,11 @@ pub(crate) async fn exchange(
     // The connection is driven here and not in a task of its own, so that dropping this future drops it.
     match select(exchange, Box::pin(connection)).await {
         Either::Left((reply, _)) => reply,
-        Either::Right((driven, exchange)) => {
-            let reply = exchange.await;
-            // The connection's own error says more than the cancelled request.
-            match (reply, driven) {
-                (Err(HttpError::Closed), Err(error)) => Err(error.into()),
-                (reply, _) => reply,
-            }
-        }
+        // The connection's own error says more than the cancelled request.
+        Either::Right((driven, exchange)) => match (exchange.await, driven) {
+            (Err(_), Err(error)) => Err(error.into()),
+            (reply, _) => reply,
+        },
     }
 }
 
@@ -161,15 +175,12 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<HttpReply, H
     while read.len() < limit {
         let Some(frame) = body.frame().await else { break };
         if let Some(data) = frame?.data_ref() {
-            let room = limit - read.len();
-            read.extend(data.iter().take(room));
+            read.extend(data.iter().take(limit - read.len()));
         }
     }
     debug_assert!(read.len() <= limit);
     Ok(HttpReply { status: head.status, body: read.into() })
 }
-
-// === impl HttpError ===
 
 impl From<ConnectError> for HttpError {
     fn from(error: ConnectError) -> Self {
@@ -177,35 +188,21 @@ impl From<ConnectError> for HttpError {
     }
 }
 
-impl From<io::Error> for HttpError {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Self::Reset,
-            io::ErrorKind::UnexpectedEof => Self::Closed,
-            // hyper reports a body with malformed chunks like this.
-            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => Self::Malformed,
-            _ => Self::Io(error),
-        }
-    }
-}
-
 impl From<hyper::Error> for HttpError {
     fn from(error: hyper::Error) -> Self {
-        if error.is_parse_too_large() {
-            return Self::HeadersTooLarge;
-        }
-        if error.is_parse() {
-            return Self::Malformed;
-        }
-        if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
-            return Self::Closed;
-        }
-        match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
-            Some(io) => match io.raw_os_error() {
-                Some(code) => io::Error::from_raw_os_error(code).into(),
-                None => io::Error::new(io.kind(), io.to_string()).into(),
-            },
-            None => Self::Io(io::Error::other(error)),
-        }
+        let of_kernel = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+        Self::Answer(match of_kernel {
+            _ if error.is_parse_too_large() => Reason::new("HeadersTooLarge"),
+            _ if error.is_parse() => Reason::new("MalformedResponse"),
+            _ if error.is_incomplete_message() || error.is_canceled() || error.is_closed() => {
+                Reason::new("ConnectionClosed")
+            }
+            // hyper reports a body with malformed chunks like this.
+            Some(io) if matches!(io.kind(), ErrorKind::InvalidData | ErrorKind::InvalidInput) => {
+                Reason::new("MalformedResponse")
+            }
+            Some(io) => io_reason(io),
+            None => Reason::new("ConnectionFailed").detail(error),
+        })
     }
 }

@@ -31,16 +31,17 @@ impl LocalChecks {
         let make = |checks: Self, definition: &Definition| {
             let timing = settings.timing(definition.name);
             let options = settings.options(definition.name);
-            let check = (definition.new)(&Context { host, options, timeout: timing.timeout });
+            let check = (definition.new)(&Context { host, options: &options, timeout: timing.timeout });
             checks.with(definition.name, timing, check)
         };
-        registry::known().iter().fold(Self::none(), make)
+        registry::KNOWN.iter().fold(Self::none(), make)
     }
 
     /// Adds the operator's own checks.
     #[must_use]
     pub fn with_own(self, own: &OwnChecks, settings: &CheckSettings) -> Self {
-        own.checks().fold(self, |checks, (name, check)| checks.with(name, settings.timing(name), check))
+        own.checks(settings)
+            .fold(self, |checks, (name, check)| checks.with(name, settings.timing(name), check))
     }
 
     /// Returns no checks: for tests, and for programs that bring all of their own.

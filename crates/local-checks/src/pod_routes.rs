@@ -3,8 +3,9 @@
 
 use crate::dedicated_thread::DedicatedThread;
 use crate::netlink::Netlink;
-use crate::routes::{Family, Route, default_hops, route_to};
+use crate::routes::{Route, default_hops, route_to};
 use netlink_packet_core::Parseable;
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -94,5 +95,5 @@ fn is_uplink(interface: u32) -> io::Result<bool> {
     let leads_out = |family| -> io::Result<bool> {
         Ok(default_hops(family)?.iter().any(|default| default.hop.interface == interface))
     };
-    Ok(leads_out(Family::V4)? || leads_out(Family::V6)?)
+    Ok(leads_out(AddressFamily::Inet)? || leads_out(AddressFamily::Inet6)?)
 }

@@ -22,7 +22,6 @@ pub struct Runner {
     board: Arc<Board>,
     timeline: Timeline,
     slots: Vec<Slot>,
-    eager: Vec<CheckId>,
     /// Ends the tasks of the checks. Each check has one task for the life of the runner, asleep while the
     /// check is not wanted. There is never a second one to race with, and nothing to lock.
     tasks: AbortHandle,
@@ -31,6 +30,7 @@ pub struct Runner {
 #[derive(Clone)]
 struct Slot {
     id: CheckId,
+    is_eager: bool,
     timeout: Duration,
     demand: Arc<Demand>,
     /// Changes with each result; closed when the task is gone.
@@ -44,7 +44,7 @@ impl Runner {
     /// does not start them.
     pub fn start(checks: &LocalChecks, board: &Arc<Board>, timeline: Timeline, handle: &Handle) -> Self {
         let mut tasks = JoinSet::new();
-        let (mut slots, mut eager) = (Vec::new(), Vec::new());
+        let mut slots = Vec::new();
         for id in board.catalog().local_ids() {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
                 Some(Begins::AtStart) => None,
@@ -55,12 +55,15 @@ impl Runner {
             };
             let name = board.catalog().name(id);
             let Some(entry) = checks.entries.iter().find(|entry| entry.name == name) else { continue };
-            if idle.is_none() {
-                eager.push(id);
-            }
             let demand = Arc::new(Demand::default());
             let (tell, results) = watch::channel(());
-            slots.push(Slot { id, timeout: entry.timing.timeout, demand: Arc::clone(&demand), results });
+            slots.push(Slot {
+                id,
+                is_eager: idle.is_none(),
+                timeout: entry.timing.timeout,
+                demand: Arc::clone(&demand),
+                results,
+            });
             let cycle = Cycle {
                 id,
                 name: entry.name.clone(),
@@ -80,7 +83,7 @@ impl Runner {
         board.when_needed(move |needed| {
             demands.iter().filter(|(id, _)| *id == needed).for_each(|(_, demand)| demand.wake());
         });
-        Self { board: Arc::clone(board), timeline, slots, eager, tasks }
+        Self { board: Arc::clone(board), timeline, slots, tasks }
     }
 
     /// Starts each of these checks that is not running, and resolves when each has a valid result: at once
@@ -104,7 +107,8 @@ impl Runner {
 
     /// Resolves when each eager check has its first result, with the limit of [`Runner::activate`].
     pub fn eager_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        self.activate(&self.eager)
+        let eager = self.slots.iter().filter(|slot| slot.is_eager).map(|slot| slot.id);
+        self.activate(&eager.collect::<Vec<_>>())
     }
 
     /// Resolves when the check that decides the verdict now, if there is one, has a valid result. Its limits

@@ -1,11 +1,20 @@
 //! The interval of a check, the timeout of a run, and the number of runs in a row that change its result.
 
+use crate::options::{OptionKey, Options};
+use nodegate_program::{duration, number};
 use nodegate_readiness::Reason;
 use std::num::NonZeroU32;
+use std::str::FromStr;
 use std::time::Duration;
 
-/// The names of its parts in settings.
-pub(crate) const KEYS: [&str; 4] = ["interval", "timeout", "rise", "fall"];
+const INTERVAL: OptionKey = OptionKey::new::<Millis<100, 3_600_000>>("interval");
+/// A request that first names a check waits for as long as its timeout.
+const TIMEOUT: OptionKey = OptionKey::new::<Millis<10, 300_000>>("timeout");
+const RISE: OptionKey = OptionKey::new::<Row>("rise");
+const FALL: OptionKey = OptionKey::new::<Row>("fall");
+
+/// The settings that every check has.
+pub(crate) const KEYS: [OptionKey; 4] = [INTERVAL, TIMEOUT, RISE, FALL];
 
 /// The default interval. It takes a dead component out of the pool within a few probes of the load balancer,
 /// and ten checks cost the node only two wake-ups a second.
@@ -57,4 +66,38 @@ impl Timing {
 /// Returns the reason of a run that exceeded this limit.
 pub(crate) fn timeout_reason(limit: Duration) -> Reason {
     Reason::new("Timeout").counting("after", humantime::format_duration(limit))
+}
+
+/// Returns the timing with what an operator has set of it.
+pub(crate) fn set(defaults: Timing, options: &Options) -> Timing {
+    Timing {
+        interval: options.get(INTERVAL).map_or(defaults.interval, |Millis::<100, 3_600_000>(set)| set),
+        timeout: options.get(TIMEOUT).map_or(defaults.timeout, |Millis::<10, 300_000>(set)| set),
+        rise: options.get(RISE).map_or(defaults.rise, |Row(set)| set),
+        fall: options.get(FALL).map_or(defaults.fall, |Row(set)| set),
+    }
+}
+
+/// A setting: a duration of at least `LEAST` and at most `MOST` milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Millis<const LEAST: u64, const MOST: u64>(pub(crate) Duration);
+
+impl<const LEAST: u64, const MOST: u64> FromStr for Millis<LEAST, MOST> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        duration(Duration::from_millis(LEAST)..=Duration::from_millis(MOST))(text).map(Self)
+    }
+}
+
+/// A setting: the number of runs in a row.
+struct Row(NonZeroU32);
+
+impl FromStr for Row {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const MOST: NonZeroU32 = NonZeroU32::new(100).unwrap();
+        number(NonZeroU32::MIN..=MOST, "takes a whole number from 1 to 100")(text).map(Self)
+    }
 }

@@ -17,7 +17,7 @@ fn section<'a>(text: &'a str, check: &str) -> &'a str {
 fn every_check_has_a_row_and_a_section() {
     let docs = read("docs/checks.md");
     let catalog = Catalog::default();
-    let names = catalog.names().chain(registry::known().iter().map(|known| known.name));
+    let names = catalog.names().chain(registry::KNOWN.iter().map(|known| known.name));
     for name in names.chain(["http:<name>", "tcp:<name>"]) {
         let row = |line: &str| line.starts_with('|') && line.contains(&format!("`{name}`"));
         assert!(docs.lines().any(row), "docs/checks.md has no row for {name}");
@@ -28,7 +28,7 @@ fn every_check_has_a_row_and_a_section() {
 #[test]
 fn every_setting_of_a_check_is_in_its_section() {
     let docs = read("docs/checks.md");
-    for known in registry::known() {
+    for known in registry::KNOWN {
         for key in known.options.iter().map(OptionKey::name) {
             let section = section(&docs, known.name);
             assert!(section.contains(&format!("`{key}=`")), "docs/checks.md: {} has no {key}=", known.name);

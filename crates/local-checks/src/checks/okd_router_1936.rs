@@ -13,5 +13,9 @@ pub(crate) const DEFINITION: Definition = Definition {
     name: "okd_router_1936",
     options: &[HttpUrl::OPTION],
     timing: Timing::USUAL,
-    new: |context| Arc::new(Http(HttpGet::new(context.url(|| HttpUrl::local(1936, "/healthz/ready"))))),
+    new: |context| {
+        let set = context.options.get(HttpUrl::OPTION);
+        let url = set.unwrap_or_else(|| HttpUrl::local(1936, "/healthz/ready"));
+        Arc::new(Http(HttpGet::new(url)))
+    },
 };

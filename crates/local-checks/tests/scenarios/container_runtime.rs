@@ -1,11 +1,11 @@
 //! Tests of container runtimes, and of other servers behind a runtime's socket. A real containerd is in the
 //! whole-program tests.
 
-use crate::support::{World, fail};
+use crate::support::{World, checks, fail};
 use bytes::Bytes;
 use h2::server::{SendResponse, handshake};
 use http::{HeaderMap, Response};
-use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks};
+use nodegate_local_checks::HostRoot;
 use nodegate_readiness::Outcome;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
 use std::fs;
@@ -62,8 +62,7 @@ fn speaks(path: &Path, act: Act) {
 
 /// Returns the outcome of the check on a host with these files and settings.
 async fn on(host: &TempDir, settings: &str) -> Outcome {
-    let settings = CheckSettings::parse(&[format!("container_runtime:{settings}")]).unwrap();
-    let checks = LocalChecks::new(&settings, &HostRoot::new(host.path()).unwrap());
+    let checks = checks(&format!("container_runtime:{settings}"), &HostRoot::new(host.path()).unwrap());
     let world = World::start(&checks, &Handle::current(), &[]);
     world.activate("container_runtime").await;
     world.outcome("container_runtime").unwrap()

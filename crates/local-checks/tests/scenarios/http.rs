@@ -1,15 +1,17 @@
-//! Tests of the HTTP checks with real sockets, one for each way in which a server can fail.
+//! Tests of the checks of a URL or a port with real sockets, one for each way in which a server can fail.
 
-use crate::support::{Healthz, check, fail};
-use nodegate_local_checks::http_get::{HttpError, HttpGet};
+use crate::support::{Healthz, World, check, fail};
+use nodegate_local_checks::http_get::HttpGet;
+use nodegate_local_checks::{CheckSettings, LocalChecks, OwnChecks};
 use nodegate_readiness::{Outcome, Reason};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::{StubServer, hang};
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
+use tokio::runtime::Handle;
 
 async fn kubelet(server: &StubServer) -> Outcome {
     check("kubelet", &server.healthz(), "30s").await
@@ -19,19 +21,44 @@ fn response(status: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nok")
 }
 
+/// Returns the outcome of the operator's own check of this target, with these settings.
+async fn own(name: &str, target: &str, settings: &str) -> Outcome {
+    let mut own = OwnChecks::default();
+    if name.starts_with("http:") {
+        own.add_http(&format!("mine={target}")).unwrap();
+    } else {
+        own.add_tcp(&format!("mine={target}")).unwrap();
+    }
+    let settings = CheckSettings::parse(&[format!("{name}:{settings}")], &own).unwrap();
+    let world = World::start(&LocalChecks::none().with_own(&own, &settings), &Handle::current(), &[]);
+    world.activate(name).await;
+    world.outcome(name).unwrap()
+}
+
 #[tokio::test]
 async fn a_healthy_component_passes_and_sees_a_well_formed_request() {
     let server = StubServer::saying(response("200 OK"));
     assert_eq!(kubelet(&server).await, Outcome::Pass);
     let version = env!("CARGO_PKG_VERSION");
-    let request = server.last_request();
     let expected = format!(
         "GET /healthz HTTP/1.1\r\nhost: {}\r\nuser-agent: nodegate/{version}\r\naccept: */*\r\nconnection: close\r\n\r\n",
         server.address()
     );
-    assert_eq!(request, expected);
+    assert_eq!(server.last_request(), expected);
     let old = StubServer::saying("HTTP/1.0 200 OK\r\n\r\nok");
     assert_eq!(kubelet(&old).await, Outcome::Pass);
+}
+
+#[tokio::test]
+async fn an_own_check_sends_the_header_of_its_setting() {
+    let server = StubServer::saying(response("200 OK"));
+    let url = server.healthz().to_string();
+    for (header, line) in [("Host: app.example", "host: app.example"), ("x-probe:yes", "x-probe: yes")] {
+        let settings = format!("timeout=30s,header={header}");
+        assert_eq!(own("http:mine", &url, &settings).await, Outcome::Pass);
+        let request = server.last_request();
+        assert_eq!(request.matches(&format!("\r\n{line}\r\n")).count(), 1, "{request}");
+    }
 }
 
 #[tokio::test]
@@ -45,6 +72,8 @@ async fn each_check_has_its_own_idea_of_a_good_status() {
         let server = StubServer::saying(response(status));
         assert_eq!(kubelet(&server).await, is_kubelet, "{status}");
         assert_eq!(check("okd_router_1936", &server.healthz(), "30s").await, is_router, "{status}");
+        let url = server.healthz().to_string();
+        assert_eq!(own("http:mine", &url, "timeout=30s").await, is_router, "{status}");
     }
 }
 
@@ -54,7 +83,7 @@ async fn each_way_to_break_off_has_its_own_reason() {
     let url = format!("http://{unbound}/").parse().unwrap();
     assert_eq!(check("kubelet", &url, "30s").await, fail("ConnectionRefused"));
 
-    let reset = |stream: &mut std::net::TcpStream| {
+    let reset = |stream: &mut TcpStream| {
         SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
     };
     assert_eq!(kubelet(&StubServer::start(reset)).await, fail("ConnectionReset"));
@@ -92,60 +121,39 @@ async fn a_server_that_never_answers_fails_by_the_timeout() {
     assert_eq!(check("kubelet", &slow_head.healthz(), "100ms").await, fail("Timeout after 100ms"));
 }
 
-fn endless() -> StubServer {
-    StubServer::start(|stream| {
-        drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"));
-        while stream.write_all(&[b'x'; 4096]).is_ok() {}
-    })
-}
-
-fn slow_body() -> StubServer {
-    StubServer::start(|stream| {
-        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
-        hang(stream);
-    })
-}
-
-#[tokio::test]
-async fn an_unneeded_body_is_not_waited_for() {
-    assert_eq!(kubelet(&endless()).await, Outcome::Pass);
-    assert_eq!(kubelet(&slow_body()).await, Outcome::Pass);
-}
-
 #[tokio::test]
 async fn a_body_is_read_as_far_as_it_is_wanted() {
+    let endless = StubServer::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n"));
+        while stream.write_all(&[b'x'; 4096]).is_ok() {}
+    });
+    let slow = StubServer::start(|stream| {
+        drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
+        hang(stream);
+    });
+    assert_eq!(kubelet(&endless).await, Outcome::Pass);
+    assert_eq!(kubelet(&slow).await, Outcome::Pass);
+
     let get = HttpGet::new(StubServer::saying(response("503 Service Unavailable")).healthz());
     let reply = get.reply().await.unwrap();
     assert_eq!((reply.status.as_u16(), &reply.body[..]), (503, &b"ok"[..]));
-
-    let reply = HttpGet::new(endless().healthz()).reply().await.unwrap();
+    let reply = HttpGet::new(endless.healthz()).reply().await.unwrap();
     assert_eq!(reply.body.len(), 64 * 1024);
-
-    let slow = HttpGet::new(slow_body().healthz());
+    let slow = HttpGet::new(slow.healthz());
     assert!(tokio::time::timeout(Duration::from_millis(100), slow.reply()).await.is_err());
 
+    let reason = async |server: &StubServer| {
+        Reason::from(HttpGet::new(server.healthz()).reply().await.unwrap_err()).to_string()
+    };
     let cut = StubServer::saying("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab");
-    assert!(matches!(HttpGet::new(cut.healthz()).reply().await, Err(HttpError::Closed)));
+    assert_eq!(reason(&cut).await, "ConnectionClosed");
     let garbage = StubServer::saying("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n");
-    assert!(matches!(HttpGet::new(garbage.healthz()).reply().await, Err(HttpError::Malformed)));
+    assert_eq!(reason(&garbage).await, "MalformedResponse");
     let reset = StubServer::start(|stream| {
         drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nab"));
         SockRef::from(&*stream).set_linger(Some(Duration::ZERO)).unwrap();
     });
-    let error = HttpGet::new(reset.healthz()).reply().await.unwrap_err();
-    assert!(matches!(error, HttpError::Reset), "{error:?}");
-}
-
-#[tokio::test]
-async fn names_are_resolved_and_a_bad_one_is_named() {
-    let server = StubServer::saying(response("200 OK"));
-    let url = format!("http://localhost:{}/", server.address().port()).parse().unwrap();
-    assert_eq!(check("kubelet", &url, "30s").await, Outcome::Pass);
-    let bad = HttpGet::new("http://nowhere.invalid/".parse().unwrap());
-    let outcome = tokio::time::timeout(PATIENCE, bad.status()).await.unwrap();
-    let reason = Reason::from(outcome.unwrap_err());
-    assert!(reason.as_str().starts_with("NameNotResolved: nowhere.invalid ("), "{reason:?}");
-    assert_eq!(reason.label(), "NameNotResolved");
+    assert_eq!(reason(&reset).await, "ConnectionReset");
 }
 
 #[tokio::test]
@@ -159,4 +167,34 @@ async fn a_dropped_request_closes_its_connection() {
     let get = HttpGet::new(server.healthz());
     assert!(tokio::time::timeout(Duration::from_millis(100), get.status()).await.is_err());
     tokio::time::timeout(PATIENCE, closed).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_port_that_takes_connections_passes_whatever_it_says() {
+    let server = StubServer::start(hang);
+    let named = format!("localhost:{}", server.address().port());
+    let ipv6 = TcpListener::bind("[::1]:0").unwrap();
+    for target in [server.address().to_string(), named, ipv6.local_addr().unwrap().to_string()] {
+        assert_eq!(own("tcp:mine", &target, "timeout=30s").await, Outcome::Pass, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_takes_none_fails_by_how() {
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    assert_eq!(own("tcp:mine", &closed.to_string(), "timeout=30s").await, fail("ConnectionRefused"));
+    let unresolved = own("tcp:mine", "nowhere.invalid:80", "timeout=30s");
+    let unresolved = tokio::time::timeout(PATIENCE, unresolved).await.unwrap();
+    let reason = unresolved.reason().unwrap().clone();
+    assert!(reason.as_str().starts_with("NameNotResolved: nowhere.invalid ("), "{reason}");
+    assert_eq!(reason.label(), "NameNotResolved");
+    // A full queue drops new connections, as a firewall does.
+    let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let waiting: Vec<_> =
+        (0..4).map_while(|_| TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()).collect();
+    assert!(waiting.len() < 4, "the queue is never full");
+    assert_eq!(own("tcp:mine", &address.to_string(), "timeout=200ms").await, fail("Timeout after 200ms"));
 }

@@ -1,9 +1,8 @@
-//! Tests of kube-proxy as it starts, works, gets stuck and ends, with the answers of each release.
+//! Tests of a kube-proxy that starts, hangs and ends.
 
-use crate::support::{Healthz, World, check, fail, log_of};
-use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks};
-use nodegate_readiness::{Outcome, Reason};
-use nodegate_testbed::stub::StubServer;
+use crate::support::{World, checks, fail, log_of};
+use nodegate_local_checks::HostRoot;
+use nodegate_readiness::Outcome;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -18,29 +17,6 @@ fn answer(status: &str, body: &str) -> String {
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )
-}
-
-async fn says(status: &str, body: &str) -> Outcome {
-    let server = StubServer::saying(answer(status, body));
-    check("kube_proxy", &server.healthz(), "30s").await
-}
-
-#[tokio::test]
-async fn each_release_is_understood() {
-    let of_1_10 = r#"{"lastUpdated": "2018-04-25 15:44:17.741603142 +0000 UTC m=+30.0","currentTime": "2018-04-25 15:44:20.1 +0000 UTC m=+32.4"}"#;
-    let of_1_28 = r#"{"lastUpdated": "2024-01-01 00:00:00.1 +0000 UTC m=+9.1","currentTime": "2024-01-01 00:00:00.1 +0000 UTC m=+9.1", "nodeEligible": true}"#;
-    for body in [of_1_10, of_1_28, HEALTHY] {
-        assert_eq!(says("200 OK", body).await, Outcome::Pass, "{body}");
-    }
-    let unavailable = "503 Service Unavailable";
-    let leaving = of_1_28.replace("true", "false");
-    assert_eq!(says(unavailable, &leaving).await, Outcome::Draining(Reason::new("NodeNotEligible")));
-    let stuck = r#"{"lastUpdated": "2018-04-25 15:44:17 +0000 UTC m=+30.0","currentTime": "2018-04-25 15:45:30 +0000 UTC m=+103.0"}"#;
-    assert_eq!(says(unavailable, stuck).await, Outcome::Pass, "the API server was never heard");
-    let stale = stuck.replace("m=+103.0", "m=+330.0");
-    assert_eq!(says("200 OK", &stale).await, fail("Stale: last updated 300s ago"));
-    let stuck = HEALTHY.replace(r#""healthy":true"#, r#""healthy":false"#);
-    assert_eq!(says(unavailable, &stuck).await, fail("NotSynced: IPv4 for 97445s"));
 }
 
 /// A server on kube-proxy's port. After its end the port refuses connections.
@@ -86,8 +62,7 @@ fn free_address() -> SocketAddr {
 
 fn watching(address: SocketAddr, timeout: &str) -> World {
     let setting = format!("kube_proxy:url=http://{address}/healthz,interval=100ms,timeout={timeout}");
-    let settings = CheckSettings::parse(&[setting]).unwrap();
-    World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
+    World::start(&checks(&setting, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
 }
 
 /// Returns the outcome for a port that was never open, on this machine.

@@ -8,8 +8,6 @@ mod http;
 #[cfg(test)]
 mod kube_proxy;
 #[cfg(test)]
-mod own;
-#[cfg(test)]
 mod runner;
 #[cfg(test)]
 mod support;

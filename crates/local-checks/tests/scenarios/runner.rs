@@ -4,21 +4,17 @@ use crate::support::{Healthz, Scripted, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
 use nodegate_local_checks::http_get::HttpGet;
-use nodegate_local_checks::{
-    Check, CheckSettings, DedicatedThread, HostRoot, KnownNode, LocalChecks, Run, Timing,
-};
+use nodegate_local_checks::{Check, CheckSettings, HostRoot, KnownNode, LocalChecks, Run, Timing};
 use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::stub::StubServer;
-use std::io::{ErrorKind, Read};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::time::{advance, sleep};
+use tokio::time::sleep;
 
 struct StatusOf(HttpGet);
 
@@ -99,42 +95,6 @@ fn a_background_that_is_stuck_holds_no_request() {
         world.activate("a").await;
         assert_eq!(world.outcome("a"), None);
     });
-}
-
-/// Returns true if the peer still holds this connection open.
-fn is_open(stream: &mut TcpStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
-    loop {
-        match stream.read(&mut [0; 256]) {
-            Ok(0) => return false,
-            Ok(_) => {}
-            Err(error) => return error.kind() == ErrorKind::WouldBlock,
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_server_that_hangs_is_never_asked_twice_at_once() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-    let (tell, mut told) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        let mut open = Vec::new();
-        for stream in listener.incoming().flatten() {
-            open.retain_mut(is_open);
-            open.push(stream);
-            if tell.send(open.len()).is_err() {
-                return;
-            }
-        }
-    });
-    let check = Arc::new(StatusOf(HttpGet::new(url)));
-    let world =
-        World::start(&LocalChecks::none().with("web", every(5, 20), check), &Handle::current(), &["web"]);
-    for _ in 0..20 {
-        assert_eq!(told.recv().await, Some(1), "connections open at once");
-    }
-    assert_eq!(world.outcome("web"), Some(fail("Timeout after 20ms")));
 }
 
 /// A check that counts its runs in flight, and never ends.
@@ -279,69 +239,6 @@ async fn a_panicking_check_fails_and_goes_on() {
     assert_eq!(world.outcome("x"), Some(Outcome::Pass));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_long_reason_is_cut_at_a_character() {
-    let (check, _) = Scripted::check(|_| Outcome::Draining(Reason::new("ä".repeat(1000))));
-    let world =
-        World::start(&LocalChecks::none().with("x", every(1000, 500), check), &Handle::current(), &["x"]);
-    world.runner.eager_ready().await;
-    assert_eq!(world.outcome("x"), Some(Outcome::Draining(Reason::new("ä".repeat(128) + "…"))));
-}
-
-/// A check whose `statvfs` hangs until the mount is revived.
-struct DeadMount {
-    dedicated: DedicatedThread,
-    alive: Arc<(Mutex<bool>, Condvar)>,
-    calls: Arc<AtomicUsize>,
-}
-
-impl Check for DeadMount {
-    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
-        let (alive, calls) = (Arc::clone(&self.alive), Arc::clone(&self.calls));
-        let call = move || {
-            calls.fetch_add(1, Ordering::SeqCst);
-            let (lock, changed) = &*alive;
-            drop(changed.wait_while(lock.lock().unwrap(), |alive| !*alive).unwrap());
-            Outcome::Pass
-        };
-        Box::pin(async { self.dedicated.run(call).await.unwrap_or_else(|why| Outcome::Fail(why.into())) })
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_dead_mount_costs_one_thread_and_says_how_long() {
-    let alive = Arc::new((Mutex::new(false), Condvar::new()));
-    let check = DeadMount {
-        dedicated: DedicatedThread::new("dead-mount"),
-        alive: Arc::clone(&alive),
-        calls: Arc::default(),
-    };
-    let calls = Arc::clone(&check.calls);
-    let checks = LocalChecks::none().with("disk", every(5000, 2000), Arc::new(check));
-    let world = World::start(&checks, &Handle::current(), &["disk"]);
-    world.runner.eager_ready().await;
-    assert_eq!(world.outcome("disk"), Some(fail("Timeout after 2s")));
-    for _ in 0..100 {
-        advance(Duration::from_secs(5)).await;
-        sleep(Duration::from_millis(1)).await;
-    }
-    let stuck = || {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
-        names.filter(|name| name.trim() == "dead-mount").count()
-    };
-    world.until("the call has started", |_| calls.load(Ordering::SeqCst) > 0).await;
-    assert_eq!((stuck(), calls.load(Ordering::SeqCst)), (1, 1));
-    let outcome = world.outcome("disk").unwrap();
-    let reason = outcome.reason().unwrap();
-    let seconds = reason.as_str().strip_prefix("Hung for ").and_then(|rest| rest.strip_suffix('s')).unwrap();
-    assert!(seconds.parse::<u64>().unwrap() > 400, "{reason}");
-    *alive.0.lock().unwrap() = true;
-    alive.1.notify_all();
-    let passes = |world: &World| world.outcome("disk") == Some(Outcome::Pass);
-    world.until("the mount is back", passes).await;
-}
-
 #[tokio::test]
 async fn unknown_ids_and_a_dropped_runner_block_no_caller() {
     let (check, _) = Scripted::check(|_| Outcome::Pass);
@@ -350,7 +247,7 @@ async fn unknown_ids_and_a_dropped_runner_block_no_caller() {
     world.activate("node_ready").await;
     assert_eq!(
         LocalChecks::new(&CheckSettings::default(), &HostRoot::default()).for_catalog().len(),
-        nodegate_local_checks::registry::known().len()
+        nodegate_local_checks::registry::KNOWN.len()
     );
     let waiting = world.runner.activate(&[world.id("x")]);
     drop(world);

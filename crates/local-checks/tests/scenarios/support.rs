@@ -1,7 +1,7 @@
 //! Scripted checks, and a board with their results.
 
 use nodegate_local_checks::{
-    Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, Run, Runner, Timing,
+    Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, OwnChecks, Run, Runner, Timing,
 };
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
 use nodegate_testbed::http::PATIENCE;
@@ -93,10 +93,15 @@ impl World {
 /// Returns the outcome of the check of this name with `url`, through all layers from its settings to the
 /// board.
 pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
-    let settings = CheckSettings::parse(&[format!("{name}:url={url},timeout={timeout}")]).unwrap();
-    let world = World::start(&LocalChecks::new(&settings, &HostRoot::default()), &Handle::current(), &[]);
+    let checks = checks(&format!("{name}:url={url},timeout={timeout}"), &HostRoot::default());
+    let world = World::start(&checks, &Handle::current(), &[]);
     world.activate(name).await;
     world.outcome(name).unwrap()
+}
+
+/// Returns the checks of the registry with a setting.
+pub(crate) fn checks(setting: &str, host: &HostRoot) -> LocalChecks {
+    LocalChecks::new(&CheckSettings::parse(&[setting], &OwnChecks::default()).unwrap(), host)
 }
 
 /// The log of this thread.

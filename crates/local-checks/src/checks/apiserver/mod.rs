@@ -3,8 +3,9 @@
 pub(crate) mod apiserver_settings;
 mod parts;
 
+use crate::connect::io_reason;
 use crate::definition::Definition;
-use crate::http_get::{HttpError, HttpReply, MAX_BODY, exchange, get, status_reason};
+use crate::http_get::{HttpReply, MAX_BODY, exchange, get, status_reason};
 use crate::interface::{Check, KnownNode, Run};
 use crate::options::{OptionKey, Options};
 use crate::timing::{DEFAULT_TIMEOUT, Timing};
@@ -13,9 +14,8 @@ use http::uri::PathAndQuery;
 use http::{StatusCode, header};
 use nodegate_kube_follow::{Caller, OpenError, open_verified};
 use nodegate_readiness::{Outcome, Reason};
-use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 /// A server that shuts down says so for `--shutdown-delay-duration`, which may be as short as some seconds.
@@ -41,32 +41,26 @@ struct ApiServer {
     /// The last caller that was not refused was the agent; the next run asks as the same caller first.
     as_agent: AtomicBool,
     /// The log has the names that can't be left out.
-    warned: AtomicBool,
-}
-
-/// Why a request had no answer.
-enum Failure {
-    Open(OpenError),
-    Http(HttpError),
+    warned: Once,
 }
 
 impl Check for ApiServer {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
-        Box::pin(async { self.outcome().await.unwrap_or_else(|failure| Outcome::Fail(failure.into())) })
+        Box::pin(async { self.outcome().await.unwrap_or_else(Outcome::Fail) })
     }
 }
 
 impl ApiServer {
     fn new(options: &Options) -> Self {
-        let url = options.get(URL.name()).unwrap_or_default();
-        let exclude: ReadyzParts = options.get(EXCLUDE.name()).unwrap_or_default();
+        let url = options.get(URL).unwrap_or_default();
+        let exclude: ReadyzParts = options.get(EXCLUDE).unwrap_or_default();
         let (readyz, livez) = (exclude.request("/readyz"), exclude.request("/livez"));
-        Self { url, exclude, readyz, livez, as_agent: AtomicBool::default(), warned: AtomicBool::default() }
+        Self { url, exclude, readyz, livez, as_agent: AtomicBool::default(), warned: Once::new() }
     }
 
     /// Asks for `/readyz`, and for `/livez` if only that one would tell that etcd is lost: OpenShift's API
     /// servers leave etcd out of `/readyz`.
-    async fn outcome(&self) -> Result<Outcome, Failure> {
+    async fn outcome(&self) -> Result<Outcome, Reason> {
         let readyz = self.reply(&self.readyz).await?;
         self.warn_of_unknown_parts(&readyz);
         let tells_etcd = parts::ask_etcd(&readyz.body) || self.exclude.contains(parts::ETCD);
@@ -78,7 +72,7 @@ impl ApiServer {
 
     /// Asks as the caller who was last admitted, and as the other one if that is refused: a cluster may
     /// forbid anonymous requests, and a token may have no right to `/readyz`.
-    async fn reply(&self, request: &PathAndQuery) -> Result<HttpReply, Failure> {
+    async fn reply(&self, request: &PathAndQuery) -> Result<HttpReply, Reason> {
         let as_agent = self.as_agent.load(Ordering::Relaxed);
         let (first, second) =
             if as_agent { (Caller::Agent, Caller::Anonymous) } else { (Caller::Anonymous, Caller::Agent) };
@@ -93,9 +87,9 @@ impl ApiServer {
         Ok(reply)
     }
 
-    async fn ask(&self, request: &PathAndQuery, caller: Caller) -> Result<HttpReply, Failure> {
+    async fn ask(&self, request: &PathAndQuery, caller: Caller) -> Result<HttpReply, Reason> {
         let url = self.url.uri();
-        let verified = open_verified(url.clone(), caller).await?;
+        let verified = open_verified(url.clone(), caller).await.map_err(reason_of)?;
         let authority = url.authority().map_or("", http::uri::Authority::as_str);
         let mut request = get(request, authority)?;
         if let Some(authorization) = verified.authorization {
@@ -106,14 +100,12 @@ impl ApiServer {
 
     /// Warns once: a name with a mistake leaves nothing out, and no answer of the check would show it.
     fn warn_of_unknown_parts(&self, readyz: &HttpReply) {
-        if self.warned.load(Ordering::Relaxed) {
-            return;
-        }
         let unknown = parts::unknown_parts(&self.exclude, &readyz.body);
         if !unknown.is_empty() {
-            self.warned.store(true, Ordering::Relaxed);
-            let parts = unknown.join(",");
-            tracing::warn!(parts, "apiserver:exclude names parts that the API server does not have");
+            self.warned.call_once(|| {
+                let parts = unknown.join(",");
+                tracing::warn!(parts, "apiserver:exclude names parts that the API server does not have");
+            });
         }
     }
 }
@@ -135,37 +127,16 @@ fn is_refusal(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
-// === impl Failure ===
-
-impl From<OpenError> for Failure {
-    fn from(error: OpenError) -> Self {
-        Self::Open(error)
-    }
-}
-
-impl From<HttpError> for Failure {
-    fn from(error: HttpError) -> Self {
-        Self::Http(error)
-    }
-}
-
-impl From<Failure> for Reason {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Http(error) => error.into(),
-            Failure::Open(OpenError::Io(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Self::new("ConnectionRefused")
-            }
-            Failure::Open(OpenError::Io(error)) => HttpError::from(error).into(),
-            Failure::Open(OpenError::Certificate { kind, detail }) => {
-                let reason = Self::new("Certificate").name(kind);
-                // Some kinds have no more to say.
-                if detail == kind { reason } else { reason.detail(detail) }
-            }
-            Failure::Open(OpenError::Tls(error)) => Self::new("TLS").detail(error),
-            Failure::Open(error @ (OpenError::Credentials(_) | OpenError::NoAuthority)) => {
-                Self::new("NoCredentials").detail(error)
-            }
+/// Returns the reason of a connection that the agent could not open, or whose other end it does not trust.
+fn reason_of(error: OpenError) -> Reason {
+    match error {
+        OpenError::Io(error) => io_reason(&error),
+        OpenError::Certificate { kind, detail } => {
+            let reason = Reason::new("Certificate").name(kind);
+            // Some kinds have no more to say.
+            if detail == kind { reason } else { reason.detail(detail) }
         }
+        OpenError::Tls(error) => Reason::new("TLS").detail(error),
+        OpenError::Credentials(_) | OpenError::NoAuthority => Reason::new("NoCredentials").detail(error),
     }
 }

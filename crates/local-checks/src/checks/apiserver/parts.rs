@@ -24,10 +24,11 @@ pub(super) fn failed_parts(code: &'static str, body: &[u8]) -> Option<Reason> {
     match failed.as_slice() {
         [] => None,
         [part] => Some(reason.name(part)),
-        [named @ .., _] if named.len() < NAMED => Some(reason.detail(failed.join(", "))),
         all => {
             let named: Vec<&str> = all.iter().take(NAMED).copied().collect();
-            Some(reason.detail(format_args!("{} and {} more", named.join(", "), all.len() - NAMED)))
+            let more = all.len().checked_sub(NAMED).filter(|more| *more > 0);
+            let more = more.map_or_else(String::new, |more| format!(" and {more} more"));
+            Some(reason.detail(format_args!("{}{more}", named.join(", "))))
         }
     }
 }

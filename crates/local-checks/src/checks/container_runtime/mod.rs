@@ -2,11 +2,10 @@
 //! ready.
 
 mod cri;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 
 use self::cri::{CallError, RuntimeStatus};
-use crate::dedicated_thread::{DedicatedThread, NoAnswer};
+use crate::connect::io_reason;
+use crate::dedicated_thread::DedicatedThread;
 use crate::definition::Definition;
 use crate::host_root::{HostRoot, by_descriptor};
 use crate::interface::{Check, KnownNode, Run};
@@ -44,7 +43,7 @@ pub(crate) const DEFINITION: Definition = Definition {
     options: &[SOCKET],
     timing: Timing::USUAL,
     new: |context| {
-        let set = context.options.get::<Socket>(SOCKET.name()).map(|Socket(path)| vec![path]);
+        let set = context.options.get::<Socket>(SOCKET).map(|Socket(path)| vec![path]);
         Arc::new(ContainerRuntime {
             host: context.host.clone(),
             paths: set.unwrap_or_else(|| USUAL.iter().map(PathBuf::from).collect()),
@@ -53,7 +52,6 @@ pub(crate) const DEFINITION: Definition = Definition {
     },
 };
 
-/// The path of a socket in the operator's setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Socket(PathBuf);
 
@@ -76,73 +74,56 @@ struct ContainerRuntime {
     thread: DedicatedThread,
 }
 
-/// The error of a call to the runtime.
-#[derive(Debug)]
-enum AskError {
-    NoAnswer(NoAnswer),
-    NoSocket(String),
-    Denied(PathBuf),
-    Refused(PathBuf),
-    NotAccepting(PathBuf),
-    Io(PathBuf, io::Error),
-    Call(PathBuf, CallError),
-}
-
 impl Check for ContainerRuntime {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
-        Box::pin(async {
-            match self.ask().await {
-                Ok(status) => judge(&status),
-                Err(error) => Outcome::Fail(error.into()),
-            }
-        })
+        Box::pin(async { self.ask().await.map_or_else(Outcome::Fail, |status| judge(&status)) })
     }
 }
 
 impl ContainerRuntime {
     /// Calls the first runtime that exists. It skips a socket whose server speaks gRPC but not CRI, such as
     /// Docker's containerd with CRI disabled, unless there is no other.
-    async fn ask(&self) -> Result<RuntimeStatus, AskError> {
-        let mut last = None;
+    async fn ask(&self) -> Result<RuntimeStatus, Reason> {
+        let mut not_cri = None;
         for (path, file) in self.sockets().await? {
-            match Self::status(&path, file?).await {
-                Err(error @ AskError::Call(_, CallError::NotCri)) => last = last.or(Some(error)),
-                result => return result,
+            let at = |reason: Reason| reason.name(&path.display().to_string());
+            // It connects by descriptor: the path may exceed the 107 bytes of a socket address, and its links
+            // are those of the host.
+            let stream = async { UnixStream::connect(by_descriptor(&file?)).await };
+            match cri::status(stream.await.map_err(|error| at(socket_reason(&error)))?).await {
+                Err(error @ CallError::NotCri) => not_cri = not_cri.or(Some(at(error.into()))),
+                result => return result.map_err(|error| at(error.into())),
             }
         }
-        Err(last.unwrap_or_else(|| self.none()))
+        Err(not_cri.unwrap_or_else(|| {
+            Reason::new("NoSocket").name(&match self.paths.as_slice() {
+                [path] => path.display().to_string(),
+                paths => format!("at none of the {} usual paths", paths.len()),
+            })
+        }))
     }
 
     /// Returns the sockets that exist, and those that can't be accessed.
-    async fn sockets(&self) -> Result<Vec<(PathBuf, Result<OwnedFd, AskError>)>, NoAnswer> {
+    async fn sockets(&self) -> Result<Vec<(PathBuf, io::Result<OwnedFd>)>, Reason> {
         let (host, paths) = (self.host.clone(), self.paths.clone());
         let look = move || {
-            let mut found = Vec::new();
-            for path in paths {
-                match locate(&host, &path) {
-                    Ok(file) => found.push((path, Ok(file))),
-                    Err(error) if is_absence(&error) => {}
-                    Err(error) => found.push((path.clone(), Err(AskError::of(path, error)))),
-                }
-            }
-            found
+            let found = paths.into_iter().map(|path| (locate(&host, &path), path));
+            let found = found.filter(|(file, _)| !file.as_ref().is_err_and(is_absence));
+            found.map(|(file, path)| (path, file)).collect()
         };
         self.thread.run(look).await
     }
+}
 
-    async fn status(path: &Path, file: OwnedFd) -> Result<RuntimeStatus, AskError> {
-        // It connects by descriptor: the path may exceed the 107 bytes of a socket address, and its links are
-        // those of the host.
-        let stream = UnixStream::connect(by_descriptor(&file)).await;
-        let stream = stream.map_err(|error| AskError::of(path.to_owned(), error))?;
-        cri::status(stream).await.map_err(|error| AskError::Call(path.to_owned(), error))
-    }
-
-    fn none(&self) -> AskError {
-        AskError::NoSocket(match self.paths.as_slice() {
-            [path] => path.display().to_string(),
-            paths => format!("at none of the {} usual paths", paths.len()),
-        })
+/// Returns the reason of the kernel's error about a socket, without its path.
+fn socket_reason(error: &io::Error) -> Reason {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Reason::new("PermissionDenied"),
+        // It existed a moment ago.
+        io::ErrorKind::NotFound => Reason::new("NoSocket"),
+        // The queue of the listener is full, because it hangs and accepts no connections.
+        io::ErrorKind::WouldBlock => Reason::new("NotAccepting"),
+        _ => io_reason(error),
     }
 }
 
@@ -159,45 +140,6 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-impl AskError {
-    /// Converts the kernel's error about a socket.
-    fn of(path: PathBuf, error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::PermissionDenied => Self::Denied(path),
-            io::ErrorKind::ConnectionRefused => Self::Refused(path),
-            // It existed a moment ago.
-            io::ErrorKind::NotFound => Self::NoSocket(path.display().to_string()),
-            // The queue of the listener is full, because it hangs and accepts no connections.
-            io::ErrorKind::WouldBlock => Self::NotAccepting(path),
-            _ => Self::Io(path, error),
-        }
-    }
-}
-
-impl From<NoAnswer> for AskError {
-    fn from(why: NoAnswer) -> Self {
-        Self::NoAnswer(why)
-    }
-}
-
-impl From<AskError> for Reason {
-    fn from(error: AskError) -> Self {
-        let at = |reason: Self, path: PathBuf| reason.name(&path.display().to_string());
-        match error {
-            AskError::NoAnswer(why) => why.into(),
-            AskError::NoSocket(paths) => Self::new("NoSocket").name(&paths),
-            AskError::Denied(path) => at(Self::new("PermissionDenied"), path),
-            AskError::Refused(path) => at(Self::new("ConnectionRefused"), path),
-            AskError::NotAccepting(path) => at(Self::new("NotAccepting"), path),
-            AskError::Io(path, error) => {
-                Self::new("ConnectionFailed").detail(format_args!("{} ({error})", path.display()))
-            }
-            AskError::Call(path, error) => at(error.into(), path),
-        }
-    }
-}
-
-/// Returns the outcome of the runtime's own status.
 fn judge(status: &RuntimeStatus) -> Outcome {
     let failing = REQUIRED.iter().filter_map(|required| {
         match status.conditions.iter().find(|condition| condition.r#type == *required) {
@@ -214,6 +156,19 @@ fn judge(status: &RuntimeStatus) -> Outcome {
         }
     });
     Reason::join(failing, "; ").into()
+}
+
+/// The parser of a container runtime's answers, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use super::{cri, judge};
+    use nodegate_readiness::Outcome;
+
+    /// Returns the outcome of one frame.
+    pub fn frame(bytes: &[u8]) -> Outcome {
+        let answer = cri::unframed(bytes).map(|response| response.status.unwrap_or_default());
+        answer.map_or_else(|error| Outcome::Fail(error.into()), |status| judge(&status))
+    }
 }
 
 #[cfg(test)]

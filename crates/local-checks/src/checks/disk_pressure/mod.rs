@@ -19,8 +19,7 @@ use rustix::fs::fstatvfs;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
@@ -68,16 +67,15 @@ struct DiskPressure {
     /// True if the paths are the default ones of a host. Configured paths may be mounted one by one, wherever
     /// the host's root is.
     usual: bool,
-    said_only_overlays: AtomicBool,
+    /// Logs once that the check passes because the host runs in memory.
+    only_overlays: Once,
     /// The time within which the filesystems must answer. It is shorter than the timeout of a run, so that
     /// the reason can name the one that did not.
     patience: Duration,
 }
 
-/// A path whose free space the check measures.
 struct MeasuredPath {
     path: PathBuf,
-    /// The limits that the operator has set.
     set: Option<MinimumFree>,
     /// The thread of this path alone, so that a filesystem that hangs does not block the others.
     thread: DedicatedThread,
@@ -85,20 +83,14 @@ struct MeasuredPath {
     real: Arc<Mutex<PathBuf>>,
 }
 
-/// The result for one path.
-enum Seen<'a> {
-    Space(&'a MeasuredPath, FreeSpace),
-    Trouble(&'a MeasuredPath, String),
-}
+/// A path with its free space, or with the reason why it could not be measured.
+type Measured<'a> = (&'a MeasuredPath, Result<FreeSpace, String>);
 
-/// What is known of the host before its paths are measured.
 struct Host {
     mounts: MountTable,
-    /// The distribution that sets limits of its own.
     distribution: Option<&'static str>,
 }
 
-/// A shortage, its path and the source of the limit.
 struct Finding<'a> {
     path: &'a Path,
     device: Option<Device>,
@@ -112,18 +104,16 @@ impl Check for DiskPressure {
     }
 }
 
-// === impl DiskPressure ===
-
 impl DiskPressure {
     fn new(context: &Context<'_>) -> Self {
-        let LimitSettings(limits) = context.options.get(LIMITS.name()).unwrap_or_default();
-        let set = context.options.get(PATHS.name()).map(|Paths(paths)| paths);
+        let LimitSettings(limits) = context.options.get(LIMITS).unwrap_or_default();
+        let set = context.options.get(PATHS).map(|Paths(paths)| paths);
         Self {
             host: context.host.clone(),
             table: DedicatedThread::new("disk_pressure"),
             usual: set.is_none(),
             paths: paths_and_limits(set, &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect(),
-            said_only_overlays: AtomicBool::default(),
+            only_overlays: Once::new(),
             patience: context.timeout * 3 / 4,
         }
     }
@@ -141,16 +131,21 @@ impl DiskPressure {
             Ok(Ok(Some(host))) => host,
             Ok(Ok(None)) => return Outcome::Fail(self.host.not_mounted()),
             Ok(Err(error)) => return Outcome::Fail(Reason::new("NoMountTable").detail(error)),
-            Err(why) => return Outcome::Fail(why.into()),
+            Err(why) => return Outcome::Fail(why),
         };
         let seen =
             join_all(self.by_filesystem(&host.mounts).into_iter().map(|paths| self.ask(paths, deadline)));
-        let mut seen: Vec<Seen<'_>> = seen.await.into_iter().flatten().collect();
+        let mut seen: Vec<Measured<'_>> = seen.await.into_iter().flatten().collect();
         let found = seen.len();
         seen.retain(|seen| !is_overlay(&host.mounts, seen));
         if seen.is_empty() && found > 0 && host.mounts.is_of_first_process() {
             // The host itself runs in memory.
-            self.say_only_overlays();
+            self.only_overlays.call_once(|| {
+                tracing::info!(
+                    check = "disk_pressure",
+                    "the host has its paths on overlays alone, so no disk can fill up; the check passes"
+                );
+            });
             return Outcome::Pass;
         }
         if seen.is_empty() {
@@ -163,51 +158,34 @@ impl DiskPressure {
         verdict(&host, &seen)
     }
 
-    fn say_only_overlays(&self) {
-        if !self.said_only_overlays.swap(true, Ordering::Relaxed) {
-            tracing::info!(
-                check = "disk_pressure",
-                "the host has its paths on overlays alone, so no disk can fill up; the check passes"
-            );
-        }
-    }
-
     /// Returns the paths grouped by filesystem. A link that has never been resolved counts with the
     /// filesystem that contains it.
     fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&MeasuredPath>> {
-        let mut groups: Vec<(Option<Device>, Vec<&MeasuredPath>)> = Vec::new();
-        for path in &self.paths {
-            let device = table.holder(&path.real()).map(|mount| mount.device);
-            match groups.iter_mut().find(|(of, _)| *of == device) {
-                Some((_, group)) => group.push(path),
-                None => groups.push((device, vec![path])),
-            }
-        }
-        groups.into_iter().map(|(_, group)| group).collect()
+        let device = |path: &MeasuredPath| table.holder(&path.real()).map(|mount| mount.device);
+        let mut paths: Vec<_> = self.paths.iter().map(|path| (device(path), path)).collect();
+        paths.sort_by_key(|(device, _)| *device);
+        let groups = paths.chunk_by(|one, other| one.0 == other.0);
+        groups.map(|group| group.iter().map(|(_, path)| *path).collect()).collect()
     }
 
     /// Measures one path after the other, and stops after one without an answer, because the next would hang as
     /// well. For the same reason, a path that hangs since an earlier run comes first.
-    async fn ask<'a>(&'a self, mut paths: Vec<&'a MeasuredPath>, deadline: Instant) -> Vec<Seen<'a>> {
+    async fn ask<'a>(&'a self, mut paths: Vec<&'a MeasuredPath>, deadline: Instant) -> Vec<Measured<'a>> {
         paths.sort_by_key(|path| !path.thread.is_busy());
         let mut seen = Vec::new();
         for measured in paths {
             let (host, path, real) = (self.host.clone(), measured.path.clone(), Arc::clone(&measured.real));
             let call = measured.thread.run(move || measure(&host, &path, &real));
-            let trouble = match timeout_at(deadline, call).await {
-                Ok(Ok(Ok(Some(space)))) => {
-                    seen.push(Seen::Space(measured, space));
+            let hangs = match timeout_at(deadline, call).await {
+                Ok(Ok(found)) => {
+                    let found = found.map_err(|error| error.to_string()).transpose();
+                    seen.extend(found.map(|space| (measured, space)));
                     continue;
                 }
-                Ok(Ok(Ok(None))) => continue,
-                Ok(Ok(Err(error))) => {
-                    seen.push(Seen::Trouble(measured, error.to_string()));
-                    continue;
-                }
-                Ok(Err(why)) => Reason::from(why).to_string(),
-                Err(_) => timeout_reason(self.patience).to_string(),
+                Ok(Err(why)) => why,
+                Err(_) => timeout_reason(self.patience),
             };
-            seen.push(Seen::Trouble(measured, trouble));
+            seen.push((measured, Err(hangs.to_string())));
             break;
         }
         seen
@@ -222,13 +200,9 @@ fn paths_and_limits(
     let usual = || OF_NODE.iter().chain(&OF_IMAGES).map(PathBuf::from).collect();
     let mut paths: Vec<PathBuf> = set.unwrap_or_else(usual);
     paths.extend(limits.iter().map(|(path, _)| path.clone()));
-    let mut known: Vec<PathBuf> = Vec::new();
-    for path in paths {
-        if !known.contains(&path) {
-            known.push(path);
-        }
-    }
-    known.into_iter().map(move |path| {
+    paths.sort();
+    paths.dedup();
+    paths.into_iter().map(move |path| {
         let set = limits.iter().find(|(other, _)| *other == path).map(|(_, limits)| *limits);
         (path, set)
     })
@@ -254,18 +228,17 @@ fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Op
 
 /// Returns true if the path is on an overlay, whose space is that of another directory. It is a container's
 /// own root, or that of a live image; the host's disks are mounted below it.
-fn is_overlay(table: &MountTable, seen: &Seen<'_>) -> bool {
-    let Seen::Space(path, _) = seen else { return false };
-    table.holder(&path.real()).is_some_and(|mount| mount.kind == b"overlay")
+fn is_overlay(table: &MountTable, (path, space): &Measured<'_>) -> bool {
+    space.is_ok() && table.holder(&path.real()).is_some_and(|mount| mount.kind == b"overlay")
 }
 
-fn verdict(host: &Host, seen: &[Seen<'_>]) -> Outcome {
+fn verdict(host: &Host, seen: &[Measured<'_>]) -> Outcome {
     let mut findings: Vec<Finding<'_>> = Vec::new();
     let mut texts = Vec::new();
-    for seen in seen {
-        match seen {
-            Seen::Trouble(path, why) => texts.push(format!("{}: {why}", path.path.display())),
-            Seen::Space(path, space) => {
+    for (path, space) in seen {
+        match space {
+            Err(why) => texts.push(format!("{}: {why}", path.path.display())),
+            Ok(space) => {
                 let mount = host.mounts.holder(&path.real());
                 if mount.as_ref().is_some_and(takes_no_writes) {
                     continue;
@@ -312,15 +285,12 @@ fn add<'a>(findings: &mut Vec<Finding<'a>>, new: Finding<'a>) {
     }
 }
 
-// === impl MeasuredPath ===
-
 impl MeasuredPath {
     fn new(path: PathBuf, set: Option<MinimumFree>) -> Self {
         let real = Arc::new(Mutex::new(path.clone()));
         Self { path, set, thread: DedicatedThread::new("disk_pressure"), real }
     }
 
-    /// Returns the limits and their source.
     fn limits(&self, distribution: Option<&'static str>) -> (MinimumFree, &'static str) {
         let of_images = OF_IMAGES.iter().any(|images| self.path.starts_with(images));
         match (self.set, distribution) {
@@ -360,7 +330,7 @@ mod tests {
             paths_and_limits(Some(paths), &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect();
         let share = |free| Share { free, total: 100 };
         let seen = seen.iter().zip(&paths).map(|((_, bytes, inodes), path)| {
-            Seen::Space(path, FreeSpace { bytes: share(*bytes), inodes: share(*inodes) })
+            (path, Ok(FreeSpace { bytes: share(*bytes), inodes: share(*inodes) }))
         });
         let host = Host { mounts: MountTable::of(TABLE), distribution };
         match verdict(&host, &seen.collect::<Vec<_>>()) {
@@ -439,7 +409,7 @@ mod tests {
     fn check(host: &Path, set: &[(OptionKey, &str)]) -> DiskPressure {
         let mut options = Options::default();
         for (key, value) in set {
-            options.set(*key, value).unwrap();
+            options.set(&[*key], key.name(), value).unwrap();
         }
         let host = HostRoot::new(host).unwrap();
         let timeout = Duration::from_mins(1);

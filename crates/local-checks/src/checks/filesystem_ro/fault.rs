@@ -19,25 +19,15 @@
 use crate::mounts::{Mount, MountTable};
 use nodegate_readiness::Reason;
 
-/// A fault of a filesystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FilesystemFault {
-    /// It stopped at an error in its own data.
     Error,
-    /// The kernel or a privileged user shut it down.
     ShutDown,
-    /// The kernel made it read-only.
     TurnedReadOnly,
     /// A user remounted it read-only, after it had been writable.
     RemountedReadOnly,
     /// `stat` on it fails with an I/O error.
     Io,
-}
-
-/// A fault and its mount.
-pub(super) struct Finding<'a> {
-    pub(super) fault: FilesystemFault,
-    pub(super) mount: Mount<'a>,
 }
 
 impl FilesystemFault {
@@ -63,25 +53,24 @@ impl FilesystemFault {
         }
         was_writable.then_some(Self::RemountedReadOnly)
     }
-}
 
-impl Finding<'_> {
-    pub(super) fn reason(&self) -> Reason {
-        let (what, hint) = match self.fault {
-            FilesystemFault::Error => ("FilesystemError", "takes no writes any more; see dmesg, then fsck"),
-            FilesystemFault::ShutDown => ("FilesystemShutDown", "see dmesg"),
-            FilesystemFault::TurnedReadOnly => ("TurnedReadOnly", "by the kernel; see dmesg"),
-            FilesystemFault::RemountedReadOnly => ("RemountedReadOnly", "was writable before"),
-            FilesystemFault::Io => ("InputOutputError", "shut down or its disk is gone; see dmesg"),
+    pub(super) fn reason(self, mount: &Mount<'_>) -> Reason {
+        let (what, hint) = match self {
+            Self::Error => ("FilesystemError", "takes no writes any more; see dmesg, then fsck"),
+            Self::ShutDown => ("FilesystemShutDown", "see dmesg"),
+            Self::TurnedReadOnly => ("TurnedReadOnly", "by the kernel; see dmesg"),
+            Self::RemountedReadOnly => ("RemountedReadOnly", "was writable before"),
+            Self::Io => ("InputOutputError", "shut down or its disk is gone; see dmesg"),
         };
-        let (point, source) = (self.mount.point.display(), self.mount.source.display());
-        let kind = String::from_utf8_lossy(self.mount.kind);
+        let (point, source) = (mount.point.display(), mount.source.display());
+        let kind = String::from_utf8_lossy(mount.kind);
         Reason::new(what).detail(format_args!("{point} ({kind} {source}): {hint}"))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::FilesystemFault::{Error, RemountedReadOnly, ShutDown, TurnedReadOnly};
     use super::*;
 
     fn faults(table: &str, was_writable: bool) -> Vec<Option<FilesystemFault>> {
@@ -95,25 +84,15 @@ mod tests {
 
     #[test]
     fn each_way_of_showing_it_is_known() {
-        let cases = [
-            ("43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,errors=remount-ro", None),
-            (
-                "43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,errors=remount-ro,emergency_ro",
-                Some(FilesystemFault::Error),
-            ),
-            ("43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 rw,shutdown", Some(FilesystemFault::ShutDown)),
-            (
-                "43 27 7:0 / /e rw,relatime - ext4 /dev/loop0 ro,errors=remount-ro",
-                Some(FilesystemFault::TurnedReadOnly),
-            ),
-            (
-                "44 27 0:39 / /b rw - btrfs /dev/loop0 ro,space_cache=v2,subvol=/",
-                Some(FilesystemFault::TurnedReadOnly),
-            ),
+        for (line, expected) in [
+            ("43 27 7:0 / /e rw - ext4 /dev/loop0 rw,errors=remount-ro", None),
+            ("43 27 7:0 / /e rw - ext4 /dev/loop0 rw,errors=remount-ro,emergency_ro", Some(Error)),
+            ("43 27 7:0 / /e rw - ext4 /dev/loop0 rw,shutdown", Some(ShutDown)),
+            ("43 27 7:0 / /e rw - ext4 /dev/loop0 ro,errors=remount-ro", Some(TurnedReadOnly)),
+            ("44 27 0:39 / /b rw - btrfs /dev/loop0 ro,space_cache=v2,subvol=/", Some(TurnedReadOnly)),
             ("46 27 7:0 / /b ro,relatime - ext4 /dev/loop0 rw", None),
             ("45 27 7:2 / /s rw,relatime - squashfs /dev/loop2 ro,errors=continue", None),
-        ];
-        for (line, expected) in cases {
+        ] {
             for was_writable in [false, true] {
                 assert_eq!(fault(line, was_writable), expected, "{line}");
             }
@@ -124,17 +103,17 @@ mod tests {
     fn read_only_as_it_was_mounted_is_by_design_and_read_only_since_is_not() {
         let line = "43 27 7:0 / /e ro,relatime - xfs /dev/loop0 ro,inode64";
         assert_eq!(fault(line, false), None);
-        assert_eq!(fault(line, true), Some(FilesystemFault::RemountedReadOnly));
+        assert_eq!(fault(line, true), Some(RemountedReadOnly));
     }
 
     #[test]
     fn a_read_only_bind_mount_tells_by_the_mount_it_was_made_from() {
-        let bind = "46 27 7:0 / /b ro - ext4 /dev/loop0 ro\n";
-        assert_eq!(
-            faults(&format!("{bind}43 27 7:0 / /e rw - ext4 /dev/loop0 ro"), false)[0],
-            Some(FilesystemFault::TurnedReadOnly)
-        );
-        assert_eq!(faults(&format!("{bind}43 27 7:0 / /e ro - ext4 /dev/loop0 ro"), false)[0], None);
-        assert_eq!(faults(&format!("{bind}43 27 7:1 / /e rw - ext4 /dev/loop1 rw"), false)[0], None);
+        for (source, expected) in [
+            ("43 27 7:0 / /e rw - ext4 /dev/loop0 ro", Some(TurnedReadOnly)),
+            ("43 27 7:0 / /e ro - ext4 /dev/loop0 ro", None),
+            ("43 27 7:1 / /e rw - ext4 /dev/loop1 rw", None),
+        ] {
+            assert_eq!(fault(&format!("46 27 7:0 / /b ro - ext4 /dev/loop0 ro\n{source}"), false), expected);
+        }
     }
 }

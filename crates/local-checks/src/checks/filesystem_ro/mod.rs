@@ -3,7 +3,7 @@
 mod ext4;
 mod fault;
 
-use self::fault::{FilesystemFault, Finding};
+use self::fault::FilesystemFault;
 use crate::dedicated_thread::DedicatedThread;
 use crate::definition::Definition;
 use crate::host_root::HostRoot;
@@ -17,8 +17,7 @@ use rustix::fs::fstat;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 /// The paths that the kubelet, the container runtimes and the usual distributions of Kubernetes write to.
 /// Paths on one filesystem count once, and a path that does not exist counts with its parent. Volumes of pods
@@ -46,13 +45,13 @@ pub(crate) const DEFINITION: Definition = Definition {
     options: &[PATHS],
     timing: Timing::USUAL,
     new: |context| {
-        let set = context.options.get::<Paths>(PATHS.name()).map(|Paths(paths)| paths);
+        let set = context.options.get::<Paths>(PATHS).map(|Paths(paths)| paths);
         let watch = Watch {
             host: context.host.clone(),
             usual: set.is_none(),
             paths: set.unwrap_or_else(|| WATCHED.iter().map(PathBuf::from).collect()),
             writable: Mutex::default(),
-            said_no_disk: AtomicBool::default(),
+            no_disk: Once::new(),
         };
         Arc::new(FilesystemRo { watch: Arc::new(watch), thread: DedicatedThread::new("filesystem_ro") })
     },
@@ -66,13 +65,10 @@ struct FilesystemRo {
 impl Check for FilesystemRo {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         let watch = Arc::clone(&self.watch);
-        Box::pin(async {
-            self.thread.run(move || watch.look()).await.unwrap_or_else(|why| Outcome::Fail(why.into()))
-        })
+        Box::pin(async { self.thread.run(move || watch.look()).await.unwrap_or_else(Outcome::Fail) })
     }
 }
 
-/// The watched filesystems and their history.
 struct Watch {
     host: HostRoot,
     paths: Vec<PathBuf>,
@@ -82,7 +78,8 @@ struct Watch {
     /// For each mount of a filesystem: true if it took writes when it was first seen. A filesystem that no
     /// longer does has been made read-only; one that never did is read-only by design.
     writable: Mutex<HashMap<(u32, Device), bool>>,
-    said_no_disk: AtomicBool,
+    /// Logs once that the host has no disk.
+    no_disk: Once,
 }
 
 impl Watch {
@@ -97,26 +94,21 @@ impl Watch {
         let mounts = self.watched(&table);
         let has_disk = || table.mounts().any(|mount| mount.is_block_backed());
         if mounts.is_empty() && table.is_of_first_process() && (self.usual || !has_disk()) {
-            self.say_no_disk();
+            self.no_disk.call_once(|| {
+                tracing::info!(
+                    check = "filesystem_ro",
+                    "the host has no disk under the watched paths, by its own mount table; the check passes"
+                );
+            });
             return Outcome::Pass;
         }
         if mounts.is_empty() {
-            // A pass would be wrong.
             return Outcome::Fail(Reason::new("NothingToWatch").detail(format_args!(
                 "no disk under the watched paths; is --host-root={} the host's /?",
                 self.host.as_path().display()
             )));
         }
-        Reason::join(self.findings(&table, &mounts).iter().map(Finding::reason), "; ").into()
-    }
-
-    fn say_no_disk(&self) {
-        if !self.said_no_disk.swap(true, Ordering::Relaxed) {
-            tracing::info!(
-                check = "filesystem_ro",
-                "the host has no disk under the watched paths, by its own mount table; the check passes"
-            );
-        }
+        Reason::join(self.faults(&table, &mounts), "; ").into()
     }
 
     /// Returns the block-backed filesystems of the watched paths, each once.
@@ -131,21 +123,21 @@ impl Watch {
         mounts
     }
 
-    fn findings<'a>(&self, table: &MountTable, mounts: &[Mount<'a>]) -> Vec<Finding<'a>> {
+    fn faults(&self, table: &MountTable, mounts: &[Mount<'_>]) -> Vec<Reason> {
         let mut writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
         // A filesystem that is no longer watched, because another one was mounted over it, is dropped.
         writable
             .retain(|(id, device), _| mounts.iter().any(|mount| (mount.id, mount.device) == (*id, *device)));
-        let mut findings = Vec::new();
+        let mut faults = Vec::new();
         for mount in mounts {
             let writes = !mount.is_filesystem_read_only();
             let was_writable = *writable.entry((mount.id, mount.device)).or_insert(writes);
             let fault = FilesystemFault::shown_by(mount, table, was_writable)
                 .or_else(|| self.io_fault(&mount.point))
                 .or_else(|| ext4::has_stopped_silently(&self.host, mount).then_some(FilesystemFault::Error));
-            findings.extend(fault.map(|fault| Finding { fault, mount: mount.clone() }));
+            faults.extend(fault.map(|fault| fault.reason(mount)));
         }
-        findings
+        faults
     }
 
     /// Returns a fault if `stat` fails with an I/O error. XFS does not show a shutdown in the mount table,
@@ -184,7 +176,7 @@ mod tests {
         }
         let mut options = Options::default();
         if let Some(paths) = paths {
-            options.set(PATHS, paths).unwrap();
+            options.set(&[PATHS], PATHS.name(), paths).unwrap();
         }
         let context = Context { host: &host, options: &options, timeout: Duration::from_mins(1) };
         (DEFINITION.new)(&context).run(&KnownNode::default()).await

@@ -1,8 +1,5 @@
 //! `kube_proxy`: kube-proxy keeps this node's Service rules up to date.
 
-mod deployed;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod healthz;
 mod proxy_time;
 mod refusals;
@@ -15,13 +12,14 @@ use crate::local_port::LocalPort;
 use crate::options::OptionKey;
 use crate::timing::Timing;
 use crate::url::HttpUrl;
-use deployed::{Absence, COMES_WITHIN, Deployed};
-use healthz::{MaxAge, judge, may_follow_apiserver};
+use healthz::{DEFAULT_MAX_AGE, MaxAge, judge, may_follow_apiserver};
+use nodegate_program::choice;
 use nodegate_readiness::{Outcome, Reason};
 use refusals::Refusals;
 use rustix::system::sysinfo;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -36,14 +34,35 @@ pub(crate) const DEFINITION: Definition = Definition {
     new: |context| {
         Arc::new(KubeProxy {
             healthz: LocalPort::new(context, 10256, "/healthz"),
-            max_age: context.options.get(MAX_AGE.name()).unwrap_or_default(),
-            deployed: context.options.get(DEPLOYED.name()).unwrap_or_default(),
+            max_age: context.options.get(MAX_AGE).unwrap_or(DEFAULT_MAX_AGE),
+            deployed: context.options.get(DEPLOYED).unwrap_or_default(),
             was_open: AtomicBool::new(false),
-            said_not_deployed: AtomicBool::new(false),
+            not_deployed: Once::new(),
             refusals: Mutex::default(),
         })
     },
 };
+
+/// The time after boot by which kube-proxy has started, if it is deployed. A node starts it minutes after the
+/// kubelet, with an image that it may have to pull first.
+const COMES_WITHIN: Duration = Duration::from_mins(5);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Deployed {
+    /// The agent finds out, from an earlier listener on the port and from the node's uptime: another program may
+    /// replace kube-proxy, such as Cilium or OVN-Kubernetes, and a node without it is not broken.
+    #[default]
+    Auto,
+    Yes,
+}
+
+impl FromStr for Deployed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        choice(&[("auto", Self::Auto), ("yes", Self::Yes)])(text)
+    }
+}
 
 struct KubeProxy {
     healthz: LocalPort,
@@ -51,8 +70,8 @@ struct KubeProxy {
     deployed: Deployed,
     /// True if anything ever listened on the port.
     was_open: AtomicBool,
-    said_not_deployed: AtomicBool,
-    /// Its refusals that may only say that the API server is away.
+    /// Logs once that kube-proxy counts as not deployed.
+    not_deployed: Once,
     refusals: Mutex<Refusals>,
 }
 
@@ -60,7 +79,8 @@ impl Check for KubeProxy {
     fn run<'a>(&'a self, node: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
             let began = Instant::now();
-            let contact = Contact { was_open: &self.was_open, made: true };
+            // A server that accepts and never answers does listen: so it stays if the run is given up.
+            let was_open = self.was_open.swap(true, Ordering::Relaxed);
             let reply = self.healthz.reply(node).await;
             let refuses = reply.as_ref().is_ok_and(may_follow_apiserver);
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,8 +90,8 @@ impl Check for KubeProxy {
                 Ok(_) if refuses && !counts => Outcome::Pass,
                 Ok(reply) => judge(reply.status, &reply.body, self.max_age),
                 Err(HttpError::Connect(error)) => {
-                    contact.not_made();
-                    self.absent(error)
+                    self.was_open.store(was_open, Ordering::Relaxed);
+                    self.absent(error, was_open)
                 }
                 Err(error) => Outcome::Fail(error.into()),
             }
@@ -80,33 +100,28 @@ impl Check for KubeProxy {
 }
 
 impl KubeProxy {
-    fn absent(&self, error: ConnectError) -> Outcome {
-        let was_there = self.was_open.load(Ordering::Relaxed);
-        match (&error, self.deployed.absence(was_there, node_up())) {
-            (ConnectError::Refused, Absence::NotStarted) => {
-                Outcome::Fail(Reason::new("NotStarted").detail(format_args!(
-                    "nothing listens yet; taken as not deployed once the node has been up for {}",
-                    humantime::format_duration(COMES_WITHIN)
-                )))
-            }
-            (ConnectError::Refused, Absence::NotDeployed) => {
-                self.warn_not_deployed();
-                Outcome::Pass
-            }
-            _ => Outcome::Fail(error.into()),
+    fn absent(&self, error: ConnectError, was_open: bool) -> Outcome {
+        if !error.is_refused || was_open || self.deployed == Deployed::Yes {
+            return Outcome::Fail(error.reason);
         }
+        if node_up() < COMES_WITHIN {
+            return Outcome::Fail(Reason::new("NotStarted").detail(format_args!(
+                "nothing listens yet; taken as not deployed once the node has been up for {}",
+                humantime::format_duration(COMES_WITHIN)
+            )));
+        }
+        self.not_deployed.call_once(warn_not_deployed);
+        Outcome::Pass
     }
+}
 
-    fn warn_not_deployed(&self) {
-        if !self.said_not_deployed.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                check = "kube_proxy",
-                "nothing has listened on kube-proxy's health port since the agent started; the check \
-                 passes, as if kube-proxy were not deployed. If this cluster has kube-proxy, set \
-                 --check-settings kube_proxy:deployed=yes, and its address with url=…"
-            );
-        }
-    }
+fn warn_not_deployed() {
+    tracing::warn!(
+        check = "kube_proxy",
+        "nothing has listened on kube-proxy's health port since the agent started; the check passes, as if \
+         kube-proxy were not deployed. If this cluster has kube-proxy, set --check-settings \
+         kube_proxy:deployed=yes, and its address with url=…"
+    );
 }
 
 /// Returns the time since the boot of the kernel; a container has no other one.
@@ -114,23 +129,15 @@ fn node_up() -> Duration {
     Duration::from_secs(u64::try_from(sysinfo().uptime).unwrap_or(0))
 }
 
-/// Records that something listens, even if the run is given up: a server that accepts and never answers does
-/// listen.
-struct Contact<'a> {
-    was_open: &'a AtomicBool,
-    made: bool,
-}
+/// The parser of kube-proxy's answers, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use super::healthz::{DEFAULT_MAX_AGE, judge};
+    use http::StatusCode;
+    use nodegate_readiness::Outcome;
 
-impl Contact<'_> {
-    fn not_made(mut self) {
-        self.made = false;
-    }
-}
-
-impl Drop for Contact<'_> {
-    fn drop(&mut self) {
-        if self.made {
-            self.was_open.store(true, Ordering::Relaxed);
-        }
+    /// Returns the outcome of an answer with this status and body; `None` if the status is invalid.
+    pub fn answer(status: u16, body: &[u8]) -> Option<Outcome> {
+        Some(judge(StatusCode::from_u16(status).ok()?, body, DEFAULT_MAX_AGE))
     }
 }

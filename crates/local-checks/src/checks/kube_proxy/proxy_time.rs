@@ -14,24 +14,20 @@ pub(super) struct KubeProxyStamp {
     monotonic: Option<f64>,
 }
 
-/// The error for a time in neither format.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct NoStamp;
-
 impl FromStr for KubeProxyStamp {
-    type Err = NoStamp;
+    type Err = ();
 
-    fn from_str(text: &str) -> Result<Self, NoStamp> {
+    fn from_str(text: &str) -> Result<Self, ()> {
         if let Ok(wall) = text.parse() {
             return Ok(Self { wall, monotonic: None });
         }
         let mut words = text.split_ascii_whitespace();
         let (Some(date), Some(time), Some(offset)) = (words.next(), words.next(), words.next()) else {
-            return Err(NoStamp);
+            return Err(());
         };
         let wall = Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", format!("{date} {time} {offset}"));
         let monotonic = words.next_back().and_then(|word| word.strip_prefix("m=")?.parse().ok());
-        Ok(Self { wall: wall.map_err(|_| NoStamp)?, monotonic })
+        Ok(Self { wall: wall.map_err(|_| ())?, monotonic })
     }
 }
 
@@ -51,7 +47,6 @@ impl KubeProxyStamp {
     }
 }
 
-/// Returns the year 1, in UTC.
 fn zero() -> Timestamp {
     Timestamp::from_second(-62_135_596_800).unwrap_or(Timestamp::MIN)
 }
@@ -59,10 +54,9 @@ fn zero() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn stamp(text: &str) -> KubeProxyStamp {
-        text.parse().unwrap_or_else(|_| panic!("{text:?}"))
+        text.parse().unwrap_or_else(|()| panic!("{text:?}"))
     }
 
     #[test]
@@ -90,20 +84,7 @@ mod tests {
         for text in
             ["", "now", "2019-06-12", "2019-06-12 14:31:42", "2019-13-12 14:31:42 +0000 UTC", "1560350000"]
         {
-            assert_eq!(text.parse::<KubeProxyStamp>(), Err(NoStamp), "{text:?}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_two_texts_have_a_distance_or_none(
-            a in "([0-9]{1,5}-[0-9]{2}-[0-9]{2} [0-9:.]{0,20} [+-][0-9]{4} UTC( m=[-+.0-9a-z]{0,30})?|.{0,60})",
-            b in "[0-9]{4}-[01][0-9]-[0-2][0-9] [01][0-9]:00:00 [+]0000 UTC m=[-+.0-9einfa]{0,30}",
-        ) {
-            if let (Ok(a), Ok(b)) = (a.parse::<KubeProxyStamp>(), b.parse::<KubeProxyStamp>()) {
-                a.until(&b);
-                b.until(&a);
-            }
+            assert_eq!(text.parse::<KubeProxyStamp>(), Err(()), "{text:?}");
         }
     }
 }

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 /// the API server is away, and later that it is back.
 const GRACE: Duration = Duration::from_mins(1);
 
-/// The refusals in a row.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// The first run since which the API server may have been there.

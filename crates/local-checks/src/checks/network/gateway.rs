@@ -27,14 +27,10 @@ const CLOSED_PORT: u16 = 33434;
 /// The reason why a next hop counts as gone; its text goes into the reason of the check.
 #[derive(Debug)]
 pub(super) enum Silent {
-    /// The interface does not exist.
-    NoInterface,
-    /// The interface is down, or has no carrier.
-    NoLink,
     /// There is no answer for its link-layer address, or not yet.
     NoNeighbour(IpAddr),
-    /// The kernel returned an error.
-    Io(io::Error),
+    /// Its interface does not exist, its link is down, or the kernel returned an error.
+    Other(String),
 }
 
 /// Checks a next hop, and makes the kernel request its link-layer address.
@@ -42,7 +38,7 @@ pub(super) fn look(DefaultHop { hop, interface }: &DefaultHop) -> Result<(), Sil
     let netlink = Netlink::open()?;
     let flags = link(&netlink, hop.interface)?;
     if hop.dead || !flags.contains(LinkFlags::Up | LinkFlags::Running) {
-        return Err(Silent::NoLink);
+        return Err(Silent::Other("link is down".to_owned()));
     }
     // Tunnels and point-to-point links need no address resolution.
     let Some(router) = hop.router.filter(|_| !flags.contains(LinkFlags::Noarp)) else { return Ok(()) };
@@ -51,18 +47,16 @@ pub(super) fn look(DefaultHop { hop, interface }: &DefaultHop) -> Result<(), Sil
     if known { Ok(()) } else { Err(Silent::NoNeighbour(router)) }
 }
 
-/// Returns the flags of the interface with this number.
 fn link(netlink: &Netlink, index: u32) -> Result<LinkFlags, Silent> {
     let mut found = None;
     let request = LinkHeader { index, ..LinkHeader::default() };
     let asked = netlink.get(RTM_GETLINK, &request, |body| {
         found = found.or(LinkHeader::parse(body).ok().map(|header| header.flags));
     });
+    let missing = || Silent::Other("no such interface".to_owned());
     match asked {
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
-            Err(Silent::NoInterface)
-        }
-        asked => asked.map_err(Silent::Io).and(found.ok_or(Silent::NoInterface)),
+        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Err(missing()),
+        asked => asked.map_err(Silent::from).and_then(|()| found.ok_or_else(missing)),
     }
 }
 
@@ -113,22 +107,18 @@ fn is_known(state: NeighbourState) -> bool {
     matches!(state, Reachable | Noarp | Permanent | Stale | Delay | Probe)
 }
 
-// === impl Silent ===
-
 impl From<io::Error> for Silent {
     fn from(error: io::Error) -> Self {
-        Self::Io(error)
+        Self::Other(error.to_string())
     }
 }
 
 impl fmt::Display for Silent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoInterface => f.write_str("no such interface"),
-            Self::NoLink => f.write_str("link is down"),
             Self::NoNeighbour(IpAddr::V4(_)) => f.write_str("no answer to ARP"),
             Self::NoNeighbour(IpAddr::V6(_)) => f.write_str("no answer to NDP"),
-            Self::Io(error) => error.fmt(f),
+            Self::Other(why) => f.write_str(why),
         }
     }
 }
@@ -148,7 +138,7 @@ mod tests {
             interface: "lo".to_owned(),
         };
         look(&hop(loopback)).unwrap();
-        assert!(matches!(look(&hop(u32::MAX / 2)), Err(Silent::NoInterface)));
+        assert_eq!(look(&hop(u32::MAX / 2)).unwrap_err().to_string(), "no such interface");
         for unused in ["192.0.2.1", "2001:db8::1"] {
             assert!(!knows_neighbour(&netlink, unused.parse().unwrap(), loopback).unwrap(), "{unused}");
         }

@@ -1,8 +1,6 @@
 //! `network`: the host's nameservers and the routers of its default routes answer.
 
 mod dns;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
 mod gateway;
 mod network_settings;
 mod resolv_conf;
@@ -13,11 +11,12 @@ use crate::host_root::HostRoot;
 use crate::interface::{Check, KnownNode, Run};
 use crate::netlink::Netlink;
 use crate::options::OptionKey;
-use crate::routes::{self, DefaultHop};
+use crate::routes::{DefaultHop, default_hops};
 use crate::timing::Timing;
 use dns::DnsQuery;
 use futures::future::{join, join_all};
 use gateway::Silent;
+use netlink_packet_route::AddressFamily;
 use network_settings::{Families, Gateways, Nameservers};
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use resolv_conf::Nameserver;
@@ -54,7 +53,6 @@ struct Network {
     gateways: Gateways,
     counted: Families,
     patience: Duration,
-    /// Reads the host's resolv.conf.
     file: DedicatedThread,
     families: [Family; 2],
     /// The nameservers in the last warning, so that each warning is logged once.
@@ -63,18 +61,10 @@ struct Network {
 
 /// The state of the default routes of IPv4, or of IPv6.
 struct Family {
-    of: routes::Family,
+    of: AddressFamily,
     had_route: AtomicBool,
     /// Reads routes and links from the kernel, which may block forever.
     thread: DedicatedThread,
-}
-
-/// The result for the default routes of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// There is no default route; some nodes have none by design.
-    None,
-    Works,
 }
 
 impl Check for Network {
@@ -83,7 +73,7 @@ impl Check for Network {
             let host = self.host.clone();
             let nameservers = match self.file.run(move || resolv_conf::read(&host)).await {
                 Ok(nameservers) => nameservers,
-                Err(error) => return Outcome::Fail(error.into()),
+                Err(why) => return Outcome::Fail(why),
             };
             let until = Instant::now() + self.patience;
             let counted = self.counted.counted(node.families());
@@ -104,13 +94,13 @@ impl Network {
         };
         Self {
             host: context.host.clone(),
-            question: context.options.get(NAME.name()).unwrap_or_default(),
-            nameservers: context.options.get(NAMESERVERS.name()).unwrap_or_default(),
-            gateways: context.options.get(GATEWAYS.name()).unwrap_or_default(),
-            counted: context.options.get(FAMILIES.name()).unwrap_or_default(),
+            question: context.options.get(NAME).unwrap_or_default(),
+            nameservers: context.options.get(NAMESERVERS).unwrap_or_default(),
+            gateways: context.options.get(GATEWAYS).unwrap_or_default(),
+            counted: context.options.get(FAMILIES).unwrap_or_default(),
             patience: PATIENCE.min(context.timeout.mul_f64(0.75)),
             file: DedicatedThread::new("network"),
-            families: [family(routes::Family::V4), family(routes::Family::V6)],
+            families: [family(AddressFamily::Inet), family(AddressFamily::Inet6)],
             complaint: Mutex::default(),
         }
     }
@@ -150,7 +140,7 @@ impl Network {
     async fn ask_nameserver(&self, nameserver: &Nameserver, until: Instant) -> Result<(), String> {
         let index = |interface: &str| Ok(name_to_index(Netlink::open()?, interface)?);
         let address = nameserver.address(index).map_err(|error| error.to_string())?;
-        dns::ask(address, &self.question, until).await.map_err(|error| error.to_string())
+        dns::ask(address, &self.question, until).await
     }
 
     /// Logs silent nameservers. A dead one costs every lookup seconds, but the node works. The warning is
@@ -176,7 +166,7 @@ impl Network {
         let counts = [counted.ipv4, counted.ipv6].map(|counts| counts || counted.is_empty());
         let families = self.families.iter().zip(counts).filter(|(_, counts)| *counts);
         let told = join_all(families.map(|(family, _)| family.ask(until))).await;
-        let one_works = told.contains(&Ok(Way::Works));
+        let one_works = told.contains(&Ok(true));
         let silent: Vec<String> = told.into_iter().filter_map(Result::err).collect();
         let enough = silent.is_empty() || (counted.is_empty() && one_works);
         if enough { Ok(()) } else { Err(Reason::new("Gateway").detail(silent.join(", "))) }
@@ -184,22 +174,23 @@ impl Network {
 }
 
 impl Family {
-    /// Passes if one of the routers in use exists. With several, a routing daemon avoids a dead one.
-    async fn ask(&self, until: Instant) -> Result<Way, String> {
+    /// Returns true if one of the routers in use exists: with several, a routing daemon avoids a dead one. It
+    /// returns false without a default route, since some nodes have none by design.
+    async fn ask(&self, until: Instant) -> Result<bool, String> {
         let family = self.of;
-        let hops = self.on_thread(move || routes::default_hops(family)).await?;
+        let hops = self.on_thread(move || default_hops(family)).await?;
         let hops: Arc<[DefaultHop]> = hops.map_err(|error| format!("{self} routes: {error}"))?.into();
         if hops.is_empty() {
             // A node that had a default route and lost it is cut off.
             let had_route = self.had_route.load(Ordering::Relaxed);
-            return if had_route { Err(format!("{self} default route is gone")) } else { Ok(Way::None) };
+            return if had_route { Err(format!("{self} default route is gone")) } else { Ok(false) };
         }
         self.had_route.store(true, Ordering::Relaxed);
         loop {
             let asked = Arc::clone(&hops);
             let silent = self.on_thread(move || silent(&asked)).await?;
             if silent.len() < hops.len() {
-                return Ok(Way::Works);
+                return Ok(true);
             }
             let may_still_answer = silent.iter().any(|silent| matches!(silent, Silent::NoNeighbour(_)));
             if !may_still_answer || Instant::now() >= until {
@@ -214,7 +205,7 @@ impl Family {
         &self,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, String> {
-        self.thread.run(call).await.map_err(|why| format!("{self} links: {}", Reason::from(why)))
+        self.thread.run(call).await.map_err(|why| format!("{self} links: {why}"))
     }
 }
 
@@ -225,9 +216,33 @@ fn silent(hops: &[DefaultHop]) -> Vec<Silent> {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.of {
-            routes::Family::V4 => "IPv4",
-            routes::Family::V6 => "IPv6",
-        })
+        f.write_str(if self.of == AddressFamily::Inet { "IPv4" } else { "IPv6" })
+    }
+}
+
+/// The parsers of data from the host and the network, for the fuzz targets.
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing {
+    use super::{dns, resolv_conf};
+    use hickory_proto::op::Message;
+    use std::io;
+    use std::net::SocketAddr;
+
+    /// Returns the nameservers of a `resolv.conf` as printed, and their addresses if no interface is known.
+    pub fn nameservers(file: &[u8]) -> Vec<(String, io::Result<SocketAddr>)> {
+        let found = resolv_conf::parse(file);
+        let address =
+            |server: &resolv_conf::Nameserver| server.address(|_| Err(io::ErrorKind::NotFound.into()));
+        found.iter().map(|server| (server.to_string(), address(server))).collect()
+    }
+
+    /// Returns the result of a nameserver's message: `None` if it is no answer to the query, else success or the
+    /// error.
+    pub fn dns_answer(bytes: &[u8]) -> Option<Result<(), String>> {
+        let mut query = Message::from(&dns::DnsQuery::default());
+        let message = Message::from_vec(bytes).ok()?;
+        // Each query has another number.
+        query.metadata.id = message.metadata.id;
+        dns::answers(&message, &query).then(|| dns::judge(message).map(drop))
     }
 }
