@@ -24,40 +24,25 @@ subjects: [{kind: ServiceAccount, name: no-leases, namespace: nodegate}]
 ";
 
 /// Shows how long a real API server looks healthy without etcd: it answers from its cache, accepts watches
-/// and sends bookmarks.
+/// and sends bookmarks. Without a Lease, only the agent's own consistency checks detect it. Behind the Service,
+/// kube-proxy sends a new connection to either API server: if the agent reaches the healthy one it sees the
+/// cordon, else it is stale.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn an_api_server_cut_off_from_etcd_with_leases() {
-    let cluster = RealCluster::take();
-    cluster.grant_agents();
-    let agent = cluster.agent(REAL_NODE, ServerRoute::B, "nodegate", &[]);
-    wait_watches(&agent, 2.0);
-    isolate(&cluster, &agent, "isolated API server, with Leases");
-}
-
-/// Shows the same without a Lease, where only the agent's own consistency checks detect it.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn an_api_server_cut_off_from_etcd_without_leases() {
+fn an_api_server_cut_off_from_etcd_is_not_believed() {
     let cluster = RealCluster::take();
     cluster.grant_agents();
     cluster.apply(WITHOUT_LEASES);
-    let agent = cluster.agent(REAL_NODE, ServerRoute::B, "no-leases", &[]);
-    wait_watches(&agent, 1.0);
-    isolate(&cluster, &agent, "isolated API server, without Leases");
+    for (server, account, watches, rule) in [
+        (ServerRoute::B, "nodegate", 2.0, "isolated API server, with Leases"),
+        (ServerRoute::B, "no-leases", 1.0, "isolated API server, without Leases"),
+        (ServerRoute::Service, "nodegate", 2.0, "one API server of two isolated"),
+    ] {
+        let agent = cluster.agent(REAL_NODE, server, account, &[]);
+        wait_watches(&agent, watches);
+        isolate(&cluster, &agent, rule);
+    }
     cluster.kubectl.must(&["delete", "clusterrolebinding", "nodegate-no-leases"]);
-}
-
-/// Shows the agent behind the Service, where kube-proxy sends a new connection to either API server. If the
-/// agent reaches the healthy one it sees the cordon, else it is stale.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn an_api_server_cut_off_from_etcd_behind_the_service() {
-    let cluster = RealCluster::take();
-    cluster.grant_agents();
-    let agent = cluster.agent(REAL_NODE, ServerRoute::Service, "nodegate", &[]);
-    wait_watches(&agent, 2.0);
-    isolate(&cluster, &agent, "one API server of two isolated");
 }
 
 fn isolate(cluster: &RealCluster, agent: &Agent, rule: &str) {

@@ -65,27 +65,6 @@ fn a_kubelet_cut_off_from_the_api_server_keeps_the_node_in_the_pool() {
     );
 }
 
-/// Shows the same with a setting that follows the API.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn a_kubelet_cut_off_with_on_unknown_not_ready_takes_the_node_out() {
-    let cluster = RealCluster::take();
-    let agent = agent(&cluster, &["--on-unknown=not-ready"]);
-    let cut = cluster.cut("kubelet");
-    until(&agent, "503 NodeStatusUnknown", |reply| is_down(reply, "NodeStatusUnknown"));
-    let out = cut.since.elapsed();
-    let mended = cut.mend();
-    let back = agent.until_ready();
-    seen(
-        "kubelet cut off, --on-unknown=not-ready",
-        &format!(
-            "503 NodeStatusUnknown after {:.0} s; mended, 200 after {}",
-            out.as_secs_f64(),
-            back.after(mended)
-        ),
-    );
-}
-
 /// The longest time from Ready=Unknown to 503 on a node whose kubelet is dead.
 const DEAD: Duration = Duration::from_secs(15);
 
@@ -118,33 +97,6 @@ fn a_dead_kubelet_takes_the_node_out() {
     );
 }
 
-/// Shows a stopped kubelet, which holds its ports: it accepts connections and never answers.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn a_frozen_kubelet_takes_the_node_out() {
-    let cluster = RealCluster::take();
-    let agent = agent(&cluster, &["--background-checks=kubelet"]);
-    agent.wait_passes("kubelet");
-    cluster.node_script(&["freeze", "kubelet"]);
-    let frozen = Instant::now();
-    agent.until_so("the check to fail", |agent| agent.get("/health?check=kubelet").status == 503);
-    let check = frozen.elapsed();
-    until(&agent, "503 NodeStatusUnknown", |reply| is_down(reply, "NodeStatusUnknown"));
-    let out = frozen.elapsed();
-    cluster.node_script(&["thaw", "kubelet"]);
-    let thawed = Instant::now();
-    let back = agent.until_ready();
-    seen(
-        "kubelet frozen",
-        &format!(
-            "check kubelet fails after {:.1} s, 503 NodeStatusUnknown after {:.0} s; thawed, 200 after {}",
-            check.as_secs_f64(),
-            out.as_secs_f64(),
-            back.after(thawed)
-        ),
-    );
-}
-
 /// Shows a kubelet that has lost its container runtime. It sets Ready=False itself, with a text that only a
 /// real one has.
 #[test]
@@ -167,30 +119,6 @@ fn a_kubelet_without_a_container_runtime_takes_the_node_out() {
             "503 KubeletNotReady after {:.0} s; started again, 200 after {}",
             out.as_secs_f64(),
             back.after(started)
-        ),
-    );
-}
-
-/// Shows a Node object that is deleted, and comes back when its kubelet registers again.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn a_deleted_node_is_out_until_its_kubelet_registers_again() {
-    let cluster = RealCluster::take();
-    let agent = agent(&cluster, &[]);
-    cluster.kubectl.must(&["delete", "node", REAL_NODE]);
-    let deleted = Instant::now();
-    let out = agent.until_reason("NodeNotFound");
-    cluster.node_script(&["stop", "kubelet"]);
-    cluster.node_script(&["start", "kubelet"]);
-    cluster.wait_node("True", REAL_NODE);
-    let ready = Instant::now();
-    let back = agent.until_ready();
-    seen(
-        "Node deleted and registered again",
-        &format!(
-            "503 NodeNotFound {} after kubectl was done; Ready again, 200 after {}",
-            out.after(deleted),
-            back.after(ready)
         ),
     );
 }

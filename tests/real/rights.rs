@@ -12,8 +12,6 @@ use std::time::{Duration, Instant};
 
 /// The time for which the test watches the agent.
 const WINDOW: Duration = Duration::from_mins(4);
-/// More than one attempt, for a machine that others use, too.
-const ATTEMPTS: usize = 3;
 /// The requests per hour that the contract allows with Leases.
 const AN_HOUR: u32 = 60;
 
@@ -46,13 +44,6 @@ struct Watched {
     stale: u32,
 }
 
-impl Watched {
-    /// Returns true if the machine delayed the API server so much that the agent was stale or reconnected.
-    fn is_disturbed(&self) -> bool {
-        self.stale > 0 || self.requests.iter().any(|(_, code)| *code >= 500)
-    }
-}
-
 fn watch(cluster: &RealCluster, agent: SocketAddr) -> Watched {
     let (from, began) = (jiff::Timestamp::now(), Instant::now());
     let (mut probes, mut stale) = (0, 0);
@@ -74,15 +65,11 @@ fn the_shipped_rbac_is_enough_and_requests_per_hour_are_bounded() {
     let cluster = RealCluster::take();
     let started = jiff::Timestamp::now();
     let installed = Installed::by_manifests(&cluster);
-    let mut watched = watch(&cluster, installed.address);
-    for _ in 1..ATTEMPTS {
-        if !watched.is_disturbed() {
-            break;
-        }
-        println!("the machine was too busy: {} stale answers, {:?}", watched.stale, watched.requests);
-        watched = watch(&cluster, installed.address);
-    }
-    assert!(!watched.is_disturbed(), "no quiet {WINDOW:?} in {ATTEMPTS} attempts; end what else runs here");
+    // On a machine that others use, too, the API server may be late, and the agent stale or reconnecting.
+    let mut attempts = std::iter::repeat_with(|| watch(&cluster, installed.address)).take(3);
+    let is_quiet =
+        |watched: &Watched| watched.stale == 0 && watched.requests.iter().all(|(_, code)| *code < 500);
+    let watched = attempts.find(is_quiet).expect("three windows were disturbed; end what else runs here");
 
     let all = requests(&cluster, started);
     let allowed = ["get nodes", "list nodes", "watch nodes", "list leases", "watch leases"];

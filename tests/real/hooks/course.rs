@@ -24,7 +24,7 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// Watches until `is_over`.
+    /// Watches pods and agent until `is_over`.
     pub(super) fn watch(site: &Site<'_>, began: Instant, is_over: impl Fn(&Self) -> bool) -> Self {
         let mut course = Self::default();
         let step = || {

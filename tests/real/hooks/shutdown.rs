@@ -1,8 +1,7 @@
-//! Shutdowns and power cuts of a node, and reboots.
+//! Shutdowns of a node by systemd-logind, and power cuts.
 
 use super::course::{Course, header};
 use crate::site::{Site, WAYS, Way, drain};
-use nodegate_testbed::prober::{self, Prober, Saw, trail};
 use nodegate_testbed::real_cluster::{PATIENCE, Power, REAL_NODE, RealCluster, now};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
@@ -12,17 +11,6 @@ use std::time::{Duration, Instant};
 
 /// A kubelet that gives ordinary pods 45 s and critical ones, with them the agent, the last 15.
 const GRACEFUL: &str = "shutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 15s";
-/// The same with a period for the pods of a priority between.
-const BY_PRIORITY: &str = "shutdownGracePeriodByPodPriority:
-- {priority: 0, shutdownGracePeriodSeconds: 30}
-- {priority: 100000, shutdownGracePeriodSeconds: 15}
-- {priority: 2000001000, shutdownGracePeriodSeconds: 15}";
-const PRIORITY: &str = "
-apiVersion: scheduling.k8s.io/v1
-kind: PriorityClass
-metadata: {name: hooks-later}
-value: 100000
-";
 /// Reboots the node through logind until systemd would end everything, and returns the course so far and the
 /// time to that.
 fn reboot(site: &Site<'_>, power: &Power<'_>) -> (Instant, Course, Duration) {
@@ -47,7 +35,7 @@ fn back_in_service(cluster: &RealCluster, site: &Site<'_>, power: &mut Power<'_>
 /// The kubelet ends pods in order, and the agent last.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn graceful_shutdowns() {
+fn a_graceful_shutdown_ends_the_agent_last() {
     let cluster = RealCluster::take();
     let site = Site::start(&cluster, &WAYS);
     let mut power = with_kubelet(&cluster, GRACEFUL);
@@ -60,25 +48,6 @@ fn graceful_shutdowns() {
     course.held_until_told(what, lost);
     assert!(course.held <= course.agent, "{what}: the agent ended before the pods");
     back_in_service(&cluster, &site, &mut power);
-    drop(power);
-
-    // The pod without a hook has the higher priority, so it waits behind the hook of the other one.
-    let mut power = with_kubelet(&cluster, BY_PRIORITY);
-    cluster.apply(PRIORITY);
-    site.pods.delete(&["plain"]);
-    until_within(PATIENCE, || site.pods.is_gone("plain").then_some(()), || "the pod plain stays".to_owned());
-    site.pods.start_as("plain", Way::Plain, "priorityClassName: hooks-later");
-    site.wait_in_service();
-    let what = "graceful shutdown by priority";
-    let (began, course, reached) = reboot(&site, &power);
-    power.end();
-    let lost = course.report(what, &site, began);
-    seen(what, &format!("systemd ends the rest after {:.1} s", reached.as_secs_f64()));
-    assert!(course.is_told_before(course.held), "{what}: told {:?}, ended {:?}", course.told, course.held);
-    assert!(course.held <= course.plain && course.plain <= course.agent, "{what}: another order");
-    assert_eq!(lost, [0, 0], "{what}");
-    back_in_service(&cluster, &site, &mut power);
-    cluster.kubectl.must(&["delete", "priorityclass", "hooks-later"]);
 }
 
 /// Restarts the kubelet with these settings, and waits until it delays shutdowns, if it should, and knows its
@@ -139,53 +108,4 @@ fn a_shutdown_that_is_not_configured_and_a_power_cut() {
         &format!("the node controller reports Ready=Unknown after {:.0} s", began.elapsed().as_secs_f64()),
     );
     back_in_service(&cluster, &site, &mut power);
-}
-
-/// A node that was drained stays out of the pool until it is uncordoned, before, during and after its reboot.
-#[test]
-#[ignore = "make real-cluster-test"]
-fn a_drained_node_reboots() {
-    let cluster = RealCluster::take();
-    let site = Site::start(&cluster, &WAYS);
-    let mut power = with_kubelet(&cluster, GRACEFUL);
-    cluster.kubectl.must(&["cordon", REAL_NODE]);
-    let told = || (drain(site.agent)["told"] == true).then_some(());
-    until_within(PATIENCE, told, || drain(site.agent).to_string());
-    let since = Instant::now();
-    let mut prober = Prober::start(site.agent, prober::health, 20, 4);
-    let names = WAYS.map(Way::name);
-    site.pods.delete(&names);
-    for name in names {
-        until_within(PATIENCE, || site.pods.is_gone(name).then_some(()), || format!("the pod {name} stays"));
-    }
-    let began = Instant::now();
-    power.reboot();
-    until_within(PATIENCE, || power.reached(), || power.inhibitors());
-    power.end();
-    power.boot();
-    cluster.wait_node("True", REAL_NODE);
-    let answers = || prober::health(site.agent) == Saw::Answer(503, "Unschedulable".to_owned());
-    until_within(PATIENCE, || answers().then_some(()), || cluster.pods());
-    let back = began.elapsed();
-    thread::sleep(Duration::from_secs(30));
-    prober.stop();
-    let probes = prober.probes();
-    let ready = probes.iter().filter(|probe| matches!(probe.saw, Saw::Answer(200, _))).count();
-    let course = trail(&probes).join(", then ");
-    assert_eq!(ready, 0, "a drained node came back: {course}");
-    for way in WAYS {
-        let requests = site.requests(way, since);
-        assert!(requests.lost == 0 && requests.from_the_pod == 0, "{}: {requests:?}", way.name());
-    }
-    seen(
-        "reboot of a drained node",
-        &format!(
-            "{} probes: {course}; an agent answers again {:.1} s after the order to reboot",
-            probes.len(),
-            back.as_secs_f64()
-        ),
-    );
-    cluster.kubectl.must(&["uncordon", REAL_NODE]);
-    site.start_again();
-    site.wait_in_service();
 }

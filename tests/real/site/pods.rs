@@ -12,9 +12,8 @@ pub(crate) const HOOK: &str = r#"httpGet: {host: 127.0.0.1, port: 25001, path: "
 /// A pod on the host's network that answers at a port, and the way to it: the name of HAProxy's backend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Without a hook.
     Plain,
-    /// With the hook of the documents.
+    /// The pod with the hook of the documents.
     Held,
 }
 
@@ -79,11 +78,7 @@ impl<'a> Pods<'a> {
 
     /// Starts the pod of this way, and waits until it answers.
     pub(crate) fn start(&self, way: Way) {
-        self.start_as(way.name(), way, "");
-    }
-
-    /// Starts a pod with another name and with more lines in its spec, such as a priority.
-    pub(crate) fn start_as(&self, name: &str, way: Way, more: &str) {
+        let name = way.name();
         self.0.apply(&format!(
             "
 apiVersion: v1
@@ -93,7 +88,6 @@ spec:
   nodeName: {REAL_NODE}
   hostNetwork: true
   terminationGracePeriodSeconds: 60
-  {more}
   containers:
   - name: application
     image: real-cluster/haproxy:1
