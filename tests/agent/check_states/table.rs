@@ -18,6 +18,14 @@ pub(crate) struct Scenario {
     rows: fn() -> Vec<Row>,
 }
 
+/// The rows of the table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rows {
+    All,
+    /// Without those in which the check and an agent that starts fail alike, or a check that failed passes again.
+    Surprising,
+}
+
 /// The cells that do not depend on the run.
 struct Row {
     state: &'static str,
@@ -33,32 +41,27 @@ impl Scenario {
         Self { title: P::TITLE, play: play::<P>, played_with: P::PLAYED_WITH, rows: rows::<P> }
     }
 
-    /// Returns the section of this check; `cell` returns the seconds of a row.
-    fn section(&self, mut cell: impl FnMut(usize) -> String) -> String {
-        let mut text = format!("### `{}`\n\nPlayed with {}.\n\n", self.title, self.played_with);
-        text += "| state | answer | reason | seconds | at most | an agent that starts then |\n|---|---|---|---|---|---|\n";
-        let mut notes = Vec::new();
+    /// Returns the rows of this check; `cell` returns the seconds of a row.
+    fn table(&self, rows: Rows, mut cell: impl FnMut(usize) -> String) -> String {
+        let mut text = String::new();
         for (number, row) in (self.rows)().into_iter().enumerate() {
-            let mark = row.note.map_or_else(String::new, |note| {
-                let at = notes.iter().position(|known| *known == note).unwrap_or_else(|| {
-                    notes.push(note);
-                    notes.len() - 1
-                });
-                format!(" ({})", at + 1)
-            });
-            let newcomer = if row.newcomer == row.says { "the same".to_owned() } else { both(row.newcomer) };
-            let Row { state, says, within, .. } = row;
+            let Row { state, says, newcomer, within, note } = row;
+            let seconds = cell(number);
+            let is_recovery = says.verdict() == "passes" && within.is_some();
+            let is_out = matches!(says.verdict(), "fails" | "drains");
+            if rows == Rows::Surprising && newcomer == says && (is_recovery || is_out) {
+                continue;
+            }
+            let newcomer = if newcomer == says { "the same".to_owned() } else { both(newcomer) };
             let within = within.map_or_else(|| "–".to_owned(), |within| within.to_string());
+            let note = note.map_or_else(String::new, |note| format!(" ({note})"));
             let _ = writeln!(
                 text,
-                "| {state}{mark} | {} | {} | {} | {within} | {newcomer} |",
+                "| `{}` | {state}{note} | {} | {} | {seconds} | {within} | {newcomer} |",
+                self.title,
                 says.verdict(),
                 code(says.reason()),
-                cell(number),
             );
-        }
-        for (number, note) in (1..).zip(notes) {
-            let _ = write!(text, "\n({number}) {note}.\n");
         }
         text
     }
@@ -98,14 +101,27 @@ pub(crate) fn cell(told: Option<&Told>) -> String {
     }
 }
 
-/// Returns all sections.
-pub(crate) fn render(scenarios: &[Scenario], seconds: &Seconds) -> String {
-    let section = |scenario: &Scenario| {
-        scenario.section(|number| {
+/// Returns the programs that the states were played with, and the table of all checks.
+pub(crate) fn render(scenarios: &[Scenario], seconds: &Seconds, rows: Rows) -> String {
+    let mut text = String::new();
+    let mut played: Vec<(&str, Vec<String>)> = Vec::new();
+    for scenario in scenarios {
+        let title = format!("`{}`", scenario.title);
+        match played.iter_mut().find(|(with, _)| *with == scenario.played_with) {
+            Some((_, titles)) => titles.push(title),
+            None => played.push((scenario.played_with, vec![title])),
+        }
+    }
+    for (with, titles) in played {
+        let _ = writeln!(text, "- {}: {with}.", titles.join(", "));
+    }
+    text += "\n| check | state | answer | reason | seconds | at most | an agent that starts then |\n|---|---|---|---|---|---|---|\n";
+    for scenario in scenarios {
+        text += &scenario.table(rows, |number| {
             seconds.get(&(scenario.title, number)).cloned().unwrap_or_else(|| "?".to_owned())
-        })
-    };
-    scenarios.iter().map(section).collect::<Vec<_>>().join("\n")
+        });
+    }
+    text
 }
 
 /// Splits the document into the text before the table, the table, and the text after it.
@@ -127,13 +143,13 @@ pub(crate) fn assert_documented(scenarios: &[Scenario]) {
     let (_, table, _) = documented(&text);
     let without_seconds = |line: &str| {
         let mut cells: Vec<&str> = line.split(" | ").collect();
-        if let [_, _, _, seconds, _, _] = cells.as_mut_slice() {
+        if let [_, _, _, _, seconds, _, _] = cells.as_mut_slice() {
             assert!(*seconds == "seconds" || *seconds == "–" || seconds.parse::<f64>().is_ok(), "{line}");
             *seconds = "";
         }
         cells.join(" | ")
     };
-    let known = render(scenarios, &known_seconds(scenarios));
+    let known = render(scenarios, &known_seconds(scenarios), Rows::Surprising);
     let lines = |text: &str| text.lines().map(without_seconds).collect::<Vec<_>>();
     let (documented, known) = (lines(table), lines(known.trim()));
     for (documented, known) in std::iter::zip(&documented, &known) {

@@ -68,22 +68,25 @@ fn the_agent_accepts_the_setting_of_each_value() {
     let samples = samples();
     assert_eq!(keys(&samples), agent_settings(), "a sample for each");
     let manifests = template(&json!({"settings": samples})).unwrap();
-    let variables = variables(&manifests);
-    let command = nodegate_agent::Args::command();
-    let mut line = vec!["nodegate".to_owned()];
-    for arg in command.get_arguments().filter(|arg| arg.get_env().is_some()) {
-        let name = arg.get_env().unwrap().to_str().unwrap();
-        if let (Some(value), false) = (variables.get(name), name == "NODE_NAME") {
-            line.push(format!("--{}={value}", arg.get_long().unwrap()));
-        }
-    }
-    assert_eq!(line.len(), variables.len(), "each is a variable of the agent: {variables:?}");
-    let args = command.try_get_matches_from(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
+    let args = accepted(nodegate_agent::Args::command(), &variables(&manifests), "NODE_NAME");
     let port = |name| *args.get_one::<u16>(name).unwrap();
     assert_eq!((port("listen_port"), port("agent_check_port")), (25011, 0));
     let count = |name| args.get_raw(name).unwrap().count();
-    assert_eq!(["check_settings", "watch_service", "tcp_check"].map(count), [2, 2, 2], "{line:?}");
+    assert_eq!(["check_settings", "watch_service", "tcp_check"].map(count), [2, 2, 2]);
     assert_eq!(args.get_one::<String>("background_checks").map(String::as_str), Some("kubelet,network"));
+}
+
+/// Returns what a program makes of these variables, all of which it must know. One of them has no value here.
+fn accepted(program: Command, variables: &BTreeMap<String, String>, without: &str) -> clap::ArgMatches {
+    let mut line = vec![program.get_name().to_owned()];
+    for arg in program.get_arguments().filter(|arg| arg.get_env().is_some()) {
+        let name = arg.get_env().unwrap().to_str().unwrap();
+        if let (Some(value), false) = (variables.get(name), name == without) {
+            line.push(format!("--{}={value}", arg.get_long().unwrap()));
+        }
+    }
+    assert_eq!(line.len(), variables.len(), "each is a variable of the program: {variables:?}");
+    program.try_get_matches_from(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
 }
 
 /// Returns the agent's variables with their values; a variable that comes from a field has an empty one.
@@ -103,76 +106,35 @@ fn an_empty_value_keeps_the_agents_default() {
     assert_eq!(names, ["NODEGATE_STATE_DIR", "NODE_NAME"]);
 }
 
+/// Wrong values, and the part of Helm's message that names them.
+const REFUSED: &str = r#"
+{"settings": {"onStale": "open"}} => at '/settings/onStale': value must be one of '', 'ready', 'keep-drain', 'not-ready'
+{"settings": {"alowFrom": []}} => at '/settings': additional properties 'alowFrom' not allowed
+{"settings": {"allowFrom": "10.0.0.0/8"}} => at '/settings/allowFrom': got string, want array
+{"settings": {"allowFrom": ["example.com"]}} => at '/settings/allowFrom/0': 'example.com' does not match pattern
+{"settings": {"listenPort": 70000}} => at '/settings/listenPort': maximum: got 70,000, want 65,535
+{"settings": {"listenPort": "http"}} => at '/settings/listenPort': got string, want null or integer
+{"settings": {"staleAfter": "15"}} => at '/settings/staleAfter': '15' does not match pattern
+{"settings": {"metricsAddr": "25004"}} => at '/settings/metricsAddr': '25004' does not match pattern
+{"settings": {"hostRoot": "/host"}} => at '/settings': additional properties 'hostRoot' not allowed
+{"settings": {"drainOn": ["cordon"]}} => at '/settings/drainOn/0': 'cordon' does not match pattern
+{"image": {"digest": "latest"}} => at '/image/digest': 'latest' does not match pattern
+{"image": {"repository": "a@sha256:b"}} => at '/image/repository': 'a@sha256:b' does not match pattern
+{"services": {"rbac": "all"}} => at '/services/rbac': value must be one of 'namespaces', 'cluster', 'none'
+{"runAsUser": 0} => at '/runAsUser': minimum: got 0, want 1
+{"updateStrategy": {"type": "Recreate"}} => at '/updateStrategy/type': value must be one of 'RollingUpdate', 'OnDelete'
+{"hostChecks": {"enabled": "yes"}} => at '/hostChecks/enabled': got string, want boolean
+{"hostchecks": {"enabled": true}} => additional properties 'hostchecks' not allowed
+{"haproxy": {"settings": {"lastResort": "some"}}} => at '/haproxy/settings/lastResort': value must be one of '', 'all', 'drained', 'none'
+{"hostChecks": {"enabled": true}, "openshift": {"enabled": true}} => hostChecks.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath
+{"haproxy": {"enabled": true, "settings": {"listen": ""}}} => haproxy.settings.listen: takes an address and a port, e.g. [::]:25003
+"#;
+
 #[test]
 fn wrong_values_of_the_chart_are_rejected_with_a_message() {
-    let refused = [
-        (
-            json!({"settings": {"onStale": "open"}}),
-            "at '/settings/onStale': value must be one of '', 'ready', 'keep-drain', 'not-ready'",
-        ),
-        (
-            json!({"settings": {"alowFrom": []}}),
-            "at '/settings': additional properties 'alowFrom' not allowed",
-        ),
-        (
-            json!({"settings": {"allowFrom": "10.0.0.0/8"}}),
-            "at '/settings/allowFrom': got string, want array",
-        ),
-        (
-            json!({"settings": {"allowFrom": ["example.com"]}}),
-            "at '/settings/allowFrom/0': 'example.com' does not match pattern",
-        ),
-        (
-            json!({"settings": {"listenPort": 70000}}),
-            "at '/settings/listenPort': maximum: got 70,000, want 65,535",
-        ),
-        (
-            json!({"settings": {"listenPort": "http"}}),
-            "at '/settings/listenPort': got string, want null or integer",
-        ),
-        (json!({"settings": {"staleAfter": "15"}}), "at '/settings/staleAfter': '15' does not match pattern"),
-        (
-            json!({"settings": {"metricsAddr": "25004"}}),
-            "at '/settings/metricsAddr': '25004' does not match pattern",
-        ),
-        (
-            json!({"settings": {"hostRoot": "/host"}}),
-            "at '/settings': additional properties 'hostRoot' not allowed",
-        ),
-        (
-            json!({"settings": {"drainOn": ["cordon"]}}),
-            "at '/settings/drainOn/0': 'cordon' does not match pattern",
-        ),
-        (json!({"image": {"digest": "latest"}}), "at '/image/digest': 'latest' does not match pattern"),
-        (
-            json!({"image": {"repository": "a@sha256:b"}}),
-            "at '/image/repository': 'a@sha256:b' does not match pattern",
-        ),
-        (
-            json!({"services": {"rbac": "all"}}),
-            "at '/services/rbac': value must be one of 'namespaces', 'cluster', 'none'",
-        ),
-        (json!({"runAsUser": 0}), "at '/runAsUser': minimum: got 0, want 1"),
-        (
-            json!({"updateStrategy": {"type": "Recreate"}}),
-            "at '/updateStrategy/type': value must be one of 'RollingUpdate', 'OnDelete'",
-        ),
-        (json!({"hostChecks": {"enabled": "yes"}}), "at '/hostChecks/enabled': got string, want boolean"),
-        (json!({"hostchecks": {"enabled": true}}), "additional properties 'hostchecks' not allowed"),
-        (
-            json!({"haproxy": {"settings": {"lastResort": "some"}}}),
-            "at '/haproxy/settings/lastResort': value must be one of '', 'all', 'drained', 'none'",
-        ),
-        (
-            json!({"hostChecks": {"enabled": true}, "openshift": {"enabled": true}}),
-            "hostChecks.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath",
-        ),
-        (
-            json!({"haproxy": {"enabled": true, "settings": {"listen": ""}}}),
-            "haproxy.settings.listen: takes an address and a port, e.g. [::]:25003",
-        ),
-    ];
-    for (values, why) in refused {
+    for row in REFUSED.trim().lines() {
+        let (values, why) = row.split_once(" => ").unwrap();
+        let values: Value = serde_json::from_str(values).unwrap();
         let said = template(&values).err().unwrap_or_else(|| panic!("{values} is taken"));
         assert!(said.contains(why), "{values}: {said}");
     }
@@ -234,16 +196,7 @@ fn the_gate_takes_what_each_value_sets_and_what_it_must_know_of_the_agents() {
         (manifests, container, set)
     };
     let (manifests, container, set) = gate(json!({"evictionGate": {"enabled": true, "settings": samples}}));
-    let command = nodegate_eviction_gate::run::command();
-    let mut line = vec!["nodegate-eviction-gate".to_owned()];
-    for arg in command.get_arguments().filter(|arg| arg.get_env().is_some()) {
-        let name = arg.get_env().unwrap().to_str().unwrap();
-        if let (Some(value), false) = (set.get(name), name == "NODEGATE_GATE_NAMESPACE") {
-            line.push(format!("--{}={value}", arg.get_long().unwrap()));
-        }
-    }
-    assert_eq!(line.len(), set.len(), "each is a variable of the gate: {set:?}");
-    command.try_get_matches_from(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
+    accepted(nodegate_eviction_gate::run::command(), &set, "NODEGATE_GATE_NAMESPACE");
     assert_eq!(container.at("/readinessProbe/httpGet/port"), 26006);
     assert_eq!(manifests.the("Service", "nodegate-eviction-gate").at("/spec/ports/0/targetPort"), 26005);
 

@@ -119,3 +119,31 @@ fn every_make_target_that_the_documents_name_exists() {
         }
     }
 }
+
+/// Shows that each test that the table of promises names exists, on a layer that it has. A name without a folder is
+/// in that of the name before it.
+#[test]
+fn every_test_of_the_table_of_promises_exists() {
+    let text = pages::read("docs/architecture.md");
+    let section =
+        text.split("\n## Promises and their tests\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().map(|line| line.trim_matches('|').split(" | ").collect::<Vec<_>>());
+    let mut found = 0;
+    for row in rows.filter(|row| matches!(row[..], [_, test, _] if test.contains('`'))) {
+        let (mut folder, mut real) = (PathBuf::new(), false);
+        for name in row[1].split('`').skip(1).step_by(2).filter(|name| !name.starts_with("make ")) {
+            let path = if name.contains('/') { PathBuf::from(name) } else { folder.join(name) };
+            assert!(Path::new(pages::root()).join(&path).exists(), "{row:?}: there is no {}", path.display());
+            real |= path.starts_with("tests/real");
+            folder = path.parent().unwrap().to_owned();
+            found += 1;
+        }
+        let layers: Vec<&str> = row[2].trim().split(", ").collect();
+        assert!(
+            layers.iter().all(|layer| ["code", "simulation", "program", "real"].contains(layer)),
+            "{row:?}"
+        );
+        assert_eq!(layers.contains(&"real"), real, "{row:?}");
+    }
+    assert!(found > 60, "only {found} were found");
+}

@@ -11,7 +11,7 @@ pub(crate) struct Page {
     pub(crate) blocks: Vec<Block>,
 }
 
-/// A fenced block.
+/// A fenced block of code, with its position.
 #[derive(Default)]
 pub(crate) struct Block {
     /// The line of its fence, from 1.

@@ -1,5 +1,4 @@
-//! Man pages. `clap_mangen` lays the options out; this module takes the end of `--help` apart by its
-//! indentation, so that both have one text.
+//! Man pages: `clap_mangen` lays the options out, and the sections at the end of `--help` follow as they are.
 
 use clap::Command;
 use clap_mangen::Man;
@@ -38,34 +37,20 @@ fn page(command: &Command, program: &Command) -> String {
         .date("\"\"")
         .source(format!("nodegate {version}"))
         .manual("nodegate manual");
-    let mut own = Roff::new();
-    let below = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
-    sections(&mut own, &below);
-    see_also(&mut own, command);
     let mut out = Vec::new();
     man.render_title(&mut out).unwrap();
+    // Ragged right and without hyphenation, so that readers can copy commands.
+    Roff::new().control("nh", []).control("ad", ["l"]).to_writer(&mut out).unwrap();
     man.render_name_section(&mut out).unwrap();
     synopsis(command).to_writer(&mut out).unwrap();
     man.render_description_section(&mut out).unwrap();
     man.render_options_section(&mut out).unwrap();
+    let mut own = Roff::new();
+    let below = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    sections(&mut own, &below);
+    see_also(&mut own, command);
     own.to_writer(&mut out).unwrap();
-    let out = String::from_utf8(out).unwrap();
-    // Each part begins with the same definitions.
-    let definitions = out.split_once(".TH").unwrap().0;
-    let body = out.replace(definitions, "");
-    let mut lines = vec![".\\\" Written by make generate WHAT=man from the program's argument parser."];
-    lines.extend(definitions.lines());
-    for line in body.lines().map(str::trim_end) {
-        let last = lines.last().copied().unwrap_or_default();
-        match line {
-            // A section begins with a paragraph anyway.
-            ".PP" if last.starts_with(".SH") => {}
-            // Ragged right and without hyphenation, so that readers can copy commands.
-            ".SH NAME" => lines.extend([".nh", ".ad l", line]),
-            _ => lines.push(line),
-        }
-    }
-    format!("{}\n", lines.join("\n"))
+    String::from_utf8(out).unwrap()
 }
 
 fn synopsis(command: &Command) -> Roff {
@@ -81,52 +66,17 @@ fn synopsis(command: &Command) -> Roff {
     out
 }
 
-/// Converts the text at the end of `--help`. A line at the margin begins a section, with the words in
-/// parentheses as its first paragraph. Below are rows of a term and its meaning, commands (those under
-/// EXAMPLES, or with a deeper indentation), and prose.
+/// Converts the text at the end of `--help`: a line at the margin begins a section, and the lines below it stay as
+/// they are.
 fn sections(out: &mut Roff, text: &str) {
-    let (mut examples, mut in_prose) = (false, false);
-    for line in text.lines().filter(|line| !line.is_empty()) {
-        let was_in_prose = std::mem::take(&mut in_prose);
-        let Some(body) = line.strip_prefix("  ") else {
-            let (title, note) = line.split_once(" (").unwrap_or((line, ""));
-            out.control("SH", [title]);
-            if let Some(note) = note.strip_suffix(')') {
-                out.text([roman(note)]);
-            }
-            examples = title == "EXAMPLES";
-            continue;
-        };
-        match (examples, body.split_once("  ")) {
-            (true, _) => example(out, body),
-            (false, Some(("", command))) => example(out, command),
-            (false, Some((term, meaning))) => {
-                out.control("TP", []).text([bold(term)]).text([roman(meaning.trim_start())]);
-            }
-            (false, None) => {
-                if !was_in_prose {
-                    out.control("PP", []);
-                }
-                out.text([roman(body)]);
-                in_prose = true;
-            }
+    let mut lines = text.lines().filter(|line| !line.is_empty()).peekable();
+    while let Some(title) = lines.next() {
+        out.control("SH", [title.trim()]).control("nf", []);
+        while let Some(line) = lines.next_if(|line| line.starts_with("  ")) {
+            out.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
         }
+        out.control("fi", []);
     }
-}
-
-/// Writes a command below its comment.
-fn example(out: &mut Roff, line: &str) {
-    let (command, comment) =
-        line.split_once(" # ").map_or((line, None), |(command, said)| (command, Some(said)));
-    out.control("PP", []);
-    if let Some(comment) = comment {
-        out.text([roman(format!("{comment}:"))]);
-    }
-    out.control("RS", ["4"])
-        .control("nf", [])
-        .text([bold(command.trim_end())])
-        .control("fi", [])
-        .control("RE", []);
 }
 
 fn see_also(out: &mut Roff, command: &Command) {

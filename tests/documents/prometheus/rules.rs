@@ -1,87 +1,117 @@
 //! The alerts in promtool, with their real durations, and the metrics that they and the dashboards name.
 
-use super::component::{Component, RuleFile};
 use super::promtool::promtool;
-use std::collections::BTreeSet;
+use crate::manifests::{ROOT, manifest};
+use serde_json::Value;
 use std::fs;
-use std::path::Path;
-/// Writes the rules as a rule file, as JSON, which is valid YAML.
-fn write(rules: &RuleFile, path: &Path) {
-    fs::write(path, serde_json::to_string_pretty(rules).unwrap()).unwrap();
+
+/// The rule file and the dashboard of a program.
+struct Component {
+    rules: Value,
+    dashboard: Value,
+}
+
+impl Component {
+    /// Returns those in the manifest of this name.
+    fn of(manifest_name: &str, program: &str) -> Self {
+        let objects = manifest(manifest_name).0;
+        let the = |kind: &str| objects.iter().find(|object| object["kind"] == kind).unwrap();
+        let dashboard = the("ConfigMap")["data"][format!("{program}-dashboard.json")].as_str().unwrap();
+        Self {
+            rules: the("PrometheusRule")["spec"].clone(),
+            dashboard: serde_json::from_str(dashboard).unwrap(),
+        }
+    }
+
+    /// Returns those of the agent, of nodegate-haproxy and of the eviction gate.
+    fn all() -> [Self; 3] {
+        [
+            Self::of("prometheus", "nodegate"),
+            Self::of("prometheus-haproxy", "nodegate-haproxy"),
+            Self::of("prometheus-eviction-gate", "nodegate-eviction-gate"),
+        ]
+    }
+
+    fn alerts(&self) -> Vec<&Value> {
+        let groups = self.rules["groups"].as_array().unwrap();
+        groups.iter().flat_map(|group| group["rules"].as_array().unwrap()).collect()
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_else(|| panic!("no {key} in {value:#}"))
 }
 
 #[test]
 fn each_alert_fires_in_promtool_when_due_and_not_before() {
-    fires_when_it_should(&Component::render(), "rules.test.yaml");
-    fires_when_it_should(&Component::haproxy(), "haproxy.test.yaml");
-    fires_when_it_should(&Component::gate(), "gate.test.yaml");
-}
-
-fn fires_when_it_should(component: &Component, tests: &str) {
-    let directory = tempfile::tempdir().unwrap();
-    write(&component.rules, &directory.path().join("nodegate.rules.yaml"));
-    let tests = format!("{}/tests/documents/prometheus/{tests}", env!("CARGO_MANIFEST_DIR"));
-    fs::copy(&tests, directory.path().join("rules.test.yaml")).unwrap();
-    promtool(directory.path(), &["check", "rules", "--lint-fatal", "nodegate.rules.yaml"]);
-    promtool(directory.path(), &["test", "rules", "rules.test.yaml"]);
-    let tests = fs::read_to_string(tests).unwrap();
-    for alert in component.rules.groups.iter().flat_map(|group| &group.rules) {
-        assert!(tests.contains(&format!("alertname=\"{}\"", alert.name)), "{} has no test", alert.name);
+    let tests = ["rules.test.yaml", "haproxy.test.yaml", "gate.test.yaml"];
+    for (component, tests) in Component::all().iter().zip(tests) {
+        let directory = tempfile::tempdir().unwrap();
+        // JSON is valid YAML.
+        fs::write(directory.path().join("nodegate.rules.yaml"), component.rules.to_string()).unwrap();
+        let tests = format!("{ROOT}/tests/documents/prometheus/{tests}");
+        fs::copy(&tests, directory.path().join("rules.test.yaml")).unwrap();
+        promtool(directory.path(), &["check", "rules", "--lint-fatal", "nodegate.rules.yaml"]);
+        promtool(directory.path(), &["test", "rules", "rules.test.yaml"]);
+        let tests = fs::read_to_string(tests).unwrap();
+        for alert in component.alerts() {
+            let name = text(alert, "alert");
+            assert!(tests.contains(&format!("alertname=\"{name}\"")), "{name} has no test");
+        }
     }
 }
 
 #[test]
 fn each_alert_has_a_summary_and_a_runbook_link() {
-    let components = [Component::render(), Component::haproxy(), Component::gate()];
-    let alerts: usize = components.iter().map(says_where_to_read_on).sum();
-    let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/alerts.md")).unwrap();
+    let docs = fs::read_to_string(format!("{ROOT}/docs/alerts.md")).unwrap();
+    let components = Component::all();
+    let alerts: Vec<&Value> = components.iter().flat_map(Component::alerts).collect();
     let rows = docs.lines().filter(|line| line.starts_with("| <a id=\""));
-    assert_eq!(rows.count(), alerts, "docs/alerts.md has a row of an alert that does not exist");
-}
-
-/// Returns the number of alerts.
-fn says_where_to_read_on(component: &Component) -> usize {
-    let alerts: Vec<_> = component.rules.groups.iter().flat_map(|group| &group.rules).collect();
-    let names: BTreeSet<_> = alerts.iter().map(|alert| alert.name.as_str()).collect();
-    assert_eq!(names.len(), alerts.len());
-    let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/alerts.md")).unwrap();
-    for alert in &alerts {
-        let row = format!("| <a id=\"{}\"></a>`{}` | ", alert.name.to_lowercase(), alert.name);
+    assert_eq!(rows.count(), alerts.len(), "docs/alerts.md has a row of an alert that does not exist");
+    for alert in alerts {
+        let name = text(alert, "alert");
+        let row = format!("| <a id=\"{}\"></a>`{name}` | ", name.to_lowercase());
         assert!(docs.lines().any(|line| line.starts_with(&row)), "docs/alerts.md has no row {row}");
-        let severity = alert.labels.get("severity").map(String::as_str);
-        assert!(matches!(severity, Some("critical" | "warning")), "{}: {severity:?}", alert.name);
-        let annotations: Vec<_> = alert.annotations.keys().map(String::as_str).collect();
-        assert_eq!(annotations, ["description", "runbook_url", "summary"], "{}", alert.name);
-        let anchor = format!("/docs/alerts.md#{}", alert.name.to_lowercase());
-        assert!(alert.annotations["runbook_url"].ends_with(&anchor), "{}", alert.name);
+        let severity = text(&alert["labels"], "severity");
+        assert!(matches!(severity, "critical" | "warning"), "{name}: {severity}");
+        let annotations: Vec<_> = alert["annotations"].as_object().unwrap().keys().collect();
+        assert_eq!(annotations, ["description", "runbook_url", "summary"], "{name}");
+        let anchor = format!("/docs/alerts.md#{}", name.to_lowercase());
+        assert!(text(&alert["annotations"], "runbook_url").ends_with(&anchor), "{name}");
     }
-    names.len()
 }
 
-/// Shows that alerts and dashboards name only metrics that the programs expose.
+/// Shows that alerts and dashboards name only metrics that the programs expose, and that promtool accepts their
+/// queries.
 #[test]
 fn every_metric_of_the_alerts_and_dashboards_exists() {
-    let read = |file: &str| fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let read = |file: &str| fs::read_to_string(format!("{ROOT}/{file}")).unwrap();
+    let [of_agent, of_haproxy, of_gate] = Component::all();
     let agent = read("tests/documents/prometheus/metrics.txt")
         + &read("crates/server/tests/server/golden/metrics.txt");
-    name_only(&Component::render(), |name| agent.contains(&format!("# TYPE {name} ")));
+    name_only(&of_agent, |name| agent.contains(&format!("# TYPE {name} ")));
     let gate = std::sync::Arc::new(nodegate_eviction_gate::serve::gate_metrics::GateMetrics::default());
     let gate = nodegate_http::Format::Prometheus.encode(&[&gate.registry()]).unwrap();
-    name_only(&Component::gate(), |name| gate.contains(&format!("# TYPE {name} ")));
+    name_only(&of_gate, |name| gate.contains(&format!("# TYPE {name} ")));
     // Its registry needs a running program.
     let registered = read("crates/nodegate-haproxy/src/run/metrics.rs")
         + &read("crates/nodegate-haproxy/src/watch/life.rs");
-    name_only(&Component::haproxy(), |name| {
+    name_only(&of_haproxy, |name| {
         let name = name.trim_start_matches("nodegate_haproxy_").trim_end_matches("_total");
         registered.contains(&format!("\"{name}\""))
     });
 }
 
 fn name_only(component: &Component, exists: impl Fn(&str) -> bool) {
-    let exprs = component.rules.groups.iter().flat_map(|group| &group.rules).map(|alert| alert.expr.clone());
-    let panels = component.dashboard["panels"].as_array().unwrap().iter();
-    let targets = panels.flat_map(|panel| panel["targets"].as_array().cloned().unwrap_or_default());
-    let queries = targets.map(|target| target["expr"].as_str().unwrap().to_owned());
+    let exprs = component.alerts().into_iter().map(|alert| text(alert, "expr").to_owned());
+    let queries = queries(&component.dashboard);
+    let directory = tempfile::tempdir().unwrap();
+    let rule =
+        |(n, expr): (usize, &String)| serde_json::json!({"record": format!("query:{n}"), "expr": expr});
+    let rules: Vec<_> = queries.iter().enumerate().map(rule).collect();
+    let file = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]}).to_string();
+    fs::write(directory.path().join("dashboard.yaml"), file).unwrap();
+    promtool(directory.path(), &["check", "rules", "dashboard.yaml"]);
     let mut found = 0;
     for expr in exprs.chain(queries) {
         let words = expr.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -92,4 +122,14 @@ fn name_only(component: &Component, exists: impl Fn(&str) -> bool) {
         }
     }
     assert!(found > 5, "only {found} metrics");
+}
+
+/// Returns the queries of a dashboard, with its variables filled in as Grafana does with "All" chosen.
+fn queries(dashboard: &Value) -> Vec<String> {
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.flat_map(|panel| panel["targets"].as_array().cloned().unwrap_or_default());
+    let queries = targets.map(|target| text(&target, "expr").to_owned());
+    let filled = queries.map(|query| query.replace("$__rate_interval", "2m").replace("$__range", "5m"));
+    let named = ["$job", "$cluster", "$node", "$balancer"];
+    filled.map(|query| named.iter().fold(query, |query, name| query.replace(name, ".*"))).collect()
 }

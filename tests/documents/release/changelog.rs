@@ -7,26 +7,21 @@ fn release(clone: &Clone) -> Result<String, String> {
 }
 
 #[test]
-fn a_date_without_a_tag_is_refused() {
-    let clone = Clone::with_changelog(&format!("## [{VERSION}] - 2026-01-01\n\n{SECTION}"));
-    let refused = release(&clone).unwrap_err();
+fn a_date_and_a_tag_come_together_or_it_is_a_rehearsal() {
+    let release = |heading: &str, tagged: bool| {
+        let clone = Clone::with_changelog(&format!("## [{VERSION}]{heading}\n\n{SECTION}"));
+        if tagged {
+            clone.must(&format!("git tag v{VERSION}"));
+        }
+        release(&clone)
+    };
+    let untagged = release(" - 2026-01-01", false).unwrap_err();
     assert!(
-        refused.contains(&format!("CHANGELOG.md dates {VERSION}, and this commit has no tag")),
-        "{refused}"
+        untagged.contains(&format!("CHANGELOG.md dates {VERSION}, and this commit has no tag")),
+        "{untagged}"
     );
-}
-
-#[test]
-fn a_tag_without_a_date_is_refused() {
-    let clone = Clone::with_changelog(&format!("## [{VERSION}]\n\n{SECTION}"));
-    clone.must(&format!("git tag v{VERSION}"));
-    let refused = release(&clone).unwrap_err();
-    assert!(refused.contains("CHANGELOG.md has no date for it"), "{refused}");
-}
-
-#[test]
-fn without_both_it_is_a_rehearsal() {
-    let clone = Clone::with_changelog(&format!("## [{VERSION}]\n\n{SECTION}"));
-    let said = release(&clone).unwrap();
+    let undated = release("", true).unwrap_err();
+    assert!(undated.contains("CHANGELOG.md has no date for it"), "{undated}");
+    let said = release("", false).unwrap();
     assert!(said.contains("a rehearsal") && said.contains("SHA256SUMS"), "{said}");
 }
