@@ -44,16 +44,10 @@ impl ConditionRules {
 }
 
 impl Default for ConditionRules {
-    /// Returns the kubelet's own conditions and the two of node-problem-detector's default configuration.
+    /// Returns the kubelet's own conditions and node-problem-detector's `KernelDeadlock`. Its `ReadonlyFilesystem`
+    /// is not among them: a pod's volume sets it, too, and nothing clears it before the next boot.
     fn default() -> Self {
-        let kinds = [
-            "NetworkUnavailable",
-            "KernelDeadlock",
-            "ReadonlyFilesystem",
-            "DiskPressure",
-            "MemoryPressure",
-            "PIDPressure",
-        ];
+        let kinds = ["NetworkUnavailable", "KernelDeadlock", "DiskPressure", "MemoryPressure", "PIDPressure"];
         Self(
             kinds.map(|kind| ConditionRule { kind: kind.to_owned(), status: ConditionStatus::True }).to_vec(),
         )
