@@ -1,7 +1,7 @@
 //! Shutdowns of a node by systemd-logind, and power cuts.
 
 use super::course::{Course, header};
-use crate::site::{Site, WAYS, Way, drain};
+use crate::site::{Site, WAYS};
 use nodegate_testbed::real_cluster::{PATIENCE, Power, REAL_NODE, RealCluster, now};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
