@@ -322,6 +322,7 @@ impl FreshnessMonitor {
     fn current(&mut self, asked_at: Moment, connection: Connection) {
         self.check.backoff.reset();
         self.check.verified = self.check.verified.max(Some(asked_at));
+        self.confirmed_absence = self.held == NodeVersion::Absent;
         self.prove_node(asked_at, Some(connection));
     }
 

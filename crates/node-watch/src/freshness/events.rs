@@ -14,6 +14,7 @@ impl FreshnessMonitor {
     pub(super) fn listed(&mut self, asked_at: Moment, node: NodeVersion, now: Moment) {
         // A list is complete, even if it is older.
         self.held = NodeVersion::Unknown;
+        self.confirmed_absence = false;
         self.hold(node, now);
         self.take(Transition::NodeListed);
         if self.check.outage_is_over() {
@@ -42,6 +43,8 @@ impl FreshnessMonitor {
     /// Handles an event of the Node. It is news without a date: an API server that responds again, or is in
     /// touch with etcd again, first sends old events, and may never get to the end of them.
     pub(super) fn changed(&mut self, node: NodeVersion, now: Moment) {
+        // An absence has no version: this Node may be older than the check that confirmed the absence.
+        let was_absent = std::mem::take(&mut self.confirmed_absence);
         if !self.hold(node, now) {
             self.take(Transition::NodeEventFromThePast);
             // A server that keeps replaying history does not cause a check each time.
@@ -51,6 +54,9 @@ impl FreshnessMonitor {
         } else if self.node.is_open() {
             let stale = self.is_stale(now);
             self.take(if stale { Transition::NodeEventWhileStale } else { Transition::NodeEvent });
+            if was_absent {
+                self.check.check_early();
+            }
         }
     }
 

@@ -1,54 +1,26 @@
-//! Freshness as a state machine: decides what proves that the cache matches etcd, and what to do without
-//! proof.
-//!
-//! An API server that is cut off from etcd looks healthy to its watchers: it accepts watches, sends bookmarks
-//! and answers from a cache that no longer changes. So none of that counts as proof, only data that came from
-//! etcd. **Proof has a date: the latest instant at which the cache is known to match etcd.**
-//!
-//! 1. The answer to a consistency check , if it has the state that the cache
-//!    holds, or has held since the request (`node_state.rs`). Dated when the agent sent it (`consistency_check.rs`).
-//! 2. A consistent list. Dated when the agent sent the request.
-//! 3. A renewal of the node's own Lease on the same connection. Dated by the kubelet (`lease.rs`). For a
-//!    while after one of the first two it counts for the Node ("speaks for" it), while the Node is watched
-//!    and its bookmarks arrive. It does not revive a stale cache.
-//!
-//! A watched Service has no proof of its own. Its watch is on the Node's connection or is moved there, and
-//! proof for the Node is proof for the Service. When a proof for the Node is none for the Service, the
-//! Service's facts keep the date of the last common proof, until the next list of the Service or the next
-//! common proof.
-//!
-//! An event of the Node is no proof, because it may have been held back. An API server that has reconnected
-//! to etcd sends the missed events, old states first, and the watch may break in the middle of them.
+//! Freshness as a state machine without IO, clocks and async code: decides what proves that the cache matches
+//! etcd, and what to do without proof. docs/architecture.md has the rules; the driver (`driver.rs`) calls it.
 //!
 //! | deadline | how long | set by | cleared by |
 //! |---|---|---|---|
 //! | the cache is stale | `--stale-after` from the last proof | each proof | the next proof |
 //! | the check, by age | 6/7 of that | each proof | the next proof |
-//! | the check, early | at once | see below | 1 or 2 |
+//! | the check, early | at once | docs/architecture.md | an answer, a list |
 //! | the check, without bookmarks | 70 s from the Node's last bytes | bytes, an answer | the next of them |
-//! | the Lease no longer speaks | 85 s from the last 1 or 2 | 1 and 2 | history that went back |
+//! | the Lease no longer speaks | 85 s from the last answer or list | these | history that went back |
 //! | the answer is late | 1.5 s | the check | the answer |
 //! | the watch has not caught up | 300 ms | an answer with another state | the state on the watch |
-//! | the next attempt | backoff, up to 10 s | a failure after the first, a finding | a proof by 1, a list |
+//! | the next attempt | backoff, up to 10 s | a failure after the first, a finding | an answer that is proof, a list |
 //! | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
 //! | the next new connection | 3 to 30 s, doubled each time | a check on a new one | an answer |
 //! | the next replacement | 24 s to 30 min, doubled each time | a replacement | a dated renewal (the gap) |
 //! | a Service's watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
-//!
-//! The check is due early after a renewal whose successor would come too late to count, a clock step forward,
-//! an old event, or an answer that the watch has overtaken; and after a list of the Node or the acceptance of
-//! a watch if there is a Service whose watch is open and whose facts are not as fresh as the Node.
 //!
 //! 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
 //! after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
 //! which with the 2.4 to 7.2 of the watches exceeds the 60 requests that a node may cost. 72 s, the most that
 //! the bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy
 //! API server delays them by more.
-//!
-//! [`FreshnessMonitor::step`] takes an input and returns the actions to take; [`FreshnessMonitor::wake_at`]
-//! returns the time of the next step. Both are free of IO, clocks and async code: the driver provides these,
-//! and a test can play an hour in a millisecond. [`Transitions`] counts each transition by name, so that a
-//! simulation can report those of [`Transition::ALL`] that it never took. Nothing else reads the counts.
 
 mod check_progress;
 mod consistency_check;
@@ -168,6 +140,8 @@ pub(crate) struct FreshnessMonitor {
     services: Vec<Watch>,
     /// The last state of the Node from its list or watch.
     held: NodeVersion,
+    /// True if a check has confirmed the absence of the Node, and no event has ended it.
+    confirmed_absence: bool,
     node_proved: Option<Moment>,
     /// The time until which the Lease counts for the Node. `proved_on` is the connection for that; after a
     /// list it is `None` until the next watch.
@@ -200,6 +174,7 @@ impl FreshnessMonitor {
             lease: Watch::default(),
             services: (0..services).map(|_| Watch::default()).collect(),
             held: NodeVersion::Unknown,
+            confirmed_absence: false,
             node_proved: None,
             lease_speaks_until: None,
             proved_on: None,

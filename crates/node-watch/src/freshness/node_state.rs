@@ -9,7 +9,7 @@ pub(crate) enum NodeVersion {
     #[default]
     Unknown,
     /// There is no such Node. This has no version: a Node that was created and deleted again in the meantime
-    /// is not noticed.
+    /// is not noticed, so a Node that appears after a check has confirmed the absence causes another check.
     Absent,
     Present {
         uid: String,

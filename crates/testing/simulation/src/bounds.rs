@@ -60,15 +60,28 @@ pub(crate) struct Aftermath {
     recovered: Option<Instant>,
     unseen: Duration,
     service_unseen: Duration,
+    retry_after: Duration,
 }
 
 impl Aftermath {
-    pub(crate) const NONE: Self =
-        Self { recovered: None, unseen: Duration::ZERO, service_unseen: Duration::ZERO };
+    pub(crate) const NONE: Self = Self {
+        recovered: None,
+        unseen: Duration::ZERO,
+        service_unseen: Duration::ZERO,
+        retry_after: Duration::ZERO,
+    };
 
-    /// Begins now, after an episode in which a change of the Service could be missed for this time.
-    pub(crate) fn of(stale_after: Duration, service_unseen: Duration) -> Self {
-        Self { recovered: Some(nodegate_clock::now()), unseen: stale_after + GRACE, service_unseen }
+    /// Begins now, after an episode in which a change of the Service could be missed for this time, and after
+    /// which the API server may still be left alone for `retry_after`.
+    pub(crate) fn of(stale_after: Duration, service_unseen: Duration, retry_after: Duration) -> Self {
+        let recovered = Some(nodegate_clock::now());
+        Self { recovered, unseen: stale_after + GRACE, service_unseen, retry_after }
+    }
+
+    /// Returns true if the cache may be stale because of a `Retry-After`: the Lease has ended the outage, and
+    /// no check may follow its last renewal that counts.
+    pub(crate) fn stale_allowed(&self) -> bool {
+        !self.retry_after.is_zero() && self.lasts(self.retry_after)
     }
 
     fn lasts(&self, time: Duration) -> bool {

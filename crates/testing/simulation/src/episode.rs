@@ -193,7 +193,9 @@ impl RunningWorld {
         note!(self.trace, "RECOVERED after {:.3} s", took.as_secs_f64());
         self.report.recovered(took);
         let stale_after = nodegate_readiness::Policy::default().stale_after;
-        self.aftermath = Aftermath::of(stale_after, self.bounds.service_unseen);
+        let left_alone = plan.faults.iter().any(has_retry_after);
+        let retry_after = if left_alone { RETRY_AFTER } else { Duration::ZERO };
+        self.aftermath = Aftermath::of(stale_after, self.bounds.service_unseen, retry_after);
         self.bounds = FaultBounds { unseen: FaultBounds::FAIR.unseen, stale_allowed: None, ..self.bounds };
         while self.settings.service && !self.services.may_have_shown(endpoints) {
             self.pass(MARKER_EVERY).await?;

@@ -251,7 +251,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let is = |number: &usize| self.state(*number).may_be(kind, answer, bounds.believed);
         let shown = (self.shown.max(self.first)..=self.last()).rev().find(is);
-        let shown = shown.filter(|number| !self.between_absences(*number, proof));
+        let shown = shown.filter(|number| !self.absence_was_proved(*number, proof));
         let over = shown.filter(|number| *number < self.last()).map(|number| self.state(number + 1).since);
         match over.map(|over| proof.saturating_duration_since(over)) {
             Some(late) if bounds.dates_are_exact && late > AT_ONCE => Err(format!(
@@ -263,11 +263,13 @@ impl Oracle {
         }
     }
 
-    /// Returns true if there was no Node before this state, and none at `time`.
-    fn between_absences(&self, number: usize, time: Instant) -> bool {
-        let then = (self.first..=self.last()).rev().find(|other| self.state(*other).since <= time);
-        let absent = |number: usize| !self.state(number).truth.present;
-        number > self.first && absent(number - 1) && then.is_some_and(absent)
+    /// Returns true if the proof may be of the absence before this state: the agent had shown nothing later by
+    /// then, and there was no Node again.
+    fn absence_was_proved(&self, number: usize, proof: Instant) -> bool {
+        let absent = |number: &usize| !self.state(*number).truth.present;
+        let before = (self.first..number).rev().find(absent);
+        let then = (self.first..=self.last()).rev().find(|other| self.state(*other).since <= proof);
+        before.is_some_and(|before| self.shown_by(proof) <= before) && then.is_some_and(|then| absent(&then))
     }
 
     fn explain(&self, kind: usize, answer: &SimulatedAnswer, oldest: usize, bounds: AnswerBounds) -> String {

@@ -270,7 +270,7 @@ impl RunningWorld {
         }
         if self.settings.service {
             let unseen = self.bounds.service_unseen.max(self.aftermath.service_unseen());
-            let stale_allowed = self.bounds.service_stale_allowed;
+            let stale_allowed = self.bounds.service_stale_allowed || self.aftermath.stale_allowed();
             let bounds =
                 AnswerBounds { unseen, stale_allowed, dates_are_exact: false, believed: Believed::EITHER };
             let answer = self.agent.ask_for_service();
@@ -315,7 +315,8 @@ impl RunningWorld {
         let attempts = self.cluster.attempts_until_proof();
         let late =
             |within: Duration| attempts.is_some_and(|attempts| since > within.saturating_mul(attempts));
-        let stale_allowed = self.bounds.stale_allowed.is_some_and(|within| !late(within));
+        let stale_allowed =
+            self.aftermath.stale_allowed() || self.bounds.stale_allowed.is_some_and(|within| !late(within));
         let unseen = self.bounds.unseen.max(self.aftermath.unseen());
         // A fault may hide the Node's earlier states from the agent.
         let fair = unseen <= FaultBounds::FAIR.unseen;

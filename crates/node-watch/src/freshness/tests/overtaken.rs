@@ -58,6 +58,20 @@ fn a_node_that_is_deleted_or_created_meanwhile_is_no_missed_change() {
     }
 }
 
+/// The Node was created and deleted before the check that confirmed the absence, and its events arrive late.
+#[test]
+fn a_node_that_appears_after_a_confirmed_absence_is_checked_at_once() {
+    let mut scenario = Scenario::watching();
+    scenario.step(Input::Changed(NodeVersion::Absent));
+    let (number, _) = scenario.asks();
+    scenario.answers(number, NodeVersion::Absent, here()).seconds(1).event(5);
+    let (number, is_new) = scenario.asked().expect("the Node may be gone");
+    assert!(!is_new);
+    scenario.answers(number, NodeVersion::Absent, here()).passes(Duration::from_millis(400));
+    assert_eq!(scenario.taken(Transition::FoundBehind), 1);
+    assert_eq!(scenario.replaced(ReplacementReason::Unresponsive).len(), 3);
+}
+
 /// The agent stood still, and reads what its watch has received from a history that is over.
 #[test]
 fn an_answer_that_the_watch_has_overtaken_revives_no_stale_cache() {
