@@ -19,7 +19,6 @@ use crate::net::tls::{CertificateError, Tls};
 use crate::server::{ApiServer, ApiServers};
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
-use crate::wire::release::Release;
 
 /// An error that keeps the simulator from starting.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +41,12 @@ pub struct Builder {
     shape: NodeShape,
     kubelets: bool,
     timing: KubeletTiming,
-    grace: Option<Duration>,
+    grace: Duration,
     bookmark_interval: Duration,
     lifecycle: bool,
     pods: Option<PodProgram>,
     anonymous: Option<bool>,
     distribution: Distribution,
-    release: Release,
 }
 
 impl Default for Builder {
@@ -61,13 +59,12 @@ impl Default for Builder {
             shape: NodeShape::default(),
             kubelets: false,
             timing: KubeletTiming::default(),
-            grace: None,
+            grace: Duration::from_secs(50),
             bookmark_interval: Duration::from_mins(1),
             lifecycle: true,
             pods: None,
             anonymous: None,
             distribution: Distribution::default(),
-            release: Release::default(),
         }
     }
 }
@@ -107,8 +104,8 @@ setters! {
     lease_interval(interval: Duration) => timing.lease = interval;
     /// Sets the interval of a kubelet's status posts without changes (default 5 min).
     heartbeat_interval(interval: Duration) => timing.heartbeat = interval;
-    /// Sets the time from the last Lease renewal until a node is Unknown (default: that of the release).
-    grace(grace: Duration) => grace = Some(grace);
+    /// Sets the time from the last Lease renewal until a node is Unknown (default 50 s).
+    grace(grace: Duration) => grace = grace;
     /// Sets the interval of bookmarks (default 60 s).
     bookmark_interval(interval: Duration) => bookmark_interval = interval;
     /// Sets whether taints follow cordons and conditions (default on).
@@ -122,8 +119,6 @@ setters! {
     anonymous(on: bool) => anonymous = Some(on);
     /// Sets the simulated distribution (default: Kubernetes itself).
     distribution(distribution: Distribution) => distribution = distribution;
-    /// Sets the simulated release of Kubernetes (default: the recorded one).
-    release(release: Release) => release = release;
 }
 
 impl Builder {
@@ -174,15 +169,13 @@ impl Builder {
             anonymous,
             pods_live: self.pods.is_some(),
             distribution: self.distribution,
-            release: self.release,
         };
         Arc::new(Api::new(Arc::new(Store::new()), settings))
     }
 
     fn assemble(self, servers: ApiServers) -> Sim {
         let (store, servers) = (servers.first.api.store.clone(), Arc::new(servers));
-        let kubelets =
-            Arc::new(Kubelets::new(self.timing, self.grace.unwrap_or_else(|| self.release.grace())));
+        let kubelets = Arc::new(Kubelets::new(self.timing, self.grace));
         let any = servers.clone();
         let is_up = move || any.all().iter().any(|server| server.is_up());
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];

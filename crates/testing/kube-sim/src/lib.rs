@@ -37,5 +37,4 @@ pub use server::ApiServer;
 pub use sim::Sim;
 pub use store::Backup;
 pub use store::status::ApiStatus;
-pub use wire::release::{Release, UnknownRelease};
 pub use wire::reply::{Body as ResponseBody, GoAway, StreamCut};

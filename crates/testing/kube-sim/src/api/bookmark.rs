@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
-use crate::wire::release::Release;
 
 /// The time between the API server's last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
@@ -20,8 +19,8 @@ pub(super) fn next(interval: Duration, now: Instant, deadline: Instant) -> Optio
     Some((now + jittered).min(last))
 }
 
-/// Returns an empty object with only a version and, if `end` is set, the mark that initial events are over.
-pub(super) fn object(resource: &'static Resource, version: u64, end: bool, release: Release) -> Obj {
+/// Returns an empty object with only a version.
+pub(super) fn object(resource: &'static Resource, version: u64) -> Obj {
     let mut value = match resource.plural {
         "nodes" => json!({"spec": {}, "status": blank_status()}),
         "pods" => json!({"spec": {"containers": null}, "status": {}}),
@@ -31,14 +30,7 @@ pub(super) fn object(resource: &'static Resource, version: u64, end: bool, relea
         _ if resource.has_status() => json!({"spec": {}, "status": {}}),
         _ => json!({"spec": {}}),
     };
-    let meta = meta_mut(&mut value);
-    meta.insert("resourceVersion".to_owned(), Value::String(version.to_string()));
-    if release.writes_null_times() {
-        meta.insert("creationTimestamp".to_owned(), Value::Null);
-    }
-    if end {
-        meta.insert("annotations".to_owned(), json!({"k8s.io/initial-events-end": "true"}));
-    }
+    meta_mut(&mut value).insert("resourceVersion".to_owned(), Value::String(version.to_string()));
     Object::new(resource, Key::new("", ""), value)
 }
 

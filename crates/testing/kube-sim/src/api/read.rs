@@ -9,7 +9,7 @@ use crate::store::object::{Obj, render};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
-use crate::wire::format::{Next, ObjectFormat, list_meta, metadata_only};
+use crate::wire::format::{ObjectFormat, list_meta, metadata_only};
 use crate::wire::options::{self, ReadSource, VERSION_WAIT};
 use crate::wire::reply::{self, ApiReply};
 
@@ -68,20 +68,19 @@ pub(super) async fn list(operation: &Operation<'_>) -> Result<ApiReply, ApiStatu
     // Lists from the cache (resourceVersion=0) are never cut: the API server ignores the limit.
     let limit = query.number("limit").filter(|_| query.text("resourceVersion") != "0").unwrap_or(0);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let mut next = None;
+    let mut rest = None;
     if limit > 0 && objects.len() > limit {
-        let remaining = objects.len() - limit;
         objects.truncate(limit);
-        let counted = query.text("labelSelector").is_empty() && query.text("fieldSelector").is_empty();
-        next = objects.last().map(|last| (options::make_token(at, &last.key), counted.then_some(remaining)));
+        rest = objects.last().map(|last| options::make_token(at, &last.key));
     }
-    Ok(render_list(operation, at, &objects, next.as_ref()))
+    Ok(render_list(operation, at, &objects, rest.as_deref()))
 }
 
 /// Waits, for a consistent list, for a cache that receives no more changes. The list then comes from etcd.
 async fn caught_up(operation: &Operation<'_>, source: &ReadSource) {
-    let from_cache = operation.api.settings.release.lists_from_cache() && matches!(source, ReadSource::Etcd);
-    if from_cache && let Some(cache) = operation.api.etcd.cache(operation.resource) {
+    if matches!(source, ReadSource::Etcd)
+        && let Some(cache) = operation.api.etcd.cache(operation.resource)
+    {
         let _ = cache.reach(operation.api.store.version()).await;
     }
 }
@@ -100,18 +99,13 @@ async fn objects(
     }
     let (now, mut objects) = api.store.list(resource, namespace, selector);
     let ReadSource::Rest(at, start) = source else { return Ok((now, objects)) };
-    if *at < api.store.oldest(resource) {
-        return Err(ApiStatus::expired(
-            "The provided continue parameter is too old to display a consistent list result.",
-        ));
-    }
     objects.retain(|object| object.key > *start);
     Ok((*at, objects))
 }
 
-fn render_list(operation: &Operation<'_>, at: u64, objects: &[Obj], next: Option<&Next>) -> ApiReply {
+fn render_list(operation: &Operation<'_>, at: u64, objects: &[Obj], rest: Option<&str>) -> ApiReply {
     let (resource, format) = (operation.resource, operation.format);
-    let meta = list_meta(at, next);
+    let meta = list_meta(at, rest);
     let head = match format {
         ObjectFormat::Metadata => format!(
             "{{\"kind\":\"PartialObjectMetadataList\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{meta},\"items\":["

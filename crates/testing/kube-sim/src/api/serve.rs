@@ -150,7 +150,7 @@ impl Api {
             "get" if proxies => return proxy::get(&operation).await,
             "get" => return read::get(&operation).await,
             "list" => return read::list(&operation).await,
-            "watch" => return watch::watch(&operation).await,
+            "watch" => return watch::watch(&operation),
             _ => {}
         }
         let body = self.body(asked, body).await?;

@@ -9,7 +9,6 @@ use crate::faults::etcd::Etcd;
 use crate::faults::health::{Distribution, Health};
 use crate::faults::requests::Faults;
 use crate::store::Store;
-use crate::wire::release::Release;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -23,8 +22,6 @@ pub(crate) struct Settings {
     pub pods_live: bool,
     /// The distribution that the simulator imitates.
     pub distribution: Distribution,
-    /// The release of Kubernetes that the simulator imitates.
-    pub release: Release,
 }
 
 /// The simulated API server, without its sockets. Clones are other servers on the same etcd.

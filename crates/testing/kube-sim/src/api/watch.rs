@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
-use http::StatusCode;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::Value;
@@ -14,7 +13,6 @@ use tokio::time::Instant;
 
 use super::bookmark;
 use super::operation::Operation;
-use super::read::reach;
 use super::server::Api;
 use crate::counters::Open;
 use crate::faults::etcd::{Cache, Caches};
@@ -24,7 +22,7 @@ use crate::store::object::{Obj, Object, meta_mut, render};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
-use crate::store::{Change, Feed, Start, Store, Subscription};
+use crate::store::{Change, Feed, Start, Subscription};
 use crate::wire::format::{ObjectFormat, metadata_only};
 use crate::wire::options;
 use crate::wire::reply::{self, ApiReply, StreamCut};
@@ -35,9 +33,9 @@ const DEFAULT_TIMEOUT: u64 = 1_800;
 /// The longest timeout in seconds: one year. A larger value could overflow the clock.
 const MAX_TIMEOUT: u64 = 31_536_000;
 
-pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
+pub(super) fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());
-    if query.get("sendInitialEvents").is_some() && !api.settings.release.streams_lists() {
+    if query.get("sendInitialEvents").is_some() {
         return Err(ApiStatus::no_streaming_lists());
     }
     let mut selector = options::selector(resource, query)?;
@@ -45,20 +43,10 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStat
         selector = selector.named(&operation.target.name);
     }
     let asked = options::version(query)?;
-    // Watches without a version, or from 0, start with the current objects, as `sendInitialEvents` does.
-    let initial = match query.get("sendInitialEvents") {
-        Some(_) => query.flag("sendInitialEvents"),
-        None => asked == 0,
-    };
+    // Watches without a version, or from 0, start with the current objects.
+    let initial = asked == 0;
     let cache = api.etcd.cache(resource);
-    if initial
-        && query.text("resourceVersion").is_empty()
-        && let Some(cache) = &cache
-        && let Err(status) = consistent(&api.store, cache, query).await
-    {
-        return Ok(reply::stream_reply(reply::body(error_event(&status))));
-    }
-    let start = start(api, cache.as_deref(), initial, asked).await?;
+    let start = start(cache.as_deref(), asked);
     let namespace = operation.target.within();
     let mut watch = Watch::new(operation, selector);
     watch.from = asked;
@@ -74,8 +62,7 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStat
                 if initial {
                     watch.from = subscription.version;
                 }
-                let marks_end = initial && watch.bookmarks && api.settings.release.streams_lists();
-                watch.begin(subscription, marks_end);
+                watch.begin(subscription);
             }
             Err(oldest) => watch.pending.push_back(Pending::Expired(asked, oldest)),
         }
@@ -86,31 +73,12 @@ pub(super) async fn watch(operation: &Operation<'_>) -> Result<ApiReply, ApiStat
 }
 
 /// Returns the start of a watch: in the store, or, if the link to etcd is cut, with the content of the cache.
-async fn start(api: &Api, cache: Option<&Cache>, initial: bool, asked: u64) -> Result<Start, ApiStatus> {
+fn start(cache: Option<&Cache>, asked: u64) -> Start {
     match cache {
-        Some(cache) if initial => {
-            cache.reach(asked).await?;
-            Ok(Start::After(cache.version))
-        }
-        None if initial => {
-            reach(api, asked).await?;
-            Ok(Start::Everything)
-        }
-        Some(cache) if asked == 0 => Ok(Start::After(cache.version)),
-        None if asked == 0 => Ok(Start::After(api.store.version())),
-        _ => Ok(Start::After(asked)),
+        Some(cache) if asked == 0 => Start::After(cache.version),
+        None if asked == 0 => Start::Everything,
+        _ => Start::After(asked),
     }
-}
-
-/// Waits for the consistency of a watch that starts with etcd's current content: until etcd reports its
-/// version, and until the cache has reached it.
-async fn consistent(store: &Store, cache: &Cache, query: &QueryString) -> Result<(), ApiStatus> {
-    if cache.asks_etcd() {
-        return cache.reach(store.version()).await;
-    }
-    tokio::time::sleep(timeout(query)).await;
-    let why = "context deadline exceeded";
-    Err(ApiStatus::failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", why))
 }
 
 fn timeout(query: &QueryString) -> Duration {
@@ -145,8 +113,6 @@ struct Watch {
 /// An event that is still to be sent. The watch renders it only then, since a list may have 100 MB.
 enum Pending {
     Added(Obj),
-    /// The end of the initial events, at this version.
-    InitialEnd(u64),
     Changed(Arc<Change>),
     /// The history begins only at the second version, so changes since the first one are no longer known.
     Expired(u64, u64),
@@ -179,9 +145,8 @@ impl Watch {
         }
     }
 
-    fn begin(&mut self, mut subscription: Subscription, mark_end: bool) {
+    fn begin(&mut self, mut subscription: Subscription) {
         self.pending.extend(std::mem::take(&mut subscription.initial).into_iter().map(Pending::Added));
-        self.pending.extend(mark_end.then_some(Pending::InitialEnd(subscription.version)));
         self.pending.extend(std::mem::take(&mut subscription.replay).into_iter().map(Pending::Changed));
         self.subscription = Some(subscription);
     }
@@ -258,13 +223,12 @@ impl Watch {
             self.bookmark = Some(now + Duration::from_millis(1));
             return None;
         }
-        self.bookmarks.then(|| self.line("BOOKMARK", &self.mark(version, false)))
+        self.bookmarks.then(|| self.line("BOOKMARK", &bookmark::object(self.resource, version)))
     }
 
     fn render(&self, pending: Pending) -> Option<Bytes> {
         match pending {
             Pending::Added(object) => Some(self.line("ADDED", &object)),
-            Pending::InitialEnd(version) => Some(self.line("BOOKMARK", &self.mark(version, true))),
             Pending::Changed(change) => self.change_line(&change),
             Pending::Expired(asked, oldest) => Some(error_event(&ApiStatus::expired(format!(
                 "too old resource version: {asked} ({oldest})"
@@ -295,10 +259,6 @@ impl Watch {
             }
             (false, false) => None,
         }
-    }
-
-    fn mark(&self, version: u64, end: bool) -> Obj {
-        bookmark::object(self.resource, version, end, self.api.settings.release)
     }
 
     fn line(&self, kind: &str, object: &Obj) -> Bytes {

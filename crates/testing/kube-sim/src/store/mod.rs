@@ -167,11 +167,6 @@ impl Store {
         (state.version, state.select(resource, namespace, selector))
     }
 
-    /// Returns the version up to which the changes of a resource are compacted.
-    pub(crate) fn oldest(&self, resource: &Resource) -> u64 {
-        self.lock().oldest(resource)
-    }
-
     /// Calls `edit` with the object and does what it returns. Returns the object after the write (or its last
     /// state), and true if anything changed. The lock is held, so `edit` must only compute.
     pub(crate) fn write(

@@ -267,7 +267,7 @@ impl ApiStatus {
         status.with(Details { retry_after_seconds, ..Details::default() })
     }
 
-    /// Returns the 422 for `sendInitialEvents` on a release that does not stream lists.
+    /// Returns the 422 for `sendInitialEvents` while the feature gate `WatchList` is off.
     pub(crate) fn no_streaming_lists() -> Self {
         let field = "sendInitialEvents";
         let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";

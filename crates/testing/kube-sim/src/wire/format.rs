@@ -46,16 +46,11 @@ pub(crate) fn metadata_only(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
-/// The continuation of a list: the token, and the number of items left if it is known.
-pub(crate) type Next = (String, Option<usize>);
-
-pub(crate) fn list_meta(at: u64, next: Option<&Next>) -> Value {
-    let mut meta = json!({"resourceVersion": at.to_string()});
-    if let (Some((token, remaining)), Some(map)) = (next, meta.as_object_mut()) {
-        map.insert("continue".to_owned(), json!(token));
-        if let Some(remaining) = remaining {
-            map.insert("remainingItemCount".to_owned(), json!(remaining));
-        }
+/// Returns the metadata of a list, with the token of its rest, if there is one.
+pub(crate) fn list_meta(at: u64, rest: Option<&str>) -> Value {
+    let at = at.to_string();
+    match rest {
+        Some(token) => json!({"resourceVersion": at, "continue": token}),
+        None => json!({"resourceVersion": at}),
     }
-    meta
 }

@@ -3,6 +3,5 @@
 pub(crate) mod format;
 pub(crate) mod options;
 pub(crate) mod protobuf;
-pub(crate) mod release;
 pub(crate) mod reply;
 pub(crate) mod request;

@@ -53,10 +53,8 @@ pub(crate) struct Stream {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
     Event(Value),
-    Garbage(String),
     Silence,
     End,
-    Broken,
 }
 
 impl Next {
@@ -96,16 +94,14 @@ impl Stream {
         loop {
             if let Some(end) = self.buffer.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
-                return match serde_json::from_slice(&line) {
-                    Ok(value) => Next::Event(value),
-                    Err(_) => Next::Garbage(String::from_utf8_lossy(&line).into_owned()),
-                };
+                return Next::Event(serde_json::from_slice(&line).expect("an event"));
             }
             match tokio::time::timeout(patience, self.body.frame()).await {
                 Err(_) => return Next::Silence,
-                Ok(Some(Err(_))) => return Next::Broken,
                 Ok(None) => return Next::End,
-                Ok(Some(Ok(frame))) => self.buffer.extend(frame.into_data().unwrap_or_default()),
+                Ok(Some(frame)) => {
+                    self.buffer.extend(frame.expect("a whole stream").into_data().unwrap_or_default());
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Tests of the simulated API server against the captured answers of a real one, and of its faults.
+//! Tests of the simulated API server against the captured answers of a real one.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 
 #[cfg(test)]
@@ -6,14 +6,8 @@ mod client;
 #[cfg(test)]
 mod etcd;
 #[cfg(test)]
-mod faults;
-#[cfg(test)]
-mod kubectl;
-#[cfg(test)]
 mod reads;
 #[cfg(test)]
 mod watches;
 #[cfg(test)]
 mod webhook;
-#[cfg(test)]
-mod writes;

@@ -1,7 +1,7 @@
 //! Reads, compared with the answers of a real API server.
 
 use crate::client::{Headers, captured, get, send, start};
-use nodegate_kube_sim::{Rule, Sim};
+use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
 
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -40,6 +40,11 @@ async fn errors_health_and_version_are_the_captured_ones() {
         let (code, expected) = captured(fixture);
         assert_eq!((answer.code, parsed(&answer.text())), (code, parsed(&expected)), "{fixture}");
     }
+    let mut outdated = get(&sim, lab).await.json();
+    outdated["metadata"]["resourceVersion"] = json!("1");
+    let answer = send(&sim, "PUT", lab, &[], &outdated.to_string()).await;
+    let (code, expected) = captured("err-conflict-409");
+    assert_eq!((answer.code, answer.text().trim_end()), (code, expected.as_str()));
     let future = "/api/v1/nodes?resourceVersion=99999999&resourceVersionMatch=NotOlderThan";
     let (answer, (code, expected)) = (get(&sim, future).await, captured("err-rv-too-large"));
     let expected = expected.replace("1664", &sim.version().to_string());
@@ -86,45 +91,4 @@ async fn objects_lists_and_metadata_have_the_captured_shape() {
         (&all["kind"], &all["items"][0]["kind"]),
         (&json!("PartialObjectMetadataList"), &json!("PartialObjectMetadata"))
     );
-}
-
-#[tokio::test]
-async fn chunks_add_up_and_an_expired_token_is_410() {
-    let sim = start(Sim::builder().nodes((0..25).map(|n| format!("n-{n:02}")))).await;
-    let (mut names, mut token) = (Vec::new(), String::new());
-    let page = async |token: &str| get(&sim, &format!("/api/v1/nodes?limit=10&continue={token}")).await;
-    loop {
-        let page = page(&token).await.json();
-        let items = page["items"].as_array().expect("items");
-        names.extend(items.iter().map(|i| i["metadata"]["name"].as_str().expect("a name").to_owned()));
-        let Some(next) = page["metadata"]["continue"].as_str() else { break };
-        assert_eq!(page["metadata"]["remainingItemCount"], 25 - names.len());
-        next.clone_into(&mut token);
-    }
-    assert_eq!(names, (0..25).map(|n| format!("n-{n:02}")).collect::<Vec<_>>());
-    sim.add_node("later");
-    sim.compact(false);
-    let gone = page(&token).await;
-    assert_eq!((gone.code, gone.json()["reason"].as_str()), (410, Some("Expired")));
-}
-
-#[tokio::test]
-async fn rules_say_who_may_what() {
-    let sim = start(Sim::builder().node("a")).await;
-    let lease = Rule::allow(&["get"], "coordination.k8s.io", &["leases"]).in_namespace("n").named("a");
-    sim.service_account("t", "n", "s", vec![Rule::allow(&["get", "watch"], "", &["nodes"]), lease]);
-    let with = |path: &'static str| send(&sim, "GET", path, &[("Authorization", "Bearer t")], "");
-    assert_eq!(with("/api/v1/nodes/a").await.code, 200);
-    assert_eq!(with("/api/v1/nodes").await.code, 403);
-    let leases = "/apis/coordination.k8s.io/v1/namespaces";
-    for (path, code) in [("/n/leases/a", 404), ("/n/leases/b", 403), ("/x/leases/a", 403)] {
-        let path = format!("{leases}{path}");
-        assert_eq!(send(&sim, "GET", &path, &[("Authorization", "Bearer t")], "").await.code, code, "{path}");
-    }
-    let message = "pods \"p:1\" is forbidden: User \"system:serviceaccount:n:s\" cannot get resource \"pods/proxy\" in API \
-                   group \"\" in the namespace \"n\"";
-    assert_eq!(with("/api/v1/namespaces/n/pods/p:1/proxy/x").await.json()["message"], message);
-    assert!(sim.rotate_token("t", "u"));
-    assert_eq!(with("/api/v1/nodes/a").await.code, 401);
-    assert_eq!(send(&sim, "GET", "/api/v1/nodes/a", &[("Authorization", "Bearer u")], "").await.code, 200);
 }
