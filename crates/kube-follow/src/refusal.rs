@@ -146,6 +146,10 @@ mod tests {
 
     /// Returns the end of a session with this server and this CA.
     async fn end(server: &str, ca: &Identity, client: Option<&Identity>) -> (FailureReason, String) {
+        end_with(config(server, ca, client)).await
+    }
+
+    fn config(server: &str, ca: &Identity, client: Option<&Identity>) -> Config {
         let mut config = Config::new(server.parse().unwrap());
         config.root_cert = Some(vec![ca.certificate.der().to_vec()]);
         config.auth_info = client.map_or_else(AuthInfo::default, |client| AuthInfo {
@@ -153,10 +157,34 @@ mod tests {
             client_key_data: Some(STANDARD.encode(client.key.serialize_pem()).into()),
             ..AuthInfo::default()
         });
+        config
+    }
+
+    async fn end_with(config: Config) -> (FailureReason, String) {
         let client = connect_with(config, NoObserver).await.unwrap();
         let (api, config) = (Api::<Node>::all(client), watcher::Config::default());
         let ended = Session { api, config, list_within: Duration::from_mins(1) }.run(pending(), |_| {}).await;
         (ended.reason, ended.detail)
+    }
+
+    #[tokio::test]
+    async fn a_client_certificate_is_shown_from_files_and_any_server_accepted_if_told_to() {
+        let (ours, theirs) = (authority("ours"), authority("theirs"));
+        let [good, stranger] = [&ours, &theirs].map(|ca| signed(ca, params("server")));
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: String| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            Some(path.display().to_string())
+        };
+        let at = server(&good, Some(&ours)).await;
+        let mut from_files = config(&at, &ours, None);
+        from_files.auth_info.client_certificate = file("client.crt", good.certificate.pem());
+        from_files.auth_info.client_key = file("client.key", good.key.serialize_pem());
+        assert_eq!(end_with(from_files).await.0, FailureReason::Forbidden);
+        let mut insecure = config(&server(&stranger, None).await, &ours, None);
+        insecure.accept_invalid_certs = true;
+        assert_eq!(end_with(insecure).await.0, FailureReason::Forbidden);
     }
 
     #[tokio::test]
