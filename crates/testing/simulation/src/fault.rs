@@ -3,128 +3,67 @@
 
 use std::fmt;
 
-/// The kinds of faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum SimulatedFault {
-    CutOff,
-    MemberLost,
-    LeaseMemberLost,
-    EtcdStreamLost,
-    Frozen,
-    Killed,
-    HalfOpen,
-    Unreachable,
-    Reset,
-    GoAway,
-    UnresponsiveStream,
-    UnresponsiveConnection,
-    LostEvents,
-    LateEvents,
-    Replay,
-    Unauthorized,
-    Forbidden,
-    LeaseForbidden,
-    Expired,
-    Throttled,
-    ServerErrors,
-    Malformed,
-    CutEvents,
-    Hanging,
-    Slow,
-    WatchesClosed,
-    Rewound,
-    NodeReplaced,
-    KubeletDead,
-    ClockStep,
-    AgentRestarted,
-    Starved,
-    Refusals,
-    LateAnswers,
-    StreamLost,
-    NoBookmarks,
+/// Defines the faults and their names in one list.
+macro_rules! faults {
+    ($($fault:ident: $name:literal,)*) => {
+        /// The kinds of faults.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub(crate) enum SimulatedFault {
+            $($fault,)*
+        }
+
+        impl SimulatedFault {
+            pub(crate) const ALL: &[Self] = &[$(Self::$fault,)*];
+
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$fault => $name,)*
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    CutOff: "cut off from etcd",
+    MemberLost: "etcd member of the Nodes lost",
+    LeaseMemberLost: "etcd member of the Leases lost",
+    EtcdStreamLost: "etcd's stream of the Nodes lost",
+    Frozen: "frozen",
+    Killed: "killed",
+    HalfOpen: "half-open",
+    Unreachable: "unreachable",
+    Reset: "connections reset",
+    GoAway: "GOAWAY",
+    UnresponsiveStream: "unresponsive stream of the Nodes",
+    UnresponsiveConnection: "unresponsive connection",
+    LostEvents: "lost events",
+    LateEvents: "late events",
+    Replay: "replay",
+    Unauthorized: "401",
+    Forbidden: "403",
+    LeaseForbidden: "403 for Leases",
+    Expired: "410",
+    Throttled: "429",
+    ServerErrors: "5xx",
+    Malformed: "malformed",
+    CutEvents: "cut in mid-event",
+    Hanging: "never answered",
+    Slow: "slow answers",
+    WatchesClosed: "watches closed at once",
+    Rewound: "etcd restored from a copy",
+    NodeReplaced: "Node deleted and made again",
+    KubeletDead: "kubelet dead",
+    ClockStep: "clock step",
+    AgentRestarted: "agent restarted",
+    Starved: "agent starved",
+    Refusals: "consistency check refused",
+    LateAnswers: "late answers",
+    StreamLost: "one stream lost",
+    NoBookmarks: "no bookmarks",
 }
 
 impl SimulatedFault {
-    pub(crate) const ALL: [Self; 36] = [
-        Self::CutOff,
-        Self::MemberLost,
-        Self::LeaseMemberLost,
-        Self::EtcdStreamLost,
-        Self::Frozen,
-        Self::Killed,
-        Self::HalfOpen,
-        Self::Unreachable,
-        Self::Reset,
-        Self::GoAway,
-        Self::UnresponsiveStream,
-        Self::UnresponsiveConnection,
-        Self::LostEvents,
-        Self::LateEvents,
-        Self::Replay,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::LeaseForbidden,
-        Self::Expired,
-        Self::Throttled,
-        Self::ServerErrors,
-        Self::Malformed,
-        Self::CutEvents,
-        Self::Hanging,
-        Self::Slow,
-        Self::WatchesClosed,
-        Self::Rewound,
-        Self::NodeReplaced,
-        Self::KubeletDead,
-        Self::ClockStep,
-        Self::AgentRestarted,
-        Self::Starved,
-        Self::Refusals,
-        Self::LateAnswers,
-        Self::StreamLost,
-        Self::NoBookmarks,
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::CutOff => "cut off from etcd",
-            Self::MemberLost => "etcd member of the Nodes lost",
-            Self::LeaseMemberLost => "etcd member of the Leases lost",
-            Self::EtcdStreamLost => "etcd's stream of the Nodes lost",
-            Self::Frozen => "frozen",
-            Self::Killed => "killed",
-            Self::HalfOpen => "half-open",
-            Self::Unreachable => "unreachable",
-            Self::Reset => "connections reset",
-            Self::GoAway => "GOAWAY",
-            Self::UnresponsiveStream => "unresponsive stream of the Nodes",
-            Self::UnresponsiveConnection => "unresponsive connection",
-            Self::LostEvents => "lost events",
-            Self::LateEvents => "late events",
-            Self::Replay => "replay",
-            Self::Unauthorized => "401",
-            Self::Forbidden => "403",
-            Self::LeaseForbidden => "403 for Leases",
-            Self::Expired => "410",
-            Self::Throttled => "429",
-            Self::ServerErrors => "5xx",
-            Self::Malformed => "malformed",
-            Self::CutEvents => "cut in mid-event",
-            Self::Hanging => "never answered",
-            Self::Slow => "slow answers",
-            Self::WatchesClosed => "watches closed at once",
-            Self::Rewound => "etcd restored from a copy",
-            Self::NodeReplaced => "Node deleted and made again",
-            Self::KubeletDead => "kubelet dead",
-            Self::ClockStep => "clock step",
-            Self::AgentRestarted => "agent restarted",
-            Self::Starved => "agent starved",
-            Self::Refusals => "consistency check refused",
-            Self::LateAnswers => "late answers",
-            Self::StreamLost => "one stream lost",
-            Self::NoBookmarks => "no bookmarks",
-        }
-    }
-
     /// Returns true if the fault is over as soon as it has happened.
     pub(crate) fn is_a_moment(self) -> bool {
         matches!(

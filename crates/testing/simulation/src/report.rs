@@ -122,7 +122,7 @@ impl SimulationReport {
 impl fmt::Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{:<34} {:>9} {:>22}", "fault", "episodes", "fewest with another")?;
-        for fault in SimulatedFault::ALL {
+        for &fault in SimulatedFault::ALL {
             let with = self.each_pair().filter(|(one, other, _)| *one == fault || *other == fault);
             let fewest = with.min_by_key(|(.., count)| *count);
             let Some((one, other, count)) = fewest else { continue };
