@@ -2,14 +2,16 @@
 
 use crate::{Connector, NodeWatch, Startup, WatchMetrics};
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use kube::client::Body;
+use nodegate_kube_follow::BoxedService;
 use nodegate_readiness::{Board, Catalog, Liveness, Policy, Timeline};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tower::BoxError;
@@ -69,10 +71,23 @@ async fn asked_for(seconds: u64, status: u16, list_takes: Duration, check: u16) 
             async move { Ok::<_, BoxError>(Response::builder().status(status).body(body)?) }
         }))
     };
+    let catalog = Catalog::default().with_services(vec!["default/web".parse().unwrap()]);
+    let node_watch = node_watch(began, catalog, open);
+    let (startup, _) = watch::channel(Startup::Connecting);
+    assert!(timeout(Duration::from_secs(seconds), node_watch.clone().run(startup)).await.is_err());
+    let asked = std::mem::take(&mut *asked.lock().unwrap());
+    (node_watch, asked)
+}
+
+/// Returns the watch of an agent whose clients this function opens.
+fn node_watch(
+    began: Instant,
+    catalog: Catalog,
+    open: impl Fn() -> BoxedService + Send + Sync + 'static,
+) -> NodeWatch {
     let (timeline, policy) = (Timeline::new(began), Policy::default());
     let (node_name, stale_after) = ("n".to_owned(), policy.stale_after);
-    let catalog = Catalog::default().with_services(vec!["default/web".parse().unwrap()]);
-    let node_watch = NodeWatch {
+    NodeWatch {
         board: Arc::new(Board::new(Some(node_name.clone()), policy, catalog, &[], Box::new(|_| {}))),
         node_name,
         stale_after,
@@ -80,11 +95,7 @@ async fn asked_for(seconds: u64, status: u16, list_takes: Duration, check: u16) 
         timeline,
         liveness: Arc::new(Liveness::new(timeline.at(began))),
         metrics: Arc::new(WatchMetrics::default()),
-    };
-    let (startup, _) = watch::channel(Startup::Connecting);
-    assert!(timeout(Duration::from_secs(seconds), node_watch.clone().run(startup)).await.is_err());
-    let asked = std::mem::take(&mut *asked.lock().unwrap());
-    (node_watch, asked)
+    }
 }
 
 /// With a version, even 0, an API server may answer from a cache that no longer changes.
@@ -154,4 +165,84 @@ async fn refused_credentials_are_read_again() {
         asked.iter().filter(|asked| asked.is_list_of("/nodes")).map(|asked| asked.client).collect();
     assert!(clients.len() >= 3, "{clients:?}");
     assert!(clients.windows(2).all(|pair| pair[0] != pair[1]), "{clients:?}");
+}
+
+const AGENTS: usize = 1000;
+/// The time for which the agents watch before the API server is gone.
+const CALM: Duration = Duration::from_mins(1);
+const FIFTH: Duration = Duration::from_millis(200);
+
+/// Returns the requests of all agents within 30 s after an outage, each with the agent's number and the time
+/// since the API server is back.
+async fn after_an_outage(outage: Duration) -> Vec<(usize, Duration)> {
+    let began = nodegate_clock::now();
+    let (gone, back) = (began + CALM, began + CALM + outage);
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let agents = (0..AGENTS).map(|agent| {
+        let requests = requests.clone();
+        let open = move || {
+            let requests = requests.clone();
+            BoxCloneService::new(tower::service_fn(move |request: Request<Body>| {
+                let (now, requests) = (nodegate_clock::now(), requests.clone());
+                async move {
+                    if (gone..back).contains(&now) {
+                        return Err(BoxError::from("connection refused"));
+                    }
+                    let ends = if now < gone { gone } else { now + NO_LIMIT };
+                    if now >= back {
+                        requests.lock().unwrap().push((agent, now - back));
+                    }
+                    let watches = request.uri().query().is_some_and(|query| query.contains("watch="));
+                    let text = if watches { "" } else { EMPTY };
+                    let status = if request.uri().path().ends_with("/nodes/n") { 404 } else { 200 };
+                    let reset = async move {
+                        if watches {
+                            tokio::time::sleep_until(ends.into()).await;
+                        }
+                        watches.then(|| Err(BoxError::from("connection reset")))
+                    };
+                    let body = Full::new(Bytes::from_static(text.as_bytes())).map_err(BoxError::from);
+                    let body = body.with_trailers(reset).boxed_unsync();
+                    Ok::<_, BoxError>(Response::builder().status(status).body(body)?)
+                }
+            }))
+        };
+        node_watch(began, Catalog::default(), open)
+    });
+    let agents: Vec<_> = agents.collect();
+    let run = |agent: &NodeWatch| agent.clone().run(watch::Sender::new(Startup::Connecting));
+    let mut all: FuturesUnordered<_> = agents.iter().map(run).collect();
+    assert!(timeout(CALM + outage + Duration::from_secs(30), all.next()).await.is_err());
+    let fresh = |agent: &NodeWatch| !agent.board.freshness(agent.timeline.at(nodegate_clock::now())).stale;
+    assert!(agents.iter().all(fresh), "{outage:?}");
+    let requests = requests.lock().unwrap();
+    requests.clone()
+}
+
+/// The API server answers at once, so the times are those that the agents wait. docs/performance.md has the
+/// figures.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_agents_do_not_come_back_together() {
+    for (outage_ms, most_in_a_fifth, all_after) in [(1, 250, 4), (30_000, 100, 11)] {
+        let requests = after_an_outage(Duration::from_millis(outage_ms)).await;
+        let mut first = [Duration::MAX; AGENTS];
+        for (agent, after) in &requests {
+            first[*agent] = first[*agent].min(*after);
+        }
+        first.sort_unstable();
+        let last = first[AGENTS - 1];
+        let from = |from: &Duration| first.iter().filter(|at| (*from..*from + FIFTH).contains(*at)).count();
+        let most = first.iter().map(from).max().unwrap();
+        let each_second: Vec<_> =
+            (0..11).map(|second| first.iter().filter(|at| at.as_secs() == second).count()).collect();
+        println!(
+            "away for {outage_ms} ms: {each_second:?} in each second, at most {most} in a fifth; last after {last:?}; \
+             {} requests in 30 s",
+            requests.len()
+        );
+        assert!(most <= most_in_a_fifth, "{outage_ms} ms: {most} in a fifth of a second");
+        assert!(last <= Duration::from_secs(all_after), "{outage_ms} ms: {last:?}");
+        // A list and a watch of the Node and of its Lease, and two or three checks.
+        assert!(requests.len() <= 7 * AGENTS, "{outage_ms} ms: {} requests", requests.len());
+    }
 }
