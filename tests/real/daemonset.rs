@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const ROLLOUTS: usize = 5;
 const PROBES_A_SECOND: u32 = 200;
 const WORKERS: u32 = 8;
-const TIMEOUT: &str = "--timeout=5m";
-const NAMESPACE: &str = "--namespace=nodegate";
+pub(crate) const TIMEOUT: &str = "--timeout=5m";
+pub(crate) const NAMESPACE: &str = "--namespace=nodegate";
 
 /// The agents of manifests/install.yaml. Dropping it removes them, with the namespace and the RBAC rules.
 pub(crate) struct Installed<'a> {
@@ -82,9 +82,9 @@ fn only_ready(prober: &Prober, what: &str) {
     seen(what, &format!("{} probes, 0 failed, slowest {} ms", counts["200 fresh"], slowest.as_millis()));
 }
 
-const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
+pub(crate) const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/charts/nodegate");
 
-fn helm(cluster: &RealCluster, args: &[&str]) -> String {
+pub(crate) fn helm(cluster: &RealCluster, args: &[&str]) -> String {
     let mut command = system("helm");
     command.args(args).env("KUBECONFIG", cluster.directory().join("admin.kubeconfig"));
     for (name, directory) in

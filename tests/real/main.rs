@@ -9,6 +9,7 @@
 //! | `kubelet` | the kubelet and the node controller: cut off, dead, without a runtime |
 //! | `zone` | what the node controller does to four nodes of which some fall silent |
 //! | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
+//! | `distributions` | a release with each file of examples/values, an image without a registry, refusals of Pod Security |
 //! | `objects` | strict validation of manifests and chart, and the verdict of Pod Security |
 //! | `rights` | RBAC and the audit log |
 //! | `simulated` | what a simulated API server is compared with |
@@ -20,6 +21,7 @@
 mod account;
 mod apiserver;
 mod daemonset;
+mod distributions;
 mod gate;
 mod hooks;
 mod isolated;

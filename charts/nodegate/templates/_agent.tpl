@@ -86,11 +86,11 @@ containers:
       - name: NODEGATE_HOST_ROOT
         value: /host
       {{- end }}
-      {{- with include "nodegate.env" (dict "settings" .settings "prefix" "NODEGATE") | trim }}
-      {{- . | nindent 6 }}
-      {{- end }}
       {{- with .extraEnv }}
       {{- toYaml . | nindent 6 }}
+      {{- end }}
+      {{- with include "nodegate.env" (dict "settings" .settings "prefix" "NODEGATE") | trim }}
+      {{- . | nindent 6 }}
       {{- end }}
     volumeMounts:
       - name: state

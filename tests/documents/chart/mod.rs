@@ -1,6 +1,7 @@
 //! charts/nodegate with the real Helm: it rejects wrong values with a message, and does what its values say.
 
 mod conventions;
+mod distributions;
 mod readme;
 mod recipes;
 mod values;

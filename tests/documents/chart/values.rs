@@ -90,7 +90,7 @@ fn accepted(program: Command, variables: &BTreeMap<String, String>, without: &st
 }
 
 /// Returns the agent's variables with their values; a variable that comes from a field has an empty one.
-fn variables(manifests: &Manifests) -> BTreeMap<String, String> {
+pub(super) fn variables(manifests: &Manifests) -> BTreeMap<String, String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let container = &manifests.pod().every("/containers")[0];
     container

@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-pub(crate) use support::{Json, Manifests, ROOT, manifest};
-use support::{Settings, install, knows_every_field};
+pub(crate) use support::{Json, Manifests, ROOT, knows_every_field, manifest};
+use support::{Settings, install};
 
 /// The files that are whole, each an alternative to the others.
 const WHOLE: [&str; 3] = ["install", "install-host-checks", "install-openshift"];

@@ -1,0 +1,110 @@
+//! examples/values has a file for each distribution: the chart takes it, and the agent takes its settings.
+
+use super::template;
+use super::values::variables;
+use crate::docs::pages::read;
+use crate::manifests::{Json, Manifests, ROOT, knows_every_field};
+use nodegate_testbed::agent::run;
+use serde_json::{Value, json};
+use std::fs;
+
+const OPENSHIFT: &str = "openshift.yaml";
+
+/// Returns the name and the values of each file.
+fn files() -> Vec<(String, Value)> {
+    let entries = fs::read_dir(format!("{ROOT}/examples/values")).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    let values = |name: String| {
+        let text = read(&format!("examples/values/{name}"));
+        (name, serde_saphyr::from_str(&text).unwrap())
+    };
+    names.into_iter().map(values).collect()
+}
+
+fn rendered(name: &str, values: &Value, more: &Value) -> Manifests {
+    let mut values = values.clone();
+    values.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    template(&values).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn the_page_of_distributions_links_each_file_of_values() {
+    let page = read("docs/distributions.md");
+    let names: Vec<_> = files().into_iter().map(|(name, _)| name).collect();
+    let expected = [
+        "k3s.yaml",
+        "kubespray.yaml",
+        "local-image.yaml",
+        "microk8s.yaml",
+        OPENSHIFT,
+        "rke2.yaml",
+        "talos.yaml",
+    ];
+    assert_eq!(names, expected);
+    for name in names {
+        assert!(page.contains(&format!("(../examples/values/{name})")), "no link to {name}");
+    }
+}
+
+/// Shows the pods that each file makes: on every node, unprivileged, and in a namespace that admits the host's network.
+#[test]
+fn the_chart_makes_the_same_pods_of_each_file() {
+    for (name, values) in files() {
+        let manifests = rendered(&name, &values, &json!({"createNamespace": true}));
+        manifests.0.iter().for_each(knows_every_field);
+        let labels = manifests.the("Namespace", "nodegate").at("/metadata/labels");
+        assert_eq!(labels["pod-security.kubernetes.io/enforce"], "privileged", "{name}");
+        let pod = manifests.pod();
+        assert_eq!(
+            (pod.at("/hostNetwork"), pod.at("/tolerations")),
+            (&json!(true), &json!([{"operator": "Exists"}]))
+        );
+        let security = pod.at("/containers/0/securityContext");
+        assert_eq!(security.at("/allowPrivilegeEscalation"), false, "{name}");
+        assert!(pod.every("/volumes").iter().all(|volume| volume.get("hostPath").is_none()), "{name}");
+        let scc = manifests.names().iter().any(|name| name == "Role nodegate/nodegate-scc");
+        assert_eq!(scc, name == OPENSHIFT, "{name}");
+    }
+}
+
+/// Shows what `hostChecks` adds. The SCC of OpenShift admits none of it.
+#[test]
+fn each_file_can_add_the_checks_of_the_hosts_files() {
+    for (name, values) in files().into_iter().filter(|(name, _)| name != OPENSHIFT) {
+        let manifests = rendered(&name, &values, &json!({"hostChecks": {"enabled": true}}));
+        let pod = manifests.pod();
+        let host = pod.every("/volumes").iter().find(|volume| volume["name"] == "host").unwrap();
+        assert_eq!(
+            (host.at("/hostPath/path"), pod.at("/securityContext/supplementalGroups")),
+            (&json!("/"), &json!([0]))
+        );
+        assert_eq!(variables(&manifests)["NODEGATE_HOST_ROOT"], "/host", "{name}");
+    }
+}
+
+/// Runs the agent with the variables of each file, and with one setting that it refuses: it names no other.
+#[test]
+fn the_agent_takes_the_settings_of_each_file() {
+    for (name, values) in files() {
+        let manifests = rendered(&name, &values, &json!({}));
+        let variables = manifests.pod().every("/containers/0/env");
+        let known = |at: usize, found: &str| variables[..at].iter().any(|earlier| earlier["name"] == found);
+        let mut env = Vec::new();
+        for (at, variable) in variables.iter().enumerate() {
+            let mut text = variable["value"].as_str().unwrap_or("worker-1").to_owned();
+            // The kubelet replaces the variables that come before this one.
+            while let Some((before, rest)) = text.split_once("$(") {
+                let (reference, after) = rest.split_once(')').unwrap();
+                assert!(known(at, reference), "{name}: $({reference}) is not known yet");
+                text = format!("{before}10.0.0.11{after}");
+            }
+            env.push((variable["name"].as_str().unwrap(), text));
+        }
+        let env: Vec<_> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let output = run(&["--default-checks=bogus"], &env);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{name}: {said}");
+        assert!(said.lines().count() == 1 && said.contains("bogus"), "{name}: {said}");
+    }
+}
