@@ -22,7 +22,7 @@ use crate::check::{Begins, Catalog, CheckId, CheckReport, Source, Verdict, verdi
 use crate::facts::Node;
 use crate::flips::{Flip, Flips, RECOVERED};
 use crate::moment::{AtomicMoment, Moment};
-use crate::query::{BadQuery, CheckRef, Query};
+use crate::query::{BadQuery, CheckRef, Query, known};
 use crate::reason::Reason;
 use crate::rules::{CACHE_STALE, Policy};
 use crate::service::WatchedService;
@@ -200,18 +200,12 @@ impl Board {
     /// await them.
     pub fn pending(&self, query: &Query, now: Moment) -> Vec<CheckId> {
         let published = self.published.load();
-        let checks = self.checks_of(query).iter().filter_map(|check| match check {
-            CheckRef::Known(id) => {
-                self.catalog.local(*id).filter(|check| check.begins != Begins::Never).map(|_| *id)
-            }
-            CheckRef::Unknown(_) => None,
-        });
-        checks
-            .filter(|id| {
-                let result = published.state.local_result(&self.catalog, *id);
-                result.is_none_or(|result| now > result.good_until)
-            })
-            .collect()
+        let runs = |id: &CheckId| self.catalog.local(*id).is_some_and(|check| check.begins != Begins::Never);
+        let lacks_result = |id: &CheckId| {
+            let result = published.state.local_result(&self.catalog, *id);
+            result.is_none_or(|result| now > result.good_until)
+        };
+        known(self.checks_of(query)).filter(|id| runs(id) && lacks_result(id)).collect()
     }
 
     /// Returns the published state.
@@ -259,10 +253,7 @@ impl Board {
 
     /// Returns the checks that a request without `check=` runs.
     pub fn default_checks(&self) -> impl Iterator<Item = CheckId> + '_ {
-        self.default_checks.iter().filter_map(|check| match check {
-            CheckRef::Known(id) => Some(*id),
-            CheckRef::Unknown(_) => None,
-        })
+        known(&self.default_checks)
     }
 
     // === Writing ===
@@ -300,7 +291,7 @@ impl Board {
         }
         let flip = self.observe(&mut writer, now, wall);
         drop(writer);
-        self.tell(flip);
+        self.report_flip(flip);
     }
 
     fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
@@ -313,7 +304,7 @@ impl Board {
         self.publish(state, now);
         let flip = self.observe(&mut writer, now, wall);
         drop(writer);
-        self.tell(flip);
+        self.report_flip(flip);
         if let (Some(id), Some(on_need)) = (begins, self.on_need.get()) {
             on_need(id);
         }

@@ -51,7 +51,7 @@ impl fmt::Display for Verdict {
 /// The outcome of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The check passes.
+    /// The check found nothing wrong.
     Pass,
     /// Healthy, but being taken out, and why.
     Draining(Reason),
@@ -131,7 +131,6 @@ pub struct CheckId(usize);
 
 /// The name of the check that applies the readiness rules.
 pub const NODE_READY: &str = "node_ready";
-/// The name of the check of further Node conditions.
 const CUSTOM_CONDITIONS: &str = "custom_conditions";
 /// The name of the local check of kube-proxy. A load balancer that sends a probe request for a Service gets
 /// its result, too.
@@ -172,7 +171,6 @@ pub struct Catalog {
     services: Vec<ServiceCheck>,
 }
 
-/// The check of one watched Service.
 #[derive(Clone, Debug)]
 struct ServiceCheck {
     name: String,

@@ -3,6 +3,7 @@
 use crate::conditions::ConditionRule;
 use crate::facts::{ConditionStatus, NodeFacts, Taint};
 use crate::reason::{MAX_REASON, Reason};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -79,17 +80,13 @@ impl DrainSignal {
                 Some(Reason::new("Taint").key(&found.key))
             }
             Self::Label(key, wanted) => {
-                let value = facts.labels.get(key)?;
-                let found = wanted.as_ref().is_none_or(|wanted| wanted == value);
-                found.then(|| match key.as_str() {
+                has(&facts.labels, key, wanted.as_ref()).then(|| match key.as_str() {
                     EXCLUDE_LABEL => Reason::new(EXCLUDED),
                     key => Reason::new("Label").key(key),
                 })
             }
             Self::Annotation(key, wanted) => {
-                let value = facts.annotations.get(key)?;
-                let found = wanted.as_ref().is_none_or(|wanted| wanted == value);
-                found.then(|| Reason::new("Annotation").key(key))
+                has(&facts.annotations, key, wanted.as_ref()).then(|| Reason::new("Annotation").key(key))
             }
             Self::Condition(rule) => {
                 rule.met_by(facts).map(|_| Reason::new("Condition").key(&rule.to_string()))
@@ -102,6 +99,11 @@ impl DrainSignal {
             }
         }
     }
+}
+
+/// Returns true if the key has this value, or any value if none is wanted.
+fn has(map: &BTreeMap<String, String>, key: &str, wanted: Option<&String>) -> bool {
+    map.get(key).is_some_and(|value| wanted.is_none_or(|wanted| wanted == value))
 }
 
 impl TaintSignal {
@@ -173,10 +175,7 @@ impl FromStr for TaintSignal {
 
 /// Parses `key` or `key=value`. An empty value is a value of its own, not "any".
 fn key_and_value(text: &str, is_value: fn(&str) -> bool) -> Result<(String, Option<String>), BadDrainSignal> {
-    let (key, value) = match text.split_once('=') {
-        Some((key, value)) => (key, Some(value)),
-        None => (text, None),
-    };
+    let (key, value) = text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value)));
     let sound = is_qualified_name(key) && value.is_none_or(is_value);
     if sound { Ok((key.to_owned(), value.map(str::to_owned))) } else { Err(BadDrainSignal) }
 }
@@ -245,40 +244,41 @@ impl DrainSignals {
 
     /// Returns the facts as `/status.json` shows them: the keys of all labels and taints, and the values and
     /// effects that a signal depends on. The next agent reaches the same verdict with them.
-    pub fn told(&self, facts: &NodeFacts) -> NodeFacts {
-        let mut told = facts.clone();
-        for (key, value) in &mut told.labels {
+    pub fn shown(&self, facts: &NodeFacts) -> NodeFacts {
+        let mut shown = facts.clone();
+        self.drop_annotations(&mut shown);
+        for (key, value) in &mut shown.labels {
             if !self.0.iter().any(|signal| matches!(signal, DrainSignal::Label(of, Some(_)) if of == key)) {
                 value.clear();
             }
         }
-        self.drop_annotations(&mut told);
-        for (key, value) in &mut told.annotations {
-            let depends =
-                |signal: &DrainSignal| matches!(signal, DrainSignal::Annotation(of, Some(_)) if of == key);
-            if !self.0.iter().any(depends) {
+        for (key, value) in &mut shown.annotations {
+            if !self
+                .0
+                .iter()
+                .any(|signal| matches!(signal, DrainSignal::Annotation(of, Some(_)) if of == key))
+            {
                 value.clear();
             }
         }
-        let taints = std::mem::take(&mut told.taints).into_iter().map(|mut taint| {
-            let about = || {
-                self.0.iter().filter_map(|signal| match signal {
-                    DrainSignal::Taint(signal) if signal.is_about(&taint.key) => Some(signal),
-                    _ => None,
-                })
-            };
-            let value_counts = about().any(|signal| signal.value.is_some());
-            let effect_counts = about().any(|signal| signal.effect.is_some());
-            if !value_counts {
+        let depended_on = |mut taint: Taint| {
+            let about = self.0.iter().filter_map(|signal| match signal {
+                DrainSignal::Taint(signal) if signal.is_about(&taint.key) => Some(signal),
+                _ => None,
+            });
+            let (value, effect) = about.fold((false, false), |(value, effect), signal| {
+                (value || signal.value.is_some(), effect || signal.effect.is_some())
+            });
+            if !value {
                 taint.value.clear();
             }
-            if !effect_counts {
+            if !effect {
                 taint.effect.clear();
             }
             taint
-        });
-        told.taints = taints.collect();
-        told
+        };
+        shown.taints = std::mem::take(&mut shown.taints).into_iter().map(depended_on).collect();
+        shown
     }
 }
 
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_shown_as_it_was_set() {
+    fn signals_are_shown_as_they_were_set() {
         for list in [
             "unschedulable,taint:a=b,taint:a=b:NoExecute,taint:a:NoSchedule,taint:a=",
             "taint:a.b/*,taint:a*,taint:a.b/c*=d:NoExecute,annotation:a.b/c,annotation:a=,annotation:a=b:c=d/*,lifecycle",
@@ -359,31 +359,39 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_if_a_signal_depends_on_them() {
+    fn values_are_shown_if_a_signal_depends_on_them() {
         let labels =
             [("a", "1"), ("b", "2"), ("c", "3")].map(|(key, value)| (key.to_owned(), value.to_owned()));
         let taints =
             ["a=1:NoSchedule", "b=2:NoSchedule", "c=3:NoExecute"].map(|text| Taint::from(text.to_owned()));
-        let facts = NodeFacts { labels: labels.into(), taints: taints.into(), ..NodeFacts::default() };
+        let annotations = ["d", "e"].map(|key| (key.to_owned(), "4".to_owned()));
+        let facts = NodeFacts {
+            labels: labels.into(),
+            annotations: annotations.into(),
+            taints: taints.into(),
+            ..NodeFacts::default()
+        };
         let told = |signals: &str| {
-            let told = signals.parse::<DrainSignals>().unwrap().told(&facts);
+            let told = signals.parse::<DrainSignals>().unwrap().shown(&facts);
             let json = serde_json::to_value(&told).unwrap();
             assert_eq!(serde_json::from_value::<NodeFacts>(json.clone()).unwrap(), told);
-            format!("{} {}", json["labels"], json["taints"])
+            (format!("{} {}", json["labels"], json["taints"]), json["annotations"].to_string())
         };
+        let unnamed = |shown: String| (shown, "null".to_owned());
         let keys = r#"["a","b","c"]"#;
-        assert_eq!(told("none"), format!("{keys} {keys}"));
-        assert_eq!(told("label:a,taint:a,label:d=1"), format!("{keys} {keys}"));
-        assert_eq!(
-            told("label:b=7,taint:b=7,taint:c:NoSchedule"),
-            r#"["a","b=2","c"] ["a","b=2","c:NoExecute"]"#
-        );
-        assert_eq!(told("taint:a=1:NoSchedule"), format!(r#"{keys} ["a=1:NoSchedule","b","c"]"#));
+        assert_eq!(told("none"), unnamed(format!("{keys} {keys}")));
+        assert_eq!(told("label:a,taint:a,label:d=1"), unnamed(format!("{keys} {keys}")));
+        let shown = r#"["a","b=2","c"] ["a","b=2","c:NoExecute"]"#;
+        assert_eq!(told("label:b=7,taint:b=7,taint:c:NoSchedule"), unnamed(shown.to_owned()));
+        let shown = format!(r#"{keys} ["a=1:NoSchedule","b","c"]"#);
+        assert_eq!(told("taint:a=1:NoSchedule"), unnamed(shown));
+        assert_eq!(told("annotation:d,annotation:f").1, r#"["d"]"#);
+        assert_eq!(told("annotation:d,annotation:e=7").1, r#"["d","e=4"]"#);
     }
 
     proptest! {
         #[test]
-        fn what_is_read_means_the_same_when_shown(text in "((taint|label|annotation|condition|un):?|[-a-zA-Z0-9./_*]{0,5}|=|:NoExecute|=False|unschedulable|deleting|none|,| ){0,8}") {
+        fn shown_signals_parse_to_the_same_signals(text in "((taint|label|annotation|condition|un):?|[-a-zA-Z0-9./_*]{0,5}|=|:NoExecute|=False|unschedulable|deleting|none|,| ){0,8}") {
             if let Ok(signals) = text.parse::<DrainSignals>() {
                 prop_assert_eq!(signals.to_string().parse(), Ok(signals));
             }

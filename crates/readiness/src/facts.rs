@@ -44,13 +44,13 @@ pub struct NodeFacts {
     /// agent, because a Node that was recreated in between has another one.
     #[serde(skip)]
     pub uid: Option<String>,
-    /// The Node's `status.conditions`.
+    /// The conditions in the Node's `status`.
     pub conditions: Vec<Condition>,
     /// `spec.unschedulable`, set by `kubectl cordon`.
     pub unschedulable: bool,
     /// True if `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// The Node's `spec.taints`.
+    /// The taints in the Node's `spec`.
     pub taints: BTreeSet<Taint>,
     /// `metadata.labels`, each written as `key` or `key=value`.
     #[serde(serialize_with = "labels_to_text", deserialize_with = "labels_of_text")]
@@ -190,9 +190,9 @@ pub struct Condition {
 /// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConditionStatus {
-    /// The status `True`.
+    /// The API's word `True`.
     True,
-    /// The status `False`.
+    /// The API's word `False`.
     False,
     /// `Unknown`, and everything that is neither `True` nor `False`.
     Unknown,

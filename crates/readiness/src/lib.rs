@@ -1,8 +1,5 @@
-//! The pure core of nodegate: facts + check results + time -> verdict and response bytes.
-//!
-//! It has no IO, no async code and no clock: time arrives as a [`Moment`], so tests need no clock. The other
-//! crates convert their input into the types of this one and write them to the [`Board`]; the server reads
-//! answers from it.
+//! The pure core of nodegate: facts + check results + time -> verdict and response bytes. The other crates
+//! write their input to the [`Board`], and the server reads answers from it. Time arrives as a [`Moment`].
 
 pub mod age;
 pub mod answer;

@@ -2,6 +2,7 @@
 
 use crate::age::Age;
 use crate::facts::{Node, NodeFacts};
+use crate::probers::{MOST_PROBERS, millis};
 use crate::reason::clean;
 use crate::service::{ServiceFacts, ServiceName};
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,7 @@ pub struct LastFacts {
     pub services: Vec<(ServiceName, ServiceFacts)>,
 }
 
-/// The error for facts that can't be taken over.
+/// The error for facts or probers that can't be taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
     /// No JSON, or other JSON. The parser's message is left out: it could be as long as the text that it
@@ -86,6 +87,18 @@ pub enum Unusable {
     /// Written in the future: one of the clocks is wrong.
     #[error("it was written {} in the future", Age(.0.as_millis()))]
     FromTheFuture(Duration),
+    /// More probers than any agent remembers.
+    #[error("it has {0} probers: takes at most {MOST_PROBERS}")]
+    TooManyProbers(usize),
+    /// A prober whose numbers contradict each other.
+    #[error("what it says of prober {0} can't be")]
+    ImpossibleProber(String),
+}
+
+impl From<serde_json::Error> for Unusable {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Foreign { line: error.line(), column: error.column() }
+    }
 }
 
 impl Memory {
@@ -149,11 +162,9 @@ impl Memory {
         struct Form {
             facts_format: Option<u32>,
         }
-        let foreign =
-            |error: serde_json::Error| Unusable::Foreign { line: error.line(), column: error.column() };
-        match serde_json::from_slice::<Form>(json).map_err(foreign)?.facts_format {
+        match serde_json::from_slice::<Form>(json)?.facts_format {
             None => Err(Unusable::Older),
-            Some(FACTS_FORMAT) => serde_json::from_slice(json).map_err(foreign),
+            Some(FACTS_FORMAT) => Ok(serde_json::from_slice(json)?),
             Some(other) => Err(Unusable::OtherFormat(other)),
         }
     }
@@ -177,7 +188,6 @@ impl Memory {
     }
 }
 
-/// Returns the time since a date.
 fn elapsed(unix_ms: u64, wall: SystemTime) -> Result<Duration, Unusable> {
     let (then, now) = (Duration::from_millis(unix_ms), since_epoch(wall));
     match then.checked_sub(now) {
@@ -189,8 +199,4 @@ fn elapsed(unix_ms: u64, wall: SystemTime) -> Result<Duration, Unusable> {
 /// Returns the time since 1970; zero for a clock before that.
 fn since_epoch(wall: SystemTime) -> Duration {
     wall.duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -8,7 +8,6 @@ use std::fmt::{self, Display};
 /// Their text comes from outside: from the API, a program, a container runtime.
 pub const MAX_REASON: usize = 256;
 
-/// The mark of a text that was cut.
 const CUT: char = '…';
 
 /// The reason why a check does not pass: a code of one word as in Kubernetes' conditions, names from a small
@@ -215,45 +214,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The reasons in README.md and docs/checks.md.
     #[test]
     fn names_are_labels() {
         for text in [
-            "Recovered",
             "CacheStale",
-            "KubeletNotReady",
-            "NodeStatusUnknown",
             "Ready=False",
-            "Ready=Unknown",
-            "ReadyConditionMissing",
-            "Unschedulable",
-            "Deleting",
-            "Taint:ToBeDeletedByClusterAutoscaler",
             "Taint:node.kubernetes.io/out-of-service",
             "Taint:example.com/1st",
-            "Label:example.com/out",
-            "ExcludedFromLoadBalancers",
-            "NodeNotFound",
-            "NoRecentResult",
-            "Panicked",
             "DiskPressure: KubeletHasDiskPressure",
-            "ConnectionRefused",
             "HTTP 503",
-            "ConnectionReset",
-            "ConnectionClosed",
-            "MalformedResponse",
-            "HeadersTooLarge",
-            "NodeNotEligible",
-            "NotSynced",
-            "MalformedJSON",
-            "RuntimeReady=False",
-            "NotAccepting: /run/containerd/containerd.sock",
-            "ConnectionRefused: /run/crio/crio.sock",
-            "PermissionDenied: /run/k3s/containerd/containerd.sock",
             "NotCRIv1: /run/containerd/containerd.sock",
-            "MalformedAnswer",
-            "AnswerTooLarge",
-            "NoLocalEndpoints",
         ] {
             assert_eq!(Reason::parse(text).label(), text);
         }
@@ -263,25 +233,15 @@ mod tests {
     fn counts_and_details_are_not() {
         for (text, label) in [
             ("Timeout after 5s", "Timeout after …"),
-            ("Timeout after 3s 750ms", "Timeout after …"),
-            ("Hung for 35s", "Hung for …"),
             ("NotSynced: IPv6 for 73s", "NotSynced"),
-            ("NotSynced for 73s", "NotSynced for …"),
             ("Stale: last updated 300s ago", "Stale"),
-            ("NameNotResolved: a.example (no such host)", "NameNotResolved"),
-            ("ConnectionFailed: No route to host (os error 113)", "ConnectionFailed"),
             (
                 "NetworkReady: NetworkPluginNotReady: Network plugin returns error: cni plugin not initialized",
                 "NetworkReady: NetworkPluginNotReady",
             ),
-            ("RuntimeReady: not reported", "RuntimeReady"),
-            ("NoSocket: none of /run/crio/crio.sock, /run/cri-dockerd.sock", "NoSocket"),
             ("gRPC Unavailable: task 0af1 is gone", "gRPC Unavailable"),
-            ("FilesystemError: /var (ext4 /dev/sdb1): see dmesg", "FilesystemError"),
-            ("NothingToWatch: no disk under the watched paths", "NothingToWatch"),
             ("DiskPressure: 4 % of bytes of / are free", "DiskPressure"),
             ("NotMeasured: /data: Timeout after 3s 750ms", "NotMeasured: /data"),
-            ("DNS: 10.0.0.2 no answer", "DNS"),
             ("Gateway: 10.0.0.1 on eth0: stopped answering; DNS: 10.0.0.2 SERVFAIL", "Gateway"),
             ("Some: 35s", "Some"),
         ] {
@@ -312,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_left_as_it_is() {
+    fn a_text_that_fits_is_unchanged() {
         assert_eq!(clean("KubeletNotReady".to_owned()), "KubeletNotReady");
         assert_eq!(clean("two\nlines\u{85}\u{7f}".to_owned()), "two lines  ");
         assert_eq!(clean("é".repeat(200)), format!("{}…", "é".repeat(128)));
@@ -323,13 +283,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn a_text_that_only_counts_is_one_label(before in "[A-Za-z]{1,9}( [a-z]{1,9}){0,3}", counts: [u32; 2]) {
-            prop_assume!(before != "HTTP");
-            let [one, other] = counts.map(|count| Reason::parse(format!("{before} {count}s ago")));
-            prop_assert_eq!(one.label(), other.label());
-        }
-
         #[test]
         fn any_text_is_one_bounded_line(text in any::<String>(), times in 0_usize..100) {
             let reason = Reason::parse(text.repeat(times));

@@ -53,32 +53,36 @@ pub enum OnStale {
     NotReady,
 }
 
-/// The error for a word that is no `--on-stale` value.
+/// The error for a word that is no value of a setting.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("takes ready, keep-drain or not-ready")]
-pub struct BadOnStale;
+#[error("takes {0}")]
+pub struct BadChoice(&'static str);
+
+impl OnStale {
+    const WORDS: [(&'static str, Self); 3] =
+        [("ready", Self::Ready), ("keep-drain", Self::KeepDrain), ("not-ready", Self::NotReady)];
+}
 
 impl FromStr for OnStale {
-    type Err = BadOnStale;
+    type Err = BadChoice;
 
-    fn from_str(word: &str) -> Result<Self, BadOnStale> {
-        match word {
-            "ready" => Ok(Self::Ready),
-            "keep-drain" => Ok(Self::KeepDrain),
-            "not-ready" => Ok(Self::NotReady),
-            _ => Err(BadOnStale),
-        }
+    fn from_str(word: &str) -> Result<Self, BadChoice> {
+        choice(&Self::WORDS, word).ok_or(BadChoice("ready, keep-drain or not-ready"))
     }
 }
 
 impl fmt::Display for OnStale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ready => "ready",
-            Self::KeepDrain => "keep-drain",
-            Self::NotReady => "not-ready",
-        })
+        f.write_str(word_of(&Self::WORDS, *self))
     }
+}
+
+fn choice<T: Copy>(words: &[(&'static str, T)], word: &str) -> Option<T> {
+    words.iter().find(|(own, _)| *own == word).map(|(_, choice)| *choice)
+}
+
+fn word_of<T: Copy + PartialEq>(words: &[(&'static str, T)], choice: T) -> &'static str {
+    words.iter().find(|(_, own)| *own == choice).map_or("", |(word, _)| word)
 }
 
 /// The meaning of `Ready=Unknown` while the cache is fresh.
@@ -91,29 +95,21 @@ pub enum OnUnknown {
     NotReady,
 }
 
-/// The error for a word that is no `--on-unknown` value.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("takes local or not-ready")]
-pub struct BadOnUnknown;
+impl OnUnknown {
+    const WORDS: [(&'static str, Self); 2] = [("local", Self::Local), ("not-ready", Self::NotReady)];
+}
 
 impl FromStr for OnUnknown {
-    type Err = BadOnUnknown;
+    type Err = BadChoice;
 
-    fn from_str(word: &str) -> Result<Self, BadOnUnknown> {
-        match word {
-            "local" => Ok(Self::Local),
-            "not-ready" => Ok(Self::NotReady),
-            _ => Err(BadOnUnknown),
-        }
+    fn from_str(word: &str) -> Result<Self, BadChoice> {
+        choice(&Self::WORDS, word).ok_or(BadChoice("local or not-ready"))
     }
 }
 
 impl fmt::Display for OnUnknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Local => "local",
-            Self::NotReady => "not-ready",
-        })
+        f.write_str(word_of(&Self::WORDS, *self))
     }
 }
 
@@ -181,10 +177,6 @@ impl Policy {
     /// Returns the outcome of `node_ready` for a Node whose kubelet is alive, whatever its Ready condition
     /// says.
     pub fn alive(&self, facts: &NodeFacts) -> Outcome {
-        self.draining(facts).unwrap_or(Outcome::Pass)
-    }
-
-    fn draining(&self, facts: &NodeFacts) -> Option<Outcome> {
-        self.drain_on.reason(facts).map(Outcome::Draining)
+        self.drain_on.reason(facts).map_or(Outcome::Pass, Outcome::Draining)
     }
 }

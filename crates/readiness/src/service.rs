@@ -198,27 +198,6 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_of_both_families_or_in_two_slices_is_one() {
-        let v4 = slice(vec![endpoint("10.0.0.1", "here", true), endpoint("10.0.0.2", "here", true)]);
-        let v6 = slice(vec![endpoint("fd00::1", "here", true), endpoint("fd00::2", "here", true)]);
-        assert_eq!(count(&[v4.clone(), v6.clone()]), 2);
-        assert_eq!(count(&[v4.clone(), v4, v6]), 2);
-    }
-
-    #[test]
-    fn an_endpoint_that_moves_between_slices_is_ready_if_one_says_so() {
-        let old = slice(vec![endpoint("10.0.0.1", "here", false)]);
-        let new = slice(vec![endpoint("10.0.0.1", "here", true)]);
-        assert_eq!(count(&[old, new]), 1);
-    }
-
-    #[test]
-    fn without_a_port_no_endpoint_can_be_reached() {
-        let portless = EndpointSlice { has_port: false, ..slice(vec![endpoint("10.0.0.1", "here", true)]) };
-        assert_eq!(count(&[portless]), 0);
-    }
-
-    #[test]
     fn names() {
         let name: ServiceName = "ingress/router-2".parse().unwrap();
         assert_eq!((name.namespace(), name.name()), ("ingress", "router-2"));
@@ -246,22 +225,6 @@ mod tests {
     }
 
     proptest! {
-        /// The distribution of endpoints over slices, their order and their repetition make no difference.
-        #[test]
-        fn only_the_set_of_endpoints_matters(mut slices in any_slices(), by in 0usize..6) {
-            let before = count(&slices);
-            let by = by.min(slices.len());
-            slices.rotate_left(by);
-            slices.extend(slices.clone());
-            prop_assert_eq!(count(&slices), before);
-            let merged = EndpointSlice {
-                has_port: true,
-                endpoints: slices.into_iter().filter(|s| s.has_port).flat_map(|s| s.endpoints).collect(),
-            };
-            prop_assert_eq!(count(&[merged]), before);
-        }
-
-        /// One family has that many ready addresses here, and none has more.
         #[test]
         fn the_count_is_that_of_the_larger_family(slices in any_slices()) {
             let of_family = |v4: bool| {
@@ -273,16 +236,6 @@ mod tests {
                 seen.len()
             };
             prop_assert_eq!(count(&slices), of_family(true).max(of_family(false)));
-        }
-
-        /// Endpoints elsewhere, unready ones and those without a node change nothing.
-        #[test]
-        fn what_is_elsewhere_changes_nothing(slices in any_slices()) {
-            let only_ours: Vec<EndpointSlice> = slices.iter().map(|slice| EndpointSlice {
-                endpoints: slice.endpoints.iter().filter(|e| e.is_on("here") && e.ready).cloned().collect(),
-                ..slice.clone()
-            }).collect();
-            prop_assert_eq!(count(&only_ours), count(&slices));
         }
     }
 }

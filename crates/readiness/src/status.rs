@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
-/// The label of a control-plane node.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
 const EXCLUDED_CONTROL_PLANE: &str = "kubeadm and Talos put the label node.kubernetes.io/exclude-from-external-load-balancers on \
@@ -197,7 +196,7 @@ impl Status {
             leaves_in_ms: board.leaves_at(now).map(|at| at.since(now).as_millis()),
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
-            facts: published.state.node.facts().map(|facts| board.policy().drain_on.told(facts)),
+            facts: published.state.node.facts().map(|facts| board.policy().drain_on.shown(facts)),
             services: board.services_known(),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),

@@ -6,7 +6,7 @@ use crate::target::AgentAddress;
 use nodegate_agent_client::{GetError, STATUS_PATH};
 use nodegate_readiness::Memory;
 use nodegate_readiness::memory::Unusable;
-use nodegate_readiness::probers::{Handover, NoHandover};
+use nodegate_readiness::probers::Handover;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -23,8 +23,6 @@ pub(crate) enum NotTold {
     Refused(AgentAddress, u16),
     #[error("http://{0}: {1}")]
     Unusable(AgentAddress, Unusable),
-    #[error("http://{0}: {1}")]
-    NoHandover(AgentAddress, NoHandover),
 }
 
 /// Returns the addresses at which the predecessor serves `/status.json`, by this agent's own settings.
@@ -46,7 +44,7 @@ pub(super) fn memory(targets: &[AgentAddress]) -> Result<Option<Memory>, NotTold
 /// Queries the targets for the probers of an agent on this node.
 pub(super) fn probers(targets: &[AgentAddress], node: &str) -> Result<Option<Handover>, NotTold> {
     first(targets, |target, status| {
-        Handover::parse(status, node).map_err(|error| NotTold::NoHandover(target.clone(), error))
+        Handover::parse(status, node).map_err(|error| NotTold::Unusable(target.clone(), error))
     })
 }
 

@@ -21,7 +21,7 @@ impl Board {
     }
 
     /// Reports a flip to the observer, if there is one.
-    pub(super) fn tell(&self, flip: Option<Flip>) {
+    pub(super) fn report_flip(&self, flip: Option<Flip>) {
         if let Some(flip) = flip {
             (self.on_flip)(&flip);
             if let Some(after_flip) = self.after_flip.get() {

@@ -20,7 +20,6 @@ pub struct Published {
     others: HashMap<Box<str>, Rendered>,
 }
 
-/// A query with its answer.
 #[derive(Clone)]
 pub(super) struct Rendered {
     pub(super) query: Arc<Query>,
@@ -30,7 +29,6 @@ pub(super) struct Rendered {
 }
 
 impl Published {
-    /// Returns a state with placeholders instead of rendered answers.
     pub(super) fn new(state: State) -> Self {
         let reply = Reply::error(503, "not rendered yet");
         let answer = Answer { fresh: reply.clone(), stale: reply, expires: None };

@@ -24,7 +24,7 @@ impl Board {
         let flip = self.observe(&mut writer, now, wall);
         let read = read(&BoardView { board: self, writer: &writer, now });
         drop(writer);
-        self.tell(flip);
+        self.report_flip(flip);
         read
     }
 }

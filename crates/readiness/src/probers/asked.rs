@@ -33,14 +33,9 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// Returns the word shown.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Regular => "regular",
-            Self::Silent => "silent",
-            Self::Gone => "gone",
-            Self::Occasional => "occasional",
-        }
+    /// Returns true if the agent waits for a prober of this standing.
+    pub fn is_waited_for(self) -> bool {
+        matches!(self, Self::Regular | Self::Silent)
     }
 }
 
@@ -135,7 +130,6 @@ impl Asked {
             && self.in_a_row_since >= changed
             && !came_back;
         let mut asked = Self {
-            first: self.first,
             last: self.last.max(now),
             interval: if came_back { self.interval } else { Some(self.mean_with(gap)) },
             times: self.times.saturating_add(1),

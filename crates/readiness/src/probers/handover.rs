@@ -1,16 +1,17 @@
 //! The probers that an agent takes over from its predecessor's `/status.json`.
 
-use super::asked::{Asked, Given, Habit, Standing};
+use super::asked::{Asked, Given, Habit};
 use super::pace::ProbePace;
 use super::record::ProberRecord;
 use super::{LISTENS_AT_MOST, MOST_BETWEEN};
+use crate::memory::Unusable;
 use crate::moment::Moment;
 use crate::reason::clean;
 use serde::Deserialize;
 use std::time::Duration;
 
-/// The maximum number of probers. An agent remembers fewer.
-const MOST: usize = 512;
+/// The maximum number of probers that are taken over. An agent remembers fewer.
+pub(crate) const MOST_PROBERS: usize = 512;
 
 /// The probers of the previous agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,31 +24,9 @@ pub struct Handover {
     pub balancers: Vec<String>,
 }
 
-/// The error for an answer whose probers can't be taken over.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoHandover {
-    /// No JSON, or other JSON.
-    #[error("it is not what an agent writes (line {line}, column {column})")]
-    Foreign {
-        /// The line of the error.
-        line: usize,
-        /// The column of the error.
-        column: usize,
-    },
-    /// The agent of another node.
-    #[error("it is about the node {0:?}")]
-    OtherNode(String),
-    /// More than any agent remembers.
-    #[error("it has {0} probers: takes at most {MOST}")]
-    TooMany(usize),
-    /// Numbers that contradict each other.
-    #[error("what it says of prober {0} can't be")]
-    Impossible(String),
-}
-
 impl Handover {
     /// Parses the answer of an agent; `None` if its version does not report probers.
-    pub fn parse(json: &[u8], node: &str) -> Result<Option<Self>, NoHandover> {
+    pub fn parse(json: &[u8], node: &str) -> Result<Option<Self>, Unusable> {
         #[derive(Deserialize)]
         struct Form {
             node: Option<String>,
@@ -61,20 +40,18 @@ impl Handover {
             #[serde(default)]
             balancers: Vec<String>,
         }
-        let foreign =
-            |error: serde_json::Error| NoHandover::Foreign { line: error.line(), column: error.column() };
-        let Form { node: of, probers, drain } = serde_json::from_slice(json).map_err(foreign)?;
+        let Form { node: of, probers, drain } = serde_json::from_slice(json)?;
         if let Some(other) = of.filter(|name| name != node) {
-            return Err(NoHandover::OtherNode(clean(other)));
+            return Err(Unusable::OtherNode(clean(other)));
         }
-        if probers.len() > MOST {
-            return Err(NoHandover::TooMany(probers.len()));
+        if probers.len() > MOST_PROBERS {
+            return Err(Unusable::TooManyProbers(probers.len()));
         }
         if let Some(wrong) = probers.iter().find(|prober| !is_possible(prober)) {
-            return Err(NoHandover::Impossible(clean(wrong.who())));
+            return Err(Unusable::ImpossibleProber(clean(wrong.who())));
         }
         let Some(Listened { listening_ms, balancers }) = drain else { return Ok(None) };
-        let regular = |prober: &ProberRecord| matches!(prober.standing, Standing::Regular | Standing::Silent);
+        let regular = |prober: &ProberRecord| prober.standing.is_waited_for();
         // An older agent lacks these fields, without which a prober does not count.
         let known =
             |prober: &ProberRecord| prober.regular_ms.is_some() && prober.longest_interval_ms.is_some();

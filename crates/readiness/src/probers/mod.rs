@@ -1,10 +1,6 @@
-//! The probers, and the conclusion whether all of them are told.
-//!
-//! A *prober* is a client that asks for the verdict, identified by its address, its probe request, and the
-//! name that it gives itself. It is *told* when it has got the present verdict so often that it must have
-//! acted on it: a client that sends its next probe has processed the answer to the previous one. The agent
-//! records each prober ([`Asked`]) and shows it ([`ProberRecord`]). The conclusion ([`told`]) and the wait
-//! for it are the same for all readers of the record.
+//! The probers, and the conclusion whether all of them are told ([`told`]): each has got the present verdict
+//! so often that it must have acted on it. The server records them, and every reader of the record concludes
+//! the same.
 
 mod asked;
 mod drain_status;
@@ -19,8 +15,10 @@ mod wait_judgement;
 pub use asked::{Asked, Given, Habit, Standing};
 pub use drain_status::{DrainStatus, Traffic, is_free};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
-pub use handover::{Handover, NoHandover};
+pub use handover::Handover;
+pub(crate) use handover::MOST_PROBERS;
 pub use pace::ProbePace;
+pub(crate) use record::millis;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
 pub use told::{

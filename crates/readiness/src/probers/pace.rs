@@ -1,7 +1,5 @@
-//! The pace of a prober: the mean interval of each minute. The longest of the last hour counts.
-//!
-//! Another client at a prober's address can make it look faster, and never slower. So the slowest minute
-//! counts: to shorten it, the other client would have to probe for a whole hour.
+//! The pace of a prober: the mean interval of each minute. The longest of the last hour counts, because
+//! another client at the prober's address can make it look faster, and never slower.
 
 use super::MOST_BETWEEN;
 use crate::moment::Moment;
@@ -91,7 +89,6 @@ impl ProbePace {
     }
 }
 
-/// Returns the number of the span in which `moment` lies.
 fn span_of(moment: Moment) -> u64 {
     moment.since(Moment::default()).as_secs() / SPAN.as_secs()
 }
@@ -152,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_over_counts_for_an_hour() {
+    fn a_mean_that_was_taken_over_counts_for_an_hour() {
         let mut pace = ProbePace::taken_over(Duration::from_secs(10), at(7_000_000));
         let last = asks(&mut pace, 7_000_000, 100, 10_400_000);
         assert_eq!(longest(&pace, last, last), Some(10_000));

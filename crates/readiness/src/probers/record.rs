@@ -118,13 +118,13 @@ impl ProberRecord {
 
     /// Returns true if the agent waits for it: it is regular, and a drain changes its answer.
     pub fn is_waited_for(&self) -> bool {
-        self.drainable && matches!(self.standing, Standing::Regular | Standing::Silent)
+        self.drainable && self.standing.is_waited_for()
     }
 
     /// Returns true if it may be a load balancer that sends the wrong probe request: it is regular, and no drain
     /// changes its answer.
     pub fn misses_drains(&self) -> bool {
-        !self.drainable && !self.on_this_node && matches!(self.standing, Standing::Regular | Standing::Silent)
+        !self.drainable && !self.on_this_node && self.standing.is_waited_for()
     }
 
     /// Returns true if it has been told of a pool change `since_ms` ago. It must have received the new
@@ -171,6 +171,62 @@ impl ProberRecord {
 }
 
 /// Returns a time span in milliseconds, as in the JSON.
-pub(super) fn millis(time: Duration) -> u64 {
+pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probers::Given;
+    use std::net::Ipv4Addr;
+
+    /// Returns a prober with four answers in a row that take the node out, measured from 3.5 s ago.
+    fn record() -> ProberRecord {
+        let given = Given { verdict: Verdict::Draining, code: Some(503) };
+        let asked = Asked::first(given, Moment::default());
+        let address = Ipv4Addr::new(10, 0, 0, 1).into();
+        let record = ProberRecord::new(address, "/health".to_owned(), true, &asked, Moment::default());
+        let (in_a_row, in_a_row_ms) = (4, 3000);
+        ProberRecord { in_a_row, in_a_row_ms, row_ms: Some(3500), row_interval_ms: Some(1000), ..record }
+    }
+
+    #[test]
+    fn a_row_takes_as_long_as_it_does_at_the_probers_pace() {
+        let needs = |row_interval_ms, interval_ms, change| {
+            let record = ProberRecord { row_interval_ms, longest_interval_ms: Some(5000), ..record() };
+            record.row_needs(change, &ToldSettings { interval_ms, ..ToldSettings::default() })
+        };
+        assert_eq!(needs(Some(1000), None, PoolChange::Out), 3500);
+        assert_eq!(needs(Some(1000), None, PoolChange::Ready), 2500);
+        assert_eq!(needs(Some(1000), Some(2000), PoolChange::Out), 7000);
+        assert_eq!(needs(None, None, PoolChange::Out), 12_500);
+        assert_eq!(needs(None, Some(2000), PoolChange::Ready), 3000);
+    }
+
+    #[test]
+    fn told_needs_all_answers_since_the_change_one_more_probe_and_their_time() {
+        let told = |record: ProberRecord, since_ms| {
+            record.has_been_told(PoolChange::Out, since_ms, &ToldSettings::default())
+        };
+        assert!(told(record(), 3000));
+        assert!(!told(record(), 2999), "the row began before the change");
+        assert!(!told(ProberRecord { in_a_row: 3, ..record() }, 3000), "it may not have got the third");
+        assert!(!told(ProberRecord { row_ms: Some(3499), ..record() }, 3000));
+        assert!(!told(ProberRecord { last_ms: 1, ..record() }, 3000), "the row ends with its last probe");
+        assert!(told(ProberRecord { row_ms: None, ..record() }, 3000), "an older agent counts answers alone");
+        assert!(!record().has_been_told(PoolChange::Ready, 3000, &ToldSettings::default()));
+    }
+
+    #[test]
+    fn a_prober_is_undecided_while_it_may_yet_turn_out_to_be_a_balancer() {
+        let undecided = |listening, first_ms, last_ms| {
+            ProberRecord { first_ms, last_ms, ..record() }.is_undecided(listening)
+        };
+        assert!(undecided(179_999, 179_999, 0) && !undecided(180_000, 180_000, 0));
+        assert!(undecided(100_000, 10_000, 0) && !undecided(100_000, 9999, 0));
+        assert!(undecided(100_000, 100_000, 90_000) && !undecided(100_000, 100_000, 90_001));
+        assert!(!ProberRecord { drainable: false, ..record() }.is_undecided(1000));
+        assert!(!ProberRecord { standing: Standing::Regular, ..record() }.is_undecided(1000));
+    }
 }

@@ -4,7 +4,9 @@ use crate::board::{Scenario, at, node};
 use nodegate_agent_client::sentence;
 use nodegate_readiness::memory::{FACTS_FORMAT, Unusable};
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{LastFacts, Memory, Node, NodeFacts, OnStale, Policy, ServiceFacts, Taint};
+use nodegate_readiness::{
+    LastFacts, Memory, Node, NodeFacts, OnStale, Policy, ServiceFacts, Taint, UnreachableTaint,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
@@ -42,7 +44,7 @@ fn doubt(scenario: &Scenario, second: u64) -> String {
 }
 
 #[test]
-fn what_was_known_is_stale_and_means_what_the_setting_says() {
+fn facts_taken_over_are_stale_and_count_as_set() {
     let last = told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
     assert_eq!((last.age, &last.node), (Duration::from_mins(1), &node(true)));
     for (on_stale, status) in [(OnStale::Ready, 200), (OnStale::KeepDrain, 503), (OnStale::NotReady, 503)] {
@@ -59,7 +61,7 @@ fn what_was_known_is_stale_and_means_what_the_setting_says() {
 
 /// A chain of agents is replaced in an outage.
 #[test]
-fn what_was_taken_over_is_handed_on_with_its_date() {
+fn facts_taken_over_are_handed_on_with_their_date() {
     let first = told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
     let second = successor(OnStale::KeepDrain, first);
     let last = told(&second, 101).last_facts("n1", wall(0)).unwrap().unwrap();
@@ -67,7 +69,7 @@ fn what_was_taken_over_is_handed_on_with_its_date() {
 }
 
 #[test]
-fn what_is_heard_beats_what_was_taken_over() {
+fn own_facts_replace_those_taken_over() {
     let last = || told(&predecessor(), 61).last_facts("n1", wall(0)).unwrap().unwrap();
     let scenario = successor(OnStale::KeepDrain, last());
     scenario.board.set_node(node(false), at(2), WALL);
@@ -85,7 +87,7 @@ fn what_is_heard_beats_what_was_taken_over() {
 }
 
 #[test]
-fn who_knows_nothing_hands_nothing_on() {
+fn an_agent_without_facts_hands_none_on() {
     let blank = Scenario::begin(Policy::default(), &["node_ready"]);
     assert!(!blank.board.memory(at(1)).knows_something());
     assert_eq!(told(&blank, 1).last_facts("n1", wall(0)), Ok(None));
@@ -117,7 +119,7 @@ fn a_file_grows_older() {
 }
 
 #[test]
-fn what_can_not_be_meant_is_refused() {
+fn a_malformed_file_is_refused() {
     let with = |key: &str, value: Value| {
         let mut file = written();
         file[key] = value;
@@ -165,6 +167,7 @@ fn the_form_is_the_one_that_its_number_names() {
             "taints": ["example.com/down=soon:NoSchedule"],
             "labels": ["example.com/pool=a", "example.com/spare"],
             "internal_ips": ["10.0.0.7", "fd00::7"],
+            "unreachable": {"added_unix_ms": 7},
         },
     });
     let Node::Present(facts) = node(true) else { unreachable!() };
@@ -175,6 +178,7 @@ fn the_form_is_the_one_that_its_number_names() {
         taints: [Taint { key, value, effect }].into(),
         labels: [(pool, a), (spare, String::new())].into(),
         internal_ips: ["10.0.0.7", "fd00::7"].map(|address| address.parse().unwrap()).into(),
+        unreachable: Some(UnreachableTaint { added_unix_ms: Some(7) }),
         ..facts
     };
     let scenario = predecessor();

@@ -1,24 +1,24 @@
-//! The table of readiness rules, and properties that hold for every Node.
+//! The table of readiness rules.
 
 use nodegate_readiness::{
-    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Reason, Taint,
-    Verdict,
+    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy, Reason,
+    Taint,
 };
-use proptest::prelude::*;
 
 fn condition(kind: &str, status: ConditionStatus, reason: &str) -> Condition {
     Condition { kind: kind.to_owned(), status, reason: reason.to_owned() }
 }
 
 fn ready() -> NodeFacts {
-    NodeFacts {
-        conditions: vec![condition("Ready", ConditionStatus::True, "KubeletReady")],
-        ..NodeFacts::default()
-    }
+    with_ready(ConditionStatus::True, "KubeletReady")
 }
 
-fn not_ready(status: ConditionStatus, reason: &str) -> NodeFacts {
+fn with_ready(status: ConditionStatus, reason: &str) -> NodeFacts {
     NodeFacts { conditions: vec![condition("Ready", status, reason)], ..NodeFacts::default() }
+}
+
+fn broken() -> NodeFacts {
+    with_ready(ConditionStatus::False, "KubeletNotReady")
 }
 
 fn fail(reason: &str) -> Outcome {
@@ -39,9 +39,9 @@ fn the_table_of_the_design() {
     let labelled = |key: &str| NodeFacts { labels: [(key.to_owned(), String::new())].into(), ..ready() };
     let cases = [
         (ready(), Outcome::Pass),
-        (not_ready(ConditionStatus::False, "KubeletNotReady"), fail("KubeletNotReady")),
-        (not_ready(ConditionStatus::Unknown, "NodeStatusUnknown"), fail("NodeStatusUnknown")),
-        (not_ready(ConditionStatus::False, ""), fail("Ready=False")),
+        (broken(), fail("KubeletNotReady")),
+        (with_ready(ConditionStatus::Unknown, "NodeStatusUnknown"), fail("NodeStatusUnknown")),
+        (with_ready(ConditionStatus::False, ""), fail("Ready=False")),
         (NodeFacts::default(), fail("ReadyConditionMissing")),
         (cordoned, draining("Unschedulable")),
         (deleting, draining("Deleting")),
@@ -53,10 +53,7 @@ fn the_table_of_the_design() {
         (tainted("node-role.kubernetes.io/control-plane"), Outcome::Pass),
         (labelled(EXCLUDE), draining("ExcludedFromLoadBalancers")),
         (labelled("zone"), Outcome::Pass),
-        (
-            NodeFacts { unschedulable: true, ..not_ready(ConditionStatus::False, "KubeletNotReady") },
-            fail("KubeletNotReady"),
-        ),
+        (NodeFacts { deleting: true, ..broken() }, fail("KubeletNotReady")),
     ];
     let policy = Policy::default();
     for (facts, expected) in cases {
@@ -66,9 +63,9 @@ fn the_table_of_the_design() {
 }
 
 #[test]
-fn what_a_stale_cache_means_is_a_setting() {
+fn the_meaning_of_a_stale_cache_is_a_setting() {
     let cordoned = Node::Present(NodeFacts { unschedulable: true, ..ready() });
-    let broken = Node::Present(not_ready(ConditionStatus::False, "KubeletNotReady"));
+    let broken = Node::Present(broken());
     let stale = |on_stale, node: &Node| Policy { on_stale, ..Policy::default() }.node_ready(node, true);
     for node in [&cordoned, &broken, &Node::Absent, &Node::Unknown] {
         assert_eq!(stale(OnStale::Ready, node), Outcome::Pass);
@@ -178,60 +175,16 @@ fn custom_conditions_fail_on_the_configured_status() {
     assert_eq!(closed.custom_conditions(&node, true), fail("CacheStale"));
 }
 
-fn any_status() -> impl Strategy<Value = ConditionStatus> {
-    prop_oneof![Just(ConditionStatus::True), Just(ConditionStatus::False), Just(ConditionStatus::Unknown)]
-}
-
-fn any_facts() -> impl Strategy<Value = NodeFacts> {
-    let kind = prop_oneof![Just("Ready".to_owned()), Just("DiskPressure".to_owned()), "[A-Za-z]{0,8}"];
-    let conditions = prop::collection::vec(
-        (kind, any_status(), "[A-Za-z]{0,8}").prop_map(|(kind, status, reason)| Condition {
-            kind,
-            status,
-            reason,
-        }),
-        0..4,
-    );
-    let taint = prop_oneof![Just("karpenter.sh/disrupted".to_owned()), "[a-z/.]{0,12}"];
-    let label = prop_oneof![Just(EXCLUDE.to_owned()), "[a-z/.]{0,12}"];
-    let sets = (prop::collection::btree_set(taint, 0..3), prop::collection::btree_set(label, 0..3));
-    (conditions, any::<bool>(), any::<bool>(), sets).prop_map(
-        |(conditions, unschedulable, deleting, (taints, labels))| NodeFacts {
-            conditions,
-            unschedulable,
-            deleting,
-            taints: taints.into_iter().map(Taint::from).collect(),
-            labels: labels.into_iter().map(|key| (key, String::new())).collect(),
-            ..NodeFacts::default()
-        },
-    )
-}
-
-proptest! {
-    #[test]
-    fn ready_means_ready_and_no_drain_signal(facts in any_facts()) {
-        let outcome = Policy::default().node_ready(&Node::Present(facts.clone()), false);
-        let kubelet_ready = facts.condition("Ready").is_some_and(|c| c.status == ConditionStatus::True);
-        let signalled = facts.unschedulable
-            || facts.deleting
-            || facts.taints.iter().any(|taint| taint.key == "karpenter.sh/disrupted")
-            || facts.labels.contains_key(EXCLUDE);
-        let expected = match (kubelet_ready, signalled) {
-            (false, _) => Verdict::NotReady,
-            (true, true) => Verdict::Draining,
-            (true, false) => Verdict::Ready,
-        };
-        prop_assert_eq!(outcome.verdict(), expected);
-        prop_assert_eq!(outcome.reason().is_none(), expected == Verdict::Ready);
-        prop_assert!(outcome.reason().is_none_or(|reason| !reason.as_str().is_empty()), "a reason is never empty");
+#[test]
+fn words_of_settings_are_read_and_shown() {
+    for word in ["ready", "keep-drain", "not-ready"] {
+        assert_eq!(word.parse::<OnStale>().unwrap().to_string(), word);
     }
-
-    #[test]
-    fn failing_open_never_says_no_and_keeping_drains_never_says_not_ready(facts in any_facts()) {
-        let node = Node::Present(facts.clone());
-        let with = |on_stale| Policy { on_stale, ..Policy::default() }.node_ready(&node, true);
-        prop_assert_eq!(with(OnStale::Ready), Outcome::Pass);
-        prop_assert_ne!(with(OnStale::KeepDrain).verdict(), Verdict::NotReady);
-        prop_assert_eq!(with(OnStale::NotReady).verdict(), Verdict::NotReady);
+    for word in ["local", "not-ready"] {
+        assert_eq!(word.parse::<OnUnknown>().unwrap().to_string(), word);
     }
+    assert_eq!("ready".parse(), Ok(OnStale::Ready));
+    assert_eq!("local".parse(), Ok(OnUnknown::Local));
+    let refused = "local".parse::<OnStale>().unwrap_err();
+    assert_eq!(refused.to_string(), "takes ready, keep-drain or not-ready");
 }

@@ -76,54 +76,7 @@ fn the_check_follows_the_endpoints() {
 }
 
 #[test]
-fn nothing_known_passes_and_says_that_it_is_stale() {
-    let scenario = Scenario::begin(OnStale::Ready);
-    let reply = scenario.ask(CHECK, 1);
-    assert!(reply.status == 200 && says_stale(&reply) && !reply.fails_open, "no facts said less");
-    assert_eq!(scenario.count(1), 1);
-    assert!(!says_stale(&scenario.ask("", 1)), "the Node is another matter");
-}
-
-#[test]
-fn a_lost_slice_watch_makes_only_the_service_stale() {
-    let scenario = Scenario::begin(OnStale::Ready);
-    scenario.told(0, 0);
-    assert_eq!(scenario.ask(CHECK, 1).status, 503);
-    scenario.lost(5);
-    scenario.lost(9);
-    scenario.0.prove(at(20));
-    assert!(!says_stale(&scenario.ask(CHECK, 20)), "as long as the Node's proof would last");
-    let lost = scenario.ask(CHECK, 21);
-    assert!(lost.status == 503 && says_stale(&lost) && !lost.fails_open, "what was known last is held");
-    assert!(!says_stale(&scenario.ask("", 21)));
-    let both = scenario.ask("check=node_ready,service:ingress/web", 21);
-    assert_eq!(String::from_utf8_lossy(&both.body).matches(r#""stale":true"#).count(), 1);
-    // The count stays: kube-proxy still forwards to the same endpoints.
-    assert_eq!(scenario.count(21), 0);
-    scenario.told(0, 22);
-    let fresh = scenario.ask(CHECK, 22);
-    assert!(fresh.status == 503 && !says_stale(&fresh), "a list is enough");
-}
-
-#[test]
-fn what_proves_the_node_proves_its_services() {
-    let scenario = Scenario::begin(OnStale::Ready);
-    scenario.told(0, 0);
-    assert_eq!(scenario.ask(CHECK, 1).status, 503);
-    scenario.0.prove(at(14));
-    assert!(
-        scenario.is_hit(CHECK, 29) && !says_stale(&scenario.ask(CHECK, 29)),
-        "nothing is rendered for it"
-    );
-    assert!(says_stale(&scenario.ask(CHECK, 30)));
-    // No watch follows the facts of an earlier agent.
-    let scenario = Scenario::begin(OnStale::Ready);
-    scenario.lost(1);
-    assert!(says_stale(&scenario.ask(CHECK, 2)), "nothing was listed");
-}
-
-#[test]
-fn what_stale_means_is_a_setting() {
+fn the_meaning_of_stale_is_a_setting() {
     let cases = [
         (OnStale::Ready, Some(0), 503, 0),
         (OnStale::Ready, Some(3), 200, 3),
@@ -183,7 +136,8 @@ proptest! {
             let stale = now - node_proof > 15 || known.is_none() || lost.is_some_and(|lost| now - lost > 15);
             let passes = known != Some(0);
             let reply = scenario.ask(CHECK, now);
-            prop_assert_eq!((reply.status == 200, says_stale(&reply)), (passes, stale));
+            prop_assert_eq!((reply.status == 200, says_stale(&reply), reply.fails_open), (passes, stale, false));
+            prop_assert_eq!(says_stale(&scenario.ask("", now)), now - node_proof > 15, "a lost Service is not the Node's");
             prop_assert_eq!(scenario.count(now), known.unwrap_or(1));
         }
     }

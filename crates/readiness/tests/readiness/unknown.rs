@@ -4,8 +4,8 @@ use crate::board::{Scenario, at};
 use nodegate_agent_client::sentence;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
-    Begins, Condition, ConditionStatus, LocalResult, Memory, Node, NodeFacts, OnStale, OnUnknown, Outcome,
-    Policy, Reason, UnreachableTaint, Verdict,
+    Begins, Condition, ConditionStatus, LocalResult, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy,
+    UnreachableTaint, Verdict,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -262,19 +262,4 @@ fn people_are_told() {
     set(&scenario, facts(READY), 2);
     let json = serde_json::to_value(Status::read(&scenario.board, "1", at(2), wall(2))).unwrap();
     assert!(json.get("unconfirmed").is_none() && json.get("leaves_in_ms").is_none(), "{json}");
-}
-
-/// An agent takes over stale facts, including the taint's date.
-#[test]
-fn the_taint_is_handed_on() {
-    let scenario = scenario(Policy::default());
-    set(&scenario, tainted(Some(7)), 8);
-    let json = serde_json::to_vec(&Status::read(&scenario.board, "1", at(8), wall(8))).unwrap();
-    let last = Memory::parse(&json).unwrap().last_facts("n1", wall(8)).unwrap().unwrap();
-    assert_eq!(last.node.facts().unwrap().unreachable, tainted(Some(7)).unreachable);
-    let reason = Reason::new("NodeStatusUnknown");
-    let next = self::scenario(Policy::default());
-    next.board.set_node(last.node, at(9), wall(9));
-    kubelet(&next, Outcome::Fail(reason), 9);
-    assert_eq!(says(&next, 9), OUT);
 }

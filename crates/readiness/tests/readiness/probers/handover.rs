@@ -2,7 +2,8 @@
 
 use super::world::{World, balancer};
 use nodegate_readiness::Moment;
-use nodegate_readiness::probers::{Asked, Handover, NoHandover, Standing};
+use nodegate_readiness::memory::Unusable;
+use nodegate_readiness::probers::{Asked, Handover, Standing};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ fn said(seconds: u64) -> Value {
     serde_json::to_value(world.status()).unwrap()
 }
 
-fn parse(said: &Value) -> Result<Option<Handover>, NoHandover> {
+fn parse(said: &Value) -> Result<Option<Handover>, Unusable> {
     Handover::parse(said.to_string().as_bytes(), "n1")
 }
 
@@ -41,7 +42,7 @@ fn an_agent_that_has_not_listened_for_long_does_not_know_all() {
 }
 
 #[test]
-fn what_can_not_be_is_refused() {
+fn impossible_probers_are_refused() {
     let good = said(600);
     let with = |change: &dyn Fn(&mut Value)| {
         let mut said = good.clone();
@@ -76,5 +77,5 @@ fn what_can_not_be_is_refused() {
     older["drain"] = good["drain"].clone();
     let handover = parse(&older).unwrap().unwrap();
     assert_eq!((handover.probers, handover.listened), (Vec::new(), None));
-    assert!(matches!(Handover::parse(b"<html>", "n1"), Err(NoHandover::Foreign { line: 1, .. })));
+    assert!(matches!(Handover::parse(b"<html>", "n1"), Err(Unusable::Foreign { line: 1, .. })));
 }

@@ -1,6 +1,5 @@
-//! Tests of strangers that share a balancer's address and send its probe request. The agent never reports
-//! told before the balancer itself has had its answers. A balancer that is alone pays no extra probe for
-//! this.
+//! Strangers that share a balancer's address and its probe request never hurry told, and a balancer that is
+//! alone pays no extra probe for that.
 
 use super::world::{Prober, World, balancer};
 use nodegate_readiness::probers::{FALL, Standing, ToldSettings};
@@ -131,23 +130,6 @@ fn four_probes_right_after_the_cordon_are_no_proof() {
     assert_eq!(world.told(), Some(false));
     let why = &world.status().drain.unwrap().waiting_for[0].why;
     assert!(why.contains(" times within ") && why.contains("which takes it 7 s by itself"), "{why}");
-}
-
-/// After a whole hour the agent knows only the pace that the stranger has caused. Only a configured interval
-/// helps.
-#[test]
-fn a_stranger_of_the_whole_hour_is_believed() {
-    let mut world = alone(10_000, 0);
-    Stranger::Bursts { of: 1, every: 500 }.asks_along(&mut world, 2 * HOUR, |_| {});
-    world.cordon(true);
-    Stranger::Bursts { of: 1, every: 500 }.asks_along(&mut world, 5000, |_| {});
-    assert_eq!((world.told(), world.probers[0].heard), (Some(true), 1));
-    let mut world = alone(10_000, 0);
-    world.settings.interval_ms = Some(10_000);
-    Stranger::Bursts { of: 1, every: 500 }.asks_along(&mut world, 2 * HOUR, |_| {});
-    world.cordon(true);
-    Stranger::Bursts { of: 1, every: 500 }.asks_along(&mut world, 39_000, is_true);
-    assert_eq!(world.told(), Some(false));
 }
 
 /// A flood makes a slow balancer look like a fast one, and its pause like its end. The agent waits for it all

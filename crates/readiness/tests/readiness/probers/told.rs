@@ -3,11 +3,13 @@
 use super::world::{World, balancer};
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::{
-    DRAIN_SUMMARY_BYTES, Demands, DrainSummary, PoolChange, Standing, Told, Unknown,
+    DRAIN_SUMMARY_BYTES, Demands, DrainSummary, Goal, PoolChange, Standing, Told, Traffic, Unknown,
+    WaitJudgement, told,
 };
+use nodegate_readiness::status::Status;
 use std::time::Duration;
 
-/// Returns a world of two balancers, one of which has a server in another state.
+/// Returns a world of two balancers that have been regular for a while.
 fn two() -> World {
     let mut world = World::new([balancer(1, 2000), balancer(2, 1000)]);
     world.pass_seconds(100);
@@ -40,16 +42,6 @@ fn all_are_told_when_each_has_asked_once_more_than_it_takes() {
         world.pass(3 * every_ms + 50);
         assert_eq!(world.status().drain.unwrap().told_ready, Some(true));
     }
-}
-
-#[test]
-fn told_is_unknown_without_probers() {
-    let mut world = World::new([]);
-    world.cordon(true);
-    world.pass_seconds(89);
-    assert!(not_known(&world).contains("has listened for 89 s of 90 s"));
-    world.pass_seconds(1);
-    assert_eq!(not_known(&world), "no balancer probes this agent regularly");
 }
 
 /// Envoy asks once a minute while it is idle, so after ninety seconds it may have asked once.
@@ -163,7 +155,7 @@ fn backends_that_name_themselves_are_told_one_by_one() {
 }
 
 #[test]
-fn behind_one_address_the_interval_must_be_said() {
+fn behind_one_address_the_interval_must_be_set() {
     // Two HAProxies, each with a probe every two seconds, look like one with a probe every second.
     let mut both = balancer(1, 1000);
     both.request = "/health?drain=503";
@@ -178,20 +170,6 @@ fn behind_one_address_the_interval_must_be_said() {
     assert!(matches!(world.judge(PoolChange::Out, &demands), Told::NotYet { why: Some(_), .. }));
     world.pass(1);
     assert_eq!(world.judge(PoolChange::Out, &demands), Told::Yes { probers: 1 });
-}
-
-#[test]
-fn an_occasional_client_is_not_waited_for() {
-    let mut world = two();
-    world.pass_seconds(100);
-    let mut stranger = balancer(9, 1000);
-    stranger.next_ms = world.now_ms;
-    stranger.until_ms = world.now_ms + 1000;
-    world.probers.push(stranger);
-    world.cordon(true);
-    world.pass_seconds(10);
-    assert_eq!((world.told(), world.standing(2)), (Some(true), Standing::Occasional));
-    assert_eq!(world.status().told_of(), (2, 2));
 }
 
 #[test]
@@ -213,7 +191,11 @@ fn an_agent_that_is_replaced_must_listen_first() {
     let mut world = World::new([balancer(1, 2000), balancer(2, 2000)]);
     world.cordon(true);
     world.pass_seconds(60);
-    assert!(not_known(&world).contains("has listened for"));
+    assert_eq!(
+        not_known(&world),
+        "the agent has listened for 60 s of 90 s: it does not know its probers yet"
+    );
+    assert_eq!(world.status().drain_summary().not_known_code.as_deref(), Some("listening"));
     assert_eq!(world.verdict(), Some(Verdict::Draining));
     assert_eq!(world.until_told(60_000), Some(30_000));
 }
@@ -236,7 +218,7 @@ fn a_cache_that_goes_stale_tells_nothing() {
 }
 
 #[test]
-fn what_no_drain_can_change_is_not_waited_for() {
+fn a_prober_that_no_drain_reaches_is_not_waited_for() {
     let mut asks_custom_conditions = balancer(3, 1000);
     asks_custom_conditions.request = "/health?check=custom_conditions";
     asks_custom_conditions.drainable = false;
@@ -258,7 +240,7 @@ fn what_no_drain_can_change_is_not_waited_for() {
 }
 
 #[test]
-fn there_must_be_as_many_as_are_demanded() {
+fn as_many_probers_and_answers_are_needed_as_are_demanded() {
     let mut world = two();
     world.cordon(true);
     world.pass_seconds(10);
@@ -266,17 +248,52 @@ fn there_must_be_as_many_as_are_demanded() {
         |wanted| world.judge(PoolChange::Out, &Demands { probers: Some(wanted), ..Demands::default() });
     assert_eq!(judge(2), Told::Yes { probers: 2 });
     assert_eq!(judge(3), Told::Unknown(Unknown::TooFew { probers: 2, wanted: 3 }));
+    let ten = Demands { fall: Some(10), ..Demands::default() };
+    world.pass_seconds(9);
+    assert!(matches!(world.judge(PoolChange::Out, &ten), Told::NotYet { .. }));
+    world.pass_seconds(3);
+    assert_eq!(world.judge(PoolChange::Out, &ten), Told::Yes { probers: 2 });
 }
 
+/// What `/wait` does for each goal, from a node in service to one that is told and free.
 #[test]
-fn more_answers_may_be_demanded() {
+fn a_wait_ends_when_its_goal_is_reached_or_can_not_be() {
+    use WaitJudgement::{InService, Over, Waiting};
+    let judge = |world: &World, goal| world.status().judge_wait(goal, Duration::ZERO);
+    let over = |text: &str| Over(text.to_owned());
     let mut world = two();
+    assert_eq!([Goal::Told, Goal::Released].map(|goal| judge(&world, goal)), [InService, InService]);
+    assert_eq!(judge(&world, Goal::Ready), over("ready: 2 balancers"));
     world.cordon(true);
-    let demands = Demands { fall: Some(10), ..Demands::default() };
-    world.pass_seconds(19);
-    assert!(matches!(world.judge(PoolChange::Out, &demands), Told::NotYet { .. }));
-    world.pass_seconds(3);
-    assert_eq!(world.judge(PoolChange::Out, &demands), Told::Yes { probers: 2 });
+    world.pass(1000);
+    let Waiting(why) = judge(&world, Goal::Told) else { panic!() };
+    assert!(why.starts_with("10.0.0.1 /health (told ") && why.contains("; 10.0.0.2 /health (told "), "{why}");
+    let mut status = world.status();
+    status.verdict = Some(Verdict::NotReady);
+    assert!(matches!(status.judge_wait(Goal::Told, Duration::from_mins(1)), Waiting(_)));
+    let dead = status.judge_wait(Goal::Told, Duration::from_secs(61));
+    assert_eq!(dead, over("the node has been NotReady for 61 s"));
+    assert!(matches!(status.judge_wait(Goal::Ready, Duration::from_secs(61)), Waiting(_)));
+    world.until_told(60_000).unwrap();
+    assert_eq!(judge(&world, Goal::Told), over("told: 2 balancers"));
+    assert!(matches!(judge(&world, Goal::Released), Waiting(why) if why.contains("--traffic-port")));
+    let traffic = |established| {
+        Some(Traffic { ports: vec![443], established: Some(established), age_ms: Some(500), error: None })
+    };
+    world.traffic = traffic(14);
+    assert_eq!(judge(&world, Goal::Released), Waiting("all told, but sessions are left".to_owned()));
+    world.traffic = traffic(0);
+    assert_eq!(judge(&world, Goal::Released), over("released: 2 balancers"));
+    world.proof = false;
+    world.pass_seconds(20);
+    let stale = "the cache is stale: the verdict may be a guess".to_owned();
+    assert_eq!(judge(&world, Goal::Told), Waiting(stale));
+    let mut unprobed = World::new([]);
+    unprobed.cordon(true);
+    unprobed.pass_seconds(100);
+    assert_eq!(judge(&unprobed, Goal::Told), over("no balancer probes this agent regularly"));
+    let older = Status { drain: None, ..unprobed.status() };
+    assert_eq!(told(&older, PoolChange::Out, &Demands::default()), Told::Unknown(Unknown::OlderAgent));
 }
 
 /// The bound holds for all names, and for long reasons.

@@ -173,8 +173,12 @@ impl World {
         Some(record)
     }
 
-    /// Returns the agent's status.
+    /// Returns the agent's status as the next program parses it.
     pub(crate) fn status(&self) -> Status {
+        serde_json::from_str(&serde_json::to_string(&self.judged()).unwrap()).unwrap()
+    }
+
+    fn judged(&self) -> Status {
         let now = self.now();
         let records = self.probers.iter().filter_map(|prober| self.record(prober)).collect();
         let opened = self.scenario.board.opened().unwrap();
@@ -183,13 +187,11 @@ impl World {
         let since = now.since(self.scenario.board.last_pool_change());
         let overflows = u64::from(overflown.is_some());
         let drain = DrainStatus::unjudged(since, listening, overflows, self.traffic.clone(), self.settings);
-        let status = Status::read(&self.scenario.board, "1.2.3", now, WALL).with_probers(records, drain);
-        // The status survives serialization.
-        serde_json::from_str(&serde_json::to_string(&status).unwrap()).unwrap()
+        Status::read(&self.scenario.board, "1.2.3", now, WALL).with_probers(records, drain)
     }
 
     pub(crate) fn told(&self) -> Option<bool> {
-        self.status().drain.unwrap().told
+        self.judged().drain.unwrap().told
     }
 
     pub(crate) fn judge(&self, change: PoolChange, demands: &Demands) -> Told {
@@ -221,6 +223,6 @@ impl World {
     }
 
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        self.status().verdict
+        self.judged().verdict
     }
 }
