@@ -1,9 +1,5 @@
-//! The two clocks, which tests can set. `clippy.toml` forbids reading the time anywhere else.
-//!
-//! The first continues while the machine is suspended, so that a proof from before has its true age. Both
-//! follow tokio's clock, which a test may pause: then hours pass as fast as their work is done, and all code
-//! that reads a clock sees them pass. Without a runtime, and in a program that is not a test, they are the
-//! system's clocks, at the same cost.
+//! The two clocks, which tests can set: one goes on while the machine is suspended, the other is the date.
+//! Both follow tokio's clock, which a test may pause. `clippy.toml` forbids reading the time anywhere else.
 #![allow(clippy::disallowed_methods, reason = "this is where the clocks are read")]
 
 use rustix::time::{ClockId, clock_gettime};
@@ -15,7 +11,6 @@ use std::time::{Duration, Instant, SystemTime};
 thread_local! {
     /// The date that a test has set, and the time at which it set it.
     static SIMULATED: Cell<Option<(SystemTime, Instant)>> = const { Cell::new(None) };
-    /// The simulated time of suspension.
     static SIMULATED_SLEEP: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 

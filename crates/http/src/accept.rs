@@ -94,7 +94,7 @@ impl Admission {
         if on_this_node || self.allow_from.contains(address) {
             return Some(Client { address, on_this_node });
         }
-        self.counts.denied();
+        ConnectionCounts::add(&self.counts.denied);
         let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = denials.add(Instant::now()) {
             let client = address.to_canonical();

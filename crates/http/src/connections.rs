@@ -65,7 +65,7 @@ impl Connections {
             return None;
         }
         if table.entries.len() >= self.limits.connections && !self.evict(&mut table, Some(client)) {
-            self.counts.refused();
+            ConnectionCounts::add(&self.counts.refused);
             return None;
         }
         let key = table.next_key;
@@ -75,7 +75,7 @@ impl Connections {
         let entry = Entry { client, activity: Arc::clone(&activity), task: None, seen: None };
         table.entries.insert(key, entry);
         debug_assert!(table.entries.len() <= self.limits.connections);
-        self.counts.opened();
+        ConnectionCounts::add(&self.counts.opened);
         Some(ConnectionSlot { key, connections: Arc::clone(self), activity })
     }
 
@@ -104,7 +104,7 @@ impl Connections {
         let busy = |table: &Table| newcomer.and_then(|newcomer| table.holders.yields_to(newcomer));
         let Some(key) = table.next_to_evict().or_else(|| busy(table)) else { return false };
         self.remove(table, key);
-        self.counts.evicted();
+        ConnectionCounts::add(&self.counts.evicted);
         true
     }
 
@@ -146,7 +146,7 @@ impl Connections {
     fn leave(&self, table: &mut Table, key: u64) -> Option<AbortHandle> {
         let entry = table.entries.remove(&key)?;
         table.holders.remove(entry.client, key);
-        self.counts.closed();
+        ConnectionCounts::add(&self.counts.closed);
         if table.entries.is_empty() {
             self.emptied.notify_one();
         }

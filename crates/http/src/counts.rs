@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The counters of the connections of one program. All its listeners share them.
 #[derive(Debug, Default)]
 pub struct ConnectionCounts {
-    opened: AtomicU64,
-    closed: AtomicU64,
-    denied: AtomicU64,
-    evicted: AtomicU64,
-    refused: AtomicU64,
+    pub(crate) opened: AtomicU64,
+    pub(crate) closed: AtomicU64,
+    pub(crate) denied: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) refused: AtomicU64,
 }
 
 impl ConnectionCounts {
@@ -49,23 +49,7 @@ impl ConnectionCounts {
         Ok(())
     }
 
-    pub(crate) fn opened(&self) {
-        self.opened.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn closed(&self) {
-        self.closed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn denied(&self) {
-        self.denied.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn evicted(&self) {
-        self.evicted.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn refused(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn add(count: &AtomicU64) {
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }

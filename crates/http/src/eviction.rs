@@ -74,7 +74,6 @@ pub(crate) struct Idle {
 /// All connections without activity.
 #[derive(Default)]
 pub(crate) struct AllIdle {
-    /// Connections that never had an answer.
     pub(crate) new: Vec<Idle>,
     /// Connections that had an answer.
     pub(crate) kept: Vec<Idle>,
@@ -117,34 +116,5 @@ mod tests {
         assert_eq!(first_keys(idle(100..132), idle(0..32)), [0, 1, 2, 3]);
         assert_eq!(first_keys(idle(5..6), Vec::new()), [5]);
         assert_eq!(first_keys(Vec::new(), Vec::new()), [0; 0]);
-    }
-
-    #[test]
-    fn of_two_kinds_the_one_that_floods_goes() {
-        assert_eq!(first_keys(idle(16..64), idle(0..16)), [16, 17, 18, 19]);
-        assert_eq!(first_keys(idle(0..16), idle(16..64)), [16, 17, 18, 19]);
-    }
-
-    #[test]
-    fn the_client_that_holds_most_comes_first() {
-        let mut holders = Holders::default();
-        let client = |text: &str| text.parse::<IpAddr>().unwrap();
-        for (key, address) in [(1, "10.0.0.1"), (2, "fd00::1"), (3, "fd00::2"), (4, "10.0.0.2")] {
-            holders.add(client(address), key);
-        }
-        let first =
-            |holders: &Holders| holders.largest_first().map(|(_, keys)| Vec::from_iter(keys.clone())).next();
-        assert_eq!(first(&holders), Some(vec![2, 3]));
-        let network = holder_of(client("fd00::1"));
-        holders.remove(network, 2);
-        holders.add(client("::ffff:10.0.0.1"), 5);
-        assert_eq!(first(&holders), Some(vec![1, 5]));
-        holders.remove(network, 3);
-        assert_eq!((holders.keys.len(), holders.counts.len()), (2, 2));
-        for key in 10..30 {
-            holders.add(client("10.0.0.3"), key);
-        }
-        assert!(holders.is_among_the_largest(client("10.0.0.3")));
-        assert!(!holders.is_among_the_largest(client("10.0.0.1")));
     }
 }

@@ -1,10 +1,6 @@
 //! The HTTP server of every program of nodegate. hyper parses every request and writes every answer, on the
 //! runtime that calls [`serve`]; nothing here knows what a program answers.
 //!
-//! Around hyper stand the listener ([`bind`]: both families, a port that is taken, a hand-over to a
-//! successor), the accept loop, the table of connections (limits, a share for each client), the stream of a
-//! connection, and the bounded drain.
-//!
 //! A program has a [`Handler`] and serves it:
 //!
 //! ```
@@ -33,20 +29,8 @@
 //! # }
 //! ```
 //!
-//! TLS is a type of stream: a [`Protocol`] of the program does the handshake on the [`ClientStream`] and
-//! passes the TLS stream to [`serve_requests`]. The time of the handshake counts as that of the first head:
-//!
-//! ```ignore
-//! impl Protocol for Https {
-//!     async fn serve(self: Arc<Self>, stream: ClientStream) {
-//!         let connection = stream.connection().clone();
-//!         let Ok(tls) = self.acceptor.accept(stream).await else { return };
-//!         serve_requests(tls, connection, Arc::clone(&self.handler)).await;
-//!     }
-//! }
-//! ```
-//!
-//! The admin port of a program is one call: [`AdminPages::serve`] of a [`Health`] and a registry of metrics.
+//! For TLS, a [`Protocol`] does the handshake on the [`ClientStream`] and passes its stream to
+//! [`serve_requests`]; the handshake counts as part of the first head.
 
 mod accept;
 mod accept_backoff;

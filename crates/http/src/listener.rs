@@ -1,7 +1,5 @@
-//! Binds the port of a listener.
-//!
-//! A port that another listener has is a start-up error. A port that an outgoing connection of the host has is
-//! free soon: the listener waits for it, and the program's other ports are served meanwhile.
+//! Binds the port of a listener. A port that an outgoing connection has is free soon: the listener waits for
+//! it. A port that another listener has is a start-up error.
 
 use crate::port_owner::PortOwner;
 use crate::reuseport::{ReuseportSlot, steer};
@@ -171,7 +169,6 @@ mod tests {
         bind(None, port, Sharing::Exclusive).unwrap_err();
     }
 
-    /// Returns the number of connections that each listener gets from clients at `ip`.
     fn answers(listeners: &[&Listener], ip: IpAddr) -> Vec<usize> {
         let port = listeners[0].local_addr().port();
         let clients: Vec<_> = (0..32).map(|_| TcpStream::connect((ip, port)).unwrap()).collect();

@@ -1,8 +1,6 @@
 //! The header of the PROXY protocol, versions 1 and 2. Some balancers also send it in front of a health
 //! check. The agent skips it and trusts nothing in it, because any client can write one.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 /// The start of a version 1 header, and its longest length with the line end.
 const V1: &[u8] = b"PROXY ";
 const MOST_OF_V1: usize = 107;
@@ -32,53 +30,27 @@ pub(crate) fn find(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     Ok((!may_begin).then_some(0))
 }
 
-/// Parses a line such as `PROXY TCP4 192.0.2.1 192.0.2.2 1024 80`.
+/// Finds the end of a line such as `PROXY TCP4 192.0.2.1 192.0.2.2 1024 80`. The addresses are not read.
 fn v1(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    const FAMILIES: [&[u8]; 3] = [b"PROXY TCP4 ", b"PROXY TCP6 ", b"PROXY UNKNOWN"];
     let within = bytes.get(..MOST_OF_V1).unwrap_or(bytes);
-    let Some(end) = within.windows(2).position(|pair| pair == b"\r\n") else {
-        return if bytes.len() < MOST_OF_V1 { Ok(None) } else { Err(Malformed) };
-    };
-    let line = within.get(..end).and_then(|line| std::str::from_utf8(line).ok()).ok_or(Malformed)?;
-    let mut words = line.split(' ').skip(1);
-    let (family, mut next) = (words.next(), || words.next().ok_or(Malformed));
-    let is_address: fn(&str) -> bool = match family {
-        // The rest of the line must be ignored.
-        Some("UNKNOWN") => return Ok(Some(end + 2)),
-        Some("TCP4") => |word| word.parse::<Ipv4Addr>().is_ok(),
-        Some("TCP6") => |word| word.parse::<Ipv6Addr>().is_ok() || word.parse::<IpAddr>().is_ok(),
-        _ => return Err(Malformed),
-    };
-    let are_addresses = is_address(next()?) && is_address(next()?);
-    let are_ports = next()?.parse::<u16>().is_ok() && next()?.parse::<u16>().is_ok();
-    let well_formed = are_addresses && are_ports && words.next().is_none();
-    if well_formed { Ok(Some(end + 2)) } else { Err(Malformed) }
+    match memchr::memmem::find(within, b"\r\n") {
+        Some(end) if FAMILIES.iter().any(|family| within.starts_with(family)) => Ok(Some(end + 2)),
+        None if bytes.len() < MOST_OF_V1 => Ok(None),
+        _ => Err(Malformed),
+    }
 }
 
-/// Parses the signature, version and command, family and transport, and the length of the rest.
+/// Reads the length from the fixed part: signature, version and command, family and transport, and length.
 fn v2(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some((fixed, _)) = bytes.split_at_checked(V2_FIXED) else { return Ok(None) };
-    let Some(&[version_and_command, family, high, low]) = fixed.get(V2.len()..) else {
-        return Err(Malformed);
-    };
-    let length = usize::from(u16::from_be_bytes([high, low]));
-    let addresses = match family {
-        0x00 => 0,
-        0x11 | 0x12 => 12,
-        0x21 | 0x22 => 36,
-        0x31 | 0x32 => 216,
-        _ => return Err(Malformed),
-    };
-    let is_known = match version_and_command {
-        // LOCAL: the balancer's own connection; its addresses must be ignored.
-        0x20 => true,
-        0x21 => length >= addresses,
-        _ => false,
-    };
-    let whole = V2_FIXED + length;
-    if !is_known || whole > MOST {
-        return Err(Malformed);
+    match fixed.get(V2.len()..) {
+        Some(&[0x20 | 0x21, _family, high, low]) => {
+            let whole = V2_FIXED + usize::from(u16::from_be_bytes([high, low]));
+            if whole <= MOST { Ok((bytes.len() >= whole).then_some(whole)) } else { Err(Malformed) }
+        }
+        _ => Err(Malformed),
     }
-    Ok((bytes.len() >= whole).then_some(whole))
 }
 
 #[cfg(test)]
@@ -133,26 +105,17 @@ mod tests {
     }
 
     #[test]
-    fn what_only_begins_as_one_is_malformed() {
+    fn a_header_that_only_begins_as_one_is_malformed() {
         let lines = [
             "PROXY \r\n",
             "PROXY TCP4\r\n",
             "PROXY TCP5 192.0.2.1 192.0.2.2 1 2\r\n",
-            "PROXY TCP4 192.0.2.1 192.0.2.256 1 2\r\n",
-            "PROXY TCP4 ::1 ::1 1 2\r\n",
-            "PROXY TCP4 192.0.2.1 192.0.2.2 1 65536\r\n",
-            "PROXY TCP4 192.0.2.1 192.0.2.2 1 2 3\r\n",
-            "PROXY TCP4  192.0.2.1 192.0.2.2 1 2\r\n",
             "PROXY / HTTP/1.1\r\n",
             &format!("PROXY UNKNOWN {}\r\n", "x".repeat(100)),
         ];
         let v2 = [
             v2_header(0x11, 0x11, 12),
             v2_header(0x22, 0x11, 12),
-            v2_header(0x21, 0x41, 12),
-            v2_header(0x21, 0x13, 12),
-            v2_header(0x21, 0x11, 11),
-            v2_header(0x21, 0x21, 35),
             v2_header(0x21, 0x11, MOST - V2_FIXED + 1),
         ];
         for bytes in lines.iter().map(|line| line.as_bytes().to_vec()).chain(v2) {
@@ -163,7 +126,7 @@ mod tests {
     proptest! {
         /// More bytes never change a result, and the parser waits for no more than the bound.
         #[test]
-        fn what_was_said_holds(
+        fn more_bytes_change_no_result(
             start in prop_oneof![Just(V1.to_vec()), Just(V2.to_vec()), Just(Vec::new())],
             rest in proptest::collection::vec(any::<u8>(), 0..2 * MOST),
         ) {

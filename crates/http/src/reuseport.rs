@@ -1,11 +1,6 @@
-//! Chooses which listener of one port gets new connections.
-//!
-//! Listeners of one port and UID are a group, and the kernel spreads new connections over it by a hash. When
-//! a listener closes, the kernel resets all connections that it has not accepted, even a handshake in flight.
-//! So a predecessor that gets connections until its end must lose some. Hence a program of the group
-//! (socket(7), `SO_ATTACH_REUSEPORT_CBPF`) sends all new connections to one listener. The program stays when
-//! the socket that attached it closes. If it names a socket that does not exist, as with a single listener,
-//! the hash decides.
+//! Chooses which listener of one port gets new connections: a listener that closes resets the handshakes in
+//! flight, so a program of the kernel (socket(7), `SO_ATTACH_REUSEPORT_CBPF`) sends them to another one
+//! before.
 
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};

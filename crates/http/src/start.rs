@@ -3,7 +3,6 @@
 
 use crate::proxy_header::{self, Malformed};
 
-/// The longest request without a version, in bytes.
 const MAX_LINE: usize = 1024;
 
 /// The target that answers a request without a version, if there is one.

@@ -54,7 +54,7 @@ fn a_flood_of_one_kind_leaves_the_other_alone() {
 }
 
 #[test]
-fn who_has_spoken_since_the_last_look_is_not_evicted() {
+fn a_client_active_since_the_last_search_is_not_evicted() {
     let table = table(48);
     let mut slots: Vec<_> = (0..48).map(|_| enter(&table)).collect();
     // One search finds three: 0, 1 and 2.
@@ -73,7 +73,7 @@ fn who_has_spoken_since_the_last_look_is_not_evicted() {
 }
 
 #[test]
-fn who_holds_most_makes_room() {
+fn the_client_with_most_connections_makes_room() {
     let table = table(64);
     let balancers: Vec<_> = (1..=4).map(|host| enter_from(&table, [10, 0, 0, host])).collect();
     let flood: Vec<_> = (0..500).map(|_| enter_from(&table, [10, 0, 1, 1])).collect();
@@ -158,7 +158,7 @@ fn a_late_head_is_swept_and_a_kept_connection_is_not() {
 }
 
 #[test]
-fn who_does_not_read_is_cut_off_and_who_reads_slowly_is_not() {
+fn an_unread_answer_ends_its_connection_and_a_slow_reader_stays() {
     let table = table(3);
     let start = Instant::now();
     let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
