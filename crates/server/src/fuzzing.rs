@@ -1,6 +1,6 @@
 //! The entry points of the fuzz targets: one connection from its first byte to its last.
 
-use crate::answer::{App, Port};
+use crate::answer::App;
 use crate::serve::{AgentCheck, AppHandler};
 use nodegate_http::Http;
 use nodegate_http::fuzzing::serve_one;
@@ -11,7 +11,7 @@ pub use nodegate_http::fuzzing::proxy_header;
 
 /// Serves HTTP on a connection that is accepted already and non-blocking, to its end.
 pub async fn serve_http(app: Arc<App>, socket: TcpStream) {
-    let handler = AppHandler { app, port: Port { metrics_moved_to: None } };
+    let handler = AppHandler { app, metrics_moved_to: None };
     serve_one(Arc::new(Http(Arc::new(handler))), socket).await;
 }
 

@@ -1,15 +1,5 @@
-//! The HTTP server of nodegate: answers load balancers from memory, serves metrics and the status.
-//!
-//! It runs on one current-thread runtime: [`bind`], then [`serve`] an [`App`] until its shutdown future
-//! resolves. An answer to `/health` comes from the [`Board`](nodegate_readiness::Board). If it is rendered, it
-//! waits for nothing. Big answers are rendered on a thread of their own.
-//!
-//! The five modules and their dependencies:
-//!
-//! - `serve`, the ports, by nodegate-http, uses the [`App`] of `answer`.
-//! - `answer`, from a route to the response, uses `page`, `metrics` and `probers`.
-//! - `metrics` uses `probers`.
-//! - `metrics` and `probers` use `route`, the label of their counts.
+//! The agent's HTTP server: answers load balancers from memory, serves metrics and the status. [`bind`] a
+//! port, then [`serve`] an [`App`] on a current-thread runtime until its shutdown future resolves.
 
 mod answer;
 #[cfg(feature = "fuzzing")]

@@ -21,38 +21,29 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    pub(crate) const ALL: [Self; 12] = [
-        Self::Health,
-        Self::NodeCheck,
-        Self::NodeName,
-        Self::Services,
-        Self::Live,
-        Self::Ready,
-        Self::Metrics,
-        Self::Status,
-        Self::Drain,
-        Self::Wait,
-        Self::Page,
-        Self::Other,
+    /// All routes, each with its path: the value of the label `path`.
+    pub(crate) const ALL: [(Self, &'static str); 12] = [
+        (Self::Health, "/health"),
+        (Self::NodeCheck, "/nodecheck"),
+        (Self::NodeName, "/nodename"),
+        (Self::Services, "/services"),
+        (Self::Live, "/livez"),
+        (Self::Ready, "/readyz"),
+        (Self::Metrics, "/metrics"),
+        (Self::Status, "/status.json"),
+        (Self::Drain, "/drain.json"),
+        (Self::Wait, "/wait"),
+        (Self::Page, "/"),
+        (Self::Other, "other"),
     ];
 
     /// Returns the route of a request. HAProxy sends `OPTIONS /` for a plain `option httpchk`, which asks for
     /// the node's verdict.
     pub(crate) fn of(method: &Method, path: &str) -> Self {
         match path {
-            "/health" => Self::Health,
             "/" | "*" if method == Method::OPTIONS => Self::Health,
-            "/" => Self::Page,
-            "/nodecheck" => Self::NodeCheck,
-            "/nodename" => Self::NodeName,
-            "/livez" => Self::Live,
-            "/readyz" => Self::Ready,
-            "/metrics" => Self::Metrics,
-            "/status.json" => Self::Status,
-            "/drain.json" => Self::Drain,
-            "/wait" => Self::Wait,
             _ if path.starts_with(SERVICES_PREFIX) => Self::Services,
-            _ => Self::Other,
+            _ => Self::ALL.iter().find(|(_, own)| *own == path).map_or(Self::Other, |(route, _)| *route),
         }
     }
 
@@ -61,32 +52,10 @@ impl Route {
         matches!(self, Self::Health | Self::NodeCheck | Self::Services)
     }
 
-    /// Returns true if the route serves people or Prometheus, and shows more than a load balancer needs.
-    pub(crate) fn tells_everything(self) -> bool {
+    /// Returns true if the route serves people or Prometheus: it shows more than a load balancer needs, and
+    /// its answers are big, so at most eight of them are sent at a time.
+    pub(crate) fn is_big(self) -> bool {
         matches!(self, Self::Metrics | Self::Status | Self::Page)
-    }
-
-    /// Returns true if the route's answers are big; at most eight of them are sent at a time.
-    pub(crate) fn is_limited(self) -> bool {
-        matches!(self, Self::Metrics | Self::Status | Self::Page)
-    }
-
-    /// Returns the value of the label `path`.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Health => "/health",
-            Self::NodeCheck => "/nodecheck",
-            Self::NodeName => "/nodename",
-            Self::Services => "/services",
-            Self::Live => "/livez",
-            Self::Ready => "/readyz",
-            Self::Metrics => "/metrics",
-            Self::Status => "/status.json",
-            Self::Drain => "/drain.json",
-            Self::Wait => "/wait",
-            Self::Page => "/",
-            Self::Other => "other",
-        }
     }
 }
 
@@ -99,7 +68,7 @@ mod tests {
 
     #[test]
     fn all_are_in_the_order_of_their_discriminants() {
-        assert!(Route::ALL.iter().enumerate().all(|(n, route)| *route as usize == n));
+        assert!(Route::ALL.iter().enumerate().all(|(n, (route, _))| *route as usize == n));
     }
 
     #[test]

@@ -1,14 +1,11 @@
 //! Serves an [`App`] on the ports of the agent, by nodegate-http.
 
-mod agent_check;
-
-pub(crate) use agent_check::AgentCheck;
-
-use crate::answer::{AnswerBody, App, Client, Port, log_answer};
+use crate::answer::{AnswerBody, App};
+use crate::probers::MOST_OF_AGENT_SEND;
 use crate::route::Route;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use nodegate_http::{Connection, Handler, Http, Limits, Listener, Networks, Protocol};
+use nodegate_http::{ClientStream, Connection, Handler, Http, Limits, Listener, Networks, Protocol};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -38,8 +35,7 @@ pub async fn serve(
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let port = Port { metrics_moved_to: options.metrics_moved_to };
-    let handler = AppHandler { app: Arc::clone(&app), port };
+    let handler = AppHandler { app: Arc::clone(&app), metrics_moved_to: options.metrics_moved_to };
     run(listener, Http(Arc::new(handler)), &app, options, shutdown).await
 }
 
@@ -75,7 +71,8 @@ async fn run(
 /// Answers the HTTP requests of one port.
 pub(crate) struct AppHandler {
     pub(crate) app: Arc<App>,
-    pub(crate) port: Port,
+    /// See [`metrics_moved_to`](ServeOptions::metrics_moved_to) of the options.
+    pub(crate) metrics_moved_to: Option<SocketAddr>,
 }
 
 impl Handler for AppHandler {
@@ -86,15 +83,16 @@ impl Handler for AppHandler {
         request: Request<Incoming>,
         connection: Connection,
     ) -> Response<AnswerBody> {
-        let client = Client::of(&connection);
         if Route::of(request.method(), request.uri().path()) == Route::Wait {
             // A hold for a client that has gone would keep a wait slot from the next one.
             connection.end_with_client();
         }
+        let client = connection.client();
         let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
-        let Ok(response) = self.app.respond_on(request, self.app.now(), client, Some(self.port)).await;
+        let Ok(response) = self.app.respond_on(request, self.app.now(), client, Some(&self)).await;
         if let Some(uri) = uri {
-            log_answer(connection.client().address, &uri, response.status());
+            let (client, code) = (client.address.to_canonical(), response.status().as_u16());
+            tracing::debug!(%client, path = %uri, code, "answered a request");
         }
         response
     }
@@ -105,6 +103,27 @@ impl Handler for AppHandler {
             Some("/") => Some("/nodecheck"),
             Some("/health" | "/nodecheck") => Some(target),
             _ => None,
+        }
+    }
+}
+
+/// Answers HAProxy's agent-checks: a line, and the end.
+pub(crate) struct AgentCheck(pub(crate) Arc<App>);
+
+impl Protocol for AgentCheck {
+    /// Answers one agent-check. The connection counts as owing a request throughout, so the sweep bounds it.
+    async fn serve(self: Arc<Self>, mut stream: ClientStream) {
+        let client = stream.connection().client();
+        stream.end_after_answer();
+        let answer = self.0.agent_check().await;
+        // A client that has gone needs no answer.
+        if stream.send_all(answer.line.as_bytes()).await.is_ok() {
+            let may_be_closed = stream.connection().finish();
+            let sent = stream.receive_some(MOST_OF_AGENT_SEND).await;
+            self.0.record_agent_check(client, &sent, &answer);
+            if !may_be_closed {
+                stream.connection().linger().await;
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The line that `HAProxy`'s agent-check reads.
 
 use super::app::App;
-use super::client_origin::Client;
+use super::asker::unconnected;
 use crate::probers::RequestTarget;
+use nodegate_http::Client;
 use nodegate_readiness::board::why;
 use nodegate_readiness::{Moment, Query, Verdict};
 use std::net::IpAddr;
@@ -10,7 +11,6 @@ use std::net::IpAddr;
 /// The longest reason in an answer, in characters. HAProxy shows the line in one row of its status page.
 const MAX_REASON: usize = 100;
 
-/// The answer to an agent-check.
 pub(crate) struct AgentCheckAnswer {
     pub(crate) line: String,
     /// `None` if the agent does not know its node.
@@ -46,15 +46,15 @@ impl App {
     /// Answers an agent-check from this address without a socket, and records the client as a prober.
     pub async fn respond_to_agent_check(&self, peer: IpAddr, sent: &[u8]) -> String {
         let answer = self.agent_check().await;
-        self.note_agent_check(peer, sent, &answer);
+        self.record_agent_check(unconnected(peer), sent, &answer);
         answer.line
     }
 
     /// Logs an answered agent-check and records its client; `sent` is its `agent-send` string.
-    pub(crate) fn note_agent_check(&self, peer: IpAddr, sent: &[u8], answer: &AgentCheckAnswer) {
-        tracing::debug!(client = %peer.to_canonical(), line = answer.line.trim_end(), "answered an agent-check");
-        let client = Client { address: Some(peer), on_this_node: peer.to_canonical().is_loopback() };
-        self.note(client, None, RequestTarget::AgentCheck { sent }, None, answer.verdict, answer.at);
+    pub(crate) fn record_agent_check(&self, client: Client, sent: &[u8], answer: &AgentCheckAnswer) {
+        let (address, line) = (client.address.to_canonical(), answer.line.trim_end());
+        tracing::debug!(client = %address, line, "answered an agent-check");
+        self.record(&client.into(), RequestTarget::AgentCheck { sent }, None, answer.verdict, answer.at);
     }
 }
 

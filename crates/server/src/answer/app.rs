@@ -1,6 +1,5 @@
 //! The state, settings and counters that the server answers from.
 
-use super::drain_json::DrainJson;
 use super::shared_answer::SharedAnswers;
 use super::wait::waiters::Waiters;
 use crate::metrics::{Metrics, Registries, StateCollector};
@@ -9,7 +8,6 @@ use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::collections::hash_map::RandomState;
-use std::fmt;
 use std::future::{Future, ready};
 use std::hash::BuildHasher;
 use std::pin::Pin;
@@ -72,7 +70,6 @@ pub struct App {
     pub(super) shared: SharedAnswers,
     pub(super) waiting: Semaphore,
     pub(super) probers: Arc<Probers>,
-    pub(super) drain_json: DrainJson,
     pub(super) waiters: Waiters,
     closing: AtomicBool,
 }
@@ -106,7 +103,6 @@ impl App {
             shared: SharedAnswers::default(),
             waiting: Semaphore::new(MAX_WAITING),
             probers,
-            drain_json: DrainJson::default(),
             waiters: Waiters::default(),
             closing: AtomicBool::new(false),
         }
@@ -115,7 +111,7 @@ impl App {
     /// Returns the registry for the metric families of other crates. It puts the prefix `nodegate_` before
     /// their names.
     pub fn registry_mut(&mut self) -> &mut Registry {
-        self.registries.own_mut()
+        &mut self.registries.own
     }
 
     /// Sets which clients count as probers, and the counter of their connections. Without this call all
@@ -168,7 +164,6 @@ impl App {
 
 #[cfg(test)]
 impl App {
-    /// Creates an app from a board alone.
     pub(crate) fn of(board: Board) -> Arc<Self> {
         Arc::new(Self::new(AppParts {
             board: Arc::new(board),
@@ -179,11 +174,5 @@ impl App {
             version: "",
             revision: None,
         }))
-    }
-}
-
-impl fmt::Debug for App {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App").field("version", &self.version).finish_non_exhaustive()
     }
 }

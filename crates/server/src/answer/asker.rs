@@ -1,27 +1,65 @@
-//! The client of a request.
+//! The client of a request for the verdict, and its record as a prober.
 
-use super::client_origin::Client;
-use http::HeaderMap;
+use super::app::App;
+use crate::probers::{ProbeRequest, RequestTarget};
 use http::header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT};
+use http::{HeaderMap, Uri};
+use nodegate_http::Client;
+use nodegate_readiness::probers::Given;
+use nodegate_readiness::{Moment, Verdict};
+use std::net::IpAddr;
 
 /// The header in which HAProxy describes its server (`http-check send-state`).
 static SERVER_STATE: HeaderName = HeaderName::from_static("x-haproxy-server-state");
 
-/// The client of a request for the verdict.
+/// The longest server state that is read, in bytes. The agent keeps the names in it, and shows them in the
+/// status.
+const MOST_OF_STATE: usize = 512;
+
 pub(super) struct Asker {
-    pub(super) client: Client,
-    pub(super) server_state: Option<HeaderValue>,
+    client: Client,
+    server_state: Option<HeaderValue>,
 }
 
 impl Asker {
-    /// Takes the server state out of the headers.
     pub(super) fn new(client: Client, headers: &mut HeaderMap) -> Self {
         Self { client, server_state: headers.remove(&SERVER_STATE) }
     }
+}
 
-    pub(super) fn server_state(&self) -> Option<&[u8]> {
-        self.server_state.as_ref().map(HeaderValue::as_bytes)
+impl From<Client> for Asker {
+    fn from(client: Client) -> Self {
+        Self { client, server_state: None }
     }
+}
+
+impl App {
+    /// Records the verdict that a client got. An answer without a verdict says nothing about the node and is
+    /// not recorded.
+    pub(super) fn record(
+        &self,
+        asker: &Asker,
+        target: RequestTarget<'_>,
+        code: Option<u16>,
+        verdict: Option<Verdict>,
+        now: Moment,
+    ) {
+        let Some(verdict) = verdict else { return };
+        let Client { address: peer, on_this_node } = asker.client;
+        let server_state = asker.server_state.as_ref().map(HeaderValue::as_bytes);
+        let server_state = server_state.filter(|state| state.len() <= MOST_OF_STATE);
+        let request = ProbeRequest { peer, on_this_node, target, server_state };
+        self.probers.note(&request, Given { verdict, code }, &self.board, now);
+    }
+}
+
+/// Returns a client without a connection; it is on this node if its address is a loopback address.
+pub(super) fn unconnected(address: IpAddr) -> Client {
+    Client { address, on_this_node: address.to_canonical().is_loopback() }
+}
+
+pub(super) fn target(uri: &Uri) -> RequestTarget<'_> {
+    RequestTarget::Http { path: uri.path(), query: uri.query().unwrap_or_default() }
 }
 
 /// Returns true if a client that asks for the page may be a load balancer: not on this node, and neither a

@@ -1,11 +1,10 @@
 //! `/health` and `/nodecheck`: the verdict. The agent answers at once, unless the checks of the request must
 //! run first.
 
-use super::answer_record::ServedAnswer;
 use super::app::{App, MAX_WAITING};
-use super::asker::Asker;
+use super::asker::{Asker, target};
 use super::body::AnswerBody;
-use super::response::ResponseFuture;
+use super::respond::ResponseFuture;
 use super::response_head::{BodyFormat, ResponseHead};
 use crate::route::Route;
 use futures::future::{Either, ready};
@@ -32,32 +31,42 @@ impl App {
     ) -> ResponseFuture {
         match self.board.lookup(uri.query().unwrap_or_default(), now) {
             Lookup::Hit(reply) => {
-                let response = verdict_response(head, route, reply.clone());
-                let Asker { client, server_state } = asker;
-                let told =
-                    ServedAnswer { route, uri: uri.clone(), server_state, status: response.status(), reply };
-                self.note_told(&told, client, told.server_state(), now);
-                Either::Left(ready(Ok(response)))
+                Either::Left(ready(Ok(self.give_verdict(head, route, &asker, uri, reply, now))))
             }
             Lookup::Bad(bad) => {
                 let reply = Reply::error(400, &bad.to_string());
-                self.told(route, None, verdict_response(head, route, reply))
+                self.count_response(route, None, verdict_response(head, route, reply))
             }
             Lookup::Miss(query) => {
                 let (app, uri) = (Arc::clone(self), uri.clone());
-                let later = Box::pin(async move {
+                Either::Right(Box::pin(async move {
                     app.wait_for_results(&query, now).await;
                     let now = app.now();
                     let reply = app.board.answer(uri.query().unwrap_or_default(), &query, now);
-                    let response = verdict_response(head, route, reply.clone());
-                    let Asker { client, server_state } = asker;
-                    let told = ServedAnswer { route, uri, server_state, status: response.status(), reply };
-                    app.note_told(&told, client, told.server_state(), now);
-                    Ok(response)
-                });
-                Either::Right(later)
+                    Ok(app.give_verdict(head, route, &asker, &uri, reply, now))
+                }))
             }
         }
+    }
+
+    /// Returns the response for an answer from the board, records it and counts it.
+    fn give_verdict(
+        &self,
+        head: ResponseHead,
+        route: Route,
+        asker: &Asker,
+        uri: &Uri,
+        reply: Reply,
+        now: Moment,
+    ) -> Response<AnswerBody> {
+        if reply.fails_open {
+            self.metrics.failed_open();
+        }
+        let verdict = reply.verdict;
+        let response = verdict_response(head, route, reply);
+        self.record(asker, target(uri), Some(response.status().as_u16()), verdict, now);
+        self.metrics.answered(route, response.status(), verdict);
+        response
     }
 
     /// Starts the checks of a query that have no valid result, and waits for their first results.

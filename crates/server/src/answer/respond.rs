@@ -1,68 +1,66 @@
 //! Answers requests: from a request to its response.
 
-use super::answer_record::target;
 use super::app::App;
-use super::asker::{Asker, may_be_a_balancer};
+use super::asker::{Asker, may_be_a_balancer, target, unconnected};
 use super::body::AnswerBody;
-use super::client_origin::{Client, Port};
-use super::response::ResponseFuture;
-use super::response_head::{BodyFormat, ResponseHead};
+use super::response_head::ResponseHead;
 use super::response_slots::{MOST, ResponseSlot};
 use super::shared_answer::Representation;
 use crate::page;
 use crate::probers::RequestTarget;
 use crate::route::Route;
+use crate::serve::AppHandler;
 use bytes::Bytes;
-use futures::future::Either;
+use futures::future::{Either, Ready, ready};
 use http::header::{
     CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use nodegate_http::Format;
+use nodegate_http::{Client, Format};
 use nodegate_readiness::board::NODE_NAME_MISSING;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Moment, Verdict};
+use std::convert::Infallible;
 use std::mem;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /\n";
-/// The text of a 404 on a port whose [`Route::tells_everything`] routes are elsewhere.
+/// The text of a 404 on a port whose [`Route::is_big`] routes are elsewhere.
 const NOT_FOUND_HERE: &str =
     "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /drain.json or /wait\n";
 
-impl App {
-    /// Answers a request as of `now`. The body of the request is not read; a connection with unread body
-    /// bytes ends with the response.
-    pub fn respond<B: Body>(self: &Arc<Self>, request: Request<B>, now: Moment) -> ResponseFuture {
-        self.respond_on(request, now, Client { address: None, on_this_node: true }, None)
-    }
+/// A response that is ready, or one that must be waited for. Only the latter is boxed.
+pub type ResponseFuture = Either<Ready<Answered>, Pin<Box<dyn Future<Output = Answered> + Send>>>;
 
-    /// Answers a request from this address like [`respond`](Self::respond), and records the client as a
-    /// prober.
+type Answered = Result<Response<AnswerBody>, Infallible>;
+
+impl App {
+    /// Answers a request from this address as of `now`, and records the client as a prober. The body of the
+    /// request is not read; a connection with unread body bytes ends with the response.
     pub fn respond_to<B: Body>(
         self: &Arc<Self>,
         request: Request<B>,
         now: Moment,
         peer: IpAddr,
     ) -> ResponseFuture {
-        let on_this_node = peer.to_canonical().is_loopback();
-        self.respond_on(request, now, Client { address: Some(peer), on_this_node }, None)
+        self.respond_on(request, now, unconnected(peer), None)
     }
 
     /// Answers a request on a port like [`respond_to`](Self::respond_to). If the port has
-    /// `metrics_moved_to`, the [`Route::tells_everything`] routes answer 404 and name that address. Without a
-    /// port everything is rendered on this thread.
+    /// `metrics_moved_to`, the [`Route::is_big`] routes answer 404 and name that address. Without a port
+    /// everything is rendered on this thread.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,
         mut request: Request<B>,
         now: Moment,
         client: Client,
-        port: Option<Port>,
+        port: Option<&AppHandler>,
     ) -> ResponseFuture {
-        let (peer, metrics_moved_to) = (client.address, port.and_then(|port| port.metrics_moved_to));
+        let metrics_moved_to = port.and_then(|port| port.metrics_moved_to);
         let route = Route::of(request.method(), request.uri().path());
         let format = match route {
             Route::Metrics => Format::accepted(request.headers()),
@@ -80,55 +78,59 @@ impl App {
             _ => {
                 head.allow();
                 let refused = head.text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-                return self.told(route, None, refused);
+                return self.count_response(route, None, refused);
             }
         }
         let query = request.uri().query().unwrap_or_default();
-        if let (Some(address), true) = (metrics_moved_to, route.tells_everything()) {
+        if let (Some(address), true) = (metrics_moved_to, route.is_big()) {
             let moved = format!("not here: --metrics-addr has moved it to {address}\n");
-            return self.told(route, None, head.text(StatusCode::NOT_FOUND, moved));
+            return self.count_response(route, None, head.text(StatusCode::NOT_FOUND, moved));
         }
-        let slot = match peer.filter(|_| route.is_limited()).map(|peer| self.shared.slot(peer)) {
-            Some(None) => return self.told(route, None, too_many(head)),
+        let slot = match route.is_big().then(|| self.shared.slot(client.address)) {
+            Some(None) => return self.count_response(route, None, too_many(head)),
             slot => slot.flatten(),
         };
+        let which = match route {
+            Route::Metrics => Some(Representation::Metrics(format)),
+            Route::Status => Some(Representation::Status { pretty: is_pretty(query) }),
+            Route::Drain => Some(Representation::Drain),
+            Route::Page => Some(Representation::Page { refreshes: query != "pause" }),
+            _ => None,
+        };
+        if asks_for_page {
+            let page = RequestTarget::Page { is_head: *request.method() == Method::HEAD };
+            self.record(&asker, page, Some(200), Some(Verdict::Ready), now);
+        }
+        if let Some(which) = which {
+            return self.shared_answer(head, route, which, slot, now, port.is_some());
+        }
         let response = match route {
             Route::Health | Route::NodeCheck => return self.health(head, route, asker, request.uri(), now),
-            Route::NodeName => self.node_name(head),
+            Route::Wait => return self.wait(head, request.uri(), client, now),
             Route::Services => {
                 let (response, verdict) = self.service_health(head, request.uri().path(), query, now);
                 let code = Some(response.status().as_u16());
-                self.note(client, asker.server_state(), target(request.uri()), code, verdict, now);
-                return self.told(route, verdict, response);
+                self.record(&asker, target(request.uri()), code, verdict, now);
+                return self.count_response(route, verdict, response);
             }
+            Route::NodeName => self.node_name(head),
             Route::Live => self.live(head, now),
             Route::Ready => self.ready(head),
-            Route::Metrics => {
-                let which = Representation::Metrics(format);
-                return self.shared_answer(head, route, which, slot, now, port.is_some());
-            }
-            Route::Status => {
-                let which = Representation::Status { pretty: is_pretty(query) };
-                return self.shared_answer(head, route, which, slot, now, port.is_some());
-            }
-            Route::Drain => {
-                let body = self.drain_json.get(now, || self.status(now).drain_summary().to_json());
-                head.finish(StatusCode::OK, BodyFormat::Json, body)
-            }
-            Route::Wait => return self.wait(head, request.uri(), client, now),
-            Route::Page => {
-                let which = Representation::Page { refreshes: query != "pause" };
-                if asks_for_page {
-                    let (target, code) =
-                        (RequestTarget::Page { is_head: *request.method() == Method::HEAD }, Some(200));
-                    self.note(client, asker.server_state(), target, code, Some(Verdict::Ready), now);
-                }
-                return self.shared_answer(head, route, which, slot, now, port.is_some());
-            }
-            Route::Other if metrics_moved_to.is_some() => head.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
-            Route::Other => head.text(StatusCode::NOT_FOUND, NOT_FOUND),
+            _ if metrics_moved_to.is_some() => head.text(StatusCode::NOT_FOUND, NOT_FOUND_HERE),
+            _ => head.text(StatusCode::NOT_FOUND, NOT_FOUND),
         };
-        self.told(route, None, response)
+        self.count_response(route, None, response)
+    }
+
+    /// Counts the response and returns it as a future.
+    pub(super) fn count_response(
+        &self,
+        route: Route,
+        verdict: Option<Verdict>,
+        response: Response<AnswerBody>,
+    ) -> ResponseFuture {
+        self.metrics.answered(route, response.status(), verdict);
+        Either::Left(ready(Ok(response)))
     }
 
     fn node_name(&self, head: ResponseHead) -> Response<AnswerBody> {
@@ -183,14 +185,14 @@ impl App {
         let app = Arc::clone(self);
         let render = move || app.shared.get(which, now, || app.render(which, now));
         match self.shared.latest(which, now) {
-            Some(bytes) => self.told(route, None, finish(Ok(bytes))),
-            None if !elsewhere => self.told(route, None, finish(render())),
+            Some(bytes) => self.count_response(route, None, finish(Ok(bytes))),
+            None if !elsewhere => self.count_response(route, None, finish(render())),
             None => {
                 let app = Arc::clone(self);
                 Either::Right(Box::pin(async move {
                     let rendered = tokio::task::spawn_blocking(render).await;
                     let rendered = rendered.unwrap_or_else(|error| Err(error.to_string()));
-                    app.told(route, None, finish(rendered)).await
+                    app.count_response(route, None, finish(rendered)).await
                 }))
             }
         }
@@ -201,6 +203,7 @@ impl App {
             Representation::Metrics(format) => {
                 self.registries.encode(format).map(String::into_bytes).map_err(|error| error.to_string())
             }
+            Representation::Drain => Ok(self.status(now).drain_summary().to_json()),
             Representation::Status { pretty } => {
                 let status = self.status(now);
                 let json =

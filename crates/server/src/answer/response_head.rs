@@ -13,7 +13,6 @@ static JSON: HeaderValue = HeaderValue::from_static("application/json");
 static TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
-/// The format of a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BodyFormat {
     Json,

@@ -1,8 +1,9 @@
 //! Limits the number of big answers in flight.
 
+use super::slots::{Slot, Slots, held_by};
 use nodegate_http::holder_of;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The maximum number of big answers that are sent at a time.
@@ -17,13 +18,12 @@ const SENT_WITHIN: Duration = Duration::from_secs(30);
 
 /// The slots of big answers.
 #[derive(Debug, Default)]
-pub(super) struct ResponseSlots(Mutex<Vec<Holder>>);
+pub(super) struct ResponseSlots(Arc<Slots<Holder>>);
 
-/// The holder of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     /// A client on this node's loopback. It has one extra slot, so that a starting agent can always ask the
-    /// agent that it reslots.
+    /// agent that it replaces.
     Loopback,
     Client(IpAddr),
 }
@@ -31,33 +31,24 @@ enum Holder {
 /// A slot, released when dropped.
 #[derive(Debug)]
 pub(super) struct ResponseSlot {
-    slots: Arc<ResponseSlots>,
-    holder: Holder,
+    _slot: Slot<Holder>,
     until: Instant,
 }
 
 impl ResponseSlots {
     /// Takes a slot, or returns `None` if this client must wait for one.
-    pub(super) fn take(self: &Arc<Self>, client: IpAddr) -> Option<ResponseSlot> {
-        let mut taken = self.taken();
-        let count = |holder| taken.iter().filter(|taken| **taken == holder).count();
-        let extra = count(Holder::Loopback);
-        let client_holder = Holder::Client(holder_of(client));
-        let holder = if client.to_canonical().is_loopback() && extra == 0 {
-            Holder::Loopback
-        } else if taken.len() - extra < MOST && count(client_holder) < MOST_OF_ONE {
-            client_holder
-        } else {
-            return None;
-        };
-        taken.push(holder);
-        debug_assert!(taken.len() <= MOST + 1);
-        let slots = Arc::clone(self);
-        Some(ResponseSlot { slots, holder, until: nodegate_clock::now() + SENT_WITHIN })
-    }
-
-    fn taken(&self) -> MutexGuard<'_, Vec<Holder>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn take(&self, client: IpAddr) -> Option<ResponseSlot> {
+        let slot = self.0.take(|taken| {
+            let extra = held_by(taken, Holder::Loopback);
+            let holder = Holder::Client(holder_of(client));
+            let is_free = taken.len() - extra < MOST && held_by(taken, holder) < MOST_OF_ONE;
+            match () {
+                () if client.to_canonical().is_loopback() && extra == 0 => Some(Holder::Loopback),
+                () if is_free => Some(holder),
+                () => None,
+            }
+        })?;
+        Some(ResponseSlot { _slot: slot, until: nodegate_clock::now() + SENT_WITHIN })
     }
 }
 
@@ -68,26 +59,17 @@ impl ResponseSlot {
     }
 }
 
-impl Drop for ResponseSlot {
-    fn drop(&mut self) {
-        let mut taken = self.slots.taken();
-        if let Some(at) = taken.iter().position(|taken| *taken == self.holder) {
-            taken.swap_remove(at);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn take(slots: &Arc<ResponseSlots>, client: &str) -> Option<ResponseSlot> {
+    fn take(slots: &ResponseSlots, client: &str) -> Option<ResponseSlot> {
         slots.take(client.parse().unwrap())
     }
 
     #[test]
     fn eight_are_sent_at_a_time_and_four_to_one_client() {
-        let slots = Arc::<ResponseSlots>::default();
+        let slots = ResponseSlots::default();
         let mut held: Vec<_> = (0..4).map(|_| take(&slots, "10.0.0.1").unwrap()).collect();
         assert!(take(&slots, "10.0.0.1").is_none() && take(&slots, "::ffff:10.0.0.1").is_none());
         held.extend((1..5).map(|host| take(&slots, &format!("fd00::{host}")).unwrap()));
@@ -99,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_successor_has_a_slot_of_its_own() {
-        let slots = Arc::<ResponseSlots>::default();
+        let slots = ResponseSlots::default();
         let held: Vec<_> = (1..=8).map(|host| take(&slots, &format!("10.0.0.{host}")).unwrap()).collect();
         assert!(take(&slots, "10.0.0.9").is_none());
         let successor = take(&slots, "127.0.0.1").unwrap();
@@ -107,6 +89,6 @@ mod tests {
         drop(successor);
         assert!(take(&slots, "::ffff:127.0.0.1").is_some());
         drop(held);
-        assert!(slots.taken().is_empty());
+        assert!(slots.0.are_free());
     }
 }

@@ -7,22 +7,29 @@ use nodegate_http::Format;
 use nodegate_readiness::Moment;
 use std::array;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The default maximum age of a shared answer.
+/// The default maximum age of a shared answer, and the maximum age of `/drain.json`, which programs poll.
 const RENDER_EVERY: Duration = Duration::from_secs(1);
+const DRAIN_EVERY: Duration = Duration::from_millis(100);
 
 /// One form of a big answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Representation {
-    Status { pretty: bool },
+    Status {
+        pretty: bool,
+    },
     Metrics(Format),
-    Page { refreshes: bool },
+    Page {
+        refreshes: bool,
+    },
+    /// `/drain.json`. It is small, so it needs no slot.
+    Drain,
 }
 
 impl Representation {
-    const COUNT: usize = 6;
+    const COUNT: usize = 7;
 
     pub(super) fn is_page(self) -> bool {
         matches!(self, Self::Page { .. })
@@ -30,7 +37,7 @@ impl Representation {
 
     pub(super) fn format(self) -> BodyFormat {
         match self {
-            Self::Status { .. } => BodyFormat::Json,
+            Self::Status { .. } | Self::Drain => BodyFormat::Json,
             Self::Metrics(format) => BodyFormat::Metrics(format),
             Self::Page { .. } => BodyFormat::Html,
         }
@@ -42,15 +49,15 @@ impl Representation {
             Self::Metrics(Format::Prometheus) => 2,
             Self::Metrics(Format::OpenMetrics) => 3,
             Self::Page { refreshes } => 4 + usize::from(refreshes),
+            Self::Drain => 6,
         }
     }
 }
 
-/// The latest rendering of each big answer.
 pub(super) struct SharedAnswers {
     every: Duration,
     rendered: [Mutex<Option<Rendered>>; Representation::COUNT],
-    slots: Arc<ResponseSlots>,
+    slots: ResponseSlots,
 }
 
 struct Rendered {
@@ -61,7 +68,7 @@ struct Rendered {
 impl Default for SharedAnswers {
     fn default() -> Self {
         let rendered = array::from_fn(|_| Mutex::default());
-        Self { every: RENDER_EVERY, rendered, slots: Arc::default() }
+        Self { every: RENDER_EVERY, rendered, slots: ResponseSlots::default() }
     }
 }
 
@@ -79,10 +86,7 @@ impl SharedAnswers {
     /// Returns the latest rendering if it is recent, and if no other is being made.
     pub(super) fn latest(&self, which: Representation, now: Moment) -> Option<Bytes> {
         let rendered = self.rendered.get(which.index())?.try_lock().ok()?;
-        rendered
-            .as_ref()
-            .filter(|rendered| now.since(rendered.at) < self.every)
-            .map(|rendered| rendered.bytes.clone())
+        self.recent(rendered.as_ref(), which, now)
     }
 
     /// Returns the latest rendering, or renders again if it is too old. Concurrent requests wait for the same
@@ -95,15 +99,19 @@ impl SharedAnswers {
     ) -> Result<Bytes, E> {
         let Some(rendered) = self.rendered.get(which.index()) else { return render().map(Bytes::from) };
         let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Rendered { at, bytes }) = &*rendered
-            && now.since(*at) < self.every
-        {
-            return Ok(bytes.clone());
+        if let Some(bytes) = self.recent(rendered.as_ref(), which, now) {
+            return Ok(bytes);
         }
         // Drops spare capacity: the buffer lives until the last client has received it.
         let bytes = Bytes::from(render()?.into_boxed_slice());
         *rendered = Some(Rendered { at: now, bytes: bytes.clone() });
         Ok(bytes)
+    }
+
+    fn recent(&self, rendered: Option<&Rendered>, which: Representation, now: Moment) -> Option<Bytes> {
+        let every = if which == Representation::Drain { DRAIN_EVERY } else { self.every };
+        let recent = rendered.filter(|rendered| now.since(rendered.at) < every)?;
+        Some(recent.bytes.clone())
     }
 }
 
@@ -115,7 +123,7 @@ mod tests {
 
     #[test]
     fn each_representation_has_a_buffer_of_its_own() {
-        use Representation::{Metrics, Page, Status};
+        use Representation::{Drain, Metrics, Page, Status};
         let all = [
             Status { pretty: false },
             Status { pretty: true },
@@ -123,6 +131,7 @@ mod tests {
             Metrics(Format::OpenMetrics),
             Page { refreshes: false },
             Page { refreshes: true },
+            Drain,
         ];
         let indexes: BTreeSet<usize> = all.iter().map(|which| which.index()).collect();
         assert!(indexes.into_iter().eq(0..Representation::COUNT));
@@ -147,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_rendered_is_not_kept() {
+    fn a_failed_rendering_is_not_kept() {
         let shared = SharedAnswers::default();
         let which = Representation::Metrics(Format::Prometheus);
         assert!(shared.get(which, Moment::default(), || Err(())).is_err());

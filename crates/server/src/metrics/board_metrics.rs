@@ -1,7 +1,6 @@
 //! The metric families of the board and the server. They are read at scrape time, so they can't drift.
 
-use super::counters::{MAX_REASON_CHARS, Metrics};
-use super::status_label::StatusLabel;
+use super::counters::{MAX_REASON_CHARS, Metrics, STATUSES};
 use crate::probers::Probers;
 use crate::route::Route;
 use nodegate_readiness::board::why;
@@ -108,7 +107,7 @@ impl StateCollector {
         let mut family = gauge(encoder, "check_passed", help)?;
         for id in active() {
             let passed = u64::from(board.report(id, now).outcome.passed());
-            let configured = board.catalog().is_configured(id) || self.probers.name(id, now);
+            let configured = board.catalog().is_configured(id) || self.probers.name_check(id, now);
             let configured = if configured { "true" } else { "false" };
             let labels = [("check", board.catalog().name(id)), ("configured", configured)];
             family.encode_family(&labels)?.encode_gauge(&passed)?;
@@ -152,11 +151,10 @@ impl StateCollector {
     /// of zeros.
     fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
         let mut family = counters(encoder, "http_requests", "HTTP requests answered.")?;
-        for route in Route::ALL {
-            for code in StatusLabel::ALL {
-                let count = self.metrics.requests(route, code);
-                if count > 0 || (route, code) == (Route::Health, StatusLabel::Ok) {
-                    count_one(&mut family, &[("path", route.label()), ("code", code.label())], count)?;
+        for (route, path) in Route::ALL {
+            for (code, count) in STATUSES.into_iter().zip(self.metrics.requests(route)) {
+                if count > 0 || (path, code) == ("/health", "200") {
+                    count_one(&mut family, &[("path", path), ("code", code)], count)?;
                 }
             }
         }
@@ -168,11 +166,11 @@ impl StateCollector {
         let help = "Answers to load balancers by verdict, agent-checks included.";
         let mut family = counters(encoder, "answers", help)?;
         for verdict in Verdict::ALL {
-            let on_routes = [Route::Health, Route::NodeCheck, Route::Services]
-                .map(|route| (route.label(), self.metrics.answers(route, verdict)));
+            let on_routes = Route::ALL.into_iter().filter(|(route, _)| route.tells_verdict());
+            let on_routes = on_routes.map(|(route, path)| (path, self.metrics.answers(route, verdict)));
             let agent_checks = (AGENT_CHECK, self.metrics.agent_check_answers(verdict));
-            for (path, count) in on_routes.into_iter().chain([agent_checks]) {
-                if count > 0 || (path, verdict) == (Route::Health.label(), Verdict::Ready) {
+            for (path, count) in on_routes.chain([agent_checks]) {
+                if count > 0 || (path, verdict) == ("/health", Verdict::Ready) {
                     let labels = [("question", path), ("verdict", verdict.as_str())];
                     count_one(&mut family, &labels, count)?;
                 }

@@ -1,29 +1,37 @@
 //! Holds the counters of answers and overflows.
 
-use super::status_label::StatusLabel;
 use crate::route::Route;
 use http::StatusCode;
 use nodegate_http::ConnectionCounts;
 use nodegate_readiness::flips::RECOVERED;
 use nodegate_readiness::{Flip, Verdict};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The maximum number of reasons that become label values. Reasons come from the API server and from programs
 /// on the node, so their number is otherwise unbounded.
 const MAX_REASONS: usize = 64;
-/// The label value of all further reasons.
 const OTHER_REASON: &str = "Other";
 /// The maximum length of a reason in a label; longer reasons are cut.
 pub(super) const MAX_REASON_CHARS: usize = 128;
+
+/// The statuses as counted: those that the agent chooses itself, and the classes of those that a client
+/// chooses with `?drain=`.
+pub(super) const STATUSES: [&str; 12] =
+    ["200", "400", "404", "405", "429", "500", "503", "504", "2xx", "3xx", "4xx", "5xx"];
+
+/// Returns the index in [`STATUSES`].
+fn status_index(status: StatusCode) -> usize {
+    let own = STATUSES.iter().position(|own| *own == status.as_str());
+    own.unwrap_or_else(|| STATUSES.len() - 4 + usize::from(status.as_u16() / 100).clamp(2, 5) - 2)
+}
 
 /// The counters. On the request path they are plain atomics, found by index.
 #[derive(Default)]
 pub struct Metrics {
     /// Counts by route, code and verdict, so that one addition serves two metric families.
-    requests: [[ByVerdict; StatusLabel::ALL.len()]; Route::ALL.len()],
+    requests: [[ByVerdict; STATUSES.len()]; Route::ALL.len()],
     agent_checks: ByVerdict,
     pub(super) fail_open: AtomicU64,
     connections: Arc<ConnectionCounts>,
@@ -82,7 +90,7 @@ impl Metrics {
     }
 
     pub(crate) fn answered(&self, route: Route, status: StatusCode, verdict: Option<Verdict>) {
-        if let Some(counts) = self.codes(route).get(StatusLabel::of(status) as usize) {
+        if let Some(counts) = self.codes(route).get(status_index(status)) {
             add(counts, verdict);
         }
     }
@@ -95,18 +103,16 @@ impl Metrics {
         self.requests.get(route as usize).map_or(&[], |codes| &codes[..])
     }
 
-    /// Returns the number of requests for this route that were answered with this code.
-    pub(super) fn requests(&self, route: Route, code: StatusLabel) -> u64 {
-        let counts = self.codes(route).get(code as usize);
-        counts.map_or(0, |counts| counts.iter().map(|count| count.load(Ordering::Relaxed)).sum())
+    /// Returns the number of requests for this route by status, in the order of [`STATUSES`].
+    pub(super) fn requests(&self, route: Route) -> impl Iterator<Item = u64> {
+        let sum = |counts: &ByVerdict| counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        self.codes(route).iter().map(sum)
     }
 
-    /// Returns the number of answers with this verdict on this route.
     pub(super) fn answers(&self, route: Route, verdict: Verdict) -> u64 {
         self.codes(route).iter().map(|counts| count(counts, verdict)).sum()
     }
 
-    /// Returns the number of agent-checks that were answered with this verdict.
     pub(super) fn agent_check_answers(&self, verdict: Verdict) -> u64 {
         count(&self.agent_checks, verdict)
     }
@@ -115,19 +121,12 @@ impl Metrics {
         self.fail_open.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the counters of connections.
     pub(crate) fn connections(&self) -> &Arc<ConnectionCounts> {
         &self.connections
     }
 
     pub(super) fn flips(&self) -> MutexGuard<'_, FlipCounts> {
         self.flips.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").field("connections", &self.connections()).finish_non_exhaustive()
     }
 }
 

@@ -7,7 +7,6 @@ use prometheus_client::encoding::DescriptorEncoder;
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// The maximum number of probers with series if `--balancers` names no clients.
 const STRANGERS: usize = 32;
 
 impl StateCollector {

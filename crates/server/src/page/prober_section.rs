@@ -32,7 +32,7 @@ pub(super) fn write(page: &mut String, status: &Status) -> fmt::Result {
 
 /// Returns true if the prober is regular, or was and is still waited for.
 fn is_in_table(prober: &ProberRecord) -> bool {
-    matches!(prober.standing, Standing::Regular | Standing::Silent)
+    prober.standing.is_waited_for()
 }
 
 /// The progress of one step of a drain, or of the way back.
@@ -101,7 +101,6 @@ fn released(status: &Status, drain: &DrainStatus, verdict: Verdict) -> Step {
     Step::new(drain.released, "Released", more)
 }
 
-/// Writes the facts that are not known, and why.
 fn write_doubts(page: &mut String, drain: &DrainStatus) -> fmt::Result {
     for (what, why) in [("Told", &drain.not_known), ("Released", &drain.released_not_known)] {
         if let Some(why) = why {
@@ -142,7 +141,6 @@ fn write_table(page: &mut String, rows: &[&ProberRecord], drain: &DrainStatus) -
     Ok(())
 }
 
-/// Writes the prober, its probe request and the interval of its probes.
 fn write_asker(page: &mut String, prober: &ProberRecord) -> fmt::Result {
     let (address, request) = (prober.address, Breakable(&prober.request));
     page.push_str("<tr><th scope=\"row\">");

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_after_the_last_proof_is_a_guess() {
+    fn verdicts_after_the_last_proof_are_guesses() {
         use Verdict::{Draining, Ready};
         let mut status = Status { uptime_ms: 9000, ..status() };
         status.cache.stale = true;

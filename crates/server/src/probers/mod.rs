@@ -1,17 +1,11 @@
-//! The probers: each answer with a verdict is recorded.
-//!
-//! `nodegate_readiness::probers` has the rules for the records, and concludes from them whether all are told.
-//!
-//! A known prober is found in a table of fixed size, by a hash of its identity and its probe request. That
-//! and a few stores behind the slot's own lock are the whole cost of an answer. Only a new prober takes the
-//! table's lock ([`slot_owners::ProberNames`]), and only then is its request parsed.
+//! The probers: each answer with a verdict is recorded. `nodegate_readiness::probers` has the rules for the
+//! records, and concludes from them whether all probers are told.
 
 mod args;
-mod name;
 mod probe_request;
 mod slot;
 mod slot_choice;
-mod slot_owners;
+mod slot_table;
 mod takeover;
 #[cfg(test)]
 mod tests;
@@ -21,21 +15,17 @@ pub use args::ProberArgs;
 pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
 pub(crate) use wake::Wake;
 
-use self::name::Name;
 use self::slot::{ServerReport, Slot};
 use self::slot_choice::Rules;
-use self::slot_owners::ProberNames;
+use self::slot_table::{Name, Table};
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
     Asked, DrainStatus, Given, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
 };
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{AtomicMoment, Board, CheckId, Moment};
-use std::array;
+use nodegate_readiness::{Board, CheckId, Moment};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// The number of slots for probers whose answer a drain changes. A handful is usual.
@@ -53,13 +43,13 @@ const STRANGERS_REMEMBERED: Duration = Duration::from_mins(10);
 /// previous agent hands them over. So all dates here come from a clock that is a day ahead.
 const CLOCK_OFFSET: Duration = Duration::from_hours(24);
 
-/// The table of probers and their probe requests.
+/// The probers and their probe requests.
 pub(crate) struct Probers {
-    slots: [Slot; SLOTS + SHOWN_ONLY_SLOTS],
+    /// The probers whose answer a drain changes.
+    counted: Table,
+    /// The probers whose answer no drain changes.
+    shown_only: Table,
     hasher: RandomState,
-    names: Mutex<ProberNames>,
-    overflows: AtomicU64,
-    overflown: AtomicMoment,
     /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
     settings: OnceLock<ProberSettings>,
@@ -87,11 +77,9 @@ pub trait CountTraffic: Send + Sync {
 impl Default for Probers {
     fn default() -> Self {
         Self {
-            slots: array::from_fn(|_| Slot::default()),
+            counted: Table::new(SLOTS),
+            shown_only: Table::new(SHOWN_ONLY_SLOTS),
             hasher: RandomState::new(),
-            names: Mutex::new(ProberNames::new(SLOTS + SHOWN_ONLY_SLOTS)),
-            overflows: AtomicU64::new(0),
-            overflown: AtomicMoment::default(),
             listening_since: OnceLock::new(),
             settings: OnceLock::new(),
             wake: Arc::default(),
@@ -116,7 +104,8 @@ impl Probers {
         let key = self.key(request, state);
         let note =
             |slot: &Slot| slot.note(key, given, report, changed, now, |asked| is_forgotten(asked, now));
-        if !self.find(key).is_some_and(note)
+        let known = self.counted.find(key).or_else(|| self.shown_only.find(key));
+        if !known.is_some_and(note)
             && let Some(slot) = self.enter(key, request, state, board, now)
         {
             // If another prober has taken the slot by now, the table overflowed, and the overflow is counted.
@@ -138,15 +127,7 @@ impl Probers {
         hasher.finish() | 1
     }
 
-    /// Finds the slot with this key. Most are where the key points; one that replaced another prober can be
-    /// anywhere.
-    fn find(&self, key: u64) -> Option<&Slot> {
-        let (before, from) = self.slots.split_at(home(key, &(0..SLOTS)));
-        from.iter().chain(before).find(|slot| slot.key() == key)
-    }
-
-    /// Finds a slot for a new prober. A prober that sends the same probe request in other words keeps its
-    /// slot.
+    /// Finds a slot for a new prober.
     #[cold]
     fn enter(
         &self,
@@ -158,29 +139,12 @@ impl Probers {
     ) -> Option<&Slot> {
         let address = request.peer.to_canonical();
         let name = Name::new(address, request.on_this_node, request.target.parse(board), state);
-        let mut names = self.names();
-        if let Some(known) = names.find(&name) {
-            let slot = self.slots.get(known)?;
-            slot.rename(key);
-            return Some(slot);
-        }
-        let slot = self.assign_slot(&mut names, name, key, now)?;
-        slot.give(key, None);
-        Some(slot)
+        self.table_for(&name).enter(key, name, self.rules(), now)
     }
 
-    /// Finds a slot, and writes the name there. A prober that is only shown takes no slot of one that counts.
-    fn assign_slot(&self, names: &mut ProberNames, name: Name, key: u64, now: Moment) -> Option<&Slot> {
-        let among = if name.drainable { 0..SLOTS } else { SLOTS..SLOTS + SHOWN_ONLY_SLOTS };
-        let home = home(key, &among);
-        let standings = |index: usize| self.slots.get(index).and_then(Slot::asked);
-        let choice = names.slot_for(&name, among, home, self.rules(), now, standings);
-        if name.drainable && choice.as_ref().is_none_or(|choice| choice.evicts_possible_balancer) {
-            self.overflow(now);
-        }
-        let index = choice?.index;
-        names.put(index, name);
-        self.slots.get(index)
+    /// Returns the table of a prober. One that is only shown takes no slot of one that counts.
+    fn table_for(&self, name: &Name) -> &Table {
+        if name.request.drainable { &self.counted } else { &self.shown_only }
     }
 
     fn rules(&self) -> Rules {
@@ -190,15 +154,6 @@ impl Probers {
     /// Returns true if `--balancers` names the clients that count.
     pub(crate) fn balancers_are_named(&self) -> bool {
         self.settings.get().is_some_and(|settings| !settings.balancers.is_everybody())
-    }
-
-    fn overflow(&self, now: Moment) {
-        self.overflows.fetch_add(1, Ordering::Relaxed);
-        self.overflown.advance(now);
-    }
-
-    fn names(&self) -> MutexGuard<'_, ProberNames> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the whole status as of `now`, and the time since the last flip.
@@ -215,20 +170,15 @@ impl Probers {
 
     /// Returns the name, the record and the report of each prober.
     fn asked(&self) -> Vec<(Name, Asked, ServerReport)> {
-        let names = self.names();
-        let asked = names.all().filter_map(|(index, name)| {
-            let (asked, report) = self.slots.get(index)?.reported()?;
-            Some((name.clone(), asked, report))
-        });
-        asked.collect()
+        [self.counted.asked(), self.shown_only.asked()].concat()
     }
 
     /// Returns the observed facts of a drain, without a judgement.
     fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
         let opened = date(board.opened().unwrap_or(now));
         let since = self.listening_since.get().copied().unwrap_or(opened);
-        let listening = self.overflown.get().map_or(since, |overflown| overflown.max(since));
-        let overflows = self.overflows.load(Ordering::Relaxed);
+        let (overflows, overflown) = self.counted.overflows();
+        let listening = overflown.map_or(since, |overflown| overflown.max(since));
         let settings = self.settings.get();
         let traffic = settings.and_then(|settings| settings.traffic.as_ref());
         let traffic = traffic.map(|traffic| traffic.counted());
@@ -239,15 +189,8 @@ impl Probers {
     }
 
     /// Returns true if a regular or silent prober names this check.
-    pub(crate) fn name(&self, check: CheckId, now: Moment) -> bool {
-        let now = date(now);
-        let names = self.names();
-        let mut naming = names.all().filter(|(_, name)| name.checks.contains(&check));
-        naming.any(|(index, _)| {
-            let asked = self.slots.get(index).and_then(Slot::asked);
-            let standing = asked.map(|asked| asked.standing(now));
-            matches!(standing, Some(Standing::Regular | Standing::Silent))
-        })
+    pub(crate) fn name_check(&self, check: CheckId, now: Moment) -> bool {
+        [&self.counted, &self.shown_only].iter().any(|table| table.names_check(check, date(now)))
     }
 }
 
@@ -264,11 +207,6 @@ fn records(asked: Vec<(Name, Asked, ServerReport)>, now: Moment) -> Vec<ProberRe
 /// Converts a moment to the clock of this module.
 fn date(moment: Moment) -> Moment {
     moment.plus(CLOCK_OFFSET)
-}
-
-/// Returns the index at which the search for a key starts.
-fn home(key: u64, among: &Range<usize>) -> usize {
-    among.start + usize::try_from(key >> 32).unwrap_or_default() % among.len().max(1)
 }
 
 fn is_forgotten(asked: &Asked, now: Moment) -> bool {

@@ -31,7 +31,6 @@ const OPTIONS: &str = "OPTIONS /";
 /// The number of bytes that are read of an `agent-send` string.
 pub(crate) const MOST_OF_AGENT_SEND: usize = 64;
 
-/// A probe request as received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeRequest<'a> {
     /// The address of the client.
@@ -55,13 +54,12 @@ pub(crate) enum RequestTarget<'a> {
     AgentCheck { sent: &'a [u8] },
 }
 
-/// A parsed probe request.
+#[derive(Clone)]
 pub(super) struct ParsedRequest {
     /// The normalized text, equal for all spellings.
     pub(super) text: String,
     /// True if a drain changes the answer.
     pub(super) drainable: bool,
-    /// The checks that the request names.
     pub(super) checks: Vec<CheckId>,
 }
 

@@ -1,7 +1,5 @@
-//! The slot of one prober: its record, behind its own lock that is held for a few stores.
-//!
-//! The runtime records probes, and the thread that renders large answers reads the records. Each of them sees a
-//! whole record.
+//! The slot of one prober: its record, behind its own lock. The runtime records probes, and the thread that
+//! renders large answers reads whole records.
 
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, CheckState, Given};
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_was_given_away_is_not_noted_in() {
+    fn a_slot_that_was_reassigned_records_nothing() {
         let slot = Slot::default();
         assert!(!note(&slot, 0, 0, 1) && slot.asked().is_none(), "the slot is free");
         slot.give(1, None);

@@ -1,15 +1,13 @@
 //! Chooses the prober to drop when all slots are taken, or when one address has all slots it may have.
 
 use super::is_forgotten;
-use super::name::Name;
+use super::slot_table::Name;
 use nodegate_http::holder_of;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, Standing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::ops::Range;
 
-/// The numbers of slots that one client may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {
     /// The maximum number of different probe requests. No balancer sends more, and one client must not take
@@ -22,7 +20,6 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The rules for all clients if `--balancers` names none.
     pub(super) const STRANGERS: Self = Self { requests: 8, slots: 128, keeps: 32 };
     /// The rules for the clients in `--balancers`.
     pub(super) const BALANCERS: Self = Self { requests: 64, slots: usize::MAX, keeps: usize::MAX };
@@ -31,7 +28,6 @@ impl Rules {
 /// The number of probers that always keep their slots: those that have been regular for longest.
 const SENIORS: usize = 128;
 
-/// A slot for a new prober.
 pub(super) struct SlotChoice {
     pub(super) index: usize,
     /// True if the prober in the slot is regular, or may be about to become regular.
@@ -45,7 +41,7 @@ type Occupied<'a> = (usize, &'a Name, Asked);
 pub(super) fn find(
     name: &Name,
     taken: Vec<Occupied<'_>>,
-    among: Range<usize>,
+    slots: usize,
     home: usize,
     rules: Rules,
     now: Moment,
@@ -53,14 +49,14 @@ pub(super) fn find(
     let taken: Vec<_> = taken.into_iter().filter(|(_, _, asked)| !is_forgotten(asked, now)).collect();
     let client = holder_of(name.address);
     let own = || taken.iter().filter(|(_, other, _)| holder_of(other.address) == client);
-    let requests: BTreeSet<_> = own().map(|(_, own, _)| own.text.as_str()).collect();
+    let requests: BTreeSet<_> = own().map(|(_, own, _)| own.request.text.as_str()).collect();
     let many = own().count() >= rules.slots
-        || (requests.len() >= rules.requests && !requests.contains(name.text.as_str()));
+        || (requests.len() >= rules.requests && !requests.contains(name.request.text.as_str()));
     if many {
         return lowest_ranked(own(), now);
     }
     let is_free = |index: &usize| taken.iter().all(|(other, _, _)| other != index);
-    let mut near = (home..among.end).chain(among.start..home);
+    let mut near = (home..slots).chain(0..home);
     if let Some(index) = near.find(is_free) {
         return Some(SlotChoice { index, evicts_possible_balancer: false });
     }

@@ -1,13 +1,10 @@
 //! Takes over the predecessor's probers.
 
-use super::name::Name;
 use super::probe_request::parse_shown;
+use super::slot_table::Name;
 use super::{Probers, date};
 use nodegate_readiness::probers::{Asked, Handover, ProberRecord, ServerState};
 use nodegate_readiness::{Board, Moment};
-
-/// The key of a prober that has not asked this agent yet. Keys of probe requests are odd.
-const NOT_YET_ASKED: u64 = 2;
 
 impl Probers {
     /// Takes over the predecessor's regular probers with their dates, and returns their number. Must run
@@ -16,22 +13,16 @@ impl Probers {
     pub(crate) fn take_over(&self, handover: &Handover, board: &Board, now: Moment) -> usize {
         let now = date(now);
         let balancers = self.settings.get().map(|settings| settings.balancers.clone()).unwrap_or_default();
-        let mut names = self.names();
         let (mut taken, mut lost) = (0, 0);
         for prober in handover.probers.iter().filter(|prober| balancers.contains(prober.address)) {
-            let Some((name, asked)) = parse(prober, board, now) else {
-                lost += 1;
-                continue;
-            };
-            if names.find(&name).is_some() {
-                continue;
-            }
-            if let Some(slot) = self.assign_slot(&mut names, name, NOT_YET_ASKED, now) {
-                slot.give(NOT_YET_ASKED, Some(asked));
-                taken += 1;
+            match parse(prober, board, now) {
+                Some((name, asked)) => {
+                    let table = self.table_for(&name);
+                    taken += usize::from(table.take_over(name, asked, self.rules(), now));
+                }
+                None => lost += 1,
             }
         }
-        drop(names);
         // The predecessor knew all probers that count for this agent, unless its `--balancers` named other
         // clients or a prober was lost.
         let knew_all = handover.balancers.is_empty() || handover.balancers == balancers.parts();

@@ -17,7 +17,7 @@ fn one_line_names_both_states_each_time() {
 }
 
 #[test]
-fn what_agent_send_sends_is_ignored() {
+fn the_agent_send_string_changes_no_answer() {
     let server = Scenario::default().serve_agent_check();
     let mut client = server.connect();
     client.send("some text\n".repeat(1000));

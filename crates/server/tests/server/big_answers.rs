@@ -68,9 +68,9 @@ fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
         .flat_map(|n| [1, 2].map(|host| (n, host)))
         .map(|(n, host)| ask(&server, [127, 7, n, host], "/status.json"))
         .collect();
-    // Both are strangers: for one loopback client the agent keeps an extra place.
+    // Both are strangers: for one loopback client the agent keeps an extra slot.
     unresponsive.push(ask(&server, [127, 7, 9, 1], "/status.json"));
-    let refused = until("all places to be taken", || {
+    let refused = until("all slots to be taken", || {
         let mut client = ask(&server, [127, 7, 9, 2], "/status.json");
         let answer = client.last_response();
         (answer.status == 503).then_some(answer)
@@ -80,21 +80,21 @@ fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
     // Small answers are not limited.
     assert_eq!(server.get("/health").status, 200);
     assert_eq!(server.get("/readyz").status, 200);
-    // A client that reads gets the whole answer, and frees its place.
+    // A client that reads gets the whole answer, and frees its slot.
     let whole = unresponsive[0].last_response();
     assert_eq!(whole.header("content-length").unwrap(), whole.body.len().to_string());
     serde_json::from_str::<serde_json::Value>(&whole.body).unwrap();
-    until("a place", || (server.get("/status.json").status == 200).then_some(()));
+    until("a slot", || (server.get("/status.json").status == 200).then_some(()));
 }
 
 #[test]
-fn who_does_not_read_is_cut_off_and_gives_the_place_back() {
+fn a_client_that_does_not_read_loses_its_slot() {
     let limits = Limits { write_timeout: Duration::from_secs(1), ..Limits::default() };
     let server = Scenario::default().serve_within(limits);
     make_big(&server);
     let unresponsive: Vec<_> = (0..12).map(|n| ask(&server, [127, 7, n, 1], "/status.json")).collect();
     until("refusals", || (server.get("/status.json").status == 503).then_some(()));
-    until("places", || (server.get("/status.json").status == 200).then_some(()));
+    until("slots", || (server.get("/status.json").status == 200).then_some(()));
     drop(unresponsive);
 }
 

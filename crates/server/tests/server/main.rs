@@ -9,7 +9,6 @@ mod big_answers;
 #[cfg(test)]
 mod connections;
 #[cfg(test)]
-#[cfg(test)]
 mod metrics;
 #[cfg(test)]
 mod probers;

@@ -136,24 +136,3 @@ fn series(text: &str) -> BTreeSet<String> {
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     samples.filter_map(|line| line.rsplit_once(' ')).map(|(name, _)| name.to_owned()).collect()
 }
-
-#[test]
-fn other_crates_add_their_own_families() {
-    use nodegate_server::prometheus_client::metrics::counter::Counter;
-    let mut world = Scenario::default().build();
-    let counter: Counter = Counter::default();
-    world.app.registry_mut().register("watch_events", "Events", counter.clone());
-    counter.inc();
-    let app = std::sync::Arc::new(world.app);
-    let request = http::Request::get("/metrics").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let body = runtime.block_on(async {
-        let response = app.respond(request, app.now()).await.unwrap();
-        http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes()
-    });
-    let text = String::from_utf8(body.to_vec()).unwrap();
-    assert!(
-        text.contains("# TYPE nodegate_watch_events_total counter\nnodegate_watch_events_total 1\n"),
-        "{text}"
-    );
-}

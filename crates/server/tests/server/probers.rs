@@ -1,17 +1,12 @@
 //! Probers, as seen over sockets.
 
-use crate::scenario::{Client, Running, Scenario, cordoned};
+use crate::scenario::{Running, Scenario, cordoned};
 use http::Request;
 use http_body_util::BodyExt;
 use serde_json::Value;
-use std::io::Write;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
-
-fn probers(server: &Running) -> Vec<Value> {
-    let status: Value = serde_json::from_str(&server.get("/status.json").body).unwrap();
-    status["probers"].as_array().unwrap().clone()
-}
 
 fn asked(server: &Running, target: &str, header: &str) {
     let mut client = server.connect();
@@ -28,16 +23,12 @@ fn only_questions_for_the_verdict_count() {
         server.get(target);
     }
     server.get("/services/shop/other");
-    assert_eq!(probers(&server), Vec::<Value>::new());
+    assert!(server.probers().is_empty());
     for target in ["/health", "/nodecheck", "/services/shop/web?drain=503", "/health?check=bogus"] {
         server.get(target);
     }
     server.request("OPTIONS", "/");
     server.request("HEAD", "/health");
-    let requests: Vec<_> = probers(&server)
-        .into_iter()
-        .map(|prober| (prober["question"].as_str().unwrap().to_owned(), prober["asked"].as_u64().unwrap()))
-        .collect();
     let expected = [
         ("/health", 2),
         ("/health?check=bogus", 1),
@@ -45,7 +36,7 @@ fn only_questions_for_the_verdict_count() {
         ("/services/shop/web?drain=503", 1),
         ("OPTIONS /", 1),
     ];
-    assert_eq!(requests, expected.map(|(request, asked)| (request.to_owned(), asked)));
+    assert_eq!(server.probers(), expected.map(|(request, asked)| (request.to_owned(), asked)));
 }
 
 /// Sends a request every five seconds from each of these clients, and returns those that the status lists as
@@ -67,7 +58,7 @@ fn cant_see_drains(clients: &[[&str; 4]]) -> Vec<String> {
         }
     }
     let page = Request::get("/status.json").body(String::new()).unwrap();
-    let body = runtime.block_on(app.respond(page, at(4))).unwrap().into_body();
+    let body = runtime.block_on(app.respond_to(page, at(4), Ipv4Addr::LOCALHOST.into())).unwrap().into_body();
     let body = runtime.block_on(body.collect()).unwrap().to_bytes();
     let status: Value = serde_json::from_slice(&body).unwrap();
     serde_json::from_value(status["drain"]["cant_see_drains"].clone()).unwrap_or_default()
@@ -101,30 +92,6 @@ fn people_prometheus_and_this_node_are_no_balancers() {
     assert_eq!(others, Vec::<String>::new());
 }
 
-#[test]
-fn each_answer_is_noted_with_what_it_said() {
-    let server = Scenario::default().serve();
-    let mut kept = server.connect();
-    assert_eq!(kept.ask("/health?drain=404").status, 200);
-    server.set_node(cordoned());
-    for _ in 0..4 {
-        assert_eq!(kept.ask("/health?drain=404").status, 404);
-    }
-    let prober = &probers(&server)[0];
-    assert_eq!(prober["address"], "127.0.0.1");
-    assert_eq!((&prober["code"], &prober["verdict"]), (&404.into(), &"draining".into()));
-    assert_eq!((&prober["asked"], &prober["in_a_row"]), (&5.into(), &4.into()));
-    assert_eq!(
-        (&prober["standing"], &prober["told"]),
-        (&"occasional".into(), &Value::Null),
-        "too soon to say"
-    );
-    let status: Value = serde_json::from_str(&server.get("/status.json").body).unwrap();
-    let drain = &status["drain"];
-    assert_eq!((&drain["told"], &drain["released"]), (&Value::Null, &Value::Null));
-    assert!(drain["not_known"].as_str().unwrap().starts_with("the agent has listened for"), "{drain}");
-}
-
 /// Eight addresses with the longest names and probe requests that are accepted.
 #[test]
 fn drain_json_is_short_for_any_probers() {
@@ -134,7 +101,7 @@ fn drain_json_is_short_for_any_probers() {
         let state = format!("X-Haproxy-Server-State: UP 2/3; name={name}; node={node}{client}\r\n");
         asked(&server, &format!("/health?check=node_ready,{}", "%1b%22".repeat(300)), &state);
     }
-    assert_eq!(probers(&server).len(), 8);
+    assert_eq!(server.probers().len(), 8);
     let answer = server.get("/drain.json");
     assert!(answer.body.len() < 2048, "{}", answer.body.len());
     let drain: Value = serde_json::from_str(&answer.body).unwrap();
@@ -159,26 +126,16 @@ fn drain_json_is_short_for_any_probers() {
 
 #[test]
 fn agent_checks_are_probers_by_what_they_send() {
-    let (http, agent) = Scenario::default().serve_both();
-    let ask = |send: &str| {
-        let mut client = Client(nodegate_testbed::http::connect(agent).unwrap());
+    let server = Scenario::default().serve_agent_check();
+    for send in ["", "lb1\n", "lb2 <b>\n"] {
+        let mut client = server.connect();
         client.send(send);
         assert_eq!(client.read_to_close(), "up ready\n");
         // HAProxy ends its connections like this.
-        socket2::SockRef::from(&client.0).set_linger(Some(std::time::Duration::ZERO)).unwrap();
-    };
-    let requests = || -> Vec<_> {
-        let probers = probers(&http);
-        probers.iter().map(|prober| prober["question"].as_str().unwrap().to_owned()).collect()
-    };
-    for send in ["", "lb1\n", "lb2 <b>\n"] {
-        ask(send);
+        socket2::SockRef::from(&client.0).set_linger(Some(Duration::ZERO)).unwrap();
     }
-    nodegate_testbed::waiting::until("all to be noted", || (requests().len() == 3).then_some(()));
-    assert_eq!(requests(), ["agent-check", "agent-check lb1", "agent-check lb2%20%3Cb%3E"]);
-    // A client that is gone before the answer.
-    let mut gone = Client(nodegate_testbed::http::connect(agent).unwrap());
-    gone.0.write_all(b"lb1\n").unwrap();
-    drop(gone);
-    assert!(probers(&http).iter().all(|prober| prober.get("code").is_none()));
+    let expected = ["agent-check", "agent-check lb1", "agent-check lb2%20%3Cb%3E"];
+    let expected = expected.map(|request| (request.to_owned(), 1));
+    nodegate_testbed::until("all to be noted", || (server.probers() == expected).then_some(()));
+    assert!(server.app.status(server.now()).probers.iter().all(|prober| prober.code.is_none()));
 }

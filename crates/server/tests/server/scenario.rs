@@ -143,47 +143,18 @@ impl Scenario {
         })
     }
 
-    /// Serves HTTP, and agent-checks on a second address.
-    pub(crate) fn serve_both(self) -> (Running, SocketAddr) {
-        let World { board, timeline, app } = self.build();
-        let [http, agent] =
-            [(); 2].map(|()| bind(Some(Ipv4Addr::LOCALHOST.into()), 0, Sharing::WithSuccessor).unwrap());
-        let [address, agent_address] = [&http, &agent].map(Listener::local_addr);
-        let app = Arc::new(app);
-        let (stop, stopped) = tokio::sync::watch::channel(());
-        let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let until =
-                |mut stopped: tokio::sync::watch::Receiver<()>| async move { drop(stopped.changed().await) };
-            let options = ServeOptions::default();
-            let agent = nodegate_server::serve_agent_check(
-                agent,
-                app.clone(),
-                options.clone(),
-                until(stopped.clone()),
-            );
-            let http = nodegate_server::serve(http, app, options, until(stopped));
-            runtime.block_on(async { tokio::try_join!(http, agent).unwrap() });
-        });
-        let (end, ended) = oneshot::channel::<()>();
-        std::thread::spawn(move || {
-            drop(ended.blocking_recv());
-            drop(stop);
-        });
-        (Running { board, timeline, address, stop: Some(end), thread: Some(thread) }, agent_address)
-    }
-
     fn start(self, options: ServeOptions, serve: Serve) -> Running {
         let World { board, timeline, app } = self.build();
         let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, Sharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
         let app = Arc::new(app);
         let (stop, stopped) = oneshot::channel::<()>();
+        let served = Arc::clone(&app);
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(serve(listener, app, options, Box::pin(async { drop(stopped.await) })));
+            runtime.block_on(serve(listener, served, options, Box::pin(async { drop(stopped.await) })));
         });
-        Running { board, timeline, address, stop: Some(stop), thread: Some(thread) }
+        Running { board, timeline, app, address, stop: Some(stop), thread: Some(thread) }
     }
 }
 
@@ -193,6 +164,7 @@ type Serve = fn(Listener, Arc<App>, ServeOptions, Done) -> Done;
 pub(crate) struct Running {
     pub(crate) board: Arc<Board>,
     pub(crate) timeline: Timeline,
+    pub(crate) app: Arc<App>,
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -201,6 +173,12 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) fn now(&self) -> Moment {
         self.timeline.at(nodegate_clock::now())
+    }
+
+    /// Returns each prober's probe request, and the number of its probes.
+    pub(crate) fn probers(&self) -> Vec<(String, u32)> {
+        let probers = self.app.status(self.now()).probers.into_iter();
+        probers.map(|prober| (prober.request, prober.asked)).collect()
     }
 
     pub(crate) fn set_node(&self, facts: NodeFacts) {

@@ -1,9 +1,6 @@
-//! `/wait`: holds a request until the balancers have been told, for `preStop` hooks and scripts.
-//!
-//! A waiting request is a future that one task wakes. That task judges for all requests, after each probe,
-//! after each flip, and once a second for what changes by time alone. It runs while any request waits.
+//! `/wait`: holds a request until the balancers have been told, for `preStop` hooks and scripts. A waiting
+//! request is a future that one task wakes.
 
-mod judge;
 mod wait_clients;
 mod wait_query;
 mod wait_slots;
@@ -13,13 +10,13 @@ pub use wait_clients::{FindPods, PodSettings};
 
 use super::app::App;
 use super::body::AnswerBody;
-use super::client_origin::Client;
-use super::response::ResponseFuture;
+use super::respond::ResponseFuture;
 use super::response_head::ResponseHead;
 use crate::route::Route;
 use futures::future::Either;
 use http::header::{HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode, Uri};
+use nodegate_http::Client;
 use nodegate_readiness::board::{NODE_NAME_MISSING, why};
 use nodegate_readiness::probers::{Goal, WaitJudgement};
 use nodegate_readiness::{Moment, Verdict};
@@ -41,8 +38,9 @@ impl App {
         client: Client,
         now: Moment,
     ) -> ResponseFuture {
-        let at_once =
-            |head: ResponseHead, status, text: String| self.told(Route::Wait, None, head.text(status, text));
+        let at_once = |head: ResponseHead, status, text: String| {
+            self.count_response(Route::Wait, None, head.text(status, text))
+        };
         let asked = match WaitQuery::parse(uri.query().unwrap_or_default()) {
             Err(wrong) => return at_once(head, StatusCode::BAD_REQUEST, wrong),
             Ok(_) if self.board.node_name().is_none() => {

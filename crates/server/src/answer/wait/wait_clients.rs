@@ -2,10 +2,8 @@
 
 use super::App;
 use super::wait_slots::Holder;
-use crate::answer::Client;
 use ipnet::IpNet;
-use nodegate_http::Networks;
-use std::fmt;
+use nodegate_http::{Client, Networks};
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -26,22 +24,17 @@ pub struct PodSettings {
     pub routes: Option<Arc<dyn FindPods>>,
 }
 
-impl fmt::Debug for PodSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PodSettings").field("networks", &self.networks).finish_non_exhaustive()
-    }
-}
-
 impl App {
     /// Sets how pods are known; only the first call has an effect.
     pub fn set_pods(&self, settings: PodSettings) {
         let _ = self.waiters.pods.set(settings);
     }
 
-    /// Returns the holder of a slot for this client.
     pub(super) async fn holder(&self, client: Client) -> Holder {
-        let Some(address) = client.address.filter(|_| !client.on_this_node) else { return Holder::Node };
-        let address = address.to_canonical();
+        if client.on_this_node {
+            return Holder::Node;
+        }
+        let address = client.address.to_canonical();
         if self.is_pod(address) {
             return Holder::Pod(address);
         }

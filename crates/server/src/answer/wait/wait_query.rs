@@ -5,12 +5,10 @@ use std::time::Duration;
 
 /// The timeout of a request that names none.
 const TIMEOUT: u64 = 20;
-/// The longest timeout, in seconds.
 const MOST_TIMEOUT: u64 = 600;
 /// The longest `settle`, in seconds.
 const MOST_SETTLE: u64 = 60;
 
-/// The parsed query of `/wait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitQuery {
     pub(super) goal: Goal,
@@ -41,7 +39,6 @@ fn parse_goal(word: &str) -> Option<Goal> {
     [Goal::Told, Goal::Released, Goal::Ready].into_iter().find(|goal| goal.as_str() == word)
 }
 
-/// Parses a number of seconds, e.g. `20` or `20s`.
 fn seconds(name: &str, value: &str) -> Result<u64, String> {
     let number = value.strip_suffix('s').unwrap_or(value);
     number.parse().map_err(|_| wrong(name, "whole seconds, e.g. 20"))

@@ -1,10 +1,11 @@
 //! Limits the number of waiting requests.
 
+use crate::answer::slots::{Slot, Slots, held_by};
 use nodegate_http::holder_of;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The maximum number of waiting requests from this node and its pods.
 const MOST_OF_NODE: usize = 512;
 /// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
 const MOST_OF_POD: usize = 16;
@@ -34,28 +35,17 @@ impl Holder {
     }
 }
 
-/// The slots of waiting requests.
 #[derive(Debug)]
-pub(super) struct WaitSlots(Mutex<Occupied>);
-
-#[derive(Debug)]
-struct Occupied {
-    most_of_node: usize,
-    most_of_others: usize,
-    holders: Vec<Holder>,
-}
-
-/// A slot, released when dropped.
-#[derive(Debug)]
-pub(super) struct WaitSlot {
-    slots: Arc<WaitSlots>,
-    holder: Holder,
+pub(super) struct WaitSlots {
+    slots: Arc<Slots<Holder>>,
+    most_of_node: AtomicUsize,
+    most_of_others: AtomicUsize,
 }
 
 impl Default for WaitSlots {
     fn default() -> Self {
-        let (most_of_node, most_of_others) = (MOST_OF_NODE, MOST_OF_OTHERS);
-        Self(Mutex::new(Occupied { most_of_node, most_of_others, holders: Vec::new() }))
+        let (most_of_node, most_of_others) = (MOST_OF_NODE.into(), MOST_OF_OTHERS.into());
+        Self { slots: Arc::default(), most_of_node, most_of_others }
     }
 }
 
@@ -63,45 +53,27 @@ impl WaitSlots {
     /// Lowers the numbers of slots for a listener with fewer connections than the default, half of which
     /// may wait.
     pub(super) fn limit(&self, max_connections: usize) {
-        let mut occupied = self.occupied();
-        occupied.most_of_node = occupied.most_of_node.min(max_connections / 2);
-        occupied.most_of_others = occupied.most_of_others.min(max_connections / 64);
+        self.most_of_node.fetch_min(max_connections / 2, Ordering::Relaxed);
+        self.most_of_others.fetch_min(max_connections / 64, Ordering::Relaxed);
     }
 
     /// Takes a slot; `None` if there is none left for this client.
-    pub(super) fn take(self: &Arc<Self>, holder: Holder) -> Option<WaitSlot> {
-        let mut occupied = self.occupied();
-        let alike = occupied.holders.iter().filter(|other| other.is_other() == holder.is_other()).count();
-        let own = occupied.holders.iter().filter(|other| **other == holder).count();
+    pub(super) fn take(&self, holder: Holder) -> Option<Slot<Holder>> {
         let (most, share) = match holder {
-            Holder::Node => (occupied.most_of_node, usize::MAX),
-            Holder::Pod(_) => (occupied.most_of_node, MOST_OF_POD),
-            Holder::Other(_) => (occupied.most_of_others, MOST_OF_ONE),
+            Holder::Node => (&self.most_of_node, usize::MAX),
+            Holder::Pod(_) => (&self.most_of_node, MOST_OF_POD),
+            Holder::Other(_) => (&self.most_of_others, MOST_OF_ONE),
         };
-        if alike >= most || own >= share {
-            return None;
-        }
-        occupied.holders.push(holder);
-        debug_assert!(occupied.holders.len() <= MOST_OF_NODE + MOST_OF_OTHERS);
-        Some(WaitSlot { slots: Arc::clone(self), holder })
+        self.slots.take(|taken| {
+            let alike = taken.iter().filter(|other| other.is_other() == holder.is_other()).count();
+            let is_free = alike < most.load(Ordering::Relaxed) && held_by(taken, holder) < share;
+            is_free.then_some(holder)
+        })
     }
 
     /// Returns true if no request waits.
     pub(super) fn are_free(&self) -> bool {
-        self.occupied().holders.is_empty()
-    }
-
-    fn occupied(&self) -> MutexGuard<'_, Occupied> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for WaitSlot {
-    fn drop(&mut self) {
-        let mut occupied = self.slots.occupied();
-        if let Some(at) = occupied.holders.iter().position(|holder| *holder == self.holder) {
-            occupied.holders.swap_remove(at);
-        }
+        self.slots.are_free()
     }
 }
 
@@ -109,7 +81,7 @@ impl Drop for WaitSlot {
 mod tests {
     use super::*;
 
-    fn take(slots: &Arc<WaitSlots>, count: usize, holder: Holder) -> Vec<WaitSlot> {
+    fn take(slots: &WaitSlots, count: usize, holder: Holder) -> Vec<Slot<Holder>> {
         (0..count).map_while(|_| slots.take(holder)).collect()
     }
 
@@ -118,8 +90,8 @@ mod tests {
     }
 
     #[test]
-    fn the_node_has_places_of_its_own_and_one_client_a_share_of_the_others() {
-        let slots = Arc::<WaitSlots>::default();
+    fn the_node_has_slots_of_its_own_and_one_client_a_share_of_the_others() {
+        let slots = WaitSlots::default();
         let own = take(&slots, 600, Holder::Node);
         assert_eq!(own.len(), 512);
         let mut others: Vec<_> =
@@ -139,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn one_pod_leaves_places_to_the_next_and_to_the_kubelet() {
-        let slots = Arc::<WaitSlots>::default();
+    fn one_pod_leaves_slots_to_the_next_and_to_the_kubelet() {
+        let slots = WaitSlots::default();
         let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
         let greedy = take(&slots, 512, pod(1));
         assert_eq!([greedy.len(), take(&slots, 40, pod(2)).len()], [16, 16]);

@@ -59,7 +59,7 @@ fn holds(status: &Status, parts: &[&str]) {
 }
 
 #[test]
-fn who_has_not_been_told_comes_first_and_what_it_lacks() {
+fn untold_probers_come_first_with_their_reason() {
     use Verdict::{Draining, Ready};
     let told = haproxy(prober("10.0.0.11", "/health", Draining, 6), "lb1", "app/worker-1", 3);
     let slow = haproxy(prober("10.0.0.12", "/health?drain=404", Draining, 2), "lb2", "app/worker-1", 14);
