@@ -124,10 +124,10 @@ simulate: ## 100,000 episodes of faults under simulated time (SIM_EPISODES=1000)
 	@cargo build --quiet --locked --profile simulation -p nodegate-simulation --bin simulate
 	@exec "$${CARGO_TARGET_DIR:-target}/simulation/simulate"
 
-mutants: ## Each rule changed, and what no test catches (hours; ARGS="-f <file>")
+mutants: ## Each rule changed, and what no test catches (hours; ARGS="--re <file>")
 	@hack/install-pinned cargo-mutants
-# The gate's own tests start a whole program for each rule; those beside the code are enough.
-	@target="$(built)"; mkdir -p "$$target"/mutants/{core,gate}; failed=0; \
+# The gate's own tests start a whole program for each rule; those beside the code are enough. A failed property needs no smaller example.
+	@target="$(built)"; mkdir -p "$$target"/mutants/{core,gate}; failed=0; export PROPTEST_MAX_SHRINK_ITERS=0; \
 	"$(pinned)/cargo-mutants" mutants -o "$$target/mutants/core" -p nodegate-node-watch -p nodegate-readiness $(ARGS) -- --lib --tests || failed=$$?; \
 	"$(pinned)/cargo-mutants" mutants -o "$$target/mutants/gate" -p nodegate-eviction-gate $(ARGS) -- --lib || failed=$$?; \
 	exit $$failed
