@@ -215,8 +215,8 @@ fn the_agents_settings_count() {
 fn a_pause_before_the_cordon_does_not_count_as_time_to_be_told() {
     let mut world = alone(2000, 0);
     world.pass(10 * MINUTE);
-    world.probers[0].next_ms = world.now_ms + 13_000;
-    world.pass(12_000);
+    world.probers[0].next_ms = world.now_ms + 9000;
+    world.pass(8000);
     world.cordon(true);
     for _ in 0..8 {
         world.pass(10);
