@@ -1,16 +1,14 @@
 //! Faults of the API server and of the connections to it.
 
-use super::scene::{CORDONED, FRESH, STALE, STALE_AFTER_ARG, Scene, cluster};
-use super::simulator::Simulator;
-use super::table::Row;
-use nodegate_testbed::{Agent, NODE, needs_root};
-use std::time::Duration;
+use super::scene::{CORDONED, FRESH, REPLACED, STALE, Scene, cluster};
+use nodegate_kube_sim::Effect;
+use nodegate_testbed::{NODE, needs_root};
 
-/// The time to detect and replace a connection whose packets vanish: 4 s for the kernel, and the first
-/// backoff.
-pub(crate) const REPLACED: Duration = Duration::from_secs(6);
+/// The maximum of open connections: one that the agent leaves stays open until its watches have ended.
+const CONNECTIONS: u64 = 6;
 
-pub(crate) fn api_server_killed_and_restarted() -> Row {
+#[test]
+fn a_killed_api_server_is_followed_again_after_its_restart() {
     let mut scene = Scene::start();
     let address = scene.cluster.sim.address();
     let up = format!(r#"nodegate_api_server_up{{address="{address}"}}"#);
@@ -24,70 +22,43 @@ pub(crate) fn api_server_killed_and_restarted() -> Row {
     assert_eq!(scene.agent.log_text().lines().filter(lost).count(), 1, "{}", scene.agent.log_text());
     scene.cluster.sim.cordon(NODE);
     scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
-    scene.restarts("disconnected");
+    scene.restarts("disconnected", 1.0);
     scene.lost_watch_is_logged_once();
     scene.recovers(CORDONED);
-    scene.row(&[FRESH, STALE, CORDONED])
+    scene.ends("API server killed, restarted", &[FRESH, STALE, CORDONED]);
 }
 
-pub(crate) fn api_server_down_at_agent_start() -> Row {
-    let cluster = cluster();
-    cluster.wait(cluster.sim.kill());
-    let agent = cluster.agent(&[STALE_AFTER_ARG]);
-    let mut scene = Scene::probed(cluster, agent);
-    scene.fault(|scene| {
-        scene.cluster.sim.cordon(NODE);
-    });
-    scene.fails_open();
-    scene.logged_once("no answer from the API server yet");
-    scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
-    scene.recovers(CORDONED);
-    scene.row(&[STALE, CORDONED])
-}
-
-pub(crate) fn api_server_frozen() -> Row {
+#[test]
+fn a_frozen_api_server_leaves_the_node_in_the_pool() {
     let mut scene = Scene::start();
     scene.fault(|scene| scene.cluster.sim.freeze());
     scene.fails_open();
     scene.heal(|scene| scene.cluster.sim.heal());
     scene.recovers(FRESH);
-    scene.row(&[FRESH, STALE, FRESH])
+    scene.ends("API server frozen", &[FRESH, STALE, FRESH]);
 }
 
-/// Stops the simulator, a process of its own, with SIGSTOP.
-pub(crate) fn api_server_stopped() -> Row {
-    let simulator = Simulator::start(NODE);
-    let agent = Agent::start(NODE, &simulator.kubeconfig(), &[STALE_AFTER_ARG]);
-    let mut scene = Scene::of(simulator, agent);
-    scene.fault(|scene| scene.cluster.signal("STOP"));
-    scene.fails_open();
-    scene.heal(|scene| scene.cluster.signal("CONT"));
-    scene.recovers(FRESH);
-    scene.row(&[FRESH, STALE, FRESH])
-}
-
-pub(crate) fn half_open() -> Row {
-    half_open_in(Scene::with(cluster(), &[]))
-}
-
-fn half_open_in(mut scene: Scene) -> Row {
+#[test]
+fn a_connection_whose_packets_vanish_is_replaced() {
     needs_root("packets that the kernel drops");
+    let mut scene = Scene::patient();
     scene.fault(|scene| {
         scene.cluster.sim.half_open();
         scene.cluster.sim.cordon(NODE);
     });
     scene.notices(CORDONED, REPLACED);
-    scene.restarts("disconnected");
+    scene.restarts("disconnected", 1.0);
     scene.lost_watch_is_logged_once();
     let open = scene.cluster.sim.counters().read().connections_max;
     assert!(open <= 3 + 2, "{open}: three of the agent's, and the dead ones");
     scene.heal(|scene| scene.cluster.sim.heal());
     scene.never_stale();
     scene.recovers(CORDONED);
-    scene.row(&[FRESH, CORDONED])
+    scene.ends("packets of open connections dropped", &[FRESH, CORDONED]);
 }
 
-pub(crate) fn connections_blackholed() -> Row {
+#[test]
+fn attempts_to_connect_into_a_black_hole_end() {
     needs_root("packets that the kernel drops");
     let mut scene = Scene::start();
     scene.fault(|scene| {
@@ -96,21 +67,65 @@ pub(crate) fn connections_blackholed() -> Row {
     });
     scene.fails_open();
     // The first is the end of the old connection; then the agent gives up an attempt to connect, too.
-    scene.restarts_often("disconnected", 2.0);
+    scene.restarts("disconnected", 2.0);
     scene.heal(|scene| scene.cluster.sim.heal());
     scene.recovers(FRESH);
-    scene.row(&[FRESH, STALE, FRESH])
+    scene.ends("packets of new connections dropped, too", &[FRESH, STALE, FRESH]);
 }
 
-pub(crate) fn connections_accepted_and_never_served() -> Row {
+#[test]
+fn a_connection_that_is_accepted_and_never_served_is_given_up() {
     let mut scene = Scene::start();
     scene.fault(|scene| {
         scene.cluster.sim.ignore_new();
         scene.cluster.sim.reset_connections();
     });
     scene.fails_open();
-    scene.restarts("timeout");
+    scene.restarts("timeout", 1.0);
     scene.heal(|scene| scene.cluster.sim.heal());
     scene.recovers(FRESH);
-    scene.row(&[FRESH, STALE, FRESH])
+    scene.ends("new connections accepted, never served", &[FRESH, STALE, FRESH]);
+}
+
+/// Sends GOAWAY after every answer, fifty times as often as the maximum of `--goaway-chance`.
+#[test]
+fn goaway_after_every_answer_makes_no_storm_of_connections() {
+    // Long enough for each watch to live for more than 5 s before the consistency check moves it. A watch
+    // that ends sooner counts as failed, and backs off for up to 10 s.
+    let mut scene = Scene::with(cluster(), &["--stale-after=12s"]);
+    let going = scene.fault(|scene| {
+        let going = scene.cluster.sim.faults().add(Effect::GoAway.everywhere());
+        scene.cluster.sim.close_watches(None);
+        going
+    });
+    // Twelve seconds of probes.
+    scene.prober.wait(600);
+    let counted = scene.cluster.sim.counters().read();
+    assert!(counted.total() <= 4 * 14, "{} requests in 12 s", counted.total());
+    assert!(counted.connections_max <= CONNECTIONS, "{} connections", counted.connections_max);
+    scene.heal(|scene| scene.cluster.sim.faults().remove(going));
+    scene.watches_again();
+    scene.never_stale();
+    scene.goes_on();
+    scene.ends("GOAWAY after every answer", &[FRESH]);
+}
+
+/// Shows that the agent reads its kubeconfig again.
+#[test]
+fn a_rotated_token_is_used_without_a_restart() {
+    let mut scene = Scene::start();
+    scene.fault(|scene| {
+        assert!(scene.cluster.sim.rotate_token(scene.cluster.token(), "new-token"));
+        scene.cluster.sim.reset_connections();
+    });
+    scene.fails_open();
+    scene.restarts("unauthorized", 1.0);
+    scene.logged_once(r#"watch failed for another reason; retrying resource="nodes" reason="unauthorized""#);
+    scene.heal(|scene| {
+        let config = scene.cluster.sim.kubeconfig_for("new-token");
+        std::fs::write(scene.cluster.kubeconfig(), config).unwrap();
+    });
+    scene.lost_watch_is_logged_once();
+    scene.recovers(FRESH);
+    scene.ends("401: token rotated", &[FRESH, STALE, FRESH]);
 }

@@ -1,29 +1,27 @@
 //! Faults of the agent's host.
 
-use super::connections::REPLACED;
-use super::scene::{Api, CORDONED, FRESH, Scene, cluster};
-use super::table::Row;
-use nodegate_testbed::programs;
-use nodegate_testbed::stub::{Act, Stub, answer};
-use nodegate_testbed::{Agent, until};
+use super::scene::{CORDONED, FRESH, REPLACED, Scene, cluster};
+use nodegate_testbed::{Agent, NODE, programs, until};
 use std::fs;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const HOUR: i64 = 3600;
 
-pub(crate) fn clock_set_back() -> Row {
-    clock_set(-HOUR)
+#[test]
+fn the_age_of_the_cache_survives_a_clock_set_back() {
+    clock_set(-HOUR, "clock set back an hour");
 }
 
-pub(crate) fn clock_set_forward() -> Row {
-    clock_set(HOUR)
+#[test]
+fn the_age_of_the_cache_survives_a_clock_set_forward() {
+    clock_set(HOUR, "clock set forward an hour");
 }
 
 /// Sets the wall clock, as an operator may. The monotonic clock, which times everything, can't be set.
-fn clock_set(by: i64) -> Row {
+fn clock_set(by: i64, fault: &str) {
     let cluster = cluster();
     let clock = cluster.dir.path().join("clock");
     fs::write(&clock, "+0").unwrap();
@@ -37,7 +35,7 @@ fn clock_set(by: i64) -> Row {
         fs::write(&clock, format!("{by:+}")).unwrap();
         // A connection with the new time, and a change that arrives on it.
         scene.cluster.sim.reset_connections();
-        scene.cluster.cordon();
+        scene.cluster.sim.cordon(NODE);
     });
     scene.notices(CORDONED, REPLACED);
     scene.lasts();
@@ -49,12 +47,12 @@ fn clock_set(by: i64) -> Row {
     assert!(age < 15.0, "{age}");
     scene.heal(|scene| {
         fs::write(&clock, "+0").unwrap();
-        scene.cluster.uncordon();
+        scene.cluster.sim.uncordon(NODE);
     });
     scene.never_stale();
     scene.lost_watch_is_logged_once();
     scene.recovers(FRESH);
-    scene.row(&[FRESH, CORDONED, FRESH])
+    scene.ends(fault, &[FRESH, CORDONED, FRESH]);
 }
 
 fn libfaketime() -> PathBuf {
@@ -75,7 +73,9 @@ fn flipped_at(agent: &Agent) -> i64 {
 
 /// Starts the agent with few descriptors, floods it with idle clients, and then breaks the connection to the
 /// API server.
-pub(crate) fn few_descriptors() -> Row {
+#[test]
+fn idle_clients_leave_descriptors_for_the_api_server() {
+    const CLIENTS: u32 = 300;
     let cluster = cluster();
     let mut command = Command::new("prlimit");
     command.arg("--nofile=64:64").arg(programs::agent());
@@ -83,52 +83,27 @@ pub(crate) fn few_descriptors() -> Row {
     let mut scene = Scene::of(cluster, agent);
     scene.logged_once("the limit of file descriptors allows fewer connections");
     let idle = scene.fault(|scene| {
-        let idle = idle_clients(scene, 10);
+        let connect = |number: u32| {
+            // With capacity for sixteen connections, more at once would close a probe's connection before its
+            // request.
+            if number.is_multiple_of(10) {
+                scene.prober.wait(1);
+            }
+            TcpStream::connect(scene.agent.address()).unwrap()
+        };
+        let idle: Vec<TcpStream> = (0..CLIENTS).map(connect).collect();
         scene.cluster.sim.reset_connections();
-        scene.cluster.cordon();
+        scene.cluster.sim.cordon(NODE);
         idle
     });
     scene.notices(CORDONED, REPLACED);
     scene.lasts();
-    assert!(scene.agent.metric("nodegate_connections_evicted_total") >= Some(CLIENTS - 64.0));
+    assert!(scene.agent.metric("nodegate_connections_evicted_total") >= Some(f64::from(CLIENTS) - 64.0));
     scene.heal(|scene| {
         drop(idle);
-        scene.cluster.uncordon();
+        scene.cluster.sim.uncordon(NODE);
     });
     scene.never_stale();
     scene.recovers(FRESH);
-    scene.row(&[FRESH, CORDONED, FRESH])
-}
-
-const CLIENTS: f64 = 300.0;
-
-/// Opens idle connections, `in_one_go` between two probes. With capacity for sixteen connections, more at
-/// once would close a probe's connection before its request.
-fn idle_clients(scene: &Scene, in_one_go: u32) -> Vec<TcpStream> {
-    let come = |number: u32| {
-        if number.is_multiple_of(in_one_go) {
-            scene.prober.wait(1);
-        }
-        TcpStream::connect(scene.agent.address()).unwrap()
-    };
-    (0..300).map(come).collect()
-}
-
-/// Adds a check whose target accepts and never answers.
-pub(crate) fn probe_target_never_answers() -> Row {
-    let stub = Stub::start(answer("200 OK", "ok"));
-    let check = format!("--http-check=web={}", stub.url("/"));
-    let settings =
-        ["--check-settings=http:web:interval=200ms,timeout=500ms", "--default-checks=node_ready,http:web"];
-    let mut scene = Scene::with(cluster(), &[&check, settings[0], settings[1]]);
-    let hangs = "503 Timeout after 500ms";
-    scene.fault(|_| stub.now(Act::Hang));
-    scene.notices(hangs, Duration::from_secs(2));
-    scene.logged_once("local check fails");
-    assert_eq!(scene.agent.metric(r#"nodegate_check_passed{check="http:web",configured="true"}"#), Some(0.0));
-    scene.heal(|_| stub.now(answer("200 OK", "ok")));
-    scene.never_stale();
-    scene.recovers(FRESH);
-    until("the log", || (scene.agent.logged("local check passes") >= 1).then_some(()));
-    scene.row(&[FRESH, hangs, FRESH])
+    scene.ends("64 file descriptors, 300 idle clients, API reset", &[FRESH, CORDONED, FRESH]);
 }

@@ -1,7 +1,5 @@
 //! The scene of one fault: a simulated cluster, the agent, and a load balancer that probes it all the time.
 
-use super::table::Row;
-use nodegate_kube_sim::Builder;
 use nodegate_testbed::prober::{Probe, Prober, health, trail};
 use nodegate_testbed::{Agent, Cluster, NODE, until, until_or};
 use std::time::{Duration, Instant};
@@ -11,9 +9,12 @@ const STALE_AFTER: Duration = Duration::from_secs(2);
 pub(crate) const STALE_AFTER_ARG: &str = "--stale-after=2s";
 /// The tolerance for that.
 const GRACE: Duration = Duration::from_secs(1);
+/// The time to detect and replace a connection whose packets vanish: 4 s for the kernel, and the first
+/// backoff.
+pub(crate) const REPLACED: Duration = Duration::from_secs(6);
 /// The longest time until the answers are correct again: a backoff of ten seconds, and up to five more for an
 /// attempt that began before the repair.
-pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(16);
+const BACK_WITHIN: Duration = Duration::from_secs(16);
 /// The rate of the load balancer's probes.
 const PROBES_A_SECOND: u32 = 50;
 /// The number of probes before and during the fault: enough to tell one log line from one for each request.
@@ -30,41 +31,8 @@ const WARNING: &str = "the cache is stale";
 const RECOVERED: &str = "the cache follows the API server again";
 const LOST: &str = "watch failed; retrying";
 
-/// The API server of a scene.
-pub(crate) trait Api {
-    fn cordon(&self);
-    fn uncordon(&self);
-    /// Resets the count of requests.
-    fn reset_counts(&self);
-    fn requests(&self) -> u64;
-    /// Returns the number of open watches.
-    fn watches(&self) -> u64;
-}
-
-impl Api for Cluster {
-    fn cordon(&self) {
-        self.sim.cordon(NODE);
-    }
-
-    fn uncordon(&self) {
-        self.sim.uncordon(NODE);
-    }
-
-    fn reset_counts(&self) {
-        self.sim.counters().reset();
-    }
-
-    fn requests(&self) -> u64 {
-        self.sim.counters().read().total()
-    }
-
-    fn watches(&self) -> u64 {
-        self.sim.counters().read().watches
-    }
-}
-
-pub(crate) struct Scene<A: Api = Cluster> {
-    pub(crate) cluster: A,
+pub(crate) struct Scene {
+    pub(crate) cluster: Cluster,
     pub(crate) agent: Agent,
     pub(crate) prober: Prober,
     began: Instant,
@@ -72,14 +40,24 @@ pub(crate) struct Scene<A: Api = Cluster> {
     row: Row,
 }
 
-/// Starts the cluster of most faults.
-pub(crate) fn cluster() -> Cluster {
-    Cluster::with(usual)
+/// The figures of a fault.
+#[derive(Default)]
+struct Row {
+    /// The answers that a load balancer saw, in their order.
+    trail: Vec<String>,
+    /// From the fault until a load balancer saw it, or else until the agent's metrics showed it.
+    notice: Option<Duration>,
+    /// The bound for that.
+    bound: Option<Duration>,
+    /// From the repair to the right answer.
+    recover: Option<Duration>,
+    /// The requests to the API server, from the fault to the recovery.
+    requests: Option<u64>,
 }
 
-/// Sets up a kubelet that renews its Lease twice a second.
-pub(crate) fn usual(builder: Builder) -> Builder {
-    builder.kubelets(true).lease_interval(Duration::from_millis(500))
+/// Starts a cluster whose kubelet renews its Lease twice a second.
+pub(crate) fn cluster() -> Cluster {
+    Cluster::with(|builder| builder.kubelets(true).lease_interval(Duration::from_millis(500)))
 }
 
 impl Scene {
@@ -98,17 +76,16 @@ impl Scene {
         let agent = cluster.agent(args);
         Self::of(cluster, agent)
     }
-}
 
-impl<A: Api> Scene<A> {
-    pub(crate) fn of(cluster: A, agent: Agent) -> Self {
+    /// Waits until this agent has seen its Node ready and a heartbeat.
+    pub(crate) fn of(cluster: Cluster, agent: Agent) -> Self {
         agent.wait_ready();
         let heartbeat = r#"nodegate_watch_events_total{resource="leases",type="apply"}"#;
         until("a heartbeat", || agent.metric(heartbeat));
         Self::probed(cluster, agent)
     }
 
-    pub(crate) fn probed(cluster: A, agent: Agent) -> Self {
+    pub(crate) fn probed(cluster: Cluster, agent: Agent) -> Self {
         let prober = Prober::start(agent.address(), health, PROBES_A_SECOND, 1);
         prober.wait(SOME);
         let now = Instant::now();
@@ -117,7 +94,7 @@ impl<A: Api> Scene<A> {
 
     /// Injects the fault.
     pub(crate) fn fault<T>(&mut self, inject: impl FnOnce(&Self) -> T) -> T {
-        self.cluster.reset_counts();
+        self.cluster.sim.counters().reset();
         let injected = inject(self);
         self.began = Instant::now();
         self.healed = self.began;
@@ -168,25 +145,10 @@ impl<A: Api> Scene<A> {
         self.row.bound = Some(within);
     }
 
-    /// Waits until the agent shows the fault, which load balancers must not notice.
-    pub(crate) fn notices_itself<T>(
-        &mut self,
-        what: &str,
-        mut attempt: impl FnMut(&Agent) -> Option<T>,
-    ) -> T {
-        let found = until(what, || attempt(&self.agent));
-        self.row.notice = Some(self.began.elapsed());
-        found
-    }
-
-    /// Waits until the agent restarts its watch for this reason.
-    pub(crate) fn restarts(&mut self, reason: &str) {
-        self.restarts_often(reason, 1.0);
-    }
-
-    /// Waits until it has done so `times` times.
-    pub(crate) fn restarts_often(&mut self, reason: &str, times: f64) {
-        until(reason, || (restarts(&self.agent, reason) >= times).then_some(()));
+    /// Waits until the agent has restarted its watch for this reason `times` times.
+    pub(crate) fn restarts(&mut self, reason: &str, times: f64) {
+        let name = format!(r#"nodegate_watch_restarts_total{{resource="nodes",reason="{reason}"}}"#);
+        until(reason, || self.agent.metric(&name).filter(|count| *count >= times));
         self.row.notice.get_or_insert(self.began.elapsed());
     }
 
@@ -195,7 +157,7 @@ impl<A: Api> Scene<A> {
     pub(crate) fn recovers(&mut self, answer: &str) {
         let first = self.first(answer, self.healed);
         self.is_back(first.answered);
-        self.ends(first.answered);
+        self.record(first.answered);
         assert_eq!(self.agent.metric("nodegate_cache_stale"), Some(0.0));
         if self.agent.logged(WARNING) > 0 {
             self.logged_once(WARNING);
@@ -206,7 +168,7 @@ impl<A: Api> Scene<A> {
 
     /// Waits until both watches are open again.
     pub(crate) fn watches_again(&mut self) {
-        until("watches", || (self.cluster.watches() >= 2).then_some(()));
+        until("watches", || (self.cluster.sim.counters().read().watches >= 2).then_some(()));
         self.is_back(Instant::now());
     }
 
@@ -222,13 +184,13 @@ impl<A: Api> Scene<A> {
     /// Asserts that load balancers notice nothing, and that the agent follows the Node.
     pub(crate) fn goes_on(&mut self) {
         self.lasts();
-        self.ends(Instant::now());
+        self.record(Instant::now());
         self.follows();
     }
 
-    /// Records the requests and the trail up to now.
-    fn ends(&mut self, at: Instant) {
-        self.row.requests.get_or_insert(self.cluster.requests());
+    /// Records the requests and the trail up to this time.
+    fn record(&mut self, at: Instant) {
+        self.row.requests.get_or_insert(self.cluster.sim.counters().read().total());
         let seen: Vec<Probe> =
             self.prober.probes().into_iter().filter(|probe| probe.answered <= at).collect();
         self.row.trail = trail(&seen);
@@ -239,9 +201,9 @@ impl<A: Api> Scene<A> {
         for (answer, change) in [(CORDONED, true), (FRESH, false)] {
             let now = Instant::now();
             if change {
-                self.cluster.cordon();
+                self.cluster.sim.cordon(NODE);
             } else {
-                self.cluster.uncordon();
+                self.cluster.sim.uncordon(NODE);
             }
             self.first(answer, now);
         }
@@ -259,8 +221,7 @@ impl<A: Api> Scene<A> {
     }
 
     pub(crate) fn logged_once(&self, line: &str) {
-        until(line, || (self.agent.logged(line) > 0).then_some(()));
-        assert_eq!(self.agent.logged(line), 1, "one line, not one a request: {}", self.agent.log_text());
+        self.agent.logs_once(line);
     }
 
     /// Asserts that the log has one line for the episode.
@@ -273,8 +234,8 @@ impl<A: Api> Scene<A> {
         assert_eq!(self.agent.logged(WARNING), 0, "{}", self.agent.log_text());
     }
 
-    /// Returns the row; asserts this trail, and that every probe got an answer.
-    pub(crate) fn row(mut self, trail: &[&str]) -> Row {
+    /// Asserts this trail, and that every probe got an answer. Prints the row of this fault.
+    pub(crate) fn ends(mut self, fault: &str, trail: &[&str]) {
         self.prober.wait(1);
         self.prober.stop();
         let failed = self.prober.failed();
@@ -286,14 +247,21 @@ impl<A: Api> Scene<A> {
         assert!(failed.is_empty(), "failed: {failed:?}\n{}", self.agent.log_text());
         assert_eq!(self.row.trail, trail, "{}", self.agent.log_text());
         assert_eq!(self.agent.get("/livez").status, 200);
-        self.row.probes = self.prober.probes().len();
-        self.row
+        let seconds = |time: Option<Duration>| {
+            time.map_or("–".to_owned(), |time| format!("{:.1}", time.as_secs_f64()))
+        };
+        let Row { trail, notice, bound, recover, requests } = self.row;
+        println!(
+            "| {fault} | {}; {} probes, 0 failed | {} of {} | {} of {} | {} |",
+            trail.join(" → "),
+            self.prober.probes().len(),
+            seconds(notice),
+            seconds(bound),
+            seconds(recover),
+            BACK_WITHIN.as_secs(),
+            requests.unwrap_or_default(),
+        );
     }
-}
-
-pub(crate) fn restarts(agent: &Agent, reason: &str) -> f64 {
-    let name = format!(r#"nodegate_watch_restarts_total{{resource="nodes",reason="{reason}"}}"#);
-    agent.metric(&name).unwrap_or_default()
 }
 
 /// Returns the largest delay of these probes by the machine.

@@ -3,7 +3,6 @@
 use super::target::Port;
 use nodegate_testbed::http::{is_closed, read_answer};
 use socket2::{Domain, Socket, Type};
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -13,8 +12,6 @@ use std::time::{Duration, Instant};
 
 /// The longest time that an attacker waits for anything.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The time for which a flood keeps each of its connections.
-const HELD: Duration = Duration::from_secs(1);
 
 /// A set of strangers, each at an address of its own; dropping it stops them.
 pub(crate) struct Attack {
@@ -51,27 +48,6 @@ impl Attack {
     }
 }
 
-/// Returns the address of a stranger.
-pub(crate) fn address_of(number: u8) -> Ipv4Addr {
-    Ipv4Addr::new(127, 9, 0, number)
-}
-
-fn socket_at(address: Ipv4Addr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from((address, 0)).into())?;
-    Ok(socket)
-}
-
-/// Connects from an address.
-pub(crate) fn connect_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
-    let socket = socket_at(address)?;
-    socket.connect_timeout(&to.into(), PATIENCE)?;
-    let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
-}
-
 impl Drop for Attack {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -90,14 +66,21 @@ impl Stranger {
         self.asked.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn connect(&self) -> Option<TcpStream> {
-        connect_from(address_of(self.number), self.to.address).ok()
+    /// Connects from the stranger's own address.
+    fn connect(&self) -> io::Result<TcpStream> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 9, 0, self.number), 0)).into())?;
+        socket.connect_timeout(&self.to.address.into(), PATIENCE)?;
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
     }
 
     /// Sends one request on a connection of its own and reads the answer.
     fn ask(&self, head: &str) {
         self.asked(1);
-        let Some(mut stream) = self.connect() else { return };
+        let Ok(mut stream) = self.connect() else { return };
         if stream.write_all(head.as_bytes()).is_ok() {
             let _ = stream.read_to_end(&mut Vec::new());
         }
@@ -123,14 +106,14 @@ pub(crate) fn never_reads(stranger: &Stranger, connections: usize) {
     let requests = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", stranger.to.large).repeat(16);
     let mut held: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
     while stranger.goes_on() {
-        for place in &mut held {
+        for slot in &mut held {
             // Peeks without reading: the attack is not to read.
-            let gone = place.as_ref().is_none_or(|stream| matches!(stream.peek(&mut [0]), Ok(0)));
-            if gone && let Some(mut stream) = stranger.connect() {
+            let gone = slot.as_ref().is_none_or(|stream| matches!(stream.peek(&mut [0]), Ok(0)));
+            if gone && let Ok(mut stream) = stranger.connect() {
                 let _ = stream.write_all(requests.as_bytes());
                 let _ = stream.set_nonblocking(true);
                 stranger.asked(16);
-                *place = Some(stream);
+                *slot = Some(stream);
             }
         }
         thread::sleep(Duration::from_millis(50));
@@ -157,7 +140,7 @@ pub(crate) fn pipelines_heads(stranger: &Stranger) {
     let requests = format!("HEAD {} HTTP/1.1\r\nHost: a\r\n\r\n", stranger.to.large).repeat(100);
     let mut room = vec![0; 1 << 16];
     while stranger.goes_on() {
-        let Some(mut stream) = stranger.connect() else { continue };
+        let Ok(mut stream) = stranger.connect() else { continue };
         if stream.set_nonblocking(true).is_err() {
             continue;
         }
@@ -209,53 +192,29 @@ fn is_closed_now(stream: &mut TcpStream) -> bool {
 
 /// Sends a different request on each connection.
 pub(crate) fn asks_new_questions(stranger: &Stranger, rate: u32) {
-    stranger.at(rate, |number| stranger.ask(&new_question(stranger, number)));
-}
-
-fn new_question(stranger: &Stranger, number: u64) -> String {
-    format!("GET {}?{}-{number} HTTP/1.0\r\n\r\n", stranger.to.small, stranger.number)
+    stranger.at(rate, |number| {
+        stranger.ask(&format!("GET {}?{}-{number} HTTP/1.0\r\n\r\n", stranger.to.small, stranger.number));
+    });
 }
 
 /// Sends the same request on each connection.
 pub(crate) fn connects_for_each_request(stranger: &Stranger, rate: u32) {
-    stranger.at(rate, |_| stranger.ask(&stranger.to.question()));
+    let request = format!("GET {} HTTP/1.0\r\nUser-Agent: stranger\r\n\r\n", stranger.to.small);
+    stranger.at(rate, |_| stranger.ask(&request));
 }
 
-/// Sends the same request on each connection, or a different one if `new`, at this rate per second, however
-/// long the answers take.
-pub(crate) fn floods(stranger: &Stranger, rate: u32, new: bool) {
-    let mut open = VecDeque::new();
-    let begin = |number| -> io::Result<TcpStream> {
-        let socket = socket_at(address_of(stranger.number))?;
-        socket.set_nonblocking(true)?;
-        let connected = socket.connect(&stranger.to.address.into());
-        connected.or_else(|error| if is_under_way(&error) { Ok(()) } else { Err(error) })?;
-        let mut stream = TcpStream::from(socket);
-        // A connection that is not established yet accepts no bytes, and stays silent.
-        let _ = stream
-            .write_all(if new { new_question(stranger, number) } else { stranger.to.question() }.as_bytes());
-        Ok(stream)
-    };
-    let began = Instant::now();
-    let mut number = 0;
+/// Holds this number of connections. Every fourth stranger sends a byte of an endless head on each again and again, the
+/// others send nothing.
+pub(crate) fn sends_slowly(stranger: &Stranger, connections: usize) {
+    let mut held: Vec<TcpStream> = Vec::new();
     while stranger.goes_on() {
-        // Catches up after a delay by a busy machine, if it is less than a second's worth.
-        let due = u64::try_from(began.elapsed().as_millis()).unwrap() * u64::from(rate) / 1000;
-        for number in number.max(due.saturating_sub(rate.into()))..due {
-            if let Ok(stream) = begin(number) {
-                stranger.asked(1);
-                open.push_back((Instant::now(), stream));
-            }
-            while open.front().is_some_and(|(since, _): &(Instant, _)| since.elapsed() > HELD) {
-                open.pop_front();
-            }
+        while held.len() < connections && stranger.goes_on() {
+            stranger.asked(1);
+            held.extend(stranger.connect());
         }
-        number = due;
-        thread::sleep(Duration::from_millis(2));
+        held.retain_mut(|stream| {
+            !is_closed(stream) && (!stranger.number.is_multiple_of(4) || stream.write_all(b"a").is_ok())
+        });
+        thread::sleep(Duration::from_millis(100));
     }
-}
-
-fn is_under_way(error: &io::Error) -> bool {
-    const EINPROGRESS: i32 = 115;
-    error.raw_os_error() == Some(EINPROGRESS)
 }

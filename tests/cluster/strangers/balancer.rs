@@ -7,7 +7,7 @@ use nodegate_testbed::prober::{Probe, Prober, Saw};
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The rate on either kind of connection.
 const PROBES_A_SECOND: u32 = 5;
@@ -58,25 +58,20 @@ impl Balancer {
         }
     }
 
-    /// Returns the results of the probes that were sent before `end`, when the node was cordoned.
-    pub(crate) fn end(mut self, end: Instant) -> Seen {
+    /// Ends it, and returns the results of its probes.
+    pub(crate) fn end(mut self) -> Seen {
         let kinds = [Some(&mut self.new), self.kept.as_mut()].map(|prober| {
-            let probes = prober.map(|prober| {
+            prober.map(|prober| {
                 prober.stop();
                 prober.probes()
-            });
-            let sent = probes.unwrap_or_default().into_iter().filter(|probe| probe.sent < end);
-            sent.collect::<Vec<_>>()
+            })
         });
-        let times = |probes: &[Probe]| probes.iter().map(|probe| probe.answered - probe.sent).max();
-        let slowest = kinds.each_ref().map(|probes| times(probes).unwrap_or_default());
+        let kinds = kinds.map(Option::unwrap_or_default);
+        let slowest = |probes: &Vec<Probe>| probes.iter().map(|probe| probe.answered - probe.sent).max();
+        let slowest = kinds.each_ref().map(|probes| slowest(probes).unwrap_or_default());
         let probes = kinds.concat();
-        let failed = probes.iter().filter_map(|probe| match &probe.saw {
-            Saw::Answer(200, _) => None,
-            Saw::Answer(503, _) if probe.answered >= end => None,
-            other => Some(other.to_string()),
-        });
-        Seen { probes: probes.len(), failed: failed.collect(), slowest }
+        let failed = probes.iter().filter(|probe| !matches!(probe.saw, Saw::Answer(200, _)));
+        Seen { probes: probes.len(), failed: failed.map(Probe::told).collect(), slowest }
     }
 }
 

@@ -23,11 +23,6 @@ impl Port {
     pub(crate) fn of_agent(address: SocketAddr) -> Self {
         Self { address, small: "/health", large: "/status.json" }
     }
-
-    /// Returns a request of HTTP/1.0 for the small answer.
-    pub(crate) fn question(self) -> String {
-        format!("GET {} HTTP/1.0\r\nUser-Agent: stranger\r\n\r\n", self.small)
-    }
 }
 
 /// A program with a port for the kubelet and Prometheus.

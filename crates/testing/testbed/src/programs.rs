@@ -12,11 +12,6 @@ pub fn agent() -> PathBuf {
     other.unwrap_or_else(|| built("nodegate", "--bin nodegate"))
 }
 
-/// Returns the simulated API server as a program of its own.
-pub fn kube_sim() -> PathBuf {
-    built("kube-sim", "-p nodegate-kube-sim --bin kube-sim")
-}
-
 /// Returns `nodegate-haproxy`.
 pub fn nodegate_haproxy() -> PathBuf {
     built("nodegate-haproxy", "-p nodegate-haproxy")
