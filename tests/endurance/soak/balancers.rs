@@ -2,8 +2,8 @@
 //! keeps every answer, and has a thread for each client.)
 
 use super::judge::{Judge, Seen};
-use super::machine::Machine;
 use nodegate_simulation::truth::{ProbeKind, SimulatedAnswer};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,10 +21,13 @@ const BALANCERS: u32 = 40;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The number of complaints that each line of the table keeps in full.
 const COMPLAINTS: usize = 10;
+/// The interval at which the machine's delay is measured, and the time after which a delay has no effect any more.
+const MEASURED_EVERY: Duration = Duration::from_millis(5);
+const RECENT: Duration = Duration::from_millis(1500);
 
-/// The addresses of the agent.
+/// The ports of the agent.
 #[derive(Clone, Copy)]
-pub(crate) struct Doors {
+pub(crate) struct AgentPorts {
     pub(crate) http: SocketAddr,
     pub(crate) agent_check: SocketAddr,
 }
@@ -37,107 +40,117 @@ pub(crate) struct Tally {
     pub(crate) failed: u64,
     /// Microseconds from the first packet to the whole answer.
     pub(crate) latencies: Vec<u32>,
-    /// The longest lag of the machine that the oracle allowed for.
+    /// The longest delay of the machine that the oracle allowed for.
     pub(crate) lag: Duration,
     pub(crate) complaints: Vec<String>,
 }
 
-/// The running balancers.
+/// The running balancers. Drop stops them.
 pub(crate) struct Balancers {
-    tally: Arc<Mutex<Tally>>,
-    stop: Arc<AtomicBool>,
+    shared: Shared,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Clone)]
 struct Shared {
-    doors: Doors,
+    ports: AgentPorts,
     judge: Arc<Mutex<Judge>>,
-    machine: Arc<Machine>,
     tally: Arc<Mutex<Tally>>,
+    /// The recent delays of a task that sleeps and wakes: the oracle need not guess how busy the machine is.
+    lags: Arc<Mutex<VecDeque<(Instant, Duration)>>>,
     stop: Arc<AtomicBool>,
     began: Instant,
 }
 
 impl Balancers {
-    pub(crate) fn start(doors: Doors, judge: Arc<Mutex<Judge>>, machine: Arc<Machine>) -> Self {
-        let tally: Arc<Mutex<Tally>> = Arc::default();
-        let stop = Arc::new(AtomicBool::new(false));
-        let shared =
-            Shared { doors, judge, machine, tally: tally.clone(), stop: stop.clone(), began: Instant::now() };
+    pub(crate) fn start(ports: AgentPorts, judge: Arc<Mutex<Judge>>) -> Self {
+        let shared = Shared {
+            ports,
+            judge,
+            tally: Arc::default(),
+            lags: Arc::default(),
+            stop: Arc::default(),
+            began: Instant::now(),
+        };
+        let running = shared.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let balancers: Vec<_> =
-                    (0..BALANCERS).map(|number| tokio::spawn(balance(shared.clone(), number))).collect();
-                for balancer in balancers {
+                tokio::spawn(running.clone().measure());
+                let balance = |number| tokio::spawn(running.clone().balance(number));
+                for balancer in (0..BALANCERS).map(balance).collect::<Vec<_>>() {
                     balancer.await.unwrap();
                 }
             });
         });
-        Self { tally, stop, thread: Some(thread) }
+        Self { shared, thread: Some(thread) }
     }
 
     /// Returns the results since the last call.
     pub(crate) fn take(&self) -> Tally {
-        std::mem::take(&mut self.tally.lock().unwrap())
+        std::mem::take(&mut self.shared.tally.lock().unwrap())
+    }
+
+    /// Returns the longest recent delay of the machine.
+    pub(crate) fn lag(&self) -> Duration {
+        self.shared.lag()
     }
 }
 
 impl Drop for Balancers {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Returns the kind of probe, and true for a kept connection: half of the balancers open one for each probe;
-/// the others keep theirs, if the protocol allows it.
-fn habit(number: u32) -> (ProbeKind, bool) {
-    match number % 20 {
-        0..8 => (ProbeKind::Health, false),
-        8..12 => (ProbeKind::Health, true),
-        12 | 13 => (ProbeKind::Drain, false),
-        14 | 15 => (ProbeKind::Drain, true),
-        16 => (ProbeKind::NodeCheck, false),
-        17 => (ProbeKind::NodeCheck, true),
-        18 => (ProbeKind::AgentCheck, false),
-        _ => (ProbeKind::Conditions, true),
-    }
-}
-
-async fn balance(shared: Shared, number: u32) {
-    let (kind, keeps) = habit(number);
-    let mut kept = None;
-    let start = tokio::time::Instant::now() + PERIOD * number / BALANCERS;
-    let mut ticks = tokio::time::interval_at(start, PERIOD);
-    // Late probes are still sent, so a busy machine causes bursts and not fewer probes.
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    while !shared.stop.load(Ordering::Relaxed) {
-        ticks.tick().await;
-        let sent = Instant::now();
-        let asked = tokio::time::timeout(PATIENCE, ask(shared.doors, kind, keeps, &mut kept)).await;
-        let received = Instant::now();
-        let answer = asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-        if answer.is_err() {
-            kept = None;
-        }
-        shared.record(kind, answer, sent, received);
-    }
-}
-
 impl Shared {
-    fn record(&self, kind: ProbeKind, answer: io::Result<SimulatedAnswer>, sent: Instant, received: Instant) {
-        let lag = self.machine.lag();
-        let judged = match answer {
-            Ok(answer) => {
-                let seen = Seen { kind, answer, sent, received };
-                Ok(self.judge.lock().unwrap().judge(&seen, lag))
+    async fn measure(self) {
+        loop {
+            let due = Instant::now() + MEASURED_EVERY;
+            tokio::time::sleep_until(due.into()).await;
+            let now = Instant::now();
+            let mut lags = self.lags.lock().unwrap();
+            lags.push_back((now, now - due));
+            while lags.front().is_some_and(|(at, _)| now.duration_since(*at) > RECENT) {
+                lags.pop_front();
             }
-            Err(error) => Err(error),
-        };
+        }
+    }
+
+    fn lag(&self) -> Duration {
+        self.lags.lock().unwrap().iter().map(|(_, lag)| *lag).max().unwrap_or_default()
+    }
+
+    async fn balance(self, number: u32) {
+        // Half of the balancers open a connection for each probe; the others keep theirs, if the protocol allows it.
+        let keeps = number.is_multiple_of(2);
+        let kind = ProbeKind::ALL[number as usize / 2 % ProbeKind::ALL.len()];
+        let mut kept = None;
+        let start = tokio::time::Instant::now() + PERIOD * number / BALANCERS;
+        let mut ticks = tokio::time::interval_at(start, PERIOD);
+        // Late probes are still sent, so a busy machine causes bursts and not fewer probes.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        while !self.stop.load(Ordering::Relaxed) {
+            ticks.tick().await;
+            let sent = Instant::now();
+            let answered = tokio::time::timeout(PATIENCE, self.probe(kind, keeps, &mut kept)).await;
+            let answer = answered.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+            if answer.is_err() {
+                kept = None;
+            }
+            self.record(kind, answer, sent, Instant::now());
+        }
+    }
+
+    fn record(&self, kind: ProbeKind, answer: io::Result<SimulatedAnswer>, sent: Instant, received: Instant) {
+        let lag = self.lag();
+        let judged = answer.map(|answer| {
+            let seen = Seen { kind, answer, sent, received };
+            self.judge.lock().unwrap().judge(&seen, lag)
+        });
         let mut tally = self.tally.lock().unwrap();
         tally.probes += 1;
         tally.lag = tally.lag.max(lag);
@@ -158,40 +171,37 @@ impl Shared {
             tally.complaints.push(format!("at {when:.3} s {complaint}"));
         }
     }
-}
 
-fn request(kind: ProbeKind, keeps: bool) -> String {
-    let path = match kind {
-        ProbeKind::Health | ProbeKind::AgentCheck => "/health",
-        ProbeKind::Drain => "/health?drain=404",
-        ProbeKind::NodeCheck => "/nodecheck",
-        ProbeKind::Conditions => "/health?check=node_ready,custom_conditions",
-    };
-    let connection = if keeps { "keep-alive" } else { "close" };
-    format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: {connection}\r\n\r\n")
-}
-
-async fn ask(
-    doors: Doors,
-    kind: ProbeKind,
-    keeps: bool,
-    kept: &mut Option<TcpStream>,
-) -> io::Result<SimulatedAnswer> {
-    if kind == ProbeKind::AgentCheck {
-        let mut text = String::new();
-        TcpStream::connect(doors.agent_check).await?.read_to_string(&mut text).await?;
-        return Ok(SimulatedAnswer::new(0, &text));
+    async fn probe(
+        &self,
+        kind: ProbeKind,
+        keeps: bool,
+        kept: &mut Option<TcpStream>,
+    ) -> io::Result<SimulatedAnswer> {
+        let path = match kind {
+            ProbeKind::AgentCheck => {
+                let mut text = String::new();
+                TcpStream::connect(self.ports.agent_check).await?.read_to_string(&mut text).await?;
+                return Ok(SimulatedAnswer::new(0, &text));
+            }
+            ProbeKind::Health => "/health",
+            ProbeKind::Drain => "/health?drain=404",
+            ProbeKind::NodeCheck => "/nodecheck",
+            ProbeKind::Conditions => "/health?check=node_ready,custom_conditions",
+        };
+        let mut stream = match kept.take() {
+            Some(stream) => stream,
+            None => TcpStream::connect(self.ports.http).await?,
+        };
+        let connection = if keeps { "keep-alive" } else { "close" };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: node\r\nConnection: {connection}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let answer = read_answer(&mut stream).await?;
+        if keeps {
+            *kept = Some(stream);
+        }
+        Ok(answer)
     }
-    let mut stream = match kept.take() {
-        Some(stream) => stream,
-        None => TcpStream::connect(doors.http).await?,
-    };
-    stream.write_all(request(kind, keeps).as_bytes()).await?;
-    let answer = read_answer(&mut stream).await?;
-    if keeps {
-        *kept = Some(stream);
-    }
-    Ok(answer)
 }
 
 async fn read_answer(stream: &mut TcpStream) -> io::Result<SimulatedAnswer> {
@@ -206,11 +216,12 @@ async fn read_answer(stream: &mut TcpStream) -> io::Result<SimulatedAnswer> {
                 name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
             });
             let whole = end + 4 + length.ok_or_else(|| broken("no content-length"))?;
-            if bytes.len() == whole {
-                return Ok(SimulatedAnswer { status, body: bytes[end + 4..].into() });
-            }
-            if bytes.len() > whole {
-                return Err(broken("more than was announced"));
+            match bytes.len() {
+                found if found == whole => {
+                    return Ok(SimulatedAnswer { status, body: bytes[end + 4..].into() });
+                }
+                found if found > whole => return Err(broken("more than was announced")),
+                _ => {}
             }
         }
         if stream.read_buf(&mut bytes).await? == 0 {

@@ -1,7 +1,7 @@
 //! The output of a run: a line a minute, and the verdict.
 
 use super::balancers::Tally;
-use super::meter::{Reading, median, percentile};
+use nodegate_testbed::process;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -12,38 +12,49 @@ const WARM_UP: usize = 300;
 /// a byte per probe is 2 MB between the two medians of an hour, and so is one of 1 KiB per event.
 const GROWTH_KIB: u64 = 256;
 const GROWTH_PERCENT: u64 = 5;
-/// The probes in flight when descriptors are counted.
-const DESCRIPTORS: u64 = 6;
 
-/// One line of the table.
-pub(crate) struct Row {
-    pub(crate) elapsed: Duration,
-    pub(crate) tally: Tally,
-    pub(crate) reading: Reading,
-    /// The CPU time of the agent and of the harness since the last line.
-    pub(crate) cpu: (Duration, Duration),
-    pub(crate) requests: u64,
-    pub(crate) flips: u64,
-    pub(crate) outages: String,
+/// A figure that must not grow: its name, its value, and the most that it may be in the last quarter after this one in
+/// the first.
+type Rule = (&'static str, fn(&Reading) -> u64, fn(u64) -> u64);
+
+/// The agent's use of resources at one time.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    rss_kib: u64,
+    anonymous_kib: u64,
+    descriptors: u64,
+    threads: u64,
+}
+
+impl Reading {
+    pub(crate) fn of(pid: u32) -> Self {
+        let memory = process::memory(pid);
+        Self {
+            rss_kib: memory.resident,
+            anonymous_kib: memory.anonymous,
+            descriptors: process::descriptors(pid) as u64,
+            threads: process::threads(pid).len() as u64,
+        }
+    }
 }
 
 /// The results of a whole run.
 pub(crate) struct Report {
-    pub(crate) samples: Vec<Reading>,
+    /// One a second.
+    samples: Vec<Reading>,
     pub(crate) probes: u64,
     pub(crate) wrong: u64,
-    pub(crate) failed: u64,
+    failed: u64,
     pub(crate) complaints: Vec<String>,
-    pub(crate) recoveries: Vec<(String, Duration, Duration)>,
-    pub(crate) lag: Duration,
-    pub(crate) asked_for: u64,
-    unrecovered: u64,
+    pub(crate) recoveries: u64,
+    late: u64,
+    pub(crate) expected_probes: u64,
 }
 
 impl Report {
     pub(crate) fn new() -> Self {
         eprintln!(
-            "{:>8} {:>8} {:>5} {:>6} {:>8} {:>9} {:>4} {:>7} {:>8} {:>6} {:>8} {:>8} {:>6} {:>7}  outages",
+            "{:>8} {:>8} {:>5} {:>6} {:>8} {:>9} {:>4} {:>7} {:>8} {:>8} {:>7}  outages",
             "time",
             "probes",
             "wrong",
@@ -53,10 +64,7 @@ impl Report {
             "fds",
             "threads",
             "API req",
-            "flips",
             "p99 ms",
-            "µs/probe",
-            "own %",
             "lag ms"
         );
         Self {
@@ -65,115 +73,95 @@ impl Report {
             wrong: 0,
             failed: 0,
             complaints: Vec::new(),
-            recoveries: Vec::new(),
-            lag: Duration::ZERO,
-            asked_for: 0,
-            unrecovered: 0,
+            recoveries: 0,
+            late: 0,
+            expected_probes: 0,
         }
     }
 
+    pub(crate) fn sample(&mut self, reading: Reading) {
+        self.samples.push(reading);
+    }
+
     /// Prints a line.
-    pub(crate) fn row(&mut self, row: Row, over: Duration) {
-        let Row { elapsed, mut tally, reading, cpu, requests, flips, outages } = row;
+    pub(crate) fn row(
+        &mut self,
+        elapsed: Duration,
+        mut tally: Tally,
+        reading: Reading,
+        requests: u64,
+        outages: &str,
+    ) {
         tally.latencies.sort_unstable();
-        let p99 = f64::from(percentile(&tally.latencies, 99)) / 1e3;
-        let each = cpu.0.as_micros() as f64 / tally.probes.max(1) as f64;
-        let own = 100.0 * cpu.1.as_secs_f64() / over.as_secs_f64();
-        let lag = tally.lag.as_secs_f64() * 1e3;
+        let p99 = tally.latencies.get(tally.latencies.len() * 99 / 100).copied().unwrap_or_default();
+        let (p99, lag) = (f64::from(p99) / 1e3, tally.lag.as_secs_f64() * 1e3);
+        let Reading { rss_kib, anonymous_kib, descriptors, threads } = reading;
+        let Tally { probes, wrong, failed, complaints, .. } = tally;
         let seconds = elapsed.as_secs();
-        let Reading { rss_kib, anonymous_kib, descriptors, threads, .. } = reading;
-        let (probes, wrong, failed) = (tally.probes, tally.wrong, tally.failed);
         let time = format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
         eprintln!(
             "{time:>8} {probes:>8} {wrong:>5} {failed:>6} {rss_kib:>8} {anonymous_kib:>9} {descriptors:>4} {threads:>7} \
-             {requests:>8} {flips:>6} {p99:>8.2} {each:>8.1} {own:>6.1} {lag:>7.1}  {outages}"
+             {requests:>8} {p99:>8.2} {lag:>7.1}  {outages}"
         );
-        for complaint in &tally.complaints {
+        for complaint in &complaints {
             eprintln!("  WRONG {complaint}");
         }
         self.probes += probes;
         self.wrong += wrong;
         self.failed += failed;
-        self.lag = self.lag.max(tally.lag);
-        self.complaints.extend(tally.complaints);
+        self.complaints.extend(complaints);
     }
 
     /// Records that the correct answer was not back in time after this outage.
     pub(crate) fn late(&mut self, outage: &str, back: Duration, within: Duration) {
-        self.unrecovered += 1;
+        self.late += 1;
         let complaint = format!("not right {back:?} after {outage}, allowed {within:?}");
         eprintln!("  WRONG {complaint}");
         self.complaints.push(complaint);
     }
 
+    /// Returns the medians of the first and of the last quarter after the warm-up.
     fn quarters(&self, of: impl Fn(&Reading) -> u64) -> (u64, u64) {
-        // There is one sample per second.
-        let warm = WARM_UP.min(self.samples.len() / 2);
-        let settled = self.samples.get(warm..).unwrap_or_default();
+        let settled = &self.samples[WARM_UP.min(self.samples.len() / 2)..];
         let quarter = settled.len() / 4;
-        let middle = |some: &[Reading]| median(some.iter().map(&of).collect());
-        (middle(&settled[..quarter]), middle(&settled[settled.len() - quarter..]))
+        let median = |some: &[Reading]| {
+            let mut values: Vec<u64> = some.iter().map(&of).collect();
+            values.sort_unstable();
+            values.get(values.len() / 2).copied().unwrap_or_default()
+        };
+        (median(&settled[..quarter]), median(&settled[settled.len() - quarter..]))
     }
 
     /// Returns true if the run passed, and the text of the verdict.
     pub(crate) fn verdict(&mut self) -> (bool, String) {
-        let mut text = String::new();
-        let mut good = true;
+        let (mut text, mut good) = (String::new(), true);
         let mut line = |fine: bool, what: String| {
             good &= fine;
             let _ = writeln!(text, "  {} {what}", if fine { "ok  " } else { "FAIL" });
         };
         line(self.wrong == 0, format!("wrong answers: {} of {} probes", self.wrong, self.probes));
-        line(self.unrecovered == 0, format!("recoveries that took too long: {}", self.unrecovered));
+        line(self.late == 0, format!("recoveries that took too long: {} of {}", self.late, self.recoveries));
         line(self.failed == 0, format!("probes without an answer: {}", self.failed));
-        line(
-            self.probes * 10 >= self.asked_for * 9,
-            format!("probes asked: {} of {}", self.probes, self.asked_for),
-        );
-        for (name, of) in [
-            ("resident memory", (|reading| reading.rss_kib) as fn(&Reading) -> u64),
-            ("anonymous memory", |reading| reading.anonymous_kib),
-        ] {
+        let expected = self.expected_probes;
+        line(self.probes * 10 >= expected * 9, format!("probes sent: {} of {expected}", self.probes));
+        let of_memory = |first: u64| first + GROWTH_KIB.max(first * GROWTH_PERCENT / 100);
+        let rules: [Rule; 4] = [
+            ("resident memory, KiB", |reading| reading.rss_kib, of_memory),
+            ("anonymous memory, KiB", |reading| reading.anonymous_kib, of_memory),
+            // Some probes are in flight when descriptors are counted.
+            ("descriptors", |reading| reading.descriptors, |first| first + 6),
+            ("threads", |reading| reading.threads, |first| first + 1),
+        ];
+        for (name, of, at_most) in rules {
             let (first, last) = self.quarters(of);
-            let most = first + GROWTH_KIB.max(first * GROWTH_PERCENT / 100);
+            let (most, peak) = (at_most(first), self.samples.iter().map(of).max().unwrap_or_default());
             line(
                 last <= most,
-                format!("{name}: {first} KiB in the first quarter, {last} in the last, at most {most}"),
+                format!(
+                    "{name}: {first} in the first quarter, {last} in the last, at most {most}; peak {peak}"
+                ),
             );
         }
-        for (name, of, most) in [
-            ("descriptors", (|reading| reading.descriptors) as fn(&Reading) -> u64, DESCRIPTORS),
-            ("threads", |reading| reading.threads, 1),
-        ] {
-            let (first, last) = self.quarters(of);
-            line(last <= first + most, format!("{name}: {first} in the first quarter, {last} in the last"));
-        }
-        let most = |of: fn(&Reading) -> u64| self.samples.iter().map(of).max().unwrap_or_default();
-        let _ = writeln!(
-            text,
-            "  most ever: {} KiB resident, {} KiB anonymous, {} descriptors",
-            most(|reading| reading.rss_kib),
-            most(|reading| reading.anonymous_kib),
-            most(|reading| reading.descriptors)
-        );
-        let _ = writeln!(text, "  longest lag of the machine {:.1} ms", self.lag.as_secs_f64() * 1e3);
-        text.push_str(&self.recovery_table());
         (good, text)
-    }
-
-    fn recovery_table(&self) -> String {
-        let mut names: Vec<&str> = self.recoveries.iter().map(|(name, ..)| name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut text =
-            format!("  {:<38} {:>5} {:>14} {:>22}\n", "outage", "times", "seconds", "back after, at most");
-        for name in names {
-            let of: Vec<_> = self.recoveries.iter().filter(|(other, ..)| other == name).collect();
-            let lasted: Vec<String> =
-                of.iter().map(|(_, lasted, _)| format!("{:.0}", lasted.as_secs_f64())).collect();
-            let back = of.iter().map(|(.., back)| back.as_secs_f64()).fold(0.0, f64::max);
-            let _ = writeln!(text, "  {name:<38} {:>5} {:>14} {back:>20.2} s", of.len(), lasted.join(","));
-        }
-        text
     }
 }

@@ -1,12 +1,10 @@
 //! A run: one agent, one simulated cluster, events, outages, balancers.
 
-use super::balancers::{Balancers, Doors};
+use super::balancers::{AgentPorts, Balancers};
 use super::judge::{Judge, allowance};
-use super::machine::Machine;
-use super::meter::{self, Reading};
 use super::outage::{Outage, Site};
-use super::report::{Report, Row};
-use nodegate_simulation::events::{Event, Events};
+use super::report::{Reading, Report};
+use nodegate_simulation::events::Events;
 use nodegate_simulation::truth::Truth;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE};
@@ -26,7 +24,7 @@ const CALM: Duration = Duration::from_secs(2);
 /// More connections than balancers.
 const CROWD: usize = 64;
 const SECOND: Duration = Duration::from_secs(1);
-pub(crate) const PROBES_A_SECOND: u64 = 1000;
+const PROBES_A_SECOND: u64 = 1000;
 
 /// The plan of a run.
 pub(crate) struct Plan {
@@ -57,7 +55,6 @@ struct Soak {
     site: Site,
     agent: Agent,
     judge: Arc<Mutex<Judge>>,
-    machine: Arc<Machine>,
     balancers: Balancers,
     report: Report,
     weather: Weather,
@@ -74,14 +71,6 @@ pub(crate) fn run(plan: Plan) -> Report {
     soak.report
 }
 
-fn launch(plan: &Plan, cluster: &Cluster, agent_port: u16) -> Agent {
-    let mut command = Command::new(&plan.agent);
-    command
-        .arg(format!("--stale-after={}ms", plan.stale_after.1.as_millis()))
-        .arg(format!("--agent-check-port={agent_port}"));
-    cluster.launch(command)
-}
-
 impl Soak {
     fn begin(plan: Plan) -> Self {
         let cluster = Cluster::with(|builder| {
@@ -94,17 +83,17 @@ impl Soak {
                 .node_bytes(20_000)
         });
         let agent_port = ports::free();
-        let agent = launch(&plan, &cluster, agent_port);
+        let mut command = Command::new(&plan.agent);
+        command.arg(format!("--stale-after={}ms", plan.stale_after.1.as_millis()));
+        command.arg(format!("--agent-check-port={agent_port}"));
+        let agent = cluster.launch(command);
         agent.wait_ready();
         let began = Instant::now();
         let truth = Truth::healthy();
         let judge = Arc::new(Mutex::new(Judge::new(plan.stale_after.0, &truth)));
-        let machine = Arc::new(Machine::measure(|task| {
-            cluster.wait(async { drop(tokio::spawn(task)) });
-        }));
-        let doors = Doors { http: agent.address(), agent_check: ([127, 0, 0, 1], agent_port).into() };
-        crowd(doors.http);
-        let balancers = Balancers::start(doors, judge.clone(), machine.clone());
+        let ports = AgentPorts { http: agent.address(), agent_check: ([127, 0, 0, 1], agent_port).into() };
+        crowd(ports.http);
+        let balancers = Balancers::start(ports, judge.clone());
         Self {
             random: fastrand::Rng::with_seed(plan.seed),
             events: Events::new(plan.seed),
@@ -112,7 +101,6 @@ impl Soak {
             site: Site { token: cluster.token().to_owned(), cluster },
             agent,
             judge,
-            machine,
             balancers,
             report: Report::new(),
             weather: Weather::Fair { next: began + plan.outage_every / 3 },
@@ -125,7 +113,7 @@ impl Soak {
 
     /// Plays an event on the full second, and outages on the half.
     fn go(&mut self) {
-        let (mut last_row, mut last_cpu) = (self.began, self.cpu());
+        let mut last_row = self.began;
         let mut tick = self.began;
         while self.began.elapsed() < self.plan.length || !self.is_fair() {
             tick += SECOND / 2;
@@ -134,14 +122,14 @@ impl Soak {
             tick += SECOND / 2;
             sleep_until(tick);
             self.weather();
-            self.report.samples.push(Reading::of(self.agent.pid()));
+            self.report.sample(Reading::of(self.agent.pid()));
             if last_row.elapsed() + SECOND / 4 >= self.plan.row_every {
-                self.row(last_row, last_cpu);
-                (last_row, last_cpu) = (Instant::now(), self.cpu());
+                self.row();
+                last_row = Instant::now();
             }
         }
-        self.row(last_row, last_cpu);
-        self.report.asked_for = self.began.elapsed().as_secs() * PROBES_A_SECOND;
+        self.row();
+        self.report.expected_probes = self.began.elapsed().as_secs() * PROBES_A_SECOND;
         if !self.report.complaints.is_empty() {
             eprintln!("{}", self.agent.log_text());
         }
@@ -151,33 +139,17 @@ impl Soak {
         matches!(self.weather, Weather::Fair { .. })
     }
 
-    /// Returns the CPU time of the agent, and of the harness with the simulated API server.
-    fn cpu(&self) -> (Duration, Duration) {
-        (meter::cpu(self.agent.pid()), meter::cpu(std::process::id()))
-    }
-
-    fn row(&mut self, since: Instant, cpu: (Duration, Duration)) {
-        let now = self.cpu();
-        let row = Row {
-            elapsed: self.began.elapsed(),
-            tally: self.balancers.take(),
-            reading: Reading::of(self.agent.pid()),
-            cpu: (now.0.saturating_sub(cpu.0), now.1.saturating_sub(cpu.1)),
-            requests: self.site.cluster.sim.counters().read().total(),
-            flips: self.agent.metric_sum("nodegate_flips_total") as u64,
-            outages: std::mem::take(&mut self.befell).join("; "),
-        };
-        self.report.row(row, since.elapsed());
+    fn row(&mut self) {
+        let requests = self.site.cluster.sim.counters().read().total();
+        let outages = std::mem::take(&mut self.befell).join("; ");
+        let reading = Reading::of(self.agent.pid());
+        self.report.row(self.began.elapsed(), self.balancers.take(), reading, requests, &outages);
     }
 
     /// Plays the next event; while the agent recovers, one that differs from all others.
     fn event(&mut self) {
         let healing = matches!(self.weather, Weather::Healing { .. });
         let event = if healing { self.events.marker(&self.truth) } else { self.events.next(&self.truth) };
-        self.perform(&event);
-    }
-
-    fn perform(&mut self, event: &Event) {
         let before = self.version();
         self.truth = event.after(&self.truth);
         self.judge.lock().unwrap().changing(&self.truth);
@@ -208,18 +180,18 @@ impl Soak {
         let unseen = outage.unseen(Judge::longest_unseen(self.plan.stale_after.0));
         let began = Instant::now();
         self.judge.lock().unwrap().breaking(unseen);
-        outage.begin(&mut self.site);
-        let until = began + self.duration(outage);
+        (outage.begin)(&mut self.site);
+        let until = began + self.duration(&outage);
         self.weather = Weather::Broken { outage, began, until };
-        if outage.is_a_moment() {
+        if outage.is_a_moment {
             self.heal(outage, began);
         }
     }
 
     /// Returns the length: two of three outages last until the cache must be stale, the others end before it
     /// may be.
-    fn duration(&mut self, outage: Outage) -> Duration {
-        if outage.is_a_moment() {
+    fn duration(&mut self, outage: &Outage) -> Duration {
+        if outage.is_a_moment {
             return Duration::ZERO;
         }
         let stale_after = self.plan.stale_after.0.as_secs_f64();
@@ -241,23 +213,19 @@ impl Soak {
 
     fn recover(&mut self, outage: Outage, lasted: Duration, began: Instant) {
         let now = Instant::now();
-        let within = BACK_WITHIN + allowance(self.machine.lag());
+        let within = BACK_WITHIN + allowance(self.balancers.lag());
         let recovery = self.judge.lock().unwrap().recovery();
         let Some((back, over)) = recovery else { return };
         if !over && back < within {
             return;
         }
         if !over || back > within {
-            self.report.late(&outage.name(), back, within);
+            self.report.late(outage.name, back, within);
             self.judge.lock().unwrap().give_up();
         }
-        self.befell.push(format!(
-            "{} {:.0} s, back after {:.2} s",
-            outage.name(),
-            lasted.as_secs_f64(),
-            back.as_secs_f64()
-        ));
-        self.report.recoveries.push((outage.name(), lasted, back));
+        let (name, lasted) = (outage.name, lasted.as_secs_f64());
+        self.befell.push(format!("{name} {lasted:.0} s, back after {:.2} s", back.as_secs_f64()));
+        self.report.recoveries += 1;
         self.weather = Weather::Fair { next: (began + self.plan.outage_every).max(now + CALM) };
     }
 }
