@@ -1,16 +1,16 @@
 //! Two real `HAProxy` processes in front of the nodes, with the documented configuration except for the addresses;
 //! their clients, and a line per second that shows them.
 
-use crate::node::{DemoNode, Network};
-use crate::process::Processes;
+use crate::node::{DemoNode, Network, Processes};
+use crate::pods::LARGE;
 use crate::screen::Screen;
-use crate::traffic::{Counts, Tally};
-use nodegate_testbed::programs;
+use nodegate_testbed::{http, programs};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::process::Command;
@@ -75,9 +75,7 @@ pub(crate) async fn start(
 /// Shows the results. Returns true if no request was lost.
 pub(crate) fn sum_up(tally: &Tally, screen: &Screen) -> bool {
     let counts = tally.read();
-    let failure = counts.last_failure.as_ref().map(|failure| format!(", the last: {failure}"));
-    let failure = failure.unwrap_or_default();
-    let text = format!("{} requests through HAProxy, {} lost{failure}", counts.total(), counts.lost);
+    let text = format!("{} requests through HAProxy, {} lost", counts.total(), counts.lost);
     screen.line(format!("\n{} {}", screen.mark(counts.lost == 0), screen.bold(text)));
     counts.lost == 0
 }
@@ -122,4 +120,69 @@ fn servers(socket: &Path) -> io::Result<Vec<(String, String, u64)>> {
         Some(((*fields.get(1)?).to_owned(), state, fields.get(4)?.parse().unwrap_or_default()))
     };
     Ok(text.lines().filter(|line| line.starts_with("nodes,")).filter_map(server).collect())
+}
+
+/// The numbers of quick and slow clients of each balancer, and the pause between their requests. Slow clients fetch large
+/// files: these are the sessions that a drain has to wait for.
+pub(crate) const QUICK: u64 = 2;
+pub(crate) const SLOW: u64 = 20;
+pub(crate) const EVERY: Duration = Duration::from_millis(40);
+
+/// The counters of the requests. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct Tally(Arc<Mutex<Counts>>);
+
+#[derive(Clone, Default)]
+pub(crate) struct Counts {
+    /// The number of requests by the node that answered.
+    pub(crate) served: HashMap<String, u64>,
+    pub(crate) lost: u64,
+}
+
+impl Counts {
+    pub(crate) fn total(&self) -> u64 {
+        self.served.values().sum::<u64>() + self.lost
+    }
+}
+
+impl Tally {
+    /// Starts the clients, which go on to the end of the process.
+    pub(crate) fn start(balancers: &[SocketAddr]) -> Self {
+        let tally = Self::default();
+        for &to in balancers {
+            for number in 0..QUICK + SLOW {
+                let (tally, path) = (tally.clone(), if number < QUICK { "/" } else { LARGE });
+                thread::spawn(move || tally.client(to, path));
+            }
+        }
+        tally
+    }
+
+    pub(crate) fn read(&self) -> Counts {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn client(&self, to: SocketAddr, path: &str) {
+        loop {
+            match ask(to, path) {
+                Ok(node) => *self.lock().served.entry(node).or_default() += 1,
+                Err(_) => self.lock().lost += 1,
+            }
+            thread::sleep(EVERY);
+        }
+    }
+}
+
+/// Returns the node that answered. An answer that is cut short is an error, too.
+fn ask(to: SocketAddr, path: &str) -> io::Result<String> {
+    let reply = http::get(to, path)?;
+    let whole = reply.header("content-length") == Some(&*reply.body.len().to_string());
+    if reply.status != 200 || !whole {
+        return Err(io::Error::other("the connection ended without a whole answer"));
+    }
+    Ok(reply.body.trim_start_matches('.').to_owned())
 }

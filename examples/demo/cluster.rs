@@ -11,8 +11,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 const AGENT_TOKEN: &str = "demo-agent";
-/// The interval of Lease renewals in the tour. The tour's stale-after is a third of the default, so this
-/// interval is, too. Otherwise every agent would have to ask the API server between any two renewals.
+/// The interval of Lease renewals in the tour: a third of the default, like the tour's stale-after.
 const TOUR_LEASE_INTERVAL: Duration = Duration::from_secs(3);
 /// The number of pods behind the ingress.
 const WEB: usize = 6;
@@ -39,7 +38,7 @@ impl Cluster {
             let addresses = json!([{"type": "InternalIP", "address": node.agent.ip()}]);
             sim.edit_node(node.name, "kubelet", |object| object["status"]["addresses"] = addresses);
         }
-        for object in objects(nodes) {
+        for object in objects(nodes.len()) {
             sim.apply(object).map_err(|status| status.message.clone())?;
         }
         sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", agent_rules());
@@ -65,26 +64,17 @@ impl Cluster {
     }
 }
 
-/// Returns the ingress on each node, the pods behind it, and a disruption budget for these.
-fn objects(nodes: &[DemoNode]) -> Vec<Value> {
-    let containers = json!([{"name": "demo", "image": "example.com/demo"}]);
-    let ingress = |node: &DemoNode| {
-        json!({"kind": "Pod", "apiVersion": "v1", "metadata": {
-            "name": format!("ingress-{}", node.name), "labels": {"app": "ingress"}, "ownerReferences": [
-                {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ingress", "uid": "ingress", "controller": true},
-            ],
-        }, "spec": {"containers": containers, "nodeName": node.name, "hostNetwork": true}})
-    };
+/// Returns the pods behind the ingress, and a disruption budget for them.
+fn objects(nodes: usize) -> [Value; 2] {
     let selector = json!({"matchLabels": {"app": "web"}});
-    let web = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": containers}});
-    let shared = [
-        json!({"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": "ingress", "uid": "ingress"}}),
+    let container = json!({"name": "demo", "image": "example.com/demo"});
+    let web = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}});
+    [
         json!({"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": {"name": "web"},
             "spec": {"replicas": WEB, "selector": selector, "template": web}}),
         json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "web"},
-            "spec": {"maxUnavailable": WEB / nodes.len(), "selector": selector}}),
-    ];
-    shared.into_iter().chain(nodes.iter().map(ingress)).collect()
+            "spec": {"maxUnavailable": WEB / nodes, "selector": selector}}),
+    ]
 }
 
 /// Moves pods to a node that is back, as a descheduler does: before the balancers know of it.
@@ -92,9 +82,7 @@ pub(crate) async fn rebalance(sim: Sim, network: Network) {
     loop {
         sleep(Duration::from_millis(50)).await;
         let mut pods = sim.list("pods");
-        pods.retain(|pod| {
-            pod["metadata"]["labels"]["app"] == "web" && pod["metadata"].get("deletionTimestamp").is_none()
-        });
+        pods.retain(|pod| pod["metadata"].get("deletionTimestamp").is_none());
         let on = |node: &DemoNode| pods.iter().filter(|pod| pod["spec"]["nodeName"] == node.name).collect();
         let serves = |node: &&DemoNode| {
             sim.node(node.name).is_some_and(|object| object["spec"]["unschedulable"] != true)

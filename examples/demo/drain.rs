@@ -1,9 +1,9 @@
 //! The live view of a drain: acknowledgements of balancers, open sessions, remaining pods, lost requests.
 
+use crate::balancer::Tally;
 use crate::pods::Pods;
 use crate::probe::ObservedAgent;
 use crate::screen::Screen;
-use crate::traffic::Tally;
 use nodegate_readiness::Verdict;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;

@@ -3,22 +3,23 @@
 use crate::cluster::Cluster;
 use crate::node::Network;
 use crate::screen::Screen;
-use crate::{probe, tour, traffic};
+use crate::{balancer, probe, tour};
 use nodegate_testbed::programs;
 
 /// Explains the running programs, the commands to type, and the meaning of the lines below.
 pub(crate) fn show(screen: &Screen, cluster: &Cluster, network: Network, tour: bool, with_haproxy: bool) {
-    let title =
-        "nodegate demo: a simulated Kubernetes API, three nodes, a real agent on each, pods that serve";
-    screen.line(screen.bold(title));
+    screen
+        .line(screen.bold(
+            "nodegate demo: a simulated Kubernetes API, three nodes with real agents, pods that serve",
+        ));
     screen.line(format!("\n  API server  {}", cluster.sim.url()));
     for node in network.nodes() {
         let (name, agent, ingress) = (node.name, node.agent, node.ingress);
         screen
             .line(format!("  {name}    agent http://{agent}/health, ingress {ingress}, two pods behind it"));
     }
-    let ([first, second], slow) = (network.balancers(), traffic::SLOW * 2);
-    let quick = u128::from(traffic::QUICK) * 2000 / traffic::EVERY.as_millis();
+    let ([first, second], slow) = (network.balancers(), balancer::SLOW * 2);
+    let quick = u128::from(balancer::QUICK) * 2000 / balancer::EVERY.as_millis();
     screen.line(if with_haproxy {
         format!(
             "  HAProxy     lb-1 on {first}, lb-2 on {second}: clients ask {quick} times a second, each on a\n              \
@@ -54,20 +55,18 @@ fn commands(screen: &Screen, cluster: &Cluster, network: Network, with_haproxy: 
     } else {
         "cordons first, evicts at once"
     };
+    let (curl, open) =
+        (format!("curl -i http://{}/health", node.agent), format!("xdg-open http://{}/", node.agent));
     for (command, what) in [
-        ("kubectl describe node worker-1", "what the API server says"),
         ("kubectl nodegate", "what the agents say: the fleet"),
         ("kubectl cordon worker-1", "watch the answer flip below"),
-        (&format!("curl -i http://{}/health", node.agent), "503, reason Unschedulable"),
+        (&curl, "503, reason Unschedulable"),
         ("kubectl uncordon worker-1", "and back"),
         ("kubectl nodegate drain worker-1", "the loop closed: told, evicted, none lost; once 90 s old"),
         ("kubectl nodegate uncordon worker-1", "waits until the balancers know"),
-        ("kubectl drain worker-2 --ignore-daemonsets", plain),
-        (
-            "kubectl taint node worker-3 node.kubernetes.io/out-of-service=:NoExecute",
-            "with - at the end: away",
-        ),
-        (&format!("xdg-open http://{}/", node.agent), "the agent's status page"),
+        ("kubectl drain worker-2", plain),
+        ("kubectl taint node worker-3 node.kubernetes.io/out-of-service=:NoExecute", "- at the end: away"),
+        (&open, "the agent's status page"),
     ] {
         screen.line(format!("  {command:<56}  {}", screen.dim(format!("# {what}"))));
     }

@@ -11,36 +11,29 @@ mod guide;
 mod node;
 mod pods;
 mod probe;
-mod process;
 mod screen;
 mod tour;
-mod traffic;
 
 use crate::cluster::Cluster;
-use crate::node::Network;
+use crate::node::{Network, Processes};
 use crate::pods::Pods;
 use crate::probe::ObservedAgent;
-use crate::process::Processes;
 use crate::screen::Screen;
 use crate::tour::Tour;
 use clap::Parser;
-use nodegate_program::{LogSettings, Mistakes, Program, number};
 use std::error::Error;
 use std::process::ExitCode;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 /// The exit code of a program that SIGINT ended: an unfinished tour has shown nothing.
 const INTERRUPTED: u8 = 130;
 
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(
     name = "demo",
     about = "Three nodegate agents on a simulated Kubernetes API; every flip and every drain is shown live",
-    long_about = "Starts a simulated Kubernetes API with the nodes worker-1, worker-2 and worker-3 on the loopback addresses \
-127.0.0.11 to 127.0.0.13, one nodegate agent for each on port 25001, and pods that serve. If HAProxy is installed, two of them \
-send traffic to the nodes. It shows every flip and every drain as it happens, and prints what to type in a second terminal. \
-Ctrl-C ends it, and everything that it started.",
     after_long_help = "\
 EXAMPLES
   make demo                  # cordon, drain and taint as you like
@@ -59,13 +52,12 @@ struct Args {
     #[arg(long)]
     tour: bool,
 
-    /// Put two real HAProxy in front of the nodes and send traffic through them. That is done without this,
-    /// too, if HAProxy is installed; with it, one that is missing is an error. With --tour, a request that is
-    /// lost is a step that failed
+    /// Put two real HAProxy in front of the nodes and send traffic through them, also without HAProxy installed:
+    /// then that is an error. With --tour, a lost request fails a step
     #[arg(long)]
     haproxy: bool,
 
-    /// No HAProxy, though there is one
+    /// Start no HAProxy, though it is installed
     #[arg(long, conflicts_with = "haproxy")]
     no_haproxy: bool,
 
@@ -75,38 +67,15 @@ struct Args {
 
     /// The port of the first node's ingress
     #[arg(long, value_name = "PORT", hide = true)]
-    #[arg(default_value_t = 8081, value_parser = number(1..=65_000_u16, "takes a port from 1 to 65000"))]
+    #[arg(default_value_t = 8081, value_parser = clap::value_parser!(u16).range(1..=65_000))]
     ingress_port: u16,
 }
 
 fn main() -> ExitCode {
-    nodegate_program::run::<Args>()
-}
-
-impl Program for Args {
-    type Setup = Self;
-
-    fn log(&self) -> Option<LogSettings> {
-        None
-    }
-
-    fn setup(self, _: &mut Mistakes) -> Self {
-        self
-    }
-
-    fn run(args: Self) -> ExitCode {
-        start(&args).unwrap_or_else(|error| {
-            eprintln!("demo: {error}");
-            ExitCode::FAILURE
-        })
-    }
-}
-
-/// The reason for the end of the demo: a signal, a program that died, or the end of the tour.
-enum Ended {
-    Asked,
-    Died(String),
-    Played { passed: bool },
+    start(&Args::parse()).unwrap_or_else(|error| {
+        eprintln!("demo: {error}");
+        ExitCode::FAILURE
+    })
 }
 
 #[tokio::main(worker_threads = 2)]
@@ -118,12 +87,16 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let network = Network::parse(&args.network, args.ingress_port);
     let network = network.ok_or("--network takes three numbers, the first of them 127")?;
-    network.check_free()?;
+    let ingresses = network.listen()?;
     let with_haproxy = args.haproxy || (!args.no_haproxy && balancer::is_installed());
     let (screen, mut processes, mut tasks) = (Screen::new(), Processes::default(), JoinSet::new());
-    let pods = Pods::new(network, screen.clone());
+    let pods = Pods::new(screen.clone());
     let cluster = Cluster::start(&network.nodes(), pods.program(), args.tour).await?;
     guide::show(&screen, &cluster, network, args.tour, with_haproxy);
+    for (node, listener) in ingresses {
+        // Not one of the tasks: it serves until the requests are counted.
+        tokio::spawn(pods.clone().ingress(node.name, TcpListener::from_std(listener)?));
+    }
     network.start_agents(cluster.dir(), if args.tour { tour::AGENT_ARGS } else { &[] }, &mut processes)?;
     let agents = network.nodes().map(|node| ObservedAgent::follow(node, cluster.sim.clone(), screen.clone()));
     let tally = if with_haproxy {
@@ -137,16 +110,17 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let (tally, agents) = (tally.as_ref(), &agents);
     let tour = Tour { cluster: &cluster, agents, pods: &pods, tally, screen: &screen, steps: Vec::new() };
+    // A signal, a program that died, or the end of the tour.
     let ended = tokio::select! {
-        _ = interrupt.recv() => Ended::Asked,
-        _ = terminate.recv() => Ended::Asked,
-        _ = hangup.recv() => Ended::Asked,
-        death = processes.death() => Ended::Died(death),
-        passed = tour.play(), if args.tour => Ended::Played { passed },
+        _ = interrupt.recv() => None,
+        _ = terminate.recv() => None,
+        _ = hangup.recv() => None,
+        death = processes.death() => Some(Err(death)),
+        passed = tour.play(), if args.tour => Some(Ok(passed)),
     };
     tasks.shutdown().await;
     screen.end();
-    if let Ended::Died(death) = &ended {
+    if let Some(Err(death)) = &ended {
         screen.line(screen.bold(death));
     }
     let none_lost = tally.is_none_or(|tally| balancer::sum_up(tally, &screen));
@@ -154,9 +128,9 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     processes.stop().await;
     cluster.stop().await?;
     Ok(match ended {
-        Ended::Played { passed } if passed && none_lost => ExitCode::SUCCESS,
-        Ended::Asked if !args.tour => ExitCode::SUCCESS,
-        Ended::Asked => ExitCode::from(INTERRUPTED),
-        Ended::Played { .. } | Ended::Died(_) => ExitCode::FAILURE,
+        Some(Ok(true)) if none_lost => ExitCode::SUCCESS,
+        None if !args.tour => ExitCode::SUCCESS,
+        None => ExitCode::from(INTERRUPTED),
+        Some(_) => ExitCode::FAILURE,
     })
 }

@@ -1,9 +1,8 @@
 //! The programs in the demo's pods, which end when their pod does.
 //!
-//! On each node, a pod `ingress` listens on the host's network, and hands each request to a pod `web` of its own node,
-//! as with `externalTrafficPolicy: Local`. That answers with the name of its node, and ends after its last answer.
+//! The ingress of each node hands each request to a pod `web` of its own node, as with `externalTrafficPolicy: Local`.
+//! The pod answers with the name of its node, and ends after its last answer.
 
-use crate::node::{DemoNode, Network};
 use crate::screen::Screen;
 use nodegate_kube_sim::{PodProgram, RunningPod};
 use std::collections::BTreeMap;
@@ -25,27 +24,20 @@ type Serving = Arc<str>;
 #[derive(Clone)]
 pub(crate) struct Pods {
     serving: Arc<Mutex<BTreeMap<String, Serving>>>,
-    nodes: [DemoNode; 3],
     screen: Screen,
 }
 
 impl Pods {
-    pub(crate) fn new(network: Network, screen: Screen) -> Self {
-        Self { serving: Arc::default(), nodes: network.nodes(), screen }
+    pub(crate) fn new(screen: Screen) -> Self {
+        Self { serving: Arc::default(), screen }
     }
 
-    /// Returns the program of each pod, by its label.
+    /// Returns the program of each pod.
     pub(crate) fn program(&self) -> PodProgram {
         let pods = self.clone();
         PodProgram::new(move |pod| {
             let pods = pods.clone();
-            async move {
-                if pod.object()["metadata"]["labels"]["app"] == "web" {
-                    pods.web(pod).await;
-                } else if let Err(error) = pods.ingress(pod).await {
-                    pods.screen.line(format!("no ingress: {error}"));
-                }
-            }
+            async move { pods.run(pod).await }
         })
     }
 
@@ -53,19 +45,12 @@ impl Pods {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the pods that serve on a node, those with the fewest requests first.
-    fn on(&self, node: &str) -> Vec<Serving> {
-        let mut here: Vec<_> = self.lock().values().filter(|on| &***on == node).cloned().collect();
-        here.sort_by_key(Arc::strong_count);
-        here
-    }
-
     /// Returns the number of pods that serve on a node.
     pub(crate) fn count(&self, node: &str) -> usize {
-        self.on(node).len()
+        self.lock().values().filter(|on| &***on == node).count()
     }
 
-    async fn web(&self, mut pod: RunningPod) {
+    async fn run(&self, mut pod: RunningPod) {
         let (node, name) = (pod.node().to_owned(), pod.name().to_owned());
         let serving = Serving::from(node.as_str());
         self.lock().insert(name.clone(), Arc::clone(&serving));
@@ -80,21 +65,19 @@ impl Pods {
         self.screen.pod(&node, &format!("pod {name} has ended"));
     }
 
-    async fn ingress(&self, mut pod: RunningPod) -> io::Result<()> {
-        let Some(node) = self.nodes.iter().find(|node| node.name == pod.node()) else { return Ok(()) };
-        let listener = TcpListener::bind(node.ingress).await?;
-        pod.ready(node.ingress.ip());
-        let serve = async {
-            loop {
-                let Ok((stream, _)) = listener.accept().await else { continue };
-                // Without a pod, it closes the connection. An error of a client's connection is of no interest.
-                let Some(pod) = self.on(node.name).into_iter().next() else { continue };
-                tokio::spawn(async move { drop(answer(pod, stream).await) });
-            }
-        };
-        tokio::select! {
-            () = serve => Ok(()),
-            () = pod.asked_to_end() => Ok(()),
+    /// Accepts the requests of a node, and gives each to the pod there with the fewest requests.
+    pub(crate) async fn ingress(self, node: &'static str, listener: TcpListener) {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            let here = self
+                .lock()
+                .values()
+                .filter(|on| &***on == node)
+                .min_by_key(|on| Arc::strong_count(on))
+                .cloned();
+            // Without a pod, it closes the connection. An error of a client's connection is of no interest.
+            let Some(pod) = here else { continue };
+            tokio::spawn(async move { drop(answer(pod, stream).await) });
         }
     }
 }

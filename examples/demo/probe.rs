@@ -75,7 +75,7 @@ impl ObservedAgent {
             loop {
                 thread::sleep(EVERY);
                 let answer = probe(node, &mut kept).map(|reply| Answer::of(&reply)).unwrap_or_default();
-                take(node, answer, *changes.borrow(), &screen, &says);
+                show(node, answer, *changes.borrow(), &screen, &says);
             }
         });
         Self { node, seen }
@@ -104,7 +104,8 @@ fn probe(node: DemoNode, kept: &mut Option<TcpStream>) -> io::Result<ProbeReply>
     Ok(reply)
 }
 
-fn take(node: DemoNode, answer: Answer, changed: Instant, screen: &Screen, says: &watch::Sender<Seen>) {
+/// Shows the answer if it differs from the last one.
+fn show(node: DemoNode, answer: Answer, changed: Instant, screen: &Screen, says: &watch::Sender<Seen>) {
     let (at, Seen { answer: last, at: last_at, .. }) = (Instant::now(), says.borrow().clone());
     if answer == last {
         return;
@@ -149,9 +150,9 @@ fn changes(node: DemoNode, sim: Sim) -> watch::Receiver<Instant> {
 /// Returns the parts of a Node that can change the answer. Heartbeats and the taint that follows a cordon can't.
 fn matters(node: &Value) -> Value {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let ready =
-        list(&node["status"]["conditions"]).into_iter().find(|condition| condition["type"] == "Ready");
-    let ready = ready.map(|ready| json!([ready["status"], ready["reason"]]));
+    let mut ready = list(&node["status"]["conditions"]);
+    ready.retain(|condition| condition["type"] == "Ready");
+    let ready: Vec<Value> = ready.iter().map(|ready| json!([ready["status"], ready["reason"]])).collect();
     let mut taints = list(&node["spec"]["taints"]);
     taints.retain(|taint| {
         let key = taint["key"].as_str().unwrap_or_default();

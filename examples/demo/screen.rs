@@ -12,11 +12,11 @@ const RED: &str = "31";
 const GREEN: &str = "32";
 const YELLOW: &str = "33";
 const CYAN: &str = "36";
-/// The sequence that clears the line of the cursor.
-const CLEAR: &str = "\r\x1b[K";
-/// The sequences that keep a line longer than the terminal from wrapping, and that let it wrap again.
-const NO_WRAP: &str = "\x1b[?7l";
-const WRAP: &str = "\x1b[?7h";
+
+/// Returns the sequences that clear the line of the cursor, and show this text there without wrapping it.
+fn bottom_line(text: &str) -> String {
+    format!("\r\x1b[K\x1b[?7l{text}\x1b[?7h")
+}
 
 /// The writer of lines. Clones write to the same screen.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl View {
     fn line(&self, text: impl Display) {
         match self.bottom.as_str() {
             "" => write(&format!("{text}\n")),
-            bottom => write(&format!("{CLEAR}{text}\n{NO_WRAP}{bottom}{WRAP}")),
+            bottom => write(&format!("\r\x1b[K{text}\n{}", bottom_line(bottom))),
         }
     }
 }
@@ -135,7 +135,7 @@ impl Screen {
             (false, _) => {}
             (true, false) => view.line(text),
             (true, true) => {
-                write(&format!("{CLEAR}{NO_WRAP}{text}{WRAP}"));
+                write(&bottom_line(&text));
                 view.bottom = text;
             }
         }

@@ -15,7 +15,6 @@ fn every_step_of_the_demos_tour_succeeds() {
         "✓ worker-2 NotReady (KubeletNotReady), /health 503, after",
         "✓ worker-2 Ready, /health 200, after",
         "✓ worker-1 Draining all the same, /health 503, after",
-        "✓ worker-1's agent replaced its watch",
         "✓ all three stale, failing open, /health 200, after",
         "✓ worker-1 calls it a guess: the API server was last heard",
         "before that the node was Draining: cordoned (Unschedulable); the answer fails open",
