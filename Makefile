@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint faults checks-test lb-test drains haproxy-test plugin-test real-cluster-test simulate mutants soak bench fuzz build image push image-test packages release publish release-test generate
+.PHONY: help demo test root lint faults lb-test drains haproxy-test plugin-test real-cluster-test simulate mutants soak bench fuzz build image push image-test packages release publish release-test generate
 
 # What hack/install-pinned installs. It is called by its path: with another PATH, cargo would build half of the programs again.
 export TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
@@ -50,22 +50,15 @@ lint: ## Format, clippy, spelling, licences, workflows, documents of the code
 	RUSTDOCFLAGS="-D warnings -A rustdoc::invalid_html_tags" cargo doc --quiet --workspace --no-deps --locked
 
 # STRANGERS="HEADs" plays that attack alone.
-faults: ## Tables: faults that the agent survives, attacks of strangers (40 minutes)
+faults: ## Tables: faults that the agent survives, attacks of strangers (25 minutes)
 	@hack/install-tools
-	@cargo build --quiet --locked -p nodegate-kube-sim --bin kube-sim
-	@[[ -n "$(STRANGERS)" ]] || $(play) --test cluster $(table) faults::table
+	@[[ -n "$(STRANGERS)" ]] || { \
+	  echo "| fault | what a load balancer saw | seconds to notice, of at most | seconds to recover, of at most | API requests |"; echo "|---|---|---|---|---|"; \
+	  $(play) --test cluster -- faults:: --nocapture --test-threads=4 | sed -u 's/^\.*//'; }
 	@cargo build --quiet --locked --profile quick -p nodegate -p nodegate-eviction-gate -p nodegate-haproxy --bin nodegate --bin nodegate-eviction-gate --bin nodegate-haproxy
 	@quick="$(built)/quick"; STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" \
 	  STRANGERS_AGENT="$$quick/nodegate" STRANGERS_GATE="$$quick/nodegate-eviction-gate" STRANGERS_HAPROXY="$$quick/nodegate-haproxy" \
 	  $(play) --test cluster $(table) strangers::table
-
-# CHECKS=kubelet plays one; WRITE=1 writes docs/checks.md.
-checks-test: ## Table: each check beside what it looks at, in every state (5 minutes)
-	@hack/install-tools
-# Without them the others are played, and it ends with an error unless CHECKS names one of those.
-	@hack/build-kubernetes-node || true
-	@cargo build --quiet --locked --bin nodegate
-	@CHECKS="$(CHECKS)" CHECKS_WRITE="$(WRITE)" $(play) --test agent $(table) check_states::table
 
 # WRITE=1 writes docs/load-balancers.md.
 lb-test: ## Table: every load balancer, every event (half an hour; LB=Envoy: one)

@@ -99,24 +99,8 @@ fn metrics_addr_ignores_allow_from_and_has_its_own_connection_limit() {
     let mut oldest = connect(metrics).unwrap();
     let idle: Vec<TcpStream> = (0..20).map(|_| connect(metrics).unwrap()).collect();
     assert_eq!(oldest.read(&mut [0]).unwrap_or(0), 0, "the oldest of too many is closed");
-    assert!(get(http, "/livez").ends_with("ok"), "the other port has places of its own");
+    assert!(get(http, "/livez").ends_with("ok"), "the other port has connections of its own");
     drop(idle);
-}
-
-#[test]
-fn metrics_addr_of_another_host_is_an_error_at_startup() {
-    let mut command = Command::new(programs::agent());
-    // TEST-NET-1 is on no interface.
-    command.args([
-        "--metrics-addr=192.0.2.1:9",
-        "--listen-address=127.0.0.1",
-        "--listen-port=0",
-        "--agent-check-port=0",
-    ]);
-    let output = command.env_remove("KUBECONFIG").output().unwrap();
-    let text = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.contains("can't listen on 192.0.2.1:9"), "{text}");
 }
 
 /// Shows that RBAC rules may name the Node, as docs/security.md says for clusters with few, fixed nodes.
@@ -135,10 +119,5 @@ fn rbac_rules_that_name_the_node_are_enough() {
     cluster.sim.cordon(NODE);
     agent.wait_reason("Unschedulable");
     cluster.sim.heal();
-    for needle in ["forbidden", "Forbidden"] {
-        assert_eq!(agent.logged(needle), 0, "{}", agent.log_text());
-    }
-    // The same rules do not let the agent read another Node.
-    let other = Agent::start("n2", &cluster.kubeconfig(), &[]);
-    until("the refusal", || (other.logged("cannot") >= 1 || other.logged("orbidden") >= 1).then_some(()));
+    assert_eq!(agent.logged("orbidden"), 0, "{}", agent.log_text());
 }

@@ -7,42 +7,50 @@
 use crate::host::disks::{Container, Disks};
 use nodegate_testbed::Agent;
 
-fn passes(agent: &Agent) {
-    let body = agent.wait_passes("filesystem_ro").body;
-    let expected = r#"{"status":"ready","checks":[{"name":"filesystem_ro","passed":true,"duration_ms":"#;
-    assert!(body.starts_with(expected), "{body}");
+const CHECK: &str = "filesystem_ro";
+const USUAL: &str = "--background-checks=filesystem_ro";
+const NOTHING: &str = "NothingToWatch: no disk under the watched paths; is --host-root=";
+const MOUNT: &str = "mount -o loop,errors=remount-ro \"$ROOT/.e.img\" \"$ROOT/e\"";
+
+/// Makes ext4 at this place report an error.
+fn fail(disks: &Disks, at: &str) {
+    disks.run(&format!("loop=$(device {at}); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\""));
 }
 
-fn fails(agent: &Agent, reason: &str) {
-    let body = agent.wait_fails_with("filesystem_ro", reason).body;
-    let expected = format!(
-        r#"{{"status":"not-ready","checks":[{{"name":"filesystem_ro","passed":false,"reason":"{reason}"#
+#[test]
+fn a_disk_fails_from_its_error_to_its_repair() {
+    let disks = Disks::start("ext4 errors=remount-ro e; umount \"$ROOT/e\"");
+    let start = || disks.agent_of("", &[USUAL, "--check-settings=filesystem_ro:paths=/e,interval=200ms"]);
+    let agent = start();
+    let fails = |agent: &Agent, reason: &str| {
+        agent.wait_fails_with(CHECK, &format!("{reason}: /e (ext4 /dev/loop"));
+    };
+    let repair = format!(
+        "umount \"$ROOT/e\"; fsck.ext4 -fy \"$ROOT/.e.img\" >/dev/null 2>&1 || [ $? -lt 4 ]; {MOUNT}"
     );
-    assert!(body.starts_with(&expected), "{body}");
+    agent.wait_fails_with(CHECK, NOTHING);
+    disks.run(MOUNT);
+    agent.wait_passes(CHECK);
+    fail(&disks, "/e");
+    fails(&agent, "FilesystemError");
+    fails(&start(), "FilesystemError");
+    disks.run(&repair);
+    agent.wait_passes(CHECK);
+    disks.run("xfs_io -x -c shutdown \"$ROOT/e\"");
+    fails(&agent, "");
+    disks.run(&repair);
+    agent.wait_passes(CHECK);
+    disks.run("mount -o remount,ro \"$ROOT/e\"");
+    fails(&agent, "RemountedReadOnly");
+    // For a new agent it is read-only by design.
+    start().wait_passes(CHECK);
+    disks.run("mount -o remount,rw \"$ROOT/e\"");
+    agent.wait_passes(CHECK);
+    disks.run("umount \"$ROOT/e\"");
+    agent.wait_fails_with(CHECK, NOTHING);
 }
 
-/// Waits for five more runs, all of which must pass.
-fn keeps_passing(agent: &Agent) {
-    for _ in 0..5 {
-        agent.wait_runs("filesystem_ro", 1);
-        passes(agent);
-    }
-}
-
-/// Starts a host whose `/` is an image, with a writable disk of its own for `/var`.
-fn immutable(root: &str) -> Disks {
-    Disks::start(&format!(
-        "mkdir -p \"$ROOT/.tree/usr\" \"$ROOT/.tree/etc\" \"$ROOT/.tree/var\" \"$ROOT/os\"
-         {root}
-         ext4 errors=remount-ro e
-         mkdir -p \"$ROOT/e/lib/kubelet\"
-         mount --move \"$ROOT/e\" \"$ROOT/os/var\""
-    ))
-}
-
-const ERROR_OF_VAR: &str =
-    "loop=$(device /os/var); echo nodegate test >\"/sys/fs/ext4/$loop/trigger_fs_error\"";
-
+/// Plays a host whose `/` is an image, with a writable disk of its own for `/var`.
 #[test]
 fn an_immutable_host_passes_until_its_var_has_an_error() {
     let squashfs = "mksquashfs \"$ROOT/.tree\" \"$ROOT/.os.img\" -quiet -no-progress >/dev/null
@@ -51,13 +59,21 @@ fn an_immutable_host_passes_until_its_var_has_an_error() {
          mkfs.ext4 -q -d \"$ROOT/.tree\" \"$ROOT/.os.img\"
          mount -o loop,ro \"$ROOT/.os.img\" \"$ROOT/os\"";
     for root in [squashfs, ext4] {
-        let disks = immutable(root);
-        let usual = ["--background-checks=filesystem_ro", "--check-settings=filesystem_ro:interval=100ms"];
-        let agent = disks.agent_of("/os", &usual);
-        passes(&agent);
-        keeps_passing(&agent);
-        disks.run(ERROR_OF_VAR);
-        fails(&agent, "FilesystemError: /var (ext4 /dev/loop");
+        let disks = Disks::start(&format!(
+            "mkdir -p \"$ROOT/.tree/usr\" \"$ROOT/.tree/etc\" \"$ROOT/.tree/var\" \"$ROOT/os\"
+             {root}
+             ext4 errors=remount-ro e
+             mkdir -p \"$ROOT/e/lib/kubelet\"
+             mount --move \"$ROOT/e\" \"$ROOT/os/var\""
+        ));
+        let agent = disks.agent_of("/os", &[USUAL, "--check-settings=filesystem_ro:interval=100ms"]);
+        agent.wait_passes(CHECK);
+        for _ in 0..5 {
+            agent.wait_runs(CHECK, 1);
+            agent.wait_passes(CHECK);
+        }
+        fail(&disks, "/os/var");
+        agent.wait_fails_with(CHECK, "FilesystemError: /var (ext4 /dev/loop");
     }
 }
 

@@ -3,19 +3,16 @@
 
 mod access;
 mod apiserver;
-mod check_states;
 mod container_runtime;
 mod credentials;
 mod disk_pressure;
 mod drain_on;
 mod filesystem_ro;
-mod first_answer;
 mod host;
 mod local_checks;
 mod local_ports;
-mod memory;
 mod network;
-mod routes;
+mod restarts;
 mod rtnl;
 mod services;
 mod settings;

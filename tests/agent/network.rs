@@ -1,61 +1,193 @@
-//! The `network` check of the real agent, without privileges, on a node with a real router and a real
-//! resolver that fail.
+//! The `network` check of the real agent, without privileges, beside the kernel's own choice of a default route:
+//! several next hops, next hop objects, routers of another family, dead links, and the tables of VPNs and second network
+//! cards. More tests have nameservers and routers that fail.
 //!
-//! The node, the router and dnsmasq are in network namespaces, so these tests need root, and fail without it.
+//! The node, the router and dnsmasq are in network namespaces, so these tests need root, and fail without it. Routers
+//! that answer have the addresses 10.77.0.1 and 10.77.0.11 to 10.77.0.13, and `fe80::1` and `fe80::11` to `fe80::13`;
+//! all others are silent. A second network card, eth1, leads nowhere.
 
-use nodegate_testbed::Agent;
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4, RESOLVER_V6};
+use nodegate_testbed::{Cluster, NODE};
+use serde_json::json;
 
-/// The settings of a node without a cluster, whose addresses the agent does not know. Most tests use them.
-const NAME: &str = "name=node.test,families=both";
-fn passes(agent: &Agent) {
-    agent.wait_passes("network");
-}
+const CHECK: &str = "network";
 
-fn fails(agent: &Agent, reason: &str) {
-    agent.wait_fails_with("network", reason);
-}
+/// A node's situation; its default routes, separated by `|`; and the silent routers that fail the check, or `gone`.
+const IPV4: &str = "\
+one; default via 10.77.0.1;
+one, silent; default via 10.77.0.66; 10.77.0.66
+no router; default dev eth0;
+a router in no network of the node; default via 192.0.2.1 dev eth0 onlink;
+two next hops, the first silent; default nexthop via 10.77.0.66 dev eth0 nexthop via 10.77.0.11 dev eth0;
+two, both silent; default nexthop via 10.77.0.66 dev eth0 nexthop via 10.77.0.67 dev eth0; 10.77.0.66, 10.77.0.67
+two, one dead, the other silent; default nexthop via 10.79.0.1 dev eth1 nexthop via 10.77.0.66 dev eth0; 10.77.0.66
+two, one dead, the other answers; default nexthop via 10.79.0.1 dev eth1 nexthop via 10.77.0.1 dev eth0;
+one with an IPv6 address, silent; default via inet6 fe80::66 dev eth0; fe80::66
+two with IPv6 addresses, one silent; default nexthop via inet6 fe80::66 dev eth0 nexthop via inet6 fe80::11 dev eth0;
+a group of next hop objects, one silent; default nhid 10;
+a group of next hop objects, both silent; default nhid 20; 10.77.0.66, 10.77.0.67
+the best dead, a worse one answers; default via 10.79.0.1 dev eth1 metric 10|default via 10.77.0.1 metric 20;
+the best silent, a worse one answers; default via 10.77.0.66 metric 10|default via 10.77.0.1 metric 20; 10.77.0.66
+all rejected, a worse route answers; blackhole default metric 10|default via 10.77.0.1 metric 20; gone
+a VPN's table has a silent router; default via 10.77.0.1|default via 10.77.0.66 table 100;
+gone, a VPN's table has one that answers; default via 10.77.0.11 table 100; gone";
 
-fn with_resolver() -> NodeNetwork {
-    let mut net = NodeNetwork::start();
-    net.start_resolver();
-    net.nameservers(&[RESOLVER_V4, RESOLVER_V6]);
+const IPV6: &str = "\
+one; default via fe80::1 dev eth0;
+two next hops, the first silent; default nexthop via fe80::66 dev eth0 nexthop via fe80::11 dev eth0;
+two, one dead, the other silent; default nexthop via fe80::1 dev eth1 nexthop via fe80::66 dev eth0; fe80::66
+a group of next hop objects, one silent; default nhid 60;
+a VPN's table has a better, silent router; default via fe80::1 dev eth0|default via fe80::66 dev eth0 table 100 metric 1;
+silent, a VPN's table has one that answers; default via fe80::66 dev eth0|default via fe80::11 dev eth0 table 100; fe80::66
+gone, a VPN's table has one that answers; default via fe80::11 dev eth0 table 100; gone";
+
+/// Next hop objects: 10 has one router that answers, 20 has none, 60 has one with an IPv6 address.
+const OBJECTS: [&str; 8] = [
+    "id 1 via 10.77.0.11 dev eth0",
+    "id 2 via 10.77.0.66 dev eth0",
+    "id 3 via 10.77.0.67 dev eth0",
+    "id 10 group 2/1",
+    "id 20 group 2/3",
+    "id 61 via fe80::66 dev eth0",
+    "id 62 via fe80::11 dev eth0",
+    "id 60 group 61/62",
+];
+
+fn network() -> NodeNetwork {
+    let net = NodeNetwork::without_routes();
+    for n in 11..=13 {
+        net.router(&format!("ip addr add 10.77.0.{n}/24 dev rt0; ip addr add fe80::{n}/64 dev rt0 nodad"));
+    }
+    net.router("ip addr add 192.0.2.1/32 dev rt0");
+    // A card whose cable is out, which the kernel does not use.
+    net.node("ip link add eth1 type veth peer name eth1-peer; ip addr add 10.79.0.2/24 dev eth1");
+    net.node("sysctl -q -w net.ipv4.conf.eth1.ignore_routes_with_linkdown=1");
+    net.node("sysctl -q -w net.ipv6.conf.eth1.ignore_routes_with_linkdown=1");
+    net.node("ip link set eth1-peer up; ip link set eth1 up; ip addr add fe80::2/64 dev eth1 nodad");
+    for object in OBJECTS {
+        net.node(&format!("ip nexthop add {object}"));
+    }
     net
 }
 
-#[test]
-fn one_dead_nameserver_of_two_is_a_warning_unless_all_are_needed() {
-    let net = with_resolver();
-    net.nameservers(&["10.78.0.99", RESOLVER_V4]);
-    let agent = net.agent(NAME);
-    passes(&agent);
-    agent.wait_runs("network", 2);
-    agent.logs_once("a nameserver does not answer");
-    let strict = net.agent(&format!("{NAME},nameservers=all"));
-    fails(&strict, "DNS: 10.78.0.99 ");
+/// Returns the reason for these silent routers.
+fn reason(family: &str, silent: &str) -> String {
+    if silent == "gone" {
+        return format!("Gateway: {family} default route is gone");
+    }
+    let protocol = |router: &str| if router.contains(':') { "NDP" } else { "ARP" };
+    let failed = silent
+        .split(", ")
+        .map(|router| format!("{router} on eth0: no answer to {}", protocol(router)))
+        .collect::<Vec<_>>();
+    format!("Gateway: {}", failed.join(", "))
+}
+
+/// Plays the cases one after the other with one agent, which has seen a default route.
+fn play(ip: &str, family: &str, first: &str, cases: &str) {
+    let net = network();
+    net.node(&format!("{ip} route add {first}"));
+    let agent = net.agent(&format!("nameservers=off,families={}", family.to_lowercase()));
+    agent.wait_passes(CHECK);
+    for case in cases.lines() {
+        let [name, routes, silent] = case.splitn(3, ';').map(str::trim).collect::<Vec<_>>()[..] else {
+            panic!("{case}");
+        };
+        eprintln!("{family}: {name}");
+        net.node("ip link set eth1-peer up");
+        for table in ["main", "100"] {
+            net.node(&format!("while {ip} route del default table {table} 2>/dev/null; do :; done"));
+        }
+        for route in routes.split('|') {
+            net.node(&format!("{ip} route add {route}"));
+        }
+        net.node("ip link set eth1-peer down");
+        for runs in [0, 2] {
+            agent.wait_runs(CHECK, runs);
+            match silent {
+                "" => agent.wait_passes(CHECK),
+                silent => agent.wait_fails(CHECK, &reason(family, silent)),
+            };
+        }
+    }
 }
 
 #[test]
-fn the_best_default_route_counts_also_without_a_gateway() {
+fn ipv4_default_routes_are_those_that_the_kernel_uses() {
+    play("ip -4", "IPv4", "default via 10.77.0.1", IPV4);
+}
+
+#[test]
+fn ipv6_default_routes_are_those_that_the_kernel_uses() {
+    play("ip -6", "IPv6", "default via fe80::1 dev eth0", IPV6);
+}
+
+#[test]
+fn nameservers_fail_by_how_they_do_not_answer() {
+    const NO_ANSWER: &str = "DNS: 10.78.0.53 no answer, fd78::53 no answer";
+    const REFUSED: &str = "DNS: 10.78.0.53 connection refused, fd78::53 connection refused";
+    let mut net = NodeNetwork::start();
+    net.nameservers(&[]);
+    let settings = "name=node.test,gateways=off,families=both";
+    let agent = net.agent_with("interval=200ms,timeout=2s", settings);
+    agent.wait_fails(CHECK, "DNS: 127.0.0.1 connection refused");
+    net.nameservers(&[RESOLVER_V4, RESOLVER_V6]);
+    agent.wait_fails(CHECK, REFUSED);
+    net.start_resolver();
+    agent.wait_passes(CHECK);
+    net.signal_resolver("STOP");
+    agent.wait_fails(CHECK, NO_ANSWER);
+    net.signal_resolver("CONT");
+    agent.wait_passes(CHECK);
+    // One dead nameserver of two is a warning, unless all are needed.
+    net.nameservers(&["10.78.0.99", RESOLVER_V4]);
+    agent.logs_once("a nameserver does not answer");
+    agent.wait_passes(CHECK);
+    net.agent(&format!("{settings},nameservers=all")).wait_fails_with(CHECK, "DNS: 10.78.0.99 ");
+    net.nameservers(&[RESOLVER_V4, RESOLVER_V6]);
+    net.kill_resolver();
+    agent.wait_fails(CHECK, REFUSED);
+    net.start_resolver_that_refuses();
+    agent.wait_fails(CHECK, "DNS: 10.78.0.53 REFUSED, fd78::53 REFUSED");
+}
+
+#[test]
+fn routers_fail_when_their_link_or_route_goes() {
     let net = NodeNetwork::without_routes();
-    let alone = "nameservers=off,families=both";
-    passes(&net.agent(alone));
-    net.node("ip route add default dev eth0; ip -6 route add default dev eth0");
-    let agent = net.agent(alone);
-    passes(&agent);
+    let agent = net.agent("nameservers=off,families=both");
+    // There never was a default route.
+    agent.wait_passes(CHECK);
+    let route = "ip route add default via 10.77.0.1 dev eth0; ip route add default via fe80::1 dev eth0";
+    net.node(route);
+    agent.wait_passes(CHECK);
+    // A router that drops all that is for itself still answers ARP and NDP.
+    net.router("iptables -I INPUT -i rt0 -j DROP");
+    agent.wait_runs(CHECK, 2);
+    agent.wait_passes(CHECK);
     net.router("ip link set rt0 down");
-    fails(&agent, "Gateway: eth0: link is down, eth0: link is down");
-    net.router("ip link set rt0 up");
-    passes(&agent);
-    // The best route counts, though it leads nowhere; the worse one would work.
-    net.node("ip route replace default via 10.77.0.1 metric 200; ip route del default dev eth0");
-    passes(&agent);
-    net.node("ip route add default via 10.77.0.66 metric 100");
-    fails(&agent, "Gateway: 10.77.0.66 on eth0: no answer to ARP");
-    passes(&net.agent(&format!("{alone},gateways=off")));
-    // The next hop is in no network of the node.
-    net.node("ip route del default metric 100; ip route del default metric 200");
-    net.router("ip addr add 192.0.2.1/32 dev rt0");
-    net.node("ip route add default via 192.0.2.1 dev eth0 onlink");
-    passes(&agent);
+    agent.wait_fails(CHECK, "Gateway: 10.77.0.1 on eth0: link is down, fe80::1 on eth0: link is down");
+    net.router("iptables -F INPUT; ip link set rt0 up");
+    net.router("ip addr replace fd77::1/64 dev rt0 nodad; ip addr replace fe80::1/64 dev rt0 nodad");
+    agent.wait_passes(CHECK);
+    net.node("ip route del default; ip -6 route del default");
+    agent.wait_fails(CHECK, "Gateway: IPv4 default route is gone, IPv6 default route is gone");
+    net.node(route);
+    agent.wait_passes(CHECK);
+}
+
+/// Plays a node with only an IPv4 address, and with a leftover IPv6 route of its image to a router that does not exist.
+#[test]
+fn a_route_of_a_family_that_the_node_does_not_have_is_ignored() {
+    let net = NodeNetwork::start();
+    net.node("ip -6 route replace default via fe80::66 dev eth0");
+    let cluster = Cluster::start();
+    let addresses = json!([{"type": "InternalIP", "address": "10.77.0.2"}]);
+    cluster.sim.edit_node(NODE, "kubelet", |node| node["status"]["addresses"] = addresses);
+    let agent = net.agent_of(&cluster, "nameservers=off", &[]);
+    agent.wait_ready();
+    agent.wait_passes(CHECK);
+    net.router("ip addr del 10.77.0.1/24 dev rt0");
+    agent.wait_fails(CHECK, "Gateway: 10.77.0.1 on eth0: no answer to ARP");
+    net.router("ip addr add 10.77.0.1/24 dev rt0");
+    agent.wait_passes(CHECK);
 }

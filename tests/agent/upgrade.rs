@@ -1,11 +1,8 @@
 //! Agents that are replaced under load balancers' probes, each on a new connection, as in a surge rollout: no
 //! probe fails.
-//!
-//! Here are a few of each kind.
 
 use nodegate_testbed::network::cable::{Cable, NODE_IP};
 use nodegate_testbed::prober::{Ask, Prober, agent_check, health};
-use nodegate_testbed::programs;
 use nodegate_testbed::rollout::Rollout;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -35,25 +32,15 @@ fn all_saw(probers: Vec<Prober>, answers: &[&str]) {
     }
 }
 
+/// Replaces agents, and undoes rollouts: then the agent that ends is the newer one, to which the kernel gives the
+/// connections.
 #[test]
 fn no_probe_fails_while_agents_are_replaced() {
-    let mut rollout = Rollout::start(V4, &programs::agent());
+    let mut rollout = Rollout::start(V4);
     let probers = probed(&[(rollout.http(V4), health), (rollout.agent_check(V4), agent_check)]);
-    for _ in 0..5 {
-        rollout.replace(&programs::agent());
-    }
-    all_saw(probers, &["200 fresh", "200 up ready"]);
-}
-
-/// Shows that undoing a rollout loses no probe: the agent that ends is the newer one, to which the kernel
-/// gives the connections.
-#[test]
-fn no_probe_fails_while_rollouts_are_undone() {
-    let mut rollout = Rollout::start(V4, &programs::agent());
-    let probers = probed(&[(rollout.http(V4), health), (rollout.agent_check(V4), agent_check)]);
-    for _ in 0..3 {
-        rollout.undo(&programs::agent());
-        rollout.replace(&programs::agent());
+    for _ in 0..4 {
+        rollout.replace();
+        rollout.undo();
     }
     all_saw(probers, &["200 fresh", "200 up ready"]);
 }
@@ -64,11 +51,11 @@ fn no_probe_fails_while_rollouts_are_undone() {
 fn no_handshake_in_flight_is_lost_while_agents_are_replaced() {
     let cable = Cable::start(DELAY);
     cable.on_node(|| {
-        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into(), &programs::agent());
+        let mut rollout = Rollout::start(Ipv4Addr::UNSPECIFIED.into());
         let probers = cable.on_balancer(|| probed(&[(rollout.http(NODE_IP.into()), health)]));
         for _ in 0..5 {
-            rollout.replace(&programs::agent());
-            rollout.undo(&programs::agent());
+            rollout.replace();
+            rollout.undo();
         }
         all_saw(probers, &["200 fresh"]);
     });

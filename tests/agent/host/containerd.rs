@@ -34,9 +34,6 @@ const DISABLED: [&str; 7] = [
 
 const CRI: &str = "io.containerd.grpc.v1.cri";
 
-/// A short interval and a short timeout of the check.
-const QUICK: &str = "interval=200ms,timeout=1s";
-
 /// A containerd in a directory that serves as the host's root, with the socket at its usual place. Drop kills
 /// it.
 pub(crate) struct Containerd {
@@ -47,15 +44,6 @@ pub(crate) struct Containerd {
 impl Containerd {
     /// Starts a containerd without a CNI configuration, and waits until it listens.
     pub(crate) fn start() -> Self {
-        Self::with(&DISABLED)
-    }
-
-    /// Starts a containerd with Docker's default configuration, without CRI.
-    pub(crate) fn start_without_cri() -> Self {
-        Self::with(&[&DISABLED[..], &[CRI]].concat())
-    }
-
-    fn with(disabled: &[&str]) -> Self {
         needs_root("a containerd");
         assert!(Path::new(PROGRAM).exists(), "there is no {PROGRAM}: hack/install-tools installs it");
         let files = tempfile::tempdir().unwrap();
@@ -64,19 +52,19 @@ impl Containerd {
         for directory in ["host/run/containerd", "root", "cni", "bin", "tmp"] {
             fs::create_dir_all(containerd.path(directory)).unwrap();
         }
-        fs::write(containerd.path("config.toml"), containerd.configuration(disabled)).unwrap();
+        fs::write(containerd.path("config.toml"), containerd.configuration()).unwrap();
         containerd.restart();
         containerd
     }
 
-    fn configuration(&self, disabled: &[&str]) -> String {
+    fn configuration(&self) -> String {
         let at = |name: &str| self.path(name).display().to_string();
         format!(
             r#"version = 2
 root = "{root}"
 state = "{state}"
 temp = "{temp}"
-disabled_plugins = {disabled:?}
+disabled_plugins = {DISABLED:?}
 [grpc]
   address = "{socket}"
 [plugins."{CRI}"]
@@ -109,13 +97,8 @@ disabled_plugins = {disabled:?}
     pub(crate) fn restart(&mut self) {
         let log = fs::File::create(self.path("log")).unwrap();
         let mut command = Command::new(SETPRIV);
-        command
-            .args(WRAPPED)
-            .arg("--config")
-            .arg(self.path("config.toml"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log);
+        command.args(WRAPPED).arg("--config").arg(self.path("config.toml"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.running = Some(command.spawn().expect("containerd starts"));
         until("containerd to listen", || {
             let child = self.running.as_mut().unwrap();
@@ -138,14 +121,9 @@ disabled_plugins = {disabled:?}
         fs::remove_file(self.path("cni/10-test.conflist")).unwrap();
     }
 
-    /// Returns the process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.running.as_ref().unwrap().id()
-    }
-
     /// Sends a signal by its name, such as STOP or CONT.
     pub(crate) fn signal(&self, signal: &str) {
-        process::signal(self.pid(), signal);
+        process::signal(self.running.as_ref().unwrap().id(), signal);
     }
 
     /// Kills containerd at once, as a crash does.
@@ -161,20 +139,10 @@ disabled_plugins = {disabled:?}
     pub(crate) fn agent(&self, user: &str) -> Agent {
         let mut command = Command::new(SETPRIV);
         command.args(user.split_whitespace()).arg(programs::agent_in(self.files.path()));
-        Self::launch(command, &format!("socket={},{QUICK}", self.socket().display()))
-    }
-
-    /// Starts an agent as root, with the path of the socket and the timing of the check.
-    pub(crate) fn agent_with(&self, timing: &str) -> Agent {
-        let command = Command::new(programs::agent_in(self.files.path()));
-        Self::launch(command, &format!("socket={},{timing}", self.socket().display()))
-    }
-
-    fn launch(mut command: Command, settings: &str) -> Agent {
-        command.args([
-            &format!("--check-settings=container_runtime:{settings}"),
-            "--background-checks=container_runtime",
-        ]);
+        let socket = self.socket();
+        let settings = format!("socket={},interval=200ms,timeout=1s", socket.display());
+        command.arg(format!("--check-settings=container_runtime:{settings}"));
+        command.arg("--background-checks=container_runtime");
         Agent::launch_alone(command)
     }
 }

@@ -67,7 +67,7 @@ impl Disks {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-euc", &format!("{GUARD}{HOLD}")]);
         command.env("PROGRAM", programs::agent());
-        let command = surroundings(&mut command, &root).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let command = environment(&mut command, &root).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut holder = command.spawn().expect("unshare starts");
         let input = holder.stdin.take().unwrap();
         let mut line = String::new();
@@ -89,7 +89,7 @@ impl Disks {
     fn inside(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).args(words);
-        surroundings(&mut command, &self.root);
+        environment(&mut command, &self.root);
         command
     }
 
@@ -105,11 +105,6 @@ impl Disks {
             seen.status().unwrap().success().then_some(())
         });
         pid
-    }
-
-    /// Starts the agent on the host without any privilege.
-    pub(crate) fn agent(&self, args: &[&str]) -> Agent {
-        self.agent_of("", args)
     }
 
     /// Starts the agent in a container. The container's root is this directory of the host, which holds
@@ -134,7 +129,7 @@ impl Disks {
         Agent::launch_alone(command)
     }
 
-    /// Starts the agent with this directory as the host's root.
+    /// Starts the agent without any privilege, with this directory as the host's root.
     pub(crate) fn agent_of(&self, root: &str, args: &[&str]) -> Agent {
         let user = [format!("--setuid={UID}"), format!("--setgid={UID}")];
         let program = self.root.join(".nodegate");
@@ -154,7 +149,7 @@ pub(crate) enum Container {
 }
 
 /// Sets the environment of scripts.
-fn surroundings<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
+fn environment<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
     let outside = std::fs::read_link("/proc/self/ns/mnt").unwrap();
     command.env("ROOT", root).env("OUTSIDE", outside)
 }

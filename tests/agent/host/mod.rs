@@ -1,5 +1,4 @@
-//! The surroundings of a program on its node.
+//! Disks and a container runtime of a node.
 
 pub(crate) mod containerd;
 pub(crate) mod disks;
-pub(crate) mod kubernetes;

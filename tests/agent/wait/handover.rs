@@ -7,7 +7,7 @@ use nodegate_server::ProberSettings;
 use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -58,29 +58,4 @@ fn a_successor_knows_the_probers_of_its_predecessor() {
     let alone = agent(&cluster, ports::free(), &[]);
     assert!(drain(alone.address())["not_known"].as_str().unwrap().contains("has listened for"));
     assert_eq!(alone.logged(TAKEN) + alone.logged(CANNOT), 0, "{}", alone.log_text());
-}
-
-/// Shows that an agent takes no probers over from a server that is no agent of this node.
-#[test]
-fn probers_are_taken_over_only_from_an_agent_of_this_node() {
-    let cluster = Cluster::start();
-    for (answer, why) in [
-        (json!({"node": "n2", "probers": [], "drain": {"listening_ms": 1_000_000}}), "it is about the node"),
-        (json!({"node": NODE, "probers": 1}), "it is not what an agent writes"),
-    ] {
-        let other = nodegate_testbed::stub::StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{answer}"));
-        // The server listens at another port, which both agents would have as `--metrics-addr`.
-        let metrics = format!("--metrics-addr={}", other.address());
-        let output = Command::new(programs::agent())
-            .arg(&metrics)
-            .env("NODE_NAME", NODE)
-            .env("KUBECONFIG", cluster.kubeconfig())
-            .env("LISTEN_PORT", ports::free().to_string())
-            .env("NODEGATE_AGENT_CHECK_PORT", "0")
-            .output()
-            .unwrap();
-        let log = String::from_utf8(output.stderr).unwrap();
-        assert!(log.contains(CANNOT) && log.contains(why), "{log}");
-        assert_eq!(output.status.code(), Some(1), "its port is taken: {log}");
-    }
 }

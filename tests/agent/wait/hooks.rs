@@ -147,18 +147,6 @@ fn released_waits_for_the_last_session() {
     assert!(late.status == 504 && late.body.contains("the agent has no --traffic-port"), "{late:?}");
 }
 
-#[test]
-fn a_wrong_question_is_named() {
-    let listening = Listening::start(ProberSettings::default());
-    for (query, error) in [
-        ("for=gone", "for: takes told, released or ready"),
-        ("timeout=1m", "timeout: takes whole seconds, e.g. 20"),
-        ("settle=x", "settle: takes whole seconds, e.g. 20"),
-    ] {
-        assert_eq!(said(&wait(listening.address, query)), (400, error));
-    }
-}
-
 /// A pod whose node is drained, after an agent that shuts down has let it go on.
 #[test]
 fn an_agent_that_ends_holds_no_hook() {

@@ -83,18 +83,9 @@ pub fn get(to: SocketAddr, path: &str) -> io::Result<ProbeReply> {
 /// Sends these bytes and nothing more, and returns the answer. The server may refuse them, and may close the
 /// connection in any way.
 pub fn ask(to: SocketAddr, request: impl AsRef<[u8]>) -> String {
-    ask_on(connect(to).expect("the kernel accepts"), request)
-}
-
-/// Sends these bytes on an open connection, and returns the answer.
-pub fn ask_on(mut stream: TcpStream, request: impl AsRef<[u8]>) -> String {
+    let mut stream = connect(to).expect("the kernel accepts");
     let _ = stream.write_all(request.as_ref());
     let _ = stream.shutdown(Shutdown::Write);
-    read_all(&mut stream)
-}
-
-/// Reads until the connection ends, by a close or a reset.
-pub fn read_all(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
         Err(error) if error.kind() != ErrorKind::ConnectionReset => {

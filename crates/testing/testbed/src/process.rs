@@ -6,9 +6,6 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Sends a signal by its name.
@@ -63,39 +60,6 @@ impl Drop for Program {
     fn drop(&mut self) {
         signal(self.pid(), "TERM");
         let _ = self.0.wait();
-    }
-}
-
-/// A process that runs only from time to time. Drop restores its normal speed.
-pub struct Slowed {
-    pid: u32,
-    ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// Slows a process down: stops it for `stopped` again and again, with a short run in between.
-pub fn slow_down(pid: u32, stopped: Duration) -> Slowed {
-    let ended = Arc::new(AtomicBool::new(false));
-    let until = ended.clone();
-    let thread = thread::spawn(move || {
-        while !until.load(Ordering::SeqCst) {
-            signal(pid, "STOP");
-            thread::park_timeout(stopped);
-            signal(pid, "CONT");
-            thread::park_timeout(stopped / 10);
-        }
-    });
-    Slowed { pid, ended, thread: Some(thread) }
-}
-
-impl Drop for Slowed {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            let _ = thread.join();
-        }
-        signal(self.pid, "CONT");
     }
 }
 

@@ -5,13 +5,11 @@ use crate::cluster::{Cluster, NODE};
 use crate::network::ports;
 use crate::programs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::process::Command;
 
 /// A node with an agent on it.
 pub struct Rollout {
-    /// The cluster of the node.
-    pub cluster: Cluster,
+    cluster: Cluster,
     listen: IpAddr,
     port: u16,
     agent_port: u16,
@@ -19,12 +17,12 @@ pub struct Rollout {
 }
 
 impl Rollout {
-    /// Starts `program` on the node. It listens at `listen`.
-    pub fn start(listen: IpAddr, program: &Path) -> Self {
+    /// Starts an agent on the node. It listens at `listen`.
+    pub fn start(listen: IpAddr) -> Self {
         // Each successor must get the same ports.
         let (port, agent_port) = (ports::free(), ports::free());
         let mut rollout = Self { cluster: Cluster::start(), listen, port, agent_port, agent: None };
-        rollout.agent = Some(rollout.launch(program));
+        rollout.agent = Some(rollout.launch());
         rollout
     }
 
@@ -38,44 +36,33 @@ impl Rollout {
         (ip, self.agent_port).into()
     }
 
-    fn launch(&self, program: &Path) -> Agent {
-        let mut command = Command::new(program);
+    fn launch(&self) -> Agent {
+        let mut command = Command::new(programs::agent());
         command
             .env("NODE_NAME", NODE)
             .env("KUBECONFIG", self.cluster.kubeconfig())
             .env("LISTEN_PORT", self.port.to_string())
+            .env("NODEGATE_AGENT_CHECK_PORT", self.agent_port.to_string())
             .env("NODEGATE_LISTEN_ADDRESS", self.listen.to_string());
-        if program == programs::agent() {
-            command.env("NODEGATE_AGENT_CHECK_PORT", self.agent_port.to_string());
-        } else {
-            // No probe may see an answer from before the first sync.
-            command.env("NODEGATE_AGENT_PORT", self.agent_port.to_string()).arg("--startup-grace=60s");
-        }
         Agent::launch(command)
     }
 
-    /// Starts the new agent beside the old one, and asks the old one to end at once.
-    pub fn replace(&mut self, program: &Path) {
-        self.replace_when(program, || {});
-    }
-
-    /// Starts the new agent, calls `ready`, then asks the old one to end. In a cluster, the old one ends
+    /// Starts the new agent beside the old one, and asks the old one to end at once. In a cluster, it ends
     /// `minReadySeconds` later.
-    pub fn replace_when(&mut self, program: &Path, ready: impl FnOnce()) {
-        let new = self.launch(program);
-        ready();
+    pub fn replace(&mut self) {
+        let new = self.launch();
         self.end(Some(new));
     }
 
     /// Undoes a rollout: the new agent ends and the old one stays.
-    pub fn undo(&mut self, program: &Path) {
+    pub fn undo(&mut self) {
         let old = self.agent.take();
-        self.agent = Some(self.launch(program));
+        self.agent = Some(self.launch());
         self.end(old);
     }
 
     /// Ends the agent. `successor` takes its place, if there is one.
-    pub fn end(&mut self, successor: Option<Agent>) {
+    fn end(&mut self, successor: Option<Agent>) {
         let agent = self.agent.take().unwrap();
         let (status, log) = agent.terminate();
         assert!(status.success(), "{status}: {log}");

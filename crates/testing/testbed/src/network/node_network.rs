@@ -19,6 +19,9 @@ use tempfile::TempDir;
 /// The user id of the agent in a cluster: manifests/install.yaml.
 const UID: u32 = 65521;
 
+/// The usual timing of the check `network`.
+const TIMING: &str = "interval=200ms,timeout=4s";
+
 /// The resolver's IPv4 address.
 pub const RESOLVER_V4: &str = "10.78.0.53";
 /// The resolver's IPv6 address.
@@ -84,22 +87,14 @@ impl NodeNetwork {
             net.router(&format!("echo 1 > /proc/sys/net/{family}"));
         }
         // The kernel notices a lost neighbor within two seconds instead of a minute.
-        net.neighbour_times(500, 1, 200);
-        net
-    }
-
-    fn neighbour_times(&self, reachable_ms: u32, first_probe_s: u32, retrans_ms: u32) {
         for family in ["ipv4", "ipv6"] {
             let of = format!("/proc/sys/net/{family}/neigh/eth0");
-            self.node(&format!("echo {reachable_ms} > {of}/base_reachable_time_ms"));
-            self.node(&format!("echo {first_probe_s} > {of}/delay_first_probe_time"));
-            self.node(&format!("echo {retrans_ms} > {of}/retrans_time_ms"));
+            net.node(&format!(
+                "echo 500 > {of}/base_reachable_time_ms; echo 1 > {of}/delay_first_probe_time"
+            ));
+            net.node(&format!("echo 200 > {of}/retrans_time_ms"));
         }
-    }
-
-    /// Sets the kernel's default times for noticing a lost neighbor.
-    pub fn usual_neighbour_times(&self) {
-        self.neighbour_times(30_000, 5, 1_000);
+        net
     }
 
     /// Calls a function on the router. Threads and processes that it starts stay there.
@@ -120,11 +115,6 @@ impl NodeNetwork {
     /// Runs a shell command on the router.
     pub fn router(&self, command: &str) {
         self.router.shell(command);
-    }
-
-    /// Runs a shell command on the resolver's machine.
-    pub fn at_resolver(&self, command: &str) {
-        self.resolver.shell(command);
     }
 
     /// Writes the node's resolv.conf.
@@ -155,14 +145,9 @@ impl NodeNetwork {
         self.resolver_program = Some(command.stderr(Stdio::null()).spawn().expect("dnsmasq starts"));
     }
 
-    /// Returns the resolver's process id.
-    pub fn resolver_pid(&self) -> u32 {
-        self.resolver_program.as_ref().unwrap().id()
-    }
-
     /// Sends a signal to the resolver by its name, such as STOP or CONT.
     pub fn signal_resolver(&self, signal: &str) {
-        process::signal(self.resolver_pid(), signal);
+        process::signal(self.resolver_program.as_ref().unwrap().id(), signal);
     }
 
     /// Kills dnsmasq at once.
@@ -175,12 +160,7 @@ impl NodeNetwork {
 
     /// Starts the agent on the node without any privilege.
     pub fn agent(&self, settings: &str) -> Agent {
-        self.agent_within("4s", settings)
-    }
-
-    /// Starts the agent on the node with another timeout of the check.
-    pub fn agent_within(&self, timeout: &str, settings: &str) -> Agent {
-        self.agent_with(&format!("interval=200ms,timeout={timeout}"), settings)
+        self.agent_with(TIMING, settings)
     }
 
     /// Starts the agent on the node with another timing of the check.
@@ -188,18 +168,13 @@ impl NodeNetwork {
         Agent::launch_alone(self.command(timing, settings))
     }
 
-    /// Starts the agent on the node in a cluster, which must have been started here.
-    pub fn agent_of(&self, cluster: &Cluster, settings: &str) -> Agent {
-        self.agent_of_with(cluster, "interval=200ms,timeout=4s", settings)
+    /// Starts the agent on the node in a cluster, which must have been started here, with further arguments.
+    pub fn agent_of(&self, cluster: &Cluster, settings: &str, args: &[&str]) -> Agent {
+        self.agent_of_with(cluster, TIMING, settings, args)
     }
 
     /// Starts the agent on the node in a cluster, with another timing of the check.
-    pub fn agent_of_with(&self, cluster: &Cluster, timing: &str, settings: &str) -> Agent {
-        self.agent_of_told(cluster, timing, settings, &[])
-    }
-
-    /// Starts the agent on the node in a cluster, with another timing of the check and further arguments.
-    pub fn agent_of_told(&self, cluster: &Cluster, timing: &str, settings: &str, args: &[&str]) -> Agent {
+    pub fn agent_of_with(&self, cluster: &Cluster, timing: &str, settings: &str, args: &[&str]) -> Agent {
         let everybody = |mode| fs::Permissions::from_mode(mode);
         fs::set_permissions(cluster.dir.path(), everybody(0o755)).unwrap();
         fs::set_permissions(cluster.kubeconfig(), everybody(0o644)).unwrap();
