@@ -191,7 +191,7 @@ impl Tour<'_> {
         self.screen.line(format!("  does     {what}"));
     }
 
-    /// Shows an observation.
+    /// Shows an observation. A bad one fails the step.
     fn saw(&mut self, good: bool, what: &str) {
         if let Some((_, passed)) = self.steps.last_mut() {
             *passed &= good;

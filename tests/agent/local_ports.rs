@@ -70,7 +70,7 @@ fn a_component_is_found_on_each_address_of_the_node() {
 const FAST: &str = "--check-settings=kubelet:interval=100ms";
 
 #[test]
-fn a_kubelet_that_no_address_reaches_is_told_while_the_node_is_ready() {
+fn a_kubelet_that_no_address_reaches_is_shown_while_the_node_is_ready() {
     let scenario = Scenario::start();
     let agent = scenario.agent(&[FAST]);
     let metric = |value| {
@@ -78,9 +78,9 @@ fn a_kubelet_that_no_address_reaches_is_told_while_the_node_is_ready() {
     };
     metric(1.0);
     agent.wait_ready();
-    let told = "the Node is Ready, but the check kubelet fails (ConnectionRefused)";
-    until("the page", || agent.get("/").body.contains(told).then_some(()));
-    agent.logs_once(told);
+    let warning = "the Node is Ready, but the check kubelet fails (ConnectionRefused)";
+    until("the page", || agent.get("/").body.contains(warning).then_some(()));
+    agent.logs_once(warning);
     let _kubelet = listen("10.77.0.2", 10248, answer("200 OK", "ok"));
     metric(0.0);
     agent.logs_once("no longer contradicts");

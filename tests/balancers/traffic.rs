@@ -45,7 +45,7 @@ pub(crate) fn served(traffic: &Prober, since: Instant) -> HashMap<String, u64> {
 /// Returns the failures since then.
 pub(crate) fn failures(traffic: &Prober, since: Instant) -> Vec<String> {
     let failed = traffic.failed().into_iter().filter(|probe| probe.answered >= since);
-    failed.map(|probe| probe.told()).collect()
+    failed.map(|probe| probe.result()).collect()
 }
 
 /// A request with an endless answer, which a thread reads.

@@ -138,7 +138,7 @@ impl<'a> Site<'a> {
         event(self);
         sleep(AFTERWARDS);
         let lost = self.lost_since(rule, began);
-        seen(rule, &lost.told());
+        seen(rule, &lost.result());
         lost
     }
 
@@ -149,7 +149,7 @@ impl<'a> Site<'a> {
             let failed = requests.iter().filter(|request| matches!(request.saw, Saw::Failed(_)));
             failed.clone().take(3).for_each(|request| {
                 let after = request.answered.saturating_duration_since(since).as_secs_f64();
-                eprintln!("{rule}, {way}, after {after:.1} s: {}", Probe::told(request));
+                eprintln!("{rule}, {way}, after {after:.1} s: {}", Probe::result(request));
             });
             (*way, failed.count(), requests.len())
         });

@@ -73,7 +73,7 @@ fn a_hook_ends_when_the_node_comes_back() {
 }
 
 #[test]
-fn a_hook_that_takes_too_long_is_told_who_is_missing() {
+fn a_hook_that_takes_too_long_gets_the_missing_balancers() {
     let (listening, mut balancers) = asked_by(2);
     balancers.pop();
     thread::sleep(EVERY);
@@ -98,14 +98,14 @@ fn an_unprobed_or_long_dead_node_holds_no_hook() {
     listening.set_ready(ConditionStatus::False, Duration::from_secs(61));
     let dead = wait(listening.address, LONG);
     assert!(dead.status == 200 && dead.body.starts_with("the node has been NotReady for 61 s"), "{dead:?}");
-    // One that has just died has yet to be told of.
+    // One that has just died has yet to be acknowledged.
     listening.set_ready(ConditionStatus::True, Duration::ZERO);
     listening.set_ready(ConditionStatus::False, Duration::ZERO);
     assert_eq!(said(&wait(listening.address, LONG)), (200, "told: the one balancer that probes"));
 }
 
 #[test]
-fn what_is_not_known_yet_is_waited_for() {
+fn a_hook_waits_for_what_is_not_known_yet() {
     let listening = Listening::since(Duration::from_secs(80), ProberSettings::default());
     let _balancer = Balancer::start(1, listening.address, "/health", EVERY);
     until("it to be regular", || (listening.regular() == 1).then_some(()));

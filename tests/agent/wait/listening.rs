@@ -49,7 +49,7 @@ impl Listening {
         let AssembledAgent { board, timeline, mut app, .. } = agent;
         board.set_node(node(ConditionStatus::True, false), Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());
-        // Each question is answered as of now: what these scenarios compare are times below a second.
+        // Each request is answered as of now: what these scenarios compare are times below a second.
         Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
         let [http, agent] =
             [(); 2].map(|()| bind(Some(Ipv4Addr::UNSPECIFIED.into()), 0, Sharing::WithSuccessor).unwrap());

@@ -31,7 +31,7 @@ fn said(output: Output) -> (i32, Vec<String>) {
     (output.status.code().unwrap(), text.lines().map(str::to_owned).collect())
 }
 
-/// Starts `nodegate wait`.
+/// Starts `nodegate wait` with these arguments.
 fn waiting(address: SocketAddr, args: &[&str]) -> Child {
     let mut command = Command::new(programs::agent());
     command.args(["wait", "--addr", &address.to_string()]).args(args);

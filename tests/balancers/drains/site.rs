@@ -204,7 +204,7 @@ impl Site {
             all.each_ref().map(|probes| probes.iter().filter(|probe| is_lost(probe)).collect::<Vec<_>>());
         Requests {
             sent: all.iter().map(Vec::len).sum(),
-            failures: lost.concat().iter().map(|probe| probe.told() + "\n").collect(),
+            failures: lost.concat().iter().map(|probe| probe.result() + "\n").collect(),
             lost: lost.map(|lost| lost.len()),
         }
     }

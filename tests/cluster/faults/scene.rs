@@ -92,7 +92,7 @@ impl Scene {
         Self { cluster, agent, prober, began: now, healed: now, row: Row::default() }
     }
 
-    /// Injects the fault.
+    /// Injects the fault, and starts its time.
     pub(crate) fn fault<T>(&mut self, inject: impl FnOnce(&Self) -> T) -> T {
         self.cluster.sim.counters().reset();
         let injected = inject(self);
@@ -132,11 +132,11 @@ impl Scene {
         let probes = self.prober.probes();
         let allowed = within + lag(probes.iter().filter(since)) * STEPS;
         let late = probes.iter().filter(since).find(|probe| {
-            probe.told() != answer && probe.sent.saturating_duration_since(self.began) > allowed
+            probe.result() != answer && probe.sent.saturating_duration_since(self.began) > allowed
         });
         assert!(
             late.is_none(),
-            "{answer} is due {allowed:?} after the fault, but {:?} after it a probe was told {}\n{}",
+            "{answer} is due {allowed:?} after the fault, but {:?} after it a probe got {}\n{}",
             late.unwrap().sent - self.began,
             late.unwrap().saw,
             self.agent.log_text()
@@ -212,7 +212,7 @@ impl Scene {
     /// Returns the first probe sent after `from` that got `answer`.
     pub(crate) fn first(&self, answer: &str, from: Instant) -> Probe {
         let found = until_or(
-            || self.prober.probes().into_iter().find(|probe| probe.sent >= from && probe.told() == answer),
+            || self.prober.probes().into_iter().find(|probe| probe.sent >= from && probe.result() == answer),
             || format!("waited for {answer}; {:?}\n{}", self.prober.counts(), self.agent.log_text()),
         );
         // A probe that was sent before may still be in flight; there is one at a time.
@@ -239,11 +239,11 @@ impl Scene {
         self.prober.wait(1);
         self.prober.stop();
         let failed = self.prober.failed();
-        let told = |probe: &Probe| {
+        let describe = |probe: &Probe| {
             let after = probe.sent.saturating_duration_since(self.began);
             format!("{} sent {after:?} after the fault, {:?} later", probe.saw, probe.answered - probe.sent)
         };
-        let failed: Vec<String> = failed.iter().map(told).collect();
+        let failed: Vec<String> = failed.iter().map(describe).collect();
         assert!(failed.is_empty(), "failed: {failed:?}\n{}", self.agent.log_text());
         assert_eq!(self.row.trail, trail, "{}", self.agent.log_text());
         assert_eq!(self.agent.get("/livez").status, 200);

@@ -138,7 +138,7 @@ pub(crate) fn has_long_names(stranger: &Stranger, rate: u32) {
 /// Sends one HEAD request for the status after the other, without waiting for an answer.
 pub(crate) fn pipelines_heads(stranger: &Stranger) {
     let requests = format!("HEAD {} HTTP/1.1\r\nHost: a\r\n\r\n", stranger.to.large).repeat(100);
-    let mut room = vec![0; 1 << 16];
+    let mut buffer = vec![0; 1 << 16];
     while stranger.goes_on() {
         let Ok(mut stream) = stranger.connect() else { continue };
         if stream.set_nonblocking(true).is_err() {
@@ -152,11 +152,11 @@ pub(crate) fn pipelines_heads(stranger: &Stranger) {
                 Err(_) => break,
             };
             sent += wrote;
-            match stream.read(&mut room) {
+            match stream.read(&mut buffer) {
                 Ok(0) => break,
                 // Counts answers, because requests in the attacker's own buffers are no load.
                 Ok(read) => stranger.asked(
-                    room[..read]
+                    buffer[..read]
                         .split(|byte| *byte == b'\n')
                         .filter(|line| line.starts_with(b"HTTP/1.1 "))
                         .count() as u64,
@@ -191,7 +191,7 @@ fn is_closed_now(stream: &mut TcpStream) -> bool {
 }
 
 /// Sends a different request on each connection.
-pub(crate) fn asks_new_questions(stranger: &Stranger, rate: u32) {
+pub(crate) fn sends_new_queries(stranger: &Stranger, rate: u32) {
     stranger.at(rate, |number| {
         stranger.ask(&format!("GET {}?{}-{number} HTTP/1.0\r\n\r\n", stranger.to.small, stranger.number));
     });

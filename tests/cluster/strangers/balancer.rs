@@ -71,7 +71,7 @@ impl Balancer {
         let slowest = kinds.each_ref().map(|probes| slowest(probes).unwrap_or_default());
         let probes = kinds.concat();
         let failed = probes.iter().filter(|probe| !matches!(probe.saw, Saw::Answer(200, _)));
-        Seen { probes: probes.len(), failed: failed.map(Probe::told).collect(), slowest }
+        Seen { probes: probes.len(), failed: failed.map(Probe::result).collect(), slowest }
     }
 }
 

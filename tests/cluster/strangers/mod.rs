@@ -67,7 +67,7 @@ const BUSY: Scenario = Scenario {
 const QUERIES: Scenario = Scenario {
     attack: "new queries on new connections",
     strangers: 8,
-    act: |stranger| attacks::asks_new_questions(stranger, 25),
+    act: |stranger| attacks::sends_new_queries(stranger, 25),
 };
 const CONNECTIONS: Scenario = Scenario {
     attack: "one query on new connections",
@@ -79,7 +79,7 @@ const SLOW: Scenario = Scenario {
     strangers: 4,
     act: |stranger| attacks::sends_slowly(stranger, 150),
 };
-/// The same against an optimised agent, in whose memory limit all places for connections fit.
+/// The same against an optimised agent, whose memory limit allows 1,024 connections.
 const MANY_SLOW: Scenario = Scenario {
     attack: "10,000 silent or slow connections at 8 addresses",
     strangers: 8,
@@ -113,7 +113,7 @@ struct Row {
 }
 
 impl Scenario {
-    /// Attacks the agent.
+    /// Attacks the agent's port.
     fn play(self, agent: &Path, millicpu: u64, duration: Duration) -> Row {
         let cluster = Cluster::start();
         let group = Group::new(MEMORY, millicpu);

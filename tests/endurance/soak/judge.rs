@@ -32,7 +32,7 @@ struct Outage {
     ended: Option<Instant>,
 }
 
-/// A received answer.
+/// A received answer and its times.
 pub(crate) struct Seen {
     pub(crate) kind: ProbeKind,
     pub(crate) answer: SimulatedAnswer,

@@ -45,7 +45,7 @@ impl Outage {
         if self.name == HALF_OPEN { replaced.min(longest) } else { longest }
     }
 
-    /// Ends the outage.
+    /// Ends the outage and all faults.
     pub(crate) fn heal(&self, site: &Site) {
         let sim = &site.cluster.sim;
         sim.faults().clear();

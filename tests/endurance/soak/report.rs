@@ -40,7 +40,7 @@ impl Reading {
 
 /// The results of a whole run.
 pub(crate) struct Report {
-    /// One a second.
+    /// The agent's readings, one a second.
     samples: Vec<Reading>,
     pub(crate) probes: u64,
     pub(crate) wrong: u64,
@@ -83,7 +83,7 @@ impl Report {
         self.samples.push(reading);
     }
 
-    /// Prints a line.
+    /// Prints a line of the table.
     pub(crate) fn row(
         &mut self,
         elapsed: Duration,

@@ -110,7 +110,7 @@ impl Agent {
         if let Some(seen) = seen.get(path) {
             sleep((*seen + RENDERED_EVERY).saturating_duration_since(Instant::now()));
         }
-        let reply = until("a place for a big answer", || {
+        let reply = until("a large answer", || {
             let reply = self.get_at_once(path);
             reply.header("retry-after").is_none().then_some(reply)
         });

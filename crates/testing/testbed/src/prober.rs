@@ -48,7 +48,7 @@ pub struct Probe {
 
 impl Probe {
     /// Returns the result in two words.
-    pub fn told(&self) -> String {
+    pub fn result(&self) -> String {
         self.saw.to_string()
     }
 }
@@ -123,7 +123,7 @@ impl Prober {
     pub fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for probe in self.probes() {
-            *counts.entry(probe.told()).or_default() += 1;
+            *counts.entry(probe.result()).or_default() += 1;
         }
         counts
     }
@@ -145,7 +145,7 @@ impl Drop for Prober {
 
 /// Returns the results in order, without repetitions in a row.
 pub fn trail(probes: &[Probe]) -> Vec<String> {
-    let mut trail: Vec<String> = probes.iter().map(Probe::told).collect();
+    let mut trail: Vec<String> = probes.iter().map(Probe::result).collect();
     trail.dedup();
     trail
 }

@@ -12,7 +12,7 @@ pub fn agent() -> PathBuf {
     other.unwrap_or_else(|| built("nodegate", "--bin nodegate"))
 }
 
-/// Returns `nodegate-haproxy`.
+/// Returns the program `nodegate-haproxy`.
 pub fn nodegate_haproxy() -> PathBuf {
     built("nodegate-haproxy", "-p nodegate-haproxy")
 }
@@ -45,16 +45,16 @@ pub fn agent_in(directory: &Path) -> PathBuf {
 /// beside that, and a program in `target/<profile>` itself.
 fn built(name: &str, how: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let mut places = own.ancestors().skip(1).take(2).map(|place| place.join(name));
+    let mut paths = own.ancestors().skip(1).take(2).map(|directory| directory.join(name));
     let missing = || panic!("{name} is not beside {}: cargo build {how}", own.display());
-    places.find(|program| program.is_file()).unwrap_or_else(missing)
+    paths.find(|program| program.is_file()).unwrap_or_else(missing)
 }
 
 /// Returns a load balancer that `hack/install-pinned` has fetched, or `None` if it has not.
 pub fn fetched(name: &str) -> Option<PathBuf> {
     let own = std::env::current_exe().unwrap();
-    let mut places = own.ancestors().skip(1).map(|place| place.join("tools/bin").join(name));
-    places.find(|program| program.is_file())
+    let mut paths = own.ancestors().skip(1).map(|directory| directory.join("tools/bin").join(name));
+    paths.find(|program| program.is_file())
 }
 
 /// Returns the root directory of a Debian that `hack/install-debian` has fetched. `NODEGATE_DEBIAN=12` replaces
@@ -62,9 +62,9 @@ pub fn fetched(name: &str) -> Option<PathBuf> {
 pub fn debian() -> PathBuf {
     let release = std::env::var("NODEGATE_DEBIAN").unwrap_or_else(|_| "13".to_owned());
     let own = std::env::current_exe().unwrap();
-    let mut places = own.ancestors().skip(1).map(|place| place.join(format!("debian-{release}")));
+    let mut paths = own.ancestors().skip(1).map(|directory| directory.join(format!("debian-{release}")));
     let missing = || panic!("there is no target/debian-{release}: hack/install-debian {release}");
-    places.find(|root| root.join("etc/debian_version").is_file()).unwrap_or_else(missing)
+    paths.find(|root| root.join("etc/debian_version").is_file()).unwrap_or_else(missing)
 }
 
 /// Returns a program of the system. Debian keeps many of them outside of a user's PATH.

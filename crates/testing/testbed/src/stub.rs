@@ -115,9 +115,9 @@ impl Stub {
     /// Listens at an address that the caller has reserved, with this reaction to each connection.
     pub fn start_at(address: SocketAddr, act: Act) -> Self {
         let act = Arc::new(Mutex::new(act));
-        let told = act.clone();
+        let current = act.clone();
         let server = StubServer::start_at(address, move |stream| {
-            let act = told.lock().unwrap().clone();
+            let act = current.lock().unwrap().clone();
             // The agent may have given up.
             match act {
                 Act::Say(text) => drop(stream.write_all(text.as_bytes())),

@@ -14,10 +14,10 @@ pub fn until<T>(what: &str, attempt: impl FnMut() -> Option<T>) -> T {
     until_or(attempt, || format!("waited {DEADLINE:?} for {what}"))
 }
 
-/// Tries until the attempt returns a value. Panics with the result of `told` after the deadline.
+/// Tries until the attempt returns a value. Panics with the result of `explain` after the deadline.
 #[track_caller]
-pub fn until_or<T>(attempt: impl FnMut() -> Option<T>, told: impl FnOnce() -> String) -> T {
-    until_within(DEADLINE, attempt, told)
+pub fn until_or<T>(attempt: impl FnMut() -> Option<T>, explain: impl FnOnce() -> String) -> T {
+    until_within(DEADLINE, attempt, explain)
 }
 
 /// Does the same as [`until_or`] with another deadline.
@@ -25,14 +25,14 @@ pub fn until_or<T>(attempt: impl FnMut() -> Option<T>, told: impl FnOnce() -> St
 pub fn until_within<T>(
     deadline: Duration,
     mut attempt: impl FnMut() -> Option<T>,
-    told: impl FnOnce() -> String,
+    explain: impl FnOnce() -> String,
 ) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = attempt() {
             return found;
         }
-        assert!(start.elapsed() < deadline, "{}", told());
+        assert!(start.elapsed() < deadline, "{}", explain());
         std::thread::sleep(PAUSE);
     }
 }

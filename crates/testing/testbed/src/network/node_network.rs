@@ -77,9 +77,10 @@ impl NodeNetwork {
         // A symlink, as on hosts with systemd-resolved. Outside of the host root, it points to another file.
         symlink(format!("/{RESOLV_CONF}"), files.path().join("host/etc/resolv.conf")).unwrap();
         for line in SETUP.lines() {
-            let places = [("{node}", &node), ("{router}", &router), ("{resolver}", &resolver)];
-            let line =
-                places.iter().fold(line.to_owned(), |line, (word, place)| line.replace(word, place.name()));
+            let namespaces = [("{node}", &node), ("{router}", &router), ("{resolver}", &resolver)];
+            let line = namespaces
+                .iter()
+                .fold(line.to_owned(), |line, (word, namespace)| line.replace(word, namespace.name()));
             run(&format!("ip {line}"));
         }
         let net = Self { _on_node: node.stay(), resolver_program: None, node, router, resolver, files };

@@ -47,21 +47,21 @@ fn take(what: impl Display) -> bool {
 /// Returns a port that is free on all addresses.
 pub fn free() -> u16 {
     // The reservation comes first, since the test for a free port takes the port for a moment.
-    places(&SINGLE, 1).find(|port| take(port) && is_free(*port)).expect("a free port")
+    candidates(&SINGLE, 1).find(|port| take(port) && is_free(*port)).expect("a free port")
 }
 
 /// Returns the first of forty free ports in a row.
 pub fn free_row() -> u16 {
     let is_row = |first: &u16| take(first) && (*first..*first + ROW).all(is_free);
-    places(&ROWS, ROW).find(is_row).expect("free ports in a row")
+    candidates(&ROWS, ROW).find(is_row).expect("free ports in a row")
 }
 
-fn places(range: &Range<u16>, each: u16) -> impl Iterator<Item = u16> {
-    let (first, room) = (range.start, (range.end - range.start) / each);
-    (0..room).map(move |_| first + u16::try_from(next_place() % u32::from(room)).unwrap() * each)
+fn candidates(range: &Range<u16>, each: u16) -> impl Iterator<Item = u16> {
+    let (first, count) = (range.start, (range.end - range.start) / each);
+    (0..count).map(move |_| first + u16::try_from(next_number() % u32::from(count)).unwrap() * each)
 }
 
-fn next_place() -> u32 {
+fn next_number() -> u32 {
     std::process::id().wrapping_mul(31).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
@@ -82,7 +82,7 @@ impl Loopback {
     #[expect(clippy::new_without_default, reason = "each is another one")]
     pub fn new() -> Self {
         let network = |_| {
-            let [_, _, high, low] = next_place().to_be_bytes();
+            let [_, _, high, low] = next_number().to_be_bytes();
             // It is never 127.0, which everything else uses.
             Self([127, high | 0x80, low])
         };
