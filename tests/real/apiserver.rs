@@ -138,7 +138,7 @@ impl<'a> Site<'a> {
         event(self);
         sleep(AFTERWARDS);
         let lost = self.lost_since(rule, began);
-        seen(rule, &lost.result());
+        seen(rule, &lost.told());
         lost
     }
 
