@@ -1,14 +1,13 @@
-//! The promised budgets, and their comparison with the results of this run.
+//! The promised budgets, and their comparison with the results of a run.
 
 use crate::load::Connections;
 use crate::peer::Kind;
 use crate::results::Results;
 use crate::rounds::Way;
-use serde::Serialize;
 use std::fmt;
 
 /// One promise with the measured value.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Budget {
     pub(crate) what: String,
     pub(crate) measured: f64,

@@ -1,8 +1,7 @@
 //! The time from a cordon to its effect: at the agent, seen by a prober, and on a plain watch of the same
 //! Node.
 
-use crate::cluster::{Cluster, NODE};
-use crate::failure::Failure;
+use crate::Failure;
 use crate::latencies::Latencies;
 use crate::load::{Connections, Prober};
 use crate::peer::Peer;
@@ -11,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+use nodegate_testbed::cluster::{Cluster, NODE};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,9 +1,9 @@
 //! The cost of a whole agent besides its answers: when idle, and after a large number of probes.
 
-use crate::cluster::Cluster;
-use crate::failure::Failure;
+use crate::Failure;
 use crate::load::{Connections, End, Load};
 use crate::peer::{Kind, Peer};
+use nodegate_testbed::cluster::Cluster;
 use nodegate_testbed::process::{self, MemoryUsage};
 use std::path::Path;
 use std::thread;

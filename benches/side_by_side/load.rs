@@ -95,7 +95,7 @@ impl Load {
     }
 }
 
-/// One client.
+/// A client that sends one probe after the other.
 pub(crate) struct Prober {
     address: SocketAddr,
     connections: Connections,

@@ -8,8 +8,6 @@
 )]
 
 mod budgets;
-mod cluster;
-mod failure;
 mod flips;
 mod footprint;
 mod latencies;
@@ -22,11 +20,10 @@ mod rounds;
 
 use budgets::Budget;
 use clap::Parser;
-use failure::Failure;
+use nodegate_testbed::cluster::Cluster;
 use peer::{Kind, Peer};
 use results::Results;
 use rounds::Rounds;
-use serde::Serialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,11 +34,11 @@ use std::time::Duration;
 /// failure: on a shared machine a single run may miss one by noise. --strict makes it one.
 #[derive(Debug, Parser)]
 struct Args {
-    /// A minute instead of ten; good for a look, not for a verdict.
+    /// Takes a minute instead of ten; good for a look, not for a verdict.
     #[arg(long)]
     quick: bool,
 
-    /// Seconds; good for nothing but to see that it works.
+    /// Takes seconds; good for nothing but to see that it works.
     #[arg(long, hide = true)]
     smoke: bool,
 
@@ -53,10 +50,16 @@ struct Args {
     #[arg(long, value_name = "FILE", default_value = "target/release/nodegate")]
     nodegate: PathBuf,
 
-    /// Where the results go, for people (.md) and for programs (.json).
+    /// The directory of the file with the results.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
 }
+
+/// The reason why a measurement failed, as text for people only.
+type Failure = Box<dyn std::error::Error>;
+
+/// The size of a Node with many images. A kubelet lists 50 of them.
+const NODE_BYTES: usize = 20_000;
 
 /// The shortest interval at which a prober does not fill a core.
 const FAST: Duration = Duration::from_micros(100);
@@ -103,7 +106,7 @@ fn compare(args: &Args) -> Result<bool, Failure> {
     let machine = machine::describe();
     pinning::pin();
     let plan = Plan::of(args);
-    let cluster = cluster::start();
+    let cluster = Cluster::with(|builder| builder.node_bytes(NODE_BYTES).kubelets(true));
     let start = || Kind::ALL.into_iter().map(|kind| Peer::start(kind, &cluster, &nodegate)).collect();
     let (rounds, peers) = Rounds::run(start, plan.rounds, plan.each)?;
     let agent = peers.first().ok_or("no agent")?;
@@ -117,25 +120,15 @@ fn compare(args: &Args) -> Result<bool, Failure> {
     publish(args, &results)
 }
 
-/// The results as JSON, with their comparison with the budgets.
-#[derive(Serialize)]
-struct Judged<'a> {
-    #[serde(flatten)]
-    results: serde_json::Value,
-    verdicts: &'a [Budget],
-    passed: bool,
-}
-
+/// Prints the results, and writes them into a file. Returns true if all budgets were met.
 fn publish(args: &Args, results: &Results) -> Result<bool, Failure> {
     let budgets = budgets::compare(results);
-    let passed = budgets.iter().all(Budget::is_met);
-    std::fs::create_dir_all(&args.out)?;
-    let judged = Judged { results: results.json(), verdicts: &budgets, passed };
-    std::fs::write(args.out.join("side_by_side.json"), serde_json::to_string_pretty(&judged)?)?;
     let lines: Vec<String> = budgets.iter().map(ToString::to_string).collect();
     let text = format!("{results}\n```\n{}\n```\n", lines.join("\n"));
-    std::fs::write(args.out.join("side_by_side.md"), &text)?;
     println!("{text}");
-    eprintln!("also in {}", args.out.join("side_by_side.{json,md}").display());
-    Ok(passed)
+    let file = args.out.join("side_by_side.md");
+    std::fs::create_dir_all(&args.out)?;
+    std::fs::write(&file, text)?;
+    eprintln!("also in {}", file.display());
+    Ok(budgets.iter().all(Budget::is_met))
 }

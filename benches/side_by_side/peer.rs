@@ -1,8 +1,8 @@
 //! The compared servers. Each is a process on the servers' core.
 
-use crate::cluster::{Cluster, NODE};
 use crate::load::{Connections, Prober};
 use crate::pinning;
+use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::system;
 use std::fs::File;

@@ -1,11 +1,9 @@
-//! All results, for people and for programs.
+//! The results of a run, as the tables of docs/performance.md.
 
 use crate::flips::Flips;
 use crate::footprint::Footprint;
-use crate::latencies::Latencies;
 use crate::peer::Kind;
-use crate::rounds::{Cell, Rounds, Way};
-use serde_json::{Value, json};
+use crate::rounds::{Rounds, Way};
 use std::fmt;
 
 /// The results of one run.
@@ -31,36 +29,8 @@ impl Results {
         let bytes = self.binary as f64;
         bytes / 1e6
     }
-
-    /// Returns the results for programs.
-    pub(crate) fn json(&self) -> Value {
-        let cells = self.rounds.0.iter().map(|cell| {
-            json!({
-                "way": cell.way.name(), "server": cell.kind.name(),
-                "cpu_us_per_request": cell.cpu, "requests_per_second": cell.per_second,
-                "latency_us": quantiles(&cell.latencies),
-            })
-        });
-        let footprint = &self.footprint;
-        json!({
-            "machine": self.machine.iter().map(|(key, value)| (*key, value)).collect::<std::collections::BTreeMap<_, _>>(),
-            "cells": cells.collect::<Vec<_>>(),
-            "flips_us": {"answer": quantiles(&self.flips.answer), "watch": quantiles(&self.flips.watch)},
-            "wakeups_per_second": footprint.wakeups_per_second,
-            "memory_kib": {"idle": footprint.idle, "warm": footprint.warm, "after": footprint.after},
-            "probes": footprint.probes, "binary_bytes": self.binary,
-        })
-    }
 }
 
-fn quantiles(latencies: &Latencies) -> Value {
-    json!({
-        "count": latencies.count(), "p50": latencies.micros(0.5), "p99": latencies.micros(0.99),
-        "max": latencies.micros(1.0),
-    })
-}
-
-/// Prints the results for people: the tables of docs/performance.md.
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let machine = self.machine.iter().map(|(key, value)| format!("{key} {value}"));
@@ -68,7 +38,14 @@ impl fmt::Display for Results {
         writeln!(f, "| | server | CPU µs a probe | nodegate's share | probes/s | p50 µs | p99 µs |")?;
         writeln!(f, "|---|---|--:|--:|--:|--:|--:|")?;
         for cell in &self.rounds.0 {
-            self.row(f, cell)?;
+            let way = if cell.kind == Kind::Nodegate { cell.way.name() } else { String::new() };
+            let (server, cpu, share) = (cell.kind.name(), cell.cpu(), self.cpu_ratio(cell.way, cell.kind));
+            let (p50, p99) = (cell.latencies.micros(0.5), cell.latencies.micros(0.99));
+            let per_second = cell.per_second();
+            writeln!(
+                f,
+                "| {way} | {server} | {cpu:.1} | {share:.2} | {per_second:.0} | {p50:.0} | {p99:.0} |"
+            )?;
         }
         writeln!(f, "\n| of nodegate | |\n|---|--:|")?;
         for (what, times) in
@@ -86,21 +63,5 @@ impl fmt::Display for Results {
             writeln!(f, "| memory {when}: resident / anonymous | {resident:.1} / {anonymous:.2} MiB |")?;
         }
         writeln!(f, "| binary | {:.2} MB |", self.binary_megabytes())
-    }
-}
-
-impl Results {
-    fn row(&self, f: &mut fmt::Formatter<'_>, cell: &Cell) -> fmt::Result {
-        let way = if cell.kind == Kind::Nodegate { cell.way.name() } else { String::new() };
-        writeln!(
-            f,
-            "| {way} | {} | {:.1} | {:.2} | {:.0} | {:.0} | {:.0} |",
-            cell.kind.name(),
-            cell.cpu(),
-            self.cpu_ratio(cell.way, cell.kind),
-            cell.per_second(),
-            cell.latencies.micros(0.5),
-            cell.latencies.micros(0.99),
-        )
     }
 }

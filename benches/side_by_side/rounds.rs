@@ -1,7 +1,7 @@
 //! Rounds over all peers and all kinds of load. The rounds alternate, so other work of the machine affects
 //! all peers alike.
 
-use crate::failure::Failure;
+use crate::Failure;
 use crate::latencies::{Latencies, median};
 use crate::load::{Connections, End, Load};
 use crate::peer::{Kind, Peer};
@@ -67,7 +67,7 @@ impl Cell {
     }
 }
 
-/// All cells.
+/// The cells of all peers and kinds of load.
 #[derive(Debug)]
 pub(crate) struct Rounds(pub(crate) Vec<Cell>);
 

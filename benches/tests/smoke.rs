@@ -1,4 +1,4 @@
-//! A test that `make bench` works. The run is far too short for meaningful figures.
+//! Runs the benchmark for a moment. The run is far too short for meaningful figures.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 
 use std::path::Path;
@@ -23,16 +23,10 @@ fn every_cell_and_every_budget_is_measured() {
     let text = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{text}{}", String::from_utf8_lossy(&run.stderr));
 
-    let json = std::fs::read(out.path().join("side_by_side.json")).unwrap();
-    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    let cells = json["cells"].as_array().unwrap();
-    assert_eq!(cells.len(), 4 * 4, "four ways to ask, four servers each");
-    for cell in cells {
-        assert!(cell["cpu_us_per_request"][0].as_f64().is_some_and(|cpu| cpu > 0.0), "{cell}");
-        assert!(cell["latency_us"]["p99"].as_f64().is_some_and(|latency| latency > 0.0), "{cell}");
-    }
-    let verdicts = json["verdicts"].as_array().unwrap();
-    assert_eq!(verdicts.len(), 12);
-    assert!(verdicts.iter().all(|verdict| verdict["measured"].is_number()), "{verdicts:?}");
-    assert_eq!(text.matches("PASS").count() + text.matches("MISS").count(), verdicts.len(), "{text}");
+    let row =
+        |line: &&str| line.matches('|').count() == 8 && !line.contains("NaN") && !line.contains("server");
+    // The line below the head is also a row.
+    assert_eq!(text.lines().filter(row).count(), 1 + 4 * 4, "four ways to ask, four servers each: {text}");
+    assert_eq!(text.matches("PASS").count() + text.matches("MISS").count(), 12, "{text}");
+    assert_eq!(std::fs::read_to_string(out.path().join("side_by_side.md")).unwrap() + "\n", text);
 }

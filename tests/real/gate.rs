@@ -4,7 +4,7 @@
 use crate::site::{Requests, Site, Way, drain};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate_eviction_gate::certificates::issue;
+use nodegate_eviction_gate::issue;
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, REAL_NODE_IP, RealCluster};
 use nodegate_testbed::waiting::until_within;

@@ -1,4 +1,4 @@
-//! The types of a Node's addresses at which its agent is asked.
+//! The setting `--address-types` of the plugin and the gate: at which addresses of a Node its agent is queried.
 
 use std::fmt;
 use std::net::IpAddr;

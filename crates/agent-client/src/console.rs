@@ -1,26 +1,19 @@
-//! The output: a terminal, or a file or pipe, which gets neither colours nor symbols nor overwritten lines.
+//! Writes to a terminal, or to a file or pipe without colours, symbols and overwritten lines, for all commands.
 
 use nodegate_program::sanitize;
 use std::io::{IsTerminal, Write, stdout};
 use std::sync::{Mutex, PoisonError};
 use terminal_size::{Height, Width, terminal_size};
 
-/// The size to assume if the real size is not known.
-const USUAL: Size = Size { columns: 80, rows: 24 };
-
-/// The size of a terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size {
-    /// The number of columns.
-    pub columns: usize,
-    /// The number of rows.
-    pub rows: usize,
-}
+/// The columns and rows to assume if the real ones are not known.
+const USUAL: (usize, usize) = (80, 24);
 
 /// The standard output, with or without colour.
 pub struct Console {
-    terminal: bool,
-    colourful: bool,
+    /// True on a terminal, where lines can be overwritten.
+    pub is_terminal: bool,
+    /// True if the output may have colours.
+    pub is_colourful: bool,
     /// True if the next line overwrites the last one.
     unfinished: Mutex<bool>,
 }
@@ -39,29 +32,18 @@ fn takes_escape_codes() -> bool {
 
 impl Default for Console {
     fn default() -> Self {
-        let terminal = stdout().is_terminal() && takes_escape_codes();
+        let is_terminal = stdout().is_terminal() && takes_escape_codes();
         // <https://no-color.org>
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self { terminal, colourful: terminal && !unwanted, unfinished: Mutex::new(false) }
+        Self { is_terminal, is_colourful: is_terminal && !unwanted, unfinished: Mutex::new(false) }
     }
 }
 
 impl Console {
-    /// Returns true on a terminal, where lines can be overwritten.
-    pub fn is_terminal(&self) -> bool {
-        self.terminal
-    }
-
-    /// Returns true if the output may have colours.
-    pub fn is_colourful(&self) -> bool {
-        self.colourful
-    }
-
-    /// Returns the current size.
-    pub fn size() -> Size {
-        terminal_size().map_or(USUAL, |(Width(columns), Height(rows))| Size {
-            columns: usize::from(columns).max(20),
-            rows: usize::from(rows).max(5),
+    /// Returns the current number of columns and of rows.
+    pub fn size() -> (usize, usize) {
+        terminal_size().map_or(USUAL, |(Width(columns), Height(rows))| {
+            (usize::from(columns).max(20), usize::from(rows).max(5))
         })
     }
 
@@ -79,8 +61,8 @@ impl Console {
 
     /// Prints a line that the next one overwrites; only on a terminal.
     pub fn over(&self, line: &str) {
-        if self.terminal {
-            let clipped: String = sanitize(line).chars().take(Self::size().columns - 1).collect();
+        if self.is_terminal {
+            let clipped: String = sanitize(line).chars().take(Self::size().0 - 1).collect();
             let before = self.finish();
             *self.unfinished.lock().unwrap_or_else(PoisonError::into_inner) = true;
             let _ = Self::write(&format!("{before}{clipped}"));

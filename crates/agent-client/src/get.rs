@@ -1,8 +1,5 @@
-//! Sends one GET on its own connection. The size of the answer is bounded here; the caller bounds the time.
-//!
-//! The local checks have their own client, because it cuts a long body instead of rejecting it, and turns
-//! errors into a check's reasons. The client of the API server does not fit either, because it trusts its
-//! server.
+//! Sends one GET to an agent on its own connection, for all commands and the gate. It bounds the size of the answer;
+//! the caller bounds the time.
 
 use bytes::Bytes;
 use http::Request;

@@ -1,4 +1,4 @@
-//! The model of an agent's `/health`.
+//! The model of an agent's `/health`, for `nodegate status --check`.
 
 use crate::sentence::explained;
 use nodegate_program::sanitize;

@@ -1,4 +1,4 @@
-//! Confirms which Node's agent has answered.
+//! Confirms which Node's agent has answered, for `nodegate wait`, the plugin and the gate.
 
 use nodegate_program::sanitize_short;
 use nodegate_readiness::probers::DrainSummary;
@@ -11,7 +11,7 @@ const LONGEST: usize = 253;
 /// The Node that the user means.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeIdentity {
-    /// The Node's `metadata.name`.
+    /// The Node's name, `metadata.name`.
     pub name: String,
     /// `metadata.uid`; without it only names are compared.
     pub uid: Option<String>,

@@ -17,7 +17,7 @@ mod wait;
 mod wait_settings;
 
 pub use address_types::AddressTypes;
-pub use console::{Console, Size};
+pub use console::Console;
 pub use get::{AgentConnection, AgentReply, GetError, MOST, get};
 pub use health_reply::{HealthCheck, NodeHealth, refusal};
 pub use identity::{NodeIdentity, WrongAgent};
@@ -28,8 +28,19 @@ pub use text::Text;
 pub use wait::{Progress, WaitEnd, Waiting};
 pub use wait_settings::{TIMES, ToldArgs, WaitSettings};
 
+use nodegate_readiness::Verdict;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// Returns the exit code of a verdict as monitoring plugins define it: OK, WARNING, CRITICAL, UNKNOWN.
+pub fn exit_code(verdict: Option<Verdict>) -> u8 {
+    match verdict {
+        Some(Verdict::Ready) => 0,
+        Some(Verdict::Draining) => 1,
+        Some(Verdict::NotReady) => 2,
+        None => nodegate_program::UNKNOWN,
+    }
+}
 
 /// Queries the agent at an address for its whole state, within `timeout`. The caller confirms the identity of
 /// the agent.

@@ -1,4 +1,4 @@
-//! Parses an agent's `/status.json`.
+//! Parses the answers of agents to `/status.json` and `/drain.json`, for all commands and the gate.
 
 use crate::get::{AgentReply, GetError};
 use bytes::Bytes;

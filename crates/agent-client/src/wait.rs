@@ -1,5 +1,5 @@
-//! Waits until all probers are told: prints progress lines and the result. This module has no clock and no
-//! network: the caller passes each status with the time since the start, and prints the lines.
+//! Follows a wait until all probers are told, for `nodegate wait` and the plugin. It has no clock and no network: the
+//! caller passes each status with the time since the start, and prints the lines.
 
 use nodegate_readiness::Age;
 use nodegate_readiness::probers::{

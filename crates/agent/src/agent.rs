@@ -1,13 +1,10 @@
-//! Runs an agent on two threads of this host.
-//!
-//! The main thread only answers. The background
-//! thread runs everything that waits for something else (the API server, the local checks, timers), so that a
-//! slow one can't delay an answer.
+//! Runs an agent on two threads of this host, for `args`. The main thread only answers; the background thread runs
+//! everything that waits (the API server, the local checks, timers), so that a slow one can't delay an answer.
 
+use crate::agent_ports::{PortArgs, Ports};
 use crate::assembly::{AgentSettings, AssembledAgent, Background, Environment};
 use crate::handover::{self, HostSources, StateFile};
 use crate::pod_addresses::PodArgs;
-use crate::ports::{PortArgs, Ports};
 use crate::traffic::TrafficArgs;
 use nodegate_local_checks::LocalChecks;
 use nodegate_program::Signals;

@@ -2,11 +2,11 @@
 //! commands that query an agent.
 
 use crate::agent::{self, AgentSetup};
+use crate::agent_ports::PortArgs;
 use crate::assembly::AgentSettings;
 use crate::checks::CheckArgs;
 use crate::handover::{HandoverArgs, StateFile};
 use crate::pod_addresses::PodArgs;
-use crate::ports::PortArgs;
 use crate::rule_settings::PolicyArgs;
 use crate::status_command::{StatusArgs, StatusQuery};
 use crate::traffic::TrafficArgs;
@@ -112,7 +112,7 @@ enum Command {
 
 /// What the program does with sound settings.
 pub enum Setup {
-    /// Runs the agent.
+    /// Runs the agent until a signal ends it.
     Agent(Box<AgentSetup>),
     /// Shows the status of an agent.
     Status(StatusQuery),

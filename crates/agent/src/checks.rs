@@ -1,4 +1,4 @@
-//! The checks that exist, and when each of them runs.
+//! The settings that choose the default checks, and when each check runs. `args` flattens them.
 
 use nodegate_program::Mistakes;
 use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};

@@ -1,4 +1,5 @@
-//! Sends one GET to an agent by name or address, bounded in time from the name lookup to the last byte.
+//! Sends one GET to an agent, bounded in time from the name lookup to the last byte. The commands and the handover
+//! use it.
 
 use crate::target::AgentAddress;
 use nodegate_agent_client::{AgentConnection, AgentReply, GetError};

@@ -3,13 +3,13 @@
 //! `src/main.rs` runs [`Args`].
 
 mod agent;
+mod agent_ports;
 mod args;
 mod assembly;
 mod checks;
 mod fetch;
 mod handover;
 mod pod_addresses;
-mod ports;
 mod rule_settings;
 mod status_command;
 mod target;

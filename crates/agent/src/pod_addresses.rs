@@ -1,4 +1,4 @@
-//! The addresses of the node's pods, whose `preStop` hooks wait at `/wait`.
+//! The setting for the addresses of the node's pods, whose `preStop` hooks wait at `/wait`. `agent` passes it on.
 
 use nodegate_local_checks::PodRoutes;
 use nodegate_server::{FindPods, Networks, PodSettings};

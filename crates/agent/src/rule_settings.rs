@@ -1,4 +1,4 @@
-//! The settings of the readiness rules.
+//! The settings of the readiness rules; the core has no clap. `args` flattens them.
 
 use nodegate_program::{duration, shown};
 use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, OnUnknown, Policy};

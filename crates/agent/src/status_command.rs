@@ -1,9 +1,9 @@
-//! `nodegate status`: queries a running agent, shows its status, and returns the verdict as exit code.
+//! `nodegate status`: queries a running agent, shows its status, and returns the verdict as exit code. `args` calls it.
 
 use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{
-    AgentReply, AskError, Console, NodeHealth, STATUS_PATH, Text, parse_status, refusal,
+    AgentReply, AskError, Console, NodeHealth, STATUS_PATH, Text, exit_code, parse_status, refusal,
 };
 use nodegate_program::{Mistakes, UNKNOWN, choice, duration, sanitize};
 use nodegate_readiness::Verdict;
@@ -73,38 +73,19 @@ enum StatusOutput {
 /// A query of an agent, and the form of its output.
 pub struct StatusQuery {
     target: AgentAddress,
-    path: String,
-    about_checks: bool,
-    json: bool,
-    timeout: Duration,
+    args: StatusArgs,
 }
 
-/// The agent's answer, formatted.
-struct Told {
+/// The agent's verdict, and the text to print.
+struct Shown {
     verdict: Option<Verdict>,
     text: Vec<u8>,
-}
-
-/// Returns the exit code as monitoring plugins define it: OK, WARNING, CRITICAL, UNKNOWN.
-fn exit_code(verdict: Option<Verdict>) -> u8 {
-    match verdict {
-        Some(Verdict::Ready) => 0,
-        Some(Verdict::Draining) => 1,
-        Some(Verdict::NotReady) => 2,
-        None => UNKNOWN,
-    }
 }
 
 impl StatusArgs {
     /// Returns the query of the command line.
     pub(crate) fn query(self, mistakes: &mut Mistakes) -> StatusQuery {
-        let target = AgentAddress::chosen(self.addr.as_deref(), mistakes);
-        let path = match &self.check {
-            Some(list) => format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
-            None => STATUS_PATH.to_owned(),
-        };
-        let (about_checks, json) = (self.check.is_some(), self.output == StatusOutput::Json);
-        StatusQuery { target, path, about_checks, json, timeout: self.timeout }
+        StatusQuery { target: AgentAddress::chosen(self.addr.as_deref(), mistakes), args: self }
     }
 }
 
@@ -112,10 +93,10 @@ impl StatusQuery {
     /// Queries the agent, prints its status, and returns the exit code.
     pub(crate) fn run(&self) -> ExitCode {
         match self.ask() {
-            Ok(told) => {
+            Ok(shown) => {
                 // Ignores a closed stdout; the exit code still has the result.
-                let _ = stdout().write_all(&told.text).and_then(|()| stdout().flush());
-                ExitCode::from(exit_code(told.verdict))
+                let _ = stdout().write_all(&shown.text).and_then(|()| stdout().flush());
+                ExitCode::from(exit_code(shown.verdict))
             }
             Err(error) => {
                 eprintln!("nodegate: http://{}: {error}", self.target);
@@ -124,39 +105,43 @@ impl StatusQuery {
         }
     }
 
-    fn ask(&self) -> Result<Told, String> {
-        let reply = fetch::get(&self.target, &self.path, self.timeout).map_err(|error| error.to_string())?;
-        let body = self.json.then(|| reply.body.to_vec());
-        let told = if self.about_checks { self.health(&reply) } else { Self::status(reply) }?;
-        Ok(match body {
-            Some(text) => Told { text, ..told },
-            None => told,
+    fn ask(&self) -> Result<Shown, String> {
+        let list = self.args.check.as_ref();
+        let path = list.map_or_else(
+            || STATUS_PATH.to_owned(),
+            |list| format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
+        );
+        let reply = fetch::get(&self.target, &path, self.args.timeout).map_err(|error| error.to_string())?;
+        let body = reply.body.clone();
+        let shown = if list.is_some() { health(&path, &reply) } else { status(reply) }?;
+        Ok(match self.args.output {
+            StatusOutput::Json => Shown { text: body.into(), ..shown },
+            StatusOutput::Text => shown,
         })
     }
+}
 
-    fn status(reply: AgentReply) -> Result<Told, String> {
+fn status(reply: AgentReply) -> Result<Shown, String> {
+    let said = refusal(&reply.body);
+    let answered = parse_status(reply).map_err(|error| match error {
+        AskError::Refused(..) => sanitize(&format!("{error}{said}")),
+        error => sanitize(&error.to_string()),
+    })?;
+    // With a wall clock before 1970, flips look young. Nothing depends on that.
+    let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let text = Text::new(Console::default().is_colourful).status(&answered.status, wall).into();
+    Ok(Shown { verdict: answered.status.verdict, text })
+}
+
+fn health(path: &str, reply: &AgentReply) -> Result<Shown, String> {
+    if !matches!(reply.status, 200 | 503) {
         let said = refusal(&reply.body);
-        let answered = parse_status(reply).map_err(|error| match error {
-            AskError::Refused(..) => sanitize(&format!("{error}{said}")),
-            error => sanitize(&error.to_string()),
-        })?;
-        // With a wall clock before 1970, flips look young. Nothing depends on that.
-        let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let text = Text::new(Console::default().is_colourful()).status(&answered.status, wall).into();
-        Ok(Told { verdict: answered.status.verdict, text })
+        return Err(format!("{path} answered HTTP {}{said}", reply.status));
     }
-
-    fn health(&self, reply: &AgentReply) -> Result<Told, String> {
-        if !matches!(reply.status, 200 | 503) {
-            let said = refusal(&reply.body);
-            return Err(format!("{} answered HTTP {}{said}", self.path, reply.status));
-        }
-        let health: NodeHealth = serde_json::from_slice(&reply.body).map_err(|error| {
-            sanitize(&format!("the answer to {} is not one of nodegate: {error}", self.path))
-        })?;
-        Ok(Told {
-            verdict: Some(health.verdict()),
-            text: Text::new(Console::default().is_colourful()).health(&health).into(),
-        })
-    }
+    let health: NodeHealth = serde_json::from_slice(&reply.body)
+        .map_err(|error| sanitize(&format!("the answer to {path} is not one of nodegate: {error}")))?;
+    Ok(Shown {
+        verdict: Some(health.verdict()),
+        text: Text::new(Console::default().is_colourful).health(&health).into(),
+    })
 }

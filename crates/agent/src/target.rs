@@ -1,6 +1,6 @@
-//! The address of the agent to query.
+//! The address of the agent that `nodegate status`, `nodegate wait` and the handover query.
 
-use crate::ports::{LISTEN_ADDRESS, LISTEN_PORT, METRICS_ADDR};
+use crate::agent_ports::{LISTEN_ADDRESS, LISTEN_PORT, METRICS_ADDR};
 use nodegate_program::{HTTP_PORT, Mistakes};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

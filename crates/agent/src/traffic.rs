@@ -1,4 +1,4 @@
-//! Counts the connections of clients to this host, for `nodegate wait --for released`.
+//! Counts the connections of clients to this host, for `nodegate wait --for released`. `agent` starts it.
 
 use nodegate_local_checks::Sessions;
 use nodegate_program::List;

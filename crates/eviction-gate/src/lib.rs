@@ -1,13 +1,17 @@
 //! Holds evictions of pods from a draining node until every load balancer has acknowledged the drain.
 //!
-//! The gate is a validating webhook for `pods/eviction`. [`decision`] is a pure function of the Pod, the Node, the
-//! agent's reply and the time. [`facts`] reads these from the API server and from the agent. [`review`] turns an
-//! `AdmissionReview` into an answer; [`serve`] answers over HTTPS, with a certificate from [`certificates`].
-//! [`run`] has the arguments and the wiring.
+//! The gate is a validating webhook for `pods/eviction`. `decision` is a pure function of the Pod, the Node, the
+//! agent's reply and the time. `facts` reads these from the API server and from the agent. `review` turns an
+//! `AdmissionReview` into an answer; `serve` answers over HTTPS, with a certificate from `certificates`.
+//! `run` has the arguments and the wiring.
 
-pub mod certificates;
-pub mod decision;
-pub mod facts;
-pub mod review;
-pub mod run;
-pub mod serve;
+mod certificates;
+mod decision;
+mod facts;
+mod review;
+mod run;
+mod serve;
+
+pub use certificates::{Issued, issue};
+pub use run::{command, main};
+pub use serve::gate_metrics::GateMetrics;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    nodegate_eviction_gate::run::main()
+    nodegate_eviction_gate::main()
 }

@@ -2,7 +2,7 @@
 //! under another name, with the words on the command line. It expects one candidate a line, with a tab and
 //! its meaning, and a last line that says if the shell also offers files.
 
-use crate::args::{Args, ClusterArgs};
+use crate::args::{Args, ClusterArgs, is_named};
 use crate::cluster::Cluster;
 use clap::{Arg, Args as _, Command, CommandFactory, FromArgMatches};
 use nodegate_agent_client::Console;
@@ -32,43 +32,25 @@ pub(crate) fn words() -> Option<Vec<String>> {
 pub(crate) fn run(words: &[String]) -> ExitCode {
     let mut program = Args::command();
     program.build();
-    let offer = CommandLine::of(&program, words).offer();
-    let lines = offer.candidates.iter().map(|candidate| format!("{candidate}\n"));
-    let _ = Console::write(&format!("{}:{}\n", lines.collect::<String>(), offer.files.directive()));
+    let (candidates, directive) = CommandLine::of(&program, words).offer();
+    let lines: String = candidates.iter().flat_map(|candidate| [candidate.as_str(), "\n"]).collect();
+    let _ = Console::write(&format!("{lines}:{directive}\n"));
     ExitCode::SUCCESS
 }
 
-/// The answer to a shell without other candidates: whether it offers files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Files {
-    Offered,
-    NotOffered,
+/// The candidates, and the directive for the shell: cobra's number.
+type Offer = (Vec<String>, u8);
+
+/// Cobra's `ShellCompDirectiveDefault`: the shell also offers files.
+const FILES: u8 = 0;
+/// Cobra's `ShellCompDirectiveNoFileComp`.
+const NO_FILES: u8 = 4;
+
+/// Returns the candidates that begin with the word.
+fn fitting(word: &str, candidates: impl IntoIterator<Item = String>) -> Offer {
+    (candidates.into_iter().filter(|candidate| candidate.starts_with(word)).collect(), NO_FILES)
 }
 
-impl Files {
-    /// Returns cobra's number: `ShellCompDirectiveDefault` or `ShellCompDirectiveNoFileComp`.
-    fn directive(self) -> u8 {
-        match self {
-            Self::Offered => 0,
-            Self::NotOffered => 4,
-        }
-    }
-}
-
-struct Offer {
-    candidates: Vec<String>,
-    files: Files,
-}
-
-impl Offer {
-    /// Creates an offer of the candidates that begin with the word.
-    fn of(word: &str, candidates: impl IntoIterator<Item = String>) -> Self {
-        let fitting = candidates.into_iter().filter(|candidate| candidate.starts_with(word));
-        Self { candidates: fitting.collect(), files: Files::NotOffered }
-    }
-}
-
-/// The parsed command line so far.
 struct CommandLine<'a> {
     /// The program, or its first command on the line.
     command: &'a Command,
@@ -80,7 +62,6 @@ struct CommandLine<'a> {
     nodes: Vec<&'a str>,
     /// True after `--`: the words are for another program.
     is_behind: bool,
-    /// The word to complete.
     last: &'a str,
 }
 
@@ -88,15 +69,8 @@ impl<'a> CommandLine<'a> {
     fn of(program: &'a Command, words: &'a [String]) -> Self {
         let (last, before) =
             words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
-        let mut typed = Self {
-            command: program,
-            is_first: true,
-            flag: None,
-            values: Vec::new(),
-            nodes: Vec::new(),
-            is_behind: false,
-            last,
-        };
+        let (flag, values, nodes, is_behind) = Default::default();
+        let mut typed = Self { command: program, is_first: true, flag, values, nodes, is_behind, last };
         for word in before {
             typed.take(word);
             typed.is_first = false;
@@ -128,30 +102,27 @@ impl<'a> CommandLine<'a> {
 
     /// Returns the flag with this name, if it takes a value.
     fn flag_named(&self, name: &str) -> Option<&'a Arg> {
-        let is_it = |flag: &&Arg| match name.strip_prefix("--") {
-            Some(long) => flag.get_long() == Some(long),
-            None => flag.get_short().is_some_and(|short| name.strip_prefix('-') == Some(&*short.to_string())),
-        };
-        self.command.get_arguments().find(is_it).filter(|flag| flag.get_action().takes_values())
+        let mut flags = self.command.get_arguments().filter(|flag| flag.get_action().takes_values());
+        flags.find(|flag| is_named(flag, name))
     }
 
     fn offer(&self) -> Offer {
         if self.is_behind {
-            return Offer::of(self.last, []);
+            return fitting(self.last, []);
         }
         if let Some(flag) = self.flag {
             return values(flag, self.last);
         }
         if let Some((name, value)) = self.last.split_once('=').filter(|(name, _)| name.starts_with('-')) {
-            return self.flag_named(name).map_or_else(|| Offer::of(value, []), |flag| values(flag, value));
+            return self.flag_named(name).map_or_else(|| fitting(value, []), |flag| values(flag, value));
         }
         if self.last.starts_with('-') {
-            return Offer::of(self.last, self.flags());
+            return fitting(self.last, self.flags());
         }
         let commands = self.command.get_subcommands().filter(|_| self.is_first);
         let commands = commands.map(|command| explained(command.get_name(), command.get_about()));
         let names = self.names().into_iter().filter(|name| !self.nodes.contains(&name.as_str()));
-        Offer::of(self.last, commands.chain(names))
+        fitting(self.last, commands.chain(names))
     }
 
     fn flags(&self) -> impl Iterator<Item = String> {
@@ -188,11 +159,9 @@ fn fetched(args: &ClusterArgs) -> Option<Vec<String>> {
 fn values(flag: &Arg, word: &str) -> Offer {
     let called = flag.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
     let words = called.split('|').filter(|_| called.contains('|')).map(str::to_owned);
-    let files = if called == "FILE" { Files::Offered } else { Files::NotOffered };
-    Offer { files, ..Offer::of(word, words) }
+    (fitting(word, words).0, if called == "FILE" { FILES } else { NO_FILES })
 }
 
-/// Returns a candidate with its meaning.
 fn explained(name: &str, help: Option<&clap::builder::StyledStr>) -> String {
     help.map_or_else(|| name.to_owned(), |help| format!("{name}\t{help}"))
 }

@@ -10,18 +10,15 @@ mod args;
 mod cluster;
 mod complete;
 mod drain;
-mod error;
 mod fleet;
 mod platform;
-mod uncordon;
 mod wait_for_nodes;
 
 use agents::Agents;
 pub use args::Args;
 
 use args::{ClusterArgs, Command};
-use cluster::Cluster;
-use error::Error;
+use cluster::{Cluster, ClusterError};
 use nodegate_program::UNKNOWN;
 use std::process::ExitCode;
 
@@ -51,7 +48,7 @@ async fn done(args: Args) -> Result<u8, Error> {
         None => fleet::run(&agents(&cluster).await?, &fleet).await,
         Some(Command::Wait(args)) => wait_for_nodes::run(&agents(&args.cluster).await?, &args).await,
         Some(Command::Drain(args)) => drain::run(&agents(&args.cluster).await?, &args).await,
-        Some(Command::Uncordon(args)) => uncordon::run(&agents(&args.cluster).await?, &args).await,
+        Some(Command::Uncordon(args)) => wait_for_nodes::uncordon(&agents(&args.cluster).await?, &args).await,
     }
 }
 
@@ -63,4 +60,20 @@ async fn agents(args: &ClusterArgs) -> Result<Agents, Error> {
 fn failed(error: &Error) -> ExitCode {
     eprintln!("kubectl-nodegate: {}", nodegate_program::sanitize(&error.to_string()));
     ExitCode::from(UNKNOWN)
+}
+
+/// The reason why a command could not run. Events of a single node appear in the node's own lines, and are no
+/// errors of this type.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("can't start: {0}")]
+    Start(std::io::Error),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error("the cluster has no Node {0}")]
+    NoSuchNode(String),
+    #[error("the cluster has no Node with the labels {0}")]
+    NoneSelected(String),
+    #[error("can't write the fleet as YAML: {0}")]
+    Yaml(String),
 }

@@ -1,12 +1,12 @@
-//! `kubectl nodegate wait`: waits for several nodes at once, for each as `nodegate wait` does for one.
+//! `kubectl nodegate wait` and `uncordon`: wait for several nodes at once, for each as `nodegate wait` does for one.
 
+use crate::Error;
 use crate::agents::Agents;
-use crate::args::WaitArgs;
+use crate::args::{UncordonArgs, WaitArgs};
 use crate::cluster::FleetNode;
-use crate::error::Error;
 use futures::stream::{self, StreamExt};
-use nodegate_agent_client::Console;
-use nodegate_agent_client::WaitEnd;
+use nodegate_agent_client::{Console, WaitEnd};
+use nodegate_readiness::probers::Goal;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -18,7 +18,6 @@ const TO_BE_SEEN: Duration = Duration::from_millis(100);
 /// The number of nodes to wait for concurrently.
 const AT_ONCE: usize = 256;
 
-/// A wait for nodes.
 pub(crate) struct Wait<'a> {
     pub(crate) agents: &'a Agents,
     pub(crate) console: &'a Console,
@@ -32,11 +31,30 @@ pub(crate) struct Steps<'a> {
     began: Instant,
 }
 
-/// Waits, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
     let console = Console::default();
     let wait = Wait { agents, console: &console, args: &args.wait };
+    Ok(wait.for_all(&nodes).await)
+}
+
+/// Brings the nodes back, then waits for all of them; returns the exit code.
+pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
+    let nodes = existing(agents, &args.nodes).await?;
+    let console = Console::default();
+    console.line(&format!("cluster: {}", agents.cluster().in_words()));
+    for node in &nodes {
+        let steps = Steps::begin(&console, &node.name);
+        if node.unschedulable {
+            agents.cluster().set_unschedulable(&node.name, false).await?;
+            steps.line("uncordoned");
+        } else {
+            steps.line("was not cordoned");
+        }
+    }
+    until_seen().await;
+    let wait = args.told.wait_for(Goal::Ready, None, args.rise);
+    let wait = Wait { agents, console: &console, args: &wait };
     Ok(wait.for_all(&nodes).await)
 }
 

@@ -13,7 +13,7 @@
 mod logging;
 mod mistakes;
 mod read;
-mod removed;
+mod removed_setting;
 mod run;
 mod sanitize;
 #[cfg(unix)]
@@ -23,7 +23,7 @@ mod value;
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
 pub use read::read;
-pub use removed::Removed;
+pub use removed_setting::Removed;
 pub use run::{Program, block_on, run};
 pub use sanitize::{sanitize, sanitize_short};
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! Log lines on stderr, in the same form in all programs.
+//! Log lines on stderr, in the same form in all programs. `run` starts them.
 
 use crate::sanitize::sanitize;
 use crate::value::choice;

@@ -1,4 +1,4 @@
-//! Mistakes in the settings.
+//! Collects the mistakes in a program's settings, and reports all of them at once. `run` creates it.
 
 use clap::{Arg, Command};
 use std::fmt::Display;

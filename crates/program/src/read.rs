@@ -1,7 +1,7 @@
-//! Turns the command line and the environment into a program's settings.
+//! Turns the command line and the environment into a program's settings, for `run`.
 
 use crate::mistakes::Mistakes;
-use crate::removed::Removed;
+use crate::removed_setting::Removed;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, Parser, value_parser};
@@ -135,19 +135,19 @@ mod tests {
     struct Args {
         #[command(subcommand)]
         command: Option<Below>,
-        /// How long
+        /// The longest wait of the program
         #[arg(long, env = "CARGO_NO_SUCH_VARIABLE", default_value = "15s", value_parser = duration(Duration::ZERO..=Duration::from_mins(1)))]
         wait: Duration,
         /// Of the test's own package, and so no number
         #[arg(long, env = "CARGO_PKG_NAME", default_value = "7", value_parser = number(0..=9_u8, "takes 0 to 9"))]
         count: u8,
-        /// How often
+        /// The number of attempts at most
         #[arg(long, value_parser = number(1..=9_u8, "takes 1 to 9"))]
         times: Option<u8>,
-        /// Several
+        /// Several numbers, separated by semicolons
         #[arg(long, value_delimiter = ';', value_parser = number(1..=9_u8, "takes 1 to 9"))]
         each: Vec<u8>,
-        /// Yes or no
+        /// Changes nothing and shows everything
         #[arg(long)]
         dry: bool,
         #[command(flatten)]
@@ -162,7 +162,7 @@ mod tests {
         },
         Take {
             names: Vec<String>,
-            /// For another program
+            /// Arguments for another program
             #[arg(last = true)]
             flags: Vec<String>,
             #[arg(long, default_value = "2", value_parser = number(1..=9_u8, "takes 1 to 9"))]

@@ -3,7 +3,7 @@
 use crate::logging::LogSettings;
 use crate::mistakes::Mistakes;
 use crate::read::read_without;
-use crate::removed::Removed;
+use crate::removed_setting::Removed;
 use crate::{BAD_SETTING, failed};
 use clap::Parser;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! Text that strangers may have chosen, on its way into log lines, messages, Events and terminals.
+//! Cleans text that strangers may have chosen, for log lines, messages, Events and terminals of all programs.
 
 /// Stands for each replaced character.
 const REPLACEMENT: &str = "\u{fffd}";

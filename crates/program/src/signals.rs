@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first one asks for an orderly shutdown, a second one ends the program at once.
+//! SIGTERM and SIGINT, for every program: the first one asks for an orderly shutdown, a second one ends it at once.
 
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -1,4 +1,4 @@
-//! Values that settings of several programs accept.
+//! Parsers of values that settings of several programs accept.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;

@@ -34,7 +34,7 @@ fn agent_settings() -> BTreeSet<String> {
 /// But for names, which are those of the release, and for files, which are cert-manager's.
 fn gate_settings() -> BTreeSet<String> {
     let own = ["namespace", "name", "tls-cert-file", "tls-key-file", "client-ca-file"];
-    settings(&nodegate_eviction_gate::run::command(), &own)
+    settings(&nodegate_eviction_gate::command(), &own)
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn the_gate_takes_what_each_value_sets_and_what_it_must_know_of_the_agents() {
         (manifests, container, set)
     };
     let (manifests, container, set) = gate(json!({"evictionGate": {"enabled": true, "settings": samples}}));
-    accepted(nodegate_eviction_gate::run::command(), &set, "NODEGATE_GATE_NAMESPACE");
+    accepted(nodegate_eviction_gate::command(), &set, "NODEGATE_GATE_NAMESPACE");
     assert_eq!(container.at("/readinessProbe/httpGet/port"), 26006);
     assert_eq!(manifests.the("Service", "nodegate-eviction-gate").at("/spec/ports/0/targetPort"), 26005);
 

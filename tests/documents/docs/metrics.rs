@@ -2,12 +2,10 @@
 //! other; the other pages name existing metrics alone.
 
 use super::pages::{self, read};
-use nodegate_eviction_gate::decision::{Answer, Why};
-use nodegate_eviction_gate::serve::gate_metrics::GateMetrics;
+use nodegate_eviction_gate::GateMetrics;
 use nodegate_http::Format;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Names with the programs' prefix that are no metrics: `HAProxy`'s backends, and crates in log filters.
 const NO_METRICS: [&str; 4] =
@@ -60,8 +58,6 @@ fn agent() -> Metrics {
 
 fn gate() -> Metrics {
     let metrics = Arc::new(GateMetrics::default());
-    metrics.reviewed(Answer::Allowed, Why::Told);
-    metrics.held(Duration::from_secs(1));
     exposed(&Format::Prometheus.encode(&[&metrics.registry()]).unwrap())
 }
 

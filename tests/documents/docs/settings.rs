@@ -48,7 +48,7 @@ fn the_tables_of_settings_equal_the_programs_parsers() {
     for (page, program) in [
         ("docs/configuration.md", nodegate_agent::Args::command()),
         ("docs/nodegate-haproxy.md", nodegate_haproxy::run::command()),
-        ("docs/eviction-gate.md", nodegate_eviction_gate::run::command()),
+        ("docs/eviction-gate.md", nodegate_eviction_gate::command()),
     ] {
         let parser = settings_of(&program);
         assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");

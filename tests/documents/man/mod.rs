@@ -14,7 +14,7 @@ use std::{env, fs};
 fn programs() -> [Command; 4] {
     [
         nodegate_agent::Args::command(),
-        nodegate_eviction_gate::run::command(),
+        nodegate_eviction_gate::command(),
         nodegate_haproxy::run::command(),
         nodegate_kubectl::Args::command(),
     ]

@@ -90,7 +90,7 @@ fn every_metric_of_the_alerts_and_dashboards_exists() {
     let agent = read("tests/documents/prometheus/metrics.txt")
         + &read("crates/server/tests/server/golden/metrics.txt");
     name_only(&of_agent, |name| agent.contains(&format!("# TYPE {name} ")));
-    let gate = std::sync::Arc::new(nodegate_eviction_gate::serve::gate_metrics::GateMetrics::default());
+    let gate = std::sync::Arc::new(nodegate_eviction_gate::GateMetrics::default());
     let gate = nodegate_http::Format::Prometheus.encode(&[&gate.registry()]).unwrap();
     name_only(&of_gate, |name| gate.contains(&format!("# TYPE {name} ")));
     // Its registry needs a running program.

@@ -1,4 +1,4 @@
-//! A status for a terminal.
+//! Renders a status for a terminal: the output of `nodegate status`.
 
 mod prober_table;
 

@@ -1,4 +1,4 @@
-//! The probers and the progress of a drain, for a terminal.
+//! Renders the probers and the progress of a drain, as a part of `text`.
 
 use super::{DIM, GREEN, Text, YELLOW};
 use nodegate_program::sanitize;

@@ -1,5 +1,5 @@
-//! The mark in `--state-dir` that an agent answers here. An agent that starts right after a crash then need
-//! not wait.
+//! Reads and writes the mark in `--state-dir` that an agent answers here, so that an agent that starts right after a
+//! crash need not wait. `recorder` writes it, `host_sources` reads it.
 
 use nodegate_clock::boottime;
 use serde::{Deserialize, Serialize};

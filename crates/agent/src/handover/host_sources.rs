@@ -1,9 +1,8 @@
-//! The sources of the last known facts on this host: the agent on the same ports, and `--state-dir`.
+//! The sources of the last known facts on this host, the agent on the same ports and `--state-dir`, for `agent`.
 
-use super::predecessor::{self, NotTold};
-use super::state_file::{NotRead, StateFile};
-use super::{LastKnownSources, answering};
-use crate::ports::PortArgs;
+use super::state_file::StateFile;
+use super::{LastKnownSources, answering, predecessor};
+use crate::agent_ports::PortArgs;
 use crate::target::AgentAddress;
 use nodegate_readiness::Memory;
 use nodegate_readiness::probers::Handover;
@@ -23,17 +22,6 @@ pub(crate) struct HostSources {
     state_file: Option<StateFile>,
 }
 
-/// The reason why nothing can be taken over.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Nothing {
-    #[error(transparent)]
-    NotTold(#[from] NotTold),
-    #[error(transparent)]
-    NotRead(#[from] NotRead),
-    #[error("not within {} s", WITHIN.as_secs())]
-    Late,
-}
-
 impl HostSources {
     /// Creates the sources: the agent that listens on this agent's ports, and this agent's file.
     pub(crate) fn new(ports: &PortArgs, state_file: Option<StateFile>) -> Self {
@@ -42,7 +30,7 @@ impl HostSources {
 }
 
 impl LastKnownSources for HostSources {
-    type Error = Nothing;
+    type Error = String;
 
     async fn answered_recently(&self) -> bool {
         let Some(directory) = self.state_file.as_ref().map(|file| file.directory().to_owned()) else {
@@ -51,30 +39,30 @@ impl LastKnownSources for HostSources {
         on_a_thread(move || Ok(answering::is_recent(&directory))).await.unwrap_or(false)
     }
 
-    async fn predecessor(&self) -> Result<Option<Memory>, Nothing> {
+    async fn predecessor(&self) -> Result<Option<Memory>, String> {
         let targets = self.predecessors.clone();
-        on_a_thread(move || Ok(predecessor::memory(&targets)?)).await
+        on_a_thread(move || predecessor::memory(&targets)).await
     }
 
-    async fn probers(&self, node: &str) -> Result<Option<Handover>, Nothing> {
+    async fn probers(&self, node: &str) -> Result<Option<Handover>, String> {
         let (targets, node) = (self.predecessors.clone(), node.to_owned());
-        on_a_thread(move || Ok(predecessor::probers(&targets, &node)?)).await
+        on_a_thread(move || predecessor::probers(&targets, &node)).await
     }
 
-    async fn recorded(&self) -> Result<Option<Memory>, Nothing> {
+    async fn recorded(&self) -> Result<Option<Memory>, String> {
         let Some(file) = self.state_file.clone() else { return Ok(None) };
-        on_a_thread(move || Ok(file.read()?)).await
+        on_a_thread(move || file.read()).await
     }
 }
 
 /// Runs work that may hang on its own thread, and abandons the thread if it does.
 async fn on_a_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Nothing> + Send + 'static,
-) -> Result<T, Nothing> {
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
     let (done, waiting) = oneshot::channel();
     let started = thread::Builder::new().name("handover".to_owned()).spawn(move || drop(done.send(work())));
     match timeout(WITHIN, waiting).await {
         Ok(Ok(found)) if started.is_ok() => found,
-        _ => Err(Nothing::Late),
+        _ => Err(format!("not within {} s", WITHIN.as_secs())),
     }
 }

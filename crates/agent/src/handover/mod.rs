@@ -66,9 +66,9 @@ pub(crate) async fn take_over(
     if board.published().state.node != Node::Unknown {
         return;
     }
-    let (told, read) = tokio::join!(sources.predecessor(), sources.recorded());
-    let told = told.map(|told| told.or(seen));
-    let found = [("predecessor", told), ("state-dir", read)];
+    let (handed_over, recorded) = tokio::join!(sources.predecessor(), sources.recorded());
+    let handed_over = handed_over.map(|memory| memory.or(seen));
+    let found = [("predecessor", handed_over), ("state-dir", recorded)];
     let usable = found.into_iter().filter_map(|(from, memory)| Some((from, usable(from, node, memory)?)));
     if let Some((from, last)) = usable.min_by_key(|(_, last)| last.age) {
         let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());

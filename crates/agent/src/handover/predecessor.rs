@@ -1,11 +1,10 @@
-//! The predecessor: the agent that listens on this agent's ports.
+//! Queries the predecessor, the agent that listens on this agent's ports, for `host_sources`.
 
+use crate::agent_ports::PortArgs;
 use crate::fetch::{self, FetchError};
-use crate::ports::PortArgs;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{GetError, STATUS_PATH};
 use nodegate_readiness::Memory;
-use nodegate_readiness::memory::Unusable;
 use nodegate_readiness::probers::Handover;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -13,17 +12,6 @@ use std::time::Duration;
 /// The time limit for each target. An agent answers within milliseconds; another program there must not keep
 /// this agent from its port.
 pub(super) const WITHIN: Duration = Duration::from_secs(1);
-
-/// The reason why a predecessor gave no usable answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotTold {
-    #[error("http://{0}: {1}")]
-    Fetch(AgentAddress, FetchError),
-    #[error("http://{0} answered HTTP {1}")]
-    Refused(AgentAddress, u16),
-    #[error("http://{0}: {1}")]
-    Unusable(AgentAddress, Unusable),
-}
 
 /// Returns the addresses at which the predecessor serves `/status.json`, by this agent's own settings.
 pub(super) fn targets(ports: &PortArgs) -> Vec<AgentAddress> {
@@ -35,37 +23,35 @@ pub(super) fn targets(ports: &PortArgs) -> Vec<AgentAddress> {
 }
 
 /// Queries the targets for the facts of a node.
-pub(super) fn memory(targets: &[AgentAddress]) -> Result<Option<Memory>, NotTold> {
-    first(targets, |target, status| {
-        Memory::parse(status).map(Some).map_err(|error| NotTold::Unusable(target.clone(), error))
-    })
+pub(super) fn memory(targets: &[AgentAddress]) -> Result<Option<Memory>, String> {
+    first(targets, |status| Memory::parse(status).map(Some).map_err(|error| error.to_string()))
 }
 
 /// Queries the targets for the probers of an agent on this node.
-pub(super) fn probers(targets: &[AgentAddress], node: &str) -> Result<Option<Handover>, NotTold> {
-    first(targets, |target, status| {
-        Handover::parse(status, node).map_err(|error| NotTold::Unusable(target.clone(), error))
-    })
+pub(super) fn probers(targets: &[AgentAddress], node: &str) -> Result<Option<Handover>, String> {
+    first(targets, |status| Handover::parse(status, node).map_err(|error| error.to_string()))
 }
 
 /// Queries the targets in sequence until one has an answer. A closed port is not an error; of several errors
-/// the first is returned.
+/// the first is returned, as a text for the log.
 fn first<T>(
     targets: &[AgentAddress],
-    parse: impl Fn(&AgentAddress, &[u8]) -> Result<Option<T>, NotTold>,
-) -> Result<Option<T>, NotTold> {
+    parse: impl Fn(&[u8]) -> Result<Option<T>, String>,
+) -> Result<Option<T>, String> {
     let mut nothing = Ok(None);
     for target in targets {
-        let told = match fetch::get(target, STATUS_PATH, WITHIN) {
-            Ok(answer) if answer.status == 200 => parse(target, &answer.body),
-            Ok(answer) => Err(NotTold::Refused(target.clone(), answer.status)),
+        let answer = match fetch::get(target, STATUS_PATH, WITHIN) {
+            Ok(answer) if answer.status == 200 => {
+                parse(&answer.body).map_err(|error| format!("http://{target}: {error}"))
+            }
+            Ok(answer) => Err(format!("http://{target} answered HTTP {}", answer.status)),
             Err(FetchError::Get(GetError::Connect(_))) => Ok(None),
-            Err(error) => Err(NotTold::Fetch(target.clone(), error)),
+            Err(error) => Err(format!("http://{target}: {error}")),
         };
-        match told {
+        match answer {
             Ok(None) => {}
             Err(error) => nothing = nothing.and(Err(error)),
-            told => return told,
+            answer => return answer,
         }
     }
     nothing
@@ -77,13 +63,13 @@ mod tests {
     use nodegate_testbed::stub::{StubServer, hang};
     use std::net::SocketAddr;
 
-    fn told(addresses: &[SocketAddr]) -> Result<Option<Memory>, String> {
+    fn ask(addresses: &[SocketAddr]) -> Result<Option<Memory>, String> {
         let targets: Vec<_> = addresses.iter().map(|at| AgentAddress::at(at.ip(), at.port())).collect();
-        memory(&targets).map_err(|error| error.to_string())
+        memory(&targets)
     }
 
     #[test]
-    fn what_is_no_predecessor_is_called_so() {
+    fn other_programs_are_no_predecessor() {
         for (answer, why) in [
             ("", "closed without an answer"),
             ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
@@ -93,10 +79,10 @@ mod tests {
             ("HTTP/1.1 200 OK\r\n\r\n{\"facts_format\":7}", "in form 7"),
         ] {
             let server = StubServer::saying(answer);
-            let error = told(&[server.address()]).unwrap_err();
+            let error = ask(&[server.address()]).unwrap_err();
             assert!(error.contains(why) && error.contains(&server.address().to_string()), "{error}");
         }
-        let error = told(&[StubServer::start(hang).address()]).unwrap_err();
+        let error = ask(&[StubServer::start(hang).address()]).unwrap_err();
         assert!(error.contains("within 1s"), "{error}");
     }
 
@@ -105,19 +91,19 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let no_agent = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\n").address();
         let silent = StubServer::saying("").address();
-        assert!(told(&[no_agent, free]).unwrap_err().contains("answered HTTP 404"));
-        assert!(told(&[free, no_agent, silent]).unwrap_err().contains("answered HTTP 404"));
+        assert!(ask(&[no_agent, free]).unwrap_err().contains("answered HTTP 404"));
+        assert!(ask(&[free, no_agent, silent]).unwrap_err().contains("answered HTTP 404"));
         let agent = StubServer::saying(
             "HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts_format\":2,\"cache\":{\"age_ms\":5,\"stale\":false},\"node_exists\":false}",
         );
-        assert!(told(&[no_agent, agent.address()]).unwrap().is_some());
+        assert!(ask(&[no_agent, agent.address()]).unwrap().is_some());
     }
 
     #[test]
     fn both_ports_of_a_predecessor_can_be_asked_in_the_time_for_all() {
         let silent = [StubServer::start(hang), StubServer::start(hang)].map(|server| server.address());
         let began = nodegate_clock::now();
-        assert!(told(&silent).unwrap_err().contains(&silent[0].to_string()));
+        assert!(ask(&silent).unwrap_err().contains(&silent[0].to_string()));
         assert!(nodegate_clock::now() - began >= WITHIN * 2);
         assert!(WITHIN * 2 < super::super::host_sources::WITHIN);
     }
@@ -125,11 +111,11 @@ mod tests {
     #[test]
     fn a_missing_agent_is_no_error_and_the_next_address_is_queried() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        assert_eq!(told(&[free]), Ok(None));
-        assert_eq!(told(&[]), Ok(None));
+        assert_eq!(ask(&[free]), Ok(None));
+        assert_eq!(ask(&[]), Ok(None));
         let here = r#"{"node":"n1","facts_format":2,"cache":{"age_ms":5,"stale":false},"node_exists":false,"more":1}"#;
         let server = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{here}"));
-        assert_eq!(told(&[free, server.address()]), told(&[server.address()]));
-        assert!(told(&[server.address()]).unwrap().unwrap().knows_something());
+        assert_eq!(ask(&[free, server.address()]), ask(&[server.address()]));
+        assert!(ask(&[server.address()]).unwrap().unwrap().knows_something());
     }
 }

@@ -1,4 +1,4 @@
-//! Saves the known facts, and the mark that this agent answers, for the next agent after a crash.
+//! Saves the known facts, and the mark that this agent answers, for the next agent after a crash. `agent` starts it.
 
 use super::answering;
 use super::state_file::StateFile;

@@ -1,4 +1,4 @@
-//! Decides when the ports open: when the Node is known, or when waiting longer does not help.
+//! Decides when the ports open: when the Node is known, or when waiting longer does not help. `assembly` waits for it.
 
 use super::LastKnownSources;
 use nodegate_node_watch::Startup;
@@ -26,7 +26,7 @@ pub(crate) enum Opens {
     /// No client can be built; waiting does not provide credentials.
     NoClient,
     /// The API server has not answered in time.
-    Unheard,
+    NoAnswer,
 }
 
 /// Waits for the API server's first answer, for `stale_after` at most: if no agent answered here recently, no
@@ -40,7 +40,7 @@ pub(crate) async fn wait(
 ) -> (Opens, Option<Memory>) {
     let began = Instant::now();
     let mut seen = None;
-    if let Some(opens) = heard(&mut started, began + GRACE).await {
+    if let Some(opens) = first_sync(&mut started, began + GRACE).await {
         return (opens, seen);
     }
     let just_crashed = sources.answered_recently().await;
@@ -48,7 +48,7 @@ pub(crate) async fn wait(
     loop {
         let memory = tokio::select! {
             biased;
-            Some(opens) = heard(&mut started, began + NO_LIMIT) => return (opens, seen),
+            Some(opens) = first_sync(&mut started, began + NO_LIMIT) => return (opens, seen),
             memory = ask_predecessor(sources, node) => memory,
         };
         match memory {
@@ -67,23 +67,23 @@ pub(crate) async fn wait(
         }
         let next = Instant::now() + ASK_EVERY;
         let next = if seen.is_some() { next } else { next.min(limit) };
-        if let Some(opens) = heard(&mut started, next).await {
+        if let Some(opens) = first_sync(&mut started, next).await {
             return (opens, seen);
         }
     }
     let waited_ms = (Instant::now() - began).as_millis();
     tracing::warn!(waited_ms, "no answer from the API server yet; listening without it");
-    (Opens::Unheard, seen)
+    (Opens::NoAnswer, seen)
 }
 
 /// Queries the predecessor for this node's facts; `None` if there is no predecessor.
 async fn ask_predecessor(sources: &impl LastKnownSources, node: &str) -> Option<Memory> {
-    let told = sources.predecessor().await.ok().flatten().filter(|memory| memory.is_about(node));
-    told.map(|memory| memory.written_at(nodegate_clock::wall()))
+    let memory = sources.predecessor().await.ok().flatten().filter(|memory| memory.is_about(node));
+    memory.map(|memory| memory.written_at(nodegate_clock::wall()))
 }
 
 /// Waits until the deadline for the state of the watches; `None` if they are still connecting.
-async fn heard(started: &mut watch::Receiver<Startup>, deadline: Instant) -> Option<Opens> {
+async fn first_sync(started: &mut watch::Receiver<Startup>, deadline: Instant) -> Option<Opens> {
     match timeout_at(deadline, started.wait_for(|reached| *reached != Startup::Connecting)).await {
         Ok(Ok(reached)) if *reached == Startup::Synced => Some(Opens::Synced),
         Ok(_) => Some(Opens::NoClient),

@@ -1,7 +1,7 @@
-//! The file in `--state-dir`: a few kB, replaced as a whole.
+//! Reads and writes the file with the last known facts in `--state-dir`, for `recorder` and `host_sources`.
 
 use nodegate_readiness::Memory;
-use nodegate_readiness::memory::Unusable;
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,19 +20,6 @@ pub(crate) struct StateFile {
     directory: PathBuf,
 }
 
-/// The reason why the file has no usable facts.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NotRead {
-    #[error("{}: {error}", path.display())]
-    Io { path: PathBuf, error: io::Error },
-    #[error("{}: it is no file", .0.display())]
-    NoFile(PathBuf),
-    #[error("{}: it is longer than {MOST} bytes", .0.display())]
-    TooLong(PathBuf),
-    #[error("{}: {unusable}", path.display())]
-    Unusable { path: PathBuf, unusable: Unusable },
-}
-
 impl StateFile {
     pub(crate) fn in_directory(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
@@ -46,23 +33,23 @@ impl StateFile {
         self.directory.join(NAME)
     }
 
-    /// Reads the facts; `None` if none were ever saved.
-    pub(crate) fn read(&self) -> Result<Option<Memory>, NotRead> {
+    /// Reads the facts; `None` if none were ever saved. The error is a text for the log.
+    pub(crate) fn read(&self) -> Result<Option<Memory>, String> {
         let path = self.path();
+        let failed = |error: &dyn Display| format!("{}: {error}", path.display());
         let mut bytes = Vec::new();
-        let io = |error| NotRead::Io { path: self.path(), error };
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(io)?,
+            opened => opened.map_err(|error| failed(&error))?,
         };
-        if !file.metadata().map_err(io)?.is_file() {
-            return Err(NotRead::NoFile(path));
+        if !file.metadata().map_err(|error| failed(&error))?.is_file() {
+            return Err(failed(&"it is no file"));
         }
-        file.take(MOST + 1).read_to_end(&mut bytes).map_err(io)?;
+        file.take(MOST + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
         if bytes.len() as u64 > MOST {
-            return Err(NotRead::TooLong(path));
+            return Err(failed(&format_args!("it is longer than {MOST} bytes")));
         }
-        Memory::parse(&bytes).map(Some).map_err(|unusable| NotRead::Unusable { path, unusable })
+        Memory::parse(&bytes).map(Some).map_err(|unusable| failed(&unusable))
     }
 
     /// Saves the facts. A reader finds the old file or the new one, even after a crash in between.

@@ -1,4 +1,4 @@
-//! Makes a CA and a serving certificate of it.
+//! Issues a CA and its serving certificate, for `secret`.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,

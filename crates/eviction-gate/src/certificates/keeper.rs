@@ -1,4 +1,4 @@
-//! Keeps the serving certificate fresh.
+//! Keeps the serving certificate fresh. `run::upkeep` refreshes it, and `serve::webhook` serves with it.
 
 use super::pair::Pair;
 use super::renewal_error::CertificateError;
@@ -15,20 +15,15 @@ const LONGEST_FILE: u64 = 1 << 20;
 
 /// Where the certificate comes from.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub(crate) enum Source {
     /// The gate's own CA.
     Own(OwnSecret),
     /// Files, which another program renews.
-    Files {
-        /// The file with the certificate chain.
-        certificate: PathBuf,
-        /// The file with the key.
-        key: PathBuf,
-    },
+    Files { certificate: PathBuf, key: PathBuf },
 }
 
 /// The certificate that is served.
-pub struct Keeper {
+pub(crate) struct Keeper {
     source: Source,
     client_cas: Option<PathBuf>,
     pair: ArcSwapOption<Pair>,
@@ -38,31 +33,34 @@ pub struct Keeper {
 
 /// The outcome of a refresh.
 #[derive(Debug, Default)]
-pub struct Refreshed {
+pub(crate) struct Refreshed {
     /// True if a new certificate waits until API servers know its CA. The next refresh should not be long.
-    pub is_pending: bool,
+    pub(crate) is_pending: bool,
     /// Why the certificate is not as fresh as it should be.
-    pub problem: Option<CertificateError>,
+    pub(crate) problem: Option<CertificateError>,
 }
 
 impl Keeper {
     /// Has no certificate yet. With `client_cas`, clients must show a certificate of one of the CAs in that file.
-    pub fn new(source: Source, client_cas: Option<PathBuf>) -> Self {
+    pub(crate) fn new(source: Source, client_cas: Option<PathBuf>) -> Self {
         Self { source, client_cas, pair: ArcSwapOption::empty(), next: Mutex::default() }
     }
 
     /// Returns what new connections are served with.
-    pub fn server_config(&self) -> Option<Arc<ServerConfig>> {
+    pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
         self.pair.load().as_ref().map(|pair| pair.config.clone())
     }
 
-    /// Returns the present certificate.
-    pub fn pair(&self) -> Option<Arc<Pair>> {
+    pub(crate) fn pair(&self) -> Option<Arc<Pair>> {
         self.pair.load_full()
     }
 
     /// Reads or renews the certificate. The present one stays if that fails.
-    pub async fn refresh(&self, api: &KubeApi, now: SystemTime) -> Result<Refreshed, CertificateError> {
+    pub(crate) async fn refresh(
+        &self,
+        api: &KubeApi,
+        now: SystemTime,
+    ) -> Result<Refreshed, CertificateError> {
         let clients = match &self.client_cas {
             None => None,
             Some(file) => Some(read(file).await?),

@@ -1,4 +1,4 @@
-//! The serving certificate: the gate's own in a Secret, or files from cert-manager.
+//! Renews the serving certificate: the gate's own in a Secret, or files from cert-manager.
 
 mod issue;
 mod keeper;
@@ -9,7 +9,5 @@ mod secret;
 mod tests;
 
 pub use issue::{Issued, issue};
-pub use keeper::{Keeper, Refreshed, Source};
-pub use pair::{ClientCas, Pair, PairError};
-pub use renewal_error::CertificateError;
-pub use secret::OwnSecret;
+pub(crate) use keeper::{Keeper, Source};
+pub(crate) use secret::OwnSecret;

@@ -1,61 +1,49 @@
-//! A certificate with its key.
+//! A serving certificate with its key, parsed and checked. `keeper` and `secret` use it.
 
+use super::renewal_error::CertificateError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// Why a certificate and a key are of no use.
-#[derive(Debug, thiserror::Error)]
-pub enum PairError {
-    /// There is no certificate in the text.
-    #[error("no certificate in PEM form")]
-    NoCertificate,
-    /// There is no key in the text.
-    #[error("no private key in PEM form")]
-    NoKey,
-    /// The certificate can't be read.
-    #[error("unreadable certificate: {0}")]
-    Unreadable(String),
-    /// The CAs of clients can't be used.
-    #[error("unusable CAs of clients: {0}")]
-    ClientCas(String),
-    /// The certificate and the key do not belong together, or are of a kind that is not supported.
-    #[error("unusable certificate: {0}")]
-    Unusable(#[from] rustls::Error),
-}
+const NO_CERTIFICATE: &str = "no certificate in PEM form";
 
 /// A serving certificate, ready for use.
 #[derive(Clone)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// What connections are served with.
-    pub config: Arc<ServerConfig>,
-    /// When it begins to be valid.
-    pub not_before: SystemTime,
-    /// The time at which the certificate expires.
-    pub not_after: SystemTime,
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) not_before: SystemTime,
+    pub(crate) not_after: SystemTime,
     /// The CAs that API servers must trust for it, in PEM form.
-    pub cas: Vec<String>,
+    pub(crate) cas: Vec<String>,
     names: Vec<String>,
     chain: Vec<CertificateDer<'static>>,
 }
 
-/// The wish for certificates of clients: their CAs in PEM form. Without it none is asked for.
-pub type ClientCas<'a> = Option<&'a [u8]>;
+/// The CAs of clients in PEM form. With `None`, clients need no certificate.
+pub(crate) type ClientCas<'a> = Option<&'a [u8]>;
 
 impl Pair {
     /// Parses a certificate chain and a key.
-    pub fn parse(certificate: &[u8], key: &[u8], clients: ClientCas<'_>) -> Result<Self, PairError> {
-        let chain = all(certificate).ok_or(PairError::NoCertificate)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PairError::NoKey)?;
-        let first = chain.first().ok_or(PairError::NoCertificate)?;
-        let (_, parsed) =
-            X509Certificate::from_der(first).map_err(|error| PairError::Unreadable(error.to_string()))?;
+    pub(crate) fn parse(
+        certificate: &[u8],
+        key: &[u8],
+        clients: ClientCas<'_>,
+    ) -> Result<Self, CertificateError> {
+        let bad_certificate = |error: &dyn Display| unusable("certificate", error);
+        let chain = all(certificate).ok_or_else(|| bad_certificate(&NO_CERTIFICATE))?;
+        let key =
+            PrivateKeyDer::from_pem_slice(key).map_err(|_| bad_certificate(&"no private key in PEM form"))?;
+        let first = chain.first().ok_or_else(|| bad_certificate(&NO_CERTIFICATE))?;
+        let (_, parsed) = X509Certificate::from_der(first).map_err(|error| bad_certificate(&error))?;
         let at = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let not_before = at(parsed.validity().not_before.timestamp());
         let not_after = at(parsed.validity().not_after.timestamp());
@@ -63,40 +51,38 @@ impl Pair {
             Ok(Some(names)) => names.value.general_names.iter().filter_map(dns_name).collect(),
             _ => Vec::new(),
         };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config =
-            ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let config = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
+        let config = config.map_err(|error| bad_certificate(&error))?;
         let config = match clients {
             None => config.with_no_client_auth(),
             Some(cas) => {
-                let unusable = |error: &dyn std::fmt::Display| PairError::ClientCas(error.to_string());
+                let bad_cas = |error: &dyn Display| unusable("CAs of clients", error);
                 let mut roots = RootCertStore::empty();
-                for ca in all(cas).ok_or_else(|| unusable(&"no certificate in PEM form"))? {
-                    roots.add(ca).map_err(|error| unusable(&error))?;
+                for ca in all(cas).ok_or_else(|| bad_cas(&NO_CERTIFICATE))? {
+                    roots.add(ca).map_err(|error| bad_cas(&error))?;
                 }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                config.with_client_cert_verifier(verifier.build().map_err(|error| unusable(&error))?)
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+                config.with_client_cert_verifier(verifier.build().map_err(|error| bad_cas(&error))?)
             }
         };
-        let mut config = config.with_single_cert(chain.clone(), key)?;
+        let config = config.with_single_cert(chain.clone(), key);
+        let mut config = config.map_err(|error| bad_certificate(&error))?;
         // API servers call webhooks over HTTP/1.1.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), not_before, not_after, cas: Vec::new(), names, chain })
     }
 
-    /// Returns true if both have the same certificate.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.chain == other.chain
     }
 
     /// Returns true if an API server that has these CAs accepts it now.
-    pub fn is_trusted_by(&self, cas: &[String], now: SystemTime) -> bool {
+    pub(crate) fn is_trusted_by(&self, cas: &[String], now: SystemTime) -> bool {
         let mut roots = RootCertStore::empty();
         for ca in cas {
             roots.add_parsable_certificates(CertificateDer::from_pem_slice(ca.as_bytes()));
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build();
         let name = self.names.first().and_then(|name| ServerName::try_from(name.as_str()).ok());
         let (Ok(verifier), Some(name), Some((first, rest))) = (verifier, name, self.chain.split_first())
         else {
@@ -106,27 +92,33 @@ impl Pair {
         verifier.verify_server_cert(first, rest, &name, &[], now).is_ok()
     }
 
-    /// Returns true if it is valid at this time.
-    pub fn is_valid(&self, now: SystemTime) -> bool {
+    pub(crate) fn is_valid(&self, now: SystemTime) -> bool {
         self.not_before <= now && now < self.not_after
     }
 
-    /// Returns true if it has all these names.
-    pub fn has_names(&self, names: &[String]) -> bool {
+    pub(crate) fn has_names(&self, names: &[String]) -> bool {
         names.iter().all(|name| self.names.contains(name))
     }
 
     /// Returns true if two thirds of its life are over, or if it is not valid yet.
-    pub fn is_due(&self, now: SystemTime) -> bool {
+    pub(crate) fn is_due(&self, now: SystemTime) -> bool {
         let life = self.not_after.duration_since(self.not_before).unwrap_or_default();
         now < self.not_before || now >= self.not_before + life / 3 * 2
     }
 
     /// Returns when it expires, in seconds since 1970.
-    pub fn expiry(&self) -> i64 {
+    pub(crate) fn expiry(&self) -> i64 {
         let since = self.not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
     }
+}
+
+fn unusable(what: &'static str, error: &dyn Display) -> CertificateError {
+    CertificateError::Unusable { what, why: error.to_string() }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 fn dns_name(name: &GeneralName<'_>) -> Option<String> {
@@ -168,7 +160,7 @@ mod tests {
     use crate::certificates::issue;
 
     #[test]
-    fn what_is_issued_is_read_and_due_after_two_thirds() {
+    fn an_issued_certificate_is_due_after_two_thirds() {
         let now = UNIX_EPOCH + Duration::from_hours(500_000);
         let names = vec!["gate.nodegate.svc".to_owned(), "gate".to_owned()];
         let issued = issue(&names, Duration::from_hours(300), now).unwrap();

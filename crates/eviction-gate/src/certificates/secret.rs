@@ -27,13 +27,11 @@ const LIFETIME: Duration = Duration::from_hours(365 * 24);
 
 /// Where the certificate is kept, and what it is for.
 #[derive(Clone, Debug)]
-pub struct OwnSecret {
-    /// The namespace of the Secret.
-    pub namespace: String,
+pub(crate) struct OwnSecret {
+    pub(crate) namespace: String,
     /// The name of the Secret and of the webhook configuration.
-    pub name: String,
-    /// The names in the certificate.
-    pub names: Vec<String>,
+    pub(crate) name: String,
+    pub(crate) names: Vec<String>,
 }
 
 /// A certificate that API servers trust.

@@ -1,44 +1,38 @@
-//! What a decision depends on.
+//! What a decision depends on: the Pod, the Node, the agent's reply, and the settings.
 
 use nodegate_agent_client::DrainSummary;
+use nodegate_program::{choice, duration};
 use std::time::Duration;
 
 /// A Pod, as far as the decision depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub struct PodView {
-    /// The Pod's `metadata.uid`.
-    pub uid: String,
-    /// The Pod's `metadata.namespace`.
-    pub namespace: String,
-    /// The node on which it runs.
-    pub node: String,
-    /// Whether `metadata.deletionTimestamp` is set.
-    pub is_terminating: bool,
-    /// Whether its phase is `Running`.
-    pub is_running: bool,
-    /// Whether a DaemonSet controls it.
-    pub is_daemon: bool,
+pub(crate) struct PodView {
+    pub(crate) uid: String,
+    pub(crate) namespace: String,
+    pub(crate) node: String,
+    pub(crate) is_terminating: bool,
+    pub(crate) is_running: bool,
+    pub(crate) is_daemon: bool,
     /// Whether the kubelet made it from a file.
-    pub is_mirror: bool,
+    pub(crate) is_mirror: bool,
     /// The value of the label `app.kubernetes.io/name`.
-    pub app: Option<String>,
+    pub(crate) app: Option<String>,
     /// The annotation `nodegate.io/evict-when` of the Pod or its namespace.
-    pub evict_when: Option<EvictWhen>,
+    pub(crate) evict_when: Option<EvictWhen>,
 }
 
 /// How the gate recognizes its own pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GatePods {
-    /// The namespace of the gate's own Pods.
-    pub namespace: String,
+pub(crate) struct GatePods {
+    pub(crate) namespace: String,
     /// The value of their label `app.kubernetes.io/name`.
-    pub app: String,
+    pub(crate) app: String,
 }
 
 /// The event for which an eviction waits: the annotation `nodegate.io/evict-when` and `--evict-when`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum EvictWhen {
+pub(crate) enum EvictWhen {
     /// Every load balancer has acknowledged the drain.
     #[default]
     Told,
@@ -49,8 +43,7 @@ pub enum EvictWhen {
 }
 
 impl EvictWhen {
-    /// Parses the value of the annotation.
-    pub fn of(word: &str) -> Option<Self> {
+    pub(crate) fn of(word: &str) -> Option<Self> {
         match word.trim() {
             "told" => Some(Self::Told),
             "released" => Some(Self::Released),
@@ -62,7 +55,7 @@ impl EvictWhen {
 
 /// The pods that are held: `--hold`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HoldMode {
+pub(crate) enum HoldMode {
     /// All that have no annotation `now`.
     #[default]
     All,
@@ -72,18 +65,17 @@ pub enum HoldMode {
 
 /// A Node, as far as the decision depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeView {
-    /// The name of the Node.
-    pub name: String,
+pub(crate) struct NodeView {
+    pub(crate) name: String,
     /// The reason of its first drain signal.
-    pub drain_reason: Option<String>,
+    pub(crate) drain_reason: Option<String>,
     /// For how long its condition `Ready` has not been True.
-    pub not_ready_for: Option<Duration>,
+    pub(crate) not_ready_for: Option<Duration>,
 }
 
 /// The outcome of a lookup of the node's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AgentReply {
+pub(crate) enum AgentReply {
     /// The answer of this Node's agent.
     Summary(Box<DrainSummary>),
     /// No answer, with the reason.
@@ -96,39 +88,41 @@ pub enum AgentReply {
 
 /// A review of a pod on a draining node.
 #[derive(Clone, Copy, Debug)]
-pub struct Drain<'a> {
-    /// The Node that drains.
-    pub node: &'a NodeView,
+pub(crate) struct Drain<'a> {
+    pub(crate) node: &'a NodeView,
     /// The annotation of the pod, else that of its namespace.
-    pub annotation: Option<EvictWhen>,
-    /// The reply of the Node's agent.
-    pub agent: &'a AgentReply,
+    pub(crate) annotation: Option<EvictWhen>,
+    pub(crate) agent: &'a AgentReply,
     /// The time since this replica of the gate first saw the drain.
-    pub seen_for: Duration,
+    pub(crate) seen_for: Duration,
     /// The least age of the drain, as the Node's own dates and all earlier reviews show it.
-    pub age: Duration,
+    pub(crate) age: Duration,
 }
 
 /// The settings of a decision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The value of `--evict-when`.
-    pub evict_when: EvictWhen,
-    /// The value of `--hold`.
-    pub hold: HoldMode,
-    /// The value of `--max-hold`.
-    pub max_hold: Duration,
-    /// The value of `--told-unknown-hold`.
-    pub told_unknown_hold: Duration,
-}
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub(crate) struct Limits {
+    /// Event for which evictions wait, unless an annotation says otherwise: told, when every load balancer has
+    /// acknowledged the drain; released, when besides no session is left
+    #[arg(long, env = "NODEGATE_GATE_EVICT_WHEN", value_name = "told|released", default_value = "told")]
+    #[arg(value_parser = choice(&[("told", EvictWhen::Told), ("released", EvictWhen::Released)]))]
+    pub(crate) evict_when: EvictWhen,
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            evict_when: EvictWhen::Told,
-            hold: HoldMode::All,
-            max_hold: Duration::from_mins(1),
-            told_unknown_hold: Duration::from_secs(30),
-        }
-    }
+    /// Pods to hold: all, or only those that have the annotation themselves or by their namespace
+    #[arg(long, env = "NODEGATE_GATE_HOLD", value_name = "all|annotated", default_value = "all")]
+    #[arg(value_parser = choice(&[("all", HoldMode::All), ("annotated", HoldMode::Annotated)]))]
+    pub(crate) hold: HoldMode,
+
+    /// Oldest drain that still holds evictions. It must be more than (fall + 1) x interval of the slowest load balancer
+    /// and less than the time after which the drainer gives up: 90 s for OpenShift's machine config operator, 120 s
+    /// for cluster-autoscaler and Rancher
+    #[arg(long, env = "NODEGATE_GATE_MAX_HOLD", value_name = "DURATION", default_value = "60s")]
+    #[arg(value_parser = duration(Duration::from_secs(1)..=Duration::from_hours(24)))]
+    pub(crate) max_hold: Duration,
+
+    /// Oldest drain that still holds evictions while it can't be known whether all load balancers have acknowledged it:
+    /// the agent does not answer, is stale, or does not know its load balancers yet
+    #[arg(long, env = "NODEGATE_GATE_TOLD_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
+    #[arg(value_parser = duration(Duration::ZERO..=Duration::from_hours(1)))]
+    pub(crate) told_unknown_hold: Duration,
 }

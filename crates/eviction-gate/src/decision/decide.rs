@@ -1,6 +1,6 @@
-//! The rules, in the order in which they count.
+//! The rules, in the order in which they count. `review::gate` calls them for each review.
 
-use super::case::{AgentReply, Drain, EvictWhen, GatePods, HoldMode, Limits, NodeView, PodView};
+use super::case::{AgentReply, Drain, EvictWhen, GatePods, HoldMode, Limits, PodView};
 use super::message::{not_known, short, waiting};
 use super::why::{Answer, Decision, Why};
 use nodegate_agent_client::DrainSummary;
@@ -16,8 +16,7 @@ const DEAD_AFTER: Duration = Duration::from_secs(30);
 const RETRY_SOON: Duration = Duration::from_secs(10);
 
 /// Returns why the gate does not hold this Pod, whatever its Node; `None` if it depends on the Node.
-pub fn pod_is_free(pod: Option<&PodView>, own: &GatePods) -> Option<Why> {
-    let Some(pod) = pod else { return Some(Why::PodGone) };
+pub(crate) fn pod_is_free(pod: &PodView, own: &GatePods) -> Option<Why> {
     let is_gate = pod.namespace == own.namespace && pod.app.as_deref() == Some(own.app.as_str());
     let rules = [
         (pod.is_terminating, Why::PodTerminating),
@@ -29,136 +28,122 @@ pub fn pod_is_free(pod: Option<&PodView>, own: &GatePods) -> Option<Why> {
     rules.into_iter().find_map(|(applies, why)| applies.then_some(why))
 }
 
-/// Returns why the gate holds no Pod of this Node; `None` if it is draining.
-pub fn node_is_free(node: Option<&NodeView>) -> Option<Why> {
-    match node {
-        None => Some(Why::NodeGone),
-        Some(node) => node.drain_reason.is_none().then_some(Why::NotDraining),
-    }
-}
-
 /// Decides about a pod on a draining node.
-pub fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
+pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
     let when = match (drain.annotation, limits.hold) {
         (Some(EvictWhen::Now), _) => return Decision::allowed(Why::AnnotatedNow),
         (None, HoldMode::Annotated) => return Decision::allowed(Why::NotAnnotated),
-        (None, HoldMode::All) if limits.evict_when == EvictWhen::Now => {
-            return Decision::allowed(Why::NotAnnotated);
-        }
         (annotation, _) => annotation.unwrap_or(limits.evict_when),
     };
-    let age = age(drain);
-    let found = found(drain, when);
-    let Finding::Hold { why, what, at_most } = found else {
-        return match found {
-            Finding::Free(why) => Decision::allowed(why),
-            Finding::Unacknowledged(why, what) => {
-                Decision::unacknowledged(why, said_of(drain, &what, "; evicting nevertheless"))
-            }
-            Finding::Hold { .. } => Decision::allowed(Why::Error),
-        };
+    let Hold { why, what, is_unknown } = match hold(drain, when) {
+        Ok(hold) => hold,
+        Err(decision) => return decision,
     };
+    let age = age(drain);
     if age > limits.max_hold {
         let held =
             format!("; the drain is older than {}: evicting nevertheless", in_seconds(limits.max_hold));
-        return Decision::unacknowledged(Why::MaxHold, said_of(drain, &what, &held));
+        return Decision::unacknowledged(Why::MaxHold, about(drain, &what, &held));
     }
-    if at_most == AtMost::ToldUnknownHold && age >= limits.told_unknown_hold {
+    if is_unknown && age >= limits.told_unknown_hold {
         let held = format!("; held for {}: evicting nevertheless", in_seconds(limits.told_unknown_hold));
-        return Decision::unacknowledged(why, said_of(drain, &what, &held));
+        return Decision::unacknowledged(why, about(drain, &what, &held));
     }
     let retry_soon = drain.seen_for < RETRY_SOON;
-    Decision { answer: Answer::Denied { retry_soon }, why, message: said_of(drain, &what, "") }
+    Decision { answer: Answer::Denied { retry_soon }, why, message: about(drain, &what, "") }
 }
 
-/// The maximum time of a hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AtMost {
-    /// The time of `--max-hold`.
-    MaxHold,
-    /// The time of `--told-unknown-hold`.
-    ToldUnknownHold,
+/// A reason to hold, whatever the age of the drain.
+struct Hold {
+    why: Why,
+    what: String,
+    /// True if it is not known whether the load balancers have acknowledged: `--told-unknown-hold` limits the hold.
+    is_unknown: bool,
 }
 
-/// What the agent's reply comes to, apart from the time that a hold may last.
-enum Finding {
-    Free(Why),
-    Unacknowledged(Why, String),
-    Hold { why: Why, what: String, at_most: AtMost },
+impl Hold {
+    fn known(why: Why, what: impl Into<String>) -> Self {
+        Self { why, what: what.into(), is_unknown: false }
+    }
+
+    fn unknown(why: Why, what: impl Into<String>) -> Self {
+        Self { why, what: what.into(), is_unknown: true }
+    }
 }
 
-fn found(drain: &Drain<'_>, when: EvictWhen) -> Finding {
-    let unknown = |why, what| Finding::Hold { why, what, at_most: AtMost::ToldUnknownHold };
+/// Returns why the agent's reply is a reason to hold, or the decision if it is none.
+fn hold(drain: &Drain<'_>, when: EvictWhen) -> Result<Hold, Decision> {
     match drain.agent {
-        AgentReply::Summary(said) => of_summary(drain, said, when),
-        AgentReply::WrongAgent(why) => unknown(Why::WrongAgent, short(why)),
+        AgentReply::Summary(summary) => hold_by(drain, summary, when),
+        AgentReply::WrongAgent(why) => Ok(Hold::unknown(Why::WrongAgent, short(why))),
         AgentReply::NoReply(why) => {
             let what = format!("the node's agent does not answer: {}", short(why));
             match drain.node.not_ready_for {
-                Some(time) if time >= DEAD_AFTER => Finding::Unacknowledged(Why::NodeDead, what),
-                _ => unknown(Why::Unreachable, what),
+                Some(time) if time >= DEAD_AFTER => Err(nevertheless(drain, Why::NodeDead, &what)),
+                _ => Ok(Hold::unknown(Why::Unreachable, what)),
             }
         }
         AgentReply::Overloaded => {
-            let what = "too many drains at once to ask every agent".to_owned();
-            Finding::Hold { why: Why::Overloaded, what, at_most: AtMost::MaxHold }
+            Ok(Hold::known(Why::Overloaded, "too many drains at once to query every agent"))
         }
     }
 }
 
-fn of_summary(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Finding {
-    let hold = |why, what| Finding::Hold { why, what, at_most: AtMost::MaxHold };
-    let unknown = |why, what| Finding::Hold { why, what, at_most: AtMost::ToldUnknownHold };
+fn hold_by(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Result<Hold, Decision> {
     if summary.stale {
-        return unknown(Why::Stale, "the agent's cache is stale".to_owned());
+        return Ok(Hold::unknown(Why::Stale, "the agent's cache is stale"));
     }
     match summary.verdict {
-        None => return unknown(Why::NotKnown, not_known(summary)),
+        None => return Ok(Hold::unknown(Why::NotKnown, not_known(summary))),
         Some(Verdict::Ready) if drain.seen_for < MISMATCH_AFTER => {
-            return hold(Why::NotOut, "the agent does not say yet that the node is going out".to_owned());
+            return Ok(Hold::known(Why::NotOut, "the agent does not say yet that the node is going out"));
         }
         Some(Verdict::Ready) => {
             let what = "the agent says that the node is ready: its --drain-on differs from the gate's";
-            return Finding::Unacknowledged(Why::Mismatch, what.to_owned());
+            return Err(nevertheless(drain, Why::Mismatch, what));
         }
         Some(Verdict::Draining | Verdict::NotReady) => {}
     }
     match (summary.told, when, summary.released) {
-        (Some(true), EvictWhen::Released, Some(true)) => Finding::Free(Why::Released),
-        (Some(true), EvictWhen::Released, Some(false)) => hold(
+        (Some(true), EvictWhen::Released, Some(true)) => Err(Decision::allowed(Why::Released)),
+        (Some(true), EvictWhen::Released, Some(false)) => Ok(Hold::known(
             Why::Sessions,
-            "all load balancers have acknowledged the drain; sessions are left".to_owned(),
-        ),
+            "all load balancers have acknowledged the drain; sessions are left",
+        )),
         (Some(true), EvictWhen::Released, None) => {
-            unknown(Why::NotKnown, "the agent does not know whether sessions are left".to_owned())
+            Ok(Hold::unknown(Why::NotKnown, "the agent does not know whether sessions are left"))
         }
-        (Some(true), _, _) => Finding::Free(Why::Told),
-        (Some(false), _, _) => hold(Why::Waiting, waiting(summary)),
-        (None, _, _) if matches!(summary.not_known_code.as_deref(), Some(NO_PROBERS | TOO_FEW)) => {
-            if summary.balancers || summary.settings.probers.is_some() {
-                unknown(Why::NoProbers, not_known(summary))
-            } else {
-                Finding::Free(Why::NoProbers)
-            }
+        (Some(true), _, _) => Err(Decision::allowed(Why::Told)),
+        (Some(false), _, _) => Ok(Hold::known(Why::Waiting, waiting(summary))),
+        (None, _, _) if !matches!(summary.not_known_code.as_deref(), Some(NO_PROBERS | TOO_FEW)) => {
+            Ok(Hold::unknown(Why::NotKnown, not_known(summary)))
         }
-        (None, _, _) => unknown(Why::NotKnown, not_known(summary)),
+        // No setting requires that load balancers probe this node.
+        (None, _, _) if !summary.balancers && summary.settings.probers.is_none() => {
+            Err(Decision::allowed(Why::NoProbers))
+        }
+        (None, _, _) => Ok(Hold::unknown(Why::NoProbers, not_known(summary))),
     }
+}
+
+fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Decision {
+    Decision::unacknowledged(why, about(drain, what, "; evicting nevertheless"))
 }
 
 /// Returns the age of the drain: the highest that anything shows. An agent that was restarted, that lies, or that does
 /// not answer makes no drain younger.
 fn age(drain: &Drain<'_>) -> Duration {
-    match drain.agent {
-        AgentReply::Summary(summary)
-            if !summary.stale && matches!(summary.verdict, Some(Verdict::Draining | Verdict::NotReady)) =>
-        {
-            Duration::from_millis(summary.since_ms).max(drain.age)
-        }
-        _ => drain.age,
-    }
+    out_for(drain.agent).unwrap_or_default().max(drain.age)
 }
 
-fn said_of(drain: &Drain<'_>, what: &str, end: &str) -> String {
+/// Returns for how long a fresh agent has said that the node is out, if it says so.
+pub(crate) fn out_for(agent: &AgentReply) -> Option<Duration> {
+    let AgentReply::Summary(summary) = agent else { return None };
+    let is_out = matches!(summary.verdict, Some(Verdict::Draining | Verdict::NotReady));
+    (is_out && !summary.stale).then(|| Duration::from_millis(summary.since_ms))
+}
+
+fn about(drain: &Drain<'_>, what: &str, end: &str) -> String {
     format!("node {}: {what}{end}", short(&drain.node.name))
 }
 

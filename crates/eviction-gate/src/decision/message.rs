@@ -1,4 +1,4 @@
-//! The sentences of a decision. All are bounded: an agent's address may be anybody's.
+//! The sentences of a decision. All are bounded, because any program may answer at an agent's address.
 
 use nodegate_agent_client::DrainSummary;
 use nodegate_program::sanitize_short;

@@ -1,5 +1,6 @@
-//! The rules, row by row, and what holds for all words of all agents at all times.
+//! The rules, row by row, and properties of all decisions about all replies at all times.
 
+use super::case::HoldMode;
 use super::*;
 use crate::facts::drains::{DrainAge, Drains};
 use crate::facts::reduced_objects::ReadNode;
@@ -46,11 +47,22 @@ fn said(change: impl FnOnce(&mut DrainSummary)) -> AgentReply {
     AgentReply::Summary(Box::new(said))
 }
 
+fn limits() -> Limits {
+    Limits {
+        evict_when: EvictWhen::Told,
+        hold: HoldMode::All,
+        max_hold: Duration::from_mins(1),
+        told_unknown_hold: Duration::from_secs(30),
+    }
+}
+
+/// Decides about a pod on a node whose drain has this age, as this replica has seen all of it.
+fn decide_at(age: Duration, annotation: Option<EvictWhen>, agent: &AgentReply, limits: &Limits) -> Decision {
+    decide(&Drain { node: &node(), annotation, agent, seen_for: age, age }, limits)
+}
+
 fn after(agent: &AgentReply, seconds: u32) -> Decision {
-    let node = node();
-    let drain =
-        Drain { node: &node, annotation: None, agent, seen_for: SECOND * seconds, age: SECOND * seconds };
-    decide(&drain, &Limits::default())
+    decide_at(SECOND * seconds, None, agent, &limits())
 }
 
 fn denied(why: Why, retry_soon: bool) -> (Answer, Why) {
@@ -67,11 +79,10 @@ type Change = fn(&mut PodView);
 const UNACKNOWLEDGED: Answer = Answer::AllowedUnacknowledged;
 
 #[test]
-fn a_pod_that_serves_no_traffic_is_free() {
+fn pods_without_traffic_are_free() {
     let own = GatePods { namespace: "nodegate".to_owned(), app: "gate".to_owned() };
     let web = PodView { node: "n1".to_owned(), is_running: true, ..PodView::default() };
-    assert_eq!(pod_is_free(Some(&web), &own), None);
-    assert_eq!(pod_is_free(None, &own), Some(Why::PodGone));
+    assert_eq!(pod_is_free(&web, &own), None);
     let rows: [(Change, Why); 5] = [
         (|pod| pod.is_terminating = true, Why::PodTerminating),
         (|pod| pod.is_running = false, Why::PodNotRunning),
@@ -82,26 +93,19 @@ fn a_pod_that_serves_no_traffic_is_free() {
     for (change, why) in rows {
         let mut pod = web.clone();
         change(&mut pod);
-        assert_eq!(pod_is_free(Some(&pod), &own), Some(why));
+        assert_eq!(pod_is_free(&pod, &own), Some(why));
     }
     let app = |namespace: &str| PodView {
         namespace: namespace.to_owned(),
         app: Some("gate".to_owned()),
         ..web.clone()
     };
-    assert_eq!(pod_is_free(Some(&app("nodegate")), &own), Some(Why::GatePod));
-    assert_eq!(pod_is_free(Some(&app("other")), &own), None, "anybody may use the label");
+    assert_eq!(pod_is_free(&app("nodegate"), &own), Some(Why::GatePod));
+    assert_eq!(pod_is_free(&app("other"), &own), None, "any pod may have the label");
 }
 
 #[test]
-fn a_node_that_does_not_drain_is_free() {
-    assert_eq!(node_is_free(Some(&node())), None);
-    assert_eq!(node_is_free(None), Some(Why::NodeGone));
-    assert_eq!(node_is_free(Some(&NodeView::default())), Some(Why::NotDraining));
-}
-
-#[test]
-fn told_lets_go_and_not_told_holds() {
+fn told_ends_a_hold() {
     assert_eq!(outcome(&said(|s| s.told = Some(true)), 1), (Answer::Allowed, Why::Told));
     let waiting = said(|_| {});
     assert_eq!(outcome(&waiting, 1), denied(Why::Waiting, true));
@@ -116,7 +120,7 @@ fn told_lets_go_and_not_told_holds() {
 }
 
 #[test]
-fn an_agent_that_still_says_ready_has_five_seconds() {
+fn an_agent_has_five_seconds_to_leave_ready() {
     let ready = said(|s| (s.verdict, s.since_ms) = (Some(Verdict::Ready), 3_600_000));
     assert_eq!(outcome(&ready, 0), denied(Why::NotOut, true));
     assert_eq!(outcome(&ready, 4), denied(Why::NotOut, true));
@@ -126,7 +130,7 @@ fn an_agent_that_still_says_ready_has_five_seconds() {
 }
 
 #[test]
-fn missing_probers_are_no_reason_to_wait_unless_they_are_required() {
+fn missing_probers_hold_only_where_they_are_required() {
     for code in ["no_probers", "too_few"] {
         let without_probers = |change: fn(&mut DrainSummary)| {
             said(|s| {
@@ -145,7 +149,7 @@ fn missing_probers_are_no_reason_to_wait_unless_they_are_required() {
 }
 
 #[test]
-fn what_cannot_be_known_holds_for_half_a_minute() {
+fn an_unknown_told_holds_for_half_a_minute() {
     let listening = said(|s| {
         (s.told, s.not_known_code) = (None, Some("listening".to_owned()));
         s.not_known = Some("the agent has listened for 3 s".to_owned());
@@ -175,25 +179,16 @@ fn a_dead_node_is_not_waited_for() {
     let agent = AgentReply::NoReply("no whole answer within 1s".to_owned());
     for (dead_for, allowed) in [(None, false), (Some(29), false), (Some(30), true)] {
         let node = NodeView { not_ready_for: dead_for.map(Duration::from_secs), ..node() };
-        let drain = Drain {
-            node: &node,
-            annotation: None,
-            agent: &agent,
-            seen_for: Duration::ZERO,
-            age: Duration::ZERO,
-        };
-        assert_eq!(decide(&drain, &Limits::default()).answer.is_allowed(), allowed, "{dead_for:?}");
+        let (seen_for, age) = (Duration::ZERO, Duration::ZERO);
+        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for, age };
+        assert_eq!(decide(&drain, &limits()).answer.is_allowed(), allowed, "{dead_for:?}");
     }
 }
 
 #[test]
-fn annotations_choose() {
+fn annotations_select_pods_and_events() {
     let decide_as = |annotation, hold, agent: &AgentReply, seconds: u32| {
-        let node = node();
-        let limits = Limits { hold, ..Limits::default() };
-        let drain =
-            Drain { node: &node, annotation, agent, seen_for: SECOND * seconds, age: SECOND * seconds };
-        let decision = decide(&drain, &limits);
+        let decision = decide_at(SECOND * seconds, annotation, agent, &Limits { hold, ..limits() });
         (decision.answer, decision.why)
     };
     let (waiting, told) = (said(|_| {}), said(|s| (s.told, s.released) = (Some(true), Some(false))));
@@ -239,7 +234,6 @@ const BEHAVIOURS: [Behaviour; 6] = [
 /// Reviews alternate between both replicas; the Node has a date, as the node controller gives it.
 #[test]
 fn no_agent_makes_a_hold_longer_than_its_limit() {
-    println!("| agent | retries after | last denial after |\n|---|--:|--:|");
     for (name, behaviour) in BEHAVIOURS {
         for pause in [1, 30, 122, 600] {
             let (replicas, start) = ([Drains::default(), Drains::default()], nodegate_clock::now());
@@ -254,12 +248,11 @@ fn no_agent_makes_a_hold_longer_than_its_limit() {
                     drains.out_for(read.key(), Duration::from_millis(summary.since_ms), start + after);
                 }
                 let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for, age };
-                if !decide(&drain, &Limits::default()).answer.is_allowed() {
+                if !decide(&drain, &limits()).answer.is_allowed() {
                     last_denial = Some(after);
                 }
             }
-            println!("| {name} | {pause} s | {last_denial:?} |");
-            assert!(last_denial <= Some(Limits::default().max_hold), "{name}, {pause} s: {last_denial:?}");
+            assert!(last_denial <= Some(limits().max_hold), "{name}, {pause} s: {last_denial:?}");
         }
     }
 }
@@ -282,7 +275,7 @@ prop_compose! {
     }
 }
 
-fn any_word() -> impl Strategy<Value = AgentReply> {
+fn any_reply() -> impl Strategy<Value = AgentReply> {
     prop_oneof![
         6 => any_summary().prop_map(|said| AgentReply::Summary(Box::new(said))),
         1 => ".{0,400}".prop_map(AgentReply::NoReply),
@@ -292,12 +285,7 @@ fn any_word() -> impl Strategy<Value = AgentReply> {
 }
 
 fn any_annotation() -> impl Strategy<Value = Option<EvictWhen>> {
-    prop_oneof![
-        Just(None),
-        Just(Some(EvictWhen::Told)),
-        Just(Some(EvictWhen::Released)),
-        Just(Some(EvictWhen::Now))
-    ]
+    prop::option::of(prop::sample::select(vec![EvictWhen::Told, EvictWhen::Released, EvictWhen::Now]))
 }
 
 prop_compose! {
@@ -316,11 +304,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn no_drain_is_held_beyond_its_limit(agent in any_word(), limits in any_limits(), annotation in any_annotation(), ms in 0..700_000_u64) {
-        let (node, seen_for) = (node(), Duration::from_millis(ms));
-        let decision = decide(&Drain { node: &node, annotation, agent: &agent, seen_for, age: seen_for }, &limits);
-        let longest = limits.max_hold;
-        if seen_for > longest {
+    fn no_drain_is_held_beyond_its_limit(agent in any_reply(), limits in any_limits(), annotation in any_annotation(), ms in 0..700_000_u64) {
+        let (age, longest) = (Duration::from_millis(ms), limits.max_hold);
+        let decision = decide_at(age, annotation, &agent, &limits);
+        if age > longest {
             prop_assert!(decision.answer.is_allowed(), "{decision:?}");
         }
         if let (Answer::Denied { .. }, AgentReply::Summary(said)) = (decision.answer, &agent)
@@ -333,17 +320,15 @@ proptest! {
     #[test]
     fn told_is_never_held(agent in any_summary(), limits in any_limits(), ms in 0..700_000_u64) {
         let out = DrainSummary { verdict: Some(Verdict::Draining), stale: false, told: Some(true), ..agent };
-        let (node, agent) = (node(), AgentReply::Summary(Box::new(out)));
-        let drain = Drain { node: &node, annotation: Some(EvictWhen::Told), agent: &agent, seen_for: Duration::from_millis(ms), age: Duration::from_millis(ms) };
-        let decision = decide(&drain, &limits);
+        let agent = AgentReply::Summary(Box::new(out));
+        let decision = decide_at(Duration::from_millis(ms), Some(EvictWhen::Told), &agent, &limits);
         prop_assert_eq!((decision.answer, decision.why), (Answer::Allowed, Why::Told));
     }
 
-    /// Silence about the outcome is for what is known to be safe alone.
+    /// Only a known reason lets an eviction go on without a message.
     #[test]
-    fn an_eviction_goes_on_silently_only_if_it_may(agent in any_word(), limits in any_limits(), annotation in any_annotation(), ms in 0..700_000_u64) {
-        let (node, seen_for) = (node(), Duration::from_millis(ms));
-        let decision = decide(&Drain { node: &node, annotation, agent: &agent, seen_for, age: seen_for }, &limits);
+    fn an_eviction_goes_on_silently_only_if_it_may(agent in any_reply(), limits in any_limits(), annotation in any_annotation(), ms in 0..700_000_u64) {
+        let decision = decide_at(Duration::from_millis(ms), annotation, &agent, &limits);
         if decision.answer != Answer::Allowed {
             prop_assert!(!decision.message.is_empty());
             return Ok(());
@@ -360,19 +345,19 @@ proptest! {
 
     /// Waiting never turns an allowed eviction into a refused one.
     #[test]
-    fn time_only_lets_go(agent in any_word(), limits in any_limits(), annotation in any_annotation(), early in 0..700_000_u64, more in 0..700_000_u64) {
-        let node = node();
-        let at = |ms| decide(&Drain { node: &node, annotation, agent: &agent, seen_for: Duration::from_millis(ms), age: Duration::from_millis(ms) }, &limits).answer;
+    fn an_older_drain_is_never_held_more(agent in any_reply(), limits in any_limits(), annotation in any_annotation(), early in 0..700_000_u64, more in 0..700_000_u64) {
+        let at = |ms| decide_at(Duration::from_millis(ms), annotation, &agent, &limits).answer;
         if at(early).is_allowed() {
             prop_assert!(at(early + more).is_allowed());
         }
     }
 
     #[test]
-    fn messages_are_bounded_and_steer_no_terminal(agent in any_word(), ms in 0..100_000_u64) {
+    fn messages_are_bounded_and_without_control_characters(agent in any_reply(), ms in 0..100_000_u64) {
         let node = NodeView { name: "n".repeat(253), ..node() };
-        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for: Duration::from_millis(ms), age: Duration::from_millis(ms) };
-        let message = decide(&drain, &Limits::default()).message;
+        let age = Duration::from_millis(ms);
+        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for: age, age };
+        let message = decide(&drain, &limits()).message;
         prop_assert!(message.chars().count() < 1400 && !message.contains(|c: char| c.is_control()), "{message}");
     }
 }

@@ -1,9 +1,8 @@
-//! The outcome of a decision.
+//! The outcome of a decision, for the API server, the log and the metrics.
 
 /// The answer to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The eviction goes on.
+pub(crate) enum Answer {
     Allowed,
     /// The eviction goes on although it is not known that all load balancers have acknowledged the drain.
     AllowedUnacknowledged,
@@ -15,41 +14,30 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Returns true if the eviction goes on.
-    pub fn is_allowed(self) -> bool {
+    pub(crate) fn is_allowed(self) -> bool {
         !matches!(self, Self::Denied { .. })
     }
 
-    /// Returns the label of the metric.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         if self.is_allowed() { "allowed" } else { "denied" }
     }
 }
 
 /// The reason of an answer, a label of `nodegate_gate_reviews_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Why {
-    /// The Pod does not exist.
+pub(crate) enum Why {
     PodGone,
-    /// The Pod is terminating.
     PodTerminating,
-    /// The Pod does not run.
     PodNotRunning,
-    /// A DaemonSet controls the Pod.
     PodOfDaemonSet,
-    /// The Pod is a mirror pod.
     MirrorPod,
-    /// The Pod is one of the gate's own.
     GatePod,
-    /// The Node does not exist.
     NodeGone,
-    /// The Node has no drain signal.
     NotDraining,
     /// The annotation is `now`.
     AnnotatedNow,
     /// There is no annotation, with `--hold=annotated`.
     NotAnnotated,
-    /// Every load balancer has acknowledged the drain.
     Told,
     /// Besides, no session is left.
     Released,
@@ -65,27 +53,21 @@ pub enum Why {
     NoProbers,
     /// The agent does not know yet, for another reason.
     NotKnown,
-    /// The agent's cache is stale.
     Stale,
-    /// The agent does not answer.
     Unreachable,
     /// Another cluster's agent answers.
     WrongAgent,
     /// The agent does not answer, and the Node has not been ready for a while.
     NodeDead,
-    /// Too many agents are being asked.
     Overloaded,
-    /// The drain is older than `--max-hold`.
     MaxHold,
-    /// The gate itself failed.
     Error,
     /// The gate's own review of itself.
     SelfCheck,
 }
 
 impl Why {
-    /// Returns the label of the metric.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::PodGone => "pod_gone",
             Self::PodTerminating => "pod_terminating",
@@ -119,23 +101,23 @@ impl Why {
 
 /// An answer with its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// Whether the eviction may go on.
-    pub answer: Answer,
+    pub(crate) answer: Answer,
     /// The reason, for programs.
-    pub why: Why,
+    pub(crate) why: Why,
     /// The reason, for people; empty if there is nothing to say.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl Decision {
     /// Returns an eviction that goes on without a word.
-    pub fn allowed(why: Why) -> Self {
+    pub(crate) fn allowed(why: Why) -> Self {
         Self { answer: Answer::Allowed, why, message: String::new() }
     }
 
     /// Returns an eviction that goes on with a warning.
-    pub fn unacknowledged(why: Why, message: String) -> Self {
+    pub(crate) fn unacknowledged(why: Why, message: String) -> Self {
         Self { answer: Answer::AllowedUnacknowledged, why, message }
     }
 }

@@ -1,4 +1,4 @@
-//! Asks the agents of draining nodes.
+//! Queries the agents of draining nodes, for `review::gate`.
 
 use super::reduced_objects::ReadNode;
 use super::shared_reads::SharedReads;
@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// The most agents that are asked at a time.
-pub const AT_ONCE: usize = 64;
+pub(crate) const AT_ONCE: usize = 64;
 
 /// The access to agents.
-pub struct Agents {
+pub(crate) struct Agents {
     port: u16,
     timeout: Duration,
     lookups: Arc<Semaphore>,
@@ -25,7 +25,7 @@ pub struct Agents {
 
 impl Agents {
     /// Asks at this port, and waits for an answer for so long.
-    pub fn new(port: u16, timeout: Duration) -> Self {
+    pub(crate) fn new(port: u16, timeout: Duration) -> Self {
         Self {
             port,
             timeout,
@@ -36,7 +36,7 @@ impl Agents {
     }
 
     /// Asks the agent of a node. Reviews share an answer that the agent was asked for after each of them had arrived.
-    pub async fn ask(&self, node: &ReadNode, arrival: Instant) -> Arc<AgentReply> {
+    pub(crate) async fn ask(&self, node: &ReadNode, arrival: Instant) -> Arc<AgentReply> {
         let (lookups, asked) = (self.lookups.clone(), node.clone());
         let (port, timeout) = (self.port, self.timeout);
         let read = async move {
@@ -51,7 +51,7 @@ impl Agents {
     }
 
     /// Returns true if the last agent that answered has no `--balancers`.
-    pub fn count_everyone(&self) -> bool {
+    pub(crate) fn count_everyone(&self) -> bool {
         self.counts_everyone.load(Ordering::Relaxed)
     }
 }

@@ -1,6 +1,6 @@
-//! What a decision depends on, from the API server and from agents.
+//! Reads the facts of a decision from the API server and from agents.
 
-pub mod agents;
-pub mod drains;
-pub mod reduced_objects;
-pub mod shared_reads;
+pub(crate) mod agents;
+pub(crate) mod drains;
+pub(crate) mod reduced_objects;
+pub(crate) mod shared_reads;

@@ -1,18 +1,18 @@
-//! Objects of the API, reduced to the fields that matter.
+//! Objects of the API, reduced to the fields on which a decision depends. `review::gate` reads them.
 
 use crate::decision::{EvictWhen, NodeView, PodView};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::api::core::v1::{NodeCondition, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use nodegate_agent_client::{AddressTypes, NodeIdentity};
 use nodegate_kube_follow::WatchedNode;
 use nodegate_program::sanitize_short;
 use nodegate_readiness::{DrainSignals, NodeFacts};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The annotation of a Pod or of its Namespace.
-pub const EVICT_WHEN: &str = "nodegate.io/evict-when";
+pub(crate) const EVICT_WHEN: &str = "nodegate.io/evict-when";
 /// The label by which the gate recognizes its own pods.
 const APP: &str = "app.kubernetes.io/name";
 /// The kubelet's mark of a pod that it made from a file.
@@ -21,113 +21,52 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 const CORDON: &str = "node.kubernetes.io/unschedulable";
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta {
-    #[serde(default)]
-    uid: Option<String>,
-    #[serde(default)]
-    namespace: Option<String>,
-    #[serde(default)]
-    deletion_timestamp: Option<String>,
-    #[serde(default)]
-    labels: Option<BTreeMap<String, String>>,
-    #[serde(default)]
-    annotations: Option<BTreeMap<String, String>>,
-    #[serde(default)]
-    owner_references: Option<Vec<Owner>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Owner {
-    #[serde(default)]
-    kind: String,
-    #[serde(default)]
-    controller: Option<bool>,
-}
-
-#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct Pod {
-    #[serde(default)]
-    metadata: Meta,
-    #[serde(default)]
+    metadata: ObjectMeta,
     spec: PodSpec,
-    #[serde(default)]
     status: PodStatus,
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(default, rename_all = "camelCase")]
 struct PodSpec {
-    #[serde(default)]
-    node_name: Option<String>,
+    node_name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 struct PodStatus {
-    #[serde(default)]
-    phase: Option<String>,
+    phase: String,
 }
 
-/// The dates of a Node.
+/// The dates of a Node, and any object with annotations.
 #[derive(Debug, Default, Deserialize)]
-struct DatedNode {
-    #[serde(default)]
-    metadata: Meta,
-    #[serde(default)]
-    spec: DatedSpec,
-    #[serde(default)]
-    status: NodeStatus,
+#[serde(default)]
+struct DatedObject {
+    metadata: ObjectMeta,
+    spec: Dates,
+    status: Dates,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct DatedSpec {
-    #[serde(default)]
-    taints: Option<Vec<DatedTaint>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DatedTaint {
-    #[serde(default)]
-    key: String,
-    #[serde(default)]
-    time_added: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct NodeStatus {
-    #[serde(default)]
-    conditions: Option<Vec<DatedCondition>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DatedCondition {
-    #[serde(rename = "type", default)]
-    kind: String,
-    #[serde(default)]
-    status: String,
-    #[serde(default)]
-    last_transition_time: Option<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct Annotated {
-    #[serde(default)]
-    metadata: Meta,
+#[serde(default)]
+struct Dates {
+    taints: Option<Vec<Taint>>,
+    conditions: Option<Vec<NodeCondition>>,
 }
 
 /// Parses the JSON of a Pod.
-pub fn pod(json: &str) -> serde_json::Result<PodView> {
+pub(crate) fn pod(json: &str) -> serde_json::Result<PodView> {
     let Pod { metadata, spec, status } = serde_json::from_str(json)?;
     let evict_when = evict_when(&metadata);
     let owners = metadata.owner_references.unwrap_or_default();
     Ok(PodView {
         uid: metadata.uid.unwrap_or_default(),
         namespace: metadata.namespace.unwrap_or_default(),
-        node: spec.node_name.unwrap_or_default(),
+        node: spec.node_name,
         is_terminating: metadata.deletion_timestamp.is_some(),
-        is_running: status.phase.as_deref() == Some("Running"),
+        is_running: status.phase == "Running",
         is_daemon: owners.iter().any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet"),
         is_mirror: metadata.annotations.is_some_and(|all| all.contains_key(MIRROR)),
         app: metadata.labels.and_then(|mut labels| labels.remove(APP)),
@@ -136,13 +75,13 @@ pub fn pod(json: &str) -> serde_json::Result<PodView> {
 }
 
 /// Parses the annotation of a Namespace.
-pub fn namespace(json: &str) -> serde_json::Result<Option<EvictWhen>> {
-    let Annotated { metadata } = serde_json::from_str(json)?;
+pub(crate) fn namespace(json: &str) -> serde_json::Result<Option<EvictWhen>> {
+    let DatedObject { metadata, .. } = serde_json::from_str(json)?;
     Ok(evict_when(&metadata))
 }
 
 /// Returns the annotation; one that can't be read counts as none.
-fn evict_when(meta: &Meta) -> Option<EvictWhen> {
+fn evict_when(meta: &ObjectMeta) -> Option<EvictWhen> {
     let word = meta.annotations.as_ref()?.get(EVICT_WHEN)?;
     let parsed = EvictWhen::of(word);
     if parsed.is_none() {
@@ -154,36 +93,35 @@ fn evict_when(meta: &Meta) -> Option<EvictWhen> {
 
 /// A Node, and how its agent is asked.
 #[derive(Clone, Debug, Default)]
-pub struct ReadNode {
+pub(crate) struct ReadNode {
     /// What the decision depends on.
-    pub view: NodeView,
-    /// The Node's name and UID.
-    pub identity: NodeIdentity,
+    pub(crate) view: NodeView,
+    pub(crate) identity: NodeIdentity,
     /// The addresses at which its agent is asked, the preferred one first.
-    pub addresses: Vec<IpAddr>,
+    pub(crate) addresses: Vec<IpAddr>,
     /// The age of its first drain signal, if that has a date.
-    pub drained_for: Option<Duration>,
+    pub(crate) drained_for: Option<Duration>,
     /// The date of the cordon, if nothing else drains it.
-    pub cordoned_at: Option<SystemTime>,
+    pub(crate) cordoned_at: Option<SystemTime>,
 }
 
 impl ReadNode {
     /// Returns what tells it from all other Nodes: the UID, or the name of a Node without one.
-    pub fn key(&self) -> &str {
+    pub(crate) fn key(&self) -> &str {
         self.identity.uid.as_deref().unwrap_or(&self.identity.name)
     }
 }
 
 /// Parses a Node, as of this time by the API server's clock. The dates in a Node come from the control plane's clocks, so
 /// that the gate's own does not matter.
-pub fn node(
+pub(crate) fn node(
     json: &str,
     signals: &DrainSignals,
     types: &AddressTypes,
     now: SystemTime,
 ) -> serde_json::Result<ReadNode> {
     let node: WatchedNode = serde_json::from_str(json)?;
-    let dated: DatedNode = serde_json::from_str(json)?;
+    let dated: DatedObject = serde_json::from_str(json)?;
     let name = node.metadata.name.clone().unwrap_or_default();
     let facts = node.facts();
     let reason = signals.reason(&facts);
@@ -192,7 +130,7 @@ pub fn node(
     let is_cordoned_only = facts.unschedulable && signals.reason(&without_cordon).is_none();
     let drained_since = reason.as_ref().and_then(|reason| match reason.as_str() {
         "Unschedulable" => cordon,
-        "Deleting" => dated.metadata.deletion_timestamp.as_deref().and_then(date),
+        "Deleting" => dated.metadata.deletion_timestamp.as_ref().and_then(date),
         other => dated.taint(other.strip_prefix("Taint:")?),
     });
     Ok(ReadNode {
@@ -208,23 +146,20 @@ pub fn node(
     })
 }
 
-impl DatedNode {
-    /// Returns the date of a taint.
+impl DatedObject {
     fn taint(&self, key: &str) -> Option<SystemTime> {
-        self.spec.taints.iter().flatten().find(|taint| taint.key == key)?.time_added.as_deref().and_then(date)
+        date(self.spec.taints.iter().flatten().find(|taint| taint.key == key)?.time_added.as_ref()?)
     }
 
     /// Returns `None` for a Node that is ready, or that does not say since when it is not.
     fn not_ready_since(&self) -> Option<SystemTime> {
-        let conditions = self.status.conditions.as_ref()?;
-        let ready = conditions.iter().find(|condition| condition.kind == "Ready")?;
+        let ready = self.status.conditions.iter().flatten().find(|condition| condition.type_ == "Ready")?;
         (ready.status != "True").then(|| date(ready.last_transition_time.as_ref()?))?
     }
 }
 
-fn date(text: &str) -> Option<SystemTime> {
-    let millis = text.parse::<Timestamp>().ok()?.as_millisecond();
-    Some(UNIX_EPOCH + Duration::from_millis(u64::try_from(millis).ok()?))
+fn date(Time(at): &Time) -> Option<SystemTime> {
+    Some(UNIX_EPOCH + Duration::from_millis(u64::try_from(at.as_millisecond()).ok()?))
 }
 
 fn since_then(date: SystemTime, now: SystemTime) -> Duration {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const AT_ONCE: usize = 2;
 
 /// Reads that several reviews share, by key.
-pub struct SharedReads<V> {
+pub(crate) struct SharedReads<V> {
     reads: Mutex<HashMap<String, Vec<Read<V>>>>,
     number: AtomicU64,
 }
@@ -33,7 +33,12 @@ impl<V> Default for SharedReads<V> {
 impl<V: Clone + Send + Sync + 'static> SharedReads<V> {
     /// Returns the value of a read that began after `arrival`: one that is under way, or `read`. It must end in bounded
     /// time, and goes on if no review waits for it any longer.
-    pub fn get<F>(self: &Arc<Self>, key: &str, arrival: Instant, read: F) -> Shared<BoxFuture<'static, V>>
+    pub(crate) fn get<F>(
+        self: &Arc<Self>,
+        key: &str,
+        arrival: Instant,
+        read: F,
+    ) -> Shared<BoxFuture<'static, V>>
     where
         F: Future<Output = V> + Send + 'static,
     {
@@ -147,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread", start_paused = true)]
-    async fn a_read_goes_on_without_those_who_asked() {
+    async fn a_read_goes_on_after_its_reviews_have_ended() {
         let (reads, count) = (Arc::new(SharedReads::default()), Arc::new(AtomicUsize::new(0)));
         drop(read(&reads, &count, Instant::now()));
         sleep(Duration::from_millis(10)).await;

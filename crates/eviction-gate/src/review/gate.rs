@@ -1,10 +1,10 @@
-//! Gathers what a decision depends on, within the time that the API server waits.
+//! Gathers what a decision depends on, within the time that the API server waits. `serve::webhook` calls it.
 
 use super::SELF_CHECK;
 use super::admission_review::EvictionReview;
 use super::notices::{Notice, Notices};
 use crate::decision::{
-    AgentReply, Answer, Decision, Drain, EvictWhen, GatePods, Limits, PodView, Why, decide, node_is_free,
+    AgentReply, Answer, Decision, Drain, EvictWhen, GatePods, Limits, PodView, Why, decide, out_for,
     pod_is_free,
 };
 use crate::facts::agents::Agents;
@@ -14,35 +14,50 @@ use crate::facts::shared_reads::SharedReads;
 use crate::serve::gate_metrics::GateMetrics;
 use nodegate_agent_client::AddressTypes;
 use nodegate_kube_follow::{ApiError, KubeApi};
-use nodegate_readiness::{DrainSignals, Verdict};
+use nodegate_program::{HTTP_PORT, number};
+use nodegate_readiness::DrainSignals;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
+/// How the gate reads Nodes and queries their agents.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct LookupArgs {
+    /// Signals that drain a node, the same as the agents' --drain-on: unschedulable, deleting, taint:<key>,
+    /// taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>,
+    /// annotation:<key>, annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle;
+    /// or none alone
+    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t)]
+    pub(crate) drain_on: DrainSignals,
+
+    /// Types of node addresses at which agents are asked, the preferred type first. A Hostname counts only if it is an IP
+    /// address
+    #[arg(long, env = "NODEGATE_GATE_ADDRESS_TYPES", value_name = "LIST", default_value_t)]
+    pub(crate) address_types: AddressTypes,
+
+    /// Port of the agents at that address. Their --allow-from must name the addresses of the gate's pods
+    #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
+    #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"))]
+    pub(crate) agent_port: u16,
+}
+
 /// The settings of the gate.
 #[derive(Clone, Debug)]
-pub struct GateSettings {
-    /// The limits of a hold.
-    pub limits: Limits,
-    /// The drain signals: the agents' `--drain-on`.
-    pub signals: DrainSignals,
-    /// The gate's own pods.
-    pub own: GatePods,
-    /// The types of a Node's addresses at which its agent is asked.
-    pub address_types: AddressTypes,
-    /// The TCP port of the agents.
-    pub agent_port: u16,
+pub(crate) struct GateSettings {
+    pub(crate) limits: Limits,
+    pub(crate) lookups: LookupArgs,
+    pub(crate) own: GatePods,
     /// The longest wait for an agent's answer.
-    pub agent_timeout: Duration,
+    pub(crate) agent_timeout: Duration,
     /// The longest time for an answer to the API server.
-    pub review_timeout: Duration,
+    pub(crate) review_timeout: Duration,
 }
 
 type NodeRead = Result<Option<Arc<ReadNode>>, ApiError>;
 type NamespaceRead = Result<Option<EvictWhen>, ApiError>;
 
-/// The judge of all evictions of one replica.
-pub struct Gate {
+/// Decides about all evictions that come to one replica.
+pub(crate) struct Gate {
     settings: GateSettings,
     api: KubeApi,
     agents: Agents,
@@ -65,15 +80,19 @@ struct Found {
 }
 
 impl Gate {
-    /// Returns a gate that reads from `api`.
-    pub fn new(settings: GateSettings, api: KubeApi, notices: Notices, metrics: Arc<GateMetrics>) -> Self {
-        let agents = Agents::new(settings.agent_port, settings.agent_timeout);
+    pub(crate) fn new(
+        settings: GateSettings,
+        api: KubeApi,
+        notices: Notices,
+        metrics: Arc<GateMetrics>,
+    ) -> Self {
+        let agents = Agents::new(settings.lookups.agent_port, settings.agent_timeout);
         let (drains, nodes, namespaces) = (Drains::default(), Arc::default(), Arc::default());
         Self { settings, api, agents, drains, nodes, namespaces, notices, metrics }
     }
 
     /// Decides about an eviction. Every error of the gate lets it go on.
-    pub async fn decide(&self, review: &EvictionReview) -> Decision {
+    pub(crate) async fn decide(&self, review: &EvictionReview) -> Decision {
         let is_own = review.namespace == self.settings.own.namespace;
         if is_own && review.dry_run && review.name.starts_with(SELF_CHECK) {
             let answer = Answer::Denied { retry_soon: false };
@@ -104,41 +123,33 @@ impl Gate {
     /// Returns the pod and its node, or why the pod is not held.
     async fn find(&self, review: &EvictionReview, arrival: Instant) -> Result<Result<Found, Why>, ApiError> {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
-        let json = self.api.get(&path).await?;
-        let pod = json
-            .as_deref()
-            .map(|json| reduced_objects::pod(json).map_err(|error| unreadable(&path, &error)))
-            .transpose()?;
-        if let Some(why) = pod_is_free(pod.as_ref(), &self.settings.own) {
+        let Some(json) = self.api.get(&path).await? else { return Ok(Err(Why::PodGone)) };
+        let pod = reduced_objects::pod(&json).map_err(|error| unreadable(&path, &error))?;
+        if let Some(why) = pod_is_free(&pod, &self.settings.own) {
             return Ok(Err(why));
         }
-        let Some(pod) = pod else { return Ok(Err(Why::PodGone)) };
         let (node, annotation) = tokio::join!(self.node(&pod.node, arrival), async {
             match pod.evict_when {
                 None => self.namespace(&review.namespace, arrival).await,
                 own => own,
             }
         });
-        let node = node?;
-        match (node_is_free(node.as_ref().map(|node| &node.view)), node) {
-            (None, Some(node)) => Ok(Ok(Found { pod, node, annotation })),
-            (why, node) => {
-                if let Some(node) = &node {
-                    self.drains.ended(node.key());
-                }
-                Ok(Err(why.unwrap_or(Why::NodeGone)))
-            }
+        let Some(node) = node? else { return Ok(Err(Why::NodeGone)) };
+        if node.view.drain_reason.is_none() {
+            self.drains.ended(node.key());
+            return Ok(Err(Why::NotDraining));
         }
+        Ok(Ok(Found { pod, node, annotation }))
     }
 
     /// Reads a Node from etcd, after the review has arrived.
     async fn node(&self, name: &str, arrival: Instant) -> NodeRead {
-        let (api, settings) = (self.api.clone(), self.settings.clone());
+        let (api, lookups) = (self.api.clone(), self.settings.lookups.clone());
         let path = format!("/api/v1/nodes/{name}");
         let read = async move {
             let Some(answer) = api.get_dated(&path).await? else { return Ok(None) };
             let now = answer.date.unwrap_or_else(nodegate_clock::wall);
-            let node = reduced_objects::node(&answer.text, &settings.signals, &settings.address_types, now);
+            let node = reduced_objects::node(&answer.text, &lookups.drain_on, &lookups.address_types, now);
             node.map(|node| Some(Arc::new(node))).map_err(|error| unreadable(&path, &error))
         };
         self.nodes.get(name, arrival, read).await
@@ -146,12 +157,12 @@ impl Gate {
 
     /// Looks after the Nodes that drain: a drain also ends while no eviction comes. Runs until the future is
     /// dropped.
-    pub async fn recheck_drains(&self, interval: Duration) {
+    pub(crate) async fn recheck_drains(&self, interval: Duration) {
         loop {
             tokio::time::sleep(interval).await;
             for (key, name) in self.drains.nodes() {
                 let is_over = match self.node(&name, Instant::now()).await {
-                    Ok(Some(node)) => node.key() != key || node_is_free(Some(&node.view)).is_some(),
+                    Ok(Some(node)) => node.key() != key || node.view.drain_reason.is_none(),
                     Ok(None) => true,
                     Err(_) => false,
                 };
@@ -164,7 +175,7 @@ impl Gate {
     }
 
     /// Returns true if the last agent that answered has no `--balancers`.
-    pub fn agents_count_everyone(&self) -> bool {
+    pub(crate) fn agents_count_everyone(&self) -> bool {
         self.agents.count_everyone()
     }
 
@@ -190,19 +201,15 @@ impl Gate {
     ) -> Decision {
         let Found { node, annotation, .. } = found;
         self.drains.seen(node, nodegate_clock::now(), review.dry_run);
-        // Nothing is asked of the agent that can't matter.
+        // The agent's reply can't matter.
         let reply = match annotation {
             Some(EvictWhen::Now) => Arc::new(AgentReply::Overloaded),
             _ => self.ask(node, arrival, deadline).await,
         };
         let now = nodegate_clock::now();
         let DrainAge { seen_for, age } = self.drains.seen(node, now, review.dry_run);
-        if let AgentReply::Summary(summary) = &*reply
-            && !summary.stale
-            && !review.dry_run
-            && matches!(summary.verdict, Some(Verdict::Draining | Verdict::NotReady))
-        {
-            self.drains.out_for(node.key(), Duration::from_millis(summary.since_ms), now);
+        if let Some(time) = out_for(&reply).filter(|_| !review.dry_run) {
+            self.drains.out_for(node.key(), time, now);
         }
         let drain = Drain { node: &node.view, annotation: *annotation, agent: &reply, seen_for, age };
         let decision = decide(&drain, &self.settings.limits);
@@ -214,8 +221,8 @@ impl Gate {
 
     async fn ask(&self, node: &ReadNode, arrival: Instant, deadline: Instant) -> Arc<AgentReply> {
         let reply = timeout_at(deadline, self.agents.ask(node, arrival)).await;
-        let late = || Arc::new(AgentReply::NoReply("no answer in the time that a review has".to_owned()));
-        let reply = reply.unwrap_or_else(|_| late());
+        let late = "no answer in the time that a review has";
+        let reply = reply.unwrap_or_else(|_| Arc::new(AgentReply::NoReply(late.to_owned())));
         self.metrics.looked_up(&reply);
         reply
     }
@@ -223,14 +230,14 @@ impl Gate {
     /// Records the outcome for a pod on a draining node: log, histogram, Event.
     fn note(&self, review: &EvictionReview, Found { pod, node, .. }: &Found, decision: &Decision) {
         let now = nodegate_clock::now();
-        let (namespace, name, why) = (&review.namespace, &review.name, decision.why.as_str());
-        let message = &decision.message;
+        let (namespace, pod_name, why) = (&review.namespace, &review.name, decision.why.as_str());
+        let (message, node_name) = (&decision.message, &node.view.name);
         if !decision.answer.is_allowed() {
             if self.drains.held(&pod.uid, now) {
                 tracing::info!(
                     namespace,
-                    pod = name,
-                    node = node.view.name,
+                    pod = pod_name,
+                    node = node_name,
                     why,
                     message,
                     "holding an eviction"
@@ -238,14 +245,13 @@ impl Gate {
             }
             return;
         }
-        let held = self.drains.let_go(&pod.uid, now);
-        if let Some(held) = held {
+        if let Some(held) = self.drains.let_go(&pod.uid, now) {
             self.metrics.held(held);
             let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
             tracing::info!(
                 namespace,
-                pod = name,
-                node = node.view.name,
+                pod = pod_name,
+                node = node_name,
                 why,
                 held_ms,
                 "a held eviction goes on"
@@ -253,17 +259,16 @@ impl Gate {
         }
         if decision.answer == Answer::AllowedUnacknowledged {
             let notice = Notice {
-                node: node.view.name.clone(),
+                node: node_name.clone(),
                 uid: node.identity.uid.clone().unwrap_or_default(),
                 why: decision.why,
                 message: message.clone(),
             };
             if self.notices.tell(notice, now) {
-                let node = &node.view.name;
                 tracing::warn!(
                     namespace,
-                    pod = name,
-                    node,
+                    pod = pod_name,
+                    node = node_name,
                     why,
                     message,
                     "evicting without acknowledgement; load balancers may still send traffic"

@@ -1,4 +1,4 @@
-//! How many reviews a client may send: each costs quorum reads.
+//! Limits the reviews of each client, which cost quorum reads, and the log lines about rejected ones.
 
 use nodegate_http::holder_of;
 use std::collections::HashMap;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 const BURST: f64 = 1000.0;
 /// The reviews of a client in a second after that.
 const IN_A_SECOND: f64 = 100.0;
-/// The most clients that are remembered; the one that came longest ago is forgotten first.
+/// The most clients with a record; the one that sent a review longest ago is forgotten first.
 const MOST: usize = 1024;
 /// The time between two log lines about rejected requests.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// The reviews of each client. All addresses of an IPv6 /64 are one client.
 #[derive(Debug, Default)]
-pub struct ReviewLimit(Mutex<HashMap<IpAddr, Client>>);
+pub(crate) struct ReviewLimit(Mutex<HashMap<IpAddr, Client>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Client {
@@ -27,7 +27,7 @@ struct Client {
 
 impl ReviewLimit {
     /// Returns true if this client may send one more review.
-    pub fn allows(&self, from: IpAddr, now: Instant) -> bool {
+    pub(crate) fn allows(&self, from: IpAddr, now: Instant) -> bool {
         let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = holder_of(from);
         if clients.len() >= MOST && !clients.contains_key(&key) {
@@ -48,11 +48,11 @@ impl ReviewLimit {
 
 /// At most one log line in a second, with the number of those that were left out.
 #[derive(Debug, Default)]
-pub struct RareLines(Mutex<(Option<Instant>, u64)>);
+pub(crate) struct RareLines(Mutex<(Option<Instant>, u64)>);
 
 impl RareLines {
     /// Returns the number of lines that were left out since the last one, or `None` if this one is left out, too.
-    pub fn next(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn next(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, left_out) = *state;
         if last.is_some_and(|last| now.saturating_duration_since(last) < QUIET) {

@@ -1,14 +1,14 @@
-//! From a review to its answer.
+//! Turns a review into its answer.
 
 mod admission_review;
 mod gate;
 mod limit;
 mod notices;
 
-pub use admission_review::{BadReview, EvictionReview, answer_json, parse};
-pub use gate::{Gate, GateSettings};
-pub use limit::{RareLines, ReviewLimit};
-pub use notices::{Notice, Notices, post_events};
+pub(crate) use admission_review::{EvictionReview, answer_json, parse};
+pub(crate) use gate::{Gate, GateSettings, LookupArgs};
+pub(crate) use limit::{RareLines, ReviewLimit};
+pub(crate) use notices::{Notices, post_events};
 
 /// The start of the name of the Pod that a self-check evicts. The Pod does not exist.
-pub const SELF_CHECK: &str = "nodegate-eviction-gate-self-check-";
+pub(crate) const SELF_CHECK: &str = "nodegate-eviction-gate-self-check-";

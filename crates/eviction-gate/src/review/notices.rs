@@ -1,4 +1,4 @@
-//! Events on Nodes about evictions that go on without acknowledgement.
+//! Posts Events on Nodes about evictions that go on without acknowledgement.
 
 use crate::decision::Why;
 use k8s_openapi::jiff::Timestamp;
@@ -9,42 +9,38 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::sync::mpsc;
 
-/// The same notice about the same Node is not repeated for this time.
+/// The time for which the same notice about a Node is not repeated.
 const ONCE_IN: Duration = Duration::from_mins(5);
-/// The most Nodes that are remembered.
+/// The most notices that are remembered.
 const MOST: usize = 1024;
-/// Where Events about objects without a namespace are.
+/// The namespace of Events about objects without a namespace.
 const NAMESPACE: &str = "default";
 
 /// A notice about a Node.
 #[derive(Clone, Debug)]
-pub struct Notice {
-    /// The name of the Node.
-    pub node: String,
-    /// The UID of the Node.
-    pub uid: String,
-    /// Why evictions go on.
-    pub why: Why,
-    /// The same for people.
-    pub message: String,
+pub(crate) struct Notice {
+    pub(crate) node: String,
+    pub(crate) uid: String,
+    pub(crate) why: Why,
+    pub(crate) message: String,
 }
 
 /// Passes notices on, each once in five minutes.
 #[derive(Debug)]
-pub struct Notices {
+pub(crate) struct Notices {
     said: Mutex<HashMap<(String, Why), Instant>>,
     events: mpsc::Sender<Notice>,
 }
 
 impl Notices {
     /// Returns notices, and the queue for [`post_events`].
-    pub fn new() -> (Self, mpsc::Receiver<Notice>) {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Notice>) {
         let (events, queue) = mpsc::channel(64);
         (Self { said: Mutex::default(), events }, queue)
     }
 
     /// Passes a notice on. Returns true if it is not a repetition.
-    pub fn tell(&self, notice: Notice, now: Instant) -> bool {
+    pub(crate) fn tell(&self, notice: Notice, now: Instant) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|_, at| now.saturating_duration_since(*at) < ONCE_IN);
         let key = (notice.node.clone(), notice.why);
@@ -60,7 +56,7 @@ impl Notices {
 }
 
 /// Posts an Event for each notice.
-pub async fn post_events(api: KubeApi, mut queue: mpsc::Receiver<Notice>) {
+pub(crate) async fn post_events(api: KubeApi, mut queue: mpsc::Receiver<Notice>) {
     while let Some(notice) = queue.recv().await {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events");
         if let Err(error) = api.post(&path, &event(&notice)).await {

@@ -1,18 +1,12 @@
-//! The command line and the environment: each setting is declared once, here.
+//! The command line of the gate, and the settings of its ports and its certificate.
 
-use crate::decision::{EvictWhen, HoldMode};
+use crate::decision::Limits;
+use crate::review::LookupArgs;
 use clap::Parser;
-use nodegate_agent_client::AddressTypes;
 use nodegate_kube_follow::is_name;
-use nodegate_program::{HTTP_PORT, LogSettings, Removed, choice, duration, number};
-use nodegate_readiness::DrainSignals;
+use nodegate_program::{LogSettings, Removed};
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::time::Duration;
-
-const HOLD: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(24);
-const TOLD_UNKNOWN_HOLD: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1);
 
 #[derive(Debug, Parser)]
 #[command(
@@ -48,46 +42,10 @@ EXIT CODES
   2  a setting is wrong; every wrong one is named on a line of its own"
 )]
 pub(crate) struct Args {
-    /// Event for which evictions wait, unless an annotation says otherwise: told, when every load balancer has
-    /// acknowledged the drain; released, when besides no session is left
-    #[arg(long, env = "NODEGATE_GATE_EVICT_WHEN", value_name = "told|released", default_value = "told")]
-    #[arg(value_parser = choice(&[("told", EvictWhen::Told), ("released", EvictWhen::Released)]))]
-    pub(crate) evict_when: EvictWhen,
-
-    /// Pods to hold: all, or only those that have the annotation themselves or by their namespace
-    #[arg(long, env = "NODEGATE_GATE_HOLD", value_name = "all|annotated", default_value = "all")]
-    #[arg(value_parser = choice(&[("all", HoldMode::All), ("annotated", HoldMode::Annotated)]))]
-    pub(crate) hold: HoldMode,
-
-    /// Oldest drain that still holds evictions. It must be more than (fall + 1) x interval of the slowest load balancer
-    /// and less than the time after which the drainer gives up: 90 s for OpenShift's machine config operator, 120 s
-    /// for cluster-autoscaler and Rancher
-    #[arg(long, env = "NODEGATE_GATE_MAX_HOLD", value_name = "DURATION", default_value = "60s")]
-    #[arg(value_parser = duration(HOLD))]
-    pub(crate) max_hold: Duration,
-
-    /// Oldest drain that still holds evictions while it can't be known whether all load balancers have acknowledged it:
-    /// the agent does not answer, is stale, or does not know its load balancers yet
-    #[arg(long, env = "NODEGATE_GATE_TOLD_UNKNOWN_HOLD", value_name = "DURATION", default_value = "30s")]
-    #[arg(value_parser = duration(TOLD_UNKNOWN_HOLD))]
-    pub(crate) told_unknown_hold: Duration,
-
-    /// Signals that drain a node, the same as the agents' --drain-on: unschedulable, deleting, taint:<key>,
-    /// taint:<key>=<value>, taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>,
-    /// annotation:<key>, annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle;
-    /// or none alone
-    #[arg(long, env = "NODEGATE_GATE_DRAIN_ON", value_name = "LIST", default_value_t)]
-    pub(crate) drain_on: DrainSignals,
-
-    /// Types of node addresses at which agents are asked, the preferred type first. A Hostname counts only if it is an IP
-    /// address
-    #[arg(long, env = "NODEGATE_GATE_ADDRESS_TYPES", value_name = "LIST", default_value_t)]
-    pub(crate) address_types: AddressTypes,
-
-    /// Port of the agents at that address. Their --allow-from must name the addresses of the gate's pods
-    #[arg(long, env = "NODEGATE_GATE_AGENT_PORT", value_name = "PORT", default_value_t = HTTP_PORT)]
-    #[arg(value_parser = number(1..=65_535_u16, "takes 1 to 65535"))]
-    pub(crate) agent_port: u16,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+    #[command(flatten)]
+    pub(crate) lookups: LookupArgs,
 
     /// Address and port for the API server's reviews, over HTTPS
     #[arg(long, env = "NODEGATE_GATE_LISTEN", value_name = "ADDRESS:PORT", default_value = "[::]:25005")]

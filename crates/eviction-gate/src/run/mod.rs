@@ -1,12 +1,11 @@
-//! The program: arguments, wiring and signals.
+//! Wires the program: arguments, tasks, ports and signals.
 
 mod args;
 mod times;
-mod upkeep;
-pub mod upkeep_health;
+pub(crate) mod upkeep;
 
 use crate::certificates::{Keeper, OwnSecret, Source};
-use crate::decision::{GatePods, Limits};
+use crate::decision::GatePods;
 use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::{self, Https, Webhook};
@@ -20,13 +19,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use times::Times;
 use tokio::sync::Notify;
-use upkeep::Upkeep;
-use upkeep_health::GateHealth;
-
-pub use times::SHUTDOWN_DELAY;
+use upkeep::{GateHealth, Upkeep};
 
 /// The label `app.kubernetes.io/name` of the gate's own pods.
-pub const APP: &str = "nodegate-eviction-gate";
+pub(crate) const APP: &str = "nodegate-eviction-gate";
 
 /// The parser of the command line, for man pages and documents.
 pub fn command() -> clap::Command {
@@ -49,8 +45,9 @@ impl Program for Args {
 
     fn setup(self, mistakes: &mut Mistakes) -> Self::Setup {
         let source = source(&self, mistakes);
-        if self.max_hold < self.told_unknown_hold {
-            mistakes.value("told-unknown-hold", shown(self.told_unknown_hold), "takes at most --max-hold");
+        let unknown = self.limits.told_unknown_hold;
+        if unknown > self.limits.max_hold {
+            mistakes.value("told-unknown-hold", shown(unknown), "takes at most --max-hold");
         }
         (self, source)
     }
@@ -97,8 +94,8 @@ async fn run(args: Args, source: Source, times: Times) -> Result<(), ProgramErro
         version = env!("CARGO_PKG_VERSION"),
         reviews = %reviews.local_addr(),
         health = %admin.local_addr(),
-        max_hold = ?args.max_hold,
-        drain_on = %args.drain_on,
+        max_hold = ?args.limits.max_hold,
+        drain_on = %args.lookups.drain_on,
         "started"
     );
     let metrics = Arc::new(GateMetrics::default());
@@ -107,16 +104,9 @@ async fn run(args: Args, source: Source, times: Times) -> Result<(), ProgramErro
     let api = KubeApi::new(times.review / 2, NoObserver);
     let (notices, events) = Notices::new();
     let settings = GateSettings {
-        limits: Limits {
-            evict_when: args.evict_when,
-            hold: args.hold,
-            max_hold: args.max_hold,
-            told_unknown_hold: args.told_unknown_hold,
-        },
-        signals: args.drain_on,
+        limits: args.limits,
+        lookups: args.lookups,
         own: GatePods { namespace: args.namespace.clone(), app: APP.to_owned() },
-        address_types: args.address_types,
-        agent_port: args.agent_port,
         agent_timeout: times.agent,
         review_timeout: times.review,
     };

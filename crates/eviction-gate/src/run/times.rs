@@ -1,11 +1,8 @@
-//! The waits of the gate.
+//! The timeouts and intervals of the gate, which no operator needs to change.
 
 use std::time::Duration;
 
-/// The time from SIGTERM to the end.
-pub const SHUTDOWN_DELAY: Duration = Duration::from_secs(5);
-
-/// The waits of the gate. No operator needs others.
+/// The timeouts and intervals of the gate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// The longest time for the answer to a review, of which a request to the API server may take half. It is less than
@@ -28,13 +25,13 @@ impl Default for Times {
             agent: Duration::from_secs(1),
             self_check: Duration::from_mins(1),
             recheck: Duration::from_secs(5),
-            shutdown: SHUTDOWN_DELAY,
+            shutdown: Duration::from_secs(5),
         }
     }
 }
 
 impl Times {
-    /// Returns the waits of this process. In a debug build, tests on a busy machine may set others.
+    /// Returns the times of this process. In a debug build, tests on a busy machine may set others.
     pub(super) fn new() -> Self {
         let times = Self::default();
         #[cfg(debug_assertions)]

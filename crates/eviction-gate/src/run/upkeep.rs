@@ -1,12 +1,15 @@
-//! Once a minute: the certificate, then the self-check.
+//! Once a minute, refreshes the certificate, then checks that evictions come to the gate. `run` starts it.
 
 use crate::certificates::Keeper;
 use crate::review::SELF_CHECK;
 use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::Webhook;
+use nodegate_http::Health;
 use nodegate_kube_follow::{ApiError, KubeApi};
 use serde_json::json;
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -18,7 +21,6 @@ const LOST_AFTER: u32 = 3;
 /// The time between two warnings that the agents count everyone as a load balancer.
 const REMIND: Duration = Duration::from_hours(1);
 
-/// What the upkeep needs.
 pub(super) struct Upkeep {
     pub(super) api: KubeApi,
     pub(super) keeper: Arc<Keeper>,
@@ -85,7 +87,6 @@ impl SelfChecks {
 }
 
 impl Upkeep {
-    /// Runs until the future is dropped.
     pub(super) async fn run(self) {
         let (mut last_failure, mut reminded) = (None, None);
         let mut checks = SelfChecks::new(self.interval, Instant::now());
@@ -99,7 +100,7 @@ impl Upkeep {
             let check = self.self_check().await;
             let has_passed = matches!(check, SelfCheck::Passed);
             if let Some(passes) = checks.add(&check, Instant::now()) {
-                self.metrics.self_checked(passes);
+                self.metrics.self_check.set(i64::from(passes));
             }
             self.remind(&mut reminded);
             // Replicas that were started together do not write the Secret together.
@@ -120,7 +121,7 @@ impl Upkeep {
         }
     }
 
-    /// Looks after the certificate. Returns whether there is one, and whether a new one waits.
+    /// Refreshes the certificate. Returns true if there is one, and true if a new one is pending.
     async fn certificate(&self, last_failure: &mut Option<String>) -> (bool, bool) {
         let now = nodegate_clock::wall();
         let refreshed = self.keeper.refresh(&self.api, now).await;
@@ -141,7 +142,7 @@ impl Upkeep {
         let pair = self.keeper.pair();
         self.webhook.health.certified(pair.is_some());
         let Some(pair) = pair else { return (false, false) };
-        self.metrics.certificate_expires(pair.expiry());
+        self.metrics.certificate_expiry.set(pair.expiry());
         if !pair.is_valid(now) {
             tracing::error!(
                 expiry = pair.expiry(),
@@ -171,6 +172,63 @@ impl Upkeep {
                 SelfCheck::Bypassed("the API server did not ask the gate, or could not reach it".to_owned())
             }
             Err(error) => SelfCheck::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// The upkeep is stuck if it has not started a round for its interval and this time.
+const STUCK: Duration = Duration::from_mins(2);
+
+/// The program's own health, which the kubelet probes: the time of the last upkeep, and the certificate.
+#[derive(Debug)]
+pub(crate) struct GateHealth {
+    began: Instant,
+    interval: Duration,
+    beat: AtomicU64,
+    has_certificate: AtomicBool,
+    closing: AtomicBool,
+}
+
+impl GateHealth {
+    /// Starts with this time between two rounds of the upkeep.
+    pub(crate) fn new(interval: Duration) -> Self {
+        let (beat, has_certificate, closing) = Default::default();
+        Self { began: Instant::now(), interval, beat, has_certificate, closing }
+    }
+
+    /// Notes that a round of the upkeep has started.
+    pub(crate) fn beat(&self) {
+        self.beat.store(self.began.elapsed().as_secs(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn certified(&self, has_certificate: bool) {
+        self.has_certificate.store(has_certificate, Ordering::Relaxed);
+    }
+
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+}
+
+impl Health for GateHealth {
+    fn alive(&self) -> Result<(), Cow<'static, str>> {
+        let since =
+            self.began.elapsed().saturating_sub(Duration::from_secs(self.beat.load(Ordering::Relaxed)));
+        if since < self.interval + STUCK { Ok(()) } else { Err("the upkeep is stuck".into()) }
+    }
+
+    fn ready(&self) -> Result<(), Cow<'static, str>> {
+        if self.is_closing() {
+            return Err("shutting down".into());
+        }
+        if self.has_certificate.load(Ordering::Relaxed) {
+            Ok(())
+        } else {
+            Err("no certificate yet; the log says why".into())
         }
     }
 }

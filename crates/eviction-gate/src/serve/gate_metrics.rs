@@ -1,4 +1,4 @@
-//! The metrics. Label values are closed sets.
+//! The metrics of the gate. The values of each label are a closed set.
 
 use crate::decision::{AgentReply, Answer, Why};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -38,8 +38,8 @@ pub struct GateMetrics {
     rejected: Family<Rejection, Counter>,
     lookups: Family<Lookup, Counter>,
     hold: Histogram,
-    self_check: Gauge,
-    certificate: Gauge,
+    pub(crate) self_check: Gauge,
+    pub(crate) certificate_expiry: Gauge,
 }
 
 impl Default for GateMetrics {
@@ -51,7 +51,7 @@ impl Default for GateMetrics {
             lookups: Family::default(),
             hold: Histogram::new(HOLDS),
             self_check: Gauge::default(),
-            certificate: Gauge::default(),
+            certificate_expiry: Gauge::default(),
         };
         // Alerts on rates need the series before the first event.
         for why in ["bad_review", "too_many"] {
@@ -60,9 +60,8 @@ impl Default for GateMetrics {
         for result in ["summary", "unreachable", "wrong_agent", "overloaded"] {
             let _ = metrics.lookups.get_or_create(&Lookup { result });
         }
-        for (answer, why) in [("allowed", Why::Error), ("allowed", Why::MaxHold), ("allowed", Why::Mismatch)]
-        {
-            let _ = metrics.reviews.get_or_create(&Review { answer, why: why.as_str() });
+        for why in [Why::Error, Why::MaxHold, Why::Mismatch] {
+            let _ = metrics.reviews.get_or_create(&Review { answer: "allowed", why: why.as_str() });
         }
         metrics
     }
@@ -85,14 +84,13 @@ impl GateMetrics {
         let help = "1 while self-checks come back as reviews, 0 if evictions go by unheld or no self-check has come back for three minutes";
         all.register("self_check_passed", help, self.self_check.clone());
         let help = "When the serving certificate expires, in seconds since 1970; 0 without a certificate";
-        all.register("certificate_expiry_timestamp_seconds", help, self.certificate.clone());
+        all.register("certificate_expiry_timestamp_seconds", help, self.certificate_expiry.clone());
         let version = vec![("version", env!("CARGO_PKG_VERSION"))];
         all.register("build", "What this program was built from", Info::new(version));
         registry
     }
 
-    /// Counts a review by answer and reason.
-    pub fn reviewed(&self, answer: Answer, why: Why) {
+    pub(crate) fn reviewed(&self, answer: Answer, why: Why) {
         self.reviews.get_or_create(&Review { answer: answer.as_str(), why: why.as_str() }).inc();
         if answer == Answer::AllowedUnacknowledged {
             self.unacknowledged.inc();
@@ -100,12 +98,11 @@ impl GateMetrics {
     }
 
     /// Counts a request that is not answered as a review.
-    pub fn rejected(&self, why: &'static str) {
+    pub(crate) fn rejected(&self, why: &'static str) {
         self.rejected.get_or_create(&Rejection { why }).inc();
     }
 
-    /// Counts a lookup of an agent.
-    pub fn looked_up(&self, reply: &AgentReply) {
+    pub(crate) fn looked_up(&self, reply: &AgentReply) {
         let result = match reply {
             AgentReply::Summary(_) => "summary",
             AgentReply::NoReply(_) => "unreachable",
@@ -116,17 +113,7 @@ impl GateMetrics {
     }
 
     /// Observes a hold that has ended.
-    pub fn held(&self, hold: Duration) {
+    pub(crate) fn held(&self, hold: Duration) {
         self.hold.observe(hold.as_secs_f64());
-    }
-
-    /// Shows the result of a self-check.
-    pub fn self_checked(&self, passed: bool) {
-        self.self_check.set(i64::from(passed));
-    }
-
-    /// Shows when the certificate expires, in seconds since 1970.
-    pub fn certificate_expires(&self, at: i64) {
-        self.certificate.set(at);
     }
 }

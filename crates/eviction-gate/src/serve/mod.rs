@@ -1,4 +1,4 @@
 //! HTTPS for the API server, and the metrics.
 
-pub mod gate_metrics;
-pub mod webhook;
+pub(crate) mod gate_metrics;
+pub(crate) mod webhook;

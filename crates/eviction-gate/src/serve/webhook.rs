@@ -1,9 +1,9 @@
-//! The webhook: HTTPS, one review for each request.
+//! Serves the webhook over HTTPS; each request is one review.
 
 use super::gate_metrics::GateMetrics;
 use crate::certificates::Keeper;
 use crate::review::{EvictionReview, Gate, RareLines, ReviewLimit, answer_json, parse};
-use crate::run::upkeep_health::GateHealth;
+use crate::run::upkeep::GateHealth;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 /// The path of the webhook.
-pub const PATH: &str = "/evict";
+pub(crate) const PATH: &str = "/evict";
 
 /// The longest time of the handshake and the head of the first request, and of the head of each later one.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
@@ -27,9 +27,9 @@ const IDLE: Duration = Duration::from_secs(150);
 const BODY_WITHIN: Duration = Duration::from_secs(2);
 /// The longest body of a review, in bytes.
 const LONGEST_BODY: usize = 1 << 20;
-/// A review of an eviction has some 2 KB.
+/// The longest usual body. A review of an eviction has some 2 KB.
 const USUAL_BODY: usize = 16 << 10;
-/// So many longer bodies arrive at a time, so that all connections together don't fill the memory.
+/// The most longer bodies that are read at a time, so that all connections together don't fill the memory.
 const LONG_BODIES: usize = 8;
 
 /// The most connections. Each has some 40 KiB for TLS and half a request, and the manifests give the gate 128 MiB;
@@ -37,29 +37,24 @@ const LONG_BODIES: usize = 8;
 const CONNECTIONS: usize = 640;
 
 /// Returns the limits of the webhook's port. The API server has one connection for each review under way.
-pub fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits { connections: CONNECTIONS, header_timeout: HEAD_WITHIN, idle_timeout: IDLE, ..Limits::default() }
 }
 
 /// The HTTP handler that answers reviews.
-pub struct Webhook {
-    /// The gate that decides.
-    pub gate: Gate,
-    /// The program's own health.
-    pub health: Arc<GateHealth>,
-    /// The metrics of the gate.
-    pub metrics: Arc<GateMetrics>,
+pub(crate) struct Webhook {
+    pub(crate) gate: Gate,
+    pub(crate) health: Arc<GateHealth>,
+    pub(crate) metrics: Arc<GateMetrics>,
     limit: ReviewLimit,
     rejected: RareLines,
     long_bodies: Semaphore,
 }
 
 /// The webhook behind TLS.
-pub struct Https {
-    /// The handler of the requests.
-    pub webhook: Arc<Webhook>,
-    /// The keeper of the serving certificate.
-    pub keeper: Arc<Keeper>,
+pub(crate) struct Https {
+    pub(crate) webhook: Arc<Webhook>,
+    pub(crate) keeper: Arc<Keeper>,
 }
 
 impl Protocol for Https {
@@ -103,8 +98,7 @@ impl Handler for Webhook {
 }
 
 impl Webhook {
-    /// Returns the handler of a gate.
-    pub fn new(gate: Gate, health: Arc<GateHealth>, metrics: Arc<GateMetrics>) -> Self {
+    pub(crate) fn new(gate: Gate, health: Arc<GateHealth>, metrics: Arc<GateMetrics>) -> Self {
         let (limit, rejected) = (ReviewLimit::default(), RareLines::default());
         Self { gate, health, metrics, limit, rejected, long_bodies: Semaphore::new(LONG_BODIES) }
     }

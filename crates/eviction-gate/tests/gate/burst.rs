@@ -1,4 +1,4 @@
-//! Tests many evictions at the same time.
+//! Many evictions at the same time.
 
 use crate::lab::{Evicted, Lab, evict};
 use nodegate_testbed::{NODE, until};
@@ -26,7 +26,7 @@ fn all(lab: &Lab, names: &[String]) -> Vec<Evicted> {
 }
 
 #[test]
-fn many_evictions_of_one_node_are_few_reads_of_it() {
+fn many_evictions_share_few_reads_of_their_node() {
     let lab = Lab::new();
     let gate = lab.gate(&[]);
     lab.sim().cordon(NODE);
@@ -42,7 +42,6 @@ fn many_evictions_of_one_node_are_few_reads_of_it() {
     assert_eq!(codes(&held, 429), PODS, "{other:?}\n{}\n{}", gate.page("/metrics").body, gate.log());
     let (reads, lookups) =
         (lab.sim().counters().read().count("get", "nodes", 200), lab.agent.asked() - asked_before);
-    eprintln!("{PODS} evictions at once: {reads} reads of the Node, {lookups} of the agent");
     assert!(reads < PODS as u64 && lookups < PODS, "{reads} reads of the Node, {lookups} of the agent");
     lab.agent_says(|said| said["told"] = json!(true));
     assert_eq!(codes(&all(&lab, &names), 201), PODS);
@@ -51,7 +50,7 @@ fn many_evictions_of_one_node_are_few_reads_of_it() {
     gate.wait_for_reviews("allowed", "told", count);
 }
 
-/// More drains than agents may be asked at a time: the others wait, none goes by.
+/// With more drains than lookups of agents at a time, the others are held, too.
 #[test]
 fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
     let lab = Lab::new();
@@ -65,7 +64,7 @@ fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
             node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "127.0.0.1"}]);
         });
         lab.sim().cordon(&node);
-        lab.pod_on(&node, &format!("p{number}"), |_| {});
+        lab.pod_on(&node, &format!("p{number}"));
         names.push(format!("p{number}"));
     }
     until("more than sixty-four at a time", || {
@@ -81,7 +80,7 @@ fn beyond_sixty_four_agents_at_a_time_evictions_are_held() {
 /// What the gate costs an eviction that it does not hold.
 #[test]
 #[ignore = "measures: make drains"]
-fn an_eviction_on_a_node_that_does_not_drain_is_hardly_delayed() {
+fn an_eviction_without_a_drain_takes_at_most_fifty_milliseconds_more() {
     const EVICTIONS: usize = 500;
     let lab = Arc::new(Lab::new());
     let measure = |prefix: &str| {

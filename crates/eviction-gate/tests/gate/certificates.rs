@@ -3,13 +3,13 @@
 use crate::lab::{Lab, NAME, NAMESPACE, file};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use nodegate_eviction_gate::certificates::issue;
+use nodegate_eviction_gate::issue;
 use nodegate_testbed::{NODE, until, until_or};
 use serde_json::json;
 use std::time::{Duration, SystemTime};
 
 #[test]
-fn files_of_another_program_are_used_and_an_expired_one_is_told_of() {
+fn files_of_another_program_are_served_and_an_expired_one_is_logged() {
     let lab = Lab::new();
     let names = [format!("{NAME}.{NAMESPACE}.svc")];
     let (certificate, key) = (file(&lab, "tls.crt"), file(&lab, "tls.key"));
@@ -18,13 +18,9 @@ fn files_of_another_program_are_used_and_an_expired_one_is_told_of() {
         std::fs::write(&certificate, issued.certificate).unwrap();
         std::fs::write(&key, issued.key).unwrap();
         // What cert-manager's CA injector does.
-        lab.sim()
-            .apply({
-                let mut configuration = crate::lab::configuration();
-                configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(STANDARD.encode(issued.ca));
-                configuration
-            })
-            .unwrap();
+        let mut configuration = crate::lab::configuration();
+        configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(STANDARD.encode(issued.ca));
+        lab.sim().apply(configuration).unwrap();
     };
     let now = SystemTime::now();
     write(Duration::from_hours(1), now);
@@ -53,7 +49,7 @@ fn files_of_another_program_are_used_and_an_expired_one_is_told_of() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn a_missing_secret_is_named() {
     let lab = Lab::new();
     lab.sim().delete("secrets", NAMESPACE, NAME);
     let gate = lab.start_gate(&[]);

@@ -1,4 +1,4 @@
-//! A simulated cluster with the gate as its webhook, and an agent that says what it is told.
+//! A simulated cluster with the gate as its webhook, and an agent with canned replies.
 
 use nodegate_kube_sim::{Builder, Rule, Sim};
 use nodegate_testbed::http::{PATIENCE, ProbeReply, exchange, get};
@@ -41,7 +41,7 @@ pub(crate) fn configuration() -> Value {
     }]})
 }
 
-/// What an agent of the node says while it drains and one of two balancers knows.
+/// Returns the reply of the node's agent during a drain that one of two balancers has acknowledged.
 pub(crate) fn draining(uid: &str) -> Value {
     json!({"node": NODE, "uid": uid, "start_id": "5eed", "verdict": "draining", "since_ms": 1000, "stale": false,
         "told": false, "told_ready": false, "released": false, "told_probers": 1, "probers": 2,
@@ -88,7 +88,7 @@ impl Lab {
         self.agent.url("").rsplit(':').next().unwrap().parse().unwrap()
     }
 
-    /// The agent says this of a drain, changed.
+    /// Changes the agent's reply.
     pub(crate) fn agent_says(&self, change: impl FnOnce(&mut Value)) {
         let mut said = draining(&self.uid);
         change(&mut said);
@@ -145,7 +145,7 @@ impl Lab {
         self.sim().apply(configuration).unwrap();
     }
 
-    /// Returns a gate with these arguments, and with those of a test where they leave something out.
+    /// Returns a gate with these arguments, and with a test's ports where they name none.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-eviction-gate"));
         for (name, _) in std::env::vars_os() {
@@ -166,17 +166,16 @@ impl Lab {
         command
     }
 
-    /// Makes a pod that runs on a node; `change` may make another one of it.
-    pub(crate) fn pod_on(&self, node: &str, name: &str, change: impl FnOnce(&mut Value)) {
-        let mut pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
+    /// Adds a pod that runs on a node.
+    pub(crate) fn pod_on(&self, node: &str, name: &str) {
+        let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "default"},
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
-        change(&mut pod);
         self.sim().apply(pod).unwrap();
     }
 
     pub(crate) fn pod(&self, name: &str) {
-        self.pod_on(NODE, name, |_| {});
+        self.pod_on(NODE, name);
     }
 
     pub(crate) fn evict(&self, name: &str) -> Evicted {
@@ -211,7 +210,7 @@ impl Lab {
     }
 }
 
-/// What a client gets.
+/// The answer to an eviction.
 #[derive(Clone, Debug)]
 pub(crate) struct Evicted {
     pub(crate) code: u16,
@@ -307,7 +306,7 @@ impl Drop for Gate {
     }
 }
 
-/// Where a test may leave files.
+/// Returns the path of a test's own file.
 pub(crate) fn file(lab: &Lab, name: &str) -> PathBuf {
     lab.cluster.dir.path().join(name)
 }

@@ -1,9 +1,7 @@
-//! The real gate, asked by the simulated API server.
+//! The real gate as the webhook of a simulated API server.
 
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 
-#[cfg(test)]
-mod agents;
 #[cfg(test)]
 mod burst;
 #[cfg(test)]
@@ -14,8 +12,6 @@ mod faults;
 mod hostile;
 #[cfg(test)]
 mod lab;
-#[cfg(test)]
-mod own_node;
 #[cfg(test)]
 mod settings;
 #[cfg(test)]

@@ -27,7 +27,6 @@ pub(crate) struct Agents {
     timeout: Duration,
 }
 
-/// The answer of an agent.
 pub(crate) struct AgentAnswer {
     pub(crate) said: Answered,
     pub(crate) way: Way,
@@ -40,7 +39,6 @@ pub(crate) enum Way {
     Proxy { pod: String },
 }
 
-/// The reason why there is no answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NoAgentAnswer {
     /// The short form, for a table.
@@ -50,7 +48,7 @@ pub(crate) struct NoAgentAnswer {
 }
 
 impl NoAgentAnswer {
-    fn new(short: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(short: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { short: short.into(), detail: detail.into() }
     }
 
@@ -75,7 +73,6 @@ impl Agents {
         Self { cluster, pods: Pods::default(), port, via, timeout }
     }
 
-    /// Returns the cluster of the agents.
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -90,7 +87,6 @@ impl Agents {
             .buffer_unordered(AT_ONCE)
     }
 
-    /// Queries the agent of one node.
     pub(crate) async fn ask(&self, node: &FleetNode) -> Result<AgentAnswer, NoAgentAnswer> {
         if !node.exists {
             return Err(NoAgentAnswer::new("no such node", format!("the cluster has no Node {}", node.name)));
@@ -135,12 +131,10 @@ impl Agents {
         &self,
         asked: impl Future<Output = Result<AgentAnswer, NoAgentAnswer>>,
     ) -> Result<AgentAnswer, NoAgentAnswer> {
-        let timeout = self.timeout;
-        let late = |_| {
-            let detail = format!("no whole answer within {}", humantime::format_duration(timeout));
-            NoAgentAnswer::new("no answer in time", detail)
-        };
-        tokio::time::timeout(timeout, asked).await.unwrap_or_else(|error| Err(late(error)))
+        tokio::time::timeout(self.timeout, asked).await.unwrap_or_else(|_| {
+            let late = AskError::Late(self.timeout);
+            Err(NoAgentAnswer::new(late.short(), late.to_string()))
+        })
     }
 
     /// Queries the agent at the node's address, where another cluster's agent may answer.

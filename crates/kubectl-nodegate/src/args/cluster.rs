@@ -1,4 +1,4 @@
-//! The way to the cluster and its agents: kubectl's own flags, and those for agents.
+//! The flags of every command for the cluster and its agents: kubectl's own flags, and those for agents.
 
 use nodegate_agent_client::AddressTypes;
 use nodegate_program::{HTTP_PORT, choice, duration, number};

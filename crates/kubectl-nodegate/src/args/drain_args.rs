@@ -1,7 +1,7 @@
 //! The settings of a drain: the nodes, the state to wait for, and kubectl drain's own flags.
 
 use super::ClusterArgs;
-use clap::CommandFactory;
+use clap::{Arg, CommandFactory};
 use nodegate_agent_client::{TIMES, ToldArgs};
 use nodegate_program::{Mistakes, choice, number};
 use nodegate_readiness::probers::Goal;
@@ -136,30 +136,24 @@ impl DrainArgs {
     pub(super) fn refuse_behind(&self, wrong: &mut Mistakes) {
         let program = super::Args::command();
         let drain = program.find_subcommand("drain").unwrap_or(&program);
-        let takes = |name: &str| {
-            drain.get_arguments().any(|arg| {
-                name.strip_prefix("--").map_or_else(
-                    || {
-                        arg.get_short()
-                            .is_some_and(|short| name.strip_prefix('-') == Some(&*short.to_string()))
-                    },
-                    |long| arg.get_long() == Some(long),
-                )
-            })
-        };
         for word in &self.behind {
             let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
-            if !word.starts_with('-') {
-                wrong.line(format_args!(
-                    "{word:?} behind --: nothing is taken there; name nodes and values before it"
-                ));
-            } else if takes(name) {
-                wrong.line(format_args!("{word:?} behind --: nothing is taken there; give {name} before it"));
+            let advice = if !word.starts_with('-') {
+                "; name nodes and values before it".to_owned()
+            } else if drain.get_arguments().any(|arg| is_named(arg, name)) {
+                format!("; give {name} before it")
             } else {
-                wrong.line(format_args!(
-                    "{word:?} behind --: nothing is taken there, and drain has no {name}; see kubectl nodegate drain --help"
-                ));
-            }
+                format!(", and drain has no {name}; see kubectl nodegate drain --help")
+            };
+            wrong.line(format_args!("{word:?} behind --: nothing is taken there{advice}"));
         }
+    }
+}
+
+/// Returns true if the argument has this flag, such as `--selector` or `-l`.
+pub(crate) fn is_named(arg: &Arg, flag: &str) -> bool {
+    match flag.strip_prefix("--") {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short().is_some_and(|short| flag.strip_prefix('-') == Some(&*short.to_string())),
     }
 }

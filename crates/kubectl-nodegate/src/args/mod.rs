@@ -1,10 +1,10 @@
-//! The command line: each setting of `kubectl nodegate` is declared once, here.
+//! The command line of `kubectl nodegate`, and the rules that its parser does not check.
 
 mod cluster;
 mod drain_args;
 
 pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
-pub(crate) use drain_args::{DrainArgs, DryRun};
+pub(crate) use drain_args::{DrainArgs, DryRun, is_named};
 
 use clap::{Parser, Subcommand};
 use nodegate_agent_client::{TIMES, ToldArgs};

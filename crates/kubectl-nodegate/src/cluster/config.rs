@@ -1,4 +1,4 @@
-//! The cluster and the user, found in the same way as kubectl does.
+//! Finds the cluster and the user as kubectl does. `cluster` calls it once for each command.
 
 use super::kubeconfig_files::{self, ConfigError, Read};
 use crate::args::KubectlArgs;
@@ -16,7 +16,6 @@ use std::time::Duration;
 
 /// The longest wait for a TCP connection to the API server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The certificates of a pod's own cluster.
 const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
 /// The cluster and the user that were found.
@@ -28,7 +27,6 @@ pub(crate) struct ResolvedCluster {
     pub(crate) kubeconfig: Option<Kubeconfig>,
 }
 
-/// Finds the cluster as kubectl does with the same flags.
 pub(crate) async fn find(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
     let read = kubeconfig_files::read(args)?;
     let mut found = match read.or_else(|| args.server.is_some().then(Read::nothing)) {
@@ -49,15 +47,11 @@ pub(crate) async fn find(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigEr
 /// Returns a pod's own cluster. The flags may replace the credentials of its service account.
 async fn in_cluster(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
     let mut config = Config::incluster().map_err(kubeconfig_files::none)?;
-    let at = || "the pod's service account".to_owned();
-    if let Some(name) = args.context.clone() {
-        return Err(ConfigError::NoContext { name, at: at(), contexts: Vec::new() });
-    }
-    if let Some(name) = args.cluster.clone() {
-        return Err(ConfigError::NoCluster { name, at: at() });
-    }
-    if let Some(name) = args.user.clone() {
-        return Err(ConfigError::NoUser { name, at: at() });
+    for (what, name) in [("context", &args.context), ("cluster", &args.cluster), ("user", &args.user)] {
+        if let Some(name) = name.clone() {
+            let at = "the pod's service account".to_owned();
+            return Err(ConfigError::Absent { what, name, at, contexts: Vec::new() });
+        }
     }
     if args.token.is_some() {
         let cluster = Cluster {
@@ -72,37 +66,35 @@ async fn in_cluster(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> 
 }
 
 async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
-    let (read, at) = (&all.kubeconfig, || all.at.clone());
+    let read = &all.kubeconfig;
+    let absent = |what, name: &str| {
+        let contexts = if what == "context" { all.contexts() } else { Vec::new() };
+        ConfigError::Absent { what, name: name.to_owned(), at: all.at.clone(), contexts }
+    };
     let name = args.context.clone().or_else(|| read.current_context.clone().filter(|name| !name.is_empty()));
     let context = match &name {
         Some(name) => {
             let named = read.contexts.iter().find(|named| named.name == *name);
             let context = named.and_then(|named| named.context.clone());
             // As in kubectl, a missing current context is ignored if the flags define everything.
-            context
-                .or_else(|| (args.context.is_none() && args.server.is_some()).then(Context::default))
-                .ok_or_else(|| ConfigError::NoContext {
-                    name: name.clone(),
-                    at: at(),
-                    contexts: all.contexts(),
-                })?
+            let ignored = || (args.context.is_none() && args.server.is_some()).then(Context::default);
+            context.or_else(ignored).ok_or_else(|| absent("context", name))?
         }
         None if args.server.is_some() || args.cluster.is_some() => Context::default(),
-        None => return Err(ConfigError::NoCurrentContext { at: at(), contexts: all.contexts() }),
+        None => return Err(ConfigError::NoCurrentContext { at: all.at.clone(), contexts: all.contexts() }),
     };
-    let named = args.cluster.as_deref().unwrap_or(&context.cluster);
-    let cluster =
-        read.clusters.iter().find(|cluster| cluster.name == named).and_then(|found| found.cluster.clone());
-    let cluster = match cluster {
+    let name_of_cluster = args.cluster.as_ref().unwrap_or(&context.cluster);
+    let cluster = read.clusters.iter().find(|cluster| cluster.name == *name_of_cluster);
+    let cluster = match cluster.and_then(|found| found.cluster.clone()) {
         Some(cluster) => cluster,
         None if args.server.is_some() && args.cluster.is_none() => Cluster::default(),
-        None => return Err(ConfigError::NoCluster { name: named.to_owned(), at: at() }),
+        None => return Err(absent("cluster", name_of_cluster)),
     };
-    let named = args.user.as_deref().or(context.user.as_deref());
-    let user = read.auth_infos.iter().find(|user| Some(user.name.as_str()) == named);
+    let name_of_user = args.user.as_ref().or(context.user.as_ref());
+    let user = read.auth_infos.iter().find(|user| Some(&user.name) == name_of_user);
     let user = match (user, &args.user) {
         (Some(user), _) => user.auth_info.clone().unwrap_or_default(),
-        (None, Some(name)) => return Err(ConfigError::NoUser { name: name.clone(), at: at() }),
+        (None, Some(name)) => return Err(absent("user", name)),
         // As in client-go.
         (None, None) => AuthInfo::default(),
     };
@@ -178,7 +170,6 @@ fn impersonate(user: &mut AuthInfo, args: &KubectlArgs) {
     }
 }
 
-/// Returns a kubeconfig of one cluster and one user.
 fn alone(cluster: Cluster, user: AuthInfo) -> Kubeconfig {
     let name = || "nodegate".to_owned();
     let context = Context { cluster: name(), user: Some(name()), ..Context::default() };

@@ -1,4 +1,4 @@
-//! Finds and reads kubeconfig files, and reports their mistakes.
+//! Finds and reads kubeconfig files, and reports their mistakes, for `config`.
 
 use crate::args::KubectlArgs;
 use crate::platform;
@@ -20,12 +20,8 @@ pub(crate) enum ConfigError {
     NoKubeconfig { error: InClusterError, looked_for: String },
     #[error("{at} has no current-context: give --context{}", one_of(contexts))]
     NoCurrentContext { at: String, contexts: Vec<String> },
-    #[error("{at} has no context {name:?}{}", one_of(contexts))]
-    NoContext { name: String, at: String, contexts: Vec<String> },
-    #[error("{at} has no cluster {name:?}")]
-    NoCluster { name: String, at: String },
-    #[error("{at} has no user {name:?}")]
-    NoUser { name: String, at: String },
+    #[error("{at} has no {what} {name:?}{}", one_of(contexts))]
+    Absent { what: &'static str, name: String, at: String, contexts: Vec<String> },
     #[error("the server {0:?} is no URL such as https://10.0.0.1:6443")]
     Server(String),
     #[error(
@@ -37,7 +33,6 @@ pub(crate) enum ConfigError {
 /// A kubeconfig and its origin.
 pub(super) struct Read {
     pub(super) kubeconfig: Kubeconfig,
-    /// The origin, for messages.
     pub(super) at: String,
 }
 
@@ -85,7 +80,6 @@ fn found() -> Vec<PathBuf> {
     std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
-/// Returns the error for a missing kubeconfig.
 pub(super) fn none(error: InClusterError) -> ConfigError {
     let files: Vec<_> = found().iter().map(|file| file.display().to_string()).collect();
     let looked_for =

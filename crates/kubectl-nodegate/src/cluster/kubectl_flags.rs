@@ -1,5 +1,4 @@
-//! The flags for every kubectl that the plugin calls, so that kubectl acts in the same cluster as the same
-//! user.
+//! The flags for every kubectl that `drain` calls, so that kubectl acts in the same cluster as the same user.
 
 use super::config::ResolvedCluster;
 use crate::args::KubectlArgs;

@@ -1,4 +1,4 @@
-//! Requests to the API server.
+//! Requests to the API server, for every command.
 
 mod config;
 mod kubeconfig_files;
@@ -40,7 +40,6 @@ pub(crate) enum ClusterError {
     Config(#[from] ConfigError),
     #[error("{what}: {}{}", place(cluster, error), explained(error))]
     Kube {
-        /// The action that failed.
         what: String,
         /// The context and the server.
         cluster: Arc<str>,
@@ -59,7 +58,7 @@ impl ClusterError {
 }
 
 /// The parts of a Node that the plugin uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FleetNode {
     pub(crate) name: String,
     /// `metadata.uid`, which distinguishes it from a node of another cluster.
@@ -67,9 +66,7 @@ pub(crate) struct FleetNode {
     /// Its first address of the preferred type.
     pub(crate) address: Option<IpAddr>,
     pub(crate) unschedulable: bool,
-    /// True for a control-plane node.
     pub(crate) is_control_plane: bool,
-    /// True if the Node exists.
     pub(crate) exists: bool,
 }
 
@@ -119,17 +116,14 @@ impl Cluster {
         &self.name
     }
 
-    /// Returns the flags for every kubectl that the plugin calls.
     pub(crate) fn kubectl_flags(&self) -> &KubectlFlags {
         &self.kubectl_flags
     }
 
-    /// Returns the namespace of the agents' pods.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Returns all Nodes with these labels.
     pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<FleetNode>, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
@@ -162,9 +156,10 @@ impl Cluster {
     pub(crate) async fn node(&self, name: &str) -> Result<FleetNode, ClusterError> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
-        Ok(found
-            .as_ref()
-            .map_or_else(|| FleetNode::absent(name), |node| FleetNode::of(node, &self.address_types)))
+        Ok(match found {
+            Some(node) => FleetNode::of(&node, &self.address_types),
+            None => FleetNode { name: name.to_owned(), ..FleetNode::default() },
+        })
     }
 
     /// Returns the agents' pods by the names of their nodes.
@@ -188,7 +183,6 @@ impl Cluster {
         Ok(pods)
     }
 
-    /// Cordons or uncordons a Node.
     pub(crate) async fn set_unschedulable(
         &self,
         name: &str,
@@ -238,17 +232,12 @@ impl Cluster {
         what: &str,
         asked: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, ClusterError> {
-        let within = self.timeout;
+        let (what, cluster, within) = (what.to_owned(), self.name.clone(), self.timeout);
         match tokio::time::timeout(within, asked).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(ClusterError::Kube {
-                what: what.to_owned(),
-                cluster: self.name.clone(),
-                error: Box::new(error),
-            }),
-            Err(_) => {
-                Err(ClusterError::Timeout { what: what.to_owned(), cluster: self.name.clone(), within })
+            Ok(answer) => {
+                answer.map_err(|error| ClusterError::Kube { what, cluster, error: Box::new(error) })
             }
+            Err(_) => Err(ClusterError::Timeout { what, cluster, within }),
         }
     }
 }
@@ -265,17 +254,6 @@ impl FleetNode {
             unschedulable,
             is_control_plane: node.labels().contains_key(CONTROL_PLANE_LABEL),
             exists: true,
-        }
-    }
-
-    fn absent(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            uid: None,
-            address: None,
-            unschedulable: false,
-            is_control_plane: false,
-            exists: false,
         }
     }
 

@@ -1,4 +1,4 @@
-//! Runs the real `kubectl drain`, which evicts the pods.
+//! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
 
 use super::stopped::DrainStopped;
 use crate::args::{DrainArgs, DryRun};

@@ -5,15 +5,14 @@ mod kubectl;
 mod preflight;
 mod stopped;
 
+use crate::Error;
 use crate::agents::Agents;
 use crate::args::{DrainArgs, DryRun};
 use crate::cluster::FleetNode;
-use crate::error::Error;
 use crate::platform;
 use crate::wait_for_nodes::{Steps, Wait, existing, until_seen};
 use kubectl::Kubectl;
-use nodegate_agent_client::Console;
-use nodegate_agent_client::WaitEnd;
+use nodegate_agent_client::{Console, WaitEnd};
 use preflight::Preflight;
 use std::cell::Cell;
 use stopped::DrainStopped;
@@ -28,7 +27,6 @@ enum Left {
     Evicting,
 }
 
-/// The drain of one node.
 struct Drain<'a> {
     agents: &'a Agents,
     args: &'a DrainArgs,
@@ -96,7 +94,6 @@ impl Drain<'_> {
         Ok(())
     }
 
-    /// Shows the steps of the drain.
     async fn show(&self) -> Result<(), DrainStopped> {
         let preflight = self.preflight().await?;
         if !self.node.unschedulable {
@@ -160,12 +157,10 @@ impl Drain<'_> {
         match self.left.get() {
             Left::Untouched if self.node.unschedulable => "it is cordoned, as it was before".to_owned(),
             Left::Untouched => "nothing was done to it".to_owned(),
-            Left::Cordoning => {
-                format!("it may be cordoned, and no pod was evicted; back: {back}; on, without waiting: {on}")
-            }
-            Left::Cordoned => {
+            left @ (Left::Cordoning | Left::Cordoned) => {
+                let state = if left == Left::Cordoned { "is left" } else { "may be" };
                 format!(
-                    "it is left cordoned, and no pod was evicted; back: {back}; on, without waiting: {on}"
+                    "it {state} cordoned, and no pod was evicted; back: {back}; on, without waiting: {on}"
                 )
             }
             Left::Evicting => {

@@ -1,4 +1,4 @@
-//! Checks that a node may be taken out, before anything is changed.
+//! Checks that a node may be taken out, before `drain` changes anything.
 
 use super::stopped::DrainStopped;
 use crate::agents::{AgentAnswer, Agents};
@@ -8,9 +8,7 @@ use crate::fleet;
 use nodegate_readiness::Age;
 use nodegate_readiness::probers::{Goal, PoolChange, Told, Unknown, told};
 
-/// The result of the checks.
 pub(super) struct Preflight {
-    /// Warnings for the operator.
     pub(super) warnings: Vec<String>,
     answer: AgentAnswer,
 }

@@ -1,4 +1,4 @@
-//! The failures of a drain.
+//! The reasons why a drain stops early, as its last line names them.
 
 use crate::cluster::ClusterError;
 use nodegate_agent_client::WaitEnd;
@@ -6,7 +6,6 @@ use nodegate_readiness::probers::Unknown;
 use std::io;
 use std::process::ExitStatus;
 
-/// The reason why a drain stopped early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DrainStopped {
     #[error("its agent does not answer, so it is unknown which balancers have acknowledged the drain: {0}")]

@@ -1,9 +1,9 @@
-//! The fleet in formats for programs.
+//! Renders the fleet as JSON, YAML or names, for programs.
 
 use super::row::Row;
+use crate::Error;
 use crate::agents::Way;
 use crate::args::FleetOutput;
-use crate::error::Error;
 use nodegate_program::sanitize;
 use nodegate_readiness::Verdict;
 use serde_json::{Value, json};
@@ -20,7 +20,6 @@ pub(super) fn text(rows: &[Row], output: FleetOutput) -> Result<String, Error> {
     })
 }
 
-/// Returns a value as YAML, with a line end.
 pub(super) fn yaml(value: &Value) -> Result<String, Error> {
     let text = serde_saphyr::to_string(value).map_err(|error| Error::Yaml(error.to_string()))?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
@@ -40,7 +39,12 @@ fn document(rows: &[Row]) -> Value {
 
 /// Returns a node with its whole `/status.json` as received. `null` means not known.
 pub(super) fn row(row: &Row) -> Value {
-    let status: Value = row.body().and_then(|body| serde_json::from_slice(body).ok()).unwrap_or_default();
+    let status: Value = row
+        .said
+        .as_ref()
+        .ok()
+        .and_then(|answer| serde_json::from_slice(&answer.said.body).ok())
+        .unwrap_or_default();
     let told = row.told();
     let way = match row.said.as_ref().map(|answer| &answer.way) {
         Ok(Way::Node(_)) => json!("node"),

@@ -1,18 +1,16 @@
 //! The continuous view of the fleet: on a terminal the table, kept up to date; elsewhere a line for each
 //! change.
 
-use super::json;
-use super::look::{exit_code, look, nodes, wall};
 use super::row::Row;
 use super::table::{self, Style};
+use super::{exit_code, json, look, nodes, wall};
+use crate::Error;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
 use crate::cluster::FleetNode;
-use crate::error::Error;
 use crate::platform;
 use nodegate_agent_client::Console;
-use nodegate_program::UNKNOWN;
-use nodegate_program::sanitize;
+use nodegate_program::{UNKNOWN, sanitize};
 use nodegate_readiness::Stamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -30,7 +28,6 @@ const TO_END_OF_LINE: &str = "\u{1b}[K";
 const TO_END_OF_SCREEN: &str = "\u{1b}[J";
 const WHOLE_SCREEN: &str = "\u{1b}[2J";
 
-/// The latest list of nodes.
 struct Listed {
     nodes: Vec<FleetNode>,
     at: Instant,
@@ -43,7 +40,7 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
     let mut listed = Listed { nodes: nodes(agents, args).await?, at: Instant::now(), error: None };
     let style = Style::of(console, args.output);
     let is_table = matches!(args.output, FleetOutput::Table | FleetOutput::Wide);
-    let on_screen = console.is_terminal() && is_table;
+    let on_screen = console.is_terminal && is_table;
     let mut said = BTreeMap::new();
     let mut code = UNKNOWN;
     let mut first = true;
@@ -94,12 +91,12 @@ impl Listed {
 
 /// Returns as many lines as the terminal holds, the most urgent rows first.
 fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> String {
-    let size = Console::size();
+    let (columns, height) = Console::size();
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
     lines.extend(error.map(|error| sanitize(&error.to_string())));
     lines.push(String::new());
-    let room = size.rows.saturating_sub(lines.len() + 2);
+    let room = height.saturating_sub(lines.len() + 2);
     let mut table = table::lines(rows, style);
     let hidden = table.len().saturating_sub(room + 1);
     if hidden > 0 {
@@ -107,7 +104,7 @@ fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> Str
         table.push(format!("and {} more", hidden + 1));
     }
     lines.extend(table);
-    let lines: Vec<String> = lines.iter().map(|line| clipped(line, size.columns)).collect();
+    let lines: Vec<String> = lines.iter().map(|line| clipped(line, columns)).collect();
     let begin = if first { WHOLE_SCREEN } else { "" };
     format!("{begin}{HOME}{}{TO_END_OF_LINE}\n{TO_END_OF_SCREEN}", lines.join(&format!("{TO_END_OF_LINE}\n")))
 }

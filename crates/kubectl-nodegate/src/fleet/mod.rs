@@ -1,17 +1,18 @@
-//! The status of every agent in one table.
+//! Shows the status of every agent in one table: the command without a name.
 
 mod json;
 mod live;
-mod look;
 mod row;
 mod table;
 
+use crate::Error;
 use crate::agents::Agents;
 use crate::args::{FleetArgs, FleetOutput};
-use crate::error::Error;
-pub(crate) use look::look;
-use look::{exit_code, nodes};
+use crate::cluster::FleetNode;
+use futures::StreamExt;
 use nodegate_agent_client::Console;
+use row::Row;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use table::Style;
 
 /// Shows the fleet once or continuously, and returns the exit code.
@@ -31,4 +32,32 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
     // Ignores a closed stdout; the exit code still has the result.
     let _ = Console::write(&text);
     Ok(exit_code(&rows))
+}
+
+async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
+    Ok(match &args.nodes[..] {
+        [] => agents.cluster().nodes(args.selector.as_deref()).await?,
+        names => agents.cluster().named(names).await?,
+    })
+}
+
+/// Queries all agents, and sorts their answers.
+pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
+    let mut answers = Box::pin(agents.ask_all(nodes));
+    let mut rows = Vec::with_capacity(nodes.len());
+    while let Some((node, said)) = answers.next().await {
+        rows.push(Row::new(node, said, wall()));
+    }
+    rows.sort_by(Row::by_need);
+    rows
+}
+
+/// Returns the time since 1970. With a clock before 1970, flips look young, and nothing depends on that.
+#[allow(clippy::disallowed_methods, reason = "the clocks of the agent are those of Linux")]
+fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+fn exit_code(rows: &[Row]) -> u8 {
+    rows.iter().map(Row::exit_code).max().unwrap_or_default()
 }

@@ -1,10 +1,9 @@
-//! The row of one node.
+//! The row of one node: what `table`, `json` and `live` show of it, and its exit code.
 
 use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
 use crate::cluster::FleetNode;
-use nodegate_agent_client::Status;
 use nodegate_agent_client::sentence::{doubt, why};
-use nodegate_program::UNKNOWN;
+use nodegate_agent_client::{Status, exit_code};
 use nodegate_readiness::{Age, Verdict};
 use std::cmp::Ordering;
 use std::time::Duration;
@@ -12,7 +11,6 @@ use std::time::Duration;
 /// The text for an unknown value.
 pub(super) const NOTHING: &str = "-";
 
-/// A node and its agent's answer.
 pub(crate) struct Row {
     pub(super) node: FleetNode,
     pub(super) said: Result<AgentAnswer, NoAgentAnswer>,
@@ -23,10 +21,8 @@ pub(crate) struct Row {
 /// The state of a node for an operator, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
-    /// No verdict is known.
     Unknown,
     NotReady,
-    /// Its verdict is a guess.
     Guess,
     /// Draining, and some balancer may still send traffic.
     Draining,
@@ -42,20 +38,13 @@ impl Row {
         // An agent without a verdict reports why; the row treats it like no answer.
         let said = said.and_then(|answer| match answer.said.status.verdict {
             Some(_) => Ok(answer),
-            None => {
-                Err(NoAgentAnswer { short: "misconfigured".to_owned(), detail: why(&answer.said.status) })
-            }
+            None => Err(NoAgentAnswer::new("misconfigured", why(&answer.said.status))),
         });
         Self { node: node.clone(), said, at }
     }
 
     pub(super) fn status(&self) -> Option<&Status> {
         self.said.as_ref().ok().map(|answer| &answer.said.status)
-    }
-
-    /// Returns the agent's answer as received.
-    pub(super) fn body(&self) -> Option<&[u8]> {
-        self.said.as_ref().ok().map(|answer| &*answer.said.body)
     }
 
     pub(crate) fn verdict(&self) -> Option<Verdict> {
@@ -91,13 +80,7 @@ impl Row {
 
     /// Returns the exit code of `nodegate status`, except for nodes that are out by design.
     pub(super) fn exit_code(&self) -> u8 {
-        match self.verdict() {
-            Some(Verdict::Ready) => 0,
-            Some(Verdict::Draining) if self.is_out_by_design() => 0,
-            Some(Verdict::Draining) => 1,
-            Some(Verdict::NotReady) => 2,
-            None => UNKNOWN,
-        }
+        if self.is_out_by_design() { 0 } else { exit_code(self.verdict()) }
     }
 
     pub(super) fn need(&self) -> Need {
@@ -127,7 +110,6 @@ impl Row {
         }
     }
 
-    /// Returns the reason in a few words.
     pub(super) fn reason(&self) -> String {
         match &self.said {
             Ok(answer) => {
@@ -138,7 +120,6 @@ impl Row {
         }
     }
 
-    /// Returns the full reason.
     pub(super) fn why(&self) -> String {
         match &self.said {
             Ok(answer) => match doubt(&answer.said.status) {
@@ -191,21 +172,12 @@ impl Row {
         }
     }
 
-    /// Returns the clients that may be load balancers and can't see drains.
-    pub(super) fn cant_see_drains(&self) -> Vec<String> {
-        self.status().map(Status::cant_see_drains).unwrap_or_default()
-    }
-
     pub(super) fn sessions(&self) -> Option<u64> {
         self.status().and_then(Status::sessions)
     }
 
     pub(super) fn sessions_text(&self) -> String {
         self.sessions().map_or(NOTHING.to_owned(), |sessions| sessions.to_string())
-    }
-
-    pub(super) fn version(&self) -> &str {
-        self.status().map_or(NOTHING, |status| &status.version)
     }
 
     pub(super) fn way(&self) -> String {

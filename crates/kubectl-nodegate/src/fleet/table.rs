@@ -1,8 +1,8 @@
-//! The fleet as a table.
+//! Renders the fleet as a table, once or for each update of `live`.
 
-use super::row::{Need, Row};
+use super::row::{NOTHING, Need, Row};
 use crate::args::FleetOutput;
-use nodegate_agent_client::Console;
+use nodegate_agent_client::{Console, Status};
 use nodegate_program::sanitize;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::cant_see;
@@ -17,7 +17,6 @@ const YELLOW: &str = "33";
 const RED: &str = "31";
 const MAGENTA: &str = "35";
 
-/// The style of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
     pub(super) wide: bool,
@@ -30,8 +29,8 @@ impl Style {
     pub(super) fn of(console: &Console, output: FleetOutput) -> Self {
         Self {
             wide: output == FleetOutput::Wide,
-            signs: console.is_terminal(),
-            colourful: console.is_colourful(),
+            signs: console.is_terminal,
+            colourful: console.is_colourful,
         }
     }
 
@@ -54,7 +53,7 @@ fn heads(style: Style) -> Vec<&'static str> {
 fn cells(row: &Row, style: Style) -> Vec<String> {
     let mut verdict = row.verdict_word();
     if style.signs {
-        verdict = format!("{} {verdict}", sign(row.need()));
+        verdict = format!("{} {verdict}", sign_and_colour(row.need()).0);
     }
     let mut cells = vec![
         row.node.name.clone(),
@@ -64,7 +63,7 @@ fn cells(row: &Row, style: Style) -> Vec<String> {
         row.cache(),
         row.told_text(),
         row.sessions_text(),
-        row.version().to_owned(),
+        row.status().map_or(NOTHING, |status| &status.version).to_owned(),
     ];
     if style.wide {
         cells.extend([row.way(), row.why()]);
@@ -72,24 +71,16 @@ fn cells(row: &Row, style: Style) -> Vec<String> {
     cells.iter().map(|cell| sanitize(cell)).collect()
 }
 
-fn sign(need: Need) -> char {
+/// Returns the sign and the colour of a state.
+fn sign_and_colour(need: Need) -> (char, &'static str) {
     match need {
-        Need::Unknown => '?',
-        Need::NotReady => '✖',
-        Need::Guess => '≈',
-        Need::Draining => '◐',
-        Need::Out | Need::ByDesign => '○',
-        Need::Ready => '●',
-    }
-}
-
-fn colour(need: Need) -> &'static str {
-    match need {
-        Need::Unknown => MAGENTA,
-        Need::NotReady => RED,
-        Need::Guess | Need::Draining | Need::Out => YELLOW,
-        Need::ByDesign => DIM,
-        Need::Ready => GREEN,
+        Need::Unknown => ('?', MAGENTA),
+        Need::NotReady => ('✖', RED),
+        Need::Guess => ('≈', YELLOW),
+        Need::Draining => ('◐', YELLOW),
+        Need::Out => ('○', YELLOW),
+        Need::ByDesign => ('○', DIM),
+        Need::Ready => ('●', GREEN),
     }
 }
 
@@ -112,7 +103,6 @@ pub(super) fn bare(rows: &[Row], style: Style) -> String {
     lines(rows, style).into_iter().skip(1).flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
-/// Returns the head and a line for each row.
 pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
     let heads: Vec<String> = heads(style).into_iter().map(str::to_owned).collect();
     let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, style)).collect();
@@ -129,13 +119,12 @@ pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
     let head = style.painted(DIM, &line(&heads, &|_, cell| cell));
     let rows = rows.iter().zip(&cells).map(|(row, cells)| {
         line(cells, &|column, cell| {
-            if column == VERDICT { style.painted(colour(row.need()), &cell) } else { cell }
+            if column == VERDICT { style.painted(sign_and_colour(row.need()).1, &cell) } else { cell }
         })
     });
     std::iter::once(head).chain(rows).collect()
 }
 
-/// Returns the number of nodes for each verdict.
 pub(super) fn summary(rows: &[Row], style: Style) -> String {
     let count = |verdict: Option<Verdict>| rows.iter().filter(|row| row.verdict() == verdict).count();
     let by_design = rows.iter().filter(|row| row.is_out_by_design()).count();
@@ -155,7 +144,8 @@ pub(super) fn summary(rows: &[Row], style: Style) -> String {
     let parts: Vec<_> =
         parts.map(|(count, what, colour)| style.painted(colour, &format!("{count} {what}"))).collect();
     let mut summary = if parts.is_empty() { nodes } else { format!("{nodes}: {}", parts.join(", ")) };
-    let blind: BTreeSet<String> = rows.iter().flat_map(Row::cant_see_drains).collect();
+    let blind: BTreeSet<String> =
+        rows.iter().filter_map(Row::status).flat_map(Status::cant_see_drains).collect();
     if let Some(who) = cant_see(&blind.into_iter().collect::<Vec<_>>()) {
         summary = format!("{summary}; {}", style.painted(RED, &sanitize(&who)));
     }

@@ -9,7 +9,7 @@ fn refused(args: &[&str]) -> String {
 }
 
 #[test]
-fn wrong_flags_are_named_all_at_once() {
+fn every_wrong_flag_is_named() {
     assert_eq!(
         refused(&["--port=0", "--via=tunnel", "-o", "xml", "--agent-timeout=1h"]),
         "kubectl-nodegate: --output \"xml\": takes table, wide, json, yaml or name\n\
@@ -52,24 +52,7 @@ fn wrong_flags_are_named_all_at_once() {
 }
 
 #[test]
-fn help_teaches() {
-    let said = Said::of(&program().args(["--help"]).output().unwrap());
-    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    for part in ["kubectl nodegate [OPTIONS] [NODE]...", "  drain ", "EXIT CODES", "--request-timeout"] {
-        assert!(said.out.contains(part), "no {part:?} in {}", said.out);
-    }
-    let drain = Said::of(&program().args(["drain", "--help"]).output().unwrap());
-    assert!(drain.out.contains("kubectl nodegate drain [OPTIONS] [NODE]...\n"), "{}", drain.out);
-    for flag in ["--delete-emptydir-data", "--pod-selector", "--dry-run", "--as-group", "--token"] {
-        assert!(drain.out.contains(flag), "no {flag} in {}", drain.out);
-    }
-    // clap advised a flag that defeats a drain.
-    let unknown = refused(&["drain", "a", "--delete-emptydir"]);
-    assert!(!unknown.contains("use '-- --"), "{unknown}");
-}
-
-#[test]
-fn a_cluster_that_is_not_known_is_told() {
+fn a_missing_kubeconfig_or_context_is_named() {
     let error = refused(&[]);
     assert!(error.contains("no kubeconfig, and not in a cluster") && error.lines().count() == 1, "{error}");
     assert!(error.contains("looked for /nonexistent/.kube/config"), "{error}");
@@ -85,7 +68,7 @@ fn a_cluster_that_is_not_known_is_told() {
 
 /// Every error names the setting or the file, and the value.
 #[test]
-fn what_a_kubeconfig_lacks_is_named() {
+fn mistakes_in_a_kubeconfig_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let text = |current: &str, server: &str, user: &str| {
         format!(

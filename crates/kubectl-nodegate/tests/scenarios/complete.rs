@@ -66,7 +66,7 @@ fn commands_nodes_flags_and_values_are_offered() {
 }
 
 #[test]
-fn what_can_not_be_asked_is_left_out() {
+fn without_a_cluster_the_other_words_are_offered() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let cluster = |server: &str| {
         format!(

@@ -16,7 +16,7 @@ fn with(lab: &Lab, user: &Value) -> Said {
 }
 
 #[test]
-fn tokens_certificates_and_plugins_are_taken() {
+fn tokens_certificates_and_plugins_are_accepted() {
     let lab = lab();
     let token_file = lab.file("token", ADMIN_TOKEN);
     let credential = json!({
@@ -49,27 +49,6 @@ fn tokens_certificates_and_plugins_are_taken() {
 fn id_token() -> String {
     // {"alg":"none"} and {"exp":4102444800}
     "eyJhbGciOiJub25lIn0.eyJleHAiOjQxMDI0NDQ4MDB9.c2lnbmF0dXJl".to_owned()
-}
-
-#[test]
-fn those_that_are_not_good_are_told_in_a_line() {
-    let lab = lab();
-    let failing = json!({"exec": {
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never",
-    }});
-    for (user, said) in [
-        (json!({"token": "wrong"}), "can't list Nodes: Unauthorized"),
-        (json!({}), "can't list Nodes: nodes is forbidden: User \"system:anonymous\" cannot list resource"),
-        (failing, "\"/bin/false\"' failed with status exit status: 1"),
-    ] {
-        let answer = with(&lab, &user);
-        assert_eq!((answer.code, answer.out.as_str()), (Some(3), ""), "{answer:#?}");
-        assert!(answer.err.contains(said) && answer.err.lines().count() == 1, "{said}: {answer:#?}");
-    }
-    // A certificate of another server.
-    lab.sim.rotate_certificate(true, true).unwrap();
-    let stranger = lab.run(&[]);
-    assert!(stranger.code == Some(3) && stranger.err.contains("invalid peer certificate"), "{stranger:#?}");
 }
 
 #[test]

@@ -1,8 +1,5 @@
-//! A large number of simulated agents. One server answers for each of a thousand agents, by the address of
-//! the connection.
-//!
-//! A thousand processes would be a load of their own. Each agent has an address of this machine's loopback,
-//! 127.0.0.0/8. All have the same port, and one listener accepts the connections of all.
+//! Up to a thousand agents with canned answers: one listener accepts the connections of all, and answers by the
+//! loopback address of each.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,63 +17,46 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// An agent's answer to `/status.json`.
 #[derive(Clone)]
-pub(crate) enum Manner {
-    /// The result of this function, each time.
+pub(crate) enum Behaviour {
+    /// Answers with the result of this function, each time.
     Says(Arc<dyn Fn() -> String + Send + Sync>),
-    /// These bytes, valid or not.
-    Bytes(Arc<Vec<u8>>),
-    /// No answer on an accepted connection.
+    /// Sends these bytes, valid or not.
+    Sends(Vec<u8>),
+    /// Does not answer on an accepted connection.
     Hangs,
-    /// No answer: the agent closes the accepted connection.
+    /// Closes the accepted connection without an answer.
     Closes,
-    /// A body that never ends.
+    /// Sends a body that never ends.
     Endless,
-}
-
-impl Manner {
-    /// Returns an agent that always sends this JSON.
-    pub(crate) fn saying(json: String) -> Self {
-        Self::Says(Arc::new(move || json.clone()))
-    }
-
-    /// Returns an agent that sends the result of `make`.
-    pub(crate) fn making(make: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self::Says(Arc::new(make))
-    }
-
-    /// Returns an agent that sends these bytes, which may be an invalid answer.
-    pub(crate) fn bytes(bytes: impl Into<Vec<u8>>) -> Self {
-        Self::Bytes(Arc::new(bytes.into()))
-    }
 }
 
 /// The agents. Drop removes them.
 pub(crate) struct Crowd {
     port: u16,
     nodes: Vec<(String, IpAddr)>,
-    manners: Manners,
+    behaviours: Behaviours,
     runtime: Option<Runtime>,
 }
 
-type Manners = Arc<Mutex<HashMap<IpAddr, Manner>>>;
+type Behaviours = Arc<Mutex<HashMap<IpAddr, Behaviour>>>;
 
 impl Crowd {
     /// Starts agents for these nodes.
-    pub(crate) fn start(agents: impl IntoIterator<Item = (String, Manner)>) -> Self {
-        let mut manners = HashMap::new();
+    pub(crate) fn start(agents: impl IntoIterator<Item = (String, Behaviour)>) -> Self {
+        let mut behaviours = HashMap::new();
         let mut nodes = Vec::new();
-        for (number, (node, manner)) in agents.into_iter().enumerate() {
+        for (number, (node, behaviour)) in agents.into_iter().enumerate() {
             let address = address(number);
-            manners.insert(address, manner);
+            behaviours.insert(address, behaviour);
             nodes.push((node, address));
         }
-        let manners: Manners = Arc::new(Mutex::new(manners));
+        let behaviours: Behaviours = Arc::new(Mutex::new(behaviours));
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).unwrap();
         let port = listener.local_addr().unwrap().port();
-        runtime.spawn(accept(listener, manners.clone()));
-        Self { port, nodes, manners, runtime: Some(runtime) }
+        runtime.spawn(accept(listener, behaviours.clone()));
+        Self { port, nodes, behaviours, runtime: Some(runtime) }
     }
 
     /// Returns the port of all agents.
@@ -90,9 +70,9 @@ impl Crowd {
     }
 
     /// Changes the answer of this node's agent from now on.
-    pub(crate) fn now(&self, node: &str, manner: Manner) {
+    pub(crate) fn now(&self, node: &str, behaviour: Behaviour) {
         let address = self.nodes().find(|(name, _)| *name == node).unwrap().1;
-        self.manners.lock().unwrap().insert(address, manner);
+        self.behaviours.lock().unwrap().insert(address, behaviour);
     }
 }
 
@@ -112,21 +92,21 @@ fn address(number: usize) -> IpAddr {
     Ipv4Addr::new(127, 100, byte(number / 250), byte(number)).into()
 }
 
-async fn accept(listener: TcpListener, manners: Manners) {
+async fn accept(listener: TcpListener, behaviours: Behaviours) {
     loop {
         // The process is most likely out of descriptors. The client gets no connection, and reports that.
         let Ok((stream, _)) = listener.accept().await else { continue };
         let to = stream.local_addr().map(|address| address.ip());
-        let manner = to.ok().and_then(|to| manners.lock().unwrap().get(&to).cloned());
-        let Some(manner) = manner else { continue };
+        let behaviour = to.ok().and_then(|to| behaviours.lock().unwrap().get(&to).cloned());
+        let Some(behaviour) = behaviour else { continue };
         tokio::spawn(async move {
-            let _ = tokio::time::timeout(PATIENCE, answer(stream, manner)).await;
+            let _ = tokio::time::timeout(PATIENCE, answer(stream, behaviour)).await;
         });
     }
 }
 
-async fn answer(mut stream: TcpStream, manner: Manner) -> std::io::Result<()> {
-    if matches!(manner, Manner::Closes) {
+async fn answer(mut stream: TcpStream, behaviour: Behaviour) -> std::io::Result<()> {
+    if matches!(behaviour, Behaviour::Closes) {
         return Ok(());
     }
     let (mut request, mut part) = (Vec::new(), [0; 1024]);
@@ -136,8 +116,8 @@ async fn answer(mut stream: TcpStream, manner: Manner) -> std::io::Result<()> {
             length => request.extend(&part[..length]),
         }
     }
-    match manner {
-        Manner::Says(make) => {
+    match behaviour {
+        Behaviour::Says(make) => {
             let body = make();
             let head = format!(
                 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
@@ -145,14 +125,14 @@ async fn answer(mut stream: TcpStream, manner: Manner) -> std::io::Result<()> {
             );
             stream.write_all(format!("{head}{body}").as_bytes()).await
         }
-        Manner::Bytes(bytes) => stream.write_all(&bytes).await,
-        Manner::Hangs => std::future::pending().await,
-        Manner::Endless => {
+        Behaviour::Sends(bytes) => stream.write_all(&bytes).await,
+        Behaviour::Hangs => std::future::pending().await,
+        Behaviour::Endless => {
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n[").await?;
             loop {
                 stream.write_all(&[b' '; 1 << 14]).await?;
             }
         }
-        Manner::Closes => Ok(()),
+        Behaviour::Closes => Ok(()),
     }
 }

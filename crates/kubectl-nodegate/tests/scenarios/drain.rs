@@ -1,6 +1,6 @@
-//! Drains, with the real kubectl.
+//! Drains with the real kubectl.
 
-use crate::crowd::Manner;
+use crate::crowd::Behaviour;
 use crate::lab::{Lab, Said, out, prober, ready, says};
 use nodegate_kube_sim::{ADMIN_TOKEN, Effect, FaultScope, Sim};
 use nodegate_testbed::process;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The behaviour of a node's balancers.
@@ -24,16 +24,16 @@ pub(crate) struct Scene {
 }
 
 /// Returns an agent that follows its Node in kube-sim; its balancers probe every 50 ms.
-pub(crate) fn follows(sim: &Sim, node: &'static str, scene: Scene) -> Manner {
+pub(crate) fn follows(sim: &Sim, node: &'static str, scene: Scene) -> Behaviour {
     let (sim, turned) = (sim.clone(), Mutex::new((false, None::<Instant>)));
-    Manner::making(move || {
+    Behaviour::Says(Arc::new(move || {
         let cordoned = sim.node(node).is_some_and(|node| node["spec"]["unschedulable"] == true);
         let mut turned = turned.lock().unwrap();
         if turned.0 != cordoned {
             *turned = (cordoned, Some(Instant::now()));
         }
         said(node, cordoned, turned.1.map_or(Duration::from_mins(10), |at| at.elapsed()), scene).to_string()
-    })
+    }))
 }
 
 fn said(node: &str, cordoned: bool, since: Duration, scene: Scene) -> Value {
@@ -96,10 +96,11 @@ fn steps(said: &Said, node: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_node_is_cordoned_told_and_only_then_emptied() {
+fn pods_are_evicted_after_the_balancers_acknowledged() {
     let lab = cluster(Scene { told: 2, ..Scene::default() }, &["worker-1", "worker-2"]);
     let said = lab.run(&["drain", "worker-1"]);
     assert_eq!(said.code, Some(0), "{said:#?}");
+    assert!(said.out.starts_with(&format!("cluster: context sim, server {}", lab.sim.url())), "{said:#?}");
     let steps = steps(&said, "worker-1");
     let at = |part: &str| {
         steps
@@ -129,19 +130,7 @@ fn a_node_is_cordoned_told_and_only_then_emptied() {
 }
 
 #[test]
-fn released_waits_for_the_last_session_before_it_evicts() {
-    let lab = cluster(Scene { told: 1, sessions: Some(15), ..Scene::default() }, &["edge-1", "edge-2"]);
-    let said = lab.run(&["drain", "edge-1", "--for=released"]);
-    assert_eq!(said.code, Some(0), "{said:#?}");
-    let steps = steps(&said, "edge-1");
-    assert!(steps.iter().any(|step| step.contains("sessions are left")), "{steps:#?}");
-    let released = steps.iter().position(|step| step.starts_with("released after ")).unwrap();
-    let evicts = steps.iter().position(|step| step.starts_with("kubectl drain")).unwrap();
-    assert!(released < evicts, "{steps:#?}");
-}
-
-#[test]
-fn what_can_never_be_known_is_refused_before_anything_is_done() {
+fn a_drain_that_cant_be_acknowledged_is_refused_before_any_change() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     let untouched = |said: &Said, code: i32, why: &str| {
         assert_eq!(said.code, Some(code), "{said:#?}");
@@ -155,7 +144,15 @@ fn what_can_never_be_known_is_refused_before_anything_is_done() {
     older.as_object_mut().unwrap().remove("drain");
     lab.crowd.now("worker-1", says(&older));
     untouched(&lab.run(&["drain", "worker-1"]), 3, "of a version that does not report its probers");
-    lab.crowd.now("worker-1", Manner::Closes);
+    let mut full = ready("worker-1");
+    (full["drain"]["overflows"], full["drain"]["listening_ms"]) = (json!(12), json!(3000));
+    lab.crowd.now("worker-1", says(&full));
+    untouched(
+        &lab.run(&["drain", "worker-1"]),
+        3,
+        "its agent has more probers than it can remember: 12 probe",
+    );
+    lab.crowd.now("worker-1", Behaviour::Closes);
     untouched(&lab.run(&["drain", "worker-1", "worker-2"]), 3, "its agent does not answer");
     assert!(lab.run(&["drain", "worker-1", "worker-2"]).out.contains("not started: worker-2"));
     let absent = lab.run(&["drain", "worker-9"]);
@@ -166,7 +163,7 @@ fn what_can_never_be_known_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn too_few_others_refuse_and_the_last_one_is_warned_of() {
+fn min_ready_refuses_and_the_last_ready_node_is_a_warning() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2", "worker-3"]);
     let refused = lab.run(&["drain", "worker-1", "--min-ready=3"]);
     assert!(
@@ -191,7 +188,7 @@ fn too_few_others_refuse_and_the_last_one_is_warned_of() {
 }
 
 #[test]
-fn a_balancer_that_is_not_told_keeps_pods_where_they_are() {
+fn no_pod_is_evicted_before_every_balancer_is_told() {
     let lab = cluster(Scene { told: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     let said = lab.run(&["drain", "worker-1", "--timeout=2s"]);
     assert_eq!(said.code, Some(1), "{said:#?}");
@@ -206,7 +203,7 @@ fn a_balancer_that_is_not_told_keeps_pods_where_they_are() {
 }
 
 #[test]
-fn what_kubectl_would_refuse_is_known_before_the_cordon() {
+fn kubectls_refusal_comes_before_the_cordon() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     add_pod(&lab.sim, "bare", "worker-1", false);
     let refused = lab.run(&["drain", "worker-1"]);
@@ -225,7 +222,7 @@ fn what_kubectl_would_refuse_is_known_before_the_cordon() {
 }
 
 #[test]
-fn who_breaks_it_off_is_told_how_the_node_is_left() {
+fn an_interrupted_drain_says_how_the_node_is_left() {
     let lab = cluster(Scene { told: 1, unresponsive: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     for (signal, name) in [("INT", "Ctrl-C"), ("TERM", "SIGTERM")] {
         lab.sim.uncordon("worker-1");
@@ -242,7 +239,7 @@ fn who_breaks_it_off_is_told_how_the_node_is_left() {
 
 /// After an unreadable answer the plugin does not know if the node was cordoned; after a refusal it does.
 #[test]
-fn who_can_not_cordon_is_told_whether_the_node_was_touched() {
+fn a_failed_cordon_says_whether_the_node_was_changed() {
     let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
     let scope = || FaultScope::all().resources(&["nodes"]).verbs(&["patch"]);
     for (effect, left) in [
@@ -260,34 +257,9 @@ fn who_can_not_cordon_is_told_whether_the_node_was_touched() {
     }
 }
 
-/// kubectl waits for pods that take long to end; the plugin must end it, too.
-#[test]
-fn an_eviction_that_is_broken_off_ends_kubectl() {
-    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["worker-1", "worker-2"]);
-    let mut pod = lab.sim.get("pods", "default", "app").unwrap();
-    pod["metadata"]["finalizers"] = json!(["example.com/slow"]);
-    lab.sim.apply(pod).unwrap();
-    let child =
-        lab.command(&["drain", "worker-1"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let evicted =
-        || lab.sim.get("pods", "default", "app").unwrap()["metadata"]["deletionTimestamp"].is_string();
-    until("the eviction", || evicted().then_some(()));
-    process::signal(child.id(), "TERM");
-    let said = Said::of(&child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(1), "{said:#?}");
-    assert!(said.out.contains("it is left cordoned, and pods may have been evicted"), "{said:#?}");
-}
-
 /// Returns the temporary files with a token.
 fn token_files(dir: &Path) -> usize {
     std::fs::read_dir(dir).unwrap().count()
-}
-
-/// Returns true if this process ignores SIGHUP, as under nohup: its children inherit that.
-fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 1
 }
 
 #[test]
@@ -299,11 +271,7 @@ fn a_token_is_in_a_file_only_while_kubectl_runs() {
         command.arg(format!("--token={ADMIN_TOKEN}")).env("TMPDIR", temporary.path());
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
     };
-    let hangs_up = !ignores_hangup();
-    if !hangs_up {
-        println!("not played: HUP, which the parent of the tests lets them ignore");
-    }
-    for signal in ["INT", "TERM"].into_iter().chain(hangs_up.then_some("HUP")) {
+    for signal in ["INT", "TERM"] {
         lab.sim.uncordon("worker-1");
         // The node is Ready, so its balancers are never told that it is out.
         let mut child = start(&["wait", "worker-1"]);
@@ -318,13 +286,15 @@ fn a_token_is_in_a_file_only_while_kubectl_runs() {
         let mut pod = lab.sim.get("pods", "default", &name).unwrap();
         pod["metadata"]["finalizers"] = json!(["example.com/slow"]);
         lab.sim.apply(pod).unwrap();
-        let mut child = start(&["drain", "worker-1"]);
+        let child = start(&["drain", "worker-1"]);
         let evicted =
             || lab.sim.get("pods", "default", &name).unwrap()["metadata"]["deletionTimestamp"].is_string();
         until("the eviction", || evicted().then_some(()));
         assert_eq!(token_files(temporary.path()), 1, "kubectl reads it");
         process::signal(child.id(), signal);
-        assert_eq!(child.wait().unwrap().code(), Some(1));
+        let said = Said::of(&child.wait_with_output().unwrap());
+        assert_eq!(said.code, Some(1), "{said:#?}");
+        assert!(said.out.contains("it is left cordoned, and pods may have been evicted"), "{said:#?}");
         assert_eq!(token_files(temporary.path()), 0, "after {signal}");
     }
 }

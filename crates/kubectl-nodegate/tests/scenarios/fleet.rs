@@ -1,15 +1,14 @@
 //! The table of the fleet.
 
-use crate::crowd::Manner;
-use crate::lab::{Lab, add_node, out, prober, ready, says};
-use nodegate_testbed::network::ports;
+use crate::crowd::Behaviour;
+use crate::lab::{Lab, out, prober, ready, says};
 use nodegate_testbed::waiting::until;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 /// Creates a cluster with one node in each state.
-pub(crate) fn one_of_each() -> Lab {
+fn one_of_each() -> Lab {
     let mut waiting = out("worker-2", "draining", "Unschedulable", 3);
     waiting["probers"] = json!([
         prober("10.0.0.5", "draining", 5, Some(true)),
@@ -38,13 +37,13 @@ pub(crate) fn one_of_each() -> Lab {
         ("worker-3", says(&stale)),
         ("worker-4", says(&out("worker-4", "not-ready", "KubeletNotReady", 7300))),
         ("worker-5", says(&unprobed)),
-        ("worker-6", Manner::Closes),
-        ("worker-7", Manner::Hangs),
+        ("worker-6", Behaviour::Closes),
+        ("worker-7", Behaviour::Hangs),
     ])
 }
 
 #[test]
-fn what_needs_a_person_comes_first() {
+fn the_most_urgent_nodes_come_first() {
     let lab = one_of_each();
     let said = lab.run(&["--via=node"]);
     assert_eq!(said.code, Some(3), "{said:#?}");
@@ -103,7 +102,7 @@ fn nodes_are_chosen_by_labels() {
 }
 
 #[test]
-fn wide_shows_the_reason_and_its_author() {
+fn wide_output_shows_the_reason_and_the_way_to_the_agent() {
     let lab = one_of_each();
     let said = lab.run(&["-o", "wide", "worker-2", "worker-3", "worker-6"]);
     let addresses: Vec<_> = lab.crowd.nodes().map(|(_, address)| address.to_string()).collect();
@@ -121,7 +120,7 @@ fn wide_shows_the_reason_and_its_author() {
 }
 
 #[test]
-fn json_has_all_that_agents_say() {
+fn json_has_the_whole_status_of_each_agent() {
     let lab = one_of_each();
     let said = lab.run(&["-o", "json", "--via=node"]);
     assert_eq!(said.code, Some(3));
@@ -147,7 +146,7 @@ fn json_has_all_that_agents_say() {
 
 /// kubeadm and Talos put this label on every control-plane node, and nothing is wrong with the node.
 #[test]
-fn a_control_plane_that_its_label_keeps_out_is_no_fault() {
+fn a_control_plane_node_out_by_label_is_no_failure() {
     let excluded = |node: &str| says(&out(node, "draining", "ExcludedFromLoadBalancers", 7300));
     let lab =
         Lab::new([("cp-1", excluded("cp-1")), ("edge-1", excluded("edge-1")), ("w-1", says(&ready("w-1")))]);
@@ -164,7 +163,7 @@ fn a_control_plane_that_its_label_keeps_out_is_no_fault() {
 
 /// The kubelets are alive, but the control plane gets no heartbeat from them.
 #[test]
-fn silent_kubelets_are_seen_at_a_glance() {
+fn unconfirmed_nodes_are_in_the_summary() {
     let unconfirmed = |node: &str| {
         let mut status = ready(node);
         status["unconfirmed"] = json!(true);
@@ -182,7 +181,7 @@ fn silent_kubelets_are_seen_at_a_glance() {
 }
 
 #[test]
-fn names_yaml_and_bare_tables_are_for_scripts() {
+fn names_yaml_and_tables_without_head_are_for_scripts() {
     let lab = Lab::new([("b", says(&ready("b"))), ("a", says(&out("a", "draining", "Unschedulable", 9)))]);
     let names = lab.run(&["-o", "name"]);
     assert_eq!((names.code, names.out.as_str()), (Some(1), "node/a\nnode/b\n"), "{names:#?}");
@@ -197,7 +196,7 @@ fn names_yaml_and_bare_tables_are_for_scripts() {
 }
 
 #[test]
-fn agents_are_asked_through_the_api_server_where_nodes_can_not_be_reached() {
+fn unreachable_agents_are_queried_through_the_api_server() {
     let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
     let proxied = lab.run(&["--via=proxy", "-o", "wide"]);
     assert_eq!(proxied.code, Some(0), "{proxied:#?}");
@@ -218,24 +217,8 @@ fn agents_are_asked_through_the_api_server_where_nodes_can_not_be_reached() {
     assert!(elsewhere.row("a").contains("in the namespace elsewhere (-n)"), "{elsewhere:#?}");
 }
 
-#[test]
-fn a_refused_connection_says_so() {
-    let lab = Lab::new([] as [(String, Manner); 0]);
-    add_node(&lab.sim, "a", "127.0.0.1".parse().unwrap());
-    let port = format!("--port={}", ports::free());
-    let said = crate::lab::Said::of(
-        &crate::lab::program()
-            .env("KUBECONFIG", lab.kubeconfig())
-            .args([&port, "-o", "wide"])
-            .output()
-            .unwrap(),
-    );
-    assert!(said.row("a").contains("Unknown connection refused"), "{said:#?}");
-    assert!(said.row("a").contains("connect: connection refused"), "the API server's own words: {said:#?}");
-}
-
 /// Runs a command on a terminal, with `script` of util-linux.
-pub(crate) fn on_a_terminal(command: &Command, environment: &str) -> Command {
+fn on_a_terminal(command: &Command, environment: &str) -> Command {
     let words: Vec<String> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|word| format!("'{}'", word.to_str().unwrap()))
@@ -252,30 +235,9 @@ pub(crate) fn on_a_terminal(command: &Command, environment: &str) -> Command {
     script
 }
 
-#[test]
-fn a_terminal_gets_colours_and_signs() {
-    let lab = one_of_each();
-    let command = lab.command(&["--via=node"]);
-    let shown = on_a_terminal(&command, "").output().unwrap();
-    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert_eq!(shown.status.code(), Some(3), "{text}");
-    for part in [
-        "\u{1b}[31m✖ NotReady",
-        "\u{1b}[32m● Ready",
-        "\u{1b}[33m◐ Draining",
-        "\u{1b}[33m○ Draining",
-        "\u{1b}[33m≈ Ready?",
-    ] {
-        assert!(text.contains(part), "no {part:?} in {text}");
-    }
-    let plain = on_a_terminal(&command, "NO_COLOR=1").output().unwrap();
-    let text = String::from_utf8_lossy(&plain.stdout).into_owned();
-    assert!(text.contains("✖ NotReady") && !text.contains('\u{1b}'), "{text}");
-}
-
 /// The table at first, then a line for each change.
 #[test]
-fn a_log_gets_a_line_for_each_change() {
+fn a_pipe_gets_a_line_for_each_change() {
     let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b")))]);
     let mut child = lab.command(&["-w"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -285,7 +247,7 @@ fn a_log_gets_a_line_for_each_change() {
     let line = next("Draining");
     assert!(line.ends_with("b  Draining  Unschedulable  told 1/1  sessions -"), "{line}");
     assert!(line.starts_with("20") && line.contains("Z  b  "), "{line}");
-    lab.crowd.now("b", Manner::Closes);
+    lab.crowd.now("b", Behaviour::Closes);
     lab.sim.delete("pods", "nodegate", "nodegate-b");
     next("b  Unknown  closed without an answer  told -  sessions -");
     drop(lines);
@@ -296,13 +258,17 @@ fn a_log_gets_a_line_for_each_change() {
 }
 
 #[test]
-fn on_a_terminal_it_is_kept_up_to_date_in_place() {
+fn a_terminal_gets_a_coloured_table_that_is_updated_in_place() {
     let lab = one_of_each();
+    let plain = on_a_terminal(&lab.command(&["--via=node"]), "NO_COLOR=1").output().unwrap();
+    let text = String::from_utf8_lossy(&plain.stdout).into_owned();
+    assert!(text.contains("✖ NotReady") && !text.contains('\u{1b}'), "{text}");
     let mut child = on_a_terminal(&lab.command(&["-w", "--via=node", "--agent-timeout=300ms"]), "");
     let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut next = |wanted: &str| lines.find(|line| line.contains(wanted)).unwrap();
     assert!(next("8 nodes").starts_with("\u{1b}[2J\u{1b}[H"));
+    next("\u{1b}[31m✖ NotReady");
     next("and 3 more");
     lab.crowd.now("worker-6", says(&out("worker-6", "not-ready", "KubeletNotReady", 1)));
     let again = next("2 NotReady");

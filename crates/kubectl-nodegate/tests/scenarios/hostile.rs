@@ -1,17 +1,20 @@
 //! Hostile answers of agents and of the API server.
 
-use crate::crowd::Manner;
+use crate::crowd::Behaviour;
 use crate::lab::{Lab, ready, says};
 use nodegate_kube_sim::{Effect, FaultScope};
 use serde_json::json;
-use std::time::Duration;
 
-fn http(body: &str) -> Manner {
-    Manner::bytes(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+fn sends(bytes: impl Into<Vec<u8>>) -> Behaviour {
+    Behaviour::Sends(bytes.into())
+}
+
+fn http(body: &str) -> Behaviour {
+    sends(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
 }
 
 #[test]
-fn nonsense_is_a_row() {
+fn a_malformed_answer_is_a_row() {
     let mut steering = ready("steering");
     steering["reason"] = json!("x\u{1b}[2J\nspoofed");
     steering["verdict"] = json!("not-ready");
@@ -21,9 +24,9 @@ fn nonsense_is_a_row() {
         json!([{"at_unix_ms": u64::MAX, "from": "ready", "to": "draining", "reason": "x"}]);
     from_the_future["uptime_ms"] = json!(u64::MAX);
     let lab = Lab::new([
-        ("endless", Manner::Endless),
-        ("garbage", Manner::bytes("\0\u{1}garbage\r\n\r\n".to_owned())),
-        ("long-head", Manner::bytes(format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n{{}}", "x".repeat(100_000)))),
+        ("endless", Behaviour::Endless),
+        ("garbage", sends("\0\u{1}garbage\r\n\r\n")),
+        ("long-head", sends(format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n{{}}", "x".repeat(100_000)))),
         ("not-json", http("<html>")),
         ("other-json", http("{}")),
         (
@@ -32,12 +35,10 @@ fn nonsense_is_a_row() {
         ),
         (
             "redirect",
-            Manner::bytes(
-                "HTTP/1.1 302 Found\r\nLocation: http://x/\r\nContent-Length: 0\r\n\r\n".to_owned(),
-            ),
+            sends("HTTP/1.1 302 Found\r\nLocation: http://x/\r\nContent-Length: 0\r\n\r\n".to_owned()),
         ),
-        ("moved", Manner::bytes("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned())),
-        ("cut", Manner::bytes("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"node\":".to_owned())),
+        ("moved", sends("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")),
+        ("cut", sends("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"node\":")),
         ("steering", says(&steering)),
         ("clock", says(&from_the_future)),
         ("sound", says(&ready("sound"))),
@@ -69,7 +70,7 @@ fn nonsense_is_a_row() {
 }
 
 #[test]
-fn an_api_server_that_fails_is_one_line_and_exit_code_3() {
+fn a_failing_api_server_is_one_line_and_exit_code_3() {
     let lab = Lab::new([("a", says(&ready("a")))]);
     let scope = || FaultScope::all().resources(&["nodes"]);
     for (effect, said) in [
@@ -92,32 +93,4 @@ fn an_api_server_that_fails_is_one_line_and_exit_code_3() {
     lab.block_on(lab.sim.kill());
     let dead = lab.run(&[]);
     assert!(dead.code == Some(3) && dead.err.contains("onnection refused"), "{dead:#?}");
-}
-
-/// On a shared machine the plugin's memory must be bounded.
-#[test]
-fn endless_answers_of_many_agents_need_little_memory() {
-    let lab = Lab::new((0..64).map(|number| (format!("n{number}"), Manner::Endless)));
-    let mut child = lab.command(&["--via=node", "--agent-timeout=20s"]);
-    let child = child.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    let pid = child.id();
-    let peak = std::thread::spawn(move || {
-        let mut peak = 0;
-        while let Some(now) = most_memory(pid) {
-            peak = now;
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        peak
-    });
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(3));
-    let peak = peak.join().unwrap();
-    assert!((1..200 << 10).contains(&peak), "{peak} kB");
-}
-
-/// Returns the peak resident memory of a running process, in kB.
-fn most_memory(pid: u32) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().split(' ').next()?.parse().ok()
 }

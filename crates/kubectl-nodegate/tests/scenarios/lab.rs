@@ -1,10 +1,11 @@
 //! A simulated cluster, agents with canned answers, and the program that queries them.
 
-use crate::crowd::{Crowd, Manner};
-use nodegate_kube_sim::{Builder, Sim};
+use crate::crowd::{Behaviour, Crowd};
+use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -49,19 +50,12 @@ impl Said {
 }
 
 impl Lab {
-    /// Creates nodes whose agents answer in these manners, over TLS.
-    pub(crate) fn new<S: Into<String>>(agents: impl IntoIterator<Item = (S, Manner)>) -> Self {
-        Self::with(|builder| builder, agents)
-    }
-
-    pub(crate) fn with<S: Into<String>>(
-        set: impl FnOnce(Builder) -> Builder,
-        agents: impl IntoIterator<Item = (S, Manner)>,
-    ) -> Self {
+    /// Creates nodes whose agents answer in these behaviours, over TLS.
+    pub(crate) fn new<S: Into<String>>(agents: impl IntoIterator<Item = (S, Behaviour)>) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let sim = runtime.block_on(set(Sim::builder().tls(true)).start()).unwrap();
-        let agents = agents.into_iter().map(|(node, manner)| (node.into(), manner));
+        let sim = runtime.block_on(Sim::builder().tls(true).start()).unwrap();
+        let agents = agents.into_iter().map(|(node, behaviour)| (node.into(), behaviour));
         let crowd = Crowd::start(agents);
         for (node, address) in crowd.nodes() {
             add_node(&sim, node, address);
@@ -192,6 +186,7 @@ fn unix_ms() -> u64 {
 }
 
 /// Returns an agent with this answer.
-pub(crate) fn says(status: &Value) -> Manner {
-    Manner::saying(status.to_string())
+pub(crate) fn says(status: &Value) -> Behaviour {
+    let json = status.to_string();
+    Behaviour::Says(Arc::new(move || json.clone()))
 }

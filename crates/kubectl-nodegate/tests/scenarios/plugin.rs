@@ -22,7 +22,7 @@ fn kubectl(lab: &Lab, kubectl: &str, args: &[&str]) -> Said {
     Said::of(&command.env_remove("KUBERNETES_SERVICE_HOST").args(args).output().unwrap())
 }
 
-fn finds_it(lab: &Lab, program: &str) -> String {
+fn check(lab: &Lab, program: &str) -> String {
     let version = kubectl(lab, program, &["version", "--client"]);
     let listed = kubectl(lab, program, &["plugin", "list", "--name-only"]);
     assert!(listed.out.lines().any(|line| line == "kubectl-nodegate"), "{listed:#?}");
@@ -37,18 +37,18 @@ fn finds_it(lab: &Lab, program: &str) -> String {
 }
 
 #[test]
-fn kubectl_nodegate_is_it() {
+fn kubectl_finds_the_plugin() {
     let lab = Lab::new([("a", says(&ready("a")))]);
-    finds_it(&lab, "kubectl");
+    check(&lab, "kubectl");
 }
 
 /// `KUBECTLS` contains the paths.
 #[test]
 #[ignore = "fetches kubectl of ten releases: make plugin-test"]
-fn so_it_is_with_kubectl_of_every_release() {
+fn kubectl_of_every_release_finds_the_plugin() {
     let lab = Lab::new([("a", says(&ready("a")))]);
     let listed = std::env::var("KUBECTLS").expect("KUBECTLS=<paths, separated by colons>");
     for program in std::env::split_paths(&listed).filter(|path| *path != PathBuf::new()) {
-        eprintln!("{}", finds_it(&lab, program.to_str().unwrap()));
+        eprintln!("{}", check(&lab, program.to_str().unwrap()));
     }
 }

@@ -2,12 +2,12 @@
 //! other's agents.
 
 use crate::drain::{Scene, cluster, follows, is_cordoned};
-use crate::lab::{Lab, NAMESPACE, Said, out, ready, says, uid};
+use crate::lab::{Lab, NAMESPACE, Said, out, says};
 use serde_json::json;
 
 /// Creates the production cluster, at whose nodes' addresses staging's agents answer. Staging has nodes with
 /// the same names, and its agents' answers look like a completed drain.
-pub(crate) fn production() -> Lab {
+fn production() -> Lab {
     let prod = cluster(Scene { told: 3, ..Scene::default() }, &["new1", "new2"]);
     for node in ["new1", "new2"] {
         let mut told = out(node, "draining", "Unschedulable", 60);
@@ -17,7 +17,7 @@ pub(crate) fn production() -> Lab {
     prod
 }
 
-pub(crate) fn is_untouched(lab: &Lab, said: &Said, why: &str) {
+fn is_untouched(lab: &Lab, said: &Said, why: &str) {
     assert_eq!(said.code, Some(3), "{said:#?}");
     assert!(said.out.contains(why), "no {why:?} in {said:#?}");
     assert!(said.out.contains("nothing was done to it"), "{said:#?}");
@@ -25,7 +25,7 @@ pub(crate) fn is_untouched(lab: &Lab, said: &Said, why: &str) {
 }
 
 /// Returns the message about staging's agent at the address of production's new1.
-pub(crate) fn stranger(prod: &Lab) -> String {
+fn stranger(prod: &Lab) -> String {
     let address = prod.crowd.nodes().next().unwrap().1;
     format!(
         "another cluster's agent answers at {address}: it speaks for Node new1 (uid uid-in-staging), not for Node new1 (uid \
@@ -57,24 +57,8 @@ fn another_clusters_agent_drains_nothing() {
     assert!(!waited.out.contains("told after"), "{waited:#?}");
 }
 
-/// Another cluster's node does not count as another Ready node.
 #[test]
-fn another_clusters_agents_are_no_reserve() {
-    let prod = production();
-    prod.crowd.now("new1", follows(&prod.sim, "new1", Scene { told: 1, ..Scene::default() }));
-    let mut other = ready("new2");
-    other["uid"] = json!("uid-in-staging");
-    prod.crowd.now("new2", says(&other));
-    let refused = prod.run(&["drain", "new1", "--min-ready=1"]);
-    assert!(
-        refused.code == Some(1) && refused.out.contains("refused: 0 other nodes are Ready"),
-        "{refused:#?}"
-    );
-    assert!(!is_cordoned(&prod, "new1"));
-}
-
-#[test]
-fn a_stranger_at_the_address_is_passed_by_where_the_api_server_reaches_the_agent() {
+fn the_api_server_reaches_the_agent_behind_a_strangers_address() {
     let prod = production();
     // The pod's address is not the node's.
     let own = prod.crowd.nodes().nth(1).unwrap().1;
@@ -87,40 +71,4 @@ fn a_stranger_at_the_address_is_passed_by_where_the_api_server_reaches_the_agent
     let drained = prod.run(&["drain", "new1"]);
     assert_eq!(drained.code, Some(0), "{drained:#?}");
     assert!(is_cordoned(&prod, "new1") && prod.sim.get("pods", "default", "app").is_none());
-}
-
-/// Agents of version 0.1 did not report a UID; the API server knows the pod that it queries.
-#[test]
-fn an_agent_that_is_too_old_is_believed_through_the_api_server_alone() {
-    let lab = cluster(Scene::default(), &["new1", "new2"]);
-    let mut old = ready("new1");
-    for key in ["uid", "start_id"] {
-        old.as_object_mut().unwrap().remove(key);
-    }
-    lab.crowd.now("new1", says(&old));
-    let direct = lab.run(&["new1", "--via=node", "-o", "wide"]);
-    assert!(
-        direct.code == Some(3) && direct.row("new1").starts_with("new1 Unknown agent too old"),
-        "{direct:#?}"
-    );
-    assert!(direct.out.contains("(nodegate 0.1.0) is too old to be identified"), "{direct:#?}");
-    let auto = lab.run(&["new1", "-o", "wide"]);
-    assert!(auto.code == Some(0) && auto.row("new1").contains("proxy of nodegate-new1"), "{auto:#?}");
-    let mut young = old.clone();
-    young["start_id"] = json!("0123456789abcdef");
-    lab.crowd.now("new1", says(&young));
-    let direct = lab.run(&["new1", "--via=node"]);
-    assert!(direct.row("new1").starts_with("new1 Unknown agent not identified yet"), "{direct:#?}");
-}
-
-/// The plugin names the cluster before it changes anything.
-#[test]
-fn a_drain_begins_with_the_name_of_the_cluster() {
-    let lab = cluster(Scene { told: 1, ..Scene::default() }, &["new1", "new2"]);
-    for command in ["drain", "uncordon"] {
-        let said = lab.run(&[command, "new1"]);
-        let first = format!("cluster: context sim, server {}", lab.sim.url());
-        assert!(said.code == Some(0) && said.out.starts_with(&first), "{first}: {said:#?}");
-    }
-    assert_eq!(lab.sim.node("new1").unwrap()["metadata"]["uid"], uid("new1"));
 }

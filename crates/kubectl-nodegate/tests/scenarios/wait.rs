@@ -4,7 +4,7 @@ use crate::drain::{Scene, follows};
 use crate::lab::{Lab, ready, says};
 
 #[test]
-fn several_nodes_are_waited_for_at_once() {
+fn several_nodes_are_waited_for_concurrently() {
     let lab = Lab::new([("a", says(&ready("a"))), ("b", says(&ready("b"))), ("c", says(&ready("c")))]);
     for (node, unresponsive) in [("a", 0), ("b", 0), ("c", 1)] {
         lab.crowd.now(node, follows(&lab.sim, node, Scene { told: 2, unresponsive, ..Scene::default() }));

@@ -1,4 +1,4 @@
-//! The ports that the agent listens on.
+//! The settings and the sockets of the agent's ports. `agent` binds and serves them.
 
 use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, duration, number, shown};
 use nodegate_server::{App, BindError, Limits, Listener, Networks, ServeError, ServeOptions, Sharing, bind};

@@ -1,4 +1,4 @@
-//! Settings that earlier releases had.
+//! Settings that earlier releases had: `read` reports each with what takes its place.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
