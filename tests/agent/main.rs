@@ -9,6 +9,7 @@ mod disk_pressure;
 mod drain_on;
 mod filesystem_ro;
 mod host;
+mod host_signals;
 mod local_checks;
 mod local_ports;
 mod network;

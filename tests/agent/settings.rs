@@ -44,6 +44,8 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "localhost:9100", "[::]:25004"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "127.0.0.1:70000", "an IP address and a port"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "127.0.0.1:25002", "--listen-port and --agent-"),
+        ("--host-signals", "NODEGATE_HOST_SIGNALS", "run/nodegate", "absolute path of a directory"),
+        ("--host-signals", "NODEGATE_HOST_SIGNALS", "/proc/version", "absolute path of a directory"),
         ("--stale-after", "NODEGATE_STALE_AFTER", "15", "2s to 1h"),
         ("--stale-after", "NODEGATE_STALE_AFTER", "1s", "2s to 1h"),
         ("--on-stale", "NODEGATE_ON_STALE", "open", "ready, keep-drain or not-ready"),

@@ -1,12 +1,13 @@
 //! A status in sentences for people: the same on the agent's page, in `nodegate status` and in the plugin.
 
 use nodegate_readiness::check::NODE_READY;
+use nodegate_readiness::host_signals::NODE_SHUTDOWN;
 use nodegate_readiness::rules::CACHE_STALE;
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{Age, LastKnown, Reason, Verdict};
+use nodegate_readiness::{Age, HostSignals, LastKnown, Reason, Verdict};
 
 /// The meanings of Kubernetes' words. Other reasons, such as those of checks, explain themselves.
-const MEANINGS: [(&str, &str); 12] = [
+const MEANINGS: [(&str, &str); 13] = [
     ("Unschedulable", "cordoned"),
     ("Deleting", "the Node object is being deleted"),
     ("Taint:ToBeDeletedByClusterAutoscaler", "the cluster autoscaler removes it"),
@@ -18,6 +19,7 @@ const MEANINGS: [(&str, &str); 12] = [
     ("KubeletNotReady", "the kubelet says that it is not ready"),
     ("ReadyConditionMissing", "the kubelet has not reported yet"),
     ("NoRecentResult", "the check has not reported in time"),
+    (NODE_SHUTDOWN, "the host is going down"),
     (CACHE_STALE, "the API server is not heard"),
 ];
 
@@ -48,6 +50,16 @@ pub fn last_known(known: &LastKnown) -> String {
     format!("{}{why}", known.verdict.title())
 }
 
+/// Returns what the host says of its own shutdown.
+pub fn shutdown(host: HostSignals) -> String {
+    match (host.lock, host.delay_ms) {
+        _ if host.shutdown => "the host is going down".to_owned(),
+        (true, Some(delay)) => format!("waits for load balancers, at most {}", Age(delay.into())),
+        (true, None) => "waits for load balancers".to_owned(),
+        (false, _) => "does not wait for load balancers: nodegate-shutdown holds no lock".to_owned(),
+    }
+}
+
 /// Returns the reason of the verdict.
 pub fn why(status: &Status) -> String {
     let (verdict, reason) = match (status.verdict, &status.reason) {
@@ -72,7 +84,7 @@ pub fn doubt(status: &Status) -> Option<String> {
         let leaves = status.leaves_in_ms.map(|left| format!("; the node leaves the pool in {}", Age(left)));
         return Some(UNCONFIRMED.to_owned() + &leaves.unwrap_or_default());
     }
-    if !status.cache.stale || status.verdict.is_none() {
+    if !status.rests_on_stale_cache() || status.verdict.is_none() {
         return None;
     }
     let heard = match status.cache.age_ms {

@@ -6,7 +6,7 @@ use crate::assembly::{AgentSettings, AssembledAgent, Background, Environment};
 use crate::handover::{self, HostSources, StateFile};
 use crate::pod_addresses::PodArgs;
 use crate::traffic::TrafficArgs;
-use nodegate_local_checks::LocalChecks;
+use nodegate_local_checks::{HostSignalArgs, LocalChecks};
 use nodegate_program::Signals;
 use nodegate_readiness::Flip;
 use nodegate_server::{BindError, ServeError};
@@ -42,13 +42,14 @@ pub struct AgentSetup {
     pub(crate) ports: PortArgs,
     pub(crate) traffic: TrafficArgs,
     pub(crate) pods: PodArgs,
+    pub(crate) host_signals: HostSignalArgs,
     pub(crate) state_file: Option<StateFile>,
     pub(crate) local_checks: LocalChecks,
 }
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
-    let AgentSetup { mut settings, ports, traffic, pods, state_file, local_checks } = setup;
+    let AgentSetup { mut settings, ports, traffic, pods, host_signals, state_file, local_checks } = setup;
     settings.probers.traffic = traffic.count().map_err(starting("count of connections"))?;
     // Wakes the recorder, if there is one.
     let (flipped, flips) = sync_channel(1);
@@ -60,6 +61,7 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
     let (agent, tasks) = AssembledAgent::new(settings, environment, background.handle());
     agent.app.set_pods(pods.settings());
     start_background(background, tasks)?;
+    follow_host(host_signals, &agent).map_err(starting("watch of --host-signals"))?;
 
     let sources = HostSources::new(&ports, state_file.clone());
     runtime("server runtime")?.block_on(async {
@@ -77,6 +79,14 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
         ports.serve(agent.app.clone(), shutdown).await?;
         tracing::info!("bye");
         Ok(())
+    })
+}
+
+/// Records what the host says of its own shutdown.
+fn follow_host(signals: HostSignalArgs, agent: &AssembledAgent) -> io::Result<()> {
+    let (board, timeline) = (agent.board.clone(), agent.timeline);
+    signals.follow(move |host| {
+        board.set_host(host, timeline.at(nodegate_clock::now()), nodegate_clock::wall());
     })
 }
 

@@ -12,7 +12,7 @@ use crate::status_command::{StatusArgs, StatusQuery};
 use crate::traffic::TrafficArgs;
 use crate::wait_command::{WaitArgs, WaitQuery};
 use clap::{Parser, Subcommand};
-use nodegate_local_checks::LocalCheckArgs;
+use nodegate_local_checks::{HostSignalArgs, LocalCheckArgs};
 use nodegate_node_watch::ServiceArgs;
 use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, Removed, UNKNOWN, failed, node_name};
 use nodegate_readiness::Catalog;
@@ -93,6 +93,8 @@ pub struct Args {
     policy: PolicyArgs,
     #[command(flatten)]
     handover: HandoverArgs,
+    #[command(flatten)]
+    host_signals: HostSignalArgs,
     #[command(flatten)]
     checks: CheckArgs,
     #[command(flatten)]
@@ -188,6 +190,7 @@ impl Args {
             ports: self.ports,
             traffic: self.traffic,
             pods: self.pods,
+            host_signals: self.host_signals,
             state_file: self.handover.state_dir.as_deref().map(StateFile::in_directory),
             local_checks,
         }

@@ -18,6 +18,7 @@ mod dedicated_thread;
 mod definition;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod host_directory;
 mod host_root;
 pub mod http_get;
 mod interface;
@@ -41,6 +42,7 @@ pub use args::LocalCheckArgs;
 pub use connect::{ConnectError, resolve};
 pub use dedicated_thread::DedicatedThread;
 pub use definition::{Context, Definition};
+pub use host_directory::HostSignalArgs;
 pub use host_root::HostRoot;
 pub use interface::{Check, KnownNode, Run};
 pub use local_checks::LocalChecks;

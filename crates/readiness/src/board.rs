@@ -294,7 +294,7 @@ impl Board {
         self.report_flip(flip);
     }
 
-    fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
+    pub(crate) fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
         let mut writer = self.write();
         let mut state = self.published.load().state.clone();
         if !change(&mut state) {

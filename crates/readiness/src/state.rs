@@ -2,6 +2,7 @@
 
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Source};
 use crate::facts::Node;
+use crate::host_signals::HostSignals;
 use crate::moment::Moment;
 use crate::query::CheckRef;
 use crate::reason::Reason;
@@ -19,6 +20,8 @@ pub struct State {
     pub local: Vec<Option<LocalResult>>,
     /// The watched Services, by their index in the catalog.
     pub services: Vec<WatchedService>,
+    /// What the host says of its own shutdown; `None` without `--host-signals`.
+    pub host: Option<HostSignals>,
     /// The outcome of the last run of the check `kubelet`, also of one that nothing asked for.
     pub(crate) kubelet: Option<Outcome>,
     pub(crate) ready: ReadyHistory,
@@ -69,6 +72,9 @@ impl State {
                 CheckReport { expires, ..CheckReport::from_memory(name, outcome, stale) }
             }
             Source::NodeReady => {
+                if let Some(outcome) = self.shutting_down() {
+                    return CheckReport::from_memory(name, outcome, false);
+                }
                 let overruled = if stale { None } else { self.overruled(catalog, policy, now) };
                 let report = from_memory(policy.node_ready(&self.node, stale));
                 match overruled {

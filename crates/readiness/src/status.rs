@@ -5,6 +5,7 @@ use crate::check::{Begins, CheckId, Verdict};
 use crate::drain::EXCLUDED;
 use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
+use crate::host_signals::HostSignals;
 use crate::memory::{FACTS_FORMAT, ServiceStatus};
 use crate::moment::Moment;
 use crate::probers::{DrainStatus, ProberRecord};
@@ -66,6 +67,9 @@ pub struct Status {
     /// The time until the node leaves the pool although its kubelet answers; absent if no such time is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_in_ms: Option<u128>,
+    /// What the host says of its own shutdown; absent without `--host-signals`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostSignals>,
     /// True if the Node exists; absent while that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_exists: Option<bool>,
@@ -194,6 +198,7 @@ impl Status {
             last_known: board.last_known(now).filter(|_| configured),
             unconfirmed: configured && board.unconfirmed(now),
             leaves_in_ms: board.leaves_at(now).map(|at| at.since(now).as_millis()),
+            host: published.state.host,
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
             facts: published.state.node.facts().map(|facts| board.policy().drain_on.shown(facts)),

@@ -32,7 +32,12 @@ fn the_metrics_of_a_fresh_agent_match_the_golden_file() {
     let long = Duration::from_hours(1);
     let cluster = Cluster::with(|builder| builder.kubelets(true).lease_interval(long).grace(long * 2));
     until("the Lease", || cluster.sim.get("leases", "kube-node-lease", NODE));
-    let args = ["--background-checks=kubelet", "--stale-after=10m", "--check-settings=kubelet:interval=1h"];
+    let args = [
+        "--background-checks=kubelet",
+        "--stale-after=10m",
+        "--check-settings=kubelet:interval=1h",
+        "--host-signals=/nowhere",
+    ];
     let agent = cluster.ready_agent(&args);
     until("the kubelet's check to have run", || {
         agent.metric("nodegate_check_passed{check=\"kubelet\",configured=\"true\"}")

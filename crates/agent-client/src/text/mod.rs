@@ -3,7 +3,7 @@
 mod prober_table;
 
 use crate::health_reply::{HealthCheck, NodeHealth};
-use crate::sentence::{UNCONFIRMED, doubt, why};
+use crate::sentence::{UNCONFIRMED, doubt, shutdown, why};
 use nodegate_program::sanitize;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Reason, Stamp, Verdict};
@@ -68,6 +68,9 @@ impl Text {
             status.start_id.as_ref().map_or(String::new(), |id| format!(", start id {}", sanitize(id)));
         let (version, up) = (sanitize(&status.version), Age(status.uptime_ms));
         self.fact("agent", &format!("nodegate {version}, up {up}{start_id}"));
+        if let Some(host) = status.host {
+            self.fact("reboot", &shutdown(host));
+        }
         self.told(status);
         if status.verdict.is_none() {
             // A misconfigured agent does not use its checks.

@@ -25,10 +25,12 @@ fn summary() -> DrainSummary {
         released: Some(false),
         told_probers: 1,
         probers: 2,
+        needs_ms: None,
         waiting_for: vec!["10.0.0.6 (lb2) /health".to_owned()],
         not_known: None,
         not_known_code: None,
         balancers: false,
+        host: None,
         settings: ToldSettings::default(),
     }
 }

@@ -57,7 +57,7 @@ impl Row {
     }
 
     pub(super) fn is_stale(&self) -> bool {
-        self.status().is_some_and(|status| status.cache.stale)
+        self.status().is_some_and(Status::rests_on_stale_cache)
     }
 
     /// Returns true for a control-plane node that only its exclude label keeps out. kubeadm and Talos set

@@ -6,6 +6,7 @@ use super::record::{ProberRecord, millis};
 use super::told::{Demands, PoolChange, Told, ToldSettings, WaitingFor, told};
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The maximum age of a count of connections. An older one means that the counting thread is stuck.
@@ -117,7 +118,7 @@ impl Status {
         let (since_ms, settings) =
             self.drain.as_ref().map(|drain| (drain.since_ms, drain.settings)).unwrap_or_default();
         let change = PoolChange::of(self.verdict);
-        let known = self.verdict.is_some() && !self.cache.stale;
+        let known = self.verdict.is_some() && !self.rests_on_stale_cache();
         for prober in &mut self.probers {
             prober.told =
                 (known && prober.is_waited_for()).then(|| prober.has_been_told(change, since_ms, &settings));
@@ -125,6 +126,8 @@ impl Status {
         let [out, ready] =
             [PoolChange::Out, PoolChange::Ready].map(|change| told(&self, change, &Demands::default()));
         let (free, cant_see_drains) = (is_free(&self), self.cant_see_drains());
+        let hint = self.shutdown_hint().map(Cow::Owned);
+        self.hint = self.hint.take().or(hint);
         let Some(drain) = &mut self.drain else { return self };
         drain.cant_see_drains = cant_see_drains;
         drain.told = out.is_yes();
@@ -179,6 +182,16 @@ impl Status {
     pub fn cant_see_drains(&self) -> Vec<String> {
         let blind = self.probers.iter().filter(|prober| prober.misses_drains());
         blind.map(|prober| format!("{} {}", prober.who(), prober.request)).collect()
+    }
+
+    /// Returns the time that the slowest awaited prober needs to learn that the node is out, in milliseconds;
+    /// `None` without such a prober.
+    pub fn told_needs_ms(&self) -> Option<u64> {
+        let settings = self.drain.as_ref()?.settings;
+        let probes = u64::from(settings.fall).saturating_add(1);
+        let waited_for = self.probers.iter().filter(|prober| prober.is_waited_for());
+        let interval = |prober: &ProberRecord| settings.interval_ms.or(prober.interval_ms);
+        waited_for.filter_map(interval).max().map(|interval| interval.saturating_mul(probes))
     }
 
     /// Returns the number of awaited probers that have been told the present verdict, and the number of all

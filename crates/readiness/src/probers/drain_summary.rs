@@ -2,6 +2,7 @@
 
 use super::told::{Demands, PoolChange, Told, ToldSettings, told};
 use crate::check::Verdict;
+use crate::host_signals::HostSignals;
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,9 @@ pub struct DrainSummary {
     pub told_probers: usize,
     /// The number of all awaited probers.
     pub probers: usize,
+    /// The time that the slowest of them needs to learn that the node is out, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_ms: Option<u64>,
     /// The first awaited probers that have not been told, with their probe requests.
     pub waiting_for: Vec<String>,
     /// The reason why `told` is not known, or `told_ready` on the way back.
@@ -50,6 +54,9 @@ pub struct DrainSummary {
     /// True if `--balancers` names the clients whose requests count.
     #[serde(default)]
     pub balancers: bool,
+    /// What the host says of its own shutdown; absent without `--host-signals`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostSignals>,
     /// The settings behind these conclusions.
     pub settings: ToldSettings,
 }
@@ -83,18 +90,20 @@ impl Status {
             start_id: self.start_id.clone(),
             verdict: self.verdict,
             since_ms: drain.since_ms,
-            stale: self.cache.stale,
+            stale: self.rests_on_stale_cache(),
             told: drain.told,
             told_ready: drain.told_ready,
             released: drain.released,
             told_probers,
             probers,
+            needs_ms: self.told_needs_ms(),
             waiting_for: waiting_for
                 .map(|one| cut(&format!("{} {}", one.prober, one.request), LENGTH))
                 .collect(),
             not_known: drain.not_known.map(|why| cut(&why, REASON)),
             not_known_code,
             balancers: !drain.balancers.is_empty(),
+            host: self.host,
             settings: drain.settings,
         }
     }

@@ -256,7 +256,7 @@ fn verdict_not_known(status: &Status) -> Option<Unknown> {
     match status.verdict {
         _ if status.drain.is_none() => Some(Unknown::OlderAgent),
         None => Some(Unknown::Misconfigured),
-        Some(_) if status.cache.stale => Some(Unknown::Stale),
+        Some(_) if status.rests_on_stale_cache() => Some(Unknown::Stale),
         Some(_) => None,
     }
 }

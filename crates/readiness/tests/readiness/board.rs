@@ -4,8 +4,8 @@ use nodegate_agent_client::sentence::{doubt, last_known};
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
-    Begins, Board, Catalog, Condition, ConditionStatus, Flip, LocalCheck, LocalResult, Lookup, Moment, Node,
-    NodeFacts, Outcome, Policy, Query, Reason, Reply, Verdict,
+    Begins, Board, Catalog, Condition, ConditionStatus, Flip, HostSignals, LocalCheck, LocalResult, Lookup,
+    Moment, Node, NodeFacts, OnStale, Outcome, Policy, Query, Reason, Reply, Verdict,
 };
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,6 +88,41 @@ impl Scenario {
     pub(crate) fn verdicts(&self) -> Vec<(Verdict, Verdict, String)> {
         let flips = self.flips.lock().unwrap();
         flips.iter().map(|flip| (flip.from, flip.to, flip.reason.to_string())).collect()
+    }
+}
+
+#[test]
+/// Whatever the API server says, and whether or not it is heard.
+#[test]
+fn a_host_that_goes_down_drains_until_it_says_otherwise() {
+    let shutdown = |shutdown| HostSignals { shutdown, ..HostSignals::default() };
+    let not_ready = Condition {
+        kind: "Ready".to_owned(),
+        status: ConditionStatus::False,
+        reason: "KubeletNotReady".to_owned(),
+    };
+    let not_ready = NodeFacts { conditions: vec![not_ready], ..NodeFacts::default() };
+    let nodes = [node(false), node(true), Node::Absent, Node::Unknown, Node::Present(not_ready)];
+    for on_stale in [OnStale::Ready, OnStale::KeepDrain, OnStale::NotReady] {
+        for node in &nodes {
+            let scenario = Scenario::begin(Policy { on_stale, ..Policy::default() }, &["node_ready"]);
+            scenario.board.set_node(node.clone(), at(0), WALL);
+            scenario.board.prove(at(0));
+            scenario.board.open(at(0), WALL);
+            let before = [1, 60].map(|second| scenario.text("drain=404", second));
+            scenario.board.set_host(shutdown(true), at(2), WALL);
+            for second in [2, 60] {
+                assert_eq!(
+                    scenario.text("drain=404", second),
+                    r#"{"status":"draining","checks":[{"name":"node_ready","passed":false,"reason":"NodeShutdown","duration_ms":0}],"total_duration_ms":0}"#
+                );
+                let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
+                assert!(!status.rests_on_stale_cache() && doubt(&status).is_none(), "{status:?}");
+                assert_eq!(status.host, Some(shutdown(true)));
+            }
+            scenario.board.set_host(shutdown(false), at(61), WALL);
+            assert_eq!([1, 60].map(|second| scenario.text("drain=404", second)), before);
+        }
     }
 }
 

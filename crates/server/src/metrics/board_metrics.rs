@@ -32,6 +32,7 @@ impl Collector for StateCollector {
         self.verdict(&mut encoder, now)?;
         self.out(&mut encoder, now)?;
         self.cache(&mut encoder, now)?;
+        self.shutdown_lock(&mut encoder)?;
         self.checks(&mut encoder, now)?;
         self.flips(&mut encoder)?;
         self.requests(&mut encoder)?;
@@ -92,6 +93,12 @@ impl StateCollector {
         gauge(encoder, "kubelet_unreachable", help)?.encode_gauge(&unreachable)?;
         let help = "Answers that staleness made better than the last known facts would have.";
         counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
+    }
+
+    fn shutdown_lock(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        let Some(host) = self.board.host() else { return Ok(()) };
+        let help = "1 while nodegate-shutdown holds the lock that delays a shutdown of the host; absent without --host-signals.";
+        gauge(encoder, "shutdown_lock", help)?.encode_gauge(&u64::from(host.lock))
     }
 
     /// Encodes the checks that have a result; the others do not run.

@@ -7,7 +7,7 @@ mod timeline;
 mod verdict_style;
 
 use escape::{Breakable, Escaped};
-use nodegate_agent_client::sentence::{doubt, why};
+use nodegate_agent_client::sentence::{doubt, shutdown, why};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt::{self, Write};
@@ -129,7 +129,11 @@ fn write_facts(page: &mut String, status: &Status) -> fmt::Result {
         page,
         "</div><div><dt>Stale after<dd>{}</div><div><dt>/health<dd>{answer}</div></dl>",
         Age(status.cache.stale_after_ms)
-    )
+    )?;
+    match status.host {
+        Some(host) => write!(page, "<dl><div><dt>Reboot<dd>{}</div></dl>", Escaped(shutdown(host))),
+        None => Ok(()),
+    }
 }
 
 fn write_foot(page: &mut String, status: &Status, wall: u64, refreshes: bool) -> fmt::Result {
@@ -179,6 +183,7 @@ mod tests {
             unconfirmed: false,
             leaves_in_ms: None,
             last_known: None,
+            host: None,
             node_exists: None,
             facts_format: 0,
             facts: None,

@@ -69,7 +69,7 @@ fn write_steps(page: &mut String, status: &Status, drain: &DrainStatus, verdict:
 
 fn turned(status: &Status, drain: &DrainStatus, verdict: Verdict) -> Step {
     let (title, pool) = if verdict == Verdict::Ready { ("In", "the pool") } else { ("Out", "of the pool") };
-    let sure = (!status.cache.stale).then_some(true);
+    let sure = (!status.rests_on_stale_cache()).then_some(true);
     // Keeps the number and its unit on one line.
     let since = Age(drain.since_ms.into()).to_string().replace(' ', "\u{a0}");
     Step::new(sure, title, format!("{pool} for {since}"))

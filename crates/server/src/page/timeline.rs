@@ -125,6 +125,9 @@ fn segments(status: &Status, wall: u64) -> Vec<Segment> {
     if status.cache.stale {
         let age = status.cache.age_ms.map_or(u64::MAX, |age| u64::try_from(age).unwrap_or(u64::MAX));
         doubt(&mut segments, wall.saturating_sub(age));
+        if let Some(now) = segments.last_mut() {
+            now.guess &= status.rests_on_stale_cache();
+        }
     }
     segments
 }

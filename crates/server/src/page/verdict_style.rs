@@ -72,5 +72,5 @@ impl VerdictStyle {
 
 /// Returns true if the verdict comes from a stale cache, or without confirmation by the control plane.
 pub(super) fn is_guess(status: &Status) -> bool {
-    (status.cache.stale || status.unconfirmed) && status.verdict.is_some()
+    (status.rests_on_stale_cache() || status.unconfirmed) && status.verdict.is_some()
 }

@@ -1,12 +1,12 @@
 //! Tests of the conclusion whether all probers have been told.
 
 use super::world::{World, balancer};
-use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::{
     DRAIN_SUMMARY_BYTES, Demands, DrainSummary, Goal, PoolChange, Standing, Told, Traffic, Unknown,
     WaitJudgement, told,
 };
 use nodegate_readiness::status::Status;
+use nodegate_readiness::{HostSignals, Verdict};
 use std::time::Duration;
 
 /// Returns a world of two balancers that have been regular for a while.
@@ -198,6 +198,37 @@ fn an_agent_that_is_replaced_must_listen_first() {
     assert_eq!(world.status().drain_summary().not_known_code.as_deref(), Some("listening"));
     assert_eq!(world.verdict(), Some(Verdict::Draining));
     assert_eq!(world.until_told(60_000), Some(30_000));
+}
+
+/// The host says so itself, so balancers are told without an API server.
+#[test]
+fn a_shutdown_is_told_although_the_cache_is_stale() {
+    let mut world = World::new([balancer(1, 2000)]);
+    world.pass_seconds(200);
+    world.proof = false;
+    world.pass_seconds(20);
+    assert!(not_known(&world).contains("stale"));
+    world.host(HostSignals { shutdown: true, ..HostSignals::default() });
+    assert!(world.until_told(60_000).is_some_and(|took| took <= 8000));
+    let summary = world.status().drain_summary();
+    assert!(!summary.stale && summary.told == Some(true) && summary.needs_ms == Some(8000), "{summary:?}");
+    world.host(HostSignals::default());
+    assert!(not_known(&world).contains("stale"));
+}
+
+#[test]
+fn a_lock_that_does_not_delay_for_long_enough_is_hinted_at() {
+    let mut world = World::new([balancer(1, 2000), balancer(2, 10_000)]);
+    world.pass_seconds(200);
+    let hint = |lock, delay_ms| {
+        world.host(HostSignals { shutdown: false, lock, delay_ms });
+        world.status().hint.unwrap_or_default().into_owned()
+    };
+    assert_eq!(hint(true, Some(40_000)), "");
+    assert_eq!(hint(true, None), "");
+    let short = hint(true, Some(5000));
+    assert!(short.contains("at most 5 s, but the slowest load balancer needs 40 s"), "{short}");
+    assert!(hint(false, None).contains("holds no lock"));
 }
 
 #[test]

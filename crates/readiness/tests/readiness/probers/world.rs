@@ -6,7 +6,7 @@ use nodegate_readiness::probers::{
     ToldSettings, Traffic, told,
 };
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{Moment, Reply, Verdict};
+use nodegate_readiness::{HostSignals, Moment, Reply, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, SystemTime};
 
@@ -92,6 +92,11 @@ impl World {
     /// Cordons or uncordons the node.
     pub(crate) fn cordon(&self, unschedulable: bool) {
         self.scenario.board.set_node(node(unschedulable), self.now(), WALL);
+    }
+
+    /// Has the host say this of its own shutdown.
+    pub(crate) fn host(&self, signals: HostSignals) {
+        self.scenario.board.set_host(signals, self.now(), WALL);
     }
 
     /// Lets time pass, with all probes in it.

@@ -1,0 +1,151 @@
+//! The directory of `--host-signals`, in which the host says that it is going down. The agent follows it.
+
+use nodegate_readiness::HostSignals;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+/// The file that is there while the host is going down.
+const SHUTDOWN: &str = "shutdown";
+/// The file that is there while the host holds the lock that delays a shutdown. Its text is the longest delay in
+/// milliseconds.
+const LOCK: &str = "lock";
+/// The longest text of [`LOCK`] that is read.
+const LONGEST: u64 = 20;
+
+/// The pause before the next try to watch the directory.
+const RETRY: Duration = Duration::from_secs(5);
+/// The time limit for the first look at the directory, for which the ports wait.
+const FIRST_WITHIN: Duration = Duration::from_secs(1);
+
+/// The setting of the directory.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HostSignalArgs {
+    /// Directory in which nodegate-shutdown of the host writes: while it has a file shutdown, the node drains
+    /// with the reason `NodeShutdown`, whatever the API server says. Without it, the agent learns of a shutdown
+    /// by the API server alone
+    #[arg(long, env = "NODEGATE_HOST_SIGNALS", value_name = "DIR", value_parser = directory)]
+    host_signals: Option<PathBuf>,
+}
+
+fn directory(value: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(value);
+    let fits = path.is_absolute() && (path.is_dir() || !path.exists());
+    if fits { Ok(path) } else { Err("takes the absolute path of a directory") }
+}
+
+impl HostSignalArgs {
+    /// Calls `report` with what the directory says, and again after each change, on a thread of its own, which
+    /// sleeps in between. Returns after the first call; without a directory, it does nothing.
+    pub fn follow(self, report: impl Fn(HostSignals) + Send + 'static) -> io::Result<()> {
+        let Some(directory) = self.host_signals else { return Ok(()) };
+        let (looked, first_look) = sync_channel(1);
+        let report = move |signals| {
+            report(signals);
+            let _ = looked.try_send(());
+        };
+        let follow = move || follow(&directory, report);
+        thread::Builder::new().name("host-signals".to_owned()).spawn(follow)?;
+        // A directory that can't be read in time has no signal.
+        let _ = first_look.recv_timeout(FIRST_WITHIN);
+        Ok(())
+    }
+}
+
+fn follow(directory: &Path, report: impl Fn(HostSignals)) {
+    let mut is_known = false;
+    loop {
+        let Err(error) = watch(directory, &report, &mut is_known);
+        report(read(directory));
+        if !std::mem::replace(&mut is_known, true) {
+            let directory = directory.display();
+            tracing::warn!(%directory, %error, "the directory of --host-signals can't be watched; retrying");
+        }
+        thread::sleep(RETRY);
+    }
+}
+
+/// Reports the signals until the directory is gone. Clears `failed` once it can be watched.
+fn watch(
+    directory: &Path,
+    report: &impl Fn(HostSignals),
+    failed: &mut bool,
+) -> io::Result<std::convert::Infallible> {
+    let changes = inotify::init(CreateFlags::CLOEXEC)?;
+    let files = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::CLOSE_WRITE;
+    inotify::add_watch(&changes, directory, files | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR)?;
+    *failed = false;
+    let mut buffer = [MaybeUninit::uninit(); 1024];
+    loop {
+        report(read(directory));
+        let mut events = Reader::new(&changes, &mut buffer);
+        loop {
+            if events.next()?.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            if events.is_buffer_empty() {
+                break;
+            }
+        }
+    }
+}
+
+fn read(directory: &Path) -> HostSignals {
+    let mut delay = String::new();
+    let lock =
+        File::open(directory.join(LOCK)).and_then(|file| file.take(LONGEST).read_to_string(&mut delay));
+    HostSignals {
+        shutdown: directory.join(SHUTDOWN).exists(),
+        lock: lock.is_ok(),
+        delay_ms: delay.trim().parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::sync::mpsc::channel;
+
+    /// Also those of a directory that is not there yet, and of one that was replaced.
+    #[test]
+    fn each_change_of_the_directory_is_reported() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("signals");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join(LOCK), "45000\n").unwrap();
+        let args = HostSignalArgs { host_signals: Some(directory.clone()) };
+        let (say, said) = channel();
+        args.follow(move |signals| say.send(signals).unwrap()).unwrap();
+        let wait_for = |wanted: HostSignals| {
+            while said.recv_timeout(Duration::from_secs(60)).expect("no report in time") != wanted {}
+        };
+        let idle = HostSignals { shutdown: false, lock: true, delay_ms: Some(45_000) };
+        wait_for(idle);
+        fs::write(directory.join(SHUTDOWN), "").unwrap();
+        wait_for(HostSignals { shutdown: true, ..idle });
+        fs::remove_file(directory.join(SHUTDOWN)).unwrap();
+        wait_for(idle);
+        fs::write(directory.join("new"), "five").unwrap();
+        fs::rename(directory.join("new"), directory.join(LOCK)).unwrap();
+        wait_for(HostSignals { delay_ms: None, ..idle });
+        fs::remove_dir_all(&directory).unwrap();
+        wait_for(HostSignals::default());
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join(SHUTDOWN), "").unwrap();
+        wait_for(HostSignals { shutdown: true, ..HostSignals::default() });
+    }
+
+    #[test]
+    fn only_a_path_that_may_be_a_directory_is_taken() {
+        assert!(directory("/").is_ok() && directory("/no/such/directory").is_ok());
+        for wrong in ["run", "/proc/version", ""] {
+            assert!(directory(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
