@@ -2,12 +2,13 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help demo test root lint faults lb-test drains haproxy-test plugin-test real-cluster-test simulate mutants soak bench fuzz build image push image-test packages release publish release-test generate
+.PHONY: help demo test root lint faults lb-test drains haproxy-test plugin-test real-cluster-test simulate mutants soak bench fuzz build image push image-test packages release publish release-test reboots generate
 
 # What hack/install-pinned installs. It is called by its path: with another PATH, cargo would build half of the programs again.
 export TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
 pinned := $(TOOLS)/bin
 built := $$(realpath -m "$${CARGO_TARGET_DIR:-target}")
+comma := ,
 # A test that prints a table, or takes long: $(play) PACKAGE AND PROGRAM -- NAME
 play := cargo test --quiet --locked
 table := -- --ignored --nocapture --exact
@@ -194,6 +195,15 @@ release-test: root ## The image for arm64 under qemu; the packages on Debian 12 
 	    NODEGATE_DEBIAN=$$release NODEGATE_HAPROXY="$$target/$$(triple "$$here")/quick/nodegate-haproxy" \
 	      $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
 	  done
+	@$(MAKE) --no-print-directory reboots BUS=dbus CASES="without systemctl cancel"
+
+# DEBIAN="13", BUS="dbus-broker" and CASES="systemctl:20" play some.
+reboots: root ## Reboots of a Debian under traffic, and what they lose (two hours)
+	@hack/install-tools
+	@cargo build --quiet --locked -p nodegate -p nodegate-shutdown -p nodegate-kube-sim --bin nodegate --bin nodegate-shutdown --bin kube-sim
+	@for release in $(or $(DEBIAN),12 13); do for bus in $(or $(BUS),dbus dbus$(comma)polkitd dbus-broker); do \
+	  echo "Debian $$release, $$bus"; hack/try-reboots "$$(hack/install-debian $$release $$bus)" $(CASES); \
+	done; done
 
 generate: ## Manifests, table of values, man pages, site (WHAT="manifests chart man site")
 	@for what in $(or $(WHAT),manifests chart man site); do case $$what in \

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const PROGRAMS: [&str; 2] = ["nodegate-haproxy", "kubectl-nodegate"];
+const PROGRAMS: [&str; 3] = ["nodegate-haproxy", "nodegate-shutdown", "kubectl-nodegate"];
 /// The names of an architecture in Debian and in rpm.
 const ARCHITECTURES: [(&str, &str); 2] = [("amd64", "x86_64"), ("arm64", "aarch64")];
 
@@ -121,7 +121,7 @@ fn the_documented_files_are_in_the_packages() {
             assert!(files.iter().any(|(path, _)| *path == file), "{file} is not among {files:?}");
         }
     }
-    assert_eq!(seen, 11);
+    assert_eq!(seen, 15);
 }
 
 fn an_upgrade_keeps_changes_of_settings_and_template() {
@@ -161,5 +161,5 @@ fn the_same_commit_gives_the_same_packages() {
         assert!(read(&again) == read(&PACKAGES), "{} differs", name.display());
         compared += 1;
     }
-    assert_eq!(compared, 4);
+    assert_eq!(compared, 6);
 }

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Returns the programs' parsers.
-fn programs() -> [Command; 4] {
+fn programs() -> [Command; 5] {
     [
         nodegate_agent::Args::command(),
         nodegate_eviction_gate::command(),
         nodegate_haproxy::run::command(),
+        nodegate_shutdown::command(),
         nodegate_kubectl::Args::command(),
     ]
 }

@@ -4,12 +4,14 @@ use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, italic, line_break, roman};
 
-const ALL: [&str; 9] = [
+const ALL: [&str; 11] = [
     "nodegate",
     "nodegate-status",
     "nodegate-wait",
     "nodegate-eviction-gate",
     "nodegate-haproxy",
+    "nodegate-shutdown",
+    "nodegate-shutdown-status",
     "kubectl-nodegate",
     "kubectl-nodegate-wait",
     "kubectl-nodegate-drain",

@@ -34,7 +34,7 @@ const STANDS_IN: [(&str, &str); 8] = [
         "bin/cargo",
         "[[ $1 == test ]] || { echo \"path+file:///nodegate#nodegate@$STANDS_IN_VERSION\"; exit; }; \
          mkdir -p \"$CARGO_TARGET_DIR/packaging/man\"; cd \"$CARGO_TARGET_DIR/packaging/man\"; \
-         touch nodegate.1 nodegate-status.1 nodegate-haproxy.1 kubectl-nodegate.1",
+         touch nodegate.1 nodegate-status.1 nodegate-haproxy.1 nodegate-shutdown.1 kubectl-nodegate.1",
     ),
     (
         "bin/buildah",

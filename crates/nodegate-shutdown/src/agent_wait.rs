@@ -1,0 +1,68 @@
+//! Waits until the agent says that every load balancer has been told.
+
+use nodegate_agent_client::{AgentReply, GetError, get};
+use nodegate_program::sanitize_short;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// The longest time of one request. Then the next one shows whether the agent still answers.
+const ONE_REQUEST: Duration = Duration::from_secs(5);
+/// The time that an answer may come late by.
+const LATE_BY: Duration = Duration::from_secs(2);
+/// The time for which a refused connection may belong to an agent that is being replaced.
+const REPLACED_WITHIN: Duration = Duration::from_secs(3);
+/// The longest text of the agent in a log line.
+const LONGEST: usize = 200;
+const RETRY: Duration = Duration::from_millis(250);
+
+/// The end of a wait.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WaitEnd {
+    /// Every load balancer has been told, or there is none; in the agent's words.
+    Told(String),
+    /// The limit has passed.
+    Late,
+    /// The agent gives no answer, or none that says anything of the drain.
+    NoAnswer(String),
+}
+
+impl fmt::Display for WaitEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Told(words) => write!(f, "the agent says: {words}"),
+            Self::Late => f.write_str("not every load balancer was told in time"),
+            Self::NoAnswer(why) => write!(f, "the agent does not answer ({why})"),
+        }
+    }
+}
+
+/// Waits for at most `limit`.
+pub(crate) async fn wait_until_told(agent: SocketAddr, limit: Duration) -> WaitEnd {
+    let deadline = Instant::now() + limit;
+    let mut answered = Instant::now();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return WaitEnd::Late;
+        }
+        let request = left.min(ONE_REQUEST);
+        // The agent may not have seen the file yet.
+        let path = format!("/wait?for=told&settle=2&timeout={}", request.as_secs().max(1));
+        let reply = timeout(request + LATE_BY, get(agent, &path)).await;
+        match reply {
+            Ok(Ok(AgentReply { status: 200, body })) => {
+                return WaitEnd::Told(sanitize_short(String::from_utf8_lossy(&body).trim(), LONGEST));
+            }
+            // Not told yet, an agent that is being replaced, or too many requests at once.
+            Ok(Ok(AgentReply { status: 504 | 503 | 429, .. })) => answered = Instant::now(),
+            Ok(Ok(other)) => return WaitEnd::NoAnswer(format!("HTTP {}", other.status)),
+            Ok(Err(GetError::Connect(_) | GetError::Closed | GetError::Broken(_)))
+                if answered.elapsed() < REPLACED_WITHIN => {}
+            Ok(Err(error)) => return WaitEnd::NoAnswer(error.to_string()),
+            Err(_) => return WaitEnd::NoAnswer(format!("nothing for {} s", request.as_secs())),
+        }
+        sleep(RETRY).await;
+    }
+}

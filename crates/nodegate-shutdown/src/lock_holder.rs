@@ -1,0 +1,201 @@
+//! Holds the lock, and lets it go when every load balancer has been told.
+
+use crate::agent_wait::{WaitEnd, wait_until_told};
+use crate::login::{Lock, Login};
+use crate::signal_files::SignalFiles;
+use futures::StreamExt;
+use nodegate_agent_client::ask_drain;
+use nodegate_program::Signals;
+use nodegate_readiness::host_signals::delay_too_short;
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The pause between two looks at a host that is not going down: the delay may change at any time.
+const LOOK_EVERY: Duration = Duration::from_mins(1);
+/// The pause while it is going down: systemd 257 sends no signal of a cancelled shutdown.
+const LOOK_OFTEN: Duration = Duration::from_secs(1);
+/// The first and the longest pause before the next try to reach the bus.
+const RETRY: Duration = Duration::from_millis(500);
+const RETRY_AT_MOST: Duration = Duration::from_secs(30);
+/// The longest wait at the end of the service. `TimeoutStopSec=` of its unit is longer.
+const STOPPING: Duration = Duration::from_secs(85);
+/// The time limit for a question to the agent.
+const ASK: Duration = Duration::from_secs(2);
+
+/// The program while it runs as a service.
+pub(crate) struct LockHolder {
+    agent: SocketAddr,
+    files: SignalFiles,
+    lock: Option<OwnedFd>,
+    /// The longest delay, as the agent reads it; `None` if the lock is not held.
+    delay: Option<Duration>,
+    phase: Phase,
+    warned: bool,
+}
+
+/// What the host does.
+enum Phase {
+    Up,
+    /// It is going down, and not every load balancer has been told.
+    Telling(Pin<Box<dyn Future<Output = WaitEnd>>>),
+    /// It is going down, and nothing is waited for.
+    Told,
+}
+
+impl LockHolder {
+    pub(crate) fn new(agent: SocketAddr, files: SignalFiles) -> Self {
+        Self { agent, files, lock: None, delay: None, phase: Phase::Up, warned: false }
+    }
+
+    /// Runs until SIGTERM or SIGINT.
+    pub(crate) async fn run(mut self) -> io::Result<()> {
+        let mut stop = pin!(Signals::listen()?.shutdown());
+        let mut retry = RETRY;
+        loop {
+            let error = tokio::select! {
+                () = &mut stop => break,
+                error = self.follow(&mut retry) => error,
+            };
+            if retry == RETRY {
+                tracing::warn!(%error, "systemd-logind does not answer; retrying");
+            }
+            self.note_delay(None);
+            tokio::select! {
+                () = &mut stop => break,
+                () = sleep(retry) => {}
+            }
+            retry = (retry * 2).min(RETRY_AT_MOST);
+        }
+        self.stop().await;
+        Ok(())
+    }
+
+    /// Follows logind until the connection ends, and returns the reason.
+    async fn follow(&mut self, retry: &mut Duration) -> zbus::Error {
+        let Err(error) = self.session(retry).await;
+        error
+    }
+
+    async fn session(&mut self, retry: &mut Duration) -> zbus::Result<Infallible> {
+        let login = Login::connect().await?;
+        let mut events = login.events().await?;
+        let mut relock = true;
+        loop {
+            self.look(&login, relock).await?;
+            *retry = RETRY;
+            let pause = if self.is_up() { LOOK_EVERY } else { LOOK_OFTEN };
+            relock = tokio::select! {
+                event = events.next() => event.unwrap_or(false),
+                () = login.closed() => return Err(zbus::Error::InputOutput(io::Error::from(io::ErrorKind::ConnectionReset).into())),
+                end = told(&mut self.phase) => {
+                    self.let_go(&end);
+                    false
+                }
+                () = sleep(pause) => false,
+            };
+        }
+    }
+
+    /// Compares what the host does with what was known, and acts. `relock` asks for a new lock, because logind may
+    /// have lost the old one.
+    async fn look(&mut self, login: &Login, relock: bool) -> zbus::Result<()> {
+        let going_down = login.is_going_down().await?;
+        let delay = login.delay().await?;
+        match (self.is_up(), going_down) {
+            (true, true) => self.go_down(delay),
+            (false, true) => {}
+            (true, false) if !relock => {}
+            // A host that gives a new lock is not going down. The old lock ends after the new one starts.
+            (_, false) => match login.lock().await? {
+                Lock::Held(lock) => self.stay_up(lock),
+                Lock::TooLate if self.is_up() => self.go_down(delay),
+                Lock::TooLate => {}
+            },
+        }
+        if self.lock.is_some() && self.delay != Some(delay) {
+            self.note_delay(Some(delay));
+        }
+        if self.is_up() {
+            self.warn_of_delay(delay).await;
+        }
+        Ok(())
+    }
+
+    fn is_up(&self) -> bool {
+        matches!(self.phase, Phase::Up)
+    }
+
+    fn go_down(&mut self, delay: Duration) {
+        self.files.set_shutdown(true);
+        tracing::info!(?delay, "the host is going down; waiting until every load balancer is told");
+        self.phase = Phase::Telling(Box::pin(wait_until_told(self.agent, delay)));
+    }
+
+    fn stay_up(&mut self, lock: OwnedFd) {
+        if !self.is_up() {
+            tracing::info!("the shutdown was cancelled; the node returns to service");
+        }
+        if self.lock.replace(lock).is_none() {
+            tracing::info!("holding the lock that delays a shutdown");
+        }
+        self.phase = Phase::Up;
+        self.files.set_shutdown(false);
+    }
+
+    fn let_go(&mut self, end: &WaitEnd) {
+        match end {
+            WaitEnd::Told(_) => tracing::info!("{end}; letting the shutdown go on"),
+            WaitEnd::Late | WaitEnd::NoAnswer(_) => tracing::warn!("{end}; letting the shutdown go on"),
+        }
+        self.phase = Phase::Told;
+        self.lock = None;
+        self.note_delay(None);
+    }
+
+    fn note_delay(&mut self, delay: Option<Duration>) {
+        self.files.set_lock(delay);
+        self.delay = delay;
+    }
+
+    /// Warns once if the delay is shorter than the slowest load balancer needs.
+    async fn warn_of_delay(&mut self, delay: Duration) {
+        let Ok(summary) = ask_drain(&[self.agent], ASK).await else { return };
+        let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());
+        if delay < needs && !self.warned {
+            tracing::warn!("{}", delay_too_short(delay, needs));
+        }
+        self.warned = delay < needs;
+    }
+
+    /// Waits, too, if systemd ends this service because the host is going down past logind.
+    async fn stop(mut self) {
+        let is_stopping = async { Login::connect().await?.is_stopping().await };
+        let is_stopping = is_stopping.await.unwrap_or(false);
+        if is_stopping {
+            if self.is_up() {
+                self.go_down(STOPPING);
+            }
+            if let Phase::Telling(_) = self.phase {
+                let end = told(&mut self.phase).await;
+                self.let_go(&end);
+            }
+        } else if self.is_up() {
+            self.files.set_shutdown(false);
+        }
+        self.files.set_lock(None);
+    }
+}
+
+/// Waits until every load balancer is told; forever if the host is not going down, or nothing is waited for.
+async fn told(phase: &mut Phase) -> WaitEnd {
+    match phase {
+        Phase::Telling(wait) => wait.await,
+        Phase::Up | Phase::Told => pending().await,
+    }
+}

@@ -1,0 +1,84 @@
+//! `nodegate-shutdown status`: three lines on the lock, the agent, and what a reboot would do.
+
+use crate::login::Login;
+use nodegate_agent_client::{DrainSummary, ask_drain};
+use nodegate_program::{UNKNOWN, sanitize};
+use nodegate_readiness::host_signals::delay_too_short;
+use nodegate_readiness::{Age, Stamp, Verdict};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The time limit for the answer of the agent.
+const ASK: Duration = Duration::from_secs(3);
+
+/// What logind says.
+struct LoginView {
+    locked: bool,
+    delay: Duration,
+    scheduled: Option<(String, u64)>,
+}
+
+/// Prints the three lines, and returns the exit code.
+pub(crate) async fn print(agent: SocketAddr) -> ExitCode {
+    let login = look().await.map_err(|error| error.to_string());
+    let answer = ask_drain(&[agent], ASK).await.map_err(|error| error.to_string());
+    let (reboot, code) = reboot(login.as_ref().ok(), answer.as_ref().ok());
+    println!("lock    {}", lock(&login));
+    println!("agent   {agent} {}", said(&answer));
+    println!("reboot  {reboot}{}", scheduled(login.as_ref().ok()));
+    ExitCode::from(code)
+}
+
+async fn look() -> zbus::Result<LoginView> {
+    let login = Login::connect().await?;
+    Ok(LoginView {
+        locked: login.is_locked().await?,
+        delay: login.delay().await?,
+        scheduled: login.scheduled().await?,
+    })
+}
+
+fn lock(login: &Result<LoginView, String>) -> String {
+    match login {
+        Err(error) => format!("not known: systemd-logind does not answer ({})", sanitize(error)),
+        Ok(view) if view.locked => format!("held; a shutdown is delayed by at most {}", age(view.delay)),
+        Ok(_) => "not held; is nodegate-shutdown.service running?".to_owned(),
+    }
+}
+
+fn said(answer: &Result<DrainSummary, String>) -> String {
+    let summary = match answer {
+        Err(error) => return format!("does not answer: {}", sanitize(error)),
+        Ok(summary) => summary,
+    };
+    let verdict = summary.verdict.map_or("without a verdict", Verdict::title);
+    let slowest =
+        summary.needs_ms.map_or(String::new(), |needs| format!(", told within {}", Age(needs.into())));
+    format!("says {verdict}; load balancers: {}{slowest}", summary.probers)
+}
+
+/// Returns what a reboot would do, and the exit code.
+fn reboot(login: Option<&LoginView>, answer: Option<&DrainSummary>) -> (String, u8) {
+    let (Some(login), Some(summary)) = (login, answer) else {
+        return ("does not wait for load balancers".to_owned(), if login.is_none() { UNKNOWN } else { 1 });
+    };
+    let needs = Duration::from_millis(summary.needs_ms.unwrap_or_default());
+    match summary.host {
+        _ if !login.locked => ("does not wait for load balancers".to_owned(), 1),
+        None => ("does not wait: the agent runs without --host-signals".to_owned(), 1),
+        Some(host) if host.shutdown => ("the host is going down".to_owned(), 0),
+        Some(_) if summary.probers == 0 => ("does not wait: no load balancer probes".to_owned(), 0),
+        Some(_) if login.delay < needs => (delay_too_short(login.delay, needs), 1),
+        Some(_) => (format!("waits until every load balancer is told, at most {}", age(login.delay)), 0),
+    }
+}
+
+fn scheduled(login: Option<&LoginView>) -> String {
+    let scheduled = login.and_then(|view| view.scheduled.as_ref());
+    scheduled.map_or(String::new(), |(kind, at)| format!("; {} at {:#} UTC", sanitize(kind), Stamp(*at)))
+}
+
+fn age(time: Duration) -> Age {
+    Age(time.as_millis())
+}

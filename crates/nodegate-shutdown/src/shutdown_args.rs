@@ -1,0 +1,109 @@
+//! The command line of the program.
+
+use crate::lock_holder::LockHolder;
+use crate::overview;
+use crate::signal_files::SignalFiles;
+use clap::{Parser, Subcommand};
+use nodegate_program::{BAD_SETTING, HTTP_PORT, LogSettings, Mistakes, Program, UNKNOWN, failed};
+use std::fmt::Display;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::runtime::Builder;
+
+/// The command line of the program.
+#[derive(Debug, Parser)]
+#[command(
+    name = "nodegate-shutdown",
+    version,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true,
+    about = "Delays a shutdown of this host until every load balancer knows of it",
+    long_about = "nodegate-shutdown runs on a Kubernetes node beside nodegate's agent, as root. It holds a lock of \
+systemd-logind that delays a shutdown. When one begins, it writes the file shutdown into --host-signals, where the agent \
+reads it and answers that the node drains. When the agent says that every load balancer has been told, when no load \
+balancer probes, or when the agent does not answer, the shutdown goes on. systemd-logind ends the delay after \
+InhibitDelayMaxSec= at the latest.\n\n\
+A shutdown past systemd-logind (systemctl start reboot.target) ends this service first: it then waits, too.",
+    after_long_help = "\
+EXIT CODES
+  0  ended by SIGTERM or SIGINT
+  1  could not start
+  2  a setting is wrong; every wrong one is named on a line of its own
+  nodegate-shutdown status ends with 0 if a reboot waits for load balancers, 1 if it does not, 3 if that is not known"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    #[command(flatten)]
+    agent: AgentArg,
+
+    /// Directory that the agent reads (its --host-signals): the files shutdown and lock
+    #[arg(long, env = "NODEGATE_HOST_SIGNALS", value_name = "DIR", default_value = "/run/nodegate")]
+    #[arg(value_parser = directory)]
+    host_signals: PathBuf,
+
+    #[command(flatten)]
+    log: LogSettings,
+}
+
+/// The commands besides running the service.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum Command {
+    /// Says in three lines whether the lock is held, what the agent says, and what a reboot would do
+    Status(AgentArg),
+}
+
+/// The agent of this node.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct AgentArg {
+    /// Address of this node's agent
+    #[arg(long, env = "NODEGATE_AGENT", value_name = "IP:PORT", value_parser = agent)]
+    #[arg(default_value_t = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), HTTP_PORT))]
+    agent: SocketAddr,
+}
+
+fn agent(value: &str) -> Result<SocketAddr, &'static str> {
+    value.parse().map_err(|_| "takes an IP address and a port, such as 127.0.0.1:25001")
+}
+
+fn directory(value: &str) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(value);
+    if path.is_absolute() { Ok(path) } else { Err("takes an absolute path") }
+}
+
+impl Program for Args {
+    type Setup = Self;
+
+    fn bad_setting() -> u8 {
+        let asks = std::env::args_os().nth(1).is_some_and(|word| word == "status");
+        if asks { UNKNOWN } else { BAD_SETTING }
+    }
+
+    fn log(&self) -> Option<LogSettings> {
+        self.command.is_none().then(|| self.log.clone())
+    }
+
+    fn setup(self, _: &mut Mistakes) -> Self {
+        self
+    }
+
+    fn run(setup: Self) -> ExitCode {
+        let runtime = match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return could_not_start(error),
+        };
+        match setup.command {
+            Some(Command::Status(asked)) => runtime.block_on(overview::print(asked.agent)),
+            None => {
+                let holder = LockHolder::new(setup.agent.agent, SignalFiles::new(setup.host_signals));
+                runtime.block_on(holder.run()).map_or_else(could_not_start, |()| ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
+fn could_not_start(error: impl Display) -> ExitCode {
+    failed(format_args!("could not start: {error}"))
+}

@@ -1,0 +1,198 @@
+//! A real D-Bus daemon, and a service on it that speaks as systemd-logind and systemd do.
+
+use nodegate_testbed::process::{Program, signal};
+use nodegate_testbed::until;
+use std::collections::HashMap;
+use std::fs;
+use std::io::{ErrorKind, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use zbus::connection::Builder;
+use zbus::object_server::SignalEmitter;
+use zbus::{Connection, interface};
+
+/// What the simulated host is at.
+pub(crate) struct Host {
+    pub(crate) preparing: bool,
+    /// True if no new lock is given, as while the shutdown is under way.
+    pub(crate) too_late: bool,
+    pub(crate) state: &'static str,
+    pub(crate) delay_usec: u64,
+    scheduled: &'static str,
+    locks: Vec<UnixStream>,
+    /// The number of locks that were held when each lock was given.
+    pub(crate) held_before: Vec<usize>,
+}
+
+impl Host {
+    /// Returns the number of locks that are held.
+    pub(crate) fn locks(&mut self) -> usize {
+        self.locks
+            .retain_mut(|lock| lock.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
+        self.locks.len()
+    }
+}
+
+type Shared = Arc<Mutex<Host>>;
+
+struct LoginService(Shared);
+
+#[interface(name = "org.freedesktop.login1.Manager")]
+impl LoginService {
+    fn inhibit(&self, what: &str, who: &str, why: &str, mode: &str) -> Result<zbus::OwnedFd, LoginError> {
+        assert_eq!((what, who, mode, why.is_empty()), ("shutdown", "nodegate-shutdown", "delay", false));
+        let mut host = self.0.lock().unwrap();
+        if host.too_late {
+            return Err(LoginError::OperationInProgress("it is already running".to_owned()));
+        }
+        let held = host.locks();
+        host.held_before.push(held);
+        let (here, there) = UnixStream::pair().unwrap();
+        here.set_nonblocking(true).unwrap();
+        host.locks.push(here);
+        Ok(std::os::fd::OwnedFd::from(there).into())
+    }
+
+    fn list_inhibitors(&self) -> Vec<(String, String, String, String, u32, u32)> {
+        let word = str::to_owned;
+        let lock = || (word("shutdown"), word("nodegate-shutdown"), word("why"), word("delay"), 0, 1);
+        (0..self.0.lock().unwrap().locks()).map(|_| lock()).collect()
+    }
+
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn preparing_for_shutdown(&self) -> bool {
+        self.0.lock().unwrap().preparing
+    }
+
+    #[zbus(property(emits_changed_signal = "false"), name = "InhibitDelayMaxUSec")]
+    fn inhibit_delay_max_usec(&self) -> u64 {
+        self.0.lock().unwrap().delay_usec
+    }
+
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn scheduled_shutdown(&self) -> (String, u64) {
+        let kind = self.0.lock().unwrap().scheduled;
+        (kind.to_owned(), 1_800_000_000_000_000)
+    }
+
+    #[zbus(signal)]
+    async fn prepare_for_shutdown(emitter: &SignalEmitter<'_>, start: bool) -> zbus::Result<()>;
+}
+
+#[derive(Debug, zbus::DBusError)]
+#[zbus(prefix = "org.freedesktop.login1")]
+enum LoginError {
+    #[zbus(error)]
+    ZBus(zbus::Error),
+    OperationInProgress(String),
+}
+
+struct SystemService(Shared);
+
+#[interface(name = "org.freedesktop.systemd1.Manager")]
+impl SystemService {
+    #[zbus(property(emits_changed_signal = "false"))]
+    fn system_state(&self) -> String {
+        self.0.lock().unwrap().state.to_owned()
+    }
+}
+
+/// A bus with a logind, for programs that this test starts.
+pub(crate) struct Logind {
+    host: Shared,
+    runtime: Runtime,
+    service: Option<Connection>,
+    bus: Option<Program>,
+    directory: TempDir,
+}
+
+impl Logind {
+    pub(crate) fn start() -> Self {
+        let host = Host {
+            preparing: false,
+            too_late: false,
+            state: "running",
+            delay_usec: 45_000_000,
+            scheduled: "reboot",
+            locks: Vec::new(),
+            held_before: Vec::new(),
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let config = format!(
+            "<busconfig><type>system</type><listen>{}</listen><auth>EXTERNAL</auth><policy context=\"default\">\
+             <allow user=\"*\"/><allow own=\"*\"/><allow send_destination=\"*\"/><allow receive_sender=\"*\"/>\
+             </policy></busconfig>",
+            address(directory.path())
+        );
+        fs::write(directory.path().join("bus.conf"), config).unwrap();
+        let runtime = Runtime::new().unwrap();
+        let mut logind =
+            Self { host: Arc::new(Mutex::new(host)), runtime, service: None, bus: None, directory };
+        logind.start_bus();
+        logind.restart();
+        logind
+    }
+
+    pub(crate) fn host(&self) -> MutexGuard<'_, Host> {
+        self.host.lock().unwrap()
+    }
+
+    /// Returns the variables of a program that uses this bus.
+    pub(crate) fn variables(&self) -> HashMap<&'static str, String> {
+        HashMap::from([("DBUS_SYSTEM_BUS_ADDRESS", address(self.directory.path()))])
+    }
+
+    /// Starts another bus in place of this one, without any service.
+    pub(crate) fn start_bus(&mut self) {
+        self.bus = None;
+        let _ = fs::remove_file(socket(self.directory.path()));
+        let config = format!("--config-file={}", self.directory.path().join("bus.conf").display());
+        let mut command = Command::new("dbus-daemon");
+        self.bus = Some(Program::start(command.args([&config, "--nofork", "--nopidfile"])));
+        until("the bus", || socket(self.directory.path()).exists().then_some(()));
+    }
+
+    /// Starts another logind in place of this one. It knows the locks of the one before.
+    pub(crate) fn restart(&mut self) {
+        self.service = None;
+        let host = || self.host.clone();
+        let service = Builder::address(address(self.directory.path()).as_str())
+            .serve_at("/org/freedesktop/login1", LoginService(host()))
+            .serve_at("/org/freedesktop/systemd1", SystemService(host()))
+            .name("org.freedesktop.login1")
+            .name("org.freedesktop.systemd1");
+        self.service = Some(self.runtime.block_on(service.build()).unwrap());
+    }
+
+    /// Begins a shutdown, or cancels it. systemd 257 sends no signal of a cancelled one.
+    pub(crate) fn prepare(&self, start: bool, says_so: bool) {
+        self.host().preparing = start;
+        if !says_so {
+            return;
+        }
+        let service = self.service.as_ref().unwrap();
+        self.runtime.block_on(async {
+            let server = service.object_server();
+            let login = server.interface::<_, LoginService>("/org/freedesktop/login1").await.unwrap();
+            LoginService::prepare_for_shutdown(login.signal_emitter(), start).await.unwrap();
+        });
+    }
+
+    /// Ends the bus like a crash does.
+    pub(crate) fn kill_bus(&mut self) {
+        signal(self.bus.as_ref().unwrap().pid(), "KILL");
+        self.start_bus();
+    }
+}
+
+fn socket(directory: &Path) -> PathBuf {
+    directory.join("socket")
+}
+
+fn address(directory: &Path) -> String {
+    format!("unix:path={}", socket(directory).display())
+}

@@ -1,0 +1,269 @@
+//! Tests of the real program: on a real D-Bus daemon, with a logind and an agent that the tests play.
+
+#![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may panic; the macro of D-Bus hides that these functions are a test's"
+)]
+
+mod logind;
+
+use logind::Logind;
+use nodegate_testbed::network::ports;
+use nodegate_testbed::process::{Program, signal};
+use nodegate_testbed::stub::{Act, Stub, answer};
+use nodegate_testbed::until;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A host whose agent the test plays, and on which the program runs.
+struct Scene {
+    logind: Logind,
+    agent: Stub,
+    address: SocketAddr,
+    directory: TempDir,
+    program: Option<Program>,
+}
+
+fn waiting() -> Act {
+    answer("504 Gateway Timeout", "not told within 5 s\n")
+}
+
+fn told() -> Act {
+    answer("200 OK", "told: 2 balancers\n")
+}
+
+impl Scene {
+    /// Returns a host on which the program does not run yet.
+    fn set() -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], ports::free()));
+        let agent = Stub::start_at(address, waiting());
+        let directory = tempfile::tempdir().unwrap();
+        Self { logind: Logind::start(), agent, address, directory, program: None }
+    }
+
+    /// Returns a host on which the program holds the lock.
+    fn begin() -> Self {
+        let mut scene = Self::set();
+        scene.start();
+        scene.holds("45000");
+        scene
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodegate-shutdown"));
+        command.envs(self.logind.variables());
+        command.env("NODEGATE_AGENT", self.address.to_string());
+        command.env("NODEGATE_HOST_SIGNALS", self.directory.path());
+        command
+    }
+
+    fn start(&mut self) {
+        self.program = Some(Program::start_into(&mut self.command(), &self.file("log")));
+    }
+
+    fn status(&self) -> Output {
+        self.command().arg("status").output().unwrap()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn is_down(&self) -> bool {
+        self.file("shutdown").exists()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.file("log")).unwrap()
+    }
+
+    #[track_caller]
+    fn until(&self, what: &str, met: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !met() {
+            assert!(start.elapsed() < Duration::from_mins(2), "waited for {what}: {}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until exactly one lock is held, and the agent can read of this delay and of no shutdown.
+    #[track_caller]
+    fn holds(&self, delay_ms: &str) {
+        let reads = || fs::read_to_string(self.file("lock")).is_ok_and(|text| text.trim() == delay_ms);
+        self.until("the lock", || self.logind.host().locks() == 1 && reads() && !self.is_down());
+    }
+
+    #[track_caller]
+    fn lets_go(&self) {
+        let gone = || self.logind.host().locks() == 0 && !self.file("lock").exists();
+        self.until("the end of the lock", gone);
+        assert!(self.is_down(), "the agent answers until the end: {}", self.log());
+    }
+}
+
+#[test]
+fn a_shutdown_waits_until_the_agent_says_that_all_are_told() {
+    let scene = Scene::begin();
+    scene.logind.prepare(true, true);
+    scene.until("the file", || scene.is_down());
+    let asked = scene.agent.asked();
+    scene.until("another question", || scene.agent.asked() > asked + 1);
+    assert_eq!(scene.logind.host().locks(), 1);
+    scene.agent.now(told());
+    scene.lets_go();
+    assert!(scene.log().contains("the agent says: told: 2 balancers; letting the shutdown go on"));
+}
+
+#[test]
+fn an_agent_that_gives_no_answer_does_not_keep_the_host() {
+    for act in [Act::Hang, answer("404 Not Found", ""), Act::Say(String::new())] {
+        let scene = Scene::begin();
+        scene.agent.now(act);
+        scene.logind.prepare(true, true);
+        scene.lets_go();
+        assert!(scene.log().contains("the agent does not answer"), "{}", scene.log());
+    }
+}
+
+/// systemd 252 sends a signal of a cancelled shutdown, systemd 257 sends none. The lock may be gone by then.
+#[test]
+fn a_cancelled_shutdown_brings_the_node_back_and_the_lock_again() {
+    for (says_so, act) in [(true, waiting()), (false, waiting()), (false, told())] {
+        let scene = Scene::begin();
+        let is_told = matches!(&act, Act::Say(text) if text.contains("200 OK"));
+        scene.agent.now(act);
+        scene.logind.prepare(true, true);
+        scene.until("the file", || scene.is_down());
+        if is_told {
+            scene.lets_go();
+        }
+        scene.logind.prepare(false, says_so);
+        scene.holds("45000");
+        let before = usize::from(!is_told);
+        assert_eq!(scene.logind.host().held_before, [0, before], "a new lock before the old one ends");
+    }
+}
+
+/// logind gives no lock once it is at it. The program does not take that for the end of the shutdown.
+#[test]
+fn a_program_that_starts_too_late_tells_the_agent_at_once() {
+    let mut scene = Scene::set();
+    fs::write(scene.file("lock"), "5000\n").unwrap();
+    scene.logind.host().too_late = true;
+    scene.start();
+    scene.until("the file", || scene.is_down());
+    let asked = scene.agent.asked();
+    scene.until("more questions", || scene.agent.asked() > asked + 3);
+    assert!(scene.is_down() && scene.log().matches("going down").count() == 1, "{}", scene.log());
+    scene.logind.host().too_late = false;
+    scene.holds("45000");
+}
+
+#[test]
+fn the_lock_survives_restarts_of_logind_and_of_the_bus() {
+    let mut scene = Scene::begin();
+    scene.logind.restart();
+    scene.until("another lock", || scene.logind.host().held_before == [0, 1]);
+    scene.holds("45000");
+    scene.logind.kill_bus();
+    scene.until("the end of the bus in the log", || scene.log().contains("does not answer; retrying"));
+    assert_eq!(scene.logind.host().locks(), 1, "logind goes on, and knows the lock");
+    scene.logind.restart();
+    scene.until("another lock", || scene.logind.host().held_before == [0, 1, 1]);
+    scene.holds("45000");
+}
+
+/// The kubelet has logind read its configuration again, with another delay.
+#[test]
+fn the_delay_is_read_at_each_signal_and_bounds_the_wait() {
+    let scene = Scene::begin();
+    scene.logind.host().delay_usec = 3_000_000;
+    scene.logind.prepare(true, true);
+    scene.lets_go();
+    assert!(scene.log().contains("not every load balancer was told in time"), "{}", scene.log());
+}
+
+#[test]
+fn a_program_that_ends_leaves_no_signal_behind_on_a_host_that_stays_up() {
+    let mut scene = Scene::begin();
+    drop(scene.program.take());
+    assert!(!scene.file("lock").exists() && !scene.is_down(), "{}", scene.log());
+    assert_eq!(scene.logind.host().locks(), 0);
+}
+
+/// `systemctl start reboot.target` asks no logind.
+#[test]
+fn a_program_that_systemd_ends_for_a_shutdown_waits_until_all_are_told() {
+    let mut scene = Scene::begin();
+    scene.logind.host().state = "stopping";
+    let program = scene.program.take().unwrap();
+    signal(program.pid(), "TERM");
+    scene.until("the file", || scene.is_down());
+    let asked = scene.agent.asked();
+    scene.until("another question", || scene.agent.asked() > asked + 1);
+    scene.agent.now(told());
+    until("the end", || {
+        let state = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap_or_default();
+        (state.is_empty() || state.contains(") Z ")).then_some(())
+    });
+    assert!(scene.is_down() && scene.log().contains("told: 2 balancers"), "{}", scene.log());
+}
+
+const DRAIN: &str = r#"{"node":"n1","uid":"u","start_id":"s","verdict":"ready","since_ms":1,"stale":false,"told":false,
+    "told_ready":true,"released":false,"told_probers":2,"probers":2,"needs_ms":8000,"waiting_for":[],
+    "host":{"shutdown":false,"lock":true,"delay_ms":45000},
+    "settings":{"fall":3,"rise":2,"interval_ms":null,"probers":null}}"#;
+
+#[test]
+fn status_says_in_three_lines_what_a_reboot_would_do() {
+    let scene = Scene::begin();
+    let says = |code: i32, words: [&str; 3]| {
+        let output = scene.status();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!((output.status.code(), text.lines().count()), (Some(code), 3), "{text}");
+        text.lines().zip(words).for_each(|(line, words)| assert!(line.contains(words), "{words:?}: {text}"));
+    };
+    let held = "held; a shutdown is delayed by at most 45 s";
+    scene.agent.now(answer("200 OK", DRAIN));
+    let agent = "says Ready; load balancers: 2, told within 8 s";
+    says(
+        0,
+        [
+            held,
+            agent,
+            "waits until every load balancer is told, at most 45 s; reboot at 2027-01-15 08:00:00 UTC",
+        ],
+    );
+    scene.agent.now(answer("200 OK", &DRAIN.replace("8000", "46000")));
+    says(1, [held, "told within 46 s", "at most 45 s, but the slowest load balancer needs 46 s"]);
+    scene.agent.now(answer(
+        "200 OK",
+        &DRAIN.replace(r#""host":{"shutdown":false,"lock":true,"delay_ms":45000},"#, ""),
+    ));
+    says(1, [held, agent, "the agent runs without --host-signals"]);
+    scene.agent.now(Act::Say(String::new()));
+    says(1, [held, "does not answer", "does not wait for load balancers"]);
+}
+
+#[test]
+fn a_wrong_setting_is_named() {
+    for (setting, takes) in [
+        ("--agent=localhost", "takes an IP address and a port"),
+        ("--host-signals=run", "takes an absolute path"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_nodegate-shutdown")).arg(setting).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(2) && text.lines().count() == 1 && text.contains(takes),
+            "{text}"
+        );
+    }
+}
