@@ -8,7 +8,7 @@ use std::path::Path;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const DRY_RUN: [&str; 4] = ["apply", "--dry-run=server", "--validate=strict", "--output=name"];
-const WHOLE: [&str; 3] = ["install", "install-host-checks", "install-openshift"];
+const WHOLE: [&str; 4] = ["install", "install-host-checks", "install-host-signals", "install-openshift"];
 
 /// Sets of values of the chart.
 const VALUES: [&str; 12] = [
@@ -102,9 +102,16 @@ fn the_api_server_accepts_every_manifest_and_each_set_of_values() {
             .collect();
         let network = r#""restricted:latest": host namespaces (hostNetwork=true)"#;
         // The rule of `restricted` about volumes takes the place of the one of `baseline` about the host's paths.
-        let host = r#", restricted volume types (volume "host" uses restricted volume type "hostPath")"#;
-        let expected =
-            if whole == "install-host-checks" { format!("{network}{host}") } else { network.to_owned() };
+        let host = |volume: &str| {
+            format!(
+                r#"{network}, restricted volume types (volume "{volume}" uses restricted volume type "hostPath")"#
+            )
+        };
+        let expected = match whole {
+            "install-host-checks" => host("host"),
+            "install-host-signals" => host("host-signals"),
+            _ => network.to_owned(),
+        };
         assert_eq!(verdict, [expected], "{whole}: {said}");
     }
     seen("Pod Security's verdict", "host namespaces alone; with host checks the host's / besides");

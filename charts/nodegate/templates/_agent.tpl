@@ -86,6 +86,10 @@ containers:
       - name: NODEGATE_HOST_ROOT
         value: /host
       {{- end }}
+      {{- if .hostSignals.enabled }}
+      - name: NODEGATE_HOST_SIGNALS
+        value: /run/nodegate
+      {{- end }}
       {{- with .extraEnv }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -111,6 +115,11 @@ containers:
         # the pod would keep the device busy. That needs a shared `/`, as systemd sets it up; elsewhere run
         # `mount --make-rshared /`.
         mountPropagation: HostToContainer
+      {{- end }}
+      {{- if .hostSignals.enabled }}
+      - name: host-signals
+        mountPath: /run/nodegate
+        readOnly: true
       {{- end }}
       {{- with .extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
@@ -178,6 +187,13 @@ volumes:
     hostPath:
       path: /
       type: Directory
+  {{- end }}
+  {{- if .hostSignals.enabled }}
+  # Only nodegate-shutdown writes into it, as root of the node. The kubelet creates it, for a node without that service.
+  - name: host-signals
+    hostPath:
+      path: /run/nodegate
+      type: DirectoryOrCreate
   {{- end }}
   {{- with .extraVolumes }}
   {{- toYaml . | nindent 2 }}

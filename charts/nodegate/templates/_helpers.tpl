@@ -176,6 +176,9 @@ behind the prefix, but for three; lists have commas, and where these are part of
 {{- if and .Values.evictionGate.caBundle (not .Values.evictionGate.tlsSecret) }}
 {{- fail "evictionGate.caBundle needs evictionGate.tlsSecret: the gate writes the CA of its own certificate itself" }}
 {{- end }}
+{{- if and .Values.hostSignals.enabled .Values.openshift.enabled }}
+{{- fail "hostSignals.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath" }}
+{{- end }}
 {{- if and .Values.hostChecks.enabled .Values.openshift.enabled }}
 {{- fail "hostChecks.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath" }}
 {{- end }}

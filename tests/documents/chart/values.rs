@@ -28,7 +28,7 @@ fn keys(value: &Value) -> BTreeSet<String> {
 }
 
 fn agent_settings() -> BTreeSet<String> {
-    settings(&nodegate_agent::Args::command(), &["node-name", "state-dir", "host-root"])
+    settings(&nodegate_agent::Args::command(), &["node-name", "state-dir", "host-root", "host-signals"])
 }
 
 /// But for names, which are those of the release, and for files, which are cert-manager's.
@@ -126,6 +126,7 @@ const REFUSED: &str = r#"
 {"hostChecks": {"enabled": "yes"}} => at '/hostChecks/enabled': got string, want boolean
 {"hostchecks": {"enabled": true}} => additional properties 'hostchecks' not allowed
 {"haproxy": {"settings": {"lastResort": "some"}}} => at '/haproxy/settings/lastResort': value must be one of '', 'all', 'drained', 'none'
+{"hostSignals": {"enabled": true}, "openshift": {"enabled": true}} => hostSignals.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath
 {"hostChecks": {"enabled": true}, "openshift": {"enabled": true}} => hostChecks.enabled and openshift.enabled do not go together: the SCC hostnetwork-v2 allows no hostPath
 {"haproxy": {"enabled": true, "settings": {"listen": ""}}} => haproxy.settings.listen: takes an address and a port, e.g. [::]:25003
 "#;

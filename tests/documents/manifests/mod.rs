@@ -14,7 +14,7 @@ pub(crate) use support::{Json, Manifests, ROOT, knows_every_field, manifest};
 use support::{Settings, install};
 
 /// The files that are whole, each an alternative to the others.
-const WHOLE: [&str; 3] = ["install", "install-host-checks", "install-openshift"];
+const WHOLE: [&str; 4] = ["install", "install-host-checks", "install-host-signals", "install-openshift"];
 /// The file for the kubelet's directory.
 const STATIC_POD: &str = "static-pod";
 
