@@ -195,7 +195,9 @@ impl RunningWorld {
         let stale_after = nodegate_readiness::Policy::default().stale_after;
         let left_alone = plan.faults.iter().any(has_retry_after);
         let retry_after = if left_alone { RETRY_AFTER } else { Duration::ZERO };
-        self.aftermath = Aftermath::of(stale_after, self.bounds.service_unseen, retry_after);
+        // The aftermath of the episode before may not be over.
+        let service_unseen = self.bounds.service_unseen.max(self.aftermath.service_unseen());
+        self.aftermath = Aftermath::of(stale_after, service_unseen, retry_after);
         self.bounds = FaultBounds { unseen: FaultBounds::FAIR.unseen, stale_allowed: None, ..self.bounds };
         while self.settings.service && !self.services.may_have_shown(endpoints) {
             self.pass(MARKER_EVERY).await?;
