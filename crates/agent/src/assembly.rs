@@ -195,7 +195,7 @@ impl AssembledAgent {
 
 impl fmt::Debug for AssembledAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AssembledAgent").field("app", &self.app).finish_non_exhaustive()
+        f.debug_struct("AssembledAgent").finish_non_exhaustive()
     }
 }
 

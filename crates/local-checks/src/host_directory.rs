@@ -123,7 +123,7 @@ mod tests {
         let (say, said) = channel();
         args.follow(move |signals| say.send(signals).unwrap()).unwrap();
         let wait_for = |wanted: HostSignals| {
-            while said.recv_timeout(Duration::from_secs(60)).expect("no report in time") != wanted {}
+            while said.recv_timeout(Duration::from_mins(1)).expect("no report in time") != wanted {}
         };
         let idle = HostSignals { shutdown: false, lock: true, delay_ms: Some(45_000) };
         wait_for(idle);

@@ -193,8 +193,8 @@ mod tests {
         let said = |certificate: &str, key: &str| {
             Pair::parse(certificate.as_bytes(), key.as_bytes(), None).err().unwrap().to_string()
         };
-        assert_eq!(said("", &one.key), "no certificate in PEM form");
-        assert_eq!(said(&one.certificate, ""), "no private key in PEM form");
+        assert_eq!(said("", &one.key), "unusable certificate: no certificate in PEM form");
+        assert_eq!(said(&one.certificate, ""), "unusable certificate: no private key in PEM form");
         assert!(said(&one.certificate, &other.key).contains("unusable certificate"));
     }
 }

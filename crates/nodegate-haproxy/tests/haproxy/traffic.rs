@@ -47,7 +47,7 @@ impl Traffic {
     /// Stops the clients. Returns how many requests were answered, and the errors of the others.
     pub(crate) fn end(mut self) -> (usize, Vec<String>) {
         self.0.stop();
-        (self.answered(), self.0.failed().iter().map(Probe::told).collect())
+        (self.answered(), self.0.failed().iter().map(Probe::result).collect())
     }
 
     /// Stops the clients, and checks that each request was answered. Returns how many there were.

@@ -91,7 +91,6 @@ impl Scenario {
     }
 }
 
-#[test]
 /// Whatever the API server says, and whether or not it is heard.
 #[test]
 fn a_host_that_goes_down_drains_until_it_says_otherwise() {
