@@ -26,7 +26,9 @@ const STRANGERS: usize = 1_100;
 const CONNECTIONS: usize = 640;
 /// More descriptors than the gate needs besides its connections.
 const OWN_DESCRIPTORS: usize = 64;
-/// Three quarters of the manifests' limit.
+/// Half of the manifests' limit, in KiB.
+const MEMORY_KIB: u64 = 64 << 10;
+/// Three quarters of it, in MiB.
 const CROWDED_MIB: f64 = 96.0;
 /// More than `timeoutSeconds` of the manifests (3): the machine may be busy.
 const API_SERVER_WAITS: u64 = 20;
@@ -186,6 +188,105 @@ fn one_address_cant_keep_the_api_server_out() {
         runtime.shutdown_background();
     }
     assert_eq!(gate.metric("nodegate_gate_unacknowledged_total"), 0);
+}
+
+/// Returns about a mebibyte of JSON: one of many shapes, at one of many places of a review.
+fn large_json(random: &mut fastrand::Rng) -> String {
+    const LENGTH: usize = (1 << 20) - 2000;
+    const UNITS: [&str; 9] = [
+        "[",
+        "{\"a\":",
+        "[0,",
+        "{\"a\":0,\"b\":[",
+        "\"\\u001b\\n\",",
+        "[[],{}],",
+        "1e9,",
+        "\"a\",",
+        "{\"a\":null},",
+    ];
+    const PLACES: [&str; 10] = [
+        "uid",
+        "resource",
+        "name",
+        "operation",
+        "userInfo",
+        "dryRun",
+        "object",
+        "oldObject",
+        "options",
+        "extra",
+    ];
+    let many = |unit: &str| unit.repeat(LENGTH / unit.len());
+    let unit = random.choice(UNITS).unwrap();
+    let filler = match random.u8(..6) {
+        0 => format!("\"{}\"", many("x")),
+        1 => format!("\"{}\"", many("\\u0000")),
+        2 => {
+            let keys: Vec<_> = (0..LENGTH / 14).map(|key| format!("\"k{key:07}\":0")).collect();
+            format!("{{{}}}", keys.join(","))
+        }
+        3 => format!("[{}0]", many(unit)),
+        _ => many(unit),
+    };
+    let place = random.choice(PLACES).unwrap();
+    let uid = "1ab47d6e-33a2-4b8c-9f2d-0a1b2c3d4e5f";
+    let request = match random.u8(..4) {
+        0 => filler,
+        1 => format!("{{\"{place}\":{filler}}}"),
+        2 => format!("{{\"uid\":\"{uid}\",\"object\":{{\"kind\":\"Eviction\",\"metadata\":{filler}}}}}"),
+        _ => format!(
+            "{{\"uid\":\"{uid}\",\"oldObject\":{filler},\"operation\":\"CREATE\",\"namespace\":\"default\",\"name\":\"none\",\
+             \"subResource\":\"eviction\",\"resource\":{{\"resource\":\"pods\"}},\"userInfo\":{{\"username\":\"u\"}},\
+             \"object\":{{\"kind\":\"Eviction\",\"deleteOptions\":{{\"dryRun\":[\"All\"]}}}}}}"
+        ),
+    };
+    format!("{{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{request}}}")
+}
+
+#[test]
+fn no_body_fills_the_memory() {
+    const BODIES: u64 = 500;
+    const AT_ONCE: usize = 16;
+    let lab = Lab::new();
+    let gate = lab.gate(&[]);
+    let (way, runtime) = (Way::new(&lab, &gate), runtime());
+    let senders: Vec<_> = (0..AT_ONCE)
+        .map(|sender| {
+            let way = way.clone();
+            runtime.spawn(async move {
+                let mut codes = Vec::new();
+                for seed in (0..BODIES).skip(sender).step_by(AT_ONCE) {
+                    let body = large_json(&mut fastrand::Rng::with_seed(seed));
+                    let mut stream = way.shake_hands().await.unwrap();
+                    let head = format!(
+                        "POST /evict HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                        body.len()
+                    );
+                    // The gate may answer before it has read all of it.
+                    let _ = stream.write_all((head + &body).as_bytes()).await;
+                    codes.push(read_to_end(&mut stream).await.get(9..12).unwrap_or_default().to_owned());
+                }
+                codes
+            })
+        })
+        .collect();
+    let codes: Vec<_> = senders.into_iter().flat_map(|sender| runtime.block_on(sender).unwrap()).collect();
+    let peak = peak_kib(gate.child.id());
+    let count = |code: &str| codes.iter().filter(|found| *found == code).count();
+    println!("{} read, {} refused, {} late; {peak} KiB", count("200"), count("400"), count("408"));
+    assert!(count("200") > 0 && count("400") > 0, "{codes:?}");
+    assert!(peak < MEMORY_KIB, "{peak} KiB");
+    assert!(gate.log().lines().all(|line| line.len() < 1000), "{}", gate.log());
+    lab.sim().cordon(NODE);
+    lab.pod("p");
+    assert_eq!(lab.evict("p").code, 429);
+}
+
+/// Returns the most resident memory that the process ever had.
+fn peak_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// One connection that floods the gate with requests leaves a log line each second, and no text of it starts another.

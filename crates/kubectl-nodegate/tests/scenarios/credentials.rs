@@ -52,6 +52,27 @@ fn id_token() -> String {
 }
 
 #[test]
+fn bad_credentials_are_an_error_of_one_line() {
+    let lab = lab();
+    let failing = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never",
+    }});
+    for (user, error) in [
+        (json!({"token": "wrong"}), "can't list Nodes: Unauthorized"),
+        (json!({}), "can't list Nodes: nodes is forbidden: User \"system:anonymous\" cannot list resource"),
+        (failing, "\"/bin/false\"' failed with status exit status: 1"),
+    ] {
+        let said = with(&lab, &user);
+        assert_eq!((said.code, said.out.as_str()), (Some(3), ""), "{said:#?}");
+        assert!(said.err.contains(error) && said.err.lines().count() == 1, "{error}: {said:#?}");
+    }
+    // A certificate of another server.
+    lab.sim.rotate_certificate(true, true).unwrap();
+    let foreign = lab.run(&[]);
+    assert!(foreign.code == Some(3) && foreign.err.contains("invalid peer certificate"), "{foreign:#?}");
+}
+
+#[test]
 fn kubeconfigs_are_found_as_kubectl_finds_them() {
     let lab = lab();
     let home = lab.dir.path().join("home");

@@ -271,27 +271,27 @@ fn a_token_is_in_a_file_only_while_kubectl_runs() {
         command.arg(format!("--token={ADMIN_TOKEN}")).env("TMPDIR", temporary.path());
         command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
     };
-    for signal in ["INT", "TERM"] {
+    // The node is Ready, so its balancers are never told that it is out.
+    let mut child = start(&["wait", "worker-1"]);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("the node is Ready")));
+    assert_eq!(token_files(temporary.path()), 0, "wait starts no kubectl");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for signal in ["INT", "TERM", "HUP"] {
         lab.sim.uncordon("worker-1");
-        // The node is Ready, so its balancers are never told that it is out.
-        let mut child = start(&["wait", "worker-1"]);
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert!(lines.any(|line| line.contains("the node is Ready")));
-        assert_eq!(token_files(temporary.path()), 0, "wait starts no kubectl");
-        process::signal(child.id(), signal);
-        assert!(!child.wait().unwrap().success());
-
         let name = format!("slow-{signal}").to_lowercase();
         add_pod(&lab.sim, &name, "worker-1", true);
         let mut pod = lab.sim.get("pods", "default", &name).unwrap();
         pod["metadata"]["finalizers"] = json!(["example.com/slow"]);
         lab.sim.apply(pod).unwrap();
-        let child = start(&["drain", "worker-1"]);
+        let mut child = start(&["drain", "worker-1"]);
         let evicted =
             || lab.sim.get("pods", "default", &name).unwrap()["metadata"]["deletionTimestamp"].is_string();
         until("the eviction", || evicted().then_some(()));
         assert_eq!(token_files(temporary.path()), 1, "kubectl reads it");
         process::signal(child.id(), signal);
+        until("the plugin to end", || child.try_wait().unwrap());
         let said = Said::of(&child.wait_with_output().unwrap());
         assert_eq!(said.code, Some(1), "{said:#?}");
         assert!(said.out.contains("it is left cordoned, and pods may have been evicted"), "{said:#?}");
