@@ -153,7 +153,7 @@ impl Logind {
         let config = format!("--config-file={}", self.directory.path().join("bus.conf").display());
         let mut command = Command::new("dbus-daemon");
         self.bus = Some(Program::start(command.args([&config, "--nofork", "--nopidfile"])));
-        until("the bus", || socket(self.directory.path()).exists().then_some(()));
+        until("the bus", || UnixStream::connect(socket(self.directory.path())).ok());
     }
 
     /// Starts another logind in place of this one. It knows the locks of the one before.
