@@ -14,12 +14,16 @@
 //! | `rights` | RBAC and the audit log |
 //! | `simulated` | what a simulated API server is compared with |
 //! | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
+//! | `plugin` | evictions, and the API server's proxy to a pod |
 //! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
+//! | `certificates` | the API servers' trust in the gate's replicas while its certificate is renewed, lost and refused |
+//! | `publish` | `nodegate-haproxy --publish-status`: Helm's wait, Argo CD's health, one writer of two |
 //!
 //! The e2e tests (`tests/cluster/e2e`) run there, too.
 
 mod account;
 mod apiserver;
+mod certificates;
 mod daemonset;
 mod distributions;
 mod gate;
@@ -27,6 +31,8 @@ mod hooks;
 mod isolated;
 mod kubelet;
 mod objects;
+mod plugin;
+mod publish;
 mod rights;
 mod simulated;
 mod site;

@@ -22,6 +22,11 @@ pub fn eviction_gate() -> PathBuf {
     built("nodegate-eviction-gate", "-p nodegate-eviction-gate")
 }
 
+/// Returns the kubectl plugin.
+pub fn kubectl_nodegate() -> PathBuf {
+    built("kubectl-nodegate", "-p nodegate-kubectl --bin kubectl-nodegate")
+}
+
 /// Returns the program of `make demo`.
 pub fn demo() -> PathBuf {
     built("examples/demo", "--example demo")
