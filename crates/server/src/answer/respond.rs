@@ -162,8 +162,9 @@ impl App {
         self.probers.status(&self.board, self.version, now).0.started_as(self.start_id())
     }
 
-    /// Answers with the latest rendering. If it is too old, a thread of the runtime renders a new one if
-    /// `elsewhere`, so that no probe waits for it.
+    /// Answers with the latest rendering. If it is too old and `elsewhere`, a thread of the pool renders a new
+    /// one, so that no probe waits for it. Only the slots of big answers bound the number of these threads, so
+    /// a small answer is rendered here.
     fn shared_answer(
         self: &Arc<Self>,
         mut head: ResponseHead,
@@ -186,7 +187,7 @@ impl App {
         let render = move || app.shared.get(which, now, || app.render(which, now));
         match self.shared.latest(which, now) {
             Some(bytes) => self.count_response(route, None, finish(Ok(bytes))),
-            None if !elsewhere => self.count_response(route, None, finish(render())),
+            None if !elsewhere || !route.is_big() => self.count_response(route, None, finish(render())),
             None => {
                 let app = Arc::clone(self);
                 Either::Right(Box::pin(async move {

@@ -24,7 +24,7 @@ pub(super) enum Representation {
     Page {
         refreshes: bool,
     },
-    /// `/drain.json`. It is small, so it needs no slot.
+    /// `/drain.json`. It is small, so it needs neither a slot nor a thread.
     Drain,
 }
 

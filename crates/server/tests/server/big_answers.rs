@@ -1,13 +1,16 @@
 //! The big answers; a stranger must not get as many as it likes.
 
 use crate::scenario::{Client, Running, Scenario, cordoned};
-use nodegate_server::Limits;
-use nodegate_testbed::http::PATIENCE;
+use nodegate_server::{Limits, ServeOptions, Sharing, bind};
+use nodegate_testbed::http::{self, PATIENCE};
 use nodegate_testbed::until;
 use socket2::{Domain, Socket, Type};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
 
 const BIG: [&str; 3] = ["/status.json", "/metrics", "/"];
 
@@ -70,11 +73,13 @@ fn eight_are_sent_at_a_time_and_the_next_is_told_to_come_again() {
         .collect();
     // Both are strangers: for one loopback client the agent keeps an extra slot.
     unresponsive.push(ask(&server, [127, 7, 9, 1], "/status.json"));
-    let refused = until("all slots to be taken", || {
-        let mut client = ask(&server, [127, 7, 9, 2], "/status.json");
-        let answer = client.last_response();
-        (answer.status == 503).then_some(answer)
-    });
+    for client in &unresponsive {
+        let mut start = [0; 12];
+        until("an answer to begin", || (client.0.peek(&mut start).unwrap() == start.len()).then_some(()));
+        assert_eq!(start, *b"HTTP/1.1 200");
+    }
+    let refused = ask(&server, [127, 7, 9, 2], "/status.json").last_response();
+    assert_eq!(refused.status, 503);
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert!(refused.body.contains("try again"), "{refused:?}");
     // Small answers are not limited.
@@ -113,4 +118,35 @@ fn heads_without_end_delay_no_other_client() {
         assert_eq!(server.get("/health").status, 200);
         assert_eq!(kept.ask("/health").status, 200);
     }
+}
+
+/// Any number of clients may poll it, and no slot bounds them.
+#[test]
+fn drain_json_takes_no_thread_of_the_pool() {
+    let app = Arc::new(Scenario::default().build().app);
+    let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, Sharing::WithSuccessor).unwrap();
+    let address = listener.local_addr();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (free_the_pool, pool_is_free) = mpsc::channel::<()>();
+    let server = std::thread::spawn(move || {
+        let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap();
+        runtime.spawn_blocking(move || pool_is_free.recv());
+        let stop = async { drop(stopped.await) };
+        runtime.block_on(nodegate_server::serve(listener, app, ServeOptions::default(), stop)).unwrap();
+    });
+    let ask = |path: &str| {
+        let mut client = Client(http::connect(address).unwrap());
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));
+        client
+    };
+    let mut waits = ask("/status.json");
+    for _ in 0..3 {
+        assert_eq!(ask("/drain.json").last_response().status, 200);
+        // Older than a shared answer may be.
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    drop(free_the_pool);
+    assert_eq!(waits.last_response().status, 200);
+    drop(stop);
+    server.join().unwrap();
 }
