@@ -92,7 +92,7 @@ impl LockHolder {
             let pause = if self.is_up() { LOOK_EVERY } else { LOOK_OFTEN };
             relock = tokio::select! {
                 event = events.next() => event.unwrap_or(false),
-                () = login.closed() => return Err(zbus::Error::InputOutput(io::Error::from(io::ErrorKind::ConnectionReset).into())),
+                error = login.closed() => return Err(error),
                 end = told(&mut self.phase) => {
                     self.let_go(&end);
                     false

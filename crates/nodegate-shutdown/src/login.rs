@@ -1,8 +1,10 @@
 //! systemd-logind and systemd on the system bus.
 
 use futures::{Stream, StreamExt, stream::select};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use tokio::time::timeout;
 use zbus::connection::Builder;
 use zbus::{Connection, Error, proxy};
 
@@ -66,7 +68,8 @@ pub(crate) enum Lock {
 
 impl Login {
     pub(crate) async fn connect() -> zbus::Result<Self> {
-        let bus = Builder::system().method_timeout(CALL).build().await?;
+        let connection = timeout(CALL, Builder::system().method_timeout(CALL).build()).await;
+        let bus = connection.map_err(|_| broken(io::ErrorKind::TimedOut))??;
         let (manager, system) = (LoginManagerProxy::new(&bus).await?, SystemManagerProxy::new(&bus).await?);
         Ok(Self { bus, manager, system })
     }
@@ -79,9 +82,10 @@ impl Login {
         Ok(select(shutdowns, owners))
     }
 
-    /// Waits for the end of the connection.
-    pub(crate) async fn closed(&self) {
+    /// Waits for the end of the connection, and returns it as an error.
+    pub(crate) async fn closed(&self) -> Error {
         self.bus.closed().await;
+        broken(io::ErrorKind::ConnectionReset)
     }
 
     /// Takes the lock that delays a shutdown.
@@ -122,4 +126,8 @@ impl Login {
         let (kind, at_usec) = self.manager.scheduled_shutdown().await?;
         Ok((!kind.is_empty()).then_some((kind, at_usec / 1000)))
     }
+}
+
+fn broken(kind: io::ErrorKind) -> Error {
+    Error::InputOutput(io::Error::from(kind).into())
 }
