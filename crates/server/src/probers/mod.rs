@@ -3,6 +3,7 @@
 
 mod args;
 mod probe_request;
+mod prober_name;
 mod slot;
 mod slot_choice;
 mod slot_table;
@@ -15,9 +16,10 @@ pub use args::ProberArgs;
 pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
 pub(crate) use wake::Wake;
 
+use self::prober_name::Name;
 use self::slot::{ServerReport, Slot};
 use self::slot_choice::Rules;
-use self::slot_table::{Name, Table};
+use self::slot_table::Table;
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
     Asked, DrainStatus, Given, ProberRecord, ServerState, Standing, ToldSettings, Traffic,

@@ -1,7 +1,7 @@
 //! Chooses the prober to drop when all slots are taken, or when one address has all slots it may have.
 
 use super::is_forgotten;
-use super::slot_table::Name;
+use super::prober_name::Name;
 use nodegate_http::holder_of;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, Standing};

@@ -1,57 +1,16 @@
 //! A table of probers of one kind. A known prober is found by a hash of its identity and its probe request;
 //! only a new one takes the table's lock.
 
-use super::probe_request::ParsedRequest;
+use super::prober_name::Name;
 use super::slot::{ServerReport, Slot};
 use super::slot_choice::{self, Rules};
-use nodegate_readiness::probers::{Asked, HaproxyReport, ProberRecord, ServerState};
+use nodegate_readiness::probers::Asked;
 use nodegate_readiness::{AtomicMoment, CheckId, Moment};
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The key of a prober that has not asked this agent yet. Keys of probe requests are odd.
 const NOT_YET_ASKED: u64 = 2;
-
-/// The identity of a prober and its probe request.
-#[derive(Clone)]
-pub(super) struct Name {
-    pub(super) address: IpAddr,
-    pub(super) on_this_node: bool,
-    pub(super) request: ParsedRequest,
-    pub(super) haproxy: Option<(String, String)>,
-}
-
-impl Name {
-    pub(super) fn new(
-        address: IpAddr,
-        on_this_node: bool,
-        request: ParsedRequest,
-        state: Option<ServerState<'_>>,
-    ) -> Self {
-        let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
-        Self { address, on_this_node, request, haproxy }
-    }
-
-    pub(super) fn record(self, asked: &Asked, report: ServerReport, now: Moment) -> ProberRecord {
-        let ParsedRequest { text, drainable, .. } = self.request;
-        let mut record = ProberRecord::new(self.address, text, drainable, asked, now);
-        record.on_this_node = self.on_this_node;
-        record.haproxy = self.haproxy.map(|(node, server)| HaproxyReport {
-            node,
-            server,
-            state: report.state.map(|state| state.to_string()),
-            sessions: report.sessions.map(u64::from),
-        });
-        record
-    }
-
-    fn is(&self, other: &Self) -> bool {
-        self.address == other.address
-            && self.request.text == other.request.text
-            && self.haproxy == other.haproxy
-    }
-}
 
 /// The slots and their owners.
 pub(super) struct Table {

@@ -1,7 +1,7 @@
 //! Takes over the predecessor's probers.
 
 use super::probe_request::parse_shown;
-use super::slot_table::Name;
+use super::prober_name::Name;
 use super::{Probers, date};
 use nodegate_readiness::probers::{Asked, Handover, ProberRecord, ServerState};
 use nodegate_readiness::{Board, Moment};

@@ -1,6 +1,7 @@
 //! `/wait`: holds a request until the balancers have been told, for `preStop` hooks and scripts. A waiting
 //! request is a future that one task wakes.
 
+mod judge;
 mod wait_clients;
 mod wait_query;
 mod wait_slots;

@@ -1,22 +1,12 @@
-//! The waiting requests, and the judgement that all of them share. One task judges for all of them, as long
-//! as any waits.
+//! The waiting requests, and the judgement that all of them share.
 
 use super::wait_clients::PodSettings;
 use super::wait_slots::WaitSlots;
-use crate::answer::app::App;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Goal, WaitJudgement};
 use std::mem::discriminant;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
-use tokio::time::{sleep, timeout};
-
-/// The least time between two judgements, so that frequent probes cost no more.
-const PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause. Some conditions change by time alone: a silent prober is gone, a new agent has listened
-/// for long enough, the cache gets stale.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(in crate::answer) struct Waiters {
@@ -93,30 +83,5 @@ impl Waiters {
             stop();
         }
         stops
-    }
-}
-
-impl App {
-    /// Has the goals judged for a request that has a slot. One task does that for all, as long as
-    /// any request waits.
-    pub(super) fn start_to_judge(self: &Arc<Self>) {
-        self.waiters.start_to_judge(|| {
-            self.probers.wake.want(true);
-            tokio::spawn(judge(Arc::clone(self)));
-        });
-        self.probers.wake.wake();
-    }
-}
-
-/// Judges after each probe and each flip, and once a second, until no request waits.
-async fn judge(app: Arc<App>) {
-    while !app.waiters.stops_to_judge(|| app.probers.wake.want(false)) {
-        let now = app.now();
-        let (status, unchanged_for) = app.probers.status(&app.board, app.version, now);
-        let goals = [Goal::Told, Goal::Released, Goal::Ready];
-        app.waiters.judge(now, goals.map(|goal| status.judge_wait(goal, unchanged_for)).into());
-        drop(status);
-        sleep(PAUSE).await;
-        let _ = timeout(LONGEST_PAUSE, app.probers.wake.woken()).await;
     }
 }
