@@ -40,7 +40,7 @@ impl LocalChecks {
     /// Adds the operator's own checks.
     #[must_use]
     pub fn with_own(self, own: &OwnChecks, settings: &CheckSettings) -> Self {
-        own.checks(settings)
+        own.checks(|name| settings.options(name))
             .fold(self, |checks, (name, check)| checks.with(name, settings.timing(name), check))
     }
 

@@ -1,6 +1,5 @@
 //! The settings of one check, as text that its keys have accepted.
 
-use crate::timing;
 use std::fmt;
 use std::str::FromStr;
 
@@ -34,11 +33,10 @@ impl fmt::Debug for OptionKey {
 }
 
 impl Options {
-    /// Sets a value of a check that has these keys and those of its timing. The error says what is accepted.
+    /// Sets a value of a check that has these keys. The error says what is accepted.
     pub(crate) fn set(&mut self, keys: &[OptionKey], key: &str, value: &str) -> Result<(), String> {
-        let all = || timing::KEYS.iter().chain(keys);
-        let Some(known) = all().find(|known| known.name == key) else {
-            let names: Vec<_> = all().map(OptionKey::name).collect();
+        let Some(known) = keys.iter().find(|known| known.name == key) else {
+            let names: Vec<_> = keys.iter().map(OptionKey::name).collect();
             return Err(format!("{key}: no such setting; takes {}", names.join(", ")));
         };
         (known.check)(value).map_err(|takes| format!("{key}={value}: {takes}"))?;

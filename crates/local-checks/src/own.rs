@@ -4,8 +4,7 @@ use crate::checks::{http::Http, tcp::Tcp};
 use crate::connect::HostPort;
 use crate::http_get::{Header, HttpGet};
 use crate::interface::Check;
-use crate::options::OptionKey;
-use crate::settings::CheckSettings;
+use crate::options::{OptionKey, Options};
 use crate::url::HttpUrl;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -70,12 +69,15 @@ impl OwnChecks {
         Some(if matches!(target, Target::Http(_)) { &[Header::OPTION] } else { &[] })
     }
 
-    /// Returns the checks with their names.
-    pub(crate) fn checks(&self, settings: &CheckSettings) -> impl Iterator<Item = (&str, Arc<dyn Check>)> {
-        self.0.iter().map(|(name, target)| {
+    /// Returns the checks with their names; `options` has the settings of each name.
+    pub(crate) fn checks(
+        &self,
+        options: impl Fn(&str) -> Options,
+    ) -> impl Iterator<Item = (&str, Arc<dyn Check>)> {
+        self.0.iter().map(move |(name, target)| {
             let check: Arc<dyn Check> = match target.clone() {
                 Target::Http(url) => {
-                    let header = settings.options(name).get(Header::OPTION);
+                    let header = options(name).get(Header::OPTION);
                     Arc::new(Http(HttpGet::new(url).with_header(header)))
                 }
                 Target::Tcp(to) => Arc::new(Tcp(to)),

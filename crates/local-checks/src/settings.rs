@@ -36,12 +36,13 @@ impl CheckSettings {
             mistakes.push(format!("{name:?}: no such check; takes {}", known.join(", ")));
             return;
         };
+        let keys = [&timing::KEYS, keys].concat();
         let mut options = self.options(name);
         for pair in text.get(written.len() + 1..).unwrap_or_default().split(',') {
             let set = match pair.split_once('=') {
-                Some((key, value)) => {
-                    options.set(keys, key.trim(), value.trim()).map_err(|mistake| format!("{name}:{mistake}"))
-                }
+                Some((key, value)) => options
+                    .set(&keys, key.trim(), value.trim())
+                    .map_err(|mistake| format!("{name}:{mistake}")),
                 None => Err(format!("{text:?}: {FORM}")),
             };
             mistakes.extend(set.err());

@@ -97,7 +97,7 @@ impl FromStr for Row {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const MOST: NonZeroU32 = NonZeroU32::new(100).unwrap();
+        const MOST: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
         number(NonZeroU32::MIN..=MOST, "takes a whole number from 1 to 100")(text).map(Self)
     }
 }

@@ -21,6 +21,7 @@ use crate::answer::{Answer, Reply};
 use crate::check::{Begins, Catalog, CheckId, CheckReport, Source, Verdict, verdict};
 use crate::facts::Node;
 use crate::flips::{Flip, Flips, RECOVERED};
+use crate::host_signals::HostSignals;
 use crate::moment::{AtomicMoment, Moment};
 use crate::query::{BadQuery, CheckRef, Query, known};
 use crate::reason::Reason;
@@ -294,7 +295,17 @@ impl Board {
         self.report_flip(flip);
     }
 
-    pub(crate) fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
+    /// Records what the host says of its own shutdown.
+    pub fn set_host(&self, host: HostSignals, now: Moment, wall: SystemTime) {
+        self.change(now, wall, |state| state.host.replace(host) != Some(host));
+    }
+
+    /// Returns what the host says of its own shutdown; `None` without `--host-signals`.
+    pub fn host(&self) -> Option<HostSignals> {
+        self.published().state.host
+    }
+
+    fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
         let mut writer = self.write();
         let mut state = self.published.load().state.clone();
         if !change(&mut state) {

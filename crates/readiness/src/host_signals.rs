@@ -1,11 +1,9 @@
 //! What the host of the agent says of its own shutdown, in the directory of `--host-signals`.
 
+use crate::check::Outcome;
 use crate::reason::Reason;
-use crate::state::State;
-use crate::status::Status;
-use crate::{Board, Moment, Outcome, Verdict};
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The reason while the host is going down.
 pub const NODE_SHUTDOWN: &str = "NodeShutdown";
@@ -22,50 +20,26 @@ pub struct HostSignals {
     pub delay_ms: Option<u64>,
 }
 
-impl State {
+impl HostSignals {
     /// Returns the outcome of `node_ready` while the host is going down. It needs no API server, and a kubelet
     /// that says Ready=False because of the shutdown does not change it.
-    pub(crate) fn shutting_down(&self) -> Option<Outcome> {
-        self.host.filter(|host| host.shutdown).map(|_| Outcome::Draining(Reason::new(NODE_SHUTDOWN)))
-    }
-}
-
-impl Board {
-    /// Records what the host says of its own shutdown.
-    pub fn set_host(&self, host: HostSignals, now: Moment, wall: SystemTime) {
-        self.change(now, wall, |state| {
-            let changed = state.host != Some(host);
-            state.host = Some(host);
-            changed
-        });
+    pub(crate) fn outcome(self) -> Option<Outcome> {
+        self.shutdown.then(|| Outcome::Draining(Reason::new(NODE_SHUTDOWN)))
     }
 
-    /// Returns what the host says of its own shutdown; `None` without `--host-signals`.
-    pub fn host(&self) -> Option<HostSignals> {
-        self.published().state.host
-    }
-}
-
-impl Status {
-    /// Returns true if the verdict follows from a stale cache. That of a host that is going down does not.
-    pub fn rests_on_stale_cache(&self) -> bool {
-        let by_host = self.checks.iter().any(|check| {
-            let is_shutdown = check.reason.as_ref().is_some_and(|reason| reason.code() == NODE_SHUTDOWN);
-            check.default && check.verdict == Some(Verdict::Draining) && is_shutdown
-        });
-        self.cache.stale && !by_host
-    }
-
-    /// Returns what an operator should know of the shutdown of this host; `None` if nothing is wrong.
-    pub(crate) fn shutdown_hint(&self) -> Option<String> {
-        let host = self.host.filter(|host| !host.shutdown)?;
-        if !host.lock {
+    /// Returns what an operator should know, given the time that the slowest load balancer needs; `None` if
+    /// nothing is wrong.
+    pub(crate) fn hint(self, needs_ms: Option<u64>) -> Option<String> {
+        if self.shutdown {
+            return None;
+        }
+        if !self.lock {
             return Some(
                 "nodegate-shutdown holds no lock: a reboot of this host does not wait for load balancers"
                     .into(),
             );
         }
-        let (delay, needs) = (host.delay_ms?, self.told_needs_ms()?);
+        let (delay, needs) = (self.delay_ms?, needs_ms?);
         (delay < needs).then(|| delay_too_short(Duration::from_millis(delay), Duration::from_millis(needs)))
     }
 }

@@ -72,7 +72,7 @@ impl State {
                 CheckReport { expires, ..CheckReport::from_memory(name, outcome, stale) }
             }
             Source::NodeReady => {
-                if let Some(outcome) = self.shutting_down() {
+                if let Some(outcome) = self.host.and_then(HostSignals::outcome) {
                     return CheckReport::from_memory(name, outcome, false);
                 }
                 let overruled = if stale { None } else { self.overruled(catalog, policy, now) };

@@ -5,7 +5,7 @@ use crate::check::{Begins, CheckId, Verdict};
 use crate::drain::EXCLUDED;
 use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
-use crate::host_signals::HostSignals;
+use crate::host_signals::{HostSignals, NODE_SHUTDOWN};
 use crate::memory::{FACTS_FORMAT, ServiceStatus};
 use crate::moment::Moment;
 use crate::probers::{DrainStatus, ProberRecord};
@@ -148,6 +148,15 @@ impl Status {
     pub fn is_excluded_by_label(&self) -> bool {
         let is_it = self.reason.as_ref().is_some_and(|reason| reason.code() == EXCLUDED);
         self.verdict == Some(Verdict::Draining) && is_it
+    }
+
+    /// Returns true if the verdict follows from a stale cache. That of a host that is going down does not.
+    pub fn rests_on_stale_cache(&self) -> bool {
+        let by_host = self.checks.iter().any(|check| {
+            let is_shutdown = check.reason.as_ref().is_some_and(|reason| reason.code() == NODE_SHUTDOWN);
+            check.default && check.verdict == Some(Verdict::Draining) && is_shutdown
+        });
+        self.cache.stale && !by_host
     }
 
     /// Adds the identity of the process that answers, which is not on the board.

@@ -7,6 +7,7 @@ pub(crate) mod upkeep;
 use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::decision::GatePods;
 use crate::review::{Gate, GateSettings, Notices, post_events};
+use crate::serve::gate_health::GateHealth;
 use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::{self, Https, Webhook};
 use args::{Args, REMOVED};
@@ -19,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use times::Times;
 use tokio::sync::Notify;
-use upkeep::{GateHealth, Upkeep};
+use upkeep::Upkeep;
 
 /// The label `app.kubernetes.io/name` of the gate's own pods.
 pub(crate) const APP: &str = "nodegate-eviction-gate";

@@ -1,9 +1,9 @@
 //! Serves the webhook over HTTPS; each request is one review.
 
+use super::gate_health::GateHealth;
 use super::gate_metrics::GateMetrics;
 use crate::certificates::Keeper;
 use crate::review::{EvictionReview, Gate, RareLines, ReviewLimit, answer_json, parse};
-use crate::run::upkeep::GateHealth;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};

@@ -126,7 +126,7 @@ impl Status {
         let [out, ready] =
             [PoolChange::Out, PoolChange::Ready].map(|change| told(&self, change, &Demands::default()));
         let (free, cant_see_drains) = (is_free(&self), self.cant_see_drains());
-        let hint = self.shutdown_hint().map(Cow::Owned);
+        let hint = self.host.and_then(|host| host.hint(self.told_needs_ms())).map(Cow::Owned);
         self.hint = self.hint.take().or(hint);
         let Some(drain) = &mut self.drain else { return self };
         drain.cant_see_drains = cant_see_drains;
