@@ -51,6 +51,7 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--on-stale", "NODEGATE_ON_STALE", "open", "ready, keep-drain or not-ready"),
         ("--on-unknown", "NODEGATE_ON_UNKNOWN", "ready", "takes local or not-ready"),
         ("--unknown-after", "NODEGATE_UNKNOWN_AFTER", "25h", "0s to 1day"),
+        ("--not-ready-after", "NODEGATE_NOT_READY_AFTER", "6m", "0s to 5m"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "cordon", "unschedulable, deleting, taint:<key>"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "taint:a=b:NoExec", "taint:<key>[=<value>][:<effect>]"),
         ("--drain-on", "NODEGATE_DRAIN_ON", "label:a=b/c", "label:<key>[=<value>]"),

@@ -78,11 +78,15 @@ pub fn why(status: &Status) -> String {
 }
 
 /// Explains why the verdict is only a guess, and what was known before; `None` while the cache can be trusted
-/// and the control plane hears the kubelet.
+/// and the Ready condition counts.
 pub fn doubt(status: &Status) -> Option<String> {
     if status.unconfirmed {
         let leaves = status.leaves_in_ms.map(|left| format!("; the node leaves the pool in {}", Age(left)));
         return Some(UNCONFIRMED.to_owned() + &leaves.unwrap_or_default());
+    }
+    if let Some(pending) = status.not_ready_pending {
+        let (lasted, needed) = (pending.for_ms, pending.for_ms.saturating_add(pending.counts_in_ms));
+        return Some(format!("Ready=False for {}, counts after {}", Age(lasted.into()), Age(needed.into())));
     }
     if !status.rests_on_stale_cache() || status.verdict.is_none() {
         return None;

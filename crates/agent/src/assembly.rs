@@ -160,7 +160,7 @@ impl AssembledAgent {
         // The verdict of this Node may depend on its kubelet.
         self.runner.needed_ready().await;
         handover::take_over(sources, seen, &self.board, self.timeline).await;
-        handover::take_over_probers(sources, self.board.node_name(), &self.app).await;
+        handover::take_over_probers(sources, &self.board, &self.app).await;
     }
 
     /// Waits for the first sync and the first results of the local checks that always run, so that no load

@@ -10,6 +10,9 @@ const STALE_AFTER: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration:
 /// The range of `--unknown-after`.
 const UNKNOWN_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
 
+/// The range of `--not-ready-after`. Kubernetes itself replaces the pods of a node that is not ready for 5 min.
+const NOT_READY_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
+
 /// The settings of the readiness rules.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PolicyArgs {
@@ -35,6 +38,12 @@ pub(crate) struct PolicyArgs {
     #[arg(default_value = shown(Policy::default().unknown_after), value_parser = duration(UNKNOWN_AFTER))]
     unknown_after: Duration,
 
+    /// Time for which Ready=False must last before it takes a Ready node out; a kubelet that restarts reports it
+    /// for seconds. Drains never wait
+    #[arg(long, env = "NODEGATE_NOT_READY_AFTER", value_name = "DURATION")]
+    #[arg(default_value = shown(Policy::default().not_ready_after), value_parser = duration(NOT_READY_AFTER))]
+    not_ready_after: Duration,
+
     /// Signals that drain the node: unschedulable, deleting, taint:<key>, taint:<key>=<value>,
     /// taint:<key>:<effect>, taint:<prefix>*, label:<key>, label:<key>=<value>, annotation:<key>,
     /// annotation:<key>=<value>, condition:<Type>, condition:<Type>=<status>, lifecycle (short
@@ -50,7 +59,14 @@ pub(crate) struct PolicyArgs {
 
 impl PolicyArgs {
     pub(crate) fn policy(self) -> Policy {
-        let Self { stale_after, on_stale, on_unknown, unknown_after, drain_on, conditions } = self;
-        Policy { stale_after, on_stale, on_unknown, unknown_after, drain_on, conditions }
+        Policy {
+            stale_after: self.stale_after,
+            on_stale: self.on_stale,
+            on_unknown: self.on_unknown,
+            unknown_after: self.unknown_after,
+            not_ready_after: self.not_ready_after,
+            drain_on: self.drain_on,
+            conditions: self.conditions,
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Logs that the cache becomes stale, stays stale, and is fresh again, and the same for a kubelet that is cut
-//! off from the API server. No answer depends on this task; requests read the freshness themselves.
+//! off from the API server and for a `Ready=False` that does not count yet. No answer depends on this task; requests read the freshness themselves.
 
 use nodegate_agent_client::sentence::last_known;
 use nodegate_readiness::liveness::REPORT_EVERY;
@@ -7,7 +7,9 @@ use nodegate_readiness::status::kubelet_unreachable;
 use nodegate_readiness::{Board, Liveness, Moment, OnStale, Timeline};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
+use tokio::time::timeout;
 
 /// The pause between two warnings about a stale cache.
 const REMIND_EVERY: Duration = Duration::from_mins(1);
@@ -19,7 +21,10 @@ pub(crate) async fn run(
     timeline: Timeline,
     mut open: Receiver<bool>,
 ) {
-    let (mut stale, mut cut_off) = (Episode::default(), Episode::default());
+    let (mut stale, mut cut_off, mut pending) = (Episode::default(), Episode::default(), Episode::default());
+    let wake = Arc::new(Notify::new());
+    let on_pending = wake.clone();
+    board.when_pending(move || on_pending.notify_one());
     let mut unreachable = false;
     // The sender lives as long as the process.
     let _ = open.wait_for(|open| *open).await;
@@ -33,10 +38,12 @@ pub(crate) async fn run(
         } else {
             log_staleness(&board, &mut stale, now);
             log_cut_off(&board, &mut cut_off, now);
+            log_pending(&board, &mut pending, now);
             log_unreachable(&board, &mut unreachable, now);
         }
-        let look_often = stale.lasts() || cut_off.lasts();
-        tokio::time::sleep(until_next(&board, look_often, now)).await;
+        let look_often = stale.lasts() || cut_off.lasts() || pending.lasts();
+        // An error means that nothing woke this task in time.
+        let _ = timeout(until_next(&board, look_often, now), wake.notified()).await;
     }
 }
 
@@ -123,6 +130,27 @@ fn log_cut_off(board: &Board, episode: &mut Episode, now: Moment) {
                 leaves_in_s,
                 "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping \
                  the node in the pool"
+            );
+        }
+    }
+}
+
+/// Logs a Node that is in the pool only because its `Ready=False` has not lasted long enough.
+fn log_pending(board: &Board, episode: &mut Episode, now: Moment) {
+    let pending = board.not_ready_pending(now);
+    match episode.observe(pending.is_some(), now) {
+        None => {}
+        Some(News::Over(lasted)) => {
+            tracing::info!(
+                not_ready_for_s = lasted.as_secs(),
+                "the verdict follows the Ready condition again"
+            );
+        }
+        Some(News::Lasts) => {
+            let counts_in_ms = pending.map(|pending| pending.counts_in_ms);
+            tracing::warn!(
+                counts_in_ms,
+                "the Node is Ready=False, which does not count yet; keeping the node in the pool"
             );
         }
     }

@@ -55,14 +55,15 @@ pub struct Board {
     published: ArcSwap<Published>,
     on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
     on_need: OnceLock<OnNeed>,
-    after_flip: OnceLock<AfterFlip>,
+    on_pending: OnceLock<Wake>,
+    after_flip: OnceLock<Wake>,
 }
 
 /// Starts a local check.
 type OnNeed = Box<dyn Fn(CheckId) + Send + Sync>;
 
-/// Wakes the code that waits for a flip.
-type AfterFlip = Box<dyn Fn() + Send + Sync>;
+/// Wakes the code that waits for an event on the board.
+type Wake = Box<dyn Fn() + Send + Sync>;
 
 /// The state that only the writer uses.
 #[derive(Default)]
@@ -120,6 +121,7 @@ impl Board {
             published: ArcSwap::from_pointee(Published::new(state.clone())),
             on_flip,
             on_need: OnceLock::new(),
+            on_pending: OnceLock::new(),
             after_flip: OnceLock::new(),
         };
         board.publish(state, Moment::default());
@@ -318,6 +320,9 @@ impl Board {
         self.report_flip(flip);
         if let (Some(id), Some(on_need)) = (begins, self.on_need.get()) {
             on_need(id);
+        }
+        if let (Some(_), Some(on_pending)) = (self.not_ready_pending(now), self.on_pending.get()) {
+            on_pending();
         }
     }
 

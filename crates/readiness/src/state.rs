@@ -4,6 +4,7 @@ use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Source};
 use crate::facts::Node;
 use crate::host_signals::HostSignals;
 use crate::moment::Moment;
+use crate::not_ready::PendingNotReady;
 use crate::query::CheckRef;
 use crate::reason::Reason;
 use crate::rules::Policy;
@@ -25,6 +26,13 @@ pub struct State {
     /// The outcome of the last run of the check `kubelet`, also of one that nothing asked for.
     pub(crate) kubelet: Option<Outcome>,
     pub(crate) ready: ReadyHistory,
+}
+
+/// The outcome of `node_ready` while the API's Ready condition does not count.
+struct Overruled {
+    outcome: Outcome,
+    unconfirmed: bool,
+    until: Moment,
 }
 
 /// The last result of a local check.
@@ -78,8 +86,8 @@ impl State {
                 let overruled = if stale { None } else { self.overruled(catalog, policy, now) };
                 let report = from_memory(policy.node_ready(&self.node, stale));
                 match overruled {
-                    Some((outcome, until)) => {
-                        CheckReport { outcome, unconfirmed: true, expires: Some(until), ..report }
+                    Some(Overruled { outcome, unconfirmed, until }) => {
+                        CheckReport { outcome, unconfirmed, expires: Some(until), ..report }
                     }
                     None => report,
                 }
@@ -92,17 +100,28 @@ impl State {
         }
     }
 
-    /// Returns the outcome by which the node's own kubelet overrules a `Ready=Unknown`, and its end; `None`
-    /// if the API's condition counts.
-    fn overruled(&self, catalog: &Catalog, policy: &Policy, now: Moment) -> Option<(Outcome, Moment)> {
-        let (facts, unconfirmed) = (self.node.facts()?, self.ready.unconfirmed?);
+    /// Returns the outcome if the API's condition does not count: the node's own kubelet overrules a
+    /// `Ready=Unknown`, or a `Ready=False` has not lasted long enough.
+    fn overruled(&self, catalog: &Catalog, policy: &Policy, now: Moment) -> Option<Overruled> {
+        let facts = self.node.facts()?;
+        let alive = |until, unconfirmed| Overruled { outcome: policy.alive(facts), unconfirmed, until };
+        if let Some(not_ready) = self.ready.not_ready {
+            return (now < not_ready.counts_at).then(|| alive(not_ready.counts_at, false));
+        }
+        let unconfirmed = self.ready.unconfirmed?;
         let until = match self.local_result(catalog, catalog.find(KUBELET)?) {
             Some(result) if result.outcome.passed() => result.good_until,
             Some(_) => return None,
             None => unconfirmed.holds_until(),
         };
         let until = unconfirmed.leaves_at().map_or(until, |leaves_at| until.min(leaves_at));
-        (now < until).then(|| (policy.alive(facts), until))
+        (now < until).then(|| alive(until, true))
+    }
+
+    /// Returns the `Ready=False` that does not count yet; `None` mostly.
+    pub(crate) fn not_ready_pending(&self, now: Moment) -> Option<PendingNotReady> {
+        let host = self.host.and_then(HostSignals::outcome);
+        self.ready.not_ready.filter(|_| host.is_none())?.pending(now)
     }
 
     /// Returns the local check whose result decides the verdict now, so that it must run.

@@ -8,6 +8,7 @@ use crate::flips::Flip;
 use crate::host_signals::{HostSignals, NODE_SHUTDOWN};
 use crate::memory::{FACTS_FORMAT, ServiceStatus};
 use crate::moment::Moment;
+use crate::not_ready::PendingNotReady;
 use crate::probers::{DrainStatus, ProberRecord};
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,9 @@ pub struct Status {
     /// The time until the node leaves the pool although its kubelet answers; absent if no such time is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_in_ms: Option<u128>,
+    /// A `Ready=False` that has not lasted for `--not-ready-after` yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_ready_pending: Option<PendingNotReady>,
     /// What the host says of its own shutdown; absent without `--host-signals`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignals>,
@@ -207,6 +211,7 @@ impl Status {
             last_known: board.last_known(now).filter(|_| configured),
             unconfirmed: configured && board.unconfirmed(now),
             leaves_in_ms: board.leaves_at(now).map(|at| at.since(now).as_millis()),
+            not_ready_pending: board.not_ready_pending(now),
             host: published.state.host,
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,

@@ -3,6 +3,7 @@
 
 use crate::facts::{ConditionStatus, Node, NodeFacts};
 use crate::moment::Moment;
+use crate::not_ready::NotReady;
 use crate::rules::{OnUnknown, Policy};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -36,13 +37,15 @@ impl Unconfirmed {
     }
 }
 
-/// The Node's past, as far as it matters to a Ready condition that is Unknown now.
+/// The Node's past, as far as it matters to a Ready condition that is not True now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadyHistory {
     /// True if the condition was True when it was last known; `None` if it never was.
     was_ready: Option<bool>,
     /// Present while the Node's own kubelet may overrule the condition.
     pub(crate) unconfirmed: Option<Unconfirmed>,
+    /// Present while the condition is False, if it was True before.
+    pub(crate) not_ready: Option<NotReady>,
 }
 
 impl ReadyHistory {
@@ -62,12 +65,15 @@ impl ReadyHistory {
             Some(ConditionStatus::Unknown) => {}
             status => {
                 let was_ready = status.map(|status| status == ConditionStatus::True);
-                return Self { was_ready, unconfirmed: None };
+                let begun = || NotReady::begun(before.facts()?, facts, policy, now);
+                let not_ready =
+                    self.not_ready.or_else(begun).filter(|_| status == Some(ConditionStatus::False));
+                return Self { was_ready, unconfirmed: None, not_ready };
             }
         }
         let silent = ready.is_some_and(|ready| ready.reason == SILENT);
         if !silent || self.was_ready == Some(false) || policy.on_unknown == OnUnknown::NotReady {
-            return Self { unconfirmed: None, ..self };
+            return Self { unconfirmed: None, not_ready: None, ..self };
         }
         let tainted = |node: &NodeFacts| node.unreachable;
         let known = self.unconfirmed.filter(|_| before.facts().and_then(tainted) == tainted(facts));
@@ -82,6 +88,6 @@ impl ReadyHistory {
             }
         };
         let since = self.unconfirmed.map_or(now, |unconfirmed| unconfirmed.since);
-        Self { unconfirmed: Some(Unconfirmed { since, leaves_at }), ..self }
+        Self { unconfirmed: Some(Unconfirmed { since, leaves_at }), not_ready: None, ..self }
     }
 }

@@ -51,7 +51,7 @@ fn every_setting_of_the_programs_is_a_value_of_the_chart() {
 fn samples() -> Value {
     json!({
         "listenPort": 25011, "listenAddress": "0.0.0.0", "agentCheckPort": 0, "allowFrom": ["10.0.0.0/24", "fd00::7"],
-        "metricsAddr": "[::]:25004", "podNetworks": ["10.244.0.0/16"], "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m",
+        "metricsAddr": "[::]:25004", "podNetworks": ["10.244.0.0/16"], "staleAfter": "30s", "onStale": "keep-drain", "onUnknown": "not-ready", "unknownAfter": "10m", "notReadyAfter": "10s",
         "drainOn": ["unschedulable", "taint:example.com/*", "annotation:example.com/out=yes", "lifecycle"], "shutdownGrace": "1m30s",
         "defaultChecks": ["node_ready", "kubelet"], "backgroundChecks": ["kubelet", "network"], "onDemand": "none",
         "checkSettings": ["apiserver:url=https://10.0.0.5:6443,exclude=etcd:etcd-readiness", "network:rise=3"], "watchService": ["ingress/router", "ingress/other"],

@@ -92,15 +92,19 @@ fn usable(from: &str, node: &str, memory: Result<Option<Memory>, impl fmt::Displ
     dated(memory).inspect_err(|error| warn(error)).ok()?
 }
 
-/// Takes over the probers of the predecessor, which `told` would otherwise need 90 s to learn. Must run right
+/// Takes over the probers of the predecessor, which `told` would otherwise need 90 s to learn, and a
+/// `Ready=False` that has not lasted for `--not-ready-after` yet. Must run right
 /// before the ports open: until then the predecessor still receives probes.
-pub(crate) async fn take_over_probers(sources: &impl LastKnownSources, node: Option<&str>, app: &App) {
-    let Some(node) = node else { return };
+pub(crate) async fn take_over_probers(sources: &impl LastKnownSources, board: &Board, app: &App) {
+    let Some(node) = board.node_name() else { return };
     match sources.probers(node).await {
         Ok(None) => {}
         Ok(Some(handover)) => {
             let probers = app.take_over_probers(&handover);
             tracing::info!(probers, "took over the probers of the predecessor");
+            if let Some(pending) = handover.not_ready_pending {
+                board.take_over_pending(pending, app.now(), nodegate_clock::wall());
+            }
         }
         Err(error) => tracing::warn!(
             %error,

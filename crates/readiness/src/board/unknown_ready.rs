@@ -1,9 +1,11 @@
-//! The part of the board for a Node whose own kubelet decides, and for verdicts that change by time alone.
+//! The part of the board for a Node whose Ready condition does not count, and for verdicts that change by time
+//! alone.
 
 use super::Board;
 use crate::check::{CheckId, NODE_READY, Outcome};
 use crate::facts::ConditionStatus;
 use crate::moment::Moment;
+use crate::not_ready::{NotReady, PendingNotReady};
 use crate::reason::Reason;
 use crate::rules::OnUnknown;
 use std::time::SystemTime;
@@ -53,6 +55,30 @@ impl Board {
     pub fn leaves_at(&self, now: Moment) -> Option<Moment> {
         let unconfirmed = self.published.load().state.ready.unconfirmed.filter(|_| self.unconfirmed(now));
         unconfirmed.and_then(|unconfirmed| unconfirmed.leaves_at())
+    }
+
+    /// Returns the `Ready=False` that does not take the node out yet; `None` mostly.
+    pub fn not_ready_pending(&self, now: Moment) -> Option<PendingNotReady> {
+        self.published.load().state.not_ready_pending(now).filter(|_| !self.freshness(now).stale)
+    }
+
+    /// Calls `on_pending` when a `Ready=False` must last before it counts, outside of any lock. Only the first
+    /// call of this function counts.
+    pub fn when_pending(&self, on_pending: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_pending.set(Box::new(on_pending));
+    }
+
+    /// Takes over from the previous agent how long the present `Ready=False` has lasted.
+    pub fn take_over_pending(&self, pending: PendingNotReady, now: Moment, wall: SystemTime) {
+        self.change(now, wall, |state| {
+            let ready = state.node.facts().and_then(|facts| facts.condition("Ready"));
+            let is_new = ready.is_some_and(|ready| ready.status == ConditionStatus::False)
+                && state.ready.not_ready.is_none();
+            if is_new {
+                state.ready.not_ready = Some(NotReady::taken_over(pending, &self.policy, now));
+            }
+            is_new
+        });
     }
 
     /// Returns the time at which the verdict may change by time alone, apart from staleness; `None` if it

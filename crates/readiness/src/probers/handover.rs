@@ -1,4 +1,5 @@
-//! The probers that an agent takes over from its predecessor's `/status.json`.
+//! The probers, and a `Ready=False` that does not count yet, which an agent takes over from its predecessor's
+//! `/status.json`.
 
 use super::asked::{Asked, Given, Habit};
 use super::pace::ProbePace;
@@ -6,6 +7,7 @@ use super::record::ProberRecord;
 use super::{LISTENS_AT_MOST, MOST_BETWEEN};
 use crate::memory::Unusable;
 use crate::moment::Moment;
+use crate::not_ready::PendingNotReady;
 use crate::reason::clean;
 use serde::Deserialize;
 use std::time::Duration;
@@ -22,6 +24,8 @@ pub struct Handover {
     pub listened: Option<Duration>,
     /// The values of its `--balancers`, whose probes counted; empty if all probes did.
     pub balancers: Vec<String>,
+    /// A `Ready=False` that did not count yet.
+    pub not_ready_pending: Option<PendingNotReady>,
 }
 
 impl Handover {
@@ -33,6 +37,7 @@ impl Handover {
             #[serde(default)]
             probers: Vec<ProberRecord>,
             drain: Option<Listened>,
+            not_ready_pending: Option<PendingNotReady>,
         }
         #[derive(Deserialize)]
         struct Listened {
@@ -40,7 +45,7 @@ impl Handover {
             #[serde(default)]
             balancers: Vec<String>,
         }
-        let Form { node: of, probers, drain } = serde_json::from_slice(json)?;
+        let Form { node: of, probers, drain, not_ready_pending } = serde_json::from_slice(json)?;
         if let Some(other) = of.filter(|name| name != node) {
             return Err(Unusable::OtherNode(clean(other)));
         }
@@ -60,7 +65,8 @@ impl Handover {
         // In its first minutes an agent may not know yet whether a prober is regular.
         let listened = Duration::from_millis(listening_ms);
         let listened = Some(listened).filter(|listened| all_known && *listened >= LISTENS_AT_MOST);
-        Ok(Some(Self { probers: probers.into_iter().filter(known).collect(), listened, balancers }))
+        let probers = probers.into_iter().filter(known).collect();
+        Ok(Some(Self { probers, listened, balancers, not_ready_pending }))
     }
 }
 

@@ -5,6 +5,8 @@ mod board;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod not_ready;
+#[cfg(test)]
 mod probers;
 #[cfg(test)]
 mod rules;

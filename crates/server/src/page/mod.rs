@@ -183,6 +183,7 @@ mod tests {
             unconfirmed: false,
             leaves_in_ms: None,
             last_known: None,
+            not_ready_pending: None,
             host: None,
             node_exists: None,
             facts_format: 0,

@@ -70,7 +70,8 @@ impl VerdictStyle {
     }
 }
 
-/// Returns true if the verdict comes from a stale cache, or without confirmation by the control plane.
+/// Returns true if the verdict comes from a stale cache, or against the Node's Ready condition.
 pub(super) fn is_guess(status: &Status) -> bool {
-    (status.rests_on_stale_cache() || status.unconfirmed) && status.verdict.is_some()
+    let against_ready = status.unconfirmed || status.not_ready_pending.is_some();
+    (status.rests_on_stale_cache() || against_ready) && status.verdict.is_some()
 }
