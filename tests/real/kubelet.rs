@@ -65,6 +65,54 @@ fn a_kubelet_cut_off_from_the_api_server_keeps_the_node_in_the_pool() {
     );
 }
 
+/// The right to read a kubelet's health, which the chart grants with `rbac.kubeletHealthz`.
+const KUBELET_HEALTHZ: &str = r#"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: kubelet-healthz}
+rules: [{apiGroups: [""], resources: [nodes/healthz], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: kubelet-healthz}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: kubelet-healthz}
+subjects: [{kind: ServiceAccount, name: nodegate, namespace: nodegate}]
+"#;
+
+/// Shows the kubelet's authenticated port. Only a real kubelet asks the API server about a token and its rights,
+/// and signs its own certificate.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn the_authenticated_port_needs_the_right_to_nodes_healthz_and_a_trusted_certificate() {
+    let cluster = RealCluster::take();
+    let check = |more: &str| {
+        let settings =
+            format!("--check-settings=kubelet:url=https://127.0.0.1:10250/healthz,interval=1s{more}");
+        agent(&cluster, &["--background-checks=kubelet", &settings])
+    };
+    let trusting = check("");
+    trusting.wait_fails("kubelet", "HTTP 403: the agent lacks the right get on nodes/healthz");
+    let distrusting = check(",ca=/none");
+    distrusting.wait_fails_with("kubelet", "Certificate UnknownIssuer");
+    cluster.apply(KUBELET_HEALTHZ);
+    let granted = Instant::now();
+    // The kubelet remembers for 30 s that the right was missing.
+    let passes = || Some(trusting.get("/health?check=kubelet")).filter(|reply| reply.status == 200);
+    until_within(PATIENCE, passes, || trusting.all_it_says("the kubelet's answer"));
+    let passed = granted.elapsed();
+    distrusting.wait_fails_with("kubelet", "Certificate UnknownIssuer");
+    for kind in ["clusterrole", "clusterrolebinding"] {
+        cluster.kubectl.must(&["delete", kind, "kubelet-healthz"]);
+    }
+    seen(
+        "kubelet's port 10250",
+        &format!(
+            "403 without nodes/healthz; granted, 200 after {:.0} s; never without its CA",
+            passed.as_secs_f64()
+        ),
+    );
+}
+
 /// The longest time from Ready=Unknown to 503 on a node whose kubelet is dead.
 const DEAD: Duration = Duration::from_secs(15);
 

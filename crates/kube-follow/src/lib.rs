@@ -35,5 +35,5 @@ pub use plugin::PluginError;
 pub use reason::{FailureReason, detail};
 pub use session::{Session, SessionEnd};
 pub use tls::TlsError;
-pub use verified::{Caller, OpenError, Verified, open_verified};
+pub use verified::{Caller, OpenError, Peer, Verified, open_verified};
 pub use watched_node::{WatchedNode, node_facts};

@@ -1,7 +1,7 @@
-//! Opens one TLS connection to an API server of the operator's choice.
+//! Opens one TLS connection to an API server of the operator's choice, or to the node's kubelet.
 //!
-//! A client ([`crate::Connector`]) goes to the server that the credentials name. A check of one API server
-//! goes to another address and needs no more than a connection and a header. Both trust the same CA.
+//! A client ([`crate::Connector`]) goes to the server that the credentials name. A check goes to another
+//! address and needs no more than a connection and a header. Both trust the same CA.
 
 use crate::client::{ClientError, config, connector};
 use crate::credentials::{CredentialError, Credentials};
@@ -12,14 +12,32 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStr
 use hyper_util::rt::TokioIo;
 use kube::config::AuthInfo;
 use rustls::CertificateError;
-use rustls::pki_types::{DnsName, ServerName};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, DnsName, ServerName};
 use std::error::Error as StdError;
 use std::io;
+use std::net::IpAddr;
 use tokio::net::TcpStream;
 use tower::Service;
 
 /// The name that every API server's certificate has, whatever its address: pods reach it by this name.
-const NAME: &str = "kubernetes.default.svc";
+const API_SERVER: &str = "kubernetes.default.svc";
+
+/// The other end of a verified connection.
+#[derive(Clone, Copy, Debug)]
+pub enum Peer<'a> {
+    /// An API server, at any address.
+    ApiServer,
+    /// A server on this host, at one of the host's own addresses.
+    Own {
+        /// The address. The connection also comes from it, so that no other machine can answer.
+        address: IpAddr,
+        /// The name that its certificate must have.
+        name: &'a str,
+        /// Certificates that are trusted beside the cluster's CA, as PEM.
+        trusted: &'a [u8],
+    },
+}
 
 /// The user that a connection speaks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,12 +81,18 @@ pub enum OpenError {
     Io(io::Error),
 }
 
-/// Opens a connection to `server`, whose certificate must be of the cluster's CA and for the name
-/// `kubernetes.default.svc`. An `insecure-skip-tls-verify` of the kubeconfig does not count. The files of the
-/// credentials are read again each time. Only the TCP connection has a timeout; dropping the future closes it.
-pub async fn open_verified(server: Uri, caller: Caller) -> Result<Verified, OpenError> {
+/// Opens a connection to `server`, whose certificate must be of the cluster's CA and for the name of `peer`. An
+/// `insecure-skip-tls-verify` of the kubeconfig does not count. The files of the credentials are read again each
+/// time. Only the TCP connection has a timeout; dropping the future closes it.
+pub async fn open_verified(server: Uri, peer: Peer<'_>, caller: Caller) -> Result<Verified, OpenError> {
     let mut config = config().await?;
     config.accept_invalid_certs = false;
+    let (name, mut tcp) = (peer.name(), connector());
+    if let Peer::Own { address, trusted, .. } = peer {
+        let pem = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
+        config.root_cert.get_or_insert_default().extend(pem.map(|certificate| certificate.to_vec()));
+        tcp.set_local_address(Some(address));
+    }
     // A file without a certificate verifies no server, either.
     if config.root_cert.as_ref().is_none_or(Vec::is_empty) {
         return Err(OpenError::NoAuthority);
@@ -83,15 +107,24 @@ pub async fn open_verified(server: Uri, caller: Caller) -> Result<Verified, Open
             credentials.token.map(|token| token.header())
         }
     };
-    let name = DnsName::try_from(NAME).map_err(|_| ClientError::ServerName(NAME.to_owned()))?;
+    let name = DnsName::try_from(name.to_owned()).map_err(|_| ClientError::ServerName(name.to_owned()))?;
     let tls = tls::client_config(&config).map_err(|error| ClientError::from(CredentialError::from(error)))?;
     let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let tls =
         tls.with_server_name_resolver(FixedServerNameResolver::new(ServerName::DnsName(name))).enable_http1();
     // A new connector is always ready.
-    let stream = tls.wrap_connector(connector()).call(server).await;
+    let stream = tls.wrap_connector(tcp).call(server).await;
     let stream = stream.map_err(|error| OpenError::of(error.as_ref()))?;
     Ok(Verified { stream, authorization })
+}
+
+impl<'a> Peer<'a> {
+    fn name(&self) -> &'a str {
+        match self {
+            Self::ApiServer => API_SERVER,
+            Self::Own { name, .. } => name,
+        }
+    }
 }
 
 // === impl OpenError ===

@@ -150,7 +150,8 @@ impl Cycle {
         // Freshness is read before the state, because a state is published before its proof is recorded.
         let freshness = self.board.freshness(self.now());
         let internal_ips = self.board.published().state.node.internal_ips().to_vec();
-        KnownNode { internal_ips, heard: freshness.age, stale: freshness.stale }
+        let name = self.board.node_name().unwrap_or_default().to_owned();
+        KnownNode { name, internal_ips, heard: freshness.age, stale: freshness.stale }
     }
 
     /// Logs changes of verdict only: the reason of a check that keeps failing may count seconds.

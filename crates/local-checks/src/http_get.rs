@@ -5,13 +5,14 @@ use crate::options::OptionKey;
 use crate::url::HttpUrl;
 use bytes::Bytes;
 use futures::future::{Either, select};
-use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::rt;
 use hyper_util::rt::TokioIo;
+use nodegate_kube_follow::{Caller, OpenError, Peer, open_verified};
 use nodegate_readiness::Reason;
 use std::error::Error as _;
 use std::io::{self, ErrorKind};
@@ -166,6 +167,36 @@ pub(crate) async fn exchange(
             (Err(_), Err(error)) => Err(error.into()),
             (reply, _) => reply,
         },
+    }
+}
+
+/// Requests a path over a verified TLS connection. `caller` says whose credentials the request shows.
+pub(crate) async fn get_verified(
+    server: &Uri,
+    peer: Peer<'_>,
+    caller: Caller,
+    path: &PathAndQuery,
+    body: usize,
+) -> Result<HttpReply, Reason> {
+    let verified = open_verified(server.clone(), peer, caller).await.map_err(reason_of)?;
+    let mut request = get(path, server.authority().map_or("", Authority::as_str))?;
+    if let Some(authorization) = verified.authorization {
+        request.headers_mut().insert(header::AUTHORIZATION, authorization);
+    }
+    Ok(exchange(Box::new(verified.stream), request, body).await?)
+}
+
+/// Returns the reason of a connection that the agent could not open, or whose other end it does not trust.
+fn reason_of(error: OpenError) -> Reason {
+    match error {
+        OpenError::Io(error) => io_reason(&error),
+        OpenError::Certificate { kind, detail } => {
+            let reason = Reason::new("Certificate").name(kind);
+            // Some kinds have no more to say.
+            if detail == kind { reason } else { reason.detail(detail) }
+        }
+        OpenError::Tls(error) => Reason::new("TLS").detail(error),
+        OpenError::Credentials(_) | OpenError::NoAuthority => Reason::new("NoCredentials").detail(error),
     }
 }
 

@@ -127,7 +127,8 @@ kubelet:fall=0 => kubelet:fall=0: ROW
 kubelet:rise=101 => kubelet:rise=101: ROW
 kubelet:rise=-1 => kubelet:rise=-1: ROW
 kubelet:rise=1,rise=2 => kubelet:rise is set twice
-kubelet:url=https://a/ => kubelet:url=https://a/: takes a plain http:// URL: no TLS is spoken to a check's own node
+kubelet:url=https://a/ => kubelet:url=https://a/: takes a URL like http://127.0.0.1:10248/healthz, or https:// with an address of this node
+kube_proxy:url=https://a/ => kube_proxy:url=https://a/: takes a plain http:// URL: no TLS is spoken to a check's own node
 network:gateways=answer => network:gateways=answer: takes neighbour or off
 kube_proxy:deployed=no => kube_proxy:deployed=no: takes auto or yes
 "#;

@@ -3,16 +3,15 @@
 pub(crate) mod apiserver_settings;
 mod parts;
 
-use crate::connect::io_reason;
 use crate::definition::Definition;
-use crate::http_get::{HttpReply, MAX_BODY, exchange, get, status_reason};
+use crate::http_get::{HttpReply, MAX_BODY, get_verified, status_reason};
 use crate::interface::{Check, KnownNode, Run};
 use crate::options::{OptionKey, Options};
 use crate::timing::{DEFAULT_TIMEOUT, Timing};
 use apiserver_settings::{ApiServerUrl, ReadyzParts};
+use http::StatusCode;
 use http::uri::PathAndQuery;
-use http::{StatusCode, header};
-use nodegate_kube_follow::{Caller, OpenError, open_verified};
+use nodegate_kube_follow::{Caller, Peer};
 use nodegate_readiness::{Outcome, Reason};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Once};
@@ -88,14 +87,7 @@ impl ApiServer {
     }
 
     async fn ask(&self, request: &PathAndQuery, caller: Caller) -> Result<HttpReply, Reason> {
-        let url = self.url.uri();
-        let verified = open_verified(url.clone(), caller).await.map_err(reason_of)?;
-        let authority = url.authority().map_or("", http::uri::Authority::as_str);
-        let mut request = get(request, authority)?;
-        if let Some(authorization) = verified.authorization {
-            request.headers_mut().insert(header::AUTHORIZATION, authorization);
-        }
-        Ok(exchange(Box::new(verified.stream), request, MAX_BODY).await?)
+        get_verified(self.url.uri(), Peer::ApiServer, caller, request, MAX_BODY).await
     }
 
     /// Warns once: a name with a mistake leaves nothing out, and no answer of the check would show it.
@@ -125,18 +117,4 @@ fn judge(code: &'static str, reply: &HttpReply) -> Outcome {
 
 fn is_refusal(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-}
-
-/// Returns the reason of a connection that the agent could not open, or whose other end it does not trust.
-fn reason_of(error: OpenError) -> Reason {
-    match error {
-        OpenError::Io(error) => io_reason(&error),
-        OpenError::Certificate { kind, detail } => {
-            let reason = Reason::new("Certificate").name(kind);
-            // Some kinds have no more to say.
-            if detail == kind { reason } else { reason.detail(detail) }
-        }
-        OpenError::Tls(error) => Reason::new("TLS").detail(error),
-        OpenError::Credentials(_) | OpenError::NoAuthority => Reason::new("NoCredentials").detail(error),
-    }
 }
