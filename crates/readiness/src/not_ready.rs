@@ -28,7 +28,12 @@ pub struct PendingNotReady {
 
 impl NotReady {
     /// Returns the `Ready=False` of `facts`, if the same Node was Ready `before`.
-    pub(crate) fn begun(before: &NodeFacts, facts: &NodeFacts, policy: &Policy, now: Moment) -> Option<Self> {
+    pub(crate) fn following(
+        before: &NodeFacts,
+        facts: &NodeFacts,
+        policy: &Policy,
+        now: Moment,
+    ) -> Option<Self> {
         let was_ready = before.condition("Ready").is_some_and(|ready| ready.status == ConditionStatus::True);
         let counts_at = now.plus(policy.not_ready_after);
         (was_ready && before.uid == facts.uid).then_some(Self { since: now, counts_at })

@@ -65,9 +65,9 @@ impl ReadyHistory {
             Some(ConditionStatus::Unknown) => {}
             status => {
                 let was_ready = status.map(|status| status == ConditionStatus::True);
-                let begun = || NotReady::begun(before.facts()?, facts, policy, now);
+                let first_seen = || NotReady::following(before.facts()?, facts, policy, now);
                 let not_ready =
-                    self.not_ready.or_else(begun).filter(|_| status == Some(ConditionStatus::False));
+                    self.not_ready.or_else(first_seen).filter(|_| status == Some(ConditionStatus::False));
                 return Self { was_ready, unconfirmed: None, not_ready };
             }
         }
