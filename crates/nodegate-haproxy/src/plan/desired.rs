@@ -2,6 +2,7 @@
 
 use crate::plan::{Balance, CheckPolicy, Mode, NodeState, SendProxy, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -36,6 +37,19 @@ pub(crate) struct Check {
     pub(crate) port: Option<u16>,
     /// The path of an HTTP request. `None` for a connection alone.
     pub(crate) path: Option<String>,
+}
+
+/// The path of kube-proxy's `healthCheckNodePort`.
+pub(crate) const KUBE_PROXY_PATH: &str = "/healthz";
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.path.as_deref(), self.port) {
+            (None, _) => f.write_str("connection"),
+            (Some(KUBE_PROXY_PATH), Some(port)) => write!(f, "kube-proxy:{port}"),
+            (Some(path), _) => write!(f, "agent {path}"),
+        }
+    }
 }
 
 /// The source of the states of a backend's servers.

@@ -1,7 +1,7 @@
 //! Tables for people: the published Services, the unpublished ones with the reasons, and the nodes that
 //! serve.
 
-use crate::plan::{Desired, Frontend, PlannedNode, Problem, binds};
+use crate::plan::{Desired, Frontend, Health, PlannedNode, Problem, binds};
 use nodegate_program::sanitize;
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(crate) type Passing = BTreeMap<String, bool>;
 /// `None` if HAProxy can't be asked or has no check.
 pub(crate) fn explain(desired: &Desired, passing: Option<&Passing>) -> String {
     let published = desired.frontends.values().map(|frontend| published(desired, frontend));
-    let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES"], published);
+    let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES", "CHECK"], published);
     for (head, unpublished) in [("NOT PUBLISHED", true), ("NOT AS ASKED", false)] {
         let of_kind = desired.problems.iter().filter(|problem| problem.unpublished == unpublished);
         let rows: Vec<_> = of_kind.map(|Problem { about, text, .. }| [about.clone(), text.clone()]).collect();
@@ -28,14 +28,18 @@ pub(crate) fn explain(desired: &Desired, passing: Option<&Passing>) -> String {
     text
 }
 
-fn published(desired: &Desired, frontend: &Frontend) -> [String; 5] {
+fn published(desired: &Desired, frontend: &Frontend) -> [String; 6] {
     let Frontend { about, service, addresses, port, backend, .. } = frontend;
     let of_service = service.as_ref().map_or("-".to_owned(), |(_, port)| port.to_string());
     let backend = desired.backends.get(backend);
     let node_port = backend.and_then(|backend| backend.node_port).unwrap_or_default();
     let servers = backend.map_or(0, |backend| backend.servers.len());
     let listens = binds(addresses, *port).join(", ");
-    [about.clone(), of_service, listens, node_port.to_string(), servers.to_string()]
+    let check = backend.map_or("-".to_owned(), |backend| match &backend.health {
+        Health::Track(_, check) | Health::Own(check) => check.to_string(),
+        Health::Unchecked => "none".to_owned(),
+    });
+    [about.clone(), of_service, listens, node_port.to_string(), servers.to_string(), check]
 }
 
 fn row(node: &PlannedNode, passing: Option<&Passing>) -> [String; 6] {

@@ -2,9 +2,9 @@
 //! same facts give the same plan.
 
 use crate::plan::{
-    Backend, Balance, Check, CheckKind, Desired, Facts, Forward, Frontend, Health, Listen, Mode,
-    ObservedNode, ObservedService, PlanPolicy, PlannedNode, PlannedServer, Pool, PortFacts, Problem, Refusal,
-    SendProxy, ServiceKey, TakenPorts, for_port, last_resort, names, parse_word, publish,
+    Backend, Balance, Check, CheckKind, Desired, Facts, Forward, Frontend, Health, KUBE_PROXY_PATH, Listen,
+    Mode, ObservedNode, ObservedService, PlanPolicy, PlannedNode, PlannedServer, Pool, PortFacts, Problem,
+    Refusal, SendProxy, ServiceKey, TakenPorts, for_port, last_resort, names, parse_word, publish,
 };
 use clap::ValueEnum;
 use nodegate_program::is_object_name;
@@ -282,7 +282,7 @@ impl Planner<'_> {
             self.problem(kind, &service.shown(), text);
         }
         let (port, path) = match service.health_port.filter(|_| !of_agents) {
-            Some(port) => (port, "/healthz".to_owned()),
+            Some(port) => (port, KUBE_PROXY_PATH.to_owned()),
             // With this query, a drain reaches this check, too, and nodegate knows which probers it has told.
             None => (self.policy.check.port, format!("/services/{}?drain=503", service.shown())),
         };

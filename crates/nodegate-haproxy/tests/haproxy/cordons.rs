@@ -2,7 +2,7 @@
 //! node. The tests measure the time to the last new connection.
 
 use crate::lab::{Lab, node_address, node_name};
-use crate::servers::{Counts, Switches, count, serve_switched};
+use crate::servers::{Counts, Switches, count, serve_requests, serve_switched};
 use crate::traffic::Traffic;
 use crate::{Row, row};
 use nodegate_testbed::network::ports;
@@ -145,4 +145,35 @@ pub(crate) async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port
     // A healthCheckNodePort without a listener fails all, and does not serve where there is no endpoint.
     let result = format!("cordon {}, {good} requests, 0 lost; death {}", seconds(cordoned), seconds(dead));
     row("last new connection, Local on kube-proxy's", result)
+}
+
+pub(crate) async fn local_services_are_checked_as_explain_says() -> Row {
+    let mut site = Site::new(2).await;
+    let lab = &mut site.lab;
+    // The agents know that a node has no endpoint; kube-proxy's port here always says that it has one.
+    let without = site.switches.draining.clone();
+    lab.check_port = serve_requests(move |at, request| {
+        let asks = request.starts_with("GET /services/default/asked?drain=503 ");
+        if asks && without.lock().unwrap().contains(&at) { "503 Service Unavailable" } else { "200 OK" }
+    })
+    .await;
+    let health_port = serve_switched(Counts::default(), &Switches::default()).await;
+    let (asked, other) = (ports::free(), ports::free());
+    let agents = json!({"nodegate.io/haproxy-local-check": "agent"});
+    for (name, port, annotations) in [("asked", asked, agents), ("other", other, json!({}))] {
+        let mut local = lab.distinct(lab.service(name, port, &annotations)).await;
+        local["spec"]["externalTrafficPolicy"] = json!("Local");
+        local["spec"]["healthCheckNodePort"] = json!(health_port);
+        lab.sim.apply(local).unwrap();
+    }
+    lab.start(&[asked, other]).await;
+    lab.until_reached(asked, &[0, 1]).await;
+    site.switches.draining.lock().unwrap().insert(node_address(0));
+    lab.until_reached(asked, &[1]).await;
+    lab.until_reached(other, &[0, 1]).await;
+    let tables = lab.explain();
+    for check in ["agent /services/default/asked?drain=503", &format!("kube-proxy:{health_port}")] {
+        assert_eq!(tables.lines().filter(|line| line.ends_with(check)).count(), 1, "{check}: {tables}");
+    }
+    row("Local Services, by the agents or kube-proxy", "each follows its own check, and --explain names it")
 }

@@ -63,7 +63,8 @@ scenarios! {
         a_check_that_prints_without_end_or_hangs_is_ended;
     cordons: a_cordon_and_a_death_with_agents,
         a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named,
-        a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port;
+        a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port,
+        local_services_are_checked_as_explain_says;
     last_resort: all_nodes_are_cordoned_and_no_request_is_lost,
         drained_nodes_serve_before_those_that_are_not_ready_and_any_node_before_none,
         drained_nodes_with_an_endpoint_serve_a_local_service;
