@@ -6,11 +6,13 @@ mod api;
 mod cable;
 mod member;
 mod power;
+mod second_node;
 
 pub use api::{Api, MERGE, STRATEGIC};
 pub use cable::CutCable;
 pub use member::Member;
 pub use power::{Power, now};
+pub use second_node::{SECOND_NODE, SECOND_NODE_IP, SecondNode};
 
 use crate::agent::Agent;
 use crate::kubectl::Kubectl;
