@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// Accepted; no request has been answered yet. The client owes a request.
+    /// Accepted; no request has been answered yet. The client's request is due.
     New,
-    /// At least one request was answered. Now the client owes the rest of a request, or has sent unanswered
+    /// At least one request was answered. Now the rest of a request is due, or the client has sent unanswered
     /// bytes.
     Reading,
     /// A request is being answered.
@@ -74,7 +74,7 @@ impl Activity {
         }
     }
 
-    /// Returns true if the client owes a request, or the rest of one.
+    /// Returns true if a request of the client, or the rest of one, is due.
     pub(crate) fn awaits_request(&self) -> bool {
         matches!(self.phase(), Phase::New | Phase::Reading)
     }
@@ -134,7 +134,7 @@ impl Activity {
         is_pipelined
     }
 
-    /// Notes the answer. If part of the body is unread, the client still owes bytes.
+    /// Notes the answer. If part of the body is unread, the client's bytes are still due.
     pub(crate) fn end(&self, body_left: bool) {
         self.since.store(self.order.next(), Ordering::Relaxed);
         self.bound_to_client.store(false, Ordering::Relaxed);

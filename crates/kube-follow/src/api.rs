@@ -3,8 +3,8 @@
 use crate::client::{ClientError, expires_in};
 use crate::connection::Connection;
 use crate::connector::Connector;
+use crate::failure_reason::detail;
 use crate::observe::{RequestOutcome, WatchObserver};
-use crate::reason::detail;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use http::header::{CONTENT_TYPE, DATE};
@@ -38,9 +38,9 @@ pub enum ApiError {
     /// The answer is an error.
     #[error("{what}: the API server answered {code}: {message}")]
     Refused {
-        /// The request.
+        /// The request, as its verb and path.
         what: String,
-        /// The HTTP status.
+        /// The HTTP status of the answer.
         code: u16,
         /// The message of the API server.
         message: String,
@@ -97,7 +97,7 @@ pub struct KubeApi {
 
 #[derive(Default)]
 struct State {
-    /// Counts the clients.
+    /// The number of clients that were built before this one.
     number: u64,
     client: Option<Client>,
     opening: Option<Opening>,
@@ -106,7 +106,7 @@ struct State {
 /// An object of the API server.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The body.
+    /// The body of the answer.
     pub text: String,
     /// The API server's own time of the answer, in whole seconds.
     pub date: Option<SystemTime>,
@@ -160,7 +160,7 @@ impl KubeApi {
         self.write(Method::POST, path, "application/json", body).await
     }
 
-    /// Replaces an object.
+    /// Replaces the object at a path by another one.
     pub async fn put(&self, path: &str, body: &serde_json::Value) -> Result<String, ApiError> {
         self.write(Method::PUT, path, "application/json", body).await
     }

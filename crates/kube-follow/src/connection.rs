@@ -13,7 +13,7 @@ use std::time::Duration;
 pub struct Ends {
     /// The remote address: the API server's, or that of a balancer before it.
     pub server: SocketAddr,
-    /// The local address.
+    /// The address of this end.
     pub local: SocketAddr,
 }
 

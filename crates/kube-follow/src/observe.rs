@@ -219,7 +219,7 @@ where
     }
 }
 
-/// A requested watch.
+/// A watch that was requested, until its answer ends.
 struct Watched<O: WatchObserver> {
     observer: O,
     stream: O::Stream,

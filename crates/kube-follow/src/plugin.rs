@@ -39,7 +39,7 @@ pub enum PluginError {
     /// The program prints too much.
     #[error("it prints more than {MAX_OUTPUT} bytes")]
     TooMuch,
-    /// The program failed.
+    /// The program exited with this status and this text.
     #[error("{0}: {1}")]
     Failed(ExitStatus, String),
     /// The output is no credential.

@@ -1,6 +1,6 @@
 //! One session of a follower: a list, then a watch until a fault.
 
-use crate::reason::{FailureReason, detail};
+use crate::failure_reason::{FailureReason, detail};
 use futures::TryStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
@@ -23,9 +23,9 @@ pub struct Session<K> {
 /// The end of a session.
 #[derive(Debug)]
 pub struct SessionEnd {
-    /// The reason.
+    /// The reason, for the metric.
     pub reason: FailureReason,
-    /// The reason for people.
+    /// The reason, for people.
     pub detail: String,
     /// The duration of the session.
     pub lasted: Duration,

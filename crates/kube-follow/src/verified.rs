@@ -5,7 +5,7 @@
 
 use crate::client::{ClientError, config, connector};
 use crate::credentials::{CredentialError, Credentials};
-use crate::reason::{detail, find};
+use crate::failure_reason::{detail, find};
 use crate::tls;
 use http::{HeaderValue, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStream};

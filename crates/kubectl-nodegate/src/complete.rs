@@ -17,7 +17,7 @@ use std::time::Duration;
 const NAME: &str = "kubectl_complete-nodegate";
 /// The longest time that the shell blocks while the names of nodes are fetched. After it, the other
 /// candidates are offered.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// Returns the words to complete if the program was called under the completion name. The last one is the
 /// incomplete word.
@@ -43,7 +43,7 @@ type Offer = (Vec<String>, u8);
 
 /// Cobra's `ShellCompDirectiveDefault`: the shell also offers files.
 const FILES: u8 = 0;
-/// Cobra's `ShellCompDirectiveNoFileComp`.
+/// The shell offers no files: Cobra's `ShellCompDirectiveNoFileComp`.
 const NO_FILES: u8 = 4;
 
 /// Returns the candidates that begin with the word.
@@ -144,7 +144,7 @@ impl<'a> CommandLine<'a> {
         let (found, names) = mpsc::sync_channel(1);
         // A credential program can't be interrupted, but a thread can be abandoned.
         std::thread::spawn(move || found.send(fetched(&args)));
-        names.recv_timeout(PATIENCE).ok().flatten().unwrap_or_default()
+        names.recv_timeout(TIME_LIMIT).ok().flatten().unwrap_or_default()
     }
 }
 

@@ -98,9 +98,9 @@ impl Runner {
         Box::pin(async move {
             let started = Instant::now();
             for mut slot in waiting {
-                let patience = slot.timeout + SLACK;
+                let time_limit = slot.timeout + SLACK;
                 // It is too late, or the runner is gone: either way the board has the answer.
-                let _ = timeout_at(started + patience, slot.results.changed()).await;
+                let _ = timeout_at(started + time_limit, slot.results.changed()).await;
             }
         })
     }

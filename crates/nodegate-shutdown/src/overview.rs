@@ -12,7 +12,7 @@ use std::time::Duration;
 /// The time limit for the answer of the agent.
 const ASK: Duration = Duration::from_secs(3);
 
-/// What logind says.
+/// The state of logind's locks and delays.
 struct LoginView {
     locked: bool,
     delay: Duration,

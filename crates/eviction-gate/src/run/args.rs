@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long, env = "NODEGATE_GATE_TLS_CERT_FILE", value_name = "FILE")]
     pub(crate) tls_cert_file: Option<PathBuf>,
 
-    /// Key of --tls-cert-file
+    /// File with the private key of --tls-cert-file, as PEM
     #[arg(long, env = "NODEGATE_GATE_TLS_KEY_FILE", value_name = "FILE")]
     pub(crate) tls_key_file: Option<PathBuf>,
 

@@ -126,7 +126,7 @@ fn errors_of_the_api_server_let_evictions_go_on() {
     assert_eq!(lab.evict("q").code, 429);
 }
 
-/// For any cause.
+/// Whatever the cause: the gate sees only that its own test eviction does not come back.
 #[test]
 fn the_gate_reports_that_evictions_bypass_it() {
     let lab = Lab::new();

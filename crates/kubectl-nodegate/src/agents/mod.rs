@@ -16,7 +16,7 @@ use std::time::Duration;
 /// The number of concurrent queries. A thousand hanging agents take four times the timeout of one.
 const AT_ONCE: usize = 256;
 /// The time that an agent may take before the plugin also queries it through the API server.
-const HEAD_START: Duration = Duration::from_millis(500);
+const DIRECT_FIRST: Duration = Duration::from_millis(500);
 
 /// All agents of a cluster.
 pub(crate) struct Agents {
@@ -106,7 +106,7 @@ impl Agents {
     /// comes first, because balancers probe that address.
     async fn first_of_both(&self, node: &FleetNode, address: IpAddr) -> Result<AgentAnswer, NoAgentAnswer> {
         let mut direct = pin!(self.direct(node, address));
-        let failed = match tokio::time::timeout(HEAD_START.min(self.timeout / 2), &mut direct).await {
+        let failed = match tokio::time::timeout(DIRECT_FIRST.min(self.timeout / 2), &mut direct).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => Some(error),
             Err(_) => None,

@@ -46,11 +46,11 @@ pub(crate) struct ClusterArgs {
 /// Flags with their meaning in kubectl. The plugin passes each to every kubectl that it calls.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct KubectlArgs {
-    /// The kubeconfig file
+    /// File with the credentials of the cluster, as for kubectl
     #[arg(long, value_name = "FILE", help_heading = KUBECTL)]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// The kubeconfig's context
+    /// Name of the context in the kubeconfig
     #[arg(long, value_name = "NAME", help_heading = KUBECTL)]
     pub(crate) context: Option<String>,
 

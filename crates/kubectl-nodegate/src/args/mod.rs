@@ -134,7 +134,7 @@ pub(crate) struct FleetArgs {
     #[arg(short, long)]
     pub(crate) watch: bool,
 
-    /// Output format
+    /// Format of the output: a table, or data for programs
     #[arg(short, long, value_name = "table|wide|json|yaml|name", default_value = "table")]
     #[arg(value_parser = choice(&[
         ("table", FleetOutput::Table), ("wide", FleetOutput::Wide), ("json", FleetOutput::Json), ("yaml", FleetOutput::Yaml), ("name", FleetOutput::Name)

@@ -96,11 +96,11 @@ fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> Str
     let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
     lines.extend(error.map(|error| sanitize(&error.to_string())));
     lines.push(String::new());
-    let room = height.saturating_sub(lines.len() + 2);
+    let fitting = height.saturating_sub(lines.len() + 2);
     let mut table = table::lines(rows, style);
-    let hidden = table.len().saturating_sub(room + 1);
+    let hidden = table.len().saturating_sub(fitting + 1);
     if hidden > 0 {
-        table.truncate(room);
+        table.truncate(fitting);
         table.push(format!("and {} more", hidden + 1));
     }
     lines.extend(table);
@@ -111,7 +111,7 @@ fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> Str
 
 /// Cuts a line to the width; escape codes for colours take no columns.
 fn clipped(line: &str, columns: usize) -> String {
-    let (mut out, mut room, mut in_escape) = (String::new(), columns, false);
+    let (mut out, mut left, mut in_escape) = (String::new(), columns, false);
     for c in line.chars() {
         if c == '\u{1b}' {
             in_escape = true;
@@ -119,9 +119,9 @@ fn clipped(line: &str, columns: usize) -> String {
         if in_escape {
             out.push(c);
             in_escape = c != 'm';
-        } else if room > 0 {
+        } else if left > 0 {
             out.push(c);
-            room -= 1;
+            left -= 1;
         }
     }
     out

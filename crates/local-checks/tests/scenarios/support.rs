@@ -108,7 +108,7 @@ pub(crate) fn checks(setting: &str, host: &HostRoot) -> LocalChecks {
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// Starts to collect the log; it ends when the guard is dropped.
+/// Starts to collect the log; it ends when the returned value is dropped.
 pub(crate) fn log_of() -> (Log, DefaultGuard) {
     let log = Log::default();
     let writer = log.clone();

@@ -101,7 +101,7 @@ impl Master {
         let before = self.processes().await?;
         let reloaded = async {
             loop {
-                match ask_patiently(&self.socket, "reload", RELOAD).await {
+                match ask_within(&self.socket, "reload", RELOAD).await {
                     Ok(answer) if answer.contains(BUSY) => {}
                     Ok(answer) if answer.contains("Success=0") => return Err(refused(answer.as_bytes())),
                     // Until 3.0, a master that reloads restarts, and drops connections that it has not read.
@@ -174,11 +174,11 @@ fn refused(said: &[u8]) -> Failure {
 }
 
 async fn ask(path: &Path, line: &str) -> Result<String, Failure> {
-    ask_patiently(path, line, ANSWER).await
+    ask_within(path, line, ANSWER).await
 }
 
-/// Sends one line like [`ask`], and waits up to `patience` for the end of the answer.
-async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<String, Failure> {
+/// Sends one line like [`ask`], and waits up to `time_limit` for the end of the answer.
+async fn ask_within(path: &Path, line: &str, time_limit: Duration) -> Result<String, Failure> {
     let at = path.display();
     let failed =
         |error: &dyn Display| Failure::new("reload", format!("HAProxy does not answer: {at}: {error}"));
@@ -191,8 +191,8 @@ async fn ask_patiently(path: &Path, line: &str, patience: Duration) -> Result<St
         })?;
         talk(&mut stream, line).await.map_err(|error| failed(&error))
     };
-    let late = || failed(&format!("no answer within {} s", patience.as_secs()));
-    tokio::time::timeout(patience, answer).await.unwrap_or_else(|_| Err(late()))
+    let late = || failed(&format!("no answer within {} s", time_limit.as_secs()));
+    tokio::time::timeout(time_limit, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 async fn talk(stream: &mut UnixStream, line: &str) -> io::Result<String> {

@@ -80,15 +80,15 @@ impl ProbeRequest<'_> {
         };
         let parts = [&peer[..], what, mark, query];
         let mut whole = [0; 96];
-        let mut room = &mut whole[..];
-        if parts.iter().map(|part| part.len()).sum::<usize>() > room.len() {
+        let mut free = &mut whole[..];
+        if parts.iter().map(|part| part.len()).sum::<usize>() > free.len() {
             return parts.iter().for_each(|part| hasher.write(part));
         }
         for part in parts {
             // The parts fit.
-            let _ = room.write_all(part);
+            let _ = free.write_all(part);
         }
-        let left = room.len();
+        let left = free.len();
         hasher.write(whole.get(..whole.len() - left).unwrap_or_default());
     }
 }

@@ -71,7 +71,7 @@ impl Counters {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request when the returned guard is dropped. The request counts as unanswered unless the guard
+    /// Counts a request when the returned value is dropped. The request counts as unanswered unless the value
     /// has got a code.
     pub(crate) fn request(self: &Arc<Self>, kind: RequestKind) -> RequestGuard {
         RequestGuard { counters: self.clone(), kind }

@@ -1,5 +1,5 @@
 //! The shared library of the tests, the benchmarks and the demo: the real agent as a child process, simulated
-//! clusters, their surroundings, and probers.
+//! clusters, the programs around them, and probers.
 //!
 //! Any failure in it ends the test with a panic. The demo therefore starts its programs in its own way: a
 //! person needs a line with advice, and an exit code.

@@ -71,7 +71,7 @@ struct DiskPressure {
     only_overlays: Once,
     /// The time within which the filesystems must answer. It is shorter than the timeout of a run, so that
     /// the reason can name the one that did not.
-    patience: Duration,
+    time_limit: Duration,
 }
 
 struct MeasuredPath {
@@ -114,12 +114,12 @@ impl DiskPressure {
             usual: set.is_none(),
             paths: paths_and_limits(set, &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect(),
             only_overlays: Once::new(),
-            patience: context.timeout * 3 / 4,
+            time_limit: context.timeout * 3 / 4,
         }
     }
 
     async fn look(&self) -> Outcome {
-        let deadline = Instant::now() + self.patience;
+        let deadline = Instant::now() + self.time_limit;
         let host = self.host.clone();
         let usual = self.usual;
         let read = move || {
@@ -183,7 +183,7 @@ impl DiskPressure {
                     continue;
                 }
                 Ok(Err(why)) => why,
-                Err(_) => timeout_reason(self.patience),
+                Err(_) => timeout_reason(self.time_limit),
             };
             seen.push((measured, Err(hangs.to_string())));
             break;

@@ -185,11 +185,11 @@ mod tests {
         Arc::new(|_| Vec::new())
     }
 
-    async fn asked(udp: Reply, tcp: Reply, patience: Duration) -> Result<(), String> {
-        ask(nameserver(udp, tcp).await, &DnsQuery::default(), Instant::now() + patience).await
+    async fn asked(udp: Reply, tcp: Reply, time_limit: Duration) -> Result<(), String> {
+        ask(nameserver(udp, tcp).await, &DnsQuery::default(), Instant::now() + time_limit).await
     }
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIME_LIMIT: Duration = Duration::from_secs(30);
 
     #[tokio::test]
     async fn only_some_codes_are_an_answer() {
@@ -201,7 +201,7 @@ mod tests {
             (ResponseCode::NotImp, Err("Not Implemented")),
         ] {
             let udp = says(move |reply| reply.metadata.response_code = code);
-            let result = asked(udp, silence(), PATIENCE).await;
+            let result = asked(udp, silence(), TIME_LIMIT).await;
             assert_eq!(result, outcome.map_err(str::to_owned), "{code}");
         }
     }
@@ -227,7 +227,7 @@ mod tests {
                 reply(query, |reply| reply.metadata.response_code = ResponseCode::NXDomain),
             ]
         });
-        assert_eq!(asked(udp, silence(), PATIENCE).await, Ok(()));
+        assert_eq!(asked(udp, silence(), TIME_LIMIT).await, Ok(()));
     }
 
     #[tokio::test]
@@ -237,7 +237,7 @@ mod tests {
             let lost = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == 0;
             if lost { Vec::new() } else { vec![reply(query, |_| ())] }
         });
-        assert_eq!(asked(udp, silence(), PATIENCE).await, Ok(()));
+        assert_eq!(asked(udp, silence(), TIME_LIMIT).await, Ok(()));
         let silent = asked(silence(), silence(), Duration::from_millis(50)).await.unwrap_err();
         assert_eq!(silent, "no answer");
     }
@@ -246,7 +246,7 @@ mod tests {
     async fn a_cut_answer_is_fetched_over_tcp() {
         let cut = || says(|reply| reply.metadata.truncation = true);
         let whole: Reply = Arc::new(|query| vec![framed(reply(query, |_| ()))]);
-        assert_eq!(asked(cut(), whole, PATIENCE).await, Ok(()));
+        assert_eq!(asked(cut(), whole, TIME_LIMIT).await, Ok(()));
         let bad: [(Reply, &str); 4] = [
             (Arc::new(|_| vec![framed(b"garbage".to_vec())]), "malformed answer over TCP"),
             (Arc::new(|_| vec![vec![0xff, 0xff, 0]]), "unexpected end of file over TCP"),
@@ -259,7 +259,7 @@ mod tests {
             (Arc::new(|query| vec![framed(query.to_vec().unwrap())]), "malformed answer over TCP"),
         ];
         for (tcp, expected) in bad {
-            assert_eq!(asked(cut(), tcp, PATIENCE).await.unwrap_err(), expected);
+            assert_eq!(asked(cut(), tcp, TIME_LIMIT).await.unwrap_err(), expected);
         }
     }
 }

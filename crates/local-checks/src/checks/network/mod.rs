@@ -35,7 +35,7 @@ const FAMILIES: OptionKey = OptionKey::new::<Families>("families");
 
 /// The time within which all of them must answer, in parallel. It is longer than the second after which a
 /// datagram is sent again, and shorter than the default timeout, so that the reason can name the silent ones.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// The interval at which the kernel's neighbour table is read again for a pending answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -52,7 +52,7 @@ struct Network {
     nameservers: Nameservers,
     gateways: Gateways,
     counted: Families,
-    patience: Duration,
+    time_limit: Duration,
     file: DedicatedThread,
     families: [Family; 2],
     /// The nameservers in the last warning, so that each warning is logged once.
@@ -75,7 +75,7 @@ impl Check for Network {
                 Ok(nameservers) => nameservers,
                 Err(why) => return Outcome::Fail(why),
             };
-            let until = Instant::now() + self.patience;
+            let until = Instant::now() + self.time_limit;
             let counted = self.counted.counted(node.families());
             let dns = self.ask_nameservers(nameservers, counted, until);
             let gateways = self.ask_gateways(counted, until);
@@ -98,7 +98,7 @@ impl Network {
             nameservers: context.options.get(NAMESERVERS).unwrap_or_default(),
             gateways: context.options.get(GATEWAYS).unwrap_or_default(),
             counted: context.options.get(FAMILIES).unwrap_or_default(),
-            patience: PATIENCE.min(context.timeout.mul_f64(0.75)),
+            time_limit: TIME_LIMIT.min(context.timeout.mul_f64(0.75)),
             file: DedicatedThread::new("network"),
             families: [family(AddressFamily::Inet), family(AddressFamily::Inet6)],
             complaint: Mutex::default(),

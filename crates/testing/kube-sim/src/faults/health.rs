@@ -63,11 +63,11 @@ impl Health {
                 lines.push(format!("[+]{part} excluded: ok"));
                 continue;
             }
-            let in_vain = !etcd_answers && ETCD.contains(&part);
-            if in_vain {
+            let unanswered = !etcd_answers && ETCD.contains(&part);
+            if unanswered {
                 tokio::time::sleep(ETCD_TIMEOUT).await;
             }
-            if in_vain || failing.iter().any(|failing| failing == part) {
+            if unanswered || failing.iter().any(|failing| failing == part) {
                 failed = true;
                 lines.push(format!("[-]{part} failed: reason withheld"));
             } else {

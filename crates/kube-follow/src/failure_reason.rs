@@ -2,7 +2,7 @@
 
 use crate::lines::BadBody;
 use crate::observe::Unanswered;
-use crate::refusal;
+use crate::tls_refusal;
 use kube::runtime::watcher;
 use std::error::Error as StdError;
 
@@ -13,17 +13,17 @@ pub enum FailureReason {
     NoClient,
     /// 400: the API server does not know the requested resource or parameter.
     BadRequest,
-    /// 401.
+    /// 401: the API server does not accept the credentials.
     Unauthorized,
-    /// 403.
+    /// 403: the account lacks the right.
     Forbidden,
     /// 410: the version is too old.
     Expired,
-    /// 429.
+    /// 429: the API server has too much to do.
     Throttled,
-    /// 5xx.
+    /// 5xx: the API server, or a proxy before it, has failed.
     ServerError,
-    /// Any other code.
+    /// Any other code that is no success.
     Rejected,
     /// No answer, or no whole list, in time.
     Timeout,
@@ -107,7 +107,7 @@ const MAX_DETAIL: usize = 500;
 /// Returns the error with its causes, without repetition; of an error of TLS, that cause alone, and what to do.
 pub fn detail(error: &(dyn StdError + 'static)) -> String {
     if let Some(error) = find::<rustls::Error>(error) {
-        return refusal::explained(error);
+        return tls_refusal::explained(error);
     }
     let mut text = error.to_string();
     let mut next = error.source();

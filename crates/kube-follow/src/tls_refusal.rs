@@ -58,7 +58,7 @@ fn of_server(error: &CertificateError) -> &'static str {
 #[cfg(test)]
 mod tests {
     use crate::client::connect_with;
-    use crate::reason::FailureReason;
+    use crate::failure_reason::FailureReason;
     use crate::{NoObserver, Session};
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
