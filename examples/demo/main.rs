@@ -1,8 +1,8 @@
 //! `make demo`: a simulated Kubernetes API with three reachable nodes, a real agent on each, pods that serve
 //! behind two real `HAProxy` processes, and a live view of every flip and every drain.
-//!
-//! With `--tour`, the demo runs a script of one minute instead of waiting for commands, and checks the
-//! results.
+
+// With `--tour`, the demo runs a script of one minute instead of waiting for commands, and checks the
+// results.
 
 mod balancer;
 mod cluster;

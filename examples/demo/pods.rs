@@ -1,7 +1,7 @@
 //! The programs in the demo's pods, which end when their pod does.
-//!
-//! The ingress of each node hands each request to a pod `web` of its own node, as with `externalTrafficPolicy: Local`.
-//! The pod answers with the name of its node, and ends after its last answer.
+
+// The ingress of each node hands each request to a pod `web` of its own node, as with `externalTrafficPolicy: Local`.
+// The pod answers with the name of its node, and ends after its last answer.
 
 use crate::screen::Screen;
 use nodegate_kube_sim::{PodProgram, RunningPod};

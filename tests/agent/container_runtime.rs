@@ -1,7 +1,7 @@
 //! The `container_runtime` check of the real agent beside a real containerd that starts, hangs, loses its network and
 //! ends.
-//!
-//! These tests need root for containerd, and fail without it.
+
+// These tests need root for containerd, and fail without it.
 
 use crate::host::containerd::Containerd;
 use std::fs;

@@ -1,7 +1,7 @@
 //! The `disk_pressure` check of the real agent, without privileges, on real filesystems that fill up and that
 //! hang.
-//!
-//! The filesystems are in a private mount namespace, so these tests need root, and fail without it.
+
+// The filesystems are in a private mount namespace, so these tests need root, and fail without it.
 
 use crate::host::disks::Disks;
 use nodegate_testbed::process::signal;

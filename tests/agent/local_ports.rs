@@ -1,6 +1,6 @@
 //! The ports of kubelet and kube-proxy, on each address of the node on which they may listen.
-//!
-//! The node is a network namespace of its own, so these tests need root, and fail without it.
+
+// The node is a network namespace of its own, so these tests need root, and fail without it.
 
 use nodegate_testbed::network::node_network::NodeNetwork;
 use nodegate_testbed::stub::{Act, Stub, answer};

@@ -1,10 +1,11 @@
-//! The `network` check of the real agent, without privileges, beside the kernel's own choice of a default route:
-//! several next hops, next hop objects, routers of another family, dead links, and the tables of VPNs and second network
-//! cards. More tests have nameservers and routers that fail.
-//!
-//! The node, the router and dnsmasq are in network namespaces, so these tests need root, and fail without it. Routers
-//! that answer have the addresses 10.77.0.1 and 10.77.0.11 to 10.77.0.13, and `fe80::1` and `fe80::11` to `fe80::13`;
-//! all others are silent. A second network card, eth1, leads nowhere.
+//! The `network` check of the real agent, without privileges, beside the kernel's own choice of a default route.
+
+// Several next hops, next hop objects, routers of another family, dead links, and the tables of VPNs and second network
+// cards. More tests have nameservers and routers that fail.
+//
+// The node, the router and dnsmasq are in network namespaces, so these tests need root, and fail without it. Routers
+// that answer have the addresses 10.77.0.1 and 10.77.0.11 to 10.77.0.13, and `fe80::1` and `fe80::11` to `fe80::13`;
+// all others are silent. A second network card, eth1, leads nowhere.
 
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4, RESOLVER_V6};
 use nodegate_testbed::{Cluster, NODE};

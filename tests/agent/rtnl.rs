@@ -1,8 +1,8 @@
 //! The kernel's RTNL lock, held as by a hanging driver: every request for a link waits without end, and must
 //! block only one thread of the agent.
-//!
-//! The whole machine shares the lock. While a test holds it, no process can change an interface, so this test runs
-//! alone, and holds it for seconds.
+
+// The whole machine shares the lock. While a test holds it, no process can change an interface, so this test runs
+// alone, and holds it for seconds.
 
 use nodegate_testbed::network::node_network::{NodeNetwork, RESOLVER_V4};
 use nodegate_testbed::process::threads_named;

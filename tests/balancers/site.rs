@@ -1,6 +1,5 @@
-//! The site of a test, which lets it use the documented configurations: either loopback addresses of its own,
-//! which differ from the documented ones in the first bytes, or network namespaces with exactly the
-//! documented addresses.
+//! The addresses of a test: loopback ones that differ from the documented ones in the first bytes, or exactly these,
+//! in network namespaces.
 
 use crate::lan::Lan;
 use nodegate_testbed::network::ports::Loopback;

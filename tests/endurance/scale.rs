@@ -1,7 +1,7 @@
 //! One agent in a cluster of one node, and in a cluster of thousands: it must cost the same and answer the
 //! same.
-//!
-//! `cargo test` compares 1 with 200 nodes; `make soak SCALE=5000` compares 1 with 5,000.
+
+// `cargo test` compares 1 with 200 nodes; `make soak SCALE=5000` compares 1 with 5,000.
 
 use crate::setting;
 use nodegate_kube_sim::Sim;

@@ -1,25 +1,25 @@
 //! Tests that need a real control plane and a real kubelet. `make real-cluster-test KUBEBIN=…` starts both
 //! and runs these tests in their namespaces; `cargo test` compiles them and runs none.
-//!
-//! | test | what is real about it |
-//! |---|---|
-//! | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
-//! | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
-//! | `isolated` | an API server cut off from etcd |
-//! | `kubelet` | the kubelet and the node controller: cut off, dead, without a runtime |
-//! | `zone` | what the node controller does to four nodes of which some fall silent |
-//! | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
-//! | `distributions` | a release with each file of examples/values, an image without a registry, refusals of Pod Security |
-//! | `objects` | strict validation of manifests and chart, and the verdict of Pod Security |
-//! | `rights` | RBAC and the audit log |
-//! | `simulated` | what a simulated API server is compared with |
-//! | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
-//! | `plugin` | evictions, and the API server's proxy to a pod |
-//! | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
-//! | `certificates` | the API servers' trust in the gate's replicas while its certificate is renewed, lost and refused |
-//! | `publish` | `nodegate-haproxy --publish-status`: Helm's wait, Argo CD's health, one writer of two |
-//!
-//! The e2e tests (`tests/cluster/e2e`) run there, too.
+
+// | test | what is real about it |
+// |---|---|
+// | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
+// | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
+// | `isolated` | an API server cut off from etcd |
+// | `kubelet` | the kubelet and the node controller: cut off, dead, without a runtime |
+// | `zone` | what the node controller does to four nodes of which some fall silent |
+// | `daemonset` | the image in pods: the manifests, the chart, rollouts by the DaemonSet controller |
+// | `distributions` | a release with each file of examples/values, an image without a registry, refusals of Pod Security |
+// | `objects` | strict validation of manifests and chart, and the verdict of Pod Security |
+// | `rights` | RBAC and the audit log |
+// | `simulated` | what a simulated API server is compared with |
+// | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
+// | `plugin` | evictions, and the API server's proxy to a pod |
+// | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
+// | `certificates` | the API servers' trust in the gate's replicas while its certificate is renewed, lost and refused |
+// | `publish` | `nodegate-haproxy --publish-status`: Helm's wait, Argo CD's health, one writer of two |
+//
+// The e2e tests (`tests/cluster/e2e`) run there, too.
 
 mod account;
 mod apiserver;

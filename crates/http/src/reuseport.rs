@@ -1,6 +1,7 @@
-//! Chooses which listener of one port gets new connections: a listener that closes resets the handshakes in
-//! flight, so a program of the kernel (socket(7), `SO_ATTACH_REUSEPORT_CBPF`) sends them to another one
-//! before.
+//! Chooses which listener of one port gets new connections, for `listener`.
+
+// A listener that closes resets the handshakes in flight, so a program of the kernel (socket(7),
+// `SO_ATTACH_REUSEPORT_CBPF`) sends them to another one before.
 
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};

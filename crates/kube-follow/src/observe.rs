@@ -1,7 +1,7 @@
 //! The layer on kube's client that observes every request, every answer and every byte.
-//!
-//! kube's watcher hides bookmarks and reconnects. Its events do not show whether the peer is alive; the bytes
-//! do.
+
+// kube's watcher hides bookmarks and reconnects. Its events do not show whether the peer is alive; the bytes
+// do.
 
 use crate::connection::{Connection, next_client, retry_after};
 use crate::lines::{BadBody, LineScanner, MAX_BYTES};

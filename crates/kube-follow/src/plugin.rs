@@ -1,8 +1,8 @@
 //! Runs a credential plugin.
-//!
-//! kube's own way to run one has no bounds: it waits forever, on a thread of the runtime, keeps everything that
-//! the plugin prints, and runs it twice for each client. Here time and output are limited, and the plugin's
-//! processes end with it.
+
+// kube's own way to run one has no bounds: it waits forever, on a thread of the runtime, keeps everything that
+// the plugin prints, and runs it twice for each client. Here time and output are limited, and the plugin's
+// processes end with it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,7 +1,7 @@
 //! TLS between a program and the API server: the trusted certificates, and the client's own.
-//!
-//! kube's own function for it can also run credential plugins and read their output, which takes a `JSONPath`
-//! engine and regular expressions into each binary: a tenth of the agent, more than its budget of 10 MB allows.
+
+// kube's own function for it can also run credential plugins and read their output, which takes a `JSONPath`
+// engine and regular expressions into each binary: a tenth of the agent, more than its budget of 10 MB allows.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

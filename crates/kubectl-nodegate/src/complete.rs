@@ -1,6 +1,8 @@
-//! Shell completion for `kubectl nodegate`. kubectl runs `kubectl_complete-nodegate`, which is this program
-//! under another name, with the words on the command line. It expects one candidate a line, with a tab and
-//! its meaning, and a last line that says if the shell also offers files.
+//! Shell completion for `kubectl nodegate`: kubectl runs this program as `kubectl_complete-nodegate`, with the words
+//! on the command line.
+
+// kubectl expects one candidate a line, with a tab and its meaning, and a last line that says if the shell also
+// offers files.
 
 use crate::args::{Args, ClusterArgs, is_named};
 use crate::cluster::Cluster;

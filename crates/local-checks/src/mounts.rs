@@ -1,8 +1,8 @@
 //! The host's mount table.
-//!
-//! The `procfs` crate has a parser for it. That fails for the whole table if one mount point is not UTF-8,
-//! leaves the kernel's `\040` for a space as it is, and builds two maps for each of a node's thousands of
-//! mounts.
+
+// The `procfs` crate has a parser for it. That fails for the whole table if one mount point is not UTF-8,
+// leaves the kernel's `\040` for a space as it is, and builds two maps for each of a node's thousands of
+// mounts.
 
 use crate::host_root::HostRoot;
 use std::borrow::Cow;

@@ -1,8 +1,8 @@
 //! The routes of the kernel's main table, by rtnetlink.
-//!
-//! In the host's network namespace these are the node's own routes. Other tables belong to VPNs, second
-//! network cards and network plugins. Reading may block: before Linux 6.9 the kernel dumps routes under the
-//! lock on all interfaces (RTNL).
+
+// In the host's network namespace these are the node's own routes. Other tables belong to VPNs, second
+// network cards and network plugins. Reading may block: before Linux 6.9 the kernel dumps routes under the
+// lock on all interfaces (RTNL).
 
 use crate::netlink::Netlink;
 use ipnet::IpNet;

@@ -1,10 +1,10 @@
 //! A host with its own filesystems on loop devices, in a private mount namespace. Needs root.
-//!
-//! Nothing of it is visible from outside, and nothing can be deleted through it. For the test and for all
-//! other processes of this machine, the host's root is an empty directory. In the namespace, it is a tmpfs
-//! that holds all images and mount points. The tmpfs goes with the last process of the namespace. So do the
-//! loop devices, which detach themselves when they are unmounted. No directory of this machine is ever
-//! mounted into the namespace.
+
+// Nothing of it is visible from outside, and nothing can be deleted through it. For the test and for all
+// other processes of this machine, the host's root is an empty directory. In the namespace, it is a tmpfs
+// that holds all images and mount points. The tmpfs goes with the last process of the namespace. So do the
+// loop devices, which detach themselves when they are unmounted. No directory of this machine is ever
+// mounted into the namespace.
 
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::programs::{self, needs_root};

@@ -1,8 +1,8 @@
 //! The cost of drains under traffic: without a wait, and with `nodegate wait` until every prober is told, or
 //! until no session is left. The clients count the lost requests; their HAProxy does not retry.
-//!
-//! `cargo test` plays some drains; `make drains` plays a hundred with one HAProxy and a hundred with two, and
-//! prints the table.
+
+// `cargo test` plays some drains; `make drains` plays a hundred with one HAProxy and a hundred with two, and
+// prints the table.
 
 mod balancer;
 mod drainers;

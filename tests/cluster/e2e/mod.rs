@@ -1,14 +1,14 @@
 //! The way through the whole program on any cluster, with the agent's RBAC rules and `kubectl` for the operator's
 //! changes. A proxy between the agent and the API server takes the network away, so the tests need no privileges.
-//!
-//! `cargo test --test cluster e2e` runs them against simulated clusters, one for each test. `make real-cluster-test
-//! KUBECONFIG=… NODE=…` runs them against a real one: it cordons that node, and uncordons it after each test.
-//!
-//! | variable | meaning |
-//! |---|---|
-//! | `NODEGATE_E2E_NODE` | the node to work on; set by `make real-cluster-test NODE=…`. Without it no real cluster is touched |
-//! | `KUBECONFIG` | the caller's credentials: may cordon the node |
-//! | `AGENT_KUBECONFIG` | the agent's credentials; else a token of ServiceAccount nodegate/nodegate if the caller gets one, else the caller's |
+
+// `cargo test --test cluster e2e` runs them against simulated clusters, one for each test. `make real-cluster-test
+// KUBECONFIG=… NODE=…` runs them against a real one: it cordons that node, and uncordons it after each test.
+//
+// | variable | meaning |
+// |---|---|
+// | `NODEGATE_E2E_NODE` | the node to work on; set by `make real-cluster-test NODE=…`. Without it no real cluster is touched |
+// | `KUBECONFIG` | the caller's credentials: may cordon the node |
+// | `AGENT_KUBECONFIG` | the agent's credentials; else a token of ServiceAccount nodegate/nodegate if the caller gets one, else the caller's |
 
 mod kubeconfig;
 mod lab;

@@ -1,7 +1,7 @@
 //! Strangers: a program in a cgroup with the limits of its manifest, a load balancer that probes it, and an attacker.
 //! No probe may fail or get a late answer, and the program must not end.
-//!
-//! `make faults` runs each attack for a minute against optimised programs; as tests they take some seconds.
+
+// `make faults` runs each attack for a minute against optimised programs; as tests they take some seconds.
 
 mod attacks;
 mod balancer;

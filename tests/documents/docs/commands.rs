@@ -1,12 +1,12 @@
 //! Tests every block of commands in the documents, unless its fence gives a reason not to.
-//!
-//! - ```` ```console ````: each line with `$ ` is a command (a `\` at its end continues it) that must end
-//!   with exit code 0. The lines below it are its output; `…` matches any text. The test repeats the command
-//!   until it prints that.
-//! - ```` ```sh ````: a script that must end with exit code 0.
-//! - ```` ```console not-run: needs a cluster ````, ```` ```sh not-run: … ````: not run, for this reason.
-//!
-//! The blocks of a page run in their order, from the top of the repository, each page with a demo of its own.
+
+// - ```` ```console ````: each line with `$ ` is a command (a `\` at its end continues it) that must end
+//   with exit code 0. The lines below it are its output; `…` matches any text. The test repeats the command
+//   until it prints that.
+// - ```` ```sh ````: a script that must end with exit code 0.
+// - ```` ```console not-run: needs a cluster ````, ```` ```sh not-run: … ````: not run, for this reason.
+//
+// The blocks of a page run in their order, from the top of the repository, each page with a demo of its own.
 
 use super::pages::{self, Block, Page};
 use crate::running_demo::Running;

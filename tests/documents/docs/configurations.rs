@@ -1,10 +1,10 @@
 //! Tests every block of configuration in the documents: it is part of a tested file, or it names its source.
-//!
-//! - a block that is, line by line, in a file of [`TRIED`], which the tests run;
-//! - a kustomization, which is built here;
-//! - values of the chart, which `tests/documents/chart` renders;
-//! - ```` ```text tried-by: tests/… ````: a test that runs the same configuration;
-//! - ```` ```text not-tried: https://… ````: the source; the section says "not tried" to the reader.
+
+// - a block that is, line by line, in a file of [`TRIED`], which the tests run;
+// - a kustomization, which is built here;
+// - values of the chart, which `tests/documents/chart` renders;
+// - ```` ```text tried-by: tests/… ````: a test that runs the same configuration;
+// - ```` ```text not-tried: https://… ````: the source; the section says "not tried" to the reader.
 
 use super::pages::{self, Block, Page, read};
 use std::fs;

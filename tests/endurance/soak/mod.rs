@@ -1,8 +1,8 @@
 //! A long run of the real agent: a thousand probes a second, an event every second, an outage every minute. The
 //! oracle of the simulation judges the answers; memory, descriptors and threads must not grow.
-//!
-//! `cargo test` runs a quarter of a minute of it, and shows that the oracle finds wrong answers; `make soak`
-//! runs an hour.
+
+// `cargo test` runs a quarter of a minute of it, and shows that the oracle finds wrong answers; `make soak`
+// runs an hour.
 
 mod balancers;
 mod judge;

@@ -1,8 +1,8 @@
 //! The knowledge from before this agent started: the last known facts, and the predecessor's probers.
-//!
-//! If the API server does not answer, a new agent has no facts of its own. The previous agent had some, and
-//! so had this one before a crash. The probers are taken over at every start, from a running predecessor
-//! only.
+
+// If the API server does not answer, a new agent has no facts of its own. The previous agent had some, and
+// so had this one before a crash. The probers are taken over at every start, from a running predecessor
+// only.
 
 mod answering;
 mod host_sources;

@@ -1,11 +1,11 @@
 //! The Secret with the gate's own certificate, and the `caBundle` of the webhook configuration.
-//!
-//! Several replicas renew at the same time, and each of them may be stopped at any line. So that API servers can verify
-//! every replica at every moment:
-//!
-//! - The Secret decides: a certificate that is not in it is never served.
-//! - The bundle gets the CAs of the Secret and of the certificate that is served, and keeps those that it has.
-//! - A new certificate is served only after the bundle has had its CA for a while ([`super::Keeper`]).
+
+// Several replicas renew at the same time, and each of them may be stopped at any line. So that API servers can verify
+// every replica at every moment:
+//
+// - The Secret decides: a certificate that is not in it is never served.
+// - The bundle gets the CAs of the Secret and of the certificate that is served, and keeps those that it has.
+// - A new certificate is served only after the bundle has had its CA for a while ([`super::Keeper`]).
 
 use super::issue::issue;
 use super::pair::{ClientCas, Pair, cas_of};

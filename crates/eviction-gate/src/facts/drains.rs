@@ -1,7 +1,7 @@
 //! The age of each drain, and the pods that this replica holds.
-//!
-//! A drain lasts as long as the Node with the same UID has a drain signal, whatever its agent says and however rarely
-//! anyone asks: its record ends only when the API server shows that the drain is over.
+
+// A drain lasts as long as the Node with the same UID has a drain signal, whatever its agent says and however rarely
+// anyone asks: its record ends only when the API server shows that the drain is over.
 
 use super::reduced_objects::ReadNode;
 use std::collections::HashMap;

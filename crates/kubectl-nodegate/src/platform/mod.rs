@@ -1,6 +1,6 @@
 //! Everything that differs between operating systems: signals, the home directory, limits.
-//!
-//! Each system has a file with the same functions. Linux and macOS share one.
+
+// Each system has a file with the same functions. Linux and macOS share one.
 
 #[cfg(unix)]
 mod unix;

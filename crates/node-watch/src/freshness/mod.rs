@@ -1,26 +1,26 @@
 //! Freshness as a state machine without IO, clocks and async code: decides what proves that the cache matches
 //! etcd, and what to do without proof. docs/architecture.md has the rules; the driver (`driver.rs`) calls it.
-//!
-//! | deadline | how long | set by | cleared by |
-//! |---|---|---|---|
-//! | the cache is stale | `--stale-after` from the last proof | each proof | the next proof |
-//! | the check, by age | 6/7 of that | each proof | the next proof |
-//! | the check, early | at once | docs/architecture.md | an answer, a list |
-//! | the check, without bookmarks | 70 s from the Node's last bytes | bytes, an answer | the next of them |
-//! | the Lease no longer speaks | 85 s from the last answer or list | these | history that went back |
-//! | the answer is late | 1.5 s | the check | the answer |
-//! | the watch has not caught up | 300 ms | an answer with another state | the state on the watch |
-//! | the next attempt | backoff, up to 10 s | a failure after the first, a finding | an answer that is proof, a list |
-//! | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
-//! | the next new connection | 3 to 30 s, doubled each time | a check on a new one | an answer |
-//! | the next replacement | 24 s to 30 min, doubled each time | a replacement | a dated renewal (the gap) |
-//! | a Service's watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
-//!
-//! 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
-//! after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
-//! which with the 2.4 to 7.2 of the watches exceeds the 60 requests that a node may cost. 72 s, the most that
-//! the bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy
-//! API server delays them by more.
+
+// | deadline | how long | set by | cleared by |
+// |---|---|---|---|
+// | the cache is stale | `--stale-after` from the last proof | each proof | the next proof |
+// | the check, by age | 6/7 of that | each proof | the next proof |
+// | the check, early | at once | docs/architecture.md | an answer, a list |
+// | the check, without bookmarks | 70 s from the Node's last bytes | bytes, an answer | the next of them |
+// | the Lease no longer speaks | 85 s from the last answer or list | these | history that went back |
+// | the answer is late | 1.5 s | the check | the answer |
+// | the watch has not caught up | 300 ms | an answer with another state | the state on the watch |
+// | the next attempt | backoff, up to 10 s | a failure after the first, a finding | an answer that is proof, a list |
+// | the server is left alone | `Retry-After`, up to 30 s | a refusal | an answer, a list |
+// | the next new connection | 3 to 30 s, doubled each time | a check on a new one | an answer |
+// | the next replacement | 24 s to 30 min, doubled each time | a replacement | a dated renewal (the gap) |
+// | a Service's watch is unresponsive | 70 s from its last bytes | bytes | the end of the watch |
+//
+// 70 s and 85 s can't be one value. Without the first, the agent would notice the loss of a single stream
+// after 85 s; the bound is 73 s. With 70 s for both, the check would follow every sixth renewal: 59 an hour,
+// which with the 2.4 to 7.2 of the watches exceeds the 60 requests that a node may cost. 72 s, the most that
+// the bound leaves, would reach the seventh renewal only if renewals are at most 10.3 s apart, and a busy
+// API server delays them by more.
 
 mod check_progress;
 mod consistency_check;

@@ -1,7 +1,7 @@
 //! The states of servers over a reload: a new process takes them from a file, so that a server that is down or
 //! drained does not come back for a moment.
-//!
-//! HAProxy takes ports and weights from such a file without a condition, so those are the new configuration's.
+
+// HAProxy takes ports and weights from such a file without a condition, so those are the new configuration's.
 
 use crate::plan::{Backend, Desired, PlannedServer, names};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! The rules of the Lease, with time as a value.
-//!
-//! No two clocks are compared. A process judges the Lease of another one by its own clock: the Lease has
-//! expired when it has not changed for its duration. The holder counts from the time at which it sent its last
-//! renewal that succeeded, and gives up before any other process can have waited for that duration.
+
+// No two clocks are compared. A process judges the Lease of another one by its own clock: the Lease has
+// expired when it has not changed for its duration. The holder counts from the time at which it sent its last
+// renewal that succeeded, and gives up before any other process can have waited for that duration.
 
 use std::time::{Duration, Instant};
 

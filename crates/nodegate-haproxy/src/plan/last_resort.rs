@@ -1,8 +1,8 @@
 //! The backends that serve when none of a Service's own servers may. A mass cordon must not be an outage.
-//!
-//! HAProxy decides for each connection, by the states of the servers that it knows. So draining the last node
-//! takes no reload. The frontend tells a shared backend the Service's own port, so that one server per node is
-//! enough for all Services.
+
+// HAProxy decides for each connection, by the states of the servers that it knows. So draining the last node
+// takes no reload. The frontend tells a shared backend the Service's own port, so that one server per node is
+// enough for all Services.
 
 use crate::plan::{Backend, Check, Health, LastResort, PlanPolicy, PlannedServer, SendProxy, names, word_of};
 use std::sync::Arc;

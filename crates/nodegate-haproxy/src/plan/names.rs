@@ -1,6 +1,6 @@
 //! The names of the generated sections.
-//!
-//! Namespaces and names of Services contain no underscore, so no two of these names are equal.
+
+// Namespaces and names of Services contain no underscore, so no two of these names are equal.
 
 use sha2::{Digest, Sha256};
 

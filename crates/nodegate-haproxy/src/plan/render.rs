@@ -1,7 +1,7 @@
 //! The text of the generated sections.
-//!
-//! Each says `from nodegate`, a `defaults` section of its own, so that nothing in the operator's part reaches
-//! it. The last one is an empty backend named by a hash of the whole file: a process that has it runs this file.
+
+// Each says `from nodegate`, a `defaults` section of its own, so that nothing in the operator's part reaches
+// it. The last one is an empty backend named by a hash of the whole file: a process that has it runs this file.
 
 use crate::plan::{
     Backend, Balance, Check, CheckPolicy, Desired, Frontend, Health, Mode, PlannedServer, SendProxy,

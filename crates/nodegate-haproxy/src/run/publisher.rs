@@ -1,8 +1,8 @@
 //! `--publish-status`: writes the statuses of Services, and Events on those that are not published.
-//!
-//! It runs beside everything else: no failure here changes HAProxy's configuration. Only the holder of the
-//! Lease writes. Each write names the version of the Service that it was decided for, so it changes nothing if
-//! the Service has changed since, or if another process has written it.
+
+// It runs beside everything else: no failure here changes HAProxy's configuration. Only the holder of the
+// Lease writes. Each write names the version of the Service that it was decided for, so it changes nothing if
+// the Service has changed since, or if another process has written it.
 
 use crate::lasting::{FORBIDDEN, Failing};
 use crate::lease::LeaseKeeper;

@@ -1,6 +1,5 @@
-//! The probers, and the conclusion whether all of them are told ([`told`]): each has got the present verdict
-//! so often that it must have acted on it. The server records them, and every reader of the record concludes
-//! the same.
+//! The probers, and the conclusion whether all of them are told ([`told`]). The server records them, and every
+//! reader of the record concludes the same.
 
 mod asked;
 mod drain_status;

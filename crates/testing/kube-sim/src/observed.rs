@@ -1,7 +1,7 @@
 //! A value that tasks observe.
-//!
-//! tokio's watch channel wakes its receivers in an order that no seed decides. This one wakes them in the
-//! order in which they began to wait, so that a simulation gives the same trace twice.
+
+// tokio's watch channel wakes its receivers in an order that no seed decides. This one wakes them in the
+// order in which they began to wait, so that a simulation gives the same trace twice.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;

@@ -1,9 +1,9 @@
 //! Judges every answer by the contract's rules for freshness. `world.rs` and the endurance test call it.
-//!
-//! The oracle knows each state of the Node and its time. A fresh answer must match a state that was true
-//! within the bound of the active faults, and never an older state than the agent has shown. A stale answer
-//! must be what `--on-stale` makes of a state that the agent may have known last, and is allowed only if
-//! proof may have been unavailable.
+
+// The oracle knows each state of the Node and its time. A fresh answer must match a state that was true
+// within the bound of the active faults, and never an older state than the agent has shown. A stale answer
+// must be what `--on-stale` makes of a state that the agent may have known last, and is allowed only if
+// proof may have been unavailable.
 
 use crate::truth::{ProbeKind, SimulatedAnswer, Truth};
 use nodegate_readiness::OnStale;

@@ -1,8 +1,8 @@
 //! The answer of an API server to `/readyz?verbose` or `/livez?verbose`.
-//!
-//! It has a line for each part, `[+]ping ok` or `[-]etcd failed: reason withheld`, whatever the status; a
-//! line for the names in `exclude` that are no parts, and one for the whole
-//! (`staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go`).
+
+// It has a line for each part, `[+]ping ok` or `[-]etcd failed: reason withheld`, whatever the status; a
+// line for the names in `exclude` that are no parts, and one for the whole
+// (`staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go`).
 
 use super::apiserver_settings::ReadyzParts;
 use nodegate_readiness::Reason;

@@ -1,9 +1,9 @@
 //! Sends one request to a container runtime: `runtime.v1.RuntimeService/Status` of the CRI, by gRPC over its
 //! socket.
-//!
-//! gRPC is HTTP/2 with five bytes in front of each message and the outcome in the trailers. The call itself
-//! drives the connection, without a task of its own, so that an abandoned call leaves nothing behind. No gRPC
-//! library works that way.
+
+// gRPC is HTTP/2 with five bytes in front of each message and the outcome in the trailers. The call itself
+// drives the connection, without a task of its own, so that an abandoned call leaves nothing behind. No gRPC
+// library works that way.
 
 use crate::connect::io_reason;
 use crate::http_get::status_reason;

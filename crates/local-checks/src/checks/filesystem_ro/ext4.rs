@@ -1,9 +1,9 @@
 //! Kernels that do not show when ext4 stops accepting writes.
-//!
-//! Linux 6.12 ("ext4: don't set `SB_RDONLY` after filesystem errors", d3476f3dad4a) removed the `ro` that an
-//! error with `errors=remount-ro` had set until then, and 6.15 introduced `emergency_ro`. In between, the
-//! mount table says `rw`. Only the counters that ext4 keeps in the filesystem show the error. They survive
-//! until the next fsck, so they count only from the last boot on.
+
+// Linux 6.12 ("ext4: don't set `SB_RDONLY` after filesystem errors", d3476f3dad4a) removed the `ro` that an
+// error with `errors=remount-ro` had set until then, and 6.15 introduced `emergency_ro`. In between, the
+// mount table says `rw`. Only the counters that ext4 keeps in the filesystem show the error. They survive
+// until the next fsck, so they count only from the last boot on.
 
 use crate::host_root::HostRoot;
 use crate::mounts::Mount;

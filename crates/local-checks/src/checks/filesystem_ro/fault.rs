@@ -1,20 +1,20 @@
 //! Recognises, in the mount table, a filesystem that no longer accepts writes.
-//!
-//! Seen on Linux 6.18 in `/proc/<pid>/mountinfo` (own options of the mount / options of the filesystem):
-//!
-//! | | |
-//! |---|---|
-//! | ext4 in order | `rw,relatime` / `rw,errors=remount-ro` |
-//! | ext4, `errors=remount-ro` (mounted so or by `tune2fs -e`), after an error | `rw` / `rw,emergency_ro` |
-//! | ext4 shut down | `rw` / `rw,shutdown` |
-//! | XFS shut down | nothing changes, but `stat` fails with EIO |
-//! | `mount -o ro`, a write-protected disk, `mount -o remount,ro` | `ro` / `ro` |
-//! | bind mount made read-only | `ro` / `rw` |
-//! | squashfs | `rw` / `ro` |
-//!
-//! Before 6.12 an error with `errors=remount-ro` made ext4 show `rw` / `ro`, as Btrfs and F2FS still do: the
-//! kernel sets the filesystem's flag, and only a mount sets the mount's. From 6.12 to 6.14 ext4 shows nothing
-//! (see [`super::ext4`]).
+
+// Seen on Linux 6.18 in `/proc/<pid>/mountinfo` (own options of the mount / options of the filesystem):
+//
+// | | |
+// |---|---|
+// | ext4 in order | `rw,relatime` / `rw,errors=remount-ro` |
+// | ext4, `errors=remount-ro` (mounted so or by `tune2fs -e`), after an error | `rw` / `rw,emergency_ro` |
+// | ext4 shut down | `rw` / `rw,shutdown` |
+// | XFS shut down | nothing changes, but `stat` fails with EIO |
+// | `mount -o ro`, a write-protected disk, `mount -o remount,ro` | `ro` / `ro` |
+// | bind mount made read-only | `ro` / `rw` |
+// | squashfs | `rw` / `ro` |
+//
+// Before 6.12 an error with `errors=remount-ro` made ext4 show `rw` / `ro`, as Btrfs and F2FS still do: the
+// kernel sets the filesystem's flag, and only a mount sets the mount's. From 6.12 to 6.14 ext4 shows nothing
+// (see [`super::ext4`]).
 
 use crate::mounts::{Mount, MountTable};
 use nodegate_readiness::Reason;

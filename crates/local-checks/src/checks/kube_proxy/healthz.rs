@@ -1,11 +1,11 @@
 //! kube-proxy's `/healthz`, in the formats of all releases so far.
-//!
-//! All from pkg/proxy/healthcheck. Up to 1.27 there were only `lastUpdated` and `currentTime`. Then came
-//! `nodeEligible`, with a 503 that means "healthy, but the node is being deleted". Newer releases add
-//! `healthy` and a `status` for each IP family, and write times in RFC 3339. Since kube-proxy distinguishes
-//! "nothing to do" from "stuck", every 200 has the present time as `lastUpdated`; before, it was the last run
-//! of its loop. The times in `status` are those of the last change, hours ago on a quiet cluster, so they
-//! prove nothing. Without a `status`, kube-proxy has not written any rule yet.
+
+// All from pkg/proxy/healthcheck. Up to 1.27 there were only `lastUpdated` and `currentTime`. Then came
+// `nodeEligible`, with a 503 that means "healthy, but the node is being deleted". Newer releases add
+// `healthy` and a `status` for each IP family, and write times in RFC 3339. Since kube-proxy distinguishes
+// "nothing to do" from "stuck", every 200 has the present time as `lastUpdated`; before, it was the last run
+// of its loop. The times in `status` are those of the last change, hours ago on a quiet cluster, so they
+// prove nothing. Without a `status`, kube-proxy has not written any rule yet.
 
 use super::proxy_time::KubeProxyStamp;
 use crate::http_get::{HttpReply, status_reason};

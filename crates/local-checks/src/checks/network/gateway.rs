@@ -1,10 +1,10 @@
 //! Tests whether a next hop of a default route exists, by its link and its link-layer address.
-//!
-//! No packet leaves the node without that address, so every router has one, even if it answers nothing else.
-//! A datagram makes the kernel request the address (ARP, NDP), and its neighbour table shows whether an
-//! answer came. Neither needs a privilege.
-//!
-//! All calls block: the kernel looks at links under a lock (RTNL) that a failing driver may hold forever.
+
+// No packet leaves the node without that address, so every router has one, even if it answers nothing else.
+// A datagram makes the kernel request the address (ARP, NDP), and its neighbour table shows whether an
+// answer came. Neither needs a privilege.
+//
+// All calls block: the kernel looks at links under a lock (RTNL) that a failing driver may hold forever.
 
 use crate::netlink::Netlink;
 use crate::routes::DefaultHop;

@@ -1,7 +1,7 @@
 //! An API server without a socket, as a tower service.
-//!
-//! It shares everything with the API server behind sockets: authentication, the fault switches, watches with
-//! streamed bodies. It uses tokio's clock only, so it runs under paused time.
+
+// It shares everything with the API server behind sockets: authentication, the fault switches, watches with
+// streamed bodies. It uses tokio's clock only, so it runs under paused time.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,9 +1,9 @@
 //! An API server's link to etcd, and its answers while the link is cut.
-//!
-//! It behaves as a real kube-apiserver 1.36 does when its packets to etcd are held back. Watches stay open,
-//! and new ones are accepted. Bookmarks continue. Answers that may come from the watch cache come from it,
-//! with its old content. Requests that need etcd hang. When the link is mended, all events that were held
-//! back arrive at once.
+
+// It behaves as a real kube-apiserver 1.36 does when its packets to etcd are held back. Watches stay open,
+// and new ones are accepted. Bookmarks continue. Answers that may come from the watch cache come from it,
+// with its old content. Requests that need etcd hang. When the link is mended, all events that were held
+// back arrive at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;

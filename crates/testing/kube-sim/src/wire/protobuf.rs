@@ -1,6 +1,7 @@
-//! The few protobuf kinds that kubectl sends without being asked. Other kinds are refused with 415, as by an
-//! API server that does not know the media type. Tags are those of `generated.proto` in Kubernetes' API
-//! packages.
+//! The few protobuf kinds that kubectl sends without being asked. Other kinds get 415, as from an API server that
+//! does not know the media type.
+
+// Tags are those of `generated.proto` in Kubernetes' API packages.
 
 use bytes::Bytes;
 use prost::Message;

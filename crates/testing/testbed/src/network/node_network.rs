@@ -1,9 +1,9 @@
 //! A node, its router and a resolver behind it, each in its own network namespace. Needs root.
-//!
-//! ```text
-//! node     eth0 10.77.0.2, fd77::2 ── 10.77.0.1, fe80::1   rt0  router
-//! router   rt1  10.78.0.1, fd78::1 ── 10.78.0.53, fd78::53 eth0 resolver
-//! ```
+
+// ```text
+// node     eth0 10.77.0.2, fd77::2 ── 10.77.0.1, fe80::1   rt0  router
+// router   rt1  10.78.0.1, fd78::1 ── 10.78.0.53, fd78::53 eth0 resolver
+// ```
 
 use crate::agent::Agent;
 use crate::cluster::Cluster;

@@ -1,6 +1,5 @@
-//! The real control plane and node of `hack/real-cluster`. It is for tests inside of its namespaces
-//! (`hack/real-cluster exec`, as `make real-cluster-test` does). There is one cluster, so only one test at a
-//! time uses it.
+//! The real control plane and node of `hack/real-cluster`, for tests inside of its namespaces. There is one cluster,
+//! so one test at a time uses it.
 
 mod api;
 mod cable;
