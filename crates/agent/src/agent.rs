@@ -77,7 +77,7 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
                 .map_err(starting("recorder"))?;
         }
         ports.serve(agent.app.clone(), shutdown).await?;
-        tracing::info!("bye");
+        tracing::info!("stopped");
         Ok(())
     })
 }

@@ -34,14 +34,14 @@ It watches the node's own Node object and answers /health from memory: 200 while
 drained, else 503 with the reason. No probe costs an API request. When the API server can't be reached for longer than \
 --stale-after, the cache is stale and nodegate fails open (see --on-stale), so that a control-plane outage never \
 empties the pool.\n\n\
-nodegate status asks an agent that runs, and tells what it says by its exit code, too. nodegate wait ends when every load \
+nodegate status queries a running agent; its exit code is the verdict. nodegate wait ends when every load \
 balancer has been told that the node is out, so that a drain loses nothing.",
     after_long_help = "\
 PATHS
   /health                    200 or 503 and JSON; ?check=a,b names checks, ?drain=<code> asks for a third state
   /nodecheck                 OK or Down, for balancers that match a body
   /nodename                  Node: \"<name>\"
-  /services/<ns>/<name>      what kube-proxy's healthCheckNodePort answers; ?drain=<code> heeds a cordon, too
+  /services/<ns>/<name>      what kube-proxy's healthCheckNodePort answers; with ?drain=<code> a cordon counts, too
   /status.json               everything known
   /drain.json                how far a drain has come, in short
   /wait                      answers when all balancers know that the node is out, for a preStop hook;

@@ -251,7 +251,7 @@ impl Publisher {
             }
             Err(error) if matches!(error.code(), Some(400 | 422)) => {
                 metrics.failed(kind);
-                tracing::warn!(kind, service, %error, "the API server rejects what was to be written; leaving it");
+                tracing::warn!(kind, service, %error, "the API server rejects the write; leaving the object as it is");
                 None
             }
             Err(error) => {
