@@ -1,20 +1,18 @@
 //! The list of all checks.
 
-use crate::checks::{
-    apiserver, container_runtime, disk_pressure, filesystem_ro, kube_proxy, kubelet, network, okd_router_1936,
-};
+use crate::checks;
 use crate::definition::Definition;
 
 /// The checks that exist, in the order of lists for people.
-pub static KNOWN: [Definition; 8] = [
-    okd_router_1936::DEFINITION,
-    kubelet::DEFINITION,
-    apiserver::DEFINITION,
-    kube_proxy::DEFINITION,
-    container_runtime::DEFINITION,
-    filesystem_ro::DEFINITION,
-    disk_pressure::DEFINITION,
-    network::DEFINITION,
+pub static KNOWN: &[Definition] = &[
+    checks::okd_router_1936::DEFINITION,
+    checks::kubelet::DEFINITION,
+    checks::apiserver::DEFINITION,
+    checks::kube_proxy::DEFINITION,
+    checks::container_runtime::DEFINITION,
+    checks::filesystem_ro::DEFINITION,
+    checks::disk_pressure::DEFINITION,
+    checks::network::DEFINITION,
 ];
 
 #[cfg(test)]
@@ -43,7 +41,7 @@ mod tests {
     #[test]
     fn every_check_can_be_made_when_nothing_is_set() {
         let (host, options) = (HostRoot::default(), Options::default());
-        for definition in &KNOWN {
+        for definition in KNOWN {
             (definition.new)(&Context { host: &host, options: &options, timeout: DEFAULT_TIMEOUT });
         }
     }

@@ -106,7 +106,7 @@ pub(crate) enum StopsProof {
     Nothing,
     /// The servers that the fault hits; the others give proof.
     ItsServers,
-    /// All servers.
+    /// All API servers of the world.
     Everything,
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The agent's node.
+/// The name of the agent's node.
 pub(crate) const NODE: &str = "n1";
 const TOKEN: &str = "agent";
 /// The other Node of the cluster.
@@ -258,7 +258,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// Ends a fault.
+    /// Ends a fault and records its end.
     pub(crate) fn end(&mut self, planned: &Planned) {
         let Some(index) = self.active.iter().position(|active| active.planned.fault == planned.fault) else {
             return;

@@ -47,7 +47,7 @@ const BALANCERS: &str = "10.0.0.0/24";
 /// The clients besides the load balancers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Strangers {
-    /// No other clients.
+    /// No clients beside the probers.
     None,
     /// A forger at the balancer's address, from some minutes after the agent's start.
     Forger,

@@ -28,7 +28,7 @@ impl Trace {
         nodegate_clock::now().saturating_duration_since(self.lock().began)
     }
 
-    /// Adds a line.
+    /// Adds a line with the present time.
     pub(crate) fn note(&self, what: fmt::Arguments<'_>) {
         let now = self.now();
         let text = what.to_string();

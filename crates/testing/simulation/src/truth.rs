@@ -11,7 +11,7 @@ pub const DRAIN_TAINTS: [&str; 3] =
 /// The states of the Ready condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// Ready=True.
+    /// Ready=True: the kubelet is healthy.
     True,
     /// Ready=False with this reason.
     False(String),
@@ -19,7 +19,7 @@ pub enum Ready {
     Unknown(String),
     /// Ready=Unknown because the kubelet stopped to report; it may be alive.
     Silent,
-    /// No Ready condition.
+    /// The Node has no Ready condition.
     Missing,
 }
 
@@ -190,20 +190,20 @@ impl Verdict {
 /// The kinds of probe requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeKind {
-    /// `GET /health`.
+    /// Asks by `GET /health`.
     Health,
-    /// `GET /health?drain=404`.
+    /// Asks by `GET /health?drain=404`.
     Drain,
-    /// `GET /nodecheck`.
+    /// Asks by `GET /nodecheck`.
     NodeCheck,
-    /// A HAProxy agent-check.
+    /// Asks by HAProxy's agent-check.
     AgentCheck,
     /// `GET /health` with the check `custom_conditions`.
     Conditions,
 }
 
 impl ProbeKind {
-    /// All kinds.
+    /// All kinds of probes.
     pub const ALL: [Self; 5] =
         [Self::Health, Self::Drain, Self::NodeCheck, Self::AgentCheck, Self::Conditions];
 }
@@ -211,9 +211,9 @@ impl ProbeKind {
 /// A complete answer. That to an agent-check has the status 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulatedAnswer {
-    /// The HTTP status.
+    /// The HTTP status of the answer.
     pub status: u16,
-    /// The body.
+    /// The body of the answer.
     pub body: Box<[u8]>,
 }
 

@@ -84,7 +84,7 @@ pub(crate) struct Successor {
     pub(crate) service_beginning: ServiceBeginning,
 }
 
-/// A running world.
+/// A world whose tasks run.
 pub(crate) struct RunningWorld {
     pub(crate) settings: WorldSettings,
     pub(crate) random: Rng,

@@ -21,7 +21,7 @@ pub struct Rule {
     pub resource_names: Vec<String>,
     /// The only namespace of the rule; `None` for all (a `ClusterRoleBinding`).
     pub namespace: Option<String>,
-    /// The allowed verbs.
+    /// The verbs that the rule allows.
     pub verbs: Vec<String>,
 }
 
