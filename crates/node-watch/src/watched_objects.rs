@@ -119,6 +119,8 @@ struct ApiEndpoint {
 struct Conditions {
     #[serde(default)]
     ready: Option<bool>,
+    #[serde(default)]
+    terminating: Option<bool>,
 }
 
 impl WatchedSlice {
@@ -134,8 +136,11 @@ impl WatchedSlice {
 impl ApiEndpoint {
     fn to_endpoint(&self) -> Option<Endpoint> {
         let address: IpAddr = self.addresses.first()?.parse().ok()?;
-        // Unknown means ready (discovery.k8s.io/v1, EndpointConditions).
-        let ready = self.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+        // Unknown means ready and not terminating (discovery.k8s.io/v1, EndpointConditions). With
+        // publishNotReadyAddresses, an endpoint that terminates is ready, too.
+        let ready = self.conditions.as_ref().is_none_or(|conditions| {
+            conditions.ready.unwrap_or(true) && !conditions.terminating.unwrap_or(false)
+        });
         Some(Endpoint { address, node: self.node_name.clone(), ready })
     }
 }
@@ -158,6 +163,7 @@ mod tests {
             {"addresses":["10.0.0.1","10.0.0.9"],"nodeName":"n1"},
             {"addresses":["10.0.0.2"],"nodeName":"n1","conditions":{}},
             {"addresses":["10.0.0.3"],"nodeName":"n1","conditions":{"ready":false,"serving":true,"terminating":true}},
+            {"addresses":["10.0.0.6"],"nodeName":"n1","conditions":{"ready":true,"terminating":true}},
             {"addresses":["10.0.0.4"],"nodeName":"n2","conditions":{"ready":true}},
             {"addresses":["10.0.0.5"]},{"addresses":[],"nodeName":"n1"},{"addresses":["web.example"],"nodeName":"n1"}]}"#,
         );
@@ -165,7 +171,8 @@ mod tests {
         assert!(slice.has_port);
         assert_eq!(
             ready,
-            [("10.0.0.1", true), ("10.0.0.2", true), ("10.0.0.3", false)].map(|(a, r)| (a.to_owned(), r))
+            [("10.0.0.1", true), ("10.0.0.2", true), ("10.0.0.3", false), ("10.0.0.6", false)]
+                .map(|(a, r)| (a.to_owned(), r))
         );
         assert!(!read(r#"{"ports":[{"name":"x"},{"port":0}]}"#).has_port);
     }

@@ -231,6 +231,11 @@ impl Catalog {
         self.services.iter().map(|check| &check.service)
     }
 
+    /// Returns the index of a watched Service.
+    pub fn service(&self, namespace: &str, name: &str) -> Option<usize> {
+        self.services().position(|service| service.namespace() == namespace && service.name() == name)
+    }
+
     /// Returns the check of this name.
     pub fn find(&self, name: &str) -> Option<CheckId> {
         self.names().position(|known| known == name).map(CheckId)

@@ -30,7 +30,7 @@ pub struct Memory {
     #[serde(skip_serializing_if = "Option::is_none")]
     facts: Option<NodeFacts>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    services: Vec<ServiceStatus>,
+    services: Vec<LastService>,
 }
 
 /// The part of the cache's status that is handed on.
@@ -45,7 +45,7 @@ struct CacheAge {
 
 /// A watched Service of which something is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServiceStatus {
+pub struct LastService {
     /// The Service as `<namespace>/<name>`.
     pub service: String,
     /// The number of ready endpoints on this node.
@@ -107,7 +107,7 @@ impl Memory {
         name: Option<&str>,
         node: &Node,
         age: Option<Duration>,
-        services: Vec<ServiceStatus>,
+        services: Vec<LastService>,
     ) -> Self {
         Self {
             written_at_unix_ms: None,
@@ -180,7 +180,7 @@ impl Memory {
             (Some(true), Some(facts), Some(age)) => (Node::Present(facts), age),
             _ => return Ok(None),
         };
-        let service = |known: ServiceStatus| {
+        let service = |known: LastService| {
             Some((known.service.parse().ok()?, ServiceFacts { local_endpoints: known.local_endpoints }))
         };
         let services = self.services.into_iter().filter_map(service).collect();

@@ -38,6 +38,8 @@ pub struct WatchedService {
     pub facts: Option<ServiceFacts>,
     /// The state of its own watch.
     pub watch: ServiceWatch,
+    /// The time at which its last ready endpoint left this node, or the first one came back.
+    pub changed: Moment,
 }
 
 /// The state of a Service's own watch, which may be lost alone.
@@ -68,8 +70,8 @@ pub struct Endpoint {
     pub address: IpAddr,
     /// The name of its node, if it has one.
     pub node: Option<String>,
-    /// `conditions.ready`. Serving and terminating don't count: traffic may still go to a terminating
-    /// endpoint, but a balancer must not choose the node for it.
+    /// `conditions.ready`, unless it is terminating: traffic may still go to a terminating endpoint, but a
+    /// balancer must not choose the node for it.
     pub ready: bool,
 }
 
@@ -119,6 +121,16 @@ fn is_label(text: &str) -> bool {
 // === impl WatchedService ===
 
 impl WatchedService {
+    /// Sets the facts as of `now`.
+    pub fn set(&mut self, facts: &ServiceFacts, now: Moment) {
+        // Balancers get the answer for one endpoint before the first list.
+        let is_out = |facts: Option<&ServiceFacts>| facts.is_some_and(|facts| facts.local_endpoints == 0);
+        if is_out(self.facts.as_ref()) != is_out(Some(facts)) {
+            self.changed = now;
+        }
+        self.facts = Some(facts.clone());
+    }
+
     /// Returns true if its own watch makes the facts stale, however fresh the Node is.
     pub fn is_stale(&self, stale_after: Duration, now: Moment) -> bool {
         match self.watch {

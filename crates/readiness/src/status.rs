@@ -6,10 +6,10 @@ use crate::drain::EXCLUDED;
 use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
 use crate::host_signals::{HostSignals, NODE_SHUTDOWN};
-use crate::memory::{FACTS_FORMAT, ServiceStatus};
+use crate::memory::FACTS_FORMAT;
 use crate::moment::Moment;
 use crate::not_ready::PendingNotReady;
-use crate::probers::{DrainStatus, ProberRecord};
+use crate::probers::{DrainStatus, ProberRecord, ServiceStatus};
 use crate::reason::Reason;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -31,7 +31,7 @@ pub fn kubelet_unreachable(reason: &Reason) -> String {
 }
 
 /// A snapshot of the board for people and scripts. Ages and durations are in milliseconds.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
     /// The name of the Node.
     pub node: Option<String>,
@@ -96,10 +96,13 @@ pub struct Status {
     pub drain: Option<DrainStatus>,
     /// The last changes of verdict, the newest first.
     pub flips: Vec<Flip>,
+    /// The Service that this status is about, in place of the Node.
+    #[serde(skip)]
+    pub about: Option<String>,
 }
 
 /// The freshness of the cache.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CacheStatus {
     /// True if the cache must not be trusted.
     pub stale: bool,
@@ -216,11 +219,12 @@ impl Status {
             node_exists: published.state.node.exists(),
             facts_format: FACTS_FORMAT,
             facts: published.state.node.facts().map(|facts| board.policy().drain_on.shown(facts)),
-            services: board.services_known(),
+            services: board.service_statuses(now),
             checks: board.catalog().ids().map(|id| CheckStatus::read(board, id)).collect(),
             probers: Vec::new(),
             drain: None,
             flips: board.flips().rev().cloned().collect(),
+            about: None,
         }
     }
 }

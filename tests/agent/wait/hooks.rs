@@ -1,16 +1,17 @@
 //! `GET /wait`, as `preStop` hooks and scripts send it.
 
-use super::listening::Listening;
+use super::listening::{Listening, SERVICE};
 use super::{Balancer, Counter, EVERY, asked_by};
 use nodegate_readiness::ConditionStatus;
 use nodegate_server::{CountTraffic, ProberSettings};
 use nodegate_testbed::http::ProbeReply;
 use nodegate_testbed::{Cluster, NODE, http, until};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A timeout that is not reached.
 const LONG: &str = "timeout=600";
@@ -124,6 +125,67 @@ fn a_hook_waits_for_what_is_not_known_yet() {
     let hook = hook(&listening, "for=told");
     listening.find_the_api_server();
     assert_eq!(said(&hook.join().unwrap()), (200, "the node is not going out"));
+}
+
+/// Starts an agent with two balancers that probe the Service, one of which sees drains.
+fn probed_for_service() -> (Listening, Vec<Balancer>) {
+    let listening = Listening::start(ProberSettings::default());
+    let paths = ["/services/shop/web", "/services/shop/web?drain=404"];
+    let start = |(path, n)| Balancer::start(n, listening.address, path, EVERY);
+    let balancers = paths.into_iter().zip(1..).map(start).collect();
+    until("both to be regular", || (listening.regular() == 2).then_some(()));
+    (listening, balancers)
+}
+
+/// The hook of a pod starts before its slice says that it terminates.
+#[test]
+fn the_hook_of_a_pod_holds_it_until_the_balancers_of_its_service_are_told() {
+    let (listening, _balancers) = probed_for_service();
+    let told = format!("for=told&service={SERVICE}");
+    let hook = hook(&listening, &told);
+    listening.endpoints(0);
+    assert_eq!(said(&hook.join().unwrap()), (200, "told: 2 balancers"));
+    let again = wait(listening.address, &format!("{told}&{LONG}"));
+    assert_eq!(said(&again), (200, "told: 2 balancers"), "it has come before");
+    let ready = format!("for=ready&service={SERVICE}");
+    let late = wait(listening.address, &format!("{ready}&timeout=1"));
+    assert_eq!(said(&late), (504, "not ready within 1 s: shop/web is NotReady: NoLocalEndpoints"));
+    listening.endpoints(1);
+    assert_eq!(said(&wait(listening.address, &format!("{ready}&{LONG}"))), (200, "ready: 2 balancers"));
+
+    listening.cordon(true);
+    let began = Instant::now();
+    let remains = wait(listening.address, &format!("{told}&{LONG}"));
+    assert_eq!(said(&remains), (200, "a ready endpoint of the Service remains on this node"));
+    assert!(began.elapsed() >= Duration::from_secs(2), "the slice may yet change");
+    let status = listening.status();
+    assert_eq!(
+        (&status["drain"]["told"], &status["services"][0]["drain"]["told"]),
+        (&json!(true), &json!(false))
+    );
+}
+
+#[test]
+fn the_hook_of_a_pod_waits_while_its_slices_are_stale() {
+    let (listening, _balancers) = probed_for_service();
+    listening.lose_service();
+    let stale = format!("service={SERVICE}&settle=0");
+    let late = wait(listening.address, &format!("{stale}&timeout=1"));
+    assert_eq!(said(&late), (504, "not told within 1 s: the cache is stale: the verdict may be a guess"));
+    let hook = hook(&listening, &stale);
+    listening.follow_service();
+    let remains = "a ready endpoint of the Service remains on this node";
+    assert_eq!(said(&hook.join().unwrap()), (200, remains));
+}
+
+#[test]
+fn a_service_that_no_balancer_probes_or_no_agent_watches_holds_no_hook() {
+    let (listening, _balancers) = asked_by(1);
+    listening.endpoints(0);
+    let unprobed = wait(listening.address, &format!("service={SERVICE}&{LONG}"));
+    assert_eq!(said(&unprobed), (200, "no balancer probes /services/shop/web regularly"));
+    let unwatched = wait(listening.address, &format!("service=shop/other&{LONG}"));
+    assert!(unwatched.status == 404 && unwatched.body.contains("--watch-service"), "{unwatched:?}");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 
 use nodegate_agent::{AgentSettings, AssembledAgent, Environment};
 use nodegate_readiness::{
-    Begins, Board, Catalog, Condition, ConditionStatus, LocalCheck, Moment, Node, NodeFacts, Policy, Timeline,
+    Begins, Board, Catalog, Condition, ConditionStatus, LocalCheck, Moment, Node, NodeFacts, Policy,
+    ServiceFacts, Timeline,
 };
 use nodegate_server::{ProberSettings, ServeOptions, Sharing, bind, serve, serve_agent_check};
 use nodegate_testbed::{NODE, http};
@@ -14,6 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
+
+/// The watched Service.
+pub(super) const SERVICE: &str = "shop/web";
 
 /// Long enough to know the probers.
 const LISTENED: Duration = Duration::from_mins(5);
@@ -40,7 +44,10 @@ impl Listening {
         let settings = AgentSettings {
             policy: Policy { stale_after: Duration::from_secs(3), ..Policy::default() },
             probers: settings,
-            ..AgentSettings::new(NODE, Catalog::new(vec![kubelet]))
+            ..AgentSettings::new(
+                NODE,
+                Catalog::new(vec![kubelet]).with_services(vec![SERVICE.parse().unwrap()]),
+            )
         };
         let started = nodegate_clock::now().checked_sub(listened).unwrap();
         let environment = Environment { started, ..Environment::default() };
@@ -48,6 +55,8 @@ impl Listening {
         let (agent, _no_watch) = AssembledAgent::new(settings, environment, runtime.handle());
         let AssembledAgent { board, timeline, mut app, .. } = agent;
         board.set_node(node(ConditionStatus::True, false), Moment::default(), nodegate_clock::wall());
+        board.set_service(0, &ServiceFacts { local_endpoints: 1 }, Moment::default(), nodegate_clock::wall());
+        board.follow_service(0, Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());
         // Each request is answered as of now: what these scenarios compare are times below a second.
         Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
@@ -83,6 +92,24 @@ impl Listening {
 
     pub(super) fn cordon(&self, unschedulable: bool) {
         self.set(node(ConditionStatus::True, unschedulable), Duration::ZERO);
+    }
+
+    /// Sets the number of ready endpoints of [`SERVICE`] on this node.
+    pub(super) fn endpoints(&self, local_endpoints: usize) {
+        let now = self.timeline.at(nodegate_clock::now());
+        self.board.set_service(0, &ServiceFacts { local_endpoints }, now, nodegate_clock::wall());
+    }
+
+    /// Loses the watch of [`SERVICE`], as of a minute ago.
+    pub(super) fn lose_service(&self) {
+        let now = self.timeline.at(nodegate_clock::now());
+        let lost = now.before(Duration::from_mins(1)).unwrap();
+        self.board.lose_service(0, lost, now, nodegate_clock::wall());
+    }
+
+    /// Follows [`SERVICE`] again.
+    pub(super) fn follow_service(&self) {
+        self.board.follow_service(0, self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
     }
 
     /// Sets the Ready condition, as of so long ago.

@@ -4,6 +4,7 @@
 use super::Board;
 use crate::check::{CheckId, Source};
 use crate::moment::Moment;
+use crate::probers::{DrainStatus, ServiceStatus, millis};
 use crate::service::{ServiceFacts, ServiceWatch, WatchedService};
 use crate::state::State;
 use std::time::{Duration, SystemTime};
@@ -11,7 +12,7 @@ use std::time::{Duration, SystemTime};
 impl Board {
     /// Records the endpoints of the Service with this index, as its watch reported them.
     pub fn set_service(&self, index: usize, facts: &ServiceFacts, now: Moment, wall: SystemTime) {
-        self.change_service(index, now, wall, |service| service.facts = Some(facts.clone()));
+        self.change_service(index, now, wall, |service| service.set(facts, now));
     }
 
     /// Records that the facts of the Service with this index are as fresh as the Node from now on.
@@ -47,15 +48,39 @@ impl Board {
     /// Returns the number of ready endpoints of a watched Service on this node, as a balancer gets it; `None`
     /// if the Service is not watched.
     pub fn local_endpoints(&self, namespace: &str, name: &str, now: Moment) -> Option<usize> {
-        let mut services = self.catalog.services();
-        let index =
-            services.position(|service| service.namespace() == namespace && service.name() == name)?;
+        let index = self.catalog.service(namespace, name)?;
         // Freshness is read before the state, because a state is published before its proof is recorded.
         let stale = self.freshness(now).stale;
         let published = self.published.load();
         let service = published.state.services.get(index)?;
         let stale = stale || service.is_stale(self.policy.stale_after, now);
         Some(self.policy.local_endpoints(service.facts.as_ref(), stale))
+    }
+
+    /// Returns the time at which the answers about a watched Service changed: its own pool change.
+    pub fn last_service_change(&self, namespace: &str, name: &str) -> Option<Moment> {
+        let index = self.catalog.service(namespace, name)?;
+        Some(self.published.load().state.services.get(index)?.changed)
+    }
+
+    /// Returns the known facts of the watched Services, for `/status.json`.
+    pub fn service_statuses(&self, now: Moment) -> Vec<ServiceStatus> {
+        // Freshness is read before the state, as above.
+        let stale = self.freshness(now).stale;
+        let published = self.published.load();
+        let services = self.catalog.services().zip(&published.state.services);
+        let known = services.filter_map(|(name, service)| {
+            Some(ServiceStatus {
+                service: name.to_string(),
+                local_endpoints: service.facts.as_ref()?.local_endpoints,
+                stale: stale || service.is_stale(self.policy.stale_after, now),
+                drain: Some(DrainStatus {
+                    since_ms: millis(now.since(service.changed)),
+                    ..DrainStatus::default()
+                }),
+            })
+        });
+        known.collect()
     }
 
     /// Returns the time since the last proof behind a check from memory.

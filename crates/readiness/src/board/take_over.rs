@@ -3,7 +3,7 @@
 
 use super::Board;
 use crate::facts::Node;
-use crate::memory::{LastFacts, Memory, ServiceStatus};
+use crate::memory::{LastFacts, LastService, Memory};
 use crate::moment::Moment;
 use std::time::{Duration, SystemTime};
 
@@ -55,11 +55,11 @@ impl Board {
     }
 
     /// Returns the known facts of the watched Services.
-    pub fn services_known(&self) -> Vec<ServiceStatus> {
+    pub fn services_known(&self) -> Vec<LastService> {
         let published = self.published.load();
         let services = self.catalog.services().zip(&published.state.services);
         let known = services.filter_map(|(name, service)| {
-            Some(ServiceStatus {
+            Some(LastService {
                 service: name.to_string(),
                 local_endpoints: service.facts.as_ref()?.local_endpoints,
             })

@@ -54,6 +54,21 @@ pub(super) fn takes_out(verdict: Verdict) -> bool {
     verdict != Verdict::Ready
 }
 
+/// The latest pool changes that matter for an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolChanges {
+    /// That of the node, at which every row starts over.
+    pub node: Moment,
+    /// The latest one of the node or of the Service that the answer is about.
+    pub latest: Moment,
+}
+
+impl From<Moment> for PoolChanges {
+    fn from(node: Moment) -> Self {
+        Self { node, latest: node }
+    }
+}
+
 /// The evidence that a prober is regular.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Habit {
@@ -119,15 +134,16 @@ impl Asked {
         }
     }
 
-    /// Returns the record after another probe. `changed` is the time of the last pool change: an answer from
-    /// before it does not announce the present verdict, so the row starts over. The row also starts over for
-    /// a prober that was gone, because it may have restarted.
+    /// Returns the record after another probe. An answer from before the node's last pool change does not
+    /// announce the present verdict, so the row starts over. The row also starts over for a prober that was
+    /// gone, because it may have restarted. It does not start over for the pool change of a Service that
+    /// leaves the answer as it is: a drained node stays told while its Services go out.
     #[must_use]
-    pub fn again(self, given: Given, changed: Moment, now: Moment) -> Self {
+    pub fn again(self, given: Given, changes: PoolChanges, now: Moment) -> Self {
         let gap = now.since(self.last);
         let came_back = self.standing(now) == Standing::Gone;
         let goes_on = takes_out(given.verdict) == takes_out(self.given.verdict)
-            && self.in_a_row_since >= changed
+            && self.in_a_row_since >= changes.node
             && !came_back;
         let mut asked = Self {
             last: self.last.max(now),
@@ -147,7 +163,8 @@ impl Asked {
             asked.in_a_row = 1;
             asked.in_a_row_since = now;
             asked.row_interval = self.longest_interval(now).filter(|_| !came_back);
-            asked.row_from = asked.row_interval.map_or(now, |interval| self.row_from(interval, changed));
+            asked.row_from =
+                asked.row_interval.map_or(now, |interval| self.row_from(interval, changes.latest));
         }
         asked
     }

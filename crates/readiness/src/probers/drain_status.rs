@@ -115,6 +115,7 @@ impl Status {
     #[must_use]
     pub fn judged(mut self) -> Self {
         self.note_switched_off();
+        self.judge_services();
         let (since_ms, settings) =
             self.drain.as_ref().map(|drain| (drain.since_ms, drain.settings)).unwrap_or_default();
         let change = PoolChange::of(self.verdict);
@@ -197,7 +198,7 @@ impl Status {
     /// Returns the number of awaited probers that have been told the present verdict, and the number of all
     /// awaited probers.
     pub fn told_of(&self) -> (usize, usize) {
-        let waited_for = self.probers.iter().filter(|prober| prober.is_waited_for());
+        let waited_for = self.awaited(PoolChange::of(self.verdict));
         let told = waited_for.clone().filter(|prober| prober.told == Some(true));
         (told.count(), waited_for.count())
     }

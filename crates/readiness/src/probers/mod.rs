@@ -8,10 +8,11 @@ mod handover;
 mod pace;
 mod record;
 mod server_state;
+mod service_status;
 mod told;
 mod wait_judgement;
 
-pub use asked::{Asked, Given, Habit, Standing};
+pub use asked::{Asked, Given, Habit, PoolChanges, Standing};
 pub use drain_status::{DrainStatus, Traffic, is_free};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::Handover;
@@ -20,6 +21,7 @@ pub use pace::ProbePace;
 pub(crate) use record::millis;
 pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
+pub use service_status::ServiceStatus;
 pub use told::{
     Demands, NO_PROBERS, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, cant_see, told,
 };

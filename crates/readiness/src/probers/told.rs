@@ -136,6 +136,8 @@ pub enum Unknown {
     },
     /// There is no regular prober whose answer a drain changes.
     NoProbers {
+        /// The Service, if its probers are meant.
+        of: Option<String>,
         /// The clients that can't see drains.
         cant_see_drains: Vec<String>,
     },
@@ -200,7 +202,10 @@ impl fmt::Display for Unknown {
             Self::TooFew { probers, wanted } => {
                 write!(f, "{probers} of {wanted} required balancers probe regularly")
             }
-            Self::NoProbers { cant_see_drains } => match cant_see(cant_see_drains) {
+            Self::NoProbers { of: Some(service), .. } => {
+                write!(f, "no balancer probes /services/{service} regularly")
+            }
+            Self::NoProbers { of: None, cant_see_drains } => match cant_see(cant_see_drains) {
                 None => f.write_str("no balancer probes this agent regularly"),
                 Some(who) => write!(f, "no balancer sends a probe request that a drain changes; {who}"),
             },
@@ -234,7 +239,7 @@ pub fn told(status: &Status, change: PoolChange, demands: &Demands) -> Told {
         return Told::Unknown(unknown);
     }
     let since_ms = drain.map_or(0, |drain| drain.since_ms);
-    let probers = status.probers.iter().filter(|prober| prober.is_waited_for());
+    let probers = status.awaited(change);
     let waiting_for: Vec<_> = probers
         .clone()
         .filter(|prober| !prober.has_been_told(change, since_ms, &settings))
@@ -279,15 +284,19 @@ fn probers_not_known(status: &Status, settings: &ToldSettings) -> Option<Unknown
     let probers = status.probers.iter().filter(|prober| prober.is_waited_for()).count();
     match settings.probers {
         Some(wanted) if probers < wanted => Some(Unknown::TooFew { probers, wanted }),
-        _ => (probers == 0).then(|| Unknown::NoProbers { cant_see_drains: status.cant_see_drains() }),
+        _ => (probers == 0).then(|| Unknown::NoProbers {
+            of: status.about.clone(),
+            cant_see_drains: status.cant_see_drains(),
+        }),
     }
 }
 
 fn not_turned(status: &Status) -> String {
     let verdict = status.verdict.map_or("not known", Verdict::title);
+    let who = status.about.as_deref().unwrap_or("the node");
     match status.verdict {
-        Some(Verdict::Ready) => "the node is Ready: nothing takes it out yet".to_owned(),
-        _ => format!("the node is {verdict}: {}", status.reason.as_ref().map_or("", Reason::as_str)),
+        Some(Verdict::Ready) => format!("{who} is Ready: nothing takes it out yet"),
+        _ => format!("{who} is {verdict}: {}", status.reason.as_ref().map_or("", Reason::as_str)),
     }
 }
 

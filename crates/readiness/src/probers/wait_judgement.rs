@@ -25,6 +25,9 @@ pub enum Goal {
 }
 
 impl Goal {
+    /// All goals, in the order of their discriminants.
+    pub const ALL: [Self; 3] = [Self::Told, Self::Released, Self::Ready];
+
     /// Returns the word of `--for`.
     pub fn as_str(self) -> &'static str {
         match self {

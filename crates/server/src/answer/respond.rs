@@ -1,7 +1,7 @@
 //! Answers requests: from a request to its response.
 
 use super::app::App;
-use super::asker::{Asker, may_be_a_balancer, target, unconnected};
+use super::asker::{Asker, may_be_a_balancer, unconnected};
 use super::body::AnswerBody;
 use super::response_head::ResponseHead;
 use super::response_slots::{MOST, ResponseSlot};
@@ -108,9 +108,7 @@ impl App {
             Route::Health | Route::NodeCheck => return self.health(head, route, asker, request.uri(), now),
             Route::Wait => return self.wait(head, request.uri(), client, now),
             Route::Services => {
-                let (response, verdict) = self.service_health(head, request.uri().path(), query, now);
-                let code = Some(response.status().as_u16());
-                self.record(&asker, target(request.uri()), code, verdict, now);
+                let (response, verdict) = self.service_health(head, request.uri(), &asker, now);
                 return self.count_response(route, verdict, response);
             }
             Route::NodeName => self.node_name(head),

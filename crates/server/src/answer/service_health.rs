@@ -2,12 +2,14 @@
 //! healthCheckNodePort shows it.
 
 use super::app::App;
+use super::asker::Asker;
 use super::body::AnswerBody;
 use super::response_head::{BodyFormat, ResponseHead};
+use crate::probers::RequestTarget;
 use crate::route::SERVICES_PREFIX;
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
-use http::{Response, StatusCode};
+use http::{Response, StatusCode, Uri};
 use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};
 use nodegate_readiness::{Moment, Query, Reply, Verdict};
 use serde_json::json;
@@ -22,13 +24,31 @@ impl App {
     /// with weight 0, because kube-proxy does not know cordons.
     pub(super) fn service_health(
         &self,
+        head: ResponseHead,
+        uri: &Uri,
+        asker: &Asker,
+        now: Moment,
+    ) -> (Response<AnswerBody>, Option<Verdict>) {
+        let (path, query) = (uri.path(), uri.query().unwrap_or_default());
+        // Read before the answer, so that no answer from before the change counts as one after it.
+        let changed =
+            named(path).and_then(|(namespace, name)| self.board.last_service_change(namespace, name));
+        let (response, verdict) = self.render_service(head, path, query, now);
+        if let Some(changed) = changed {
+            let target = RequestTarget::Service { path, query, changed };
+            self.record(asker, target, Some(response.status().as_u16()), verdict, now);
+        }
+        (response, verdict)
+    }
+
+    fn render_service(
+        &self,
         mut head: ResponseHead,
         path: &str,
         raw: &str,
         now: Moment,
     ) -> (Response<AnswerBody>, Option<Verdict>) {
-        let named = path.strip_prefix(SERVICES_PREFIX).and_then(|path| path.split_once('/'));
-        let found = named.and_then(|(namespace, name)| {
+        let found = named(path).and_then(|(namespace, name)| {
             let local_endpoints = self.board.local_endpoints(namespace, name, now)?;
             Some((namespace, name, local_endpoints))
         });
@@ -79,4 +99,9 @@ impl App {
         let known = self.board.published().state.local_result(self.board.catalog(), id).is_some();
         !known || self.board.report(id, now).outcome.verdict() != Verdict::NotReady
     }
+}
+
+/// Returns the namespace and the name in a path.
+fn named(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix(SERVICES_PREFIX)?.split_once('/')
 }

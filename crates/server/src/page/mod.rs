@@ -162,37 +162,18 @@ mod tests {
 
     /// Returns the status of a ready node from an agent that has just started.
     pub(super) fn status() -> Status {
+        let cache = CacheStatus {
+            age_ms: Some(100),
+            stale_after_ms: 15_000,
+            on_stale: "ready".to_owned(),
+            ..CacheStatus::default()
+        };
         Status {
             node: Some("n1".to_owned()),
-            uid: None,
-            start_id: None,
             version: Cow::Borrowed("1.2.3"),
-            uptime_ms: 0,
             verdict: Some(Verdict::Ready),
-            reason: None,
-            hint: None,
-            error: None,
-            cache: CacheStatus {
-                stale: false,
-                age_ms: Some(100),
-                taken_over: false,
-                error: None,
-                stale_after_ms: 15_000,
-                on_stale: "ready".to_owned(),
-            },
-            unconfirmed: false,
-            leaves_in_ms: None,
-            last_known: None,
-            not_ready_pending: None,
-            host: None,
-            node_exists: None,
-            facts_format: 0,
-            facts: None,
-            services: Vec::new(),
-            checks: Vec::new(),
-            probers: Vec::new(),
-            drain: None,
-            flips: Vec::new(),
+            cache,
+            ..Status::default()
         }
     }
 

@@ -22,7 +22,7 @@ use self::slot_choice::Rules;
 use self::slot_table::Table;
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
-    Asked, DrainStatus, Given, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
+    Asked, DrainStatus, Given, PoolChanges, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Board, CheckId, Moment};
@@ -34,6 +34,8 @@ use std::time::Duration;
 const SLOTS: usize = 256;
 /// The number of slots for probers whose answer no drain changes. They are only shown.
 const SHOWN_ONLY_SLOTS: usize = 64;
+/// The number of slots for probers of Services: six load balancers that probe all sixteen Services in two ways.
+const SERVICE_SLOTS: usize = 192;
 
 /// The time for which a prober that was regular is shown after its last request. An operator may look for a
 /// missing balancer an hour later.
@@ -51,6 +53,9 @@ pub(crate) struct Probers {
     counted: Table,
     /// The probers whose answer no drain changes.
     shown_only: Table,
+    /// The probers of watched Services. They count for told of the Service, and for told of the node if a
+    /// drain changes their answer.
+    services: Table,
     hasher: RandomState,
     /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
@@ -81,6 +86,7 @@ impl Default for Probers {
         Self {
             counted: Table::new(SLOTS),
             shown_only: Table::new(SHOWN_ONLY_SLOTS),
+            services: Table::new(SERVICE_SLOTS),
             hasher: RandomState::new(),
             listening_since: OnceLock::new(),
             settings: OnceLock::new(),
@@ -101,12 +107,21 @@ impl Probers {
             return;
         }
         let (changed, now) = (date(board.last_pool_change()), date(now));
+        let changes = match request.target {
+            RequestTarget::Service { changed: of_service, .. } => {
+                PoolChanges { node: changed, latest: changed.max(date(of_service)) }
+            }
+            _ => changed.into(),
+        };
         let state = request.server_state.and_then(ServerState::parse);
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
         let key = self.key(request, state);
         let note =
-            |slot: &Slot| slot.note(key, given, report, changed, now, |asked| is_forgotten(asked, now));
-        let known = self.counted.find(key).or_else(|| self.shown_only.find(key));
+            |slot: &Slot| slot.note(key, given, report, changes, now, |asked| is_forgotten(asked, now));
+        let known = match request.target {
+            RequestTarget::Service { .. } => self.services.find(key),
+            _ => self.counted.find(key).or_else(|| self.shown_only.find(key)),
+        };
         if !known.is_some_and(note)
             && let Some(slot) = self.enter(key, request, state, board, now)
         {
@@ -141,16 +156,19 @@ impl Probers {
     ) -> Option<&Slot> {
         let address = request.peer.to_canonical();
         let name = Name::new(address, request.on_this_node, request.target.parse(board), state);
-        self.table_for(&name).enter(key, name, self.rules(), now)
+        let (table, rules) = self.table_for(&name);
+        table.enter(key, name, rules, now)
     }
 
-    /// Returns the table of a prober. One that is only shown takes no slot of one that counts.
-    fn table_for(&self, name: &Name) -> &Table {
-        if name.request.drainable { &self.counted } else { &self.shown_only }
-    }
-
-    fn rules(&self) -> Rules {
-        if self.balancers_are_named() { Rules::BALANCERS } else { Rules::STRANGERS }
+    /// Returns the table of a prober, and the rules for its slots. One that is only shown takes no slot of one
+    /// that counts, and one that probes a Service no slot of one that probes the node.
+    fn table_for(&self, name: &Name) -> (&Table, Rules) {
+        let (table, rules) = match &name.request {
+            request if request.of_service => (&self.services, Rules::SERVICES),
+            request if request.drainable => (&self.counted, Rules::STRANGERS),
+            _ => (&self.shown_only, Rules::STRANGERS),
+        };
+        (table, if self.balancers_are_named() { Rules::BALANCERS } else { rules })
     }
 
     /// Returns true if `--balancers` names the clients that count.
@@ -165,34 +183,42 @@ impl Probers {
         board.read(now, nodegate_clock::wall(), |board| {
             let now = board.now();
             let (probers, drain) = (records(asked, now), self.drain(board, now));
-            let status = Status::of(board, version).with_probers(probers, drain);
-            (status, now.since(board.flipped()))
+            let mut status = Status::of(board, version);
+            for service in status.services.iter_mut().filter_map(|service| service.drain.as_mut()) {
+                *service = self.drain_of(&self.services, Duration::from_millis(service.since_ms), board, now);
+            }
+            (status.with_probers(probers, drain), now.since(board.flipped()))
         })
     }
 
     /// Returns the name, the record and the report of each prober.
     fn asked(&self) -> Vec<(Name, Asked, ServerReport)> {
-        [self.counted.asked(), self.shown_only.asked()].concat()
+        [self.counted.asked(), self.shown_only.asked(), self.services.asked()].concat()
     }
 
-    /// Returns the observed facts of a drain, without a judgement.
+    /// Returns the observed facts of a drain of the node, without a judgement.
     fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
-        let opened = date(board.opened().unwrap_or(now));
-        let since = self.listening_since.get().copied().unwrap_or(opened);
-        let (overflows, overflown) = self.counted.overflows();
-        let listening = overflown.map_or(since, |overflown| overflown.max(since));
         let settings = self.settings.get();
         let traffic = settings.and_then(|settings| settings.traffic.as_ref());
         let traffic = traffic.map(|traffic| traffic.counted());
-        let told = settings.map(|settings| settings.told).unwrap_or_default();
-        let (changed, listened) = (now.since(board.last_pool_change()), date(now).since(listening));
         let balancers = settings.map(|settings| settings.balancers.parts()).unwrap_or_default();
-        DrainStatus { balancers, ..DrainStatus::unjudged(changed, listened, overflows, traffic, told) }
+        let changed = now.since(board.last_pool_change());
+        DrainStatus { balancers, traffic, ..self.drain_of(&self.counted, changed, board, now) }
+    }
+
+    /// Returns what the probers in a table show of a pool change `changed` ago.
+    fn drain_of(&self, table: &Table, changed: Duration, board: &Board, now: Moment) -> DrainStatus {
+        let opened = date(board.opened().unwrap_or(now));
+        let since = self.listening_since.get().copied().unwrap_or(opened);
+        let (overflows, overflown) = table.overflows();
+        let listening = overflown.map_or(since, |overflown| overflown.max(since));
+        let told = self.settings.get().map(|settings| settings.told).unwrap_or_default();
+        DrainStatus::unjudged(changed, date(now).since(listening), overflows, None, told)
     }
 
     /// Returns true if a regular or silent prober names this check.
     pub(crate) fn name_check(&self, check: CheckId, now: Moment) -> bool {
-        [&self.counted, &self.shown_only].iter().any(|table| table.names_check(check, date(now)))
+        [&self.counted, &self.shown_only].into_iter().any(|table| table.names_check(check, date(now)))
     }
 }
 

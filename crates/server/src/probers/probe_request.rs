@@ -1,10 +1,10 @@
 //! Probe requests, normalized so that all spellings of a request are equal.
 
-use crate::route::{Route, SERVICES_PREFIX};
+use crate::route::Route;
 use http::Method;
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::probers::AGENT_CHECK;
-use nodegate_readiness::{Board, CheckId, CheckRef, Query};
+use nodegate_readiness::{Board, CheckId, CheckRef, Moment, Query};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use std::hash::Hasher;
 use std::io::Write;
@@ -22,8 +22,8 @@ const SHOWN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b',');
 
 /// The maximum length of a shown probe request, in bytes; longer ones are cut. Hundreds of them take memory
-/// and are shown.
-const MOST_SHOWN: usize = 120;
+/// and are shown. The longest path of a Service with `drain=` fits.
+const MOST_SHOWN: usize = 160;
 
 /// The text for HAProxy's default check.
 const OPTIONS: &str = "OPTIONS /";
@@ -48,6 +48,8 @@ pub(crate) struct ProbeRequest<'a> {
 pub(crate) enum RequestTarget<'a> {
     /// A path with its query; a plain `OPTIONS` has the path of its root.
     Http { path: &'a str, query: &'a str },
+    /// The path of a watched Service with its query, and the time of the Service's own pool change.
+    Service { path: &'a str, query: &'a str, changed: Moment },
     /// The page, whose answer no drain changes.
     Page { is_head: bool },
     /// HAProxy's agent-check, with its `agent-send` string.
@@ -60,6 +62,8 @@ pub(super) struct ParsedRequest {
     pub(super) text: String,
     /// True if a drain changes the answer.
     pub(super) drainable: bool,
+    /// True if the answer is about a Service.
+    pub(super) of_service: bool,
     pub(super) checks: Vec<CheckId>,
 }
 
@@ -74,7 +78,9 @@ impl ProbeRequest<'_> {
         let peer = peer.octets();
         // Neither mark can end a path or a query, or be a path. No path has a space, as the text for the page has.
         let (what, mark, query) = match self.target {
-            RequestTarget::Http { path, query } => (path.as_bytes(), b"?", query.as_bytes()),
+            RequestTarget::Http { path, query } | RequestTarget::Service { path, query, .. } => {
+                (path.as_bytes(), b"?", query.as_bytes())
+            }
             RequestTarget::Page { is_head } => (page(is_head).as_bytes(), b"?", [].as_slice()),
             RequestTarget::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
         };
@@ -103,12 +109,15 @@ impl RequestTarget<'_> {
                 return ParsedRequest {
                     text: page(*is_head).to_owned(),
                     drainable: false,
+                    of_service: false,
                     checks: Vec::new(),
                 };
             }
-            Self::Http { path, query } => (*path, Query::parse(query, board.catalog()).unwrap_or_default()),
+            Self::Http { path, query } | Self::Service { path, query, .. } => {
+                (*path, Query::parse(query, board.catalog()).unwrap_or_default())
+            }
         };
-        let of_service = path.starts_with(SERVICES_PREFIX);
+        let of_service = matches!(self, Self::Service { .. });
         let checks: Vec<_> = if of_service { Vec::new() } else { query.known().collect() };
         let drainable = match of_service {
             true => query.drain.is_some(),
@@ -125,7 +134,7 @@ impl RequestTarget<'_> {
             check.into_iter().chain(query.drain.map(|code| format!("drain={code}"))).collect();
         let path = if matches!(path, "/" | "*") { OPTIONS.to_owned() } else { shown(path) };
         let text = if parameters.is_empty() { path } else { format!("{path}?{}", parameters.join("&")) };
-        ParsedRequest { text: cut(text), drainable, checks }
+        ParsedRequest { text: cut(text), drainable, of_service, checks }
     }
 }
 
@@ -141,10 +150,11 @@ pub(super) fn parse_shown(text: &str, board: &Board) -> Option<ParsedRequest> {
     } else {
         let (path, query) = text.split_once('?').unwrap_or((text, ""));
         let (method, path) = if path == OPTIONS { (Method::OPTIONS, "*") } else { (Method::GET, path) };
-        if !Route::of(&method, path).tells_verdict() {
-            return None;
+        match Route::of(&method, path) {
+            Route::Services => RequestTarget::Service { path, query, changed: Moment::default() },
+            route if route.tells_verdict() => RequestTarget::Http { path, query },
+            _ => return None,
         }
-        RequestTarget::Http { path, query }
     };
     Some(target.parse(board)).filter(|parsed| parsed.text == text)
 }
@@ -159,7 +169,8 @@ fn agent_check(sent: &[u8], board: &Board) -> ParsedRequest {
     let line = String::from_utf8_lossy(line.get(..MOST_OF_AGENT_SEND).unwrap_or(line)).trim().to_owned();
     let text =
         if line.is_empty() { AGENT_CHECK.to_owned() } else { format!("{AGENT_CHECK} {}", shown(&line)) };
-    ParsedRequest { text, drainable: depends_on_node(board, board.default_checks()), checks: Vec::new() }
+    let drainable = depends_on_node(board, board.default_checks());
+    ParsedRequest { text, drainable, of_service: false, checks: Vec::new() }
 }
 
 /// Returns true if one of the checks is `node_ready`, the only check that drains change.

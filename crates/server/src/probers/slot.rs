@@ -2,7 +2,7 @@
 //! renders large answers reads whole records.
 
 use nodegate_readiness::Moment;
-use nodegate_readiness::probers::{Asked, CheckState, Given};
+use nodegate_readiness::probers::{Asked, CheckState, Given, PoolChanges};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -65,7 +65,7 @@ impl Slot {
         key: u64,
         given: Given,
         report: Option<ServerReport>,
-        changed: Moment,
+        changes: PoolChanges,
         now: Moment,
         is_forgotten: impl Fn(&Asked) -> bool,
     ) -> bool {
@@ -74,7 +74,7 @@ impl Slot {
             return false;
         }
         kept.asked = Some(match kept.asked.filter(|asked| !is_forgotten(asked)) {
-            Some(asked) => asked.again(given, changed, now),
+            Some(asked) => asked.again(given, changes, now),
             None => Asked::first(given, now),
         });
         kept.report = report.unwrap_or(kept.report);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn note(slot: &Slot, key: u64, changed: u64, now: u64) -> bool {
-        slot.note(key, OUT, None, at(changed), at(now), |_| false)
+        slot.note(key, OUT, None, at(changed).into(), at(now), |_| false)
     }
 
     #[test]

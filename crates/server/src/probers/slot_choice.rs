@@ -21,6 +21,8 @@ pub(super) struct Rules {
 
 impl Rules {
     pub(super) const STRANGERS: Self = Self { requests: 8, slots: 128, keeps: 32 };
+    /// The rules for probers of Services: sixteen Services, each as a server and as one of the last resort.
+    pub(super) const SERVICES: Self = Self { requests: 32, ..Self::STRANGERS };
     /// The rules for the clients in `--balancers`.
     pub(super) const BALANCERS: Self = Self { requests: 64, slots: usize::MAX, keeps: usize::MAX };
 }

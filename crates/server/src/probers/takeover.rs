@@ -17,8 +17,8 @@ impl Probers {
         for prober in handover.probers.iter().filter(|prober| balancers.contains(prober.address)) {
             match parse(prober, board, now) {
                 Some((name, asked)) => {
-                    let table = self.table_for(&name);
-                    taken += usize::from(table.take_over(name, asked, self.rules(), now));
+                    let (table, rules) = self.table_for(&name);
+                    taken += usize::from(table.take_over(name, asked, rules, now));
                 }
                 None => lost += 1,
             }

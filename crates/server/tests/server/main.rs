@@ -18,3 +18,5 @@ mod proxy_header;
 mod routes;
 #[cfg(test)]
 mod scenario;
+#[cfg(test)]
+mod service_told;

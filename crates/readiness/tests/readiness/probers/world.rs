@@ -149,7 +149,7 @@ impl World {
         let prober = &mut self.probers[n];
         prober.asked = Some(match prober.asked {
             None => Asked::first(given, now),
-            Some(asked) => asked.again(given, turned, now),
+            Some(asked) => asked.again(given, turned.into(), now),
         });
         given.verdict != Verdict::Ready
     }

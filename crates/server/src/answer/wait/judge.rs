@@ -1,7 +1,8 @@
 //! The task that judges for all waiting requests.
 
 use crate::answer::app::App;
-use nodegate_readiness::probers::Goal;
+use nodegate_readiness::probers::{Goal, WaitJudgement};
+use nodegate_readiness::status::Status;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -22,6 +23,16 @@ impl App {
         });
         self.probers.wake.wake();
     }
+
+    /// Returns the judgement for each goal, of the node and then of each watched Service.
+    fn judgements(&self, status: &Status, unchanged_for: Duration) -> Vec<WaitJudgement> {
+        // A Service that has been out for long waits for slow balancers: a rollout takes it out, no fault.
+        let services = self.board.catalog().services().map(|service| status.of_service(&service.to_string()));
+        let services =
+            services.flatten().map(|status| Goal::ALL.map(|goal| status.judge_wait(goal, Duration::ZERO)));
+        let node = Goal::ALL.map(|goal| status.judge_wait(goal, unchanged_for));
+        [node].into_iter().chain(services).flatten().collect()
+    }
 }
 
 /// Judges after each probe and each flip, and once a second, until no request waits.
@@ -29,8 +40,7 @@ async fn judge(app: Arc<App>) {
     while !app.waiters.stops_to_judge(|| app.probers.wake.want(false)) {
         let now = app.now();
         let (status, unchanged_for) = app.probers.status(&app.board, app.version, now);
-        let goals = [Goal::Told, Goal::Released, Goal::Ready];
-        app.waiters.judge(now, goals.map(|goal| status.judge_wait(goal, unchanged_for)).into());
+        app.waiters.judge(now, app.judgements(&status, unchanged_for));
         drop(status);
         sleep(PAUSE).await;
         let _ = timeout(LONGEST_PAUSE, app.probers.wake.woken()).await;

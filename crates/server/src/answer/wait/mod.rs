@@ -42,14 +42,15 @@ impl App {
         let at_once = |head: ResponseHead, status, text: String| {
             self.count_response(Route::Wait, None, head.text(status, text))
         };
-        let asked = match WaitQuery::parse(uri.query().unwrap_or_default()) {
-            Err(wrong) => return at_once(head, StatusCode::BAD_REQUEST, wrong),
+        let asked = match WaitQuery::parse(uri.query().unwrap_or_default(), self.board.catalog()) {
+            Err((status, wrong)) => return at_once(head, status, wrong),
             Ok(_) if self.board.node_name().is_none() => {
                 return at_once(head, StatusCode::INTERNAL_SERVER_ERROR, NODE_NAME_MISSING.to_owned());
             }
             Ok(asked) => asked,
         };
-        if asked.goal != Goal::Ready && asked.settle.is_zero() && self.is_in_service(now) {
+        let of_node = asked.service.is_none();
+        if of_node && asked.goal != Goal::Ready && asked.settle.is_zero() && self.is_in_service(now) {
             return at_once(head, StatusCode::OK, IN_SERVICE.to_owned());
         }
         let app = Arc::clone(self);
@@ -85,11 +86,12 @@ impl App {
         loop {
             let mut changed = pin!(self.waiters.changed.notified());
             changed.as_mut().enable();
-            let hold = self.waiters.judgement(asked.goal, now);
+            let hold = self.waiters.judgement(asked.goal, asked.service, now);
             let (until, why) = match hold {
                 Some(WaitJudgement::Over(why)) => return (StatusCode::OK, format!("{why}\n")),
                 Some(WaitJudgement::InService) if Instant::now() >= settled => {
-                    return (StatusCode::OK, IN_SERVICE.to_owned());
+                    let in_service = if asked.service.is_some() { SERVICE_IN_SERVICE } else { IN_SERVICE };
+                    return (StatusCode::OK, in_service.to_owned());
                 }
                 Some(WaitJudgement::InService) => (settled, String::new()),
                 Some(WaitJudgement::Waiting(why)) => (deadline, why),
@@ -126,3 +128,5 @@ impl App {
 
 /// The answer where balancers need not be told.
 const IN_SERVICE: &str = "the node is not going out\n";
+/// The same for a Service.
+const SERVICE_IN_SERVICE: &str = "a ready endpoint of the Service remains on this node\n";

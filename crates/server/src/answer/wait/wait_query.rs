@@ -1,11 +1,17 @@
 //! The query of `/wait`.
 
+use http::StatusCode;
+use nodegate_readiness::Catalog;
 use nodegate_readiness::probers::Goal;
+use percent_encoding::percent_decode_str;
 use std::time::Duration;
 
 /// The timeout of a request that names none.
 const TIMEOUT: u64 = 20;
 const MOST_TIMEOUT: u64 = 600;
+/// The `settle` of a request about a Service that names none, in seconds: the kubelet starts a hook before the
+/// `EndpointSlice` says that the pod terminates.
+const SETTLE_OF_SERVICE: u64 = 2;
 /// The longest `settle`, in seconds.
 const MOST_SETTLE: u64 = 60;
 
@@ -13,39 +19,56 @@ const MOST_SETTLE: u64 = 60;
 pub(super) struct WaitQuery {
     pub(super) goal: Goal,
     pub(super) timeout: Duration,
-    /// The time that a node in service has to go out.
+    /// The time that a node or Service in service has to go out.
     pub(super) settle: Duration,
+    /// The index of the Service that the request is about; `None` for the node.
+    pub(super) service: Option<usize>,
 }
 
 impl WaitQuery {
-    /// Parses a query. Other parameters are ignored. The error is the text for the client.
-    pub(super) fn parse(query: &str) -> Result<Self, String> {
-        let (mut goal, mut timeout, mut settle) = (Goal::Told, TIMEOUT, 0);
+    /// Parses a query. Other parameters are ignored. The error is the answer for the client.
+    pub(super) fn parse(query: &str, catalog: &Catalog) -> Result<Self, (StatusCode, String)> {
+        let (mut goal, mut timeout, mut settle, mut service) = (Goal::Told, TIMEOUT, None, None);
         for pair in query.split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "for" => goal = parse_goal(value).ok_or_else(|| wrong("for", "told, released or ready"))?,
                 "timeout" => timeout = seconds(name, value)?.clamp(1, MOST_TIMEOUT),
-                "settle" => settle = seconds(name, value)?.min(MOST_SETTLE),
+                "settle" => settle = Some(seconds(name, value)?.min(MOST_SETTLE)),
+                "service" => service = Some(watched(value, catalog)?),
                 _ => {}
             }
         }
+        if service.is_some() && goal == Goal::Released {
+            return Err(wrong("for", "told or ready with service"));
+        }
+        let settle = settle.unwrap_or(if service.is_some() { SETTLE_OF_SERVICE } else { 0 });
         let [timeout, settle] = [timeout, settle].map(Duration::from_secs);
-        Ok(Self { goal, timeout, settle })
+        Ok(Self { goal, timeout, settle, service })
     }
 }
 
 fn parse_goal(word: &str) -> Option<Goal> {
-    [Goal::Told, Goal::Released, Goal::Ready].into_iter().find(|goal| goal.as_str() == word)
+    Goal::ALL.into_iter().find(|goal| goal.as_str() == word)
 }
 
-fn seconds(name: &str, value: &str) -> Result<u64, String> {
+/// Returns the index of a watched Service.
+fn watched(value: &str, catalog: &Catalog) -> Result<usize, (StatusCode, String)> {
+    let name = percent_decode_str(value).decode_utf8_lossy();
+    let index = name.split_once('/').and_then(|(namespace, name)| catalog.service(namespace, name));
+    index.ok_or_else(|| {
+        let text = "service: this Service is not watched; name it with --watch-service\n";
+        (StatusCode::NOT_FOUND, text.to_owned())
+    })
+}
+
+fn seconds(name: &str, value: &str) -> Result<u64, (StatusCode, String)> {
     let number = value.strip_suffix('s').unwrap_or(value);
     number.parse().map_err(|_| wrong(name, "whole seconds, e.g. 20"))
 }
 
-fn wrong(name: &str, takes: &str) -> String {
-    format!("{name}: takes {takes}\n")
+fn wrong(name: &str, takes: &str) -> (StatusCode, String) {
+    (StatusCode::BAD_REQUEST, format!("{name}: takes {takes}\n"))
 }
 
 #[cfg(test)]
@@ -54,22 +77,32 @@ mod tests {
 
     #[test]
     fn each_parameter_has_a_default_and_a_bound() {
-        let parse = |query| {
-            WaitQuery::parse(query)
-                .map(|asked| (asked.goal.as_str(), asked.timeout.as_secs(), asked.settle.as_secs()))
+        let catalog =
+            Catalog::default().with_services(["a/b", "ingress/web"].map(|name| name.parse().unwrap()).into());
+        let query = |query| WaitQuery::parse(query, &catalog);
+        let parse = |text| {
+            query(text).map(|asked| (asked.goal.as_str(), asked.timeout.as_secs(), asked.settle.as_secs()))
         };
         assert_eq!(parse(""), Ok(("told", 20, 0)));
         assert_eq!(parse("for=released&timeout=55s&settle=2&x"), Ok(("released", 55, 2)));
         assert_eq!(parse("timeout=0&for=ready"), Ok(("ready", 1, 0)));
         assert_eq!(parse("timeout=86400&settle=86400"), Ok(("told", 600, 60)));
+        assert_eq!(parse("service=a/b"), Ok(("told", 20, 2)));
+        assert_eq!(parse("service=a/b&settle=0"), Ok(("told", 20, 0)));
+        let of = |text| query(text).map(|asked| asked.service);
+        assert_eq!(of("service=ingress%2Fweb"), Ok(Some(1)));
+        assert_eq!(of("for=ready"), Ok(None));
+        let (status, text) = of("service=ingress/other").unwrap_err();
+        assert!(status == 404 && text.contains("--watch-service"), "{text}");
         for (query, error) in [
             ("for=gone", "for: takes told, released or ready\n"),
             ("for", "for: takes told, released or ready\n"),
             ("timeout=1m", "timeout: takes whole seconds, e.g. 20\n"),
             ("timeout=-1", "timeout: takes whole seconds, e.g. 20\n"),
             ("settle=", "settle: takes whole seconds, e.g. 20\n"),
+            ("for=released&service=a/b", "for: takes told or ready with service\n"),
         ] {
-            assert_eq!(parse(query), Err(error.to_owned()), "{query}");
+            assert_eq!(parse(query), Err((StatusCode::BAD_REQUEST, error.to_owned())), "{query}");
         }
     }
 }

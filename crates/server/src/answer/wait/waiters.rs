@@ -25,7 +25,7 @@ struct Judged {
     is_awaited: bool,
     /// The moment of the latest judgement.
     at: Option<Moment>,
-    /// The judgement for each goal, by its discriminant.
+    /// The judgement for each goal by its discriminant: those of the node, and those of each Service.
     goals: Vec<WaitJudgement>,
 }
 
@@ -40,10 +40,17 @@ impl Waiters {
         self.changed.notify_waiters();
     }
 
-    /// Returns the judgement for a goal; `None` if there has been none since `asked`.
-    pub(super) fn judgement(&self, goal: Goal, asked: Moment) -> Option<WaitJudgement> {
+    /// Returns the judgement for a goal of the node or of the Service with this index; `None` if there has been
+    /// none since `asked`.
+    pub(super) fn judgement(
+        &self,
+        goal: Goal,
+        service: Option<usize>,
+        asked: Moment,
+    ) -> Option<WaitJudgement> {
         let judged = self.judged();
-        judged.goals.get(goal as usize).filter(|_| judged.at.is_some_and(|at| at >= asked)).cloned()
+        let first = service.map_or(0, |index| (index + 1) * Goal::ALL.len());
+        judged.goals.get(first + goal as usize).filter(|_| judged.at.is_some_and(|at| at >= asked)).cloned()
     }
 
     /// Stores judgements, and wakes the requests if one of them may end. Requests are not woken by news that

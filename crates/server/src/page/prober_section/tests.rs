@@ -19,7 +19,7 @@ fn prober(address: &str, request: &str, verdict: Verdict, times: u32) -> ProberR
     let (turned, at) = (301 - times, |second| Moment::from_start(SECOND * second));
     let asked = (1..=300).fold(Asked::first(given(before), Moment::default()), |asked, second| {
         let verdict = if second < turned { before } else { verdict };
-        asked.again(given(verdict), at(turned), at(second))
+        asked.again(given(verdict), at(turned).into(), at(second))
     });
     let address: IpAddr = address.parse().unwrap();
     ProberRecord::new(address, request.to_owned(), true, &asked, now())
