@@ -48,7 +48,7 @@ impl Rollout {
 
     fn now(&self) -> Moment {
         let opened = self.board.opened().unwrap();
-        opened.plus(Duration::from_secs(60) + Duration::from_millis(self.now_ms))
+        opened.plus(Duration::from_mins(1) + Duration::from_millis(self.now_ms))
     }
 
     fn endpoints(&self, local_endpoints: usize) {
@@ -117,7 +117,7 @@ fn is_truly_told(rollout: &Rollout) -> Result<(), String> {
     let mut waited_for = 0;
     for prober in rollout.status().probers {
         let IpAddr::V4(address) = prober.address else { unreachable!() };
-        let heard = &rollout.balancers[address.octets()[3] as usize - 1].heard;
+        let heard = &rollout.balancers[usize::from(address.octets()[3]) - 1].heard;
         if matches!(prober.standing, Standing::Gone | Standing::Occasional) {
             continue;
         }
