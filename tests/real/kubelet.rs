@@ -93,14 +93,14 @@ fn the_authenticated_port_needs_the_right_to_nodes_healthz_and_a_trusted_certifi
     let trusting = check("");
     trusting.wait_fails("kubelet", "HTTP 403: the agent lacks the right get on nodes/healthz");
     let distrusting = check(",ca=/none");
-    distrusting.wait_fails_with("kubelet", "Certificate UnknownIssuer");
+    distrusting.wait_fails_with("kubelet", "Certificate: UnknownIssuer");
     cluster.apply(KUBELET_HEALTHZ);
     let granted = Instant::now();
     // The kubelet remembers for 30 s that the right was missing.
     let passes = || Some(trusting.get("/health?check=kubelet")).filter(|reply| reply.status == 200);
     until_within(PATIENCE, passes, || trusting.all_it_says("the kubelet's answer"));
     let passed = granted.elapsed();
-    distrusting.wait_fails_with("kubelet", "Certificate UnknownIssuer");
+    distrusting.wait_fails_with("kubelet", "Certificate: UnknownIssuer");
     for kind in ["clusterrole", "clusterrolebinding"] {
         cluster.kubectl.must(&["delete", kind, "kubelet-healthz"]);
     }
