@@ -4,7 +4,6 @@
 use crate::lab::{Lab, node_address, node_name};
 use crate::servers::{Counts, Switches, count, serve_requests, serve_switched};
 use crate::traffic::Traffic;
-use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::sync::Arc;
@@ -57,7 +56,8 @@ fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-pub(crate) async fn a_cordon_and_a_death_with_agents() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cordon_and_a_death_with_agents() {
     let mut site = Site::new(3).await;
     site.lab.node_port = serve_switched(
         site.lab.served.clone(),
@@ -78,8 +78,11 @@ pub(crate) async fn a_cordon_and_a_death_with_agents() -> Row {
     let died = Instant::now();
     site.kill(1);
     let dead = traffic_moves(lab, &traffic, died).await;
-    let result = format!("cordon {}, {good} requests, 0 lost; death {}", seconds(cordoned), seconds(dead));
-    row("last new connection, with agents", result)
+    println!(
+        "last new connection, with agents: cordon {}, {good} requests, 0 lost; death {}",
+        seconds(cordoned),
+        seconds(dead)
+    );
 }
 
 /// Waits until no request fails any more. Returns the time from then to the last failed one.
@@ -94,7 +97,8 @@ async fn traffic_moves(lab: &Lab, traffic: &Traffic, then: Instant) -> Duration 
     }
 }
 
-pub(crate) async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
     let mut site = Site::new(3).await;
     site.lab.check_port = ports::free();
     let port = site.lab.publish().await;
@@ -112,11 +116,14 @@ pub(crate) async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are
     }
     lab.until_asked(0).await;
     let good = traffic.none_lost(lab);
-    let result = format!("cordon {}; all cordoned: all serve; {good} requests, 0 lost", seconds(cordoned));
-    row("last new connection, no agent answers", result)
+    println!(
+        "last new connection, no agent answers: cordon {}; all cordoned: all serve; {good} requests, 0 lost",
+        seconds(cordoned)
+    );
 }
 
-pub(crate) async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() {
     let mut site = Site::new(3).await;
     let lab = &mut site.lab;
     // kube-proxy does not know of drains.
@@ -143,11 +150,15 @@ pub(crate) async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port
     site.kill(1);
     let dead = traffic_moves(lab, &traffic, died).await;
     // A healthCheckNodePort without a listener fails all, and does not serve where there is no endpoint.
-    let result = format!("cordon {}, {good} requests, 0 lost; death {}", seconds(cordoned), seconds(dead));
-    row("last new connection, Local on kube-proxy's", result)
+    println!(
+        "last new connection, Local on kube-proxy's: cordon {}, {good} requests, 0 lost; death {}",
+        seconds(cordoned),
+        seconds(dead)
+    );
 }
 
-pub(crate) async fn local_services_are_checked_as_explain_says() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn local_services_are_checked_as_explain_says() {
     let mut site = Site::new(2).await;
     let lab = &mut site.lab;
     // The agents know that a node has no endpoint; kube-proxy's port here always says that it has one.
@@ -175,5 +186,4 @@ pub(crate) async fn local_services_are_checked_as_explain_says() -> Row {
     for check in ["agent /services/default/asked?drain=503", &format!("kube-proxy:{health_port}")] {
         assert_eq!(tables.lines().filter(|line| line.ends_with(check)).count(), 1, "{check}: {tables}");
     }
-    row("Local Services, by the agents or kube-proxy", "each follows its own check, and --explain names it")
 }

@@ -2,7 +2,6 @@
 
 use crate::lab::{Lab, get};
 use crate::statuses::{ingress, publishing, writes};
-use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::needs_root;
 use serde_json::{Value, json};
@@ -39,7 +38,8 @@ async fn says_so(lab: &Lab, word: &str) -> Duration {
     took
 }
 
-pub(crate) async fn a_haproxy_that_was_started_with_another_file_is_named() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_haproxy_that_was_started_with_another_file_is_named() {
     let mut lab = publishing(2, &[]).await;
     let port = lab.publish().await;
     let other = lab.dir.path().join("other.cfg");
@@ -53,10 +53,11 @@ pub(crate) async fn a_haproxy_that_was_started_with_another_file_is_named() -> R
     lab.haproxy_arguments = Vec::new();
     lab.start_haproxy().await;
     lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
-    row("HAProxy started with another file", format!("/readyz says so after {took:.1?}; no status"))
+    println!("HAProxy started with another file: /readyz says so after {took:.1?}; no status");
 }
 
-pub(crate) async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not_replaced() {
     let mut lab = publishing(2, &[]).await;
     let port = lab.publish().await;
     let by_hand = other_configuration(ports::free());
@@ -70,7 +71,7 @@ pub(crate) async fn a_file_that_was_replaced_by_hand_and_loaded_is_named_and_not
     std::fs::remove_file(&lab.config).unwrap();
     lab.until("it serves again", async || get(port).is_ok() && lab.is_ready()).await;
     lab.until("it is counted", async || changed_by_another(&lab)).await;
-    row("the file replaced by hand and loaded", format!("/readyz says so after {took:.1?}; no status"))
+    println!("the file replaced by hand and loaded: /readyz says so after {took:.1?}; no status");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -86,7 +87,8 @@ async fn an_edit_below_the_marker_does_not_last() {
     lab.until("it is counted", async || changed_by_another(&lab)).await;
 }
 
-pub(crate) async fn files_beside_ours_are_checked_with_it_and_do_not_reach_it() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn files_beside_ours_are_checked_with_it_and_do_not_reach_it() {
     let mut lab = Lab::new(2).await;
     let forgotten = lab.dir.path().join("forgotten.cfg");
     let own = ports::free();
@@ -102,10 +104,10 @@ pub(crate) async fn files_beside_ours_are_checked_with_it_and_do_not_reach_it() 
     let backend = format!("nodegate_default_web_{port}");
     lab.drain(&backend, 0).await;
     assert_eq!(lab.reached(port), [1]);
-    row("a forgotten second -f", "proven all the same; a cordon is obeyed")
 }
 
-pub(crate) async fn a_file_that_is_mounted_by_itself_is_named() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_mounted_by_itself_is_named() {
     needs_root("a mount of its own");
     let mut lab = Lab::new(1).await;
     lab.sim.apply(lab.service("web", ports::free(), &json!({}))).unwrap();
@@ -115,5 +117,4 @@ pub(crate) async fn a_file_that_is_mounted_by_itself_is_named() -> Row {
     lab.start_program();
     lab.until_logged("it is mounted by itself; mount its directory instead").await;
     assert!(!lab.is_ready());
-    row("a bind-mounted file", "named; the directory has to be mounted")
 }

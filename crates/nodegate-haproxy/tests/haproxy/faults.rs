@@ -2,7 +2,6 @@
 
 use crate::lab::{Lab, get, node_name};
 use crate::traffic::Traffic;
-use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::process::signal;
 use nodegate_testbed::programs::needs_root;
@@ -19,8 +18,14 @@ async fn both_programs_are_killed_at_random_and_come_back() {
     killed(6).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; make haproxy-test"]
+async fn both_programs_are_killed_often_and_come_back() {
+    killed(100).await;
+}
+
 /// Kills either program this often, at a random moment of a change.
-pub(crate) async fn killed(rounds: u64) -> Row {
+async fn killed(rounds: u64) {
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "0s";
     let port = lab.publish().await;
@@ -45,10 +50,11 @@ pub(crate) async fn killed(rounds: u64) -> Row {
     let names = std::fs::read_dir(lab.dir.path()).unwrap().flatten().map(|entry| entry.file_name());
     let leftovers: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".states")).collect();
     assert!(leftovers.len() <= 2, "{leftovers:?}");
-    row("both programs killed by SIGKILL", format!("{rounds} rounds, each change applied afterwards"))
+    println!("both programs killed by SIGKILL: {rounds} rounds, each change applied afterwards");
 }
 
-pub(crate) async fn a_full_disk_changes_nothing() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_changes_nothing() {
     needs_root("a small disk");
     let mut lab = Lab::new(2).await;
     let small = lab.dir.path().join("small");
@@ -67,7 +73,7 @@ pub(crate) async fn a_full_disk_changes_nothing() -> Row {
     std::fs::remove_file(&filler).unwrap();
     lab.until("the retry succeeds", async || get(next).is_ok()).await;
     let good = traffic.none_lost(&lab);
-    row("full disk", format!("old file whole, retried; {good} requests, 0 lost"))
+    println!("full disk: old file whole, retried; {good} requests, 0 lost");
 }
 
 struct Tmpfs(std::path::PathBuf);
@@ -111,7 +117,8 @@ async fn a_refused_reload_and_a_frozen_master_change_nothing() {
     traffic.none_lost(&lab);
 }
 
-pub(crate) async fn an_api_outage_is_survived() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_api_outage_is_survived() {
     let mut lab = Lab::new(3).await;
     let port = lab.publish().await;
     let old = std::fs::read(&lab.config).unwrap();
@@ -126,5 +133,5 @@ pub(crate) async fn an_api_outage_is_survived() -> Row {
     lab.until("it watches again", async || watching().await == Some(1.0)).await;
     lab.drain(&format!("nodegate_default_web_{port}"), 0).await;
     let good = traffic.none_lost(&lab);
-    row("API killed and restarted", format!("file untouched, watches resumed; {good} requests, 0 lost"))
+    println!("API killed and restarted: file untouched, watches resumed; {good} requests, 0 lost");
 }

@@ -2,13 +2,13 @@
 
 use crate::lab::{Lab, get, node_address, node_name};
 use crate::servers::serve_requests;
-use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-pub(crate) async fn a_forward_leads_to_the_chosen_nodes_and_asks_for_the_named_checks() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forward_leads_to_the_chosen_nodes_and_asks_for_the_named_checks() {
     let (router, plain) = (ports::free(), ports::free());
     let mut lab = Lab::new(3).await;
     let asked = Arc::<Mutex<BTreeSet<_>>>::default();
@@ -35,5 +35,4 @@ pub(crate) async fn a_forward_leads_to_the_chosen_nodes_and_asks_for_the_named_c
     assert_eq!(lab.reached(plain), [1, 2]);
     assert!(lab.explain().contains("forward router"), "{}", lab.explain());
     assert!(get(router).is_ok());
-    row("--forward", "the chosen nodes, with the named checks; a cordon is obeyed")
 }

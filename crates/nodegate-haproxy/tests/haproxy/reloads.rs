@@ -3,7 +3,6 @@
 use crate::lab::{Lab, get, local, node_name};
 use crate::servers::{Counts, serve};
 use crate::traffic::Traffic;
-use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::io::{Read, Write};
@@ -21,9 +20,15 @@ async fn no_request_is_lost_over_reloads() {
     under_traffic(10).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes; make haproxy-test"]
+async fn no_request_is_lost_over_many_reloads() {
+    under_traffic(200).await;
+}
+
 /// Reloads this often while clients send 500 requests each time. Before each reload a client opens a connection and
 /// keeps it.
-pub(crate) async fn under_traffic(reloads: u64) -> Row {
+async fn under_traffic(reloads: u64) {
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "0s";
     let port = lab.publish().await;
@@ -50,12 +55,9 @@ pub(crate) async fn under_traffic(reloads: u64) -> Row {
     let made = lab.reloads().await - began;
     let good = traffic.none_lost(&lab);
     assert!(made >= reloads && most_old <= MOST_OLD, "{made} reloads, {most_old} old workers");
-    row(
-        "reloads under traffic, with long sessions",
-        format!(
-            "{made} reloads, {good} requests, 0 lost; at most {most_old} old workers with {most_memory} MiB"
-        ),
-    )
+    println!(
+        "reloads under traffic, with long sessions: {made} reloads, {good} requests, 0 lost; at most {most_old} old workers with {most_memory} MiB"
+    );
 }
 
 /// Returns the memory of processes in MiB, shared pages included.
@@ -67,7 +69,8 @@ fn resident(processes: &[u32]) -> u64 {
     processes.iter().filter_map(pages).sum::<u64>() >> 8
 }
 
-pub(crate) async fn changed_node_ports_are_used_at_once_with_the_states_of_before() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_node_ports_are_used_at_once_with_the_states_of_before() {
     let mut lab = Lab::new(2).await;
     let [old_health, new_health] =
         [serve(Arc::default(), |_| true).await, serve(Arc::default(), |_| true).await];
@@ -93,11 +96,11 @@ pub(crate) async fn changed_node_ports_are_used_at_once_with_the_states_of_befor
     let total = |counts: &Counts| counts.lock().unwrap().values().sum::<u64>();
     lab.until("the new port serves", async || total(&served) > 20).await;
     let good = traffic.none_lost(&lab);
-    let result = format!("the new ones serve; {good} requests, 0 lost");
-    row("nodePort and healthCheckNodePort change", result)
+    println!("nodePort and healthCheckNodePort change: the new ones serve; {good} requests, 0 lost");
 }
 
-pub(crate) async fn a_storm_of_changes_is_a_few_reloads() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm_of_changes_is_a_few_reloads() {
     let mut lab = Lab::new(2).await;
     lab.reload_interval = "2s";
     let port = lab.publish().await;
@@ -114,11 +117,14 @@ pub(crate) async fn a_storm_of_changes_is_a_few_reloads() -> Row {
     let (took, made) = (began.elapsed(), lab.reloads().await - before);
     assert!(made <= 2 + took.as_secs() / 2, "{made} reloads in {took:?}\n{}", lab.log());
     let good = traffic.none_lost(&lab);
-    let result = format!("{made} reloads in {:.0} s at 2 s; {good} requests, 0 lost", took.as_secs_f64());
-    row("a storm of 200 changes", result)
+    println!(
+        "a storm of 200 changes: {made} reloads in {:.0} s at 2 s; {good} requests, 0 lost",
+        took.as_secs_f64()
+    );
 }
 
-pub(crate) async fn a_command_reloads_and_its_failure_changes_nothing() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_reloads_and_its_failure_changes_nothing() {
     let mut lab = Lab::new(2).await;
     let script = lab.dir.path().join("reload");
     let reload = format!(
@@ -138,5 +144,4 @@ pub(crate) async fn a_command_reloads_and_its_failure_changes_nothing() -> Row {
     std::fs::write(&script, &reload).unwrap();
     let backend = format!("nodegate_default_web_{port}");
     lab.until("it is tried again", async || lab.weight(&backend, &node_name(0)).await == Some(7)).await;
-    row("--reload-command", "proven like any; a failure leaves the old file; tried again")
 }

@@ -2,7 +2,6 @@
 //! connections.
 
 use crate::lab::{Lab, get_from, node_address, node_name};
-use crate::{Row, row};
 use nodegate_testbed::network::ports;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
@@ -47,7 +46,8 @@ fn load_balancer(lab: &Lab, name: &str, port: u16, spec: &Value) -> Value {
     service
 }
 
-pub(crate) async fn only_clients_in_the_source_ranges_are_served() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_clients_in_the_source_ranges_are_served() {
     let (port, http) = (ports::free(), ports::free());
     let mut lab = Lab::new(2).await;
     let ranges = json!({"loadBalancerSourceRanges": ["10.0.0.0/8", "127.0.0.0/30", "nonsense"]});
@@ -63,11 +63,10 @@ pub(crate) async fn only_clients_in_the_source_ranges_are_served() -> Row {
     assert!(!asks([127, 0, 0, 4], port) && !asks([127, 0, 0, 2], http), "served to the world\n{}", lab.log());
     assert_eq!(*lab.served.lock().unwrap(), before);
     lab.until_metric("nodegate_haproxy_problems{kind=\"source-ranges\"}", 1.0).await;
-    let result = "clients inside are served, others are not, in both modes";
-    row("loadBalancerSourceRanges", result)
 }
 
-pub(crate) async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when_it_drains() {
     let port = ports::free();
     let mut lab = Lab::new(4).await;
     let affinity = json!({
@@ -93,11 +92,10 @@ pub(crate) async fn a_client_stays_with_its_node_over_reloads_and_leaves_it_when
         let moved = before.contains(&gone);
         assert!(now.len() == 1 && (now == before) != moved && !now.contains(&gone), "{before:?} -> {now:?}");
     }
-    let result = "20 clients keep their nodes over a reload; a drain moves its own and no other";
-    row("sessionAffinity: ClientIP", result)
 }
 
-pub(crate) async fn a_service_is_served_by_the_nodes_that_it_names_by_their_labels() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_is_served_by_the_nodes_that_it_names_by_their_labels() {
     let (port, all) = (ports::free(), ports::free());
     let mut lab = Lab::new(3).await;
     lab.sim.label(&node_name(0), "role", Some("ingress"));
@@ -117,10 +115,10 @@ pub(crate) async fn a_service_is_served_by_the_nodes_that_it_names_by_their_labe
     }
     assert_eq!(reached_by(&lab, client, port), nodes(&[0, 2]));
     assert_eq!(reached_by(&lab, client, all), nodes(&[1]));
-    row("nodes of a Service by label", "only those serve, also as a last resort")
 }
 
-pub(crate) async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out() {
     let port = ports::free();
     let mut lab = Lab::new(1).await;
     lab.arguments = vec!["--bind=127.0.0.1,web=127.0.0.2".to_owned()];
@@ -140,6 +138,4 @@ pub(crate) async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_
     }
     drop(taken);
     lab.until_metric("nodegate_haproxy_frontends", 3.0).await;
-    let result = "both answer; an address that --bind lacks is named; a busy port left out until it is free";
-    row("one port on two addresses", result)
 }

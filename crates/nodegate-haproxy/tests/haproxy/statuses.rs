@@ -2,7 +2,6 @@
 //! at the objects and count the requests of the API server.
 
 use crate::lab::{Lab, get, get_from, serve};
-use crate::{Row, row};
 use nodegate_kube_sim::{Effect, Fault, FaultScope, Rule};
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports;
@@ -84,7 +83,8 @@ async fn another(lab: &Lab, name: &str, annotations: &Value) -> (Value, u16) {
     (service, port)
 }
 
-pub(crate) async fn one_of_two_writes_once_and_the_other_takes_over() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_two_writes_once_and_the_other_takes_over() {
     let (mut labs, _) = pair().await;
     until_ingress(&labs[0], "web", &vip(ADDRESS)).await;
     a_while(&labs[0]).await;
@@ -115,11 +115,14 @@ pub(crate) async fn one_of_two_writes_once_and_the_other_takes_over() -> Row {
     let released = lease(&labs[0]);
     assert!(released["holderIdentity"] != after["holderIdentity"], "{released}");
     labs[writer].until_metric(HELD, 1.0).await;
-    let result = format!("1 write by one of two; killed, the other wrote {:.1} s later", took.as_secs_f64());
-    row("--publish-status", result)
+    println!(
+        "--publish-status: 1 write by one of two; killed, the other wrote {:.1} s later",
+        took.as_secs_f64()
+    );
 }
 
-pub(crate) async fn a_status_goes_with_its_service_and_those_of_others_stay() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_goes_with_its_service_and_those_of_others_stay() {
     let port = ports::free();
     let mut lab = publishing(1, &[]).await;
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
@@ -152,15 +155,14 @@ pub(crate) async fn a_status_goes_with_its_service_and_those_of_others_stay() ->
         assert_eq!(ingress(&lab, name), Value::Null, "{name}");
     }
     assert_eq!(writes(&lab), 4, "one for each change\n{}", lab.log());
-    let result = "4 changes are 4 writes; another program's status, class and NodePort untouched";
-    row("--publish-status, whose status", result)
 }
 
 fn events(lab: &Lab) -> Vec<Value> {
     lab.sim.list("events").into_iter().filter(|event| event["reason"] == "NotPublished").collect()
 }
 
-pub(crate) async fn events_say_why_a_service_is_not_published() -> Row {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_say_why_a_service_is_not_published() {
     let port = ports::free();
     let mut lab = publishing(1, &[]).await;
     lab.sim.apply(lab.service("web", port, &json!({}))).unwrap();
@@ -191,7 +193,7 @@ pub(crate) async fn events_say_why_a_service_is_not_published() -> Row {
     lab.until("it asks", async || posted() == 2).await;
     lab.until_metric(HELD, 1.0).await;
     assert_eq!(events(&lab).len(), 1);
-    row("Events on Services", format!("1, not repeated: {why}"))
+    println!("Events on Services: 1, not repeated: {why}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
