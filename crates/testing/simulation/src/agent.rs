@@ -13,32 +13,25 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use nodegate_agent::{AgentSettings, AssembledAgent, Environment, LastKnownSources};
 use nodegate_kube_sim::Observed;
-use nodegate_local_checks::{Check, KnownNode, LocalChecks, Run, Timing};
+use nodegate_local_checks::LocalChecks;
 use nodegate_node_watch::{Connector, Transitions};
 use nodegate_readiness::probers::{DrainStatus, Handover};
-use nodegate_readiness::unconfirmed::KUBELET;
-use nodegate_readiness::{Catalog, Memory, Moment, Outcome, Policy, Verdict};
+use nodegate_readiness::{Catalog, Memory, Moment, Policy, Verdict};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, spawn_local};
 
-/// The address of the first load balancer.
+/// The address of the load balancer.
 const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
-/// The address of the second load balancer.
-const SECOND_BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 /// The most by which a clock that is set back during the handover makes the last known facts look younger.
 const SET_BACK: Duration = Duration::from_secs(2);
-/// The interval and the timeout of the check `kubelet`, which decides about `Ready=Unknown`.
-pub(crate) const KUBELET_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// The time that an agent waits for the API server soon after another one answered.
 pub(crate) const STARTUP_GRACE: Duration = Duration::from_secs(1);
-/// The time from the request to the predecessor until the ports open: the kubelet's first result and two
-/// more answers.
+/// The longest time from the request to the predecessor until the ports open.
 const ASKED_WITHIN: Duration = Duration::from_secs(4);
 /// The Service that some agents watch.
 const SERVICE: &str = "default/web";
@@ -51,7 +44,6 @@ pub(crate) struct SimulatedAgent {
     starved: Observed<bool>,
     /// The time at which the verdict last became Ready or stopped being Ready.
     last_pool_change: Arc<Mutex<Instant>>,
-    kubelet_answers: Arc<AtomicBool>,
     /// The time before which the agent must not listen unless the API server has answered.
     must_not_open_before: Instant,
     /// The age of the facts in the file at the start of this agent, and the time of that start.
@@ -107,26 +99,6 @@ impl LastKnownSources for SimulatedSources {
     }
 }
 
-/// A check that simulates the kubelet's health endpoint.
-struct SimulatedKubelet {
-    answers: Arc<AtomicBool>,
-    /// True while the agent gets no CPU time; no check runs then.
-    starved: Observed<bool>,
-}
-
-impl Check for SimulatedKubelet {
-    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
-        Box::pin(async {
-            self.starved.until(|starved| (!starved).then_some(())).await;
-            if self.answers.load(Ordering::Relaxed) {
-                Outcome::Pass
-            } else {
-                Outcome::fail("ConnectionRefused")
-            }
-        })
-    }
-}
-
 impl SimulatedAgent {
     pub(crate) fn start(
         world: &WorldSettings,
@@ -135,19 +107,11 @@ impl SimulatedAgent {
         sources: SimulatedSources,
     ) -> Self {
         let starved = Observed::new(false);
-        let kubelet_answers = Arc::new(AtomicBool::new(true));
-        let kubelet = SimulatedKubelet { answers: kubelet_answers.clone(), starved: starved.clone() };
-        let timing = Timing::new(KUBELET_ASKED_EVERY, KUBELET_ASKED_EVERY);
-        let local_checks = LocalChecks::none().with(KUBELET, timing, Arc::new(kubelet));
+        let local_checks = LocalChecks::none();
         let services = world.service.then(|| SERVICE.parse().expect("a Service's name"));
         let catalog = Catalog::new(local_checks.for_catalog()).with_services(services.into_iter().collect());
-        let policy =
-            Policy { on_stale: world.on_stale, unknown_after: world.unknown_after, ..Policy::default() };
-        let settings = AgentSettings {
-            policy,
-            probers: world.strangers.settings(),
-            ..AgentSettings::new(NODE, catalog)
-        };
+        let policy = Policy { on_stale: world.on_stale, ..Policy::default() };
+        let settings = AgentSettings { policy, ..AgentSettings::new(NODE, catalog) };
         let last_pool_change = Arc::new(Mutex::new(nodegate_clock::now()));
         let (flips, pool_change) = (trace.clone(), last_pool_change.clone());
         let on_flip = move |flip: &nodegate_readiness::Flip| {
@@ -177,7 +141,6 @@ impl SimulatedAgent {
             }),
             starved,
             last_pool_change,
-            kubelet_answers,
             must_not_open_before: nodegate_clock::now() + startup_timeout,
             recorded: None,
         }
@@ -202,7 +165,6 @@ impl SimulatedAgent {
         };
         let age = self.agent.board.freshness(self.now()).age.filter(|_| usable);
         let mut successor = Self::start(world, network, trace, sources);
-        successor.kubelet_answers(self.kubelet_answers.load(Ordering::Relaxed));
         successor.starve(self.starved.read(bool::clone));
         successor.recorded = age.map(|age| (age, nodegate_clock::now()));
         successor
@@ -254,11 +216,6 @@ impl SimulatedAgent {
         self.starved.modify(|now| *now = starved);
     }
 
-    /// Sets whether the check of the kubelet passes.
-    pub(crate) fn kubelet_answers(&self, answers: bool) {
-        self.kubelet_answers.store(answers, Ordering::Relaxed);
-    }
-
     /// Returns the date of the last proof, or `None` before the first one.
     pub(crate) fn last_proof(&self) -> Option<Instant> {
         let ago = self.now().since(self.agent.board.last_proof()?);
@@ -275,18 +232,8 @@ impl SimulatedAgent {
         self.agent.board.last_proof().is_some_and(|proof| proof >= self.agent.timeline.at(instant))
     }
 
-    /// Returns the answer to a probe of the first load balancer.
+    /// Returns the answer to a probe of the load balancer.
     pub(crate) fn ask(&self, kind: ProbeKind) -> SimulatedAnswer {
-        self.ask_as(BALANCER, kind)
-    }
-
-    /// Returns the answer to a probe of the second load balancer.
-    pub(crate) fn ask_as_second(&self) -> SimulatedAnswer {
-        self.ask_as(SECOND_BALANCER, ProbeKind::Health)
-    }
-
-    /// Returns the answer to a probe from this address.
-    pub(crate) fn ask_as(&self, peer: IpAddr, kind: ProbeKind) -> SimulatedAnswer {
         let path = match kind {
             ProbeKind::Health | ProbeKind::AgentCheck => "/health",
             ProbeKind::Drain => "/health?drain=404",
@@ -294,16 +241,15 @@ impl SimulatedAgent {
             ProbeKind::Conditions => "/health?check=node_ready,custom_conditions",
         };
         if kind == ProbeKind::AgentCheck {
-            let line = self.agent.app.respond_to_agent_check(peer, b"").now_or_never();
+            let line = self.agent.app.respond_to_agent_check(BALANCER, b"").now_or_never();
             return SimulatedAnswer::new(0, &line.expect("an agent-check is answered from memory"));
         }
-        self.get(peer, path)
+        self.get(path)
     }
 
     /// Returns the answers about the watched Service.
     pub(crate) fn ask_for_service(&self) -> ServiceAnswer {
-        let read =
-            |path: &str| -> Value { serde_json::from_slice(&self.get(BALANCER, path).body).expect("JSON") };
+        let read = |path: &str| -> Value { serde_json::from_slice(&self.get(path).body).expect("JSON") };
         let check = &read(&format!("/health?check=service:{SERVICE}"))["checks"][0];
         ServiceAnswer {
             local_endpoints: read(&format!("/services/{SERVICE}"))["localEndpoints"]
@@ -314,9 +260,9 @@ impl SimulatedAgent {
         }
     }
 
-    fn get(&self, peer: IpAddr, path: &str) -> SimulatedAnswer {
+    fn get(&self, path: &str) -> SimulatedAnswer {
         let request = Request::get(path).body(Empty::<Bytes>::new()).expect("a request");
-        let answered = self.agent.app.respond_to(request, self.now(), peer).now_or_never();
+        let answered = self.agent.app.respond_to(request, self.now(), BALANCER).now_or_never();
         let Some(Ok(response)) = answered else { panic!("{path} is answered from memory") };
         let status = response.status().as_u16();
         let body = response.into_body().collect().now_or_never().expect("a body at hand");

@@ -1,8 +1,7 @@
-//! The first load balancer, which probes in all worlds. It checks that the agent never reports told too early
+//! The load balancer. It checks that the agent never reports told too early
 //! or without probers, and that told comes. `world.rs` calls it.
 
 use crate::oracle::KINDS;
-use crate::second_balancer::SecondBalancer;
 use nodegate_readiness::probers::{DrainStatus, FALL, MOST_BETWEEN};
 use std::time::{Duration, Instant};
 
@@ -37,11 +36,6 @@ impl Balancer {
         self.known_since
     }
 
-    /// Returns the time since which the current agent listens.
-    pub(crate) fn began(&self) -> Instant {
-        self.began
-    }
-
     /// Notes an answer to the probe request of this kind.
     pub(crate) fn received(&mut self, kind: usize, takes_out: bool) {
         let in_a_row = &mut self.out_in_a_row[kind];
@@ -50,16 +44,12 @@ impl Balancer {
 
     /// Returns whether the agent reports told. The error says that this is wrong. `last_pool_change` is the
     /// time at which the agent's verdict left Ready or came back, perhaps between two probes. `fresh` is
-    /// whether the last answers were fresh. `second` also probes. With a forger at its address, whose probes
-    /// look like its own, the balancer must have had the answer with which it acts, and need not have probed
-    /// once more.
+    /// whether the last answers were fresh.
     pub(crate) fn judge(
         &mut self,
         drain: Option<&DrainStatus>,
         last_pool_change: Instant,
         fresh: bool,
-        second: Option<&SecondBalancer>,
-        forged: bool,
     ) -> Result<bool, String> {
         let now = nodegate_clock::now();
         let listened = now.saturating_duration_since(self.began);
@@ -67,8 +57,7 @@ impl Balancer {
         self.out_since = out.then(|| self.out_since.unwrap_or(now).max(last_pool_change));
         let out_for = self.out_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
         let told = drain.and_then(|drain| drain.told) == Some(true);
-        let alone = !second.is_some_and(|second| second.may_hold_up(last_pool_change));
-        if !told && alone && listened > KNOWS_PROBERS + TOLD_WITHIN && out_for > TOLD_WITHIN {
+        if !told && listened > KNOWS_PROBERS + TOLD_WITHIN && out_for > TOLD_WITHIN {
             let why = drain.map(|drain| (drain.told, &drain.not_known, &drain.waiting_for));
             return Err(format!("not told {:.1} s after the node left: {why:?}", out_for.as_secs_f64()));
         }
@@ -76,15 +65,11 @@ impl Balancer {
         if told && known < MOST_BETWEEN {
             return Err(format!("told after {:.1} s", known.as_secs_f64()));
         }
-        let enough = if forged { FALL } else { FALL + 1 };
-        if told && self.out_in_a_row.iter().any(|in_a_row| *in_a_row < enough) {
+        if told && self.out_in_a_row.iter().any(|in_a_row| *in_a_row <= FALL) {
             return Err(format!(
                 "told, after {:?} answers in a row that take the node out",
                 self.out_in_a_row
             ));
-        }
-        if told && second.is_some_and(|second| second.holds_up(last_pool_change)) {
-            return Err("told, and the second balancer is not".to_owned());
         }
         Ok(told)
     }

@@ -2,23 +2,11 @@
 //! change, and when the agent must be fresh although the fault lasts. `episode.rs` combines them.
 
 use crate::connection::StreamKind;
-use crate::fault::SimulatedFault;
+use crate::fault::{ProofEffect, SimulatedFault, StopsProof};
 use crate::network::Address;
 use crate::plan::WorldSettings;
 use crate::planned::Planned;
 use std::time::{Duration, Instant};
-
-/// The effect of a single fault on proof.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ProofEffect {
-    /// Proof stays available, and the cache must not become stale.
-    None,
-    /// Proof is interrupted, but not for long enough to make the cache stale.
-    Disturbs,
-    /// Proof may be unavailable while the fault lasts. Half-open and unreachable: the proof may be 10 s old
-    /// when the fault begins, the kernel takes 4 s, and the first attempt waits for up to 1.5 s.
-    Blocks,
-}
 
 /// The bounds from the beginning of a fault until the agent has recovered from it.
 #[derive(Clone, Copy, Debug)]
@@ -99,17 +87,6 @@ impl Aftermath {
     }
 }
 
-/// The servers that give no proof while a fault lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StopsProof {
-    /// None: all servers give proof.
-    Nothing,
-    /// The servers that the fault hits; the others give proof.
-    ItsServers,
-    /// All API servers of the world.
-    Everything,
-}
-
 /// The longest delay of an event on its way through a connection.
 pub(crate) const LATE: Duration = Duration::from_secs(8);
 /// The longest delay of an answer on its way back.
@@ -166,60 +143,16 @@ impl Planned {
 
     /// Returns the effect on proof for servers behind `address`.
     pub(crate) fn proof_effect(&self, address: Address) -> ProofEffect {
-        match self.fault {
-            SimulatedFault::LeaseMemberLost
-            | SimulatedFault::LeaseForbidden
-            | SimulatedFault::NodeReplaced
-            | SimulatedFault::KubeletDead
-            | SimulatedFault::ClockStep
-            | SimulatedFault::NoBookmarks => ProofEffect::None,
-            SimulatedFault::Reset
-            | SimulatedFault::GoAway
-            | SimulatedFault::Expired
-            | SimulatedFault::LateEvents
-            | SimulatedFault::UnresponsiveStream
-            | SimulatedFault::UnresponsiveConnection
-            | SimulatedFault::LostEvents
-            | SimulatedFault::StreamLost
-            | SimulatedFault::AgentRestarted => ProofEffect::Disturbs,
-            SimulatedFault::CutOff
-            | SimulatedFault::MemberLost
-            | SimulatedFault::Frozen
-            | SimulatedFault::Killed
-            | SimulatedFault::Refusals
-                if !self.all && address == Address::RoundRobin =>
-            {
-                ProofEffect::Disturbs
-            }
-            _ => ProofEffect::Blocks,
+        match self.fault.proof_effect() {
+            ProofEffect::BlocksServer if !self.all && address == Address::RoundRobin => ProofEffect::Disturbs,
+            ProofEffect::BlocksServer => ProofEffect::Blocks,
+            effect => effect,
         }
     }
 
     /// Returns the servers that give no proof while the fault lasts.
     pub(crate) fn stops(&self) -> StopsProof {
-        match self.fault {
-            SimulatedFault::CutOff
-            | SimulatedFault::MemberLost
-            | SimulatedFault::Frozen
-            | SimulatedFault::Killed
-            | SimulatedFault::Unreachable
-            | SimulatedFault::Replay
-            | SimulatedFault::Refusals => StopsProof::ItsServers,
-            // The server answers late, and its answer sends the agent back to it.
-            SimulatedFault::EtcdStreamLost
-            | SimulatedFault::Unauthorized
-            | SimulatedFault::Forbidden
-            | SimulatedFault::Throttled
-            | SimulatedFault::ServerErrors
-            | SimulatedFault::Malformed
-            | SimulatedFault::CutEvents
-            | SimulatedFault::Hanging
-            | SimulatedFault::WatchesClosed
-            | SimulatedFault::Rewound
-            | SimulatedFault::Starved => StopsProof::Everything,
-            _ if self.answers_late() > ANSWERED_WITHIN => StopsProof::Everything,
-            _ => StopsProof::Nothing,
-        }
+        if self.answers_late() > ANSWERED_WITHIN { StopsProof::Everything } else { self.fault.stops() }
     }
 
     /// Returns the time for which a fresh answer may miss a change of the Node.

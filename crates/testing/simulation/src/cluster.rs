@@ -1,7 +1,7 @@
 //! Simulates the cluster, and begins and ends faults in it. `world.rs` and `episode.rs` call it.
 
-use crate::bounds::{LATE, StopsProof};
-use crate::fault::SimulatedFault;
+use crate::bounds::LATE;
+use crate::fault::{SimulatedFault, StopsProof};
 use crate::network::{Address, Network};
 use crate::plan::WorldSettings;
 use crate::planned::Planned;
@@ -394,10 +394,4 @@ fn slice(here: usize) -> Value {
 fn wall_time() -> String {
     let wall = jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default();
     wall.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-}
-
-/// Returns the wall clock's time as in a taint.
-pub(crate) fn wall_time_in_seconds() -> String {
-    let wall = jiff::Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default();
-    wall.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

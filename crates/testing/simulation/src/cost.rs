@@ -1,7 +1,6 @@
 //! Limits the agent's requests and connections to the API during faults: attempts back off, and an error
 //! answer costs no connection. `episode.rs` calls it.
 
-use crate::fault::SimulatedFault;
 use crate::plan::Plan;
 use crate::server_faults::ApiUsage;
 use std::time::Duration;
@@ -16,28 +15,12 @@ const CONNECTIONS: (f64, f64) = (10.0, 0.35);
 /// after 3 s, 6 s, and so on up to 30 s.
 const CONNECTIONS_FOR_ERRORS: (f64, f64) = (4.0, 0.04);
 
-/// Returns true if the fault leaves the connection alone: the server answers, or the fault does not concern
-/// the API.
-fn keeps_the_connection(fault: SimulatedFault) -> bool {
-    matches!(
-        fault,
-        SimulatedFault::Throttled
-            | SimulatedFault::Forbidden
-            | SimulatedFault::LeaseForbidden
-            | SimulatedFault::Expired
-            | SimulatedFault::Refusals
-            | SimulatedFault::KubeletDead
-            | SimulatedFault::ClockStep
-            | SimulatedFault::NoBookmarks
-    )
-}
-
 /// Checks the requests and connections between `before` and `after`, which are `took` apart. The error says
 /// which limit was exceeded.
 pub(crate) fn judge(plan: &Plan, took: Duration, before: ApiUsage, after: ApiUsage) -> Result<(), String> {
     let (requests, connections) = (after.requests - before.requests, after.connections - before.connections);
     let most = |(first, each): (f64, f64)| (first + each * took.as_secs_f64()) as u64;
-    let errors_alone = plan.faults.iter().all(|planned| keeps_the_connection(planned.fault));
+    let errors_alone = plan.faults.iter().all(|planned| planned.fault.keeps_the_connection());
     let most_connections = most(if errors_alone { CONNECTIONS_FOR_ERRORS } else { CONNECTIONS });
     if requests > most(REQUESTS) {
         return Err(format!("{requests} requests in {:.1} s of faults", took.as_secs_f64()));

@@ -2,10 +2,10 @@
 //! fresh. `world.rs` plays ten of them.
 
 use crate::agent::Restart;
-use crate::bounds::{Aftermath, BOOKMARK_OVERDUE, FaultBounds, GRACE, NODES_LOST, ProofEffect};
+use crate::bounds::{Aftermath, BOOKMARK_OVERDUE, FaultBounds, GRACE, NODES_LOST};
 use crate::cost;
 use crate::events::Event;
-use crate::fault::SimulatedFault;
+use crate::fault::{ProofEffect, SimulatedFault};
 use crate::plan::Plan;
 use crate::planned::Planned;
 use crate::trace::note;
@@ -48,9 +48,6 @@ impl RunningWorld {
         note!(self.trace, "{plan:?}");
         self.event_every = plan.event_every;
         self.pass(plan.calm).await?;
-        if plan.kubelet_cut_off {
-            self.kubelet_cut_off().await?;
-        }
         self.cluster.network.mark();
         if plan.faults.iter().any(|planned| planned.fault == SimulatedFault::Rewound) {
             self.cluster.back_up();
@@ -177,10 +174,7 @@ impl RunningWorld {
         let endpoints = self.services.changed(self.cluster.endpoints);
         while !(self.oracle.has_shown(wanted) && self.agent.has_proof_since(healed)) {
             self.pass(Duration::from_millis(50)).await?;
-            // Extra probes would change the balancer's pace, which tells it from a forger.
-            if !self.settings.strangers.forge() {
-                self.probe()?;
-            }
+            self.probe()?;
             let now = nodegate_clock::now();
             self.in_time(plan, healed, now, within)?;
             if now >= next_marker {

@@ -1,5 +1,4 @@
-//! Draws the events of the Node, the same ones for the same seed. `world.rs` and the endurance test perform
-//! them.
+//! Draws the events of the Node, the same ones for the same seed. `world.rs` performs them.
 
 use crate::truth::{DRAIN_TAINTS, Ready, Truth};
 use nodegate_kube_sim::Sim;
@@ -13,7 +12,7 @@ const UNDO: f64 = 0.4;
 
 /// One change of the Node.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// `kubectl cordon` if true, `kubectl uncordon` if false.
     Cordon(bool),
     /// A new state of the Ready condition.
@@ -36,7 +35,7 @@ pub enum Event {
 
 /// Updates that change no answer.
 #[derive(Clone, Copy, Debug)]
-pub enum Noise {
+pub(crate) enum Noise {
     /// An update of the kubelet's status.
     Heartbeat,
     /// Another order of the images.
@@ -48,19 +47,19 @@ pub enum Noise {
 }
 
 /// The source of random events.
-pub struct Events {
+pub(crate) struct Events {
     random: fastrand::Rng,
     number: u32,
 }
 
 impl Events {
     /// Returns the events of this seed.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { random: fastrand::Rng::with_seed(seed), number: 0 }
     }
 
     /// Draws the next event for a Node in this state.
-    pub fn next(&mut self, truth: &Truth) -> Event {
+    pub(crate) fn next(&mut self, truth: &Truth) -> Event {
         if !truth.present {
             return Event::Create;
         }
@@ -92,7 +91,7 @@ impl Events {
     }
 
     /// Returns a unique event: an agent that shows it has seen it.
-    pub fn marker(&mut self, truth: &Truth) -> Event {
+    pub(crate) fn marker(&mut self, truth: &Truth) -> Event {
         if truth.present { Event::Ready(Ready::False(self.reason("Marker"))) } else { Event::Create }
     }
 
@@ -123,7 +122,7 @@ impl Events {
 
 impl Event {
     /// Returns the Node's state after the event.
-    pub fn after(&self, truth: &Truth) -> Truth {
+    pub(crate) fn after(&self, truth: &Truth) -> Truth {
         let mut truth = truth.clone();
         match self {
             Self::Cordon(on) => truth.unschedulable = *on,
@@ -141,14 +140,13 @@ impl Event {
     }
 
     /// Performs the event. The store has it when this returns.
-    pub fn perform(&self, sim: &Sim, node_name: &str) {
+    pub(crate) fn perform(&self, sim: &Sim, node_name: &str) {
         let done = match self {
             Self::Cordon(true) => sim.cordon(node_name),
             Self::Cordon(false) => sim.uncordon(node_name),
             Self::Ready(Ready::True) => sim.set_ready(node_name, "True", "KubeletReady"),
             Self::Ready(Ready::False(reason)) => sim.set_ready(node_name, "False", reason),
             Self::Ready(Ready::Unknown(reason)) => sim.set_ready(node_name, "Unknown", reason),
-            Self::Ready(Ready::Silent) => sim.set_ready(node_name, "Unknown", "NodeStatusUnknown"),
             Self::Ready(Ready::Missing) => sim.remove_condition(node_name, "Ready"),
             Self::Taint(key, true) => sim.taint(node_name, key, "", "NoSchedule"),
             Self::Taint(key, false) => sim.untaint(node_name, key),

@@ -1,11 +1,52 @@
-//! Names the faults of API servers, network, kubelet, clock and agent. `bounds.rs` has the contract's bounds
-//! for each, `cluster.rs` its implementation.
+//! Names the faults of API servers, network, kubelet, clock and agent, with what each does to the agent's proof.
+//! `bounds.rs` has the contract's bounds for each, `cluster.rs` its implementation.
 
 use std::fmt;
 
-/// Defines the faults and their names in one list.
+/// The time and the servers of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// The fault is over as soon as it has happened.
+    Moment,
+    /// The fault lasts, and can hit one server alone.
+    Server,
+    /// The fault lasts, and hits all servers.
+    Cluster,
+}
+
+/// The effect of a single fault on proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProofEffect {
+    /// Proof stays available, and the cache must not become stale.
+    None,
+    /// Proof is interrupted, but not for long enough to make the cache stale.
+    Disturbs,
+    /// Proof may be unavailable while the fault lasts. Half-open and unreachable: the proof may be 10 s old
+    /// when the fault begins, the kernel takes 4 s, and the first attempt waits for up to 1.5 s.
+    Blocks,
+    /// The same on its server. If the next attempt leads to another one, proof is only interrupted.
+    BlocksServer,
+}
+
+/// The servers that give no proof while a fault lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopsProof {
+    /// None: all servers give proof.
+    Nothing,
+    /// The servers that the fault hits; the others give proof.
+    ItsServers,
+    /// All API servers of the world.
+    Everything,
+}
+
+/// True in the last column of the table: the fault leaves the connection alone, because the server answers, or
+/// because the fault does not concern the API.
+const STAYS: bool = true;
+const BREAKS: bool = false;
+
+/// Defines the faults in one table.
 macro_rules! faults {
-    ($($fault:ident: $name:literal,)*) => {
+    ($($fault:ident: $name:literal, $extent:ident, $effect:ident, $stops:ident, $connection:ident;)*) => {
         /// The kinds of faults.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub(crate) enum SimulatedFault {
@@ -15,9 +56,11 @@ macro_rules! faults {
         impl SimulatedFault {
             pub(crate) const ALL: &[Self] = &[$(Self::$fault,)*];
 
-            pub(crate) fn name(self) -> &'static str {
+            fn row(self) -> (&'static str, Extent, ProofEffect, StopsProof, bool) {
                 match self {
-                    $(Self::$fault => $name,)*
+                    $(Self::$fault => {
+                        ($name, Extent::$extent, ProofEffect::$effect, StopsProof::$stops, $connection)
+                    })*
                 }
             }
         }
@@ -25,75 +68,70 @@ macro_rules! faults {
 }
 
 faults! {
-    CutOff: "cut off from etcd",
-    MemberLost: "etcd member of the Nodes lost",
-    LeaseMemberLost: "etcd member of the Leases lost",
-    EtcdStreamLost: "etcd's stream of the Nodes lost",
-    Frozen: "frozen",
-    Killed: "killed",
-    HalfOpen: "half-open",
-    Unreachable: "unreachable",
-    Reset: "connections reset",
-    GoAway: "GOAWAY",
-    UnresponsiveStream: "unresponsive stream of the Nodes",
-    UnresponsiveConnection: "unresponsive connection",
-    LostEvents: "lost events",
-    LateEvents: "late events",
-    Replay: "replay",
-    Unauthorized: "401",
-    Forbidden: "403",
-    LeaseForbidden: "403 for Leases",
-    Expired: "410",
-    Throttled: "429",
-    ServerErrors: "5xx",
-    Malformed: "malformed",
-    CutEvents: "cut in mid-event",
-    Hanging: "never answered",
-    Slow: "slow answers",
-    WatchesClosed: "watches closed at once",
-    Rewound: "etcd restored from a copy",
-    NodeReplaced: "Node deleted and made again",
-    KubeletDead: "kubelet dead",
-    ClockStep: "clock step",
-    AgentRestarted: "agent restarted",
-    Starved: "agent starved",
-    Refusals: "consistency check refused",
-    LateAnswers: "late answers",
-    StreamLost: "one stream lost",
-    NoBookmarks: "no bookmarks",
+    CutOff: "cut off from etcd", Server, BlocksServer, ItsServers, BREAKS;
+    MemberLost: "etcd member of the Nodes lost", Server, BlocksServer, ItsServers, BREAKS;
+    LeaseMemberLost: "etcd member of the Leases lost", Server, None, Nothing, BREAKS;
+    // The server answers late, and its answer sends the agent back to it.
+    EtcdStreamLost: "etcd's stream of the Nodes lost", Server, Blocks, Everything, BREAKS;
+    Frozen: "frozen", Server, BlocksServer, ItsServers, BREAKS;
+    Killed: "killed", Server, BlocksServer, ItsServers, BREAKS;
+    HalfOpen: "half-open", Moment, Blocks, Nothing, BREAKS;
+    Unreachable: "unreachable", Server, Blocks, ItsServers, BREAKS;
+    Reset: "connections reset", Moment, Disturbs, Nothing, BREAKS;
+    GoAway: "GOAWAY", Moment, Disturbs, Nothing, BREAKS;
+    UnresponsiveStream: "unresponsive stream of the Nodes", Cluster, Disturbs, Nothing, BREAKS;
+    UnresponsiveConnection: "unresponsive connection", Cluster, Disturbs, Nothing, BREAKS;
+    LostEvents: "lost events", Cluster, Disturbs, Nothing, BREAKS;
+    LateEvents: "late events", Server, Disturbs, Nothing, BREAKS;
+    Replay: "replay", Server, Blocks, ItsServers, BREAKS;
+    Unauthorized: "401", Cluster, Blocks, Everything, BREAKS;
+    Forbidden: "403", Cluster, Blocks, Everything, STAYS;
+    LeaseForbidden: "403 for Leases", Cluster, None, Nothing, STAYS;
+    Expired: "410", Moment, Disturbs, Nothing, STAYS;
+    Throttled: "429", Cluster, Blocks, Everything, STAYS;
+    ServerErrors: "5xx", Cluster, Blocks, Everything, BREAKS;
+    Malformed: "malformed", Cluster, Blocks, Everything, BREAKS;
+    CutEvents: "cut in mid-event", Cluster, Blocks, Everything, BREAKS;
+    Hanging: "never answered", Cluster, Blocks, Everything, BREAKS;
+    Slow: "slow answers", Cluster, Blocks, Nothing, BREAKS;
+    WatchesClosed: "watches closed at once", Cluster, Blocks, Everything, BREAKS;
+    Rewound: "etcd restored from a copy", Cluster, Blocks, Everything, BREAKS;
+    NodeReplaced: "Node deleted and made again", Moment, None, Nothing, BREAKS;
+    KubeletDead: "kubelet dead", Cluster, None, Nothing, STAYS;
+    ClockStep: "clock step", Moment, None, Nothing, STAYS;
+    AgentRestarted: "agent restarted", Moment, Disturbs, Nothing, BREAKS;
+    Starved: "agent starved", Cluster, Blocks, Everything, BREAKS;
+    Refusals: "consistency check refused", Server, BlocksServer, ItsServers, STAYS;
+    LateAnswers: "late answers", Cluster, Blocks, Nothing, BREAKS;
+    StreamLost: "one stream lost", Moment, Disturbs, Nothing, BREAKS;
+    NoBookmarks: "no bookmarks", Cluster, None, Nothing, STAYS;
 }
 
 impl SimulatedFault {
-    /// Returns true if the fault is over as soon as it has happened.
+    pub(crate) fn name(self) -> &'static str {
+        self.row().0
+    }
+
     pub(crate) fn is_a_moment(self) -> bool {
-        matches!(
-            self,
-            Self::HalfOpen
-                | Self::Reset
-                | Self::GoAway
-                | Self::Expired
-                | Self::NodeReplaced
-                | Self::ClockStep
-                | Self::AgentRestarted
-                | Self::StreamLost
-        )
+        self.row().1 == Extent::Moment
     }
 
     /// Returns true if the fault can hit one server alone.
     pub(crate) fn is_of_a_server(self) -> bool {
-        matches!(
-            self,
-            Self::CutOff
-                | Self::MemberLost
-                | Self::LeaseMemberLost
-                | Self::EtcdStreamLost
-                | Self::Frozen
-                | Self::Killed
-                | Self::Unreachable
-                | Self::LateEvents
-                | Self::Replay
-                | Self::Refusals
-        )
+        self.row().1 == Extent::Server
+    }
+
+    pub(crate) fn proof_effect(self) -> ProofEffect {
+        self.row().2
+    }
+
+    pub(crate) fn stops(self) -> StopsProof {
+        self.row().3
+    }
+
+    /// Returns true if the fault leaves the connection alone.
+    pub(crate) fn keeps_the_connection(self) -> bool {
+        self.row().4
     }
 }
 

@@ -1,4 +1,4 @@
-//! Judges every answer by the contract's rules for freshness. `world.rs` and the endurance test call it.
+//! Judges every answer by the contract's rules for freshness. `world.rs` calls it.
 
 // The oracle knows each state of the Node and its time. A fresh answer must match a state that was true
 // within the bound of the active faults, and never an older state than the agent has shown. A stale answer
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The kinds of probe requests that the oracle judges.
-pub const KINDS: [ProbeKind; 5] = ProbeKind::ALL;
+pub(crate) const KINDS: [ProbeKind; 5] = ProbeKind::ALL;
 /// The maximum number of states, which covers the last minutes.
 const REMEMBERED: usize = 400;
 
@@ -20,54 +20,24 @@ const AT_ONCE: Duration = Duration::from_millis(10);
 
 /// The bounds of an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct AnswerBounds {
+pub(crate) struct AnswerBounds {
     /// The time for which the answer may miss a change.
-    pub unseen: Duration,
+    pub(crate) unseen: Duration,
     /// True if proof may be unavailable.
-    pub stale_allowed: bool,
+    pub(crate) stale_allowed: bool,
     /// True if no fault hides events of the Node while its Lease is renewed.
-    pub dates_are_exact: bool,
-    /// The sources that may decide about `Ready=Unknown`.
-    pub believed: Believed,
-}
-
-/// The sources that may decide about a Node whose kubelet the control plane does not hear.
-#[derive(Clone, Copy, Debug)]
-pub struct Believed {
-    /// The control plane, which says not ready.
-    pub control_plane: bool,
-    /// The node's own kubelet, which answers.
-    pub kubelet: bool,
-}
-
-impl Believed {
-    /// Both sources, for a time at which the agent's knowledge is not certain.
-    pub const EITHER: Self = Self { control_plane: true, kubelet: true };
+    pub(crate) dates_are_exact: bool,
 }
 
 struct State {
     truth: Truth,
     since: Instant,
     fresh: [SimulatedAnswer; KINDS.len()],
-    unconfirmed: [Option<SimulatedAnswer>; KINDS.len()],
     stale: [SimulatedAnswer; KINDS.len()],
 }
 
-impl State {
-    /// Returns true if the answer is right for this state.
-    fn may_be(&self, kind: usize, answer: &SimulatedAnswer, believed: Believed) -> bool {
-        match &self.unconfirmed[kind] {
-            None => self.fresh[kind] == *answer,
-            Some(unconfirmed) => {
-                (believed.control_plane && self.fresh[kind] == *answer)
-                    || (believed.kubelet && unconfirmed == answer)
-            }
-        }
-    }
-}
-
 /// The judge of answers.
-pub struct Oracle {
+pub(crate) struct Oracle {
     on_stale: OnStale,
     states: VecDeque<State>,
     /// The number of the first state in `states`.
@@ -97,7 +67,7 @@ pub(crate) struct Beginning {
 
 /// The judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub(crate) enum Judged {
     /// The answer is fresh.
     Fresh,
     /// The answer is stale: what `--on-stale` makes of the last known facts.
@@ -108,7 +78,7 @@ pub enum Judged {
 
 impl Oracle {
     /// Returns an oracle whose first state is `truth`.
-    pub fn new(on_stale: OnStale, truth: &Truth) -> Self {
+    pub(crate) fn new(on_stale: OnStale, truth: &Truth) -> Self {
         let mut oracle = Self {
             on_stale,
             states: VecDeque::new(),
@@ -124,13 +94,12 @@ impl Oracle {
     }
 
     /// Records a new state of the Node, and returns its number.
-    pub fn changed(&mut self, truth: &Truth) -> usize {
+    pub(crate) fn changed(&mut self, truth: &Truth) -> usize {
         if self.states.back().is_none_or(|last| last.truth != *truth) {
             self.states.push_back(State {
                 truth: truth.clone(),
                 since: nodegate_clock::now(),
                 fresh: KINDS.map(|kind| truth.answer(kind)),
-                unconfirmed: KINDS.map(|kind| truth.unconfirmed_answer(kind)),
                 stale: KINDS.map(|kind| truth.stale_answer(kind, self.on_stale)),
             });
         }
@@ -155,18 +124,9 @@ impl Oracle {
         self.shown_at.clear();
     }
 
-    /// Records that a write of the Node, announced by [`Oracle::changed`], is done. The agent's time to see
-    /// it starts now.
-    pub fn written(&mut self) {
-        if let Some(last) = self.states.back_mut() {
-            last.since = nodegate_clock::now();
-        }
-    }
-
-    /// Returns the state that the agent had shown by then, because another answer may overtake one on its
-    /// way.
-    fn shown_by(&self, asked: Instant) -> usize {
-        match self.shown_at.iter().rposition(|(at, _)| *at <= asked) {
+    /// Returns the state that the agent had shown by then.
+    fn shown_by(&self, then: Instant) -> usize {
+        match self.shown_at.iter().rposition(|(at, _)| *at <= then) {
             Some(found) => self.shown_at[found].1,
             None if self.shown_at.is_empty() => self.shown,
             None => self.first,
@@ -189,7 +149,7 @@ impl Oracle {
     }
 
     /// Returns true if the agent has shown that it knows this state or a newer one.
-    pub fn has_shown(&self, state: usize) -> bool {
+    pub(crate) fn has_shown(&self, state: usize) -> bool {
         !self.knows_nothing && self.shown >= state
     }
 
@@ -211,20 +171,18 @@ impl Oracle {
         (self.first..=self.last()).find(reaches).unwrap_or(self.last())
     }
 
-    /// Judges the answer to a probe of this kind that was sent at `asked`. The error says what is wrong.
-    pub fn judge(
+    /// Judges the answer to a probe of this kind. The error says what is wrong.
+    pub(crate) fn judge(
         &mut self,
         kind: usize,
         answer: &SimulatedAnswer,
         bounds: AnswerBounds,
-        asked: Instant,
     ) -> Result<Judged, String> {
-        let shown = self.shown_by(asked);
-        let oldest = shown.max(self.first).max(self.oldest_allowed(bounds.unseen));
-        let is = |number: &usize| self.state(*number).may_be(kind, answer, bounds.believed);
+        let oldest = self.shown.max(self.first).max(self.oldest_allowed(bounds.unseen));
+        let is = |number: &usize| self.state(*number).fresh[kind] == *answer;
         let fresh = (oldest..=self.last()).find(is);
         let knows_nothing = self.knows_nothing && !self.remembers;
-        let since = if self.knows_nothing && self.remembers { self.handed_over } else { shown };
+        let since = if self.knows_nothing && self.remembers { self.handed_over } else { self.shown };
         let stale = (since.max(self.first)..=self.last())
             .any(|number| self.state(number).stale[kind] == *answer)
             || (knows_nothing && Truth::healthy().stale_answer(KINDS[kind], self.on_stale) == *answer);
@@ -249,7 +207,7 @@ impl Oracle {
         bounds: AnswerBounds,
         proof: Instant,
     ) -> Result<(), String> {
-        let is = |number: &usize| self.state(*number).may_be(kind, answer, bounds.believed);
+        let is = |number: &usize| self.state(*number).fresh[kind] == *answer;
         let shown = (self.shown.max(self.first)..=self.last()).rev().find(is);
         let shown = shown.filter(|number| !self.absence_was_proved(*number, proof));
         let over = shown.filter(|number| *number < self.last()).map(|number| self.state(number + 1).since);
@@ -274,7 +232,7 @@ impl Oracle {
 
     fn explain(&self, kind: usize, answer: &SimulatedAnswer, oldest: usize, bounds: AnswerBounds) -> String {
         let now = nodegate_clock::now();
-        let was = |number: &usize| self.state(*number).may_be(kind, answer, bounds.believed);
+        let was = |number: &usize| self.state(*number).fresh[kind] == *answer;
         let then = (self.first..oldest).rev().find(was);
         let what = match then {
             Some(number) if number < self.shown && !self.knows_nothing => {

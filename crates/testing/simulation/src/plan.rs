@@ -7,8 +7,6 @@ use crate::planned::{Planned, seconds};
 use crate::rare;
 use fastrand::Rng;
 use nodegate_readiness::OnStale;
-use nodegate_readiness::probers::ToldSettings;
-use nodegate_server::ProberSettings;
 use std::time::Duration;
 
 /// The settings of a world.
@@ -23,60 +21,15 @@ pub(crate) struct WorldSettings {
     pub(crate) on_stale: OnStale,
     /// The average interval of other nodes' writes.
     pub(crate) noise_every: Duration,
-    /// The clients that are no load balancers.
-    pub(crate) strangers: Strangers,
-    /// The value of `--unknown-after`.
-    pub(crate) unknown_after: Duration,
 }
 
 /// The plan of an episode.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) calm: Duration,
-    /// True if the kubelet is cut off from the control plane after the calm.
-    pub(crate) kubelet_cut_off: bool,
     pub(crate) faults: Vec<Planned>,
     /// The average interval of the Node's changes.
     pub(crate) event_every: Duration,
-}
-
-/// The value of `--told-interval` in a world with a forger from the beginning.
-const TOLD_INTERVAL: Duration = Duration::from_millis(220);
-const BALANCERS: &str = "10.0.0.0/24";
-
-/// The clients besides the load balancers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Strangers {
-    /// No clients beside the probers.
-    None,
-    /// A forger at the balancer's address, from some minutes after the agent's start.
-    Forger,
-    /// A forger from the beginning; `--told-interval` is set.
-    OldForger,
-    /// Many clients at other addresses; `--balancers` is set.
-    Flood,
-}
-
-impl Strangers {
-    pub(crate) fn draw(random: &mut Rng) -> Self {
-        [Self::None, Self::None, Self::Forger, Self::OldForger, Self::Flood][random.usize(..5)]
-    }
-
-    /// Returns true if a forger probes from the balancer's address. The balancer probes at an even pace then.
-    pub(crate) fn forge(self) -> bool {
-        matches!(self, Self::Forger | Self::OldForger)
-    }
-
-    /// Returns the agent's settings for this world.
-    pub(crate) fn settings(self) -> ProberSettings {
-        let interval_ms = (self == Self::OldForger).then_some(TOLD_INTERVAL.as_millis() as u64);
-        let balancers = if self == Self::Flood { BALANCERS } else { "" };
-        ProberSettings {
-            balancers: balancers.parse().unwrap_or_default(),
-            traffic: None,
-            told: ToldSettings { interval_ms, ..ToldSettings::default() },
-        }
-    }
 }
 
 impl WorldSettings {
@@ -94,8 +47,7 @@ impl WorldSettings {
         };
         let noise_every = seconds(random, 1.0, 6.0);
         let (leases, service) = (random.u32(..3) > 0, random.u32(..4) == 0);
-        let (strangers, unknown_after) = (Strangers::draw(random), seconds(random, 4.0, 20.0));
-        Self { servers, address, leases, service, on_stale, noise_every, strangers, unknown_after }
+        Self { servers, address, leases, service, on_stale, noise_every }
     }
 }
 
@@ -105,10 +57,9 @@ const RARE: u32 = 30;
 impl Plan {
     pub(crate) fn draw(random: &mut Rng) -> Self {
         let calm = seconds(random, 0.5, 25.0);
-        let kubelet_cut_off = random.u32(..8) == 0;
         let mut faults = if random.u32(..RARE) == 0 { rare::draw(random) } else { by_chance(random) };
         faults.sort_by_key(|planned| planned.from);
-        Self { calm, kubelet_cut_off, faults, event_every: seconds(random, 1.0, 12.0) }
+        Self { calm, faults, event_every: seconds(random, 1.0, 12.0) }
     }
 }
 

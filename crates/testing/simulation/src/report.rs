@@ -19,12 +19,8 @@ pub struct SimulationReport {
     pub stale: u64,
     /// The number of answers that reported told.
     pub told: u64,
-    /// The number of times that a kubelet was cut off from the control plane.
-    pub kubelet_cutoffs: u64,
     /// The number of agents that were replaced while they still answered.
     pub replaced: u64,
-    /// The number of bursts of forged probes from the balancer's address.
-    pub forged: u64,
     /// The count of each transition, in the order of the state machine's list.
     transitions: Vec<u64>,
     pairs: Box<[[u64; KINDS]; KINDS]>,
@@ -40,9 +36,7 @@ impl Default for SimulationReport {
             answers: 0,
             stale: 0,
             told: 0,
-            kubelet_cutoffs: 0,
             replaced: 0,
-            forged: 0,
             transitions: vec![0; Transition::ALL.len()],
             pairs: Box::new([[0; KINDS]; KINDS]),
             slowest_recovery: Duration::ZERO,
@@ -88,9 +82,7 @@ impl SimulationReport {
         self.answers += other.answers;
         self.stale += other.stale;
         self.told += other.told;
-        self.kubelet_cutoffs += other.kubelet_cutoffs;
         self.replaced += other.replaced;
-        self.forged += other.forged;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
         self.transitions.iter_mut().zip(&other.transitions).for_each(|(sum, more)| *sum += more);
         for (row, others) in self.pairs.iter_mut().zip(other.pairs.iter()) {
@@ -146,11 +138,7 @@ impl fmt::Display for SimulationReport {
             "answers judged: {}, of them stale {}; told {} times, each time true; slowest recovery {slowest:.1} s",
             self.answers, self.stale, self.told
         )?;
-        writeln!(
-            f,
-            "kubelets cut off from the API {} times; agents replaced {} times; {} bursts of forged probes",
-            self.kubelet_cutoffs, self.replaced, self.forged
-        )?;
+        writeln!(f, "agents replaced {} times", self.replaced)?;
         let [(hours, most), (hours_without, most_without)] = self.idle;
         write!(
             f,

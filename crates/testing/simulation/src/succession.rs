@@ -3,7 +3,6 @@
 use crate::agent::Restart;
 use crate::balancer::Balancer;
 use crate::proof::ProofOracle;
-use crate::second_balancer::SecondBalancer;
 use crate::trace::note;
 use crate::world::{RunningWorld, Successor};
 use std::time::Duration;
@@ -41,7 +40,6 @@ impl RunningWorld {
             self.agent.opens_in_time(opened, None)?;
             self.listens = true;
             self.balancer = Balancer::new(opened, asked_before);
-            self.second.iter_mut().for_each(SecondBalancer::restarted);
             self.takes_over();
         }
         Ok(self.listens)

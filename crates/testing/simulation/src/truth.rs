@@ -1,24 +1,22 @@
 //! Defines the Node's state and the right answers to a load balancer, independently of the agent's code. The
-//! oracle and the endurance test compare the agent's answers with these.
+//! oracle compares the agent's answers with these.
 
 use nodegate_readiness::OnStale;
 use std::collections::BTreeSet;
 
 /// The taints that are drain signals, in the contract's order.
-pub const DRAIN_TAINTS: [&str; 3] =
+pub(crate) const DRAIN_TAINTS: [&str; 3] =
     ["ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.kubernetes.io/out-of-service"];
 
 /// The states of the Ready condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ready {
+pub(crate) enum Ready {
     /// Ready=True: the kubelet is healthy.
     True,
     /// Ready=False with this reason.
     False(String),
     /// Ready=Unknown with this reason: the kubelet never reported.
     Unknown(String),
-    /// Ready=Unknown because the kubelet stopped to report; it may be alive.
-    Silent,
     /// The Node has no Ready condition.
     Missing,
 }
@@ -26,26 +24,26 @@ pub enum Ready {
 /// The part of the Node's state that answers depend on.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Truth {
+pub(crate) struct Truth {
     /// True if the Node exists.
-    pub present: bool,
+    pub(crate) present: bool,
     /// The state of its Ready condition.
-    pub ready: Ready,
+    pub(crate) ready: Ready,
     /// True if it is cordoned.
-    pub unschedulable: bool,
+    pub(crate) unschedulable: bool,
     /// True if it has a deletionTimestamp.
-    pub deleting: bool,
+    pub(crate) deleting: bool,
     /// Its taints that are drain signals.
-    pub taints: BTreeSet<&'static str>,
+    pub(crate) taints: BTreeSet<&'static str>,
     /// True if it has the label that excludes it from load balancers.
-    pub excluded: bool,
+    pub(crate) excluded: bool,
     /// True if its disk is full.
-    pub disk_pressure: bool,
+    pub(crate) disk_pressure: bool,
 }
 
 impl Truth {
     /// Returns a ready Node without drain signals.
-    pub fn healthy() -> Self {
+    pub(crate) fn healthy() -> Self {
         Self {
             present: true,
             ready: Ready::True,
@@ -64,7 +62,6 @@ impl Truth {
         match &self.ready {
             Ready::Missing => return Verdict::NotReady("ReadyConditionMissing".to_owned()),
             Ready::False(reason) | Ready::Unknown(reason) => return Verdict::NotReady(reason.clone()),
-            Ready::Silent => return Verdict::NotReady("NodeStatusUnknown".to_owned()),
             Ready::True => {}
         }
         self.drain_signal().map_or(Verdict::Ready, Verdict::Draining)
@@ -86,7 +83,7 @@ impl Truth {
     }
 
     /// Returns the answer while these are the last known facts and the cache is stale, by `--on-stale`.
-    pub fn stale_answer(&self, kind: ProbeKind, on_stale: OnStale) -> SimulatedAnswer {
+    pub(crate) fn stale_answer(&self, kind: ProbeKind, on_stale: OnStale) -> SimulatedAnswer {
         let held = self.drain_signal().filter(|_| self.present);
         let (draining, reason) = match on_stale {
             OnStale::Ready => return stale_answer(kind),
@@ -113,20 +110,9 @@ impl Truth {
         }
     }
 
-    /// Returns the answer while the cache is fresh and the agent follows the control plane.
-    pub fn answer(&self, kind: ProbeKind) -> SimulatedAnswer {
-        self.answer_of(kind, &self.verdict(), false)
-    }
-
-    /// Returns the answer while the agent follows its own kubelet, or `None` if the state does not allow
-    /// that.
-    pub fn unconfirmed_answer(&self, kind: ProbeKind) -> Option<SimulatedAnswer> {
-        let silent = self.present && self.ready == Ready::Silent;
-        let verdict = self.drain_signal().map_or(Verdict::Ready, Verdict::Draining);
-        silent.then(|| self.answer_of(kind, &verdict, true))
-    }
-
-    fn answer_of(&self, kind: ProbeKind, verdict: &Verdict, unconfirmed: bool) -> SimulatedAnswer {
+    /// Returns the answer while the cache is fresh.
+    pub(crate) fn answer(&self, kind: ProbeKind) -> SimulatedAnswer {
+        let verdict = &self.verdict();
         let failed = verdict.reason();
         let (status, word) = match (verdict, kind) {
             (Verdict::Ready, ProbeKind::Conditions) if self.pressure().is_some() => (503, "not-ready"),
@@ -134,11 +120,7 @@ impl Truth {
             (Verdict::Draining(_), ProbeKind::Drain) => (404, "draining"),
             _ => (503, "not-ready"),
         };
-        let mut node = check("node_ready", failed, false);
-        if unconfirmed {
-            let passed = format!(r#""passed":{}"#, failed.is_none());
-            node = node.replace(&passed, &format!(r#"{passed},"unconfirmed":true"#));
-        }
+        let node = check("node_ready", failed, false);
         match kind {
             ProbeKind::Health | ProbeKind::Drain => SimulatedAnswer::json(status, word, &[node]),
             ProbeKind::Conditions => SimulatedAnswer::json(
@@ -160,7 +142,7 @@ impl Truth {
 }
 
 /// Returns the answer of an agent that fails open; it is marked as stale where the format allows it.
-pub fn stale_answer(kind: ProbeKind) -> SimulatedAnswer {
+pub(crate) fn stale_answer(kind: ProbeKind) -> SimulatedAnswer {
     let node = check("node_ready", None, true);
     match kind {
         ProbeKind::Health | ProbeKind::Drain => SimulatedAnswer::json(200, "ready", &[node]),
@@ -189,7 +171,7 @@ impl Verdict {
 
 /// The kinds of probe requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeKind {
+pub(crate) enum ProbeKind {
     /// Asks by `GET /health`.
     Health,
     /// Asks by `GET /health?drain=404`.
@@ -204,22 +186,22 @@ pub enum ProbeKind {
 
 impl ProbeKind {
     /// All kinds of probes.
-    pub const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::Health, Self::Drain, Self::NodeCheck, Self::AgentCheck, Self::Conditions];
 }
 
 /// A complete answer. That to an agent-check has the status 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SimulatedAnswer {
+pub(crate) struct SimulatedAnswer {
     /// The HTTP status of the answer.
-    pub status: u16,
+    pub(crate) status: u16,
     /// The body of the answer.
-    pub body: Box<[u8]>,
+    pub(crate) body: Box<[u8]>,
 }
 
 impl SimulatedAnswer {
     /// Returns an answer with this status and body.
-    pub fn new(status: u16, body: &str) -> Self {
+    pub(crate) fn new(status: u16, body: &str) -> Self {
         Self { status, body: body.as_bytes().into() }
     }
 
@@ -229,7 +211,7 @@ impl SimulatedAnswer {
     }
 
     /// Returns true if the answer takes the node out of a load balancer's pool.
-    pub fn takes_out(&self) -> bool {
+    pub(crate) fn takes_out(&self) -> bool {
         match self.status {
             0 => *self.body != *b"up ready\n",
             status => status != 200,
@@ -237,7 +219,7 @@ impl SimulatedAnswer {
     }
 
     /// Returns the answer as text for the trace.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!("{} {}", self.status, String::from_utf8_lossy(&self.body).trim_end())
     }
 }

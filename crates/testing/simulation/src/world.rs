@@ -7,15 +7,13 @@ use crate::bounds::{Aftermath, FaultBounds};
 use crate::cluster::{NODE, SimulatedCluster};
 use crate::connection::StreamKind;
 use crate::events::{Event, Events};
-use crate::oracle::{AnswerBounds, Beginning, Believed, Judged, KINDS, Oracle};
+use crate::oracle::{AnswerBounds, Beginning, Judged, KINDS, Oracle};
 use crate::plan::WorldSettings;
 use crate::proof::ProofOracle;
 use crate::report::SimulationReport;
-use crate::second_balancer::SecondBalancer;
 use crate::service::{ServiceAnswer, ServiceBeginning, ServiceOracle};
 use crate::trace::{Trace, note};
 use crate::truth::Truth;
-use crate::unknown_oracle::UnknownOracle;
 use fastrand::Rng;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::task::LocalSet;
@@ -74,7 +72,6 @@ pub(crate) struct Schedule {
     probe: Instant,
     renewal: Instant,
     noise: Instant,
-    pub(crate) strangers: Instant,
 }
 
 /// An agent that starts while another one answers.
@@ -100,8 +97,6 @@ pub(crate) struct RunningWorld {
     /// The time at which a fault last began or ended.
     pub(crate) last_edge: Instant,
     pub(crate) balancer: Balancer,
-    pub(crate) second: Option<SecondBalancer>,
-    pub(crate) unknown: UnknownOracle,
     pub(crate) events: Events,
     pub(crate) truth: Truth,
     /// The Node's state in the last copy of etcd.
@@ -137,10 +132,8 @@ impl RunningWorld {
             aftermath: Aftermath::NONE,
             last_edge: now,
             balancer: Balancer::new(now, None),
-            second: random.bool().then(|| SecondBalancer::draw(&mut random)),
             events: Events::new(random.u64(..)),
-            unknown: UnknownOracle::new(settings.unknown_after),
-            schedule: Schedule { event: now, probe: now, renewal: now, noise: now, strangers: now },
+            schedule: Schedule { event: now, probe: now, renewal: now, noise: now },
             report: SimulationReport::default(),
             event_every: Duration::from_secs(5),
             written: 0,
@@ -183,8 +176,6 @@ impl RunningWorld {
         loop {
             let schedule = &self.schedule;
             let next = schedule.event.min(schedule.probe).min(schedule.renewal).min(schedule.noise).min(end);
-            let next = next.min(schedule.strangers);
-            let next = self.second.as_ref().map_or(next, |second| next.min(second.next));
             sleep_until(next.into()).await;
             let now = nodegate_clock::now();
             if now >= end {
@@ -209,15 +200,8 @@ impl RunningWorld {
             self.schedule.event = now + self.event_every.mul_f64(0.2 + 1.6 * self.random.f64());
         }
         self.services.changed(self.cluster.endpoints);
-        if self.second.as_ref().is_some_and(|second| now >= second.next) {
-            self.second_asks();
-        }
-        if now >= self.schedule.strangers {
-            self.strangers_ask(now);
-        }
         if now >= self.schedule.probe {
-            let range = if self.settings.strangers.forge() { 190..210 } else { 150..900 };
-            self.schedule.probe = now + Duration::from_millis(self.random.u64(range));
+            self.schedule.probe = now + Duration::from_millis(self.random.u64(150..900));
             self.probe()?;
         }
         Ok(())
@@ -237,7 +221,7 @@ impl RunningWorld {
         self.oracle.changed(&self.truth)
     }
 
-    /// Sends all probes of the first load balancer, and judges the answers.
+    /// Sends all probes of the load balancer, and judges the answers.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
         self.is_well()?;
         if !self.update_listener()? {
@@ -249,7 +233,7 @@ impl RunningWorld {
         let (mut fresh, mut stale, mut out, mut health_out) = (true, false, false, false);
         for (number, kind) in KINDS.into_iter().enumerate() {
             let answer = self.agent.ask(kind);
-            let judged = self.oracle.judge(number, &answer, bounds, nodegate_clock::now())?;
+            let judged = self.oracle.judge(number, &answer, bounds)?;
             if let (Judged::Fresh, Some(proof)) = (judged, proof) {
                 self.oracle.judge_date(number, &answer, bounds, proof)?;
             }
@@ -271,8 +255,7 @@ impl RunningWorld {
         if self.settings.service {
             let unseen = self.bounds.service_unseen.max(self.aftermath.service_unseen());
             let stale_allowed = self.bounds.service_stale_allowed || self.aftermath.stale_allowed();
-            let bounds =
-                AnswerBounds { unseen, stale_allowed, dates_are_exact: false, believed: Believed::EITHER };
+            let bounds = AnswerBounds { unseen, stale_allowed, dates_are_exact: false };
             let answer = self.agent.ask_for_service();
             if self.last_service != Some(answer) {
                 self.last_service = Some(answer);
@@ -288,24 +271,9 @@ impl RunningWorld {
             if stale && drain.as_ref().and_then(|drain| drain.told) == Some(true) {
                 return Err("told, while the cache is stale".to_owned());
             }
-            self.report.told += u64::from(self.balancer.judge(
-                drain.as_ref(),
-                last_pool_change,
-                fresh,
-                self.second.as_ref(),
-                self.settings.strangers.forge(),
-            )?);
+            self.report.told += u64::from(self.balancer.judge(drain.as_ref(), last_pool_change, fresh)?);
         }
         Ok(())
-    }
-
-    /// Sends the second load balancer's probe, if it is due. The first one's told is judged by its answers.
-    fn second_asks(&mut self) {
-        let Some(second) = &mut self.second else { return };
-        if second.schedule_next(&mut self.random) && self.listens {
-            let answer = self.agent.ask_as_second();
-            second.received(answer.takes_out(), self.agent.last_pool_change());
-        }
     }
 
     /// Returns the bounds for an answer now. Once proof has been available for long enough, the agent must
@@ -318,10 +286,7 @@ impl RunningWorld {
         let stale_allowed =
             self.aftermath.stale_allowed() || self.bounds.stale_allowed.is_some_and(|within| !late(within));
         let unseen = self.bounds.unseen.max(self.aftermath.unseen());
-        // A fault may hide the Node's earlier states from the agent.
-        let fair = unseen <= FaultBounds::FAIR.unseen;
-        let believed = if fair { self.unknown.believed() } else { Believed::EITHER };
-        AnswerBounds { unseen, stale_allowed, dates_are_exact: self.bounds.dates_are_exact, believed }
+        AnswerBounds { unseen, stale_allowed, dates_are_exact: self.bounds.dates_are_exact }
     }
 
     /// Loses the Lease's stream, and checks that the agent restores the heartbeat cheaply.

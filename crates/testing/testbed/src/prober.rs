@@ -100,6 +100,11 @@ impl Prober {
         probes
     }
 
+    /// Returns all probes since the last call, and forgets them.
+    pub fn take(&self) -> Vec<Probe> {
+        std::mem::take(&mut self.seen.lock().unwrap())
+    }
+
     /// Waits until `count` probes that are sent from now on have an answer.
     pub fn wait(&self, count: usize) {
         let from = Instant::now();
