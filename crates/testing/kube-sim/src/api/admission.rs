@@ -124,14 +124,14 @@ fn review_json(operation: &Operation<'_>, mut eviction: Value, dry_run: bool, ui
 }
 
 /// Where a webhook is: address, the name in its certificate, and its path.
-struct Place {
+struct WebhookUrl {
     address: String,
     server_name: String,
     path: String,
 }
 
-/// Returns the place of a webhook: one of the endpoints of its Service, whichever kube-proxy would take.
-fn place(operation: &Operation<'_>, config: &Value) -> Result<Place, String> {
+/// Returns the URL of a webhook: one of the endpoints of its Service, whichever kube-proxy would take.
+fn webhook_url(operation: &Operation<'_>, config: &Value) -> Result<WebhookUrl, String> {
     let of =
         |key: &str| config.pointer(&format!("/service/{key}")).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (of("namespace"), of("name"));
@@ -151,7 +151,7 @@ fn place(operation: &Operation<'_>, config: &Value) -> Result<Place, String> {
     }
     let address = addresses.swap_remove(fastrand::usize(..addresses.len()));
     let path = if of("path").is_empty() { "/" } else { of("path") };
-    Ok(Place { address, server_name: format!("{name}.{namespace}.svc"), path: path.to_owned() })
+    Ok(WebhookUrl { address, server_name: format!("{name}.{namespace}.svc"), path: path.to_owned() })
 }
 
 /// POSTs a review on a connection of its own.
@@ -162,7 +162,7 @@ async fn ask(
     seconds: u64,
 ) -> Result<Value, String> {
     let config = webhook.get("clientConfig").unwrap_or(&Value::Null);
-    let Place { address, server_name, path } = place(operation, config)?;
+    let WebhookUrl { address, server_name, path } = webhook_url(operation, config)?;
     let said = |error: &dyn std::fmt::Display| format!("Post \"https://{server_name}{path}\": {error}");
     let name = ServerName::try_from(server_name.clone()).map_err(|error| said(&error))?;
     let tls = trusting(config.get("caBundle").and_then(Value::as_str).unwrap_or_default());
