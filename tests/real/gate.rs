@@ -26,13 +26,13 @@ const HEALTH: u16 = 25_006;
 const NAME: &str = "nodegate-eviction-gate";
 
 /// The gate as a process on the node; its webhook configuration goes with it.
-struct Gate<'a> {
+pub(crate) struct Gate<'a> {
     cluster: &'a RealCluster,
     _program: Program,
 }
 
 impl<'a> Gate<'a> {
-    fn start(cluster: &'a RealCluster) -> Self {
+    pub(crate) fn start(cluster: &'a RealCluster) -> Self {
         let issued = issue(&[REAL_NODE_IP.to_owned()], Duration::from_hours(1), SystemTime::now()).unwrap();
         let file = |name: &str, text: &str| {
             let path = cluster.files.path().join(name);

@@ -17,6 +17,7 @@
 // | `plugin` | evictions, and the API server's proxy to a pod |
 // | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
 // | `certificates` | the API servers' trust in the gate's replicas while its certificate is renewed, lost and refused |
+// | `rollout` | an ingress on two nodes that is replaced, evicted and drained under requests through two balancers |
 // | `publish` | `nodegate-haproxy --publish-status`: Helm's wait, Argo CD's health, one writer of two |
 //
 // The e2e tests (`tests/cluster/e2e`) run there, too.
@@ -34,6 +35,7 @@ mod objects;
 mod plugin;
 mod publish;
 mod rights;
+mod rollout;
 mod simulated;
 mod site;
 mod zone;

@@ -1,0 +1,150 @@
+//! Rollouts and other ends of an ingress with `externalTrafficPolicy: Local` on two nodes, under requests.
+
+mod clients;
+mod pool;
+
+use crate::gate::Gate;
+use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster};
+use nodegate_testbed::watching::seen;
+use pool::{Cost, Hook, Pool, Workload, wait_stale};
+use serde_json::json;
+use std::thread::sleep;
+use std::time::Duration;
+
+const ROLLOUTS: usize = 20;
+
+fn rollout(pool: &Pool<'_>) {
+    pool.cluster.kubectl.must(&["--namespace=pool", "rollout", "restart", "daemonset/ingress"]);
+}
+
+fn delete(pool: &Pool<'_>) {
+    pool.cluster.kubectl.must(&["--namespace=pool", "delete", "pod", &pool.pod_on(0), "--wait=false"]);
+}
+
+/// Deletes the pod, and lets its hook begin to wait.
+fn delete_and_wait(pool: &Pool<'_>) {
+    delete(pool);
+    sleep(Duration::from_secs(4));
+    assert!(pool.is_ending_on(0), "the hook does not wait");
+}
+
+fn evict(pool: &Pool<'_>) {
+    let name = pool.pod_on(0);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "pool"}});
+    pool.cluster.api.create(&format!("/api/v1/namespaces/pool/pods/{name}/eviction"), &eviction).unwrap();
+}
+
+/// Deletes the pod while no controller runs: its slice changes so much later.
+fn delete_before_slices(pool: &Pool<'_>, late: Duration) {
+    pool.cluster.node_script(&["freeze", "controllers"]);
+    delete(pool);
+    sleep(late);
+    pool.cluster.node_script(&["thaw", "controllers"]);
+}
+
+fn header() {
+    seen("event", "| times | requests | lost, new | lost, kept | pod's end | all of it |");
+}
+
+/// Prints the line of the documents' table, and returns the requests lost.
+fn report(what: &str, costs: &[Cost]) -> usize {
+    let seconds = |of: &dyn Fn(&Cost) -> Vec<Duration>| {
+        let mut all: Vec<_> = costs.iter().flat_map(of).map(|time| time.as_secs_f64()).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2)
+            .map_or("-".to_owned(), |median| format!("{median:.1} s (at most {:.1} s)", all[all.len() - 1]))
+    };
+    let requests: usize = costs.iter().map(|cost| cost.requests).sum();
+    let lost = |way: usize| costs.iter().map(|cost| cost.lost[way]).sum::<usize>();
+    let [ends, took] = [seconds(&|cost| cost.ends.clone()), seconds(&|cost| vec![cost.took])];
+    seen(what, &format!("| {} | {requests} | {} | {} | {ends} | {took} |", costs.len(), lost(0), lost(1)));
+    for failure in costs.iter().flat_map(|cost| &cost.failures).take(5) {
+        seen("", failure);
+    }
+    lost(0) + lost(1)
+}
+
+/// A rollout with the hook loses nothing, and takes as long as the balancers need. Timers lose or wait.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn rollouts_with_the_hook_lose_no_request() {
+    let cluster = RealCluster::take();
+    let mut pool = Pool::start(&cluster, 1);
+    header();
+    let mut lost = Vec::new();
+    for (what, hook, rollouts) in [
+        ("without a hook", Hook::None, 3),
+        ("sleep 5", Hook::Sleep(5), 3),
+        ("sleep 60", Hook::Sleep(60), 1),
+        ("the hook", Hook::Told, ROLLOUTS),
+    ] {
+        pool.apply(Workload::DaemonSet, hook);
+        pool.wait_in_service();
+        let costs: Vec<_> = (0..rollouts).map(|_| pool.play(rollout)).collect();
+        lost.push(report(what, &costs));
+    }
+    assert!(lost[0] > 0, "no request was lost without a hook: the clients can't see losses");
+    assert_eq!(lost[3], 0, "lost in spite of the hook");
+}
+
+/// The other ways in which a pod ends, and faults meanwhile. Each balancer has twenty Services, of which the
+/// agents watch sixteen.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn other_ends_with_the_hook_lose_no_request() {
+    let cluster = RealCluster::take();
+    let mut pool = Pool::start(&cluster, 20);
+    pool.apply(Workload::DaemonSet, Hook::Told);
+    pool.wait_in_service();
+    header();
+    let mut losses = Vec::new();
+    let mut play = |pool: &Pool<'_>, what: &'static str, event: &dyn Fn(&Pool<'_>)| {
+        if report(what, &[pool.play(event)]) > 0 {
+            losses.push(what);
+        }
+    };
+    play(&pool, "kubectl delete", &delete);
+    play(&pool, "eviction", &evict);
+    play(&pool, "slices 1 s late", &|pool| delete_before_slices(pool, Duration::from_secs(1)));
+    play(&pool, "agent replaced meanwhile", &|pool| {
+        delete_and_wait(pool);
+        pool.replace_agent(0);
+    });
+    play(&pool, "slices stale, then fresh", &|pool| {
+        let cut = pool.cluster.cut("agent");
+        wait_stale(0);
+        delete_and_wait(pool);
+        sleep(Duration::from_secs(10));
+        assert!(pool.is_ending_on(0), "the hook does not hold while the slices are stale");
+        cut.mend();
+    });
+    pool.apply(Workload::Deployment, Hook::Told);
+    pool.wait_in_service();
+    let gate = Gate::start(&cluster);
+    play(&pool, "drain with the gate", &|pool| {
+        let drain = ["drain", REAL_NODE, "--ignore-daemonsets", "--delete-emptydir-data"];
+        pool.cluster.kubectl.must(&drain);
+        pool.cluster.kubectl.must(&["uncordon", REAL_NODE]);
+    });
+    drop(gate);
+    pool.add_balancer("10s");
+    // It is regular after three questions.
+    sleep(Duration::from_secs(45));
+    pool.wait_in_service();
+    play(&pool, "balancer that asks every 10 s", &delete);
+    pool.lose_balancer();
+    pool.lose_balancer();
+    play(&pool, "two balancers gone", &delete);
+    assert_eq!(losses, [""; 0], "lost in spite of the hook");
+
+    // What the hook can't do.
+    report(
+        "slices 5 s late, above settle",
+        &[pool.play(|pool| delete_before_slices(pool, Duration::from_secs(5)))],
+    );
+    let crashed = pool.play(|pool| {
+        delete_and_wait(pool);
+        pool.crash_agent(0);
+    });
+    report("agent killed meanwhile", &[crashed]);
+}

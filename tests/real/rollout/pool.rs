@@ -1,0 +1,464 @@
+//! An ingress on two nodes with `externalTrafficPolicy: Local`, an agent on each node, and balancers outside
+//! of the nodes that ask the agents.
+
+use super::clients::{Kept, new_connection};
+use nodegate_testbed::Agent;
+use nodegate_testbed::haproxy::Haproxy;
+use nodegate_testbed::http::{self, ProbeReply};
+use nodegate_testbed::network::namespaces::Namespace;
+use nodegate_testbed::prober::{Prober, Saw};
+use nodegate_testbed::programs::{self, run};
+use nodegate_testbed::real_cluster::{
+    PATIENCE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE, SECOND_NODE_IP, SecondNode, ServerRoute,
+    repository_file,
+};
+use nodegate_testbed::waiting::until_within;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+const NODES: [(&str, &str); 2] = [(REAL_NODE, REAL_NODE_IP), (SECOND_NODE, SECOND_NODE_IP)];
+/// How often each balancer asks. Both have HAProxy's defaults of three failures and two successes.
+const USUAL: [&str; 2] = ["500ms", "2s"];
+/// Above (rise + 1) x the longer interval: else the next pod could end before a balancer has the first node
+/// back.
+const MIN_READY_SECONDS: u32 = 6;
+/// The longest time that a hook gets.
+const TIMEOUT: u32 = 120;
+const REQUESTS_A_SECOND: u32 = 20;
+const CLIENTS: u32 = 4;
+/// The time for which clients go on after a change.
+const AFTERWARDS: Duration = Duration::from_secs(2);
+/// The address of the balancers.
+const OUTSIDE: &str = "10.10.5.2";
+/// The node port of the first Service; the others follow.
+const NODE_PORT: u16 = 31_080;
+/// How many Services an agent watches at most.
+const WATCHED: usize = 16;
+
+/// What a pod of the ingress does before it gets SIGTERM.
+#[derive(Clone, Copy)]
+pub(super) enum Hook {
+    None,
+    Sleep(u32),
+    Told,
+}
+
+impl Hook {
+    fn lifecycle(self) -> String {
+        match self {
+            Self::None => "{}".to_owned(),
+            Self::Sleep(seconds) => format!("{{preStop: {{sleep: {{seconds: {seconds}}}}}}}"),
+            Self::Told => format!(
+                "{{preStop: {{httpGet: {{host: 127.0.0.1, port: 25001, path: \"/wait?for=told&service=pool/ingress&timeout={TIMEOUT}\"}}}}}}"
+            ),
+        }
+    }
+}
+
+/// What keeps a pod of the ingress on each node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Workload {
+    DaemonSet,
+    /// Its pods can be evicted by a drain.
+    Deployment,
+}
+
+impl Workload {
+    fn kind(self) -> &'static str {
+        match self {
+            Self::DaemonSet => "DaemonSet",
+            Self::Deployment => "Deployment",
+        }
+    }
+
+    fn spec(self) -> String {
+        match self {
+            Self::DaemonSet => format!("  minReadySeconds: {MIN_READY_SECONDS}"),
+            Self::Deployment => {
+                "  replicas: 2\n  strategy: {rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}".to_owned()
+            }
+        }
+    }
+}
+
+struct Balancer {
+    haproxy: Haproxy,
+    clients: [Prober; 2],
+}
+
+pub(super) struct Pool<'a> {
+    pub(super) cluster: &'a RealCluster,
+    agents: Mutex<[Option<Agent>; 2]>,
+    services: usize,
+    workload: Workload,
+    balancers: Vec<Balancer>,
+    kubeconfig: PathBuf,
+    second: SecondNode<'a>,
+    outside: Namespace,
+}
+
+/// What an event has cost.
+#[derive(Default)]
+pub(super) struct Cost {
+    pub(super) requests: usize,
+    /// Requests lost on new and on kept connections.
+    pub(super) lost: [usize; 2],
+    /// How long each pod ended, from its deletion.
+    pub(super) ends: Vec<Duration>,
+    pub(super) took: Duration,
+    pub(super) failures: Vec<String>,
+}
+
+impl<'a> Pool<'a> {
+    /// Starts all, with so many Services of the ingress, and waits until the agents know their balancers. The
+    /// agents watch 16 of the Services at most; the rest are checked at kube-proxy's port.
+    pub(super) fn start(cluster: &'a RealCluster, services: usize) -> Self {
+        let second = cluster.second_node();
+        cluster.grant_agents();
+        cluster.apply(&repository_file("manifests/services.yaml"));
+        let kubeconfig = cluster.agent_kubeconfig(ServerRoute::Service, "nodegate");
+        let outside = Namespace::new("outside");
+        run(&format!("ip link add outside type veth peer name uplink netns {}", outside.name()));
+        run("ip address add 10.10.5.1/24 dev outside");
+        run("ip link set outside up");
+        outside.run(&format!("ip address add {OUTSIDE}/24 dev uplink"));
+        outside.run("ip link set uplink up");
+        outside.run("ip route add default via 10.10.5.1");
+        // HAProxy ends at SIGTERM, and at SIGUSR1 after its last connection, which its own image therefore asks for.
+        let image = "--stop=SIGUSR1 ingress haproxy -db -f /configuration/haproxy.cfg";
+        cluster.node_script(&[&["image"][..], &image.split(' ').collect::<Vec<_>>()].concat());
+        let workload = Workload::DaemonSet;
+        let (agents, balancers) = (Mutex::default(), Vec::new());
+        let mut pool = Self { cluster, agents, services, workload, balancers, kubeconfig, second, outside };
+        for node in 0..NODES.len() {
+            pool.replace_agent(node);
+        }
+        pool.apply(Workload::DaemonSet, Hook::None);
+        for interval in USUAL {
+            pool.add_balancer(interval);
+        }
+        pool.wait_in_service();
+        pool
+    }
+
+    /// Starts an agent on a node, and then ends the one before, as an update does.
+    pub(super) fn replace_agent(&self, node: usize) {
+        let new = self.agent(node);
+        let old = self.agents.lock().unwrap()[node].replace(new);
+        if let Some(old) = old {
+            old.terminate();
+        }
+    }
+
+    /// Ends the agent of a node by SIGKILL, and starts it again.
+    pub(super) fn crash_agent(&self, node: usize) {
+        drop(self.agents.lock().unwrap()[node].take());
+        self.replace_agent(node);
+    }
+
+    fn agent(&self, node: usize) -> Agent {
+        let mut command = match node {
+            0 => Command::new(programs::agent()),
+            _ => self.second.command(programs::agent()),
+        };
+        let watched =
+            (0..self.services.min(WATCHED)).map(|index| format!("--watch-service=pool/{}", service(index)));
+        command.args(["--listen-address=0.0.0.0", "--listen-port=25001"]).args(watched);
+        command.env("NODE_NAME", NODES[node].0).env("KUBECONFIG", &self.kubeconfig);
+        Agent::launch(command)
+    }
+
+    /// Runs the ingress so, with this hook.
+    pub(super) fn apply(&mut self, workload: Workload, hook: Hook) {
+        if self.workload != workload {
+            self.cluster.kubectl.must(&["--namespace=pool", "delete", self.workload.kind(), "ingress"]);
+        }
+        self.workload = workload;
+        let services: String = (0..self.services).map(service_object).collect();
+        let (kind, spec) = (workload.kind(), workload.spec());
+        let head = format!("kind: {kind}\nmetadata: {{name: ingress, namespace: pool}}\nspec:\n{spec}");
+        self.cluster.apply(&format!("{OBJECTS}{services}---\napiVersion: apps/v1\n{head}{}", pods(hook)));
+        self.wait_whole();
+    }
+
+    /// Starts a balancer that asks so often, with one way for new and one for kept connections.
+    pub(super) fn add_balancer(&mut self, interval: &str) {
+        let index = self.balancers.len();
+        let directory = self.cluster.files.path().join(format!("lb{index}"));
+        fs::create_dir_all(&directory).unwrap();
+        let mut text = format!(
+            "global\n  stats socket {}/nodegate.sock level admin\n  node lb{index}\ndefaults\n  retries 0\n  timeout connect 2s\n  \
+             timeout client 70s\n  timeout server 70s\n  timeout check 1s\n  http-check send-state\n  \
+             option httpchk GET /services/pool/ingress?drain=503\n  default-server inter {interval} fall 3 rise 2\n",
+            directory.display()
+        );
+        let [new, kept]: [SocketAddr; 2] =
+            [0, 1].map(|way| format!("{OUTSIDE}:{}", 8000 + 10 * index + way).parse().unwrap());
+        for (name, mode, address) in [("new", "http\n  option httpclose", new), ("kept", "tcp", kept)] {
+            writeln!(text, "listen {name}\n  mode {mode}\n  bind {address}").unwrap();
+            for (node, ip) in NODES {
+                writeln!(text, "  server {node} {ip}:{NODE_PORT} check port 25001").unwrap();
+            }
+        }
+        for other in 1..self.services {
+            let (path, port) = match other {
+                0..WATCHED => (format!("/services/pool/{}?drain=503", service(other)), 25_001),
+                _ => ("/healthz".to_owned(), health_port(other)),
+            };
+            writeln!(text, "backend {}\n  mode tcp\n  option httpchk GET {path}", service(other)).unwrap();
+            for (node, ip) in NODES {
+                writeln!(text, "  server {node} {ip}:{} check port {port}", NODE_PORT + number(other))
+                    .unwrap();
+            }
+        }
+        let file = directory.join("haproxy.cfg");
+        fs::write(&file, text).unwrap();
+        let haproxy = self.outside.act(|| Haproxy::start(&file));
+        let mut connection = Kept::default();
+        let clients = [
+            Prober::start(new, new_connection, REQUESTS_A_SECOND, CLIENTS),
+            Prober::start(kept, move |to| connection.request(to), REQUESTS_A_SECOND, CLIENTS),
+        ];
+        self.balancers.push(Balancer { haproxy, clients });
+    }
+
+    /// Waits until the ingress is what its workload says, with a pod on each node.
+    fn wait_whole(&self) {
+        let status = format!("{}/ingress", self.workload.kind());
+        let is_whole = || {
+            self.cluster
+                .kubectl
+                .run(&["--namespace=pool", "rollout", "status", &status, "--timeout=5m"])
+                .ok()?;
+            let pods = self.pods();
+            let good = pods.iter().filter(|pod| is_ready(pod) && !is_ending(pod)).count();
+            (good == NODES.len() && pods.len() == NODES.len()).then_some(())
+        };
+        until_within(PATIENCE, is_whole, || self.describe());
+    }
+
+    /// Waits until each balancer sends requests to each node, and each agent knows that.
+    pub(super) fn wait_in_service(&self) {
+        for balancer in &self.balancers {
+            let both = || (["new", "kept"].map(|way| up(&balancer.haproxy, way)) == [2, 2]).then_some(());
+            until_within(PATIENCE, both, || self.describe());
+        }
+        for (node, ip) in NODES {
+            let address: SocketAddr = format!("{ip}:25001").parse().unwrap();
+            let knows = || {
+                let asked = "GET /wait?for=ready&service=pool/ingress&timeout=60 HTTP/1.0\r\n\r\n";
+                let answer = http::exchange(address, asked, Duration::from_secs(70)).ok()?;
+                ProbeReply::parse(&answer).filter(|reply| reply.status == 200)
+            };
+            until_within(PATIENCE, knows, || format!("{node}: {:?}", http::get(address, "/status.json")));
+        }
+    }
+
+    fn pods(&self) -> Vec<Value> {
+        let pods = self.cluster.api.get("/api/v1/namespaces/pool/pods").unwrap_or_default();
+        pods["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Returns the name of the pod on a node.
+    pub(super) fn pod_on(&self, node: usize) -> String {
+        let pods = self.pods();
+        let pod =
+            pods.iter().find(|pod| pod["spec"]["nodeName"] == NODES[node].0).expect("a pod on the node");
+        name(pod)
+    }
+
+    pub(super) fn is_ending_on(&self, node: usize) -> bool {
+        self.pods().iter().any(|pod| pod["spec"]["nodeName"] == NODES[node].0 && is_ending(pod))
+    }
+
+    fn describe(&self) -> String {
+        let said = |words: &[&str]| self.cluster.kubectl.run(words).unwrap_or_else(|error| error);
+        said(&["--namespace=pool", "get", "pods,endpointslices", "--output=wide"])
+            + &said(&["--namespace=pool", "get", "events"])
+    }
+
+    /// Ends the last balancer, and its clients before it.
+    pub(super) fn lose_balancer(&mut self) {
+        let mut lost = self.balancers.pop().expect("a balancer");
+        lost.clients.iter_mut().for_each(Prober::stop);
+    }
+
+    /// Plays an event from a pool in service, waits until the ingress and the balancers are as before, and
+    /// counts what it has cost.
+    pub(super) fn play(&self, event: impl FnOnce(&Self)) -> Cost {
+        let began = Instant::now();
+        let over = AtomicBool::new(false);
+        let mut cost = thread::scope(|scope| {
+            let watching = scope.spawn(|| self.watch_ends(&over));
+            event(self);
+            self.wait_whole();
+            let took = began.elapsed();
+            over.store(true, Ordering::SeqCst);
+            Cost { took, ends: watching.join().unwrap(), ..Cost::default() }
+        });
+        self.wait_in_service();
+        thread::sleep(AFTERWARDS);
+        for (index, balancer) in self.balancers.iter().enumerate() {
+            for (way, client) in balancer.clients.iter().enumerate() {
+                let requests = client.answered_since(began);
+                cost.requests += requests.len();
+                for request in requests.iter().filter(|request| matches!(request.saw, Saw::Failed(_))) {
+                    cost.lost[way] += 1;
+                    let after = request.answered.saturating_duration_since(began).as_secs_f64();
+                    cost.failures.push(format!(
+                        "lb{index} {} after {after:.1} s: {}",
+                        ["new", "kept"][way],
+                        request.saw
+                    ));
+                }
+            }
+        }
+        cost
+    }
+
+    /// Returns how long each pod took from its deletion to its end.
+    fn watch_ends(&self, over: &AtomicBool) -> Vec<Duration> {
+        let (mut ending, mut ends) = (BTreeMap::new(), Vec::new());
+        while !over.load(Ordering::SeqCst) {
+            let pods = self.pods();
+            for pod in pods.iter().filter(|pod| is_ending(pod)) {
+                ending.entry(name(pod)).or_insert_with(Instant::now);
+            }
+            ending.retain(|ended, since| {
+                let is_there = pods.iter().any(|pod| name(pod) == *ended);
+                if !is_there {
+                    ends.push(since.elapsed());
+                }
+                is_there
+            });
+            thread::sleep(Duration::from_millis(100));
+        }
+        ends.extend(ending.values().map(Instant::elapsed));
+        ends
+    }
+}
+
+/// Waits until the agent on a node is stale.
+pub(super) fn wait_stale(node: usize) {
+    let address: SocketAddr = format!("{}:25001", NODES[node].1).parse().unwrap();
+    let is_stale = || http::get(address, "/health").ok().filter(ProbeReply::is_stale);
+    until_within(PATIENCE, is_stale, || "the agent does not get stale".to_owned());
+}
+
+impl Drop for Pool<'_> {
+    fn drop(&mut self) {
+        self.balancers.clear();
+        let delete = ["delete", "namespace", "pool", "--wait=false", "--ignore-not-found"];
+        let _ = self.cluster.kubectl.run(&delete);
+        let pods = ["--namespace=pool", "delete", "pods", "--all", "--force", "--grace-period=0"];
+        let _ = self.cluster.kubectl.run(&pods);
+    }
+}
+
+fn name(pod: &Value) -> String {
+    pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+fn is_ending(pod: &Value) -> bool {
+    pod["metadata"]["deletionTimestamp"].is_string()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    conditions.is_some_and(|conditions| conditions.iter().any(ready))
+}
+
+/// Returns the name of a Service by its index. The hook is about the first one.
+fn service(index: usize) -> String {
+    if index == 0 { "ingress".to_owned() } else { format!("ingress-{index}") }
+}
+
+fn number(index: usize) -> u16 {
+    u16::try_from(index).unwrap()
+}
+
+/// The `healthCheckNodePort` of a Service.
+fn health_port(index: usize) -> u16 {
+    NODE_PORT + 100 + number(index)
+}
+
+fn service_object(index: usize) -> String {
+    format!(
+        "---
+apiVersion: v1
+kind: Service
+metadata: {{name: {}, namespace: pool}}
+spec:
+  type: LoadBalancer
+  externalTrafficPolicy: Local
+  healthCheckNodePort: {}
+  selector: {{app: ingress}}
+  ports: [{{port: 80, targetPort: 8080, nodePort: {}}}]
+",
+        service(index),
+        health_port(index),
+        NODE_PORT + number(index),
+    )
+}
+
+/// Returns the number of servers that HAProxy sees up in a backend.
+fn up(haproxy: &Haproxy, backend: &str) -> usize {
+    let stat = haproxy.command(&format!("show stat {backend} 4 -1")).unwrap_or_default();
+    stat.lines().filter(|line| line.split(',').nth(17) == Some("UP")).count()
+}
+
+/// The pods of a workload: a server that ends when its last connection has, as an ingress should.
+fn pods(hook: Hook) -> String {
+    format!(
+        "
+  selector: {{matchLabels: {{app: ingress}}}}
+  template:
+    metadata: {{labels: {{app: ingress}}}}
+    spec:
+      terminationGracePeriodSeconds: {}
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: ingress}}}}}}
+      containers:
+      - name: ingress
+        image: real-cluster/ingress:1
+        readinessProbe: {{httpGet: {{path: /, port: 8080}}, periodSeconds: 1}}
+        lifecycle: {}
+        volumeMounts: [{{name: configuration, mountPath: /configuration}}]
+      volumes: [{{name: configuration, configMap: {{name: application}}}}]
+",
+        TIMEOUT + 30,
+        hook.lifecycle()
+    )
+}
+
+const OBJECTS: &str = r#"
+apiVersion: v1
+kind: Namespace
+metadata: {name: pool}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: application, namespace: pool}
+data:
+  haproxy.cfg: |
+    defaults
+      mode http
+      timeout connect 5s
+      timeout client 10s
+      timeout server 5s
+      option idle-close-on-response
+    frontend all
+      bind :8080
+      http-request return status 200 content-type text/plain string "from the pod"
+"#;
