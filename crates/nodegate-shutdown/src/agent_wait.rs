@@ -56,7 +56,7 @@ pub(crate) async fn wait_until_told(agent: SocketAddr, limit: Duration) -> WaitE
                 return WaitEnd::Told(sanitize_short(String::from_utf8_lossy(&body).trim(), LONGEST));
             }
             // Not told yet, an agent that is being replaced, or too many requests at once.
-            Ok(Ok(AgentReply { status: 504 | 503 | 429, .. })) => answered = Instant::now(),
+            Ok(Ok(AgentReply { status: 504 | 307 | 429, .. })) => answered = Instant::now(),
             Ok(Ok(other)) => return WaitEnd::NoAnswer(format!("HTTP {}", other.status)),
             Ok(Err(GetError::Connect(_) | GetError::Closed | GetError::Broken(_)))
                 if answered.elapsed() < REPLACED_WITHIN => {}

@@ -209,9 +209,8 @@ fn released_waits_for_the_last_session() {
     assert!(late.status == 504 && late.body.contains("the agent has no --traffic-port"), "{late:?}");
 }
 
-/// A pod whose node is drained, after an agent that shuts down has let it go on.
 #[test]
-fn an_agent_that_ends_holds_no_hook() {
+fn an_agent_that_ends_sends_a_hook_to_its_successor() {
     let cluster = Cluster::start();
     let agent = cluster.ready_agent(&[]);
     cluster.sim.cordon(NODE);
@@ -222,5 +221,7 @@ fn an_agent_that_ends_holds_no_hook() {
     assert!(!hook.is_finished(), "it does not wait: {:?}", hook.join());
     let (ended, log) = agent.terminate();
     assert!(ended.success(), "{log}");
-    assert_eq!(hook.join().unwrap().status, 503);
+    let reply = hook.join().unwrap();
+    let again = format!("/wait?{LONG}");
+    assert_eq!((reply.status, reply.header("location")), (307, Some(&*again)), "{reply:?}");
 }

@@ -15,7 +15,8 @@ use super::respond::ResponseFuture;
 use super::response_head::ResponseHead;
 use crate::route::Route;
 use futures::future::Either;
-use http::header::{HeaderValue, RETRY_AFTER};
+use http::header::{HeaderValue, LOCATION, RETRY_AFTER};
+use http::uri::PathAndQuery;
 use http::{Response, StatusCode, Uri};
 use nodegate_http::Client;
 use nodegate_readiness::board::{NODE_NAME_MISSING, why};
@@ -54,9 +55,14 @@ impl App {
             return at_once(head, StatusCode::OK, IN_SERVICE.to_owned());
         }
         let app = Arc::clone(self);
+        let again = HeaderValue::from_str(uri.path_and_query().map_or("/wait", PathAndQuery::as_str));
         Either::Right(Box::pin(async move {
             let (status, text) = app.hold_for(client, asked, now).await;
-            let response = app.end_of_wait(head, status, text);
+            let mut response = app.end_of_wait(head, status, text);
+            // A kubelet follows it, and would take any other answer as the end of its hook.
+            if let (StatusCode::TEMPORARY_REDIRECT, Ok(again)) = (status, again) {
+                response.headers_mut().insert(LOCATION, again);
+            }
             app.metrics.answered(Route::Wait, status, None);
             Ok(response)
         }))
@@ -98,8 +104,8 @@ impl App {
                 None => (deadline, "not judged yet".to_owned()),
             };
             if self.is_closing() {
-                let closing = "the agent is shutting down; its successor knows more\n";
-                return (StatusCode::SERVICE_UNAVAILABLE, closing.to_owned());
+                let closing = "the agent is shutting down; ask its successor\n";
+                return (StatusCode::TEMPORARY_REDIRECT, closing.to_owned());
             }
             if Instant::now() >= deadline {
                 let (goal, seconds) = (asked.goal.as_str(), asked.timeout.as_secs());
@@ -114,7 +120,7 @@ impl App {
         if self.is_closing() {
             head.close();
         }
-        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+        if status == StatusCode::TOO_MANY_REQUESTS {
             head.header(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         head.text(status, text)
