@@ -25,8 +25,9 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 const NODES: [(&str, &str); 2] = [(REAL_NODE, REAL_NODE_IP), (SECOND_NODE, SECOND_NODE_IP)];
-/// How often each balancer asks. Both have HAProxy's defaults of three failures and two successes.
-const USUAL: [&str; 2] = ["500ms", "2s"];
+/// How often each balancer asks. It takes a node back after as many answers as kube-proxy needs for its rules, which it
+/// changes a second after the agent's answer or later.
+const USUAL: [&str; 2] = ["500ms rise 4", "2s rise 2"];
 /// Above (rise + 1) x the longer interval: else the next pod could end before a balancer has the first node
 /// back.
 const MIN_READY_SECONDS: u32 = 6;
@@ -197,7 +198,7 @@ impl<'a> Pool<'a> {
         let mut text = format!(
             "global\n  stats socket {}/nodegate.sock level admin\n  node lb{index}\ndefaults\n  retries 0\n  timeout connect 2s\n  \
              timeout client 70s\n  timeout server 70s\n  timeout check 1s\n  http-check send-state\n  \
-             option httpchk GET /services/pool/ingress?drain=503\n  default-server inter {interval} fall 3 rise 2\n",
+             option httpchk GET /services/pool/ingress?drain=503\n  default-server fall 3 inter {interval}\n",
             directory.display()
         );
         let [new, kept]: [SocketAddr; 2] =
