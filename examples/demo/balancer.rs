@@ -1,18 +1,17 @@
-//! Two real `HAProxy` processes in front of the nodes, with the documented configuration except for the addresses;
-//! their clients, and a line per second that shows them.
+//! Two real `HAProxy` processes in front of the nodes, with the documented configuration except for the addresses,
+//! and their clients.
 
 use crate::node::{DemoNode, Network, Processes};
 use crate::pods::LARGE;
 use crate::screen::Screen;
 use nodegate_testbed::{http, programs};
-use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::{sleep, timeout};
 
@@ -43,13 +42,7 @@ fn configuration(name: &str, address: SocketAddr, nodes: &[DemoNode], socket: &P
 }
 
 /// Starts both processes, waits until they answer, and starts their clients. Returns the clients' counters.
-pub(crate) async fn start(
-    network: Network,
-    dir: &Path,
-    screen: &Screen,
-    processes: &mut Processes,
-) -> io::Result<Tally> {
-    let mut sockets = Vec::new();
+pub(crate) async fn start(network: Network, dir: &Path, processes: &mut Processes) -> io::Result<Tally> {
     for (name, address) in ["lb-1", "lb-2"].into_iter().zip(network.balancers()) {
         let (file, socket) = (dir.join(format!("{name}.cfg")), dir.join(format!("{name}.sock")));
         std::fs::write(&file, configuration(name, address, &network.nodes(), &socket))?;
@@ -59,67 +52,21 @@ pub(crate) async fn start(
             |error| io::Error::other(format!("haproxy: {error}: `hack/install-tools haproxy` installs it")),
         )?;
         let answers = async {
-            while servers(&socket).is_err() {
+            while UnixStream::connect(&socket).is_err() {
                 sleep(Duration::from_millis(20)).await;
             }
         };
         timeout(START_PATIENCE, answers).await.map_err(|_| io::Error::other("HAProxy does not start"))?;
-        sockets.push(socket);
     }
-    let tally = Tally::start(&network.balancers());
-    let (shown, screen) = (tally.clone(), screen.clone());
-    thread::spawn(move || view(network, &sockets, &shown, &screen));
-    Ok(tally)
+    Ok(Tally::start(&network.balancers()))
 }
 
 /// Shows the results. Returns true if no request was lost.
 pub(crate) fn sum_up(tally: &Tally, screen: &Screen) -> bool {
     let counts = tally.read();
-    let text = format!("{} requests through HAProxy, {} lost", counts.total(), counts.lost);
+    let text = format!("{} requests through HAProxy, {} lost", counts.total, counts.lost);
     screen.line(format!("\n{} {}", screen.mark(counts.lost == 0), screen.bold(text)));
     counts.lost == 0
-}
-
-/// Shows each second the traffic of each node, with the sessions of both processes added up, and with both states
-/// where they differ.
-fn view(network: Network, sockets: &[PathBuf], tally: &Tally, screen: &Screen) {
-    let (mut before, mut shown) = (Counts::default(), Instant::now());
-    loop {
-        thread::sleep(Duration::from_secs(1));
-        let mut all: HashMap<String, (String, u64)> = HashMap::new();
-        for (name, state, sessions) in sockets.iter().flat_map(|socket| servers(socket).unwrap_or_default()) {
-            let (states, sum) = all.entry(name).or_default();
-            *sum += sessions;
-            if *states != state {
-                *states = if states.is_empty() { state } else { format!("{states}|{state}") };
-            }
-        }
-        let (now, at) = (tally.read(), Instant::now());
-        let nodes = network.nodes().map(|node| {
-            let served = |counts: &Counts| counts.served.get(node.name).copied().unwrap_or_default();
-            #[expect(clippy::cast_precision_loss, reason = "some hundred requests")]
-            let rate = (served(&now) - served(&before)) as f64 / (at - shown).as_secs_f64();
-            let (state, sessions) = all.remove(node.name).unwrap_or_default();
-            (node.name, rate, state, sessions)
-        });
-        screen.traffic(&nodes, now.lost, now.total());
-        (before, shown) = (now, at);
-    }
-}
-
-/// Returns the name, the state and the sessions of each server from the stats socket.
-fn servers(socket: &Path) -> io::Result<Vec<(String, String, u64)>> {
-    let (mut stream, mut text) = (UnixStream::connect(socket)?, String::new());
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    stream.write_all(b"show stat nodes 4 -1\n")?;
-    stream.read_to_string(&mut text)?;
-    let server = |row: &str| {
-        let fields: Vec<&str> = row.split(',').collect();
-        // "UP 1/2" is on its way down.
-        let state = fields.get(17)?.trim_end_matches(" (agent)").to_owned();
-        Some(((*fields.get(1)?).to_owned(), state, fields.get(4)?.parse().unwrap_or_default()))
-    };
-    Ok(text.lines().filter(|line| line.starts_with("nodes,")).filter_map(server).collect())
 }
 
 /// The numbers of quick and slow clients of each balancer, and the pause between their requests. Slow clients fetch large
@@ -132,17 +79,10 @@ pub(crate) const EVERY: Duration = Duration::from_millis(40);
 #[derive(Clone, Default)]
 pub(crate) struct Tally(Arc<Mutex<Counts>>);
 
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Counts {
-    /// The number of requests by the node that answered.
-    pub(crate) served: HashMap<String, u64>,
+    pub(crate) total: u64,
     pub(crate) lost: u64,
-}
-
-impl Counts {
-    pub(crate) fn total(&self) -> u64 {
-        self.served.values().sum::<u64>() + self.lost
-    }
 }
 
 impl Tally {
@@ -159,7 +99,7 @@ impl Tally {
     }
 
     pub(crate) fn read(&self) -> Counts {
-        self.lock().clone()
+        *self.lock()
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -168,21 +108,19 @@ impl Tally {
 
     fn client(&self, to: SocketAddr, path: &str) {
         loop {
-            match ask(to, path) {
-                Ok(node) => *self.lock().served.entry(node).or_default() += 1,
-                Err(_) => self.lock().lost += 1,
-            }
+            let is_lost = !is_answered(to, path);
+            let mut counts = self.lock();
+            (counts.total, counts.lost) = (counts.total + 1, counts.lost + u64::from(is_lost));
+            drop(counts);
             thread::sleep(EVERY);
         }
     }
 }
 
-/// Returns the node that answered. An answer that is cut short is an error, too.
-fn ask(to: SocketAddr, path: &str) -> io::Result<String> {
-    let reply = http::get(to, path)?;
-    let whole = reply.header("content-length") == Some(&*reply.body.len().to_string());
-    if reply.status != 200 || !whole {
-        return Err(io::Error::other("the connection ended without a whole answer"));
-    }
-    Ok(reply.body.trim_start_matches('.').to_owned())
+/// Returns true for a 200. An answer that is cut short is none.
+fn is_answered(to: SocketAddr, path: &str) -> bool {
+    http::get(to, path).is_ok_and(|reply| {
+        let length = reply.body.len().to_string();
+        reply.status == 200 && reply.header("content-length") == Some(length.as_str())
+    })
 }

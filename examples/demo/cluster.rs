@@ -38,9 +38,7 @@ impl Cluster {
             let addresses = json!([{"type": "InternalIP", "address": node.agent.ip()}]);
             sim.edit_node(node.name, "kubelet", |object| object["status"]["addresses"] = addresses);
         }
-        for object in objects(nodes.len()) {
-            sim.apply(object).map_err(|status| status.message.clone())?;
-        }
+        sim.apply(web()).map_err(|status| status.message.clone())?;
         sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", agent_rules());
         let dir = tempfile::Builder::new().prefix("nodegate-demo-").tempdir()?;
         std::fs::write(dir.path().join("agent.kubeconfig"), sim.kubeconfig_for(AGENT_TOKEN))?;
@@ -64,17 +62,13 @@ impl Cluster {
     }
 }
 
-/// Returns the pods behind the ingress, and a disruption budget for them.
-fn objects(nodes: usize) -> [Value; 2] {
+/// Returns the pods behind the ingress.
+fn web() -> Value {
     let selector = json!({"matchLabels": {"app": "web"}});
     let container = json!({"name": "demo", "image": "example.com/demo"});
     let web = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}});
-    [
-        json!({"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": {"name": "web"},
-            "spec": {"replicas": WEB, "selector": selector, "template": web}}),
-        json!({"kind": "PodDisruptionBudget", "apiVersion": "policy/v1", "metadata": {"name": "web"},
-            "spec": {"maxUnavailable": WEB / nodes, "selector": selector}}),
-    ]
+    json!({"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": {"name": "web"},
+        "spec": {"replicas": WEB, "selector": selector, "template": web}})
 }
 
 /// Moves pods to a node that is back, as a descheduler does: before the balancers know of it.

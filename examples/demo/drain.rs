@@ -54,7 +54,7 @@ pub(crate) async fn follow(agent: ObservedAgent, pods: Pods, tally: Option<Tally
                 && let Some((tally, before)) = counted.take()
             {
                 let now = tally.read();
-                let (lost, total) = (now.lost - before.lost, now.total() - before.total());
+                let (lost, total) = (now.lost - before.lost, now.total - before.total);
                 say(format!("{lost} of {total} requests lost since the cordon"));
             }
         }

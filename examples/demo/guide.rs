@@ -8,10 +8,8 @@ use nodegate_testbed::programs;
 
 /// Explains the running programs, the commands to type, and the meaning of the lines below.
 pub(crate) fn show(screen: &Screen, cluster: &Cluster, network: Network, tour: bool, with_haproxy: bool) {
-    screen
-        .line(screen.bold(
-            "nodegate demo: a simulated Kubernetes API, three nodes with real agents, pods that serve",
-        ));
+    let title = "nodegate demo: a simulated Kubernetes API, three nodes with real agents, pods that serve";
+    screen.line(screen.bold(title));
     screen.line(format!("\n  API server  {}", cluster.sim.url()));
     for node in network.nodes() {
         let (name, agent, ingress) = (node.name, node.agent, node.ingress);
@@ -33,28 +31,22 @@ pub(crate) fn show(screen: &Screen, cluster: &Cluster, network: Network, tour: b
         let args = tour::AGENT_ARGS.join(" ");
         screen.line(format!("  The tour's agents run with {args}, so that it does not take long."));
     } else {
-        commands(screen, cluster, network, with_haproxy);
+        commands(screen, cluster, network);
     }
-    let what =
-        "  latency: from the moment the API server stored the change to the first answer that shows it;";
-    screen.line(screen.dim(what));
-    let every = probe::EVERY.as_millis();
-    screen.line(screen.dim(format!("  each agent is asked every {every} ms, which is part of it")));
-    screen.line("");
+    screen.line(screen.dim(format!(
+        "  latency: from the moment the API server stored the change to the first answer that shows it;\n  \
+         each agent is asked every {} ms, which is part of it\n",
+        probe::EVERY.as_millis()
+    )));
     screen.header();
 }
 
-fn commands(screen: &Screen, cluster: &Cluster, network: Network, with_haproxy: bool) {
+fn commands(screen: &Screen, cluster: &Cluster, network: Network) {
     let [node, ..] = network.nodes();
     let plugins = programs::agent().with_file_name("");
     screen.line("Type in a second terminal:\n");
     screen.line(screen.bold(format!("  export KUBECONFIG={}", cluster.kubeconfig().display())));
     screen.line(screen.bold(format!("  export PATH={}:$PATH\n", plugins.display())));
-    let plain = if with_haproxy {
-        "as everybody does it: count what is lost"
-    } else {
-        "cordons first, evicts at once"
-    };
     let (curl, open) =
         (format!("curl -i http://{}/health", node.agent), format!("xdg-open http://{}/", node.agent));
     for (command, what) in [
@@ -64,7 +56,7 @@ fn commands(screen: &Screen, cluster: &Cluster, network: Network, with_haproxy: 
         ("kubectl uncordon worker-1", "and back"),
         ("kubectl nodegate drain worker-1", "the loop closed: told, evicted, none lost; once 90 s old"),
         ("kubectl nodegate uncordon worker-1", "waits until the balancers know"),
-        ("kubectl drain worker-2", plain),
+        ("kubectl drain worker-2", "as everybody does it: what is lost is counted with HAProxy"),
         ("kubectl taint node worker-3 node.kubernetes.io/out-of-service=:NoExecute", "- at the end: away"),
         (&open, "the agent's status page"),
     ] {

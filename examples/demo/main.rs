@@ -100,7 +100,7 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     network.start_agents(cluster.dir(), if args.tour { tour::AGENT_ARGS } else { &[] }, &mut processes)?;
     let agents = network.nodes().map(|node| ObservedAgent::follow(node, cluster.sim.clone(), screen.clone()));
     let tally = if with_haproxy {
-        Some(balancer::start(network, cluster.dir(), &screen, &mut processes).await?)
+        Some(balancer::start(network, cluster.dir(), &mut processes).await?)
     } else {
         None
     };
