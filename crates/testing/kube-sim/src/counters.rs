@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
-
 /// One kind of request.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestKind {
     /// The RBAC verb, or the HTTP method in lower case for other paths.
     pub verb: String,
@@ -22,7 +20,7 @@ pub struct RequestKind {
 }
 
 /// A snapshot of all counters.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// The number of requests by kind.
     pub requests: Vec<(RequestKind, u64)>,

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::operation::Operation;
 use super::read;
 use crate::cluster::pods;
+use crate::store::Edit;
 use crate::store::object::{Obj, meta_mut};
 use crate::store::status::ApiStatus;
-use crate::store::{Edit, View};
 use crate::wire::reply::{self, ApiReply};
 use crate::writes::patch::json_error;
 
@@ -22,7 +22,7 @@ pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply
     } else {
         serde_json::from_slice(body).map_err(|error| ApiStatus::bad_request(json_error(&error)))?
     };
-    let (object, gone) = remove(operation, &options, |_, _| Ok(()))?;
+    let (object, gone) = remove(operation, &options)?;
     if !gone || operation.resource.returns_deleted {
         return Ok(read::one(&object, operation.format, StatusCode::OK));
     }
@@ -30,19 +30,13 @@ pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply
     Ok(reply::status(&ApiStatus::deleted(operation.resource.subject(&object.key.name), uid)))
 }
 
-/// Removes the operation's object, with these `DeleteOptions`, if `may` allows it. An object with finalizers, or
-/// a pod that must end first, is only marked. Returns the object, and true if it is gone.
-pub(super) fn remove(
-    operation: &Operation<'_>,
-    options: &Value,
-    may: impl FnOnce(&View<'_>, &Obj) -> Result<(), ApiStatus>,
-) -> Result<(Obj, bool), ApiStatus> {
+/// Removes the operation's object, with these `DeleteOptions`. An object with finalizers, or a pod that must end first, is only marked. Returns the object, and true if it is gone.
+pub(super) fn remove(operation: &Operation<'_>, options: &Value) -> Result<(Obj, bool), ApiStatus> {
     let (api, resource, key) = (operation.api, operation.resource, operation.key());
     let missing = || ApiStatus::not_found(resource.subject(&key.name));
     let dry_run = operation.query().dry_run() || options.pointer("/dryRun/0") == Some(&json!("All"));
-    let (object, gone) = api.store.write_among(resource, &key, |others, old| {
+    let (object, gone) = api.store.write(resource, &key, |old| {
         let old = old.ok_or_else(missing)?;
-        may(others, old)?;
         let finalizers = old.value.pointer("/metadata/finalizers").and_then(Value::as_array);
         let seconds = if api.settings.pods_live { grace(options, old) } else { 0 };
         let held = finalizers.is_some_and(|f| !f.is_empty()) || seconds > 0;

@@ -115,17 +115,7 @@ pub struct Backup {
     objects: Objects,
 }
 
-/// The view of an edit on all other objects. The store's lock keeps out other writers.
-pub(crate) struct View<'a>(&'a State);
-
-impl View<'_> {
-    /// Returns all objects of a resource, or those in one namespace.
-    pub(crate) fn list(&self, resource: &Resource, namespace: Option<&str>) -> Vec<Obj> {
-        self.0.select(resource, namespace, &Selector::default())
-    }
-}
-
-/// The store. Every write goes through [`Store::write_among`].
+/// The store. Every write goes through [`Store::write`].
 pub(crate) struct Store {
     state: Mutex<State>,
 }
@@ -175,19 +165,9 @@ impl Store {
         key: &Key,
         edit: impl FnOnce(Option<&Obj>) -> Result<Edit, ApiStatus>,
     ) -> Result<(Option<Obj>, bool), ApiStatus> {
-        self.write_among(resource, key, |_, old| edit(old))
-    }
-
-    /// Does the same as [`Store::write`] for an edit that also depends on other objects.
-    pub(crate) fn write_among(
-        &self,
-        resource: &'static Resource,
-        key: &Key,
-        edit: impl FnOnce(&View<'_>, Option<&Obj>) -> Result<Edit, ApiStatus>,
-    ) -> Result<(Option<Obj>, bool), ApiStatus> {
         let mut state = self.lock();
         let old = state.objects.get(resource.plural).and_then(|all| all.get(key)).cloned();
-        let (mut value, deleted) = match edit(&View(&state), old.as_ref())? {
+        let (mut value, deleted) = match edit(old.as_ref())? {
             Edit::Keep => return Ok((old, false)),
             Edit::Put(value) => (value, false),
             Edit::Remove => match &old {

@@ -68,7 +68,7 @@ impl Requirement {
     }
 }
 
-/// Returns true if the `matchLabels` of a disruption budget or Service match. A missing selector matches nothing,
+/// Returns true if the `matchLabels` of a Service match. A missing selector matches nothing,
 /// an empty one everything.
 pub(crate) fn labels_match(selector: Option<&Value>, object: &Value) -> bool {
     let Some(selector) = selector else { return false };

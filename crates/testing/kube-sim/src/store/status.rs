@@ -232,18 +232,6 @@ impl ApiStatus {
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// Returns the 429 of an eviction that would violate a disruption budget.
-    pub(crate) fn disruption_budget(budget: &str, needs: u64, healthy: u64) -> Self {
-        let why =
-            format!("The disruption budget {budget} needs {needs} healthy pods and has {healthy} currently");
-        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-        Self::failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).because(
-            "DisruptionBudget",
-            why,
-            "",
-        )
-    }
-
     /// Returns the answer to an eviction that a webhook denies.
     pub(crate) fn denied_by_webhook(webhook: &str, said: &Value) -> Self {
         let text = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default();

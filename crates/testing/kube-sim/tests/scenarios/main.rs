@@ -9,5 +9,3 @@ mod etcd;
 mod reads;
 #[cfg(test)]
 mod watches;
-#[cfg(test)]
-mod webhook;
