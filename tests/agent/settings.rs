@@ -116,13 +116,6 @@ fn an_empty_environment_variable_counts_as_unset() {
 }
 
 #[test]
-fn unknown_flags_and_arguments_are_reported_in_one_line() {
-    refuses(&["--stale-aftr=1s"], &[], &["--stale-aftr", "--stale-after"]);
-    refuses(&["serve"], &[], &["serve"]);
-    refuses(&["--listen-port"], &[], &["--listen-port"]);
-}
-
-#[test]
 fn help_and_version_go_to_stdout() {
     for flag in ["--help", "-h", "--version"] {
         let output = nodegate(&[flag], &[]);
