@@ -32,6 +32,7 @@ impl Screen {
     }
 
     /// Writes a line. `println!` would panic without a reader; here, the demo ends.
+    #[expect(clippy::unused_self, reason = "reads beside the other lines")]
     pub(crate) fn line(&self, text: impl Display) {
         if writeln!(stdout().lock(), "{text}").is_err() {
             let _ = kill_process(getpid(), Signal::TERM);

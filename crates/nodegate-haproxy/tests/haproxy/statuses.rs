@@ -236,10 +236,10 @@ async fn refused_and_lost_writes_are_tried_again_and_disturb_nothing() {
     lab.until_logged("can't write to the cluster; retrying").await;
     lab.sim.faults().clear();
     until_ingress(&lab, "web", &vip(ADDRESS)).await;
-    let before = writes(&lab);
     lab.until_logged("writing to the cluster works again").await;
     // An outage of the API server, after the watch has brought the status that was written.
     a_while(&lab).await;
+    let before = writes(&lab);
     lab.sim.kill().await;
     lab.until_metric(HELD, 0.0).await;
     assert!(get(port).is_ok() && lab.is_ready());
