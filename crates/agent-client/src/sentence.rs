@@ -2,6 +2,7 @@
 
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::host_signals::NODE_SHUTDOWN;
+use nodegate_readiness::probers::ServiceStatus;
 use nodegate_readiness::rules::CACHE_STALE;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, HostSignals, LastKnown, Reason, Verdict};
@@ -26,6 +27,23 @@ const MEANINGS: [(&str, &str); 13] = [
 /// The meaning of `unconfirmed`.
 pub const UNCONFIRMED: &str =
     "the control plane does not hear the kubelet (Ready=Unknown), but the kubelet on this node answers";
+
+/// Says of a watched Service how many endpoints it has here, and whether its balancers know.
+pub fn service(service: &ServiceStatus) -> String {
+    let endpoints = match service.local_endpoints {
+        0 => "no ready endpoint here".to_owned(),
+        1 => "1 ready endpoint here".to_owned(),
+        more => format!("{more} ready endpoints here"),
+    };
+    let why = service.drain.as_ref().and_then(|drain| drain.not_known.as_deref());
+    let told = match (service.told(), why) {
+        (Some(true), _) => "its balancers know".to_owned(),
+        (Some(false), _) => "its balancers do not all know yet".to_owned(),
+        (None, Some(why)) => format!("not known whether its balancers know: {why}"),
+        (None, None) => "not known whether its balancers know".to_owned(),
+    };
+    format!("{}: {endpoints}; {told}", service.service)
+}
 
 /// Returns the meaning of a reason.
 fn meaning(reason: &Reason) -> Option<String> {

@@ -58,7 +58,12 @@ pub struct ToldArgs {
 impl WaitSettings {
     /// Starts a wait with these settings.
     pub fn begin(&self) -> Waiting {
-        Waiting::new(self.goal, self.told.demands(self.fall, self.rise), self.told.timeout)
+        Waiting::new(self.goal, self.demands(), self.told.timeout)
+    }
+
+    /// Returns the settings of told; the agent has the defaults.
+    pub fn demands(&self) -> Demands {
+        self.told.demands(self.fall, self.rise)
     }
 }
 

@@ -2,8 +2,12 @@
 
 use crate::fetch;
 use crate::target::AgentAddress;
-use nodegate_agent_client::{Console, NodeIdentity, STATUS_PATH, Status, WaitEnd, WrongAgent, parse_status};
+use nodegate_agent_client::{
+    Console, NodeIdentity, STATUS_PATH, Status, WaitEnd, WrongAgent, hook_recipe, parse_status,
+};
 use nodegate_program::{Mistakes, node_name};
+use nodegate_readiness::ServiceName;
+use nodegate_readiness::probers::Goal;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -42,6 +46,8 @@ EXAMPLES
   nodegate wait --fall 5 --interval 10s  # as they are set, behind one address
   nodegate wait --for released           # an ingress on the host's network has no connection left
   nodegate wait --for ready              # after kubectl uncordon
+  nodegate wait --service ingress/web    # the Service's last ready endpoint here has gone
+  nodegate wait --service ingress/web --explain  # what a rollout of its pods needs
 
 EXIT CODES
   0  reached
@@ -51,6 +57,14 @@ EXIT CODES
 pub(crate) struct WaitArgs {
     #[command(flatten)]
     wait: nodegate_agent_client::WaitSettings,
+
+    /// Service to wait for in place of the node, as namespace/name: one of the agent's --watch-service
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    service: Option<ServiceName>,
+
+    /// Print the settings that a rollout of --service needs, from the intervals of its balancers, and exit
+    #[arg(long)]
+    explain: bool,
 
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
     /// port: that of the agent on this machine
@@ -74,6 +88,8 @@ pub struct WaitQuery {
     /// The expected Node; without it any agent will do.
     node: Option<NodeIdentity>,
     wait: nodegate_agent_client::WaitSettings,
+    service: Option<ServiceName>,
+    explain: bool,
 }
 
 impl WaitArgs {
@@ -83,8 +99,14 @@ impl WaitArgs {
         if self.node_uid.is_some() && self.node.is_none() {
             mistakes.setting("node-uid", "needs --node");
         }
+        if self.explain && self.service.is_none() {
+            mistakes.setting("explain", "needs --service");
+        }
+        if self.service.is_some() && self.wait.goal == Goal::Released {
+            mistakes.setting("for", "takes told or ready with --service");
+        }
         let node = self.node.map(|name| NodeIdentity { name, uid: self.node_uid });
-        WaitQuery { target, node, wait: self.wait }
+        WaitQuery { target, node, wait: self.wait, service: self.service, explain: self.explain }
     }
 }
 
@@ -101,7 +123,14 @@ impl WaitQuery {
         loop {
             let said = match self.ask() {
                 Ok(status) => match self.confirm(&status) {
-                    Ok(()) => Ok(status),
+                    Ok(()) => match self.chosen(status) {
+                        Ok(status) if self.explain => return self.explain(&console, &status),
+                        Ok(status) => Ok(status),
+                        Err(unwatched) => {
+                            console.line(&format!("not known: {unwatched}"));
+                            return WaitEnd::NotKnown;
+                        }
+                    },
                     Err(wrong) if wrong.may_pass() => Err(wrong.at(&self.target)),
                     Err(wrong) => {
                         console.line(&format!("not known: {}", wrong.at(&self.target)));
@@ -118,6 +147,28 @@ impl WaitQuery {
             }
             console.over(&progress.now);
             thread::sleep(ASK_EVERY);
+        }
+    }
+
+    /// Returns the status of the Service, if one is named, else that of the node.
+    fn chosen(&self, status: Status) -> Result<Status, String> {
+        let Some(service) = &self.service else { return Ok(status) };
+        let unwatched = || format!("the agent does not watch {service}; name it with --watch-service");
+        status.of_service(&service.to_string()).ok_or_else(unwatched)
+    }
+
+    fn explain(&self, console: &Console, status: &Status) -> WaitEnd {
+        match hook_recipe(status, &self.wait.demands()) {
+            Ok(lines) => {
+                for line in &lines {
+                    console.line(line);
+                }
+                WaitEnd::Reached
+            }
+            Err(why) => {
+                console.line(&format!("not known: {why}"));
+                WaitEnd::NotKnown
+            }
         }
     }
 

@@ -7,11 +7,11 @@ mod hooks;
 mod listening;
 mod pods;
 
-use listening::Listening;
+use listening::{Listening, SERVICE};
 use nodegate_readiness::probers::Traffic;
 use nodegate_server::{CountTraffic, ProberSettings};
 use nodegate_testbed::agent::run;
-use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
+use nodegate_testbed::{Agent, Cluster, NODE, http, programs, until};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -162,6 +162,44 @@ fn wait_accepts_only_the_agent_of_the_named_node() {
 }
 
 #[test]
+fn wait_follows_one_service_and_explains_what_its_rollout_needs() {
+    let listening = Listening::start(ProberSettings::default());
+    let args = ["--service", SERVICE];
+    let (code, lines) = wait(listening.address, &[&args[..], &["--explain"]].concat());
+    assert_eq!((code, &*lines[0]), (3, "not known: no balancer probes /services/shop/web regularly"));
+    let _balancer = Balancer::start(1, listening.address, "/services/shop/web", EVERY);
+    until("it to be regular", || (listening.regular() == 1).then_some(()));
+    let explain = ["--explain", "--interval=10s", "--fall=3", "--rise=2"];
+    let (code, lines) = wait(listening.address, &[&args[..], &explain].concat());
+    assert_eq!(
+        (code, &lines.iter().map(String::as_str).collect::<Vec<_>>()[..]),
+        (
+            0,
+            &[
+                "# probers of /services/shop/web: 1, the slowest every 10 s; fall 3, rise 2",
+                "minReadySeconds: 35",
+                "maxUnavailable: 1",
+                "terminationGracePeriodSeconds: 75",
+                "preStop.httpGet.path: /wait?for=told&service=shop/web&timeout=45",
+            ][..]
+        )
+    );
+    let waiting = waiting(listening.address, &args);
+    listening.endpoints(0);
+    let (code, lines) = said(waiting.wait_with_output().unwrap());
+    assert!(code == 0 && lines.last().unwrap().ends_with(": the one balancer that probes"), "{lines:#?}");
+    let told = "shop/web: no ready endpoint here; its balancers know";
+    let shown = run(&["status", "--addr", &listening.address.to_string()], &[]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(told), "{shown}");
+    let get = |path| http::get(listening.address, path).unwrap().body;
+    assert!(get("/").contains(told));
+    assert!(get("/metrics").contains("nodegate_service_told{service=\"shop/web\"} 1"));
+    let (code, lines) = wait(listening.address, &["--service", "shop/other"]);
+    assert!(code == 3 && lines[0].ends_with("name it with --watch-service"), "{lines:#?}");
+}
+
+#[test]
 fn wrong_arguments_of_wait_are_unknown() {
     for (args, words) in [
         (["--for", "gone"], "--for \"gone\": takes told, released or ready"),
@@ -170,6 +208,9 @@ fn wrong_arguments_of_wait_are_unknown() {
         (["--addr", "a b"], "--addr \"a b\": takes HOST"),
         (["--node", "N_1"], "--node \"N_1\": takes the name of a Node"),
         (["--node-uid", "u"], "--node-uid needs --node"),
+        (["--explain", "--fall=3"], "--explain needs --service"),
+        (["--service=a/b", "--for=released"], "--for takes told or ready with --service"),
+        (["--service", "a"], "--service \"a\": takes namespace/name"),
     ] {
         let output = run(&[&["wait"], &args[..]].concat(), &[]);
         let error = String::from_utf8(output.stderr).unwrap();

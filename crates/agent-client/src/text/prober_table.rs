@@ -1,6 +1,7 @@
 //! Renders the probers and the progress of a drain, as a part of `text`.
 
 use super::{DIM, GREEN, Text, YELLOW};
+use crate::sentence;
 use nodegate_program::sanitize;
 use nodegate_readiness::probers::{ProberRecord, Standing, cant_see};
 use nodegate_readiness::status::Status;
@@ -31,6 +32,9 @@ impl Text {
             (None, None) => String::new(),
         };
         self.fact("told", &format!("{how_far}{left}"));
+        for service in &status.services {
+            self.fact("told", &sanitize(&sentence::service(service)));
+        }
         if let Some(who) = cant_see(&drain.cant_see_drains) {
             let who = self.painted(YELLOW, sanitize(&who));
             self.fact("warning", &who);

@@ -36,6 +36,11 @@ impl StateCollector {
         for (prober, told) in shown.iter().filter_map(|prober| Some((prober, prober.told?))) {
             family.encode_family(&labels(&prober.who(), prober))?.encode_gauge(&u64::from(told))?;
         }
+        let help = "1 if every regular prober of a watched Service knows that it is out or back, 0 if not; absent while not known.";
+        let mut family = gauge(encoder, "service_told", help)?;
+        for (service, told) in status.services.iter().filter_map(|service| Some((service, service.told()?))) {
+            family.encode_family(&[("service", &*service.service)])?.encode_gauge(&u64::from(told))?;
+        }
         counter(
             encoder,
             "prober_overflows",

@@ -5,6 +5,7 @@ mod tests;
 
 use super::escape::{Breakable, Escaped};
 use super::verdict_style::VerdictStyle;
+use nodegate_agent_client::sentence;
 use nodegate_readiness::probers::{DrainStatus, HaproxyReport, ProberRecord, Standing, cant_see};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Verdict};
@@ -21,6 +22,9 @@ pub(super) fn write(page: &mut String, status: &Status) -> fmt::Result {
     page.push_str("<section class=\"asks\"><h2>Load balancers</h2>");
     write_steps(page, status, drain, verdict)?;
     write_doubts(page, drain)?;
+    for service in &status.services {
+        write!(page, "<p class=\"note\">{}.</p>", Escaped(sentence::service(service)))?;
+    }
     let (mut rows, others): (Vec<_>, Vec<_>) = status.probers.iter().partition(|prober| is_in_table(prober));
     // Probers that the operator still waits for come first.
     rows.sort_by_key(|prober| (prober.told == Some(true), !prober.drainable, prober.standing));
