@@ -5,7 +5,7 @@ use nodegate_program::sanitize;
 use nodegate_readiness::{Reason, Verdict};
 use serde::Deserialize;
 
-/// The answer to `/health?check=…&drain=200`.
+/// The answer to `/health?check=…&drain=200`, where 200 is the status while the node drains.
 #[derive(Debug, Deserialize)]
 pub struct NodeHealth {
     status: Verdict,
@@ -36,7 +36,8 @@ impl NodeHealth {
         self.status
     }
 
-    /// Returns the reasons of all checks that fail, because the answer does not say which of them only drain.
+    /// Returns the reasons of all checks that fail, because the answer does not tell those that drain
+    /// from those that fail.
     pub fn why(&self) -> String {
         let said = |check: &HealthCheck| {
             format!("{}: {}", check.name, check.reason.as_ref().map_or("no reason".to_owned(), explained))

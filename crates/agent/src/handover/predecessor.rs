@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_error_is_reported_unless_another_says_more() {
+    fn the_first_error_is_reported_unless_an_agent_answers() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let no_agent = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\n").address();
         let silent = StubServer::saying("").address();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ports_of_a_predecessor_can_be_asked_in_the_time_for_all() {
+    fn both_ports_can_be_asked_within_the_time_limit() {
         let silent = [StubServer::start(hang), StubServer::start(hang)].map(|server| server.address());
         let began = nodegate_clock::now();
         assert!(ask(&silent).unwrap_err().contains(&silent[0].to_string()));

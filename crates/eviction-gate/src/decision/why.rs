@@ -6,7 +6,7 @@ pub(crate) enum Answer {
     Allowed,
     /// The eviction goes on although it is not known that all load balancers have acknowledged the drain.
     AllowedUnacknowledged,
-    /// The client gets 429.
+    /// The client gets 429, or 403 for [`Why::SelfCheck`].
     Denied {
         /// Whether the client is asked to retry after a second.
         retry_soon: bool,

@@ -31,8 +31,8 @@ impl<V> Default for SharedReads<V> {
 }
 
 impl<V: Clone + Send + Sync + 'static> SharedReads<V> {
-    /// Returns the value of a read that began after `arrival`: one that is under way, or `read`. It must end in bounded
-    /// time, and goes on if no review waits for it any longer.
+    /// Returns the value of a read that began after `arrival`: one that is under way, or `read`, which must end
+    /// in bounded time. It goes on when no review waits for it any longer.
     pub(crate) fn get<F>(
         self: &Arc<Self>,
         key: &str,
@@ -44,7 +44,7 @@ impl<V: Clone + Send + Sync + 'static> SharedReads<V> {
     {
         let mut all = self.lock();
         let reads = all.entry(key.to_owned()).or_default();
-        // A read that has not started yet starts after the arrival of each present review.
+        // A read that has not started will start after every review that waits now has arrived.
         if let Some(fresh) = reads.iter().find(|read| read.began.get().is_none_or(|began| *began >= arrival))
         {
             return fresh.value.clone();

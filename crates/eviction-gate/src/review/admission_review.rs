@@ -20,11 +20,11 @@ pub(crate) struct EvictionReview {
     uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Whether it is a dry run, of the request or of its delete options.
+    /// True if the request or its delete options ask for a dry run.
     pub(crate) dry_run: bool,
 }
 
-/// Why a body is no review of an eviction. The API server lets the eviction go on (`failurePolicy: Ignore`).
+/// The reason why a body is not a review of an eviction. The API server lets the eviction go on (`failurePolicy: Ignore`).
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BadReview {
     #[error("not an AdmissionReview of admission.k8s.io/v1: {0}")]
@@ -33,7 +33,7 @@ pub(crate) enum BadReview {
     OfSomethingElse(String),
     #[error("the review names no Pod")]
     NoName,
-    /// What no API server sends.
+    /// A review that no API server would send.
     #[error("no API server sends such a review: {0}")]
     Forged(&'static str),
 }
@@ -106,10 +106,10 @@ pub(crate) fn parse(body: &[u8]) -> Result<EvictionReview, BadReview> {
         return Err(BadReview::OfSomethingElse(sanitize_short(&of, SHOWN)));
     }
     let Some(object) = request.object.filter(|object| object.kind == "Eviction") else {
-        return Err(BadReview::Forged("its object is no Eviction"));
+        return Err(BadReview::Forged("its object is not an Eviction"));
     };
     if !is_uuid(&request.uid) {
-        return Err(BadReview::Forged("its uid is no UUID"));
+        return Err(BadReview::Forged("its uid is not a UUID"));
     }
     if request.user_info.username.is_empty() {
         return Err(BadReview::Forged("it names no user"));
@@ -140,6 +140,7 @@ pub(crate) fn answer_json(review: &EvictionReview, decision: &Decision) -> Vec<u
         Answer::AllowedUnacknowledged => json!({"uid": uid, "allowed": true, "warnings": [message]}),
         Answer::Denied { retry_soon } => {
             let (code, reason) = match decision.why {
+                // The gate's own eviction, which shows that it is asked.
                 Why::SelfCheck => (403, "Forbidden"),
                 _ => (429, "TooManyRequests"),
             };

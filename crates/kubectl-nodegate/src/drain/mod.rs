@@ -160,11 +160,13 @@ impl Drain<'_> {
             left @ (Left::Cordoning | Left::Cordoned) => {
                 let state = if left == Left::Cordoned { "is left" } else { "may be" };
                 format!(
-                    "it {state} cordoned, and no pod was evicted; back: {back}; on, without waiting: {on}"
+                    "it {state} cordoned, and no pod was evicted; to undo: {back}; to go on without waiting: {on}"
                 )
             }
             Left::Evicting => {
-                format!("it is left cordoned, and pods may have been evicted; back: {back}; once more: {on}")
+                format!(
+                    "it is left cordoned, and pods may have been evicted; to undo: {back}; to try again: {on}"
+                )
             }
         }
     }

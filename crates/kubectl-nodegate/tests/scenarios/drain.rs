@@ -195,8 +195,8 @@ fn no_pod_is_evicted_before_every_balancer_is_told() {
     assert!(is_cordoned(&lab, "worker-1") && lab.sim.get("pods", "default", "app").is_some());
     for part in [
         "not told after 2 s: 10.0.0.101 /health (told 0 of 4 times",
-        "it is left cordoned, and no pod was evicted; back: kubectl nodegate uncordon worker-1 --context=sim; on, without \
-         waiting: kubectl drain worker-1 --ignore-daemonsets --timeout=2s --context=sim",
+        "it is left cordoned, and no pod was evicted; to undo: kubectl nodegate uncordon worker-1 --context=sim; to go on \
+         without waiting: kubectl drain worker-1 --ignore-daemonsets --timeout=2s --context=sim",
     ] {
         assert!(said.out.contains(part), "no {part:?} in {said:#?}");
     }
@@ -233,7 +233,7 @@ fn an_interrupted_drain_says_how_the_node_is_left() {
         let said = lines.collect::<Vec<_>>().join("\n");
         assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
         assert!(said.contains(&format!("broken off by {name}")), "{said}");
-        assert!(said.contains("it is left cordoned, and no pod was evicted; back: "), "{said}");
+        assert!(said.contains("it is left cordoned, and no pod was evicted; to undo: "), "{said}");
     }
 }
 
@@ -246,7 +246,7 @@ fn a_failed_cordon_says_whether_the_node_was_changed() {
         (Effect::Forbidden, "nothing was done to it\n"),
         (
             Effect::Malformed,
-            "it may be cordoned, and no pod was evicted; back: kubectl nodegate uncordon worker-1 --context=sim; on, ",
+            "it may be cordoned, and no pod was evicted; to undo: kubectl nodegate uncordon worker-1 --context=sim; to go on ",
         ),
     ] {
         let fault = lab.sim.faults().add(effect.on(scope()));

@@ -102,8 +102,7 @@ impl Applier {
         ConfigFile::new(self.tools.template.clone()?).stamp()
     }
 
-    /// Asks the running HAProxy for the file that was written last. The error is the reason why it does not prove that
-    /// it runs it.
+    /// Checks that the running HAProxy runs the file that was written last. The error says why it is not proven.
     pub(crate) async fn prove(&self) -> Result<(), Failure> {
         let Tools { config, master, .. } = &self.tools;
         let Some((hash, stamp)) = &self.written else {

@@ -1,4 +1,5 @@
-//! The metrics of nodegate, and their exposition.
+//! The metrics of the server and the board, and the exposition of all; `crates/agent/src/assembly.rs` adds those of
+//! the watches and of the connections.
 
 mod board_metrics;
 mod counters;
