@@ -13,6 +13,8 @@ use std::time::Duration;
 pub(crate) struct NotReady {
     /// The time at which this agent first saw it.
     since: Moment,
+    /// How long it had lasted then, as the previous agent saw it.
+    before: Duration,
     /// The time from which it counts.
     pub(crate) counts_at: Moment,
 }
@@ -36,21 +38,24 @@ impl NotReady {
     ) -> Option<Self> {
         let was_ready = before.condition("Ready").is_some_and(|ready| ready.status == ConditionStatus::True);
         let counts_at = now.plus(policy.not_ready_after);
-        (was_ready && before.uid == facts.uid).then_some(Self { since: now, counts_at })
+        (was_ready && before.uid == facts.uid).then_some(Self {
+            since: now,
+            before: Duration::ZERO,
+            counts_at,
+        })
     }
 
     /// Returns what the previous agent knew of it. It waits no longer than this agent's own setting.
     pub(crate) fn taken_over(pending: PendingNotReady, policy: &Policy, now: Moment) -> Self {
         let left = Duration::from_millis(pending.counts_in_ms).min(policy.not_ready_after);
-        let since = now.before(Duration::from_millis(pending.for_ms)).unwrap_or_default();
-        Self { since, counts_at: now.plus(left) }
+        Self { since: now, before: Duration::from_millis(pending.for_ms), counts_at: now.plus(left) }
     }
 
     /// Returns its times as of `now`; `None` if it counts.
     pub(crate) fn pending(&self, now: Moment) -> Option<PendingNotReady> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let (lasted, needed) = (ms(now.since(self.since)), ms(self.counts_at.since(self.since)));
-        let pending = PendingNotReady { for_ms: lasted, counts_in_ms: needed.saturating_sub(lasted) };
+        let lasted = self.before.saturating_add(now.since(self.since));
+        let pending = PendingNotReady { for_ms: ms(lasted), counts_in_ms: ms(self.counts_at.since(now)) };
         (now < self.counts_at).then_some(pending)
     }
 }

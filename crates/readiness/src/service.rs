@@ -11,6 +11,10 @@ use std::time::Duration;
 /// The reason while no endpoint on this node is ready.
 pub const NO_LOCAL_ENDPOINTS: &str = "NoLocalEndpoints";
 
+/// The time for which balancers wait for the first ready endpoint. kube-proxy changes its rules at most once a second
+/// (`minSyncPeriod`), and refuses connections until then.
+const RULES_OF_KUBE_PROXY: Duration = Duration::from_secs(2);
+
 /// A Service's namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceName {
@@ -129,6 +133,13 @@ impl WatchedService {
             self.changed = now;
         }
         self.facts = Some(facts.clone());
+    }
+
+    /// Returns true if kube-proxy may not have its rules yet for the first ready endpoint, which has just come back.
+    pub fn is_returning(&self, now: Moment) -> bool {
+        let is_back = self.changed > Moment::default()
+            && self.facts.as_ref().is_some_and(|facts| facts.local_endpoints > 0);
+        is_back && now.since(self.changed) < RULES_OF_KUBE_PROXY
     }
 
     /// Returns true if its own watch makes the facts stale, however fresh the Node is.

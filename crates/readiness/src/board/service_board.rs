@@ -57,6 +57,15 @@ impl Board {
         Some(self.policy.local_endpoints(service.facts.as_ref(), stale))
     }
 
+    /// Returns true if a watched Service has just come back to this node, so that kube-proxy may refuse its connections.
+    pub fn is_service_returning(&self, namespace: &str, name: &str, now: Moment) -> bool {
+        let index = self.catalog.service(namespace, name);
+        let published = self.published.load();
+        index
+            .and_then(|index| published.state.services.get(index))
+            .is_some_and(|service| service.is_returning(now))
+    }
+
     /// Returns the time at which the answers about a watched Service changed: its own pool change.
     pub fn last_service_change(&self, namespace: &str, name: &str) -> Option<Moment> {
         let index = self.catalog.service(namespace, name)?;

@@ -64,7 +64,8 @@ impl App {
                 return (head.finish(StatusCode::BAD_REQUEST, BodyFormat::Json, body), None);
             }
         };
-        let proxy_healthy = self.is_proxy_healthy(now);
+        let proxy_healthy =
+            self.is_proxy_healthy(now) && !self.board.is_service_returning(namespace, name, now);
         let (status, verdict) = match (local_endpoints, drain) {
             (1.., None) if proxy_healthy => (StatusCode::OK, Verdict::Ready),
             (1.., Some(code)) if proxy_healthy => {

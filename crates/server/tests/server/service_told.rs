@@ -224,6 +224,17 @@ fn a_node_comes_back_without_the_probers_of_services_that_have_no_endpoint_here(
 }
 
 #[test]
+fn a_service_comes_back_when_kube_proxy_has_had_time_for_its_rules() {
+    let mut rollout = Rollout::start(&[(500, "/services/shop/web")]);
+    rollout.pass(1000);
+    rollout.endpoints(0);
+    rollout.pass(1000);
+    rollout.endpoints(1);
+    rollout.pass(3000);
+    assert_eq!(rollout.balancers[0].heard, [[false; 2].as_slice(), &[true; 6], &[false; 2]].concat());
+}
+
+#[test]
 fn sixteen_services_of_a_balancer_and_an_overflow_of_theirs_leave_the_node_alone() {
     let names: Vec<&'static str> =
         (0..16).map(|n| &*Box::leak(format!("shop/web{n}").into_boxed_str())).collect();
