@@ -54,8 +54,9 @@ impl NotReady {
     /// Returns its times as of `now`; `None` if it counts.
     pub(crate) fn pending(&self, now: Moment) -> Option<PendingNotReady> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let lasted = self.before.saturating_add(now.since(self.since));
-        let pending = PendingNotReady { for_ms: ms(lasted), counts_in_ms: ms(self.counts_at.since(now)) };
+        let at = |now: Moment| ms(self.before.saturating_add(now.since(self.since)));
+        let (lasted, needed) = (at(now), at(self.counts_at));
+        let pending = PendingNotReady { for_ms: lasted, counts_in_ms: needed.saturating_sub(lasted) };
         (now < self.counts_at).then_some(pending)
     }
 }
