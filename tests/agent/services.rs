@@ -28,11 +28,10 @@ fn ready_endpoints_on_this_node_are_counted_until_they_terminate() {
         let file = cluster.dir.path().join("slice.json");
         std::fs::write(&file, slice.to_string()).unwrap();
         cluster.kubectl(&["apply", "--validate=false", "-f", file.to_str().unwrap()]);
-        let reply = until("the count", || {
+        let reply = until("the count, and time for kube-proxy's rules", || {
             let reply = agent.get(PATH);
-            (reply.json()["localEndpoints"] == count).then_some(reply)
+            (reply.json()["localEndpoints"] == count && reply.status == status).then_some(reply)
         });
-        assert_eq!(reply.status, status);
         assert_eq!(reply.header("X-Load-Balancing-Endpoint-Weight"), Some(&*count.to_string()));
         assert_eq!(agent.get(CHECK).status, status);
     }
