@@ -13,6 +13,7 @@ mod view;
 pub use freshness::Freshness;
 pub use last_known::LastKnown;
 pub use published::Published;
+pub use service_board::ServiceView;
 pub use view::BoardView;
 
 use self::published::Rendered;

@@ -27,7 +27,7 @@ pub mod unconfirmed;
 
 pub use age::Age;
 pub use answer::{Answer, Reply};
-pub use board::{Board, Freshness, LastKnown, Lookup, Published};
+pub use board::{Board, Freshness, LastKnown, Lookup, Published, ServiceView};
 pub use check::{Begins, Catalog, CheckId, CheckReport, LocalCheck, Outcome, Verdict};
 pub use conditions::{ConditionRule, ConditionRules};
 pub use damper::Damper;

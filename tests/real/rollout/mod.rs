@@ -64,8 +64,8 @@ fn report(what: &str, costs: &[Cost]) -> usize {
     lost(0) + lost(1)
 }
 
-/// A rollout with the hook takes as long as the balancers need. Timers lose or wait. A balancer that takes a node back
-/// before kube-proxy has its rules may lose a request, whatever the hook.
+/// A rollout with the hook takes as long as the balancers need. Timers lose or wait. On a busy machine a connect to
+/// the node that stays may time out, whatever the hook.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn rollouts_with_the_hook_lose_next_to_nothing() {

@@ -25,9 +25,8 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 const NODES: [(&str, &str); 2] = [(REAL_NODE, REAL_NODE_IP), (SECOND_NODE, SECOND_NODE_IP)];
-/// How often each balancer asks. It takes a node back after as many answers as kube-proxy needs for its rules, which it
-/// changes a second after the agent's answer or later.
-const USUAL: [&str; 2] = ["500ms rise 4", "2s rise 2"];
+/// How often each balancer asks.
+const USUAL: [&str; 2] = ["500ms rise 2", "2s rise 2"];
 /// Above (rise + 1) x the longer interval: else the next pod could end before a balancer has the first node
 /// back.
 const MIN_READY_SECONDS: u32 = 6;

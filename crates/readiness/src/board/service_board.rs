@@ -9,6 +9,17 @@ use crate::service::{ServiceFacts, ServiceWatch, WatchedService};
 use crate::state::State;
 use std::time::{Duration, SystemTime};
 
+/// What a balancer gets about a watched Service, from one state of the board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceView {
+    /// The number of its ready endpoints on this node.
+    pub local_endpoints: usize,
+    /// True if the first of them has just come back, so that kube-proxy may refuse its connections.
+    pub is_returning: bool,
+    /// The time at which the answers changed: its own pool change.
+    pub changed: Moment,
+}
+
 impl Board {
     /// Records the endpoints of the Service with this index, as its watch reported them.
     pub fn set_service(&self, index: usize, facts: &ServiceFacts, now: Moment, wall: SystemTime) {
@@ -45,31 +56,19 @@ impl Board {
         });
     }
 
-    /// Returns the number of ready endpoints of a watched Service on this node, as a balancer gets it; `None`
-    /// if the Service is not watched.
-    pub fn local_endpoints(&self, namespace: &str, name: &str, now: Moment) -> Option<usize> {
+    /// Returns what a balancer gets about a Service; `None` if the Service is not watched.
+    pub fn service_view(&self, namespace: &str, name: &str, now: Moment) -> Option<ServiceView> {
         let index = self.catalog.service(namespace, name)?;
         // Freshness is read before the state, because a state is published before its proof is recorded.
         let stale = self.freshness(now).stale;
         let published = self.published.load();
         let service = published.state.services.get(index)?;
         let stale = stale || service.is_stale(self.policy.stale_after, now);
-        Some(self.policy.local_endpoints(service.facts.as_ref(), stale))
-    }
-
-    /// Returns true if a watched Service has just come back to this node, so that kube-proxy may refuse its connections.
-    pub fn is_service_returning(&self, namespace: &str, name: &str, now: Moment) -> bool {
-        let index = self.catalog.service(namespace, name);
-        let published = self.published.load();
-        index
-            .and_then(|index| published.state.services.get(index))
-            .is_some_and(|service| service.is_returning(now))
-    }
-
-    /// Returns the time at which the answers about a watched Service changed: its own pool change.
-    pub fn last_service_change(&self, namespace: &str, name: &str) -> Option<Moment> {
-        let index = self.catalog.service(namespace, name)?;
-        Some(self.published.load().state.services.get(index)?.changed)
+        Some(ServiceView {
+            local_endpoints: self.policy.local_endpoints(service.facts.as_ref(), stale),
+            is_returning: service.is_returning(now),
+            changed: service.changed,
+        })
     }
 
     /// Returns the known facts of the watched Services, for `/status.json`.

@@ -223,6 +223,6 @@ fn services_are_taken_over_by_their_names() {
         at(1),
         WALL
     ));
-    let count = |name| after.local_endpoints("a", name, at(1)).unwrap();
+    let count = |name| after.service_view("a", name, at(1)).unwrap().local_endpoints;
     assert_eq!(["new", "two", "unheard", "none"].map(count), [1, 2, 1, 0]);
 }

@@ -54,7 +54,7 @@ impl Scenario {
     }
 
     fn count(&self, second: u64) -> usize {
-        self.0.local_endpoints("ingress", "web", at(second)).unwrap()
+        self.0.service_view("ingress", "web", at(second)).unwrap().local_endpoints
     }
 }
 
@@ -72,11 +72,11 @@ fn the_check_follows_the_endpoints() {
     scenario.told(2, 2);
     assert!(scenario.is_hit(CHECK, 2), "rendered when it changed, not when asked");
     assert_eq!((scenario.ask(CHECK, 2).status, scenario.count(2)), (200, 2));
-    let returning = |second| scenario.0.is_service_returning("ingress", "web", at(second));
+    let returning = |second| scenario.0.service_view("ingress", "web", at(second)).unwrap().is_returning;
     assert_eq!([2, 3, 4].map(returning), [true, true, false], "kube-proxy needs time for its rules");
     scenario.told(1, 5);
     assert!(!returning(5), "kube-proxy has rules for the Service");
-    assert_eq!(scenario.0.local_endpoints("ingress", "other", at(2)), None);
+    assert_eq!(scenario.0.service_view("ingress", "other", at(2)), None);
 }
 
 #[test]

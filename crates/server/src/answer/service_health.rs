@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode, Uri};
 use nodegate_readiness::check::{KUBE_PROXY, NODE_READY};
-use nodegate_readiness::{Moment, Query, Reply, Verdict};
+use nodegate_readiness::{Moment, Query, Reply, ServiceView, Verdict};
 use serde_json::json;
 
 /// The header with the number of a Service's endpoints on this node, for load balancers that weigh nodes by
@@ -30,33 +30,29 @@ impl App {
         now: Moment,
     ) -> (Response<AnswerBody>, Option<Verdict>) {
         let (path, query) = (uri.path(), uri.query().unwrap_or_default());
-        // Read before the answer, so that no answer from before the change counts as one after it.
-        let changed =
-            named(path).and_then(|(namespace, name)| self.board.last_service_change(namespace, name));
-        let (response, verdict) = self.render_service(head, path, query, now);
-        if let Some(changed) = changed {
-            let target = RequestTarget::Service { path, query, changed };
-            self.record(asker, target, Some(response.status().as_u16()), verdict, now);
-        }
+        let found = named(path).and_then(|service @ (namespace, name)| {
+            Some((service, self.board.service_view(namespace, name, now)?))
+        });
+        let Some((service, view)) = found else {
+            let response =
+                head.text(StatusCode::NOT_FOUND, "this Service is not watched; see --watch-service\n");
+            return (response, None);
+        };
+        let (response, verdict) = self.render_service(head, service, view, query, now);
+        // The change is of the same state as the answer, so no answer from before it counts as one after it.
+        let target = RequestTarget::Service { path, query, changed: view.changed };
+        self.record(asker, target, Some(response.status().as_u16()), verdict, now);
         (response, verdict)
     }
 
     fn render_service(
         &self,
         mut head: ResponseHead,
-        path: &str,
+        (namespace, name): (&str, &str),
+        ServiceView { local_endpoints, is_returning, .. }: ServiceView,
         raw: &str,
         now: Moment,
     ) -> (Response<AnswerBody>, Option<Verdict>) {
-        let found = named(path).and_then(|(namespace, name)| {
-            let local_endpoints = self.board.local_endpoints(namespace, name, now)?;
-            Some((namespace, name, local_endpoints))
-        });
-        let Some((namespace, name, local_endpoints)) = found else {
-            let response =
-                head.text(StatusCode::NOT_FOUND, "this Service is not watched; see --watch-service\n");
-            return (response, None);
-        };
         let drain = match Query::parse(raw, self.board.catalog()) {
             Ok(query) => query.drain.filter(|_| self.is_draining(now)),
             Err(bad) => {
@@ -64,8 +60,7 @@ impl App {
                 return (head.finish(StatusCode::BAD_REQUEST, BodyFormat::Json, body), None);
             }
         };
-        let proxy_healthy =
-            self.is_proxy_healthy(now) && !self.board.is_service_returning(namespace, name, now);
+        let proxy_healthy = !is_returning && self.is_proxy_healthy(now);
         let (status, verdict) = match (local_endpoints, drain) {
             (1.., None) if proxy_healthy => (StatusCode::OK, Verdict::Ready),
             (1.., Some(code)) if proxy_healthy => {
