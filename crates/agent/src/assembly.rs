@@ -2,8 +2,8 @@
 
 // The program, the simulation, the benchmarks and the tests that run an agent in their own process all use
 // this assembly, so all of them run the same wiring: board, freshness, timers, local checks, probers,
-// handover. [`Environment`] and [`LastKnownSources`] hold what differs between them. The simulation does not run what
-// [`crate::agent`] adds, because no simulated clock can drive it: the two runtimes and their threads, the
+// handover. `Environment` and `LastKnownSources` hold what differs between them. The simulation does not run what
+// `crate::agent` adds, because no simulated clock can drive it: the two runtimes and their threads, the
 // sockets, the signals, and the thread that writes to `--state-dir`.
 
 use crate::handover::{self, LastKnownSources, Opens};

@@ -2,7 +2,7 @@
 
 // kube reads kubeconfigs and service accounts. Its layer that signs requests is not used: it ends the thread at
 // a token with a line break, refuses a token file that ends with one (kubectl trims it), forgets a good token
-// while its file is empty, and runs programs without a bound ([`plugin`]).
+// while its file is empty, and runs programs without a bound (`plugin`).
 
 use crate::plugin::{self, PluginError};
 use crate::tls::TlsError;

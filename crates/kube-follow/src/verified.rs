@@ -1,6 +1,6 @@
 //! Opens one TLS connection to an API server of the operator's choice, or to the node's kubelet.
 
-// A client ([`crate::Connector`]) goes to the server that the credentials name. A check goes to another
+// A client (`crate::Connector`) goes to the server that the credentials name. A check goes to another
 // address and needs no more than a connection and a header. Both trust the same CA.
 
 use crate::client::{ClientError, config, connector};

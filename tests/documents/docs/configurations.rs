@@ -1,6 +1,6 @@
 //! Tests every block of configuration in the documents: it is part of a tested file, or it names its source.
 
-// - a block that is, line by line, in a file of [`TRIED`], which the tests run;
+// - a block that is, line by line, in a file of `TRIED`, which the tests run;
 // - a kustomization, which is built here;
 // - values of the chart, which `tests/documents/chart` renders;
 // - ```` ```text tried-by: tests/… ````: a test that runs the same configuration;

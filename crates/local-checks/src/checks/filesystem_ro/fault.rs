@@ -14,7 +14,7 @@
 //
 // Before 6.12 an error with `errors=remount-ro` made ext4 show `rw` / `ro`, as Btrfs and F2FS still do: the
 // kernel sets the filesystem's flag, and only a mount sets the mount's. From 6.12 to 6.14 ext4 shows nothing
-// (see [`super::ext4`]).
+// (see `super::ext4`).
 
 use crate::mounts::{Mount, MountTable};
 use nodegate_readiness::Reason;
