@@ -38,7 +38,7 @@ impl Cluster {
             let addresses = json!([{"type": "InternalIP", "address": node.agent.ip()}]);
             sim.edit_node(node.name, "kubelet", |object| object["status"]["addresses"] = addresses);
         }
-        sim.apply(web()).map_err(|status| status.message.clone())?;
+        sim.apply(web()).map_err(|status| format!("{status:?}"))?;
         sim.service_account(AGENT_TOKEN, "nodegate", "nodegate", agent_rules());
         let dir = tempfile::Builder::new().prefix("nodegate-demo-").tempdir()?;
         std::fs::write(dir.path().join("agent.kubeconfig"), sim.kubeconfig_for(AGENT_TOKEN))?;

@@ -3,5 +3,4 @@
 
 mod e2e;
 mod faults;
-mod proxy;
 mod strangers;

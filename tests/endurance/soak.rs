@@ -126,10 +126,9 @@ struct Soak {
 
 impl Soak {
     fn start(plan: &Plan) -> Self {
-        // A Node with a hundred images has 20 kB; a kubelet posts its status every 10 s while something changes.
+        // A Node with a hundred images has 20 kB.
         let cluster = Cluster::with(|builder| {
-            let builder = builder.kubelets(true).lease_interval(plan.lease_interval);
-            builder.heartbeat_interval(Duration::from_secs(10)).node_bytes(20_000)
+            builder.kubelets(true).lease_interval(plan.lease_interval).node_bytes(20_000)
         });
         let mut command = Command::new(&plan.agent);
         command.arg(format!("--stale-after={}ms", plan.stale_after.as_millis()));

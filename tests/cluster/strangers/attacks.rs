@@ -1,6 +1,5 @@
 //! Attacks of strangers on a port.
 
-use super::target::Port;
 use nodegate_testbed::http::{is_closed, read_answer};
 use socket2::{Domain, Socket, Type};
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,13 +23,17 @@ pub(crate) struct Attack {
 /// One of the strangers.
 pub(crate) struct Stranger {
     number: u8,
-    to: Port,
+    to: SocketAddr,
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicU64>,
 }
 
 impl Attack {
-    pub(crate) fn start(to: Port, strangers: u8, act: impl Fn(&Stranger) + Send + Clone + 'static) -> Self {
+    pub(crate) fn start(
+        to: SocketAddr,
+        strangers: u8,
+        act: impl Fn(&Stranger) + Send + Clone + 'static,
+    ) -> Self {
         let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let begin = |number| {
             let stranger = Stranger { number, to, stop: Arc::clone(&stop), asked: Arc::clone(&asked) };
@@ -70,7 +73,7 @@ impl Stranger {
     fn connect(&self) -> io::Result<TcpStream> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 9, 0, self.number), 0)).into())?;
-        socket.connect_timeout(&self.to.address.into(), PATIENCE)?;
+        socket.connect_timeout(&self.to.into(), PATIENCE)?;
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -103,7 +106,7 @@ impl Stranger {
 
 /// Requests the status on this number of connections, and reads nothing.
 pub(crate) fn never_reads(stranger: &Stranger, connections: usize) {
-    let requests = format!("GET {} HTTP/1.1\r\nHost: a\r\n\r\n", stranger.to.large).repeat(16);
+    let requests = "GET /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(16);
     let mut held: Vec<Option<TcpStream>> = (0..connections).map(|_| None).collect();
     while stranger.goes_on() {
         for slot in &mut held {
@@ -137,7 +140,7 @@ pub(crate) fn has_long_names(stranger: &Stranger, rate: u32) {
 
 /// Sends one HEAD request for the status after the other, without waiting for an answer.
 pub(crate) fn pipelines_heads(stranger: &Stranger) {
-    let requests = format!("HEAD {} HTTP/1.1\r\nHost: a\r\n\r\n", stranger.to.large).repeat(100);
+    let requests = "HEAD /status.json HTTP/1.1\r\nHost: a\r\n\r\n".repeat(100);
     let mut buffer = vec![0; 1 << 16];
     while stranger.goes_on() {
         let Ok(mut stream) = stranger.connect() else { continue };
@@ -171,7 +174,7 @@ pub(crate) fn pipelines_heads(stranger: &Stranger) {
 
 /// Keeps this number of connections busy: sends a request on all of them, and then reads all answers.
 pub(crate) fn keeps_busy(stranger: &Stranger, connections: usize) {
-    let request = format!("GET {} HTTP/1.1\r\nHost: a\r\nUser-Agent: stranger\r\n\r\n", stranger.to.small);
+    let request = "GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
     let mut held: Vec<TcpStream> = Vec::new();
     while stranger.goes_on() {
         while held.len() < connections && stranger.goes_on() {
@@ -193,14 +196,13 @@ fn is_closed_now(stream: &mut TcpStream) -> bool {
 /// Sends a different request on each connection.
 pub(crate) fn sends_new_queries(stranger: &Stranger, rate: u32) {
     stranger.at(rate, |number| {
-        stranger.ask(&format!("GET {}?{}-{number} HTTP/1.0\r\n\r\n", stranger.to.small, stranger.number));
+        stranger.ask(&format!("GET /health?{}-{number} HTTP/1.0\r\n\r\n", stranger.number));
     });
 }
 
 /// Sends the same request on each connection.
 pub(crate) fn connects_for_each_request(stranger: &Stranger, rate: u32) {
-    let request = format!("GET {} HTTP/1.0\r\nUser-Agent: stranger\r\n\r\n", stranger.to.small);
-    stranger.at(rate, |_| stranger.ask(&request));
+    stranger.at(rate, |_| stranger.ask("GET /health HTTP/1.0\r\n\r\n"));
 }
 
 /// Holds this number of connections. Every fourth stranger sends a byte of an endless head on each again and again, the

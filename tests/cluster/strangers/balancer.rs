@@ -1,22 +1,18 @@
 //! A load balancer that probes five times a second, on a new connection each time, and as often on a kept
 //! one.
 
-use super::target::Port;
 use nodegate_testbed::http::{connect, read_answer};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use std::io::{self, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The rate on either kind of connection.
 const PROBES_A_SECOND: u32 = 5;
 
-pub(crate) struct Balancer {
-    new: Prober,
-    /// A kubelet has none.
-    kept: Option<Prober>,
-}
+/// The probers on new connections and on the kept one.
+pub(crate) struct Balancer([Prober; 2]);
 
 /// The results of its probes.
 pub(crate) struct Seen {
@@ -28,45 +24,33 @@ pub(crate) struct Seen {
 }
 
 impl Balancer {
-    /// Starts a kubelet, which probes on new connections alone.
-    pub(crate) fn start_kubelet(port: Port) -> Self {
-        let path = port.small;
-        let reconnecting = move |to| saw(connect(to).and_then(|mut stream| ask(&mut stream, path, "close")));
-        Self { new: Prober::start(port.address, reconnecting, PROBES_A_SECOND, 1), kept: None }
-    }
-
-    pub(crate) fn start(port: Port) -> Self {
-        let path = port.small;
+    pub(crate) fn start(agent: SocketAddr) -> Self {
+        let reconnecting = |to| saw(connect(to).and_then(|mut stream| ask(&mut stream, "close")));
         let connection = Arc::new(Mutex::new(None));
         let on_the_kept = move |to| {
             let mut kept = connection.lock().unwrap();
             let answered = kept.take().map_or_else(|| connect(to), Ok).and_then(|mut stream| {
-                let status = ask(&mut stream, path, "keep-alive")?;
+                let status = ask(&mut stream, "keep-alive")?;
                 *kept = Some(stream);
                 Ok(status)
             });
             saw(answered)
         };
-        let kept = Prober::start(port.address, on_the_kept, PROBES_A_SECOND, 1);
-        Self { kept: Some(kept), ..Self::start_kubelet(port) }
+        let new = Prober::start(agent, reconnecting, PROBES_A_SECOND, 1);
+        Self([new, Prober::start(agent, on_the_kept, PROBES_A_SECOND, 1)])
     }
 
     /// Waits for this number of probes of each kind.
     pub(crate) fn wait(&self, count: usize) {
-        for prober in [Some(&self.new), self.kept.as_ref()].into_iter().flatten() {
-            prober.wait(count);
-        }
+        self.0.iter().for_each(|prober| prober.wait(count));
     }
 
     /// Ends it, and returns the results of its probes.
-    pub(crate) fn end(mut self) -> Seen {
-        let kinds = [Some(&mut self.new), self.kept.as_mut()].map(|prober| {
-            prober.map(|prober| {
-                prober.stop();
-                prober.probes()
-            })
+    pub(crate) fn end(self) -> Seen {
+        let kinds = self.0.map(|mut prober| {
+            prober.stop();
+            prober.probes()
         });
-        let kinds = kinds.map(Option::unwrap_or_default);
         let slowest = |probes: &Vec<Probe>| probes.iter().map(|probe| probe.answered - probe.sent).max();
         let slowest = kinds.each_ref().map(|probes| slowest(probes).unwrap_or_default());
         let probes = kinds.concat();
@@ -82,11 +66,9 @@ fn saw(answered: io::Result<u16>) -> Saw {
     }
 }
 
-fn ask(stream: &mut TcpStream, path: &str, connection: &str) -> io::Result<u16> {
-    stream.write_all(
-        format!("GET {path} HTTP/1.1\r\nHost: a\r\nUser-Agent: balancer\r\nConnection: {connection}\r\n\r\n")
-            .as_bytes(),
-    )?;
+fn ask(stream: &mut TcpStream, connection: &str) -> io::Result<u16> {
+    let request = format!("GET /health HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
     let reply = read_answer(stream)?.ok_or_else(|| io::Error::other("closed without an answer"))?;
     Ok(reply.status)
 }

@@ -46,10 +46,10 @@ impl Group {
     }
 
     /// Returns the command of a program that starts in this cgroup, so that all of its memory counts.
-    pub(crate) fn command(&self, program: &Path, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, program: &Path) -> Command {
         let enter = "echo $$ >\"$0/cgroup.procs\" && echo $$ >\"$1/cgroup.procs\" && shift && exec \"$@\"";
         let mut command = Command::new("/bin/sh");
-        command.arg("-c").arg(enter).arg(&self.memory).arg(&self.cpu).arg(program).args(args);
+        command.arg("-c").arg(enter).arg(&self.memory).arg(&self.cpu).arg(program);
         command
     }
 

@@ -6,7 +6,6 @@
 mod attacks;
 mod balancer;
 mod group;
-mod target;
 
 use attacks::{Attack, Stranger};
 use balancer::{Balancer, Seen};
@@ -14,16 +13,13 @@ use group::Group;
 use nodegate_testbed::process::{allow_descriptors, memory};
 use nodegate_testbed::{Cluster, programs};
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
-use target::{Admin, Port, optimised};
 
 /// `limits` of manifests/install.yaml: 64Mi, 100m.
 const MEMORY: u64 = 64 << 20;
 const MILLICPU: u64 = 100;
-/// The manifests of the other programs set no limit.
-const ALL_MILLICPU: u64 = 2000;
 /// The limit for an agent that is not optimised, which takes longer to start.
 const MILLICPU_OF_DEBUG: u64 = 500;
 
@@ -98,12 +94,9 @@ const SCENARIOS: [Scenario; 8] = [
     MANY_SLOW,
 ];
 
-/// The attacks on the ports for the kubelet and Prometheus of the other programs.
-const ON_ADMIN_PORTS: [Scenario; 5] = [NEVER_READ, HEADS, BUSY, QUERIES, CONNECTIONS];
-
 /// The result of an attack.
 struct Row {
-    attack: String,
+    attack: &'static str,
     seen: Seen,
     rate: f64,
     /// The peak of the program's anonymous memory.
@@ -117,41 +110,20 @@ impl Scenario {
     fn play(self, agent: &Path, millicpu: u64, duration: Duration) -> Row {
         let cluster = Cluster::start();
         let group = Group::new(MEMORY, millicpu);
-        let agent = cluster.launch(group.command(agent, &[]));
+        let agent = cluster.launch(group.command(agent));
         agent.wait_ready();
-        let port = Port::of_agent(agent.address());
-        self.attack_port(self.attack.to_owned(), port, agent.pid(), &group, Balancer::start(port), duration)
-    }
-
-    /// Attacks the port for the kubelet and Prometheus of another program.
-    fn play_admin(self, admin: Admin, duration: Duration) -> Row {
-        let cluster = Cluster::start();
-        let group = Group::new(admin.memory(), ALL_MILLICPU);
-        let (program, port) = admin.start(&cluster, &group);
-        let name = format!("{admin:?}: {}", self.attack);
-        self.attack_port(name, port, program.pid(), &group, Balancer::start_kubelet(port), duration)
-    }
-
-    fn attack_port(
-        self,
-        name: String,
-        port: Port,
-        pid: u32,
-        group: &Group,
-        balancer: Balancer,
-        duration: Duration,
-    ) -> Row {
         allow_descriptors(DESCRIPTORS);
+        let balancer = Balancer::start(agent.address());
         balancer.wait(3);
-        let attack = Attack::start(port, self.strangers, self.act);
+        let attack = Attack::start(agent.address(), self.strangers, self.act);
         let (began, mut memory_kib) = (Instant::now(), 0);
         while began.elapsed() < duration {
-            memory_kib = memory_kib.max(memory(pid).anonymous);
+            memory_kib = memory_kib.max(memory(agent.pid()).anonymous);
             thread::sleep(Duration::from_millis(100));
         }
         let (rate, seen) = (attack.rate(), balancer.end());
         drop(attack);
-        Row { attack: name, seen, rate, memory_kib, group_kib: group.peak() / 1024 }
+        Row { attack: self.attack, seen, rate, memory_kib, group_kib: group.peak() / 1024 }
     }
 }
 
@@ -232,19 +204,11 @@ fn strangers_who_send_slowly_or_nothing_do_not_disturb_the_balancer() {
     assert_harmless(SLOW);
 }
 
-#[test]
-fn strangers_at_the_ports_of_gate_and_haproxy_do_not_disturb_the_kubelet() {
-    for (admin, scenario) in [(Admin::Gate, NEVER_READ), (Admin::Haproxy, BUSY)] {
-        scenario.play_admin(admin, SHORT).assert_held();
-    }
-}
-
-/// Prints the table. `STRANGERS_AGENT`, `STRANGERS_GATE` and `STRANGERS_HAPROXY` name optimised programs,
-/// `STRANGERS_SECONDS` sets the length of each attack, and `STRANGERS` selects attacks by a part of the name.
+/// Prints the table. `STRANGERS_AGENT` names an optimised program, `STRANGERS_SECONDS` sets the length of each attack, and `STRANGERS` selects attacks by a part of the name.
 #[test]
 #[ignore = "make faults"]
 fn table() {
-    let agent = optimised("AGENT", programs::agent);
+    let agent = env::var_os("STRANGERS_AGENT").map_or_else(programs::agent, PathBuf::from);
     let seconds = env::var("STRANGERS_SECONDS").ok().filter(|text| !text.is_empty());
     let duration = Duration::from_secs(seconds.map_or(62, |seconds| seconds.parse().unwrap()));
     let wanted = env::var("STRANGERS").unwrap_or_default();
@@ -256,11 +220,6 @@ fn table() {
     let mut all_held = true;
     for scenario in SCENARIOS.into_iter().filter(is_wanted) {
         all_held &= scenario.play(&agent, MILLICPU, duration).print();
-    }
-    for admin in [Admin::Gate, Admin::Haproxy] {
-        for scenario in ON_ADMIN_PORTS.into_iter().filter(is_wanted) {
-            all_held &= scenario.play_admin(admin, duration).print();
-        }
     }
     assert!(all_held, "not all held");
 }

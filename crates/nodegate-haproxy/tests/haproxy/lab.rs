@@ -411,8 +411,7 @@ pub(crate) fn node_address(index: usize) -> IpAddr {
 
 pub(crate) fn node(index: usize) -> Value {
     let address = node_address(index);
-    let mut node =
-        nodegate_kube_sim::make_node(&node_name(index), index, &nodegate_kube_sim::NodeShape::default());
+    let mut node = nodegate_kube_sim::make_node(&node_name(index), index, 4_000);
     node["status"]["addresses"] = json!([{"type": "InternalIP", "address": address}]);
     node
 }

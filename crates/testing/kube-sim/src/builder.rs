@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::api::server::{Api, Settings};
-use crate::cluster::kubelet::{KubeletTiming, Kubelets};
-use crate::cluster::node::NodeShape;
+use crate::cluster::kubelet::Kubelets;
 use crate::cluster::pods::{self, PodProgram};
 use crate::cluster::{base, node_controller, workloads};
 use crate::faults::health::Distribution;
@@ -31,6 +30,9 @@ pub enum StartError {
     Tls(#[from] CertificateError),
 }
 
+/// The default size of a node.
+const NODE_BYTES: usize = 4_000;
+
 /// Settings of a simulator; see [`Sim::builder`].
 #[derive(Clone)]
 pub struct Builder {
@@ -38,11 +40,9 @@ pub struct Builder {
     servers: usize,
     tls: bool,
     nodes: Vec<String>,
-    shape: NodeShape,
+    node_bytes: usize,
     kubelets: bool,
-    timing: KubeletTiming,
-    grace: Duration,
-    bookmark_interval: Duration,
+    lease_interval: Duration,
     lifecycle: bool,
     pods: Option<PodProgram>,
     anonymous: Option<bool>,
@@ -56,11 +56,9 @@ impl Default for Builder {
             servers: 1,
             tls: false,
             nodes: Vec::new(),
-            shape: NodeShape::default(),
+            node_bytes: NODE_BYTES,
             kubelets: false,
-            timing: KubeletTiming::default(),
-            grace: Duration::from_secs(50),
-            bookmark_interval: Duration::from_mins(1),
+            lease_interval: Duration::from_secs(10),
             lifecycle: true,
             pods: None,
             anonymous: None,
@@ -78,10 +76,10 @@ impl Sim {
 
 /// Makes setters of settings: their names, their arguments, and what they set.
 macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident($argument:ident: $type:ty) => $($field:ident).+ = $value:expr;)*) => {
+    ($($(#[$doc:meta])* $name:ident($argument:ident: $type:ty) => $field:ident = $value:expr;)*) => {
         impl Builder {
             $($(#[$doc])* #[must_use] pub fn $name(mut self, $argument: $type) -> Self {
-                self.$($field).+ = $value;
+                self.$field = $value;
                 self
             })*
         }
@@ -96,18 +94,11 @@ setters! {
     /// Serves HTTPS (HTTP/2 and HTTP/1.1) with its own CA rather than plain HTTP.
     tls(on: bool) => tls = on;
     /// Sets the approximate size of a node's JSON in bytes (default 4,000; with many images 20,000).
-    node_bytes(bytes: usize) => shape.bytes = bytes;
-    /// Gives every node a simulated kubelet: it renews the Lease and posts heartbeats. When it stops, the node
-    /// becomes Unknown.
+    node_bytes(bytes: usize) => node_bytes = bytes;
+    /// Gives every node a simulated kubelet: it renews the Lease and posts heartbeats.
     kubelets(on: bool) => kubelets = on;
     /// Sets the interval of Lease renewals (default 10 s).
-    lease_interval(interval: Duration) => timing.lease = interval;
-    /// Sets the interval of a kubelet's status posts without changes (default 5 min).
-    heartbeat_interval(interval: Duration) => timing.heartbeat = interval;
-    /// Sets the time from the last Lease renewal until a node is Unknown (default 50 s).
-    grace(grace: Duration) => grace = grace;
-    /// Sets the interval of bookmarks (default 60 s).
-    bookmark_interval(interval: Duration) => bookmark_interval = interval;
+    lease_interval(interval: Duration) => lease_interval = interval;
     /// Sets whether taints follow cordons and conditions (default on).
     lifecycle(on: bool) => lifecycle = on;
     /// Simulates the life of pods: `ReplicaSets` create pods, a scheduler binds them, `program` runs in them,
@@ -164,18 +155,14 @@ impl Builder {
 
     fn api(&self) -> Arc<Api> {
         let anonymous = self.anonymous.unwrap_or(self.tls);
-        let settings = Settings {
-            bookmark_interval: self.bookmark_interval,
-            anonymous,
-            pods_live: self.pods.is_some(),
-            distribution: self.distribution,
-        };
+        let settings =
+            Settings { anonymous, pods_live: self.pods.is_some(), distribution: self.distribution };
         Arc::new(Api::new(Arc::new(Store::new()), settings))
     }
 
     fn assemble(self, servers: ApiServers) -> Sim {
         let (store, servers) = (servers.first.api.store.clone(), Arc::new(servers));
-        let kubelets = Arc::new(Kubelets::new(self.timing, self.grace));
+        let kubelets = Arc::new(Kubelets::new(self.lease_interval));
         let any = servers.clone();
         let is_up = move || any.all().iter().any(|server| server.is_up());
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
@@ -190,7 +177,7 @@ impl Builder {
             inner: Arc::new(Inner {
                 servers,
                 kubelets,
-                shape: self.shape,
+                node_bytes: self.node_bytes,
                 with_kubelets: self.kubelets,
                 made: AtomicUsize::new(2),
                 tasks: tasks.iter().map(JoinHandle::abort_handle).collect(),

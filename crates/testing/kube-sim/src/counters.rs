@@ -28,8 +28,6 @@ pub struct Reading {
     pub connections: u64,
     /// The most connections open at once since the last reset.
     pub connections_max: u64,
-    /// The number of accepted connections since the last reset.
-    pub connections_accepted: u64,
     /// The number of open watches.
     pub watches: u64,
     /// The bytes written to clients, TLS and headers included.
@@ -59,7 +57,6 @@ pub struct Counters {
     requests: Mutex<BTreeMap<RequestKind, u64>>,
     connections: AtomicU64,
     connections_max: AtomicU64,
-    accepted: AtomicU64,
     watches: AtomicU64,
     bytes: AtomicU64,
 }
@@ -89,7 +86,6 @@ impl Counters {
     pub(crate) fn connection(self: &Arc<Self>) -> Open {
         let now = self.connections.fetch_add(1, Ordering::Relaxed) + 1;
         self.connections_max.fetch_max(now, Ordering::Relaxed);
-        self.accepted.fetch_add(1, Ordering::Relaxed);
         Open { counters: self.clone(), gauge: |counters| &counters.connections }
     }
 
@@ -99,7 +95,6 @@ impl Counters {
             requests: self.lock().iter().map(|(kind, n)| (kind.clone(), *n)).collect(),
             connections: self.connections.load(Ordering::Relaxed),
             connections_max: self.connections_max.load(Ordering::Relaxed),
-            connections_accepted: self.accepted.load(Ordering::Relaxed),
             watches: self.watches.load(Ordering::Relaxed),
             bytes_sent: self.bytes.load(Ordering::Relaxed),
         }
@@ -109,7 +104,6 @@ impl Counters {
     pub fn reset(&self) {
         self.lock().clear();
         self.bytes.store(0, Ordering::Relaxed);
-        self.accepted.store(0, Ordering::Relaxed);
         self.connections_max.store(self.connections.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }

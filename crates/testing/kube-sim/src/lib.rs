@@ -25,7 +25,7 @@ mod writes;
 pub use api::auth::{ADMIN_TOKEN, Rule};
 pub use api::service::ApiService;
 pub use builder::{Builder, StartError};
-pub use cluster::node::{NodeShape, make as make_node};
+pub use cluster::node::make as make_node;
 pub use cluster::pods::{PodProgram, RunningPod};
 pub use counters::{Counters, Reading, RequestKind};
 pub use faults::health::Distribution;

@@ -2,10 +2,8 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Parser;
-use jiff::SignedDuration;
 use nodegate_kube_sim::Sim;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -15,10 +13,6 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Serve HTTPS with a CA of its own (HTTP/2 and HTTP/1.1).
-    #[arg(long)]
-    tls: bool,
-
     /// Names of the nodes, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "node-1")]
     nodes: Vec<String>,
@@ -27,10 +21,6 @@ struct Arguments {
     #[arg(long)]
     kubelets: bool,
 
-    /// How often kubelets renew their Leases.
-    #[arg(long, default_value = "10s")]
-    lease_interval: SignedDuration,
-
     /// Write the administrator's kubeconfig here.
     #[arg(long, value_name = "FILE")]
     kubeconfig_out: Option<PathBuf>,
@@ -38,8 +28,7 @@ struct Arguments {
 
 async fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let builder = Sim::builder().tls(arguments.tls).nodes(&arguments.nodes).kubelets(arguments.kubelets);
-    let sim = builder.lease_interval(Duration::try_from(arguments.lease_interval)?).start().await?;
+    let sim = Sim::builder().nodes(&arguments.nodes).kubelets(arguments.kubelets).start().await?;
     if let Some(path) = &arguments.kubeconfig_out {
         sim.write_kubeconfig(path)?;
     }

@@ -17,9 +17,9 @@ impl Sim {
     /// Adds a Ready node (with a kubelet, if the simulator was built with them).
     pub fn add_node(&self, name: &str) {
         let index = self.inner.made.fetch_add(1, Ordering::Relaxed);
-        let _ = self.apply(node::make(name, index, &self.inner.shape));
+        let _ = self.apply(node::make(name, index, self.inner.node_bytes));
         if self.inner.with_kubelets {
-            self.start_kubelet(name);
+            self.inner.kubelets.start(name);
         }
     }
 

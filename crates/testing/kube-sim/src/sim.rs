@@ -13,7 +13,6 @@ use tokio::task::AbortHandle;
 
 use crate::api::auth::{ADMIN_TOKEN, Rule, User};
 use crate::cluster::kubelet::Kubelets;
-use crate::cluster::node::NodeShape;
 use crate::counters::Counters;
 use crate::faults::etcd::Lost;
 use crate::faults::requests::Faults;
@@ -29,8 +28,8 @@ use crate::store::{Backup, Edit, Store};
 pub(crate) struct Inner {
     pub(crate) servers: Arc<ApiServers>,
     pub(crate) kubelets: Arc<Kubelets>,
-    /// The shape of generated nodes.
-    pub(crate) shape: NodeShape,
+    /// The size of generated nodes in bytes.
+    pub(crate) node_bytes: usize,
     pub(crate) with_kubelets: bool,
     /// The number of nodes so far, which makes their addresses unique.
     pub(crate) made: AtomicUsize,
@@ -173,16 +172,6 @@ impl Sim {
         self.store()
             .write(resource, &Key::new(namespace, name), |_| Ok(Edit::Remove))
             .is_ok_and(|(_, gone)| gone)
-    }
-
-    /// Starts or restarts a node's simulated kubelet.
-    pub fn start_kubelet(&self, node: &str) {
-        self.inner.kubelets.start(node);
-    }
-
-    /// Stops a node's kubelet. It no longer renews its Lease, and the node is Unknown after the grace period.
-    pub fn stop_kubelet(&self, node: &str) {
-        self.inner.kubelets.stop(node);
     }
 
     /// Starts the API server again on the same port. With `compact`, older versions are gone (410).

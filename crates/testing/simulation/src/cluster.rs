@@ -70,7 +70,7 @@ impl SimulatedCluster {
         let servers = sim.servers();
         let services = servers.iter().map(ApiServer::service).collect();
         let network = Network::new(services, world.address, TOKEN, trace.clone());
-        let other = make_node(OTHER, 1, &nodegate_kube_sim::NodeShape { bytes: 0 });
+        let other = make_node(OTHER, 1, 0);
         Self {
             sim,
             servers,

@@ -1,7 +1,7 @@
 //! The agent as a child process, with its HTTP server.
 
 use crate::http::{self, ProbeReply};
-use crate::waiting::{until, until_or};
+use crate::waiting::until;
 use crate::{process, programs};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -134,26 +134,12 @@ impl Agent {
 
     /// Waits until `wanted` returns true for the answer to `/health`.
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
-        self.wait_until("/health", what, wanted)
-    }
-
-    /// Waits until `wanted` returns true for the answer to this path.
-    fn wait_until(&self, path: &str, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
-        let last = std::cell::RefCell::new(None);
-        let attempt = || {
-            let reply = self.get(path);
-            let found = wanted(&reply);
-            last.replace(Some(reply.clone()));
-            found.then_some(reply)
-        };
-        until_or(attempt, || {
-            format!("waited for {what}; the last answer was {:?}\n{}", last.borrow(), self.log_text())
-        })
+        self.until(what, wanted).reply
     }
 
     /// Waits for a 200 that is not stale.
     pub fn wait_ready(&self) -> ProbeReply {
-        self.wait_for("ready", |reply| reply.status == 200 && !reply.is_stale())
+        self.until_ready().reply
     }
 
     /// Waits for a 503 with this reason.
@@ -181,7 +167,8 @@ impl Agent {
     }
 
     fn wait_check(&self, check: &str, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
-        let reply = self.wait_until(&format!("/health?check={check}"), &format!("{check}: {what}"), wanted);
+        let reply =
+            self.until_at(&format!("/health?check={check}"), &format!("{check}: {what}"), wanted).reply;
         eprintln!("{}", reply.body);
         reply
     }

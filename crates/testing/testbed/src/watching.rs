@@ -37,59 +37,49 @@ impl Seen {
     }
 }
 
-/// The conditions that tests wait for.
-pub trait Watching {
+impl Agent {
     /// Asks `/health` until the answer is as wanted.
-    fn until(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> Seen;
+    pub fn until(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> Seen {
+        self.until_at("/health", what, wanted)
+    }
 
-    /// Asks until the answer is a 503 with this reason that is not stale.
-    fn until_reason(&self, reason: &str) -> Seen;
-
-    /// Asks until the answer is a 200 that is not stale.
-    fn until_ready(&self) -> Seen;
-
-    /// Waits until a condition of the agent is true.
-    fn until_so(&self, what: &str, so: impl Fn(&Agent) -> bool);
-
-    /// Returns the details that an operator needs when an expected event has not come.
-    fn all_it_says(&self, missing: &str) -> String;
-}
-
-impl Watching for Agent {
-    fn until(&self, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> Seen {
-        let mut last_other = None;
+    /// Asks at this path until the answer is as wanted.
+    pub fn until_at(&self, path: &str, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> Seen {
+        let (mut last_other, last) = (None, std::cell::RefCell::new(None));
         let attempt = || {
             let asked = Instant::now();
-            let reply = self.health();
+            let reply = self.get(path);
             if wanted(&reply) {
                 return Some(Seen { reply, at: Instant::now(), last_other });
             }
             last_other = Some(asked);
+            last.replace(Some(reply));
             None
         };
-        until_or(attempt, || self.all_it_says(what))
+        until_or(attempt, || format!("the last answer was {:?}\n{}", last.borrow(), self.all_it_says(what)))
     }
 
-    fn until_reason(&self, reason: &str) -> Seen {
+    /// Asks until the answer is a 503 with this reason that is not stale.
+    pub fn until_reason(&self, reason: &str) -> Seen {
         self.until(reason, |reply| {
             reply.status == 503 && !reply.is_stale() && reply.reason().as_deref() == Some(reason)
         })
     }
 
-    fn until_ready(&self) -> Seen {
+    /// Asks until the answer is a 200 that is not stale.
+    pub fn until_ready(&self) -> Seen {
         self.until("ready", |reply| reply.status == 200 && !reply.is_stale())
     }
 
-    fn until_so(&self, what: &str, so: impl Fn(&Agent) -> bool) {
+    /// Waits until a condition of the agent is true.
+    pub fn until_so(&self, what: &str, so: impl Fn(&Agent) -> bool) {
         until_or(|| so(self).then_some(()), || self.all_it_says(what));
     }
 
-    fn all_it_says(&self, missing: &str) -> String {
-        let (answer, status, log) = (self.health(), self.get("/status.json"), self.log_text());
-        format!(
-            "waited for {missing}\nlast answer: {} {}\nstatus: {}\nlog:\n{log}",
-            answer.status, answer.body, status.body
-        )
+    /// Returns the details that an operator needs when an expected event has not come.
+    pub fn all_it_says(&self, missing: &str) -> String {
+        let (status, log) = (self.get("/status.json").body, self.log_text());
+        format!("waited for {missing}\nstatus: {status}\nlog:\n{log}")
     }
 }
 

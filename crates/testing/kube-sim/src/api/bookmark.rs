@@ -8,13 +8,15 @@ use tokio::time::Instant;
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
 
+/// The interval of bookmarks.
+const INTERVAL: Duration = Duration::from_mins(1);
 /// The time between the API server's last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// Returns the time of the next bookmark: after one interval with a little jitter, or shortly before the end
 /// if that is sooner.
-pub(super) fn next(interval: Duration, now: Instant, deadline: Instant) -> Option<Instant> {
-    let jittered = interval.mul_f64(1.0 - fastrand::f64() / 50.0);
+pub(super) fn next(now: Instant, deadline: Instant) -> Option<Instant> {
+    let jittered = INTERVAL.mul_f64(1.0 - fastrand::f64() / 50.0);
     let last = deadline.checked_sub(LAST_BOOKMARK).filter(|last| *last > now)?;
     Some((now + jittered).min(last))
 }

@@ -1,7 +1,6 @@
 //! The parts of an API server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::auth::Tokens;
 use crate::counters::Counters;
@@ -12,8 +11,6 @@ use crate::store::Store;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The interval of bookmarks, for watches that allow them.
-    pub bookmark_interval: Duration,
     /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
     /// is the administrator, as on the insecure port that API servers once had.
     pub anonymous: bool,

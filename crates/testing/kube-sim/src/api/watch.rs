@@ -126,7 +126,7 @@ impl Watch {
         let now = Instant::now();
         let deadline = now + timeout(query);
         let bookmarks = query.flag("allowWatchBookmarks");
-        let bookmark = bookmarks.then(|| bookmark::next(api.settings.bookmark_interval, now, deadline));
+        let bookmark = bookmarks.then(|| bookmark::next(now, deadline));
         Watch {
             api: api.clone(),
             resource: operation.resource,
@@ -211,7 +211,7 @@ impl Watch {
 
     /// Returns a bookmark, unless changes are still waiting in the feed: a bookmark must not overtake them.
     fn due_bookmark(&mut self, now: Instant, cache: Option<&Cache>) -> Option<Bytes> {
-        self.bookmark = bookmark::next(self.api.settings.bookmark_interval, now, self.deadline);
+        self.bookmark = bookmark::next(now, self.deadline);
         let version = cache.map_or_else(|| self.api.store.version(), |cache| cache.version);
         let subscription = self.subscription.as_mut()?;
         // There is nothing new since the start and there can be nothing new, or the start was a version that

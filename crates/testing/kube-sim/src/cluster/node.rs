@@ -9,19 +9,6 @@ use crate::store::time::now;
 use crate::store::{Edit, Store};
 use crate::writes::managers;
 
-/// The properties of a generated node.
-#[derive(Clone, Debug)]
-pub struct NodeShape {
-    /// The approximate size of the node's JSON in bytes. A node that runs many images has 20 kB.
-    pub bytes: usize,
-}
-
-impl Default for NodeShape {
-    fn default() -> Self {
-        NodeShape { bytes: 4_000 }
-    }
-}
-
 /// The conditions that every kubelet posts.
 const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -30,8 +17,9 @@ const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 ];
 
-/// Returns a node as a kubelet registers it. `index` makes its address unique.
-pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
+/// Returns a node as a kubelet registers it. `index` makes its address unique. Images fill its JSON up to about `bytes`;
+/// a node that runs many has 20 kB.
+pub fn make(name: &str, index: usize, bytes: usize) -> Value {
     let (now, id) = (now(), uuid().replace('-', ""));
     let conditions: Vec<Value> = CONDITIONS
         .iter()
@@ -77,7 +65,7 @@ pub fn make(name: &str, index: usize, shape: &NodeShape) -> Value {
     let base = node.to_string().len();
     let mut images = Vec::new();
     let mut size = base + 700;
-    while size < shape.bytes {
+    while size < bytes {
         let digest = format!("{:032x}{:032x}", fastrand::u128(..), fastrand::u128(..));
         let repository = format!("registry.example.com/team-{}/service-{}", fastrand::u8(..), images.len());
         let image = json!({

@@ -1,70 +1,13 @@
 //! `Status`: the API server's answer in case of an error.
 
 use http::StatusCode;
-use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::object::{as_map, fill};
 
 /// A Kubernetes `metav1.Status`. It is one pointer, because it is the error type of nearly everything.
-#[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct ApiStatus(Box<Content>);
-
-/// The content of an [`ApiStatus`], with its keys in the API server's order.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Content {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: Empty,
-    #[serde(rename = "status")]
-    outcome: &'static str,
-    /// The error in a sentence for people.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    details: Option<Details>,
-    /// The HTTP status code. It is omitted on success, as the API server does for deletions.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub code: u16,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Empty {}
-
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Details {
-    #[serde(skip_serializing_if = "String::is_empty")]
-    name: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    group: String,
-    /// The resource (or, for `Invalid`, the kind).
-    #[serde(skip_serializing_if = "String::is_empty")]
-    kind: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    uid: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    causes: Vec<Cause>,
-    #[serde(skip_serializing_if = "is_zero")]
-    retry_after_seconds: u16,
-}
-
-/// A `StatusCause` of Kubernetes.
-#[derive(Clone, Debug, Serialize)]
-struct Cause {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    reason: &'static str,
-    message: String,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    field: &'static str,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-fn is_zero(number: &u16) -> bool {
-    *number == 0
-}
+#[derive(Clone, Debug)]
+pub struct ApiStatus(Box<Value>);
 
 /// The object and the resource of an error.
 #[derive(Clone, Copy, Debug)]
@@ -86,76 +29,60 @@ impl Subject<'_> {
         }
     }
 
-    fn details(&self) -> Details {
-        let [name, group, kind] = [self.name, self.group, self.resource].map(str::to_owned);
-        Details { name, group, kind, ..Details::default() }
-    }
-}
-
-impl std::ops::Deref for ApiStatus {
-    type Target = Content;
-
-    fn deref(&self) -> &Content {
-        &self.0
+    fn details(&self) -> Value {
+        let mut details = json!({"name": self.name, "group": self.group, "kind": self.resource});
+        as_map(&mut details).retain(|_, text| text.as_str() != Some(""));
+        details
     }
 }
 
 impl ApiStatus {
-    /// Returns a failure without details.
-    pub(crate) fn failure(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        ApiStatus(Box::new(Content {
-            kind: "Status",
-            api_version: "v1",
-            metadata: Empty {},
-            outcome: "Failure",
-            message: message.into(),
-            reason,
-            details: None,
-            code: code.as_u16(),
-        }))
+    fn new(outcome: &str, more: Value) -> Self {
+        let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": outcome});
+        fill(as_map(&mut status), more);
+        ApiStatus(Box::new(status))
     }
 
-    fn with(mut self, details: Details) -> Self {
-        self.0.details = Some(details);
+    /// Returns a failure without details.
+    pub(crate) fn failure(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
+        let status = Self::new("Failure", json!({"message": message.into(), "code": code.as_u16()}));
+        if reason.is_empty() { status } else { status.with(json!({ "reason": reason })) }
+    }
+
+    fn with(mut self, more: Value) -> Self {
+        fill(as_map(&mut self.0), more);
         self
     }
 
-    fn because(self, reason: &'static str, message: String, field: &'static str) -> Self {
-        self.with(Details { causes: vec![Cause { reason, message, field }], ..Details::default() })
+    fn about(self, subject: Subject<'_>) -> Self {
+        self.with(json!({"details": subject.details()}))
     }
 
     pub(crate) fn json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        self.0.to_string()
     }
 
+    /// Returns the HTTP status code. A status on success may have none.
     pub(crate) fn http_code(&self) -> StatusCode {
-        if self.code == 0 {
-            return StatusCode::OK;
-        }
-        StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        let code = self.0.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::OK)
     }
 
     /// Returns the seconds of the `Retry-After` header, if any.
-    pub(crate) fn retry_after(&self) -> Option<u16> {
-        self.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0)
-    }
-
-    fn success(code: StatusCode) -> Self {
-        let mut status = Self::failure(code, "", "");
-        status.0.outcome = "Success";
-        status
+    pub(crate) fn retry_after(&self) -> Option<u64> {
+        self.0.pointer("/details/retryAfterSeconds").and_then(Value::as_u64)
     }
 
     /// Returns `{"status":"Success"}` with details, the answer to a deletion.
     pub(crate) fn deleted(subject: Subject<'_>, uid: &str) -> Self {
-        let mut status = Self::success(StatusCode::OK);
-        status.0.code = 0;
-        status.with(Details { uid: uid.to_owned(), ..subject.details() })
+        let mut details = subject.details();
+        as_map(&mut details).insert("uid".to_owned(), uid.into());
+        Self::new("Success", json!({ "details": details }))
     }
 
     /// Returns `{"status":"Success","code":201}`, the answer to an eviction.
     pub(crate) fn created() -> Self {
-        Self::success(StatusCode::CREATED)
+        Self::new("Success", json!({"code": 201}))
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -170,29 +97,30 @@ impl ApiStatus {
     pub(crate) fn forbidden(subject: Subject<'_>, message: &str) -> Self {
         let name = if subject.name.is_empty() { String::new() } else { format!(" \"{}\"", subject.name) };
         let what = format!("{}{name} is forbidden: {message}", subject.qualified());
-        Self::failure(StatusCode::FORBIDDEN, "Forbidden", what).with(subject.details())
+        Self::failure(StatusCode::FORBIDDEN, "Forbidden", what).about(subject)
     }
 
     /// Returns a 403 for a path that is not a resource.
     pub(crate) fn forbidden_path(user: &str, verb: &str, path: &str) -> Self {
         let message = format!("forbidden: User \"{user}\" cannot {verb} path \"{path}\"");
-        Self::failure(StatusCode::FORBIDDEN, "Forbidden", message).with(Details::default())
+        Self::failure(StatusCode::FORBIDDEN, "Forbidden", message).with(json!({"details": {}}))
     }
 
     pub(crate) fn not_found(subject: Subject<'_>) -> Self {
         let message = format!("{} \"{}\" not found", subject.qualified(), subject.name);
-        Self::failure(StatusCode::NOT_FOUND, "NotFound", message).with(subject.details())
+        Self::failure(StatusCode::NOT_FOUND, "NotFound", message).about(subject)
     }
 
     /// Returns a 404 for a resource that is not served.
     pub(crate) fn no_resource() -> Self {
         let message = "the server could not find the requested resource";
-        Self::failure(StatusCode::NOT_FOUND, "NotFound", message).with(Details::default())
+        Self::failure(StatusCode::NOT_FOUND, "NotFound", message).with(json!({"details": {}}))
     }
 
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with(Details::default())
+        let status = Self::failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message);
+        status.with(json!({"details": {}}))
     }
 
     pub(crate) fn not_acceptable() -> Self {
@@ -204,14 +132,14 @@ impl ApiStatus {
     /// Returns a 409 for a create with an existing name.
     pub(crate) fn already_exists(subject: Subject<'_>) -> Self {
         let message = format!("{} \"{}\" already exists", subject.qualified(), subject.name);
-        Self::failure(StatusCode::CONFLICT, "AlreadyExists", message).with(subject.details())
+        Self::failure(StatusCode::CONFLICT, "AlreadyExists", message).about(subject)
     }
 
     /// Returns a 409 for an update of an old state. `why` is the last clause.
     pub(crate) fn conflict(subject: Subject<'_>, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{}\": {why}", subject.qualified(), subject.name);
-        Self::failure(StatusCode::CONFLICT, "Conflict", message).with(subject.details())
+        Self::failure(StatusCode::CONFLICT, "Conflict", message).about(subject)
     }
 
     /// Returns a 410 with reason `Expired`.
@@ -223,7 +151,7 @@ impl ApiStatus {
     pub(crate) fn unsupported_media_type() -> Self {
         let message = "415: Unsupported Media Type";
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
-            .with(Details::default())
+            .with(json!({"details": {}}))
     }
 
     /// Returns a 415 for a body that cannot be decoded.
@@ -232,57 +160,37 @@ impl ApiStatus {
         Self::failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
-    /// Returns the answer to an eviction that a webhook denies.
+    /// Returns the answer to an eviction that a webhook denies with this status.
     pub(crate) fn denied_by_webhook(webhook: &str, said: &Value) -> Self {
         let text = |key: &str| said.get(key).and_then(Value::as_str).unwrap_or_default();
-        let number = |pointer: &str| {
-            said.pointer(pointer).and_then(Value::as_u64).and_then(|number| u16::try_from(number).ok())
-        };
-        let denied = format!("admission webhook \"{webhook}\" denied the request");
-        let message = match (text("message"), text("reason")) {
-            ("", "") => format!("{denied} without explanation"),
-            ("", why) | (why, _) => format!("{denied}: {why}"),
-        };
-        let code = number("/code").and_then(|code| StatusCode::from_u16(code).ok());
-        let code = code.filter(|code| code.as_u16() >= 400).unwrap_or(StatusCode::BAD_REQUEST);
-        let known = ["TooManyRequests", "Forbidden", "BadRequest"];
-        let reason = known.into_iter().find(|reason| *reason == text("reason")).unwrap_or_default();
-        let status = Self::failure(code, reason, message);
-        if said.get("details").is_none_or(Value::is_null) {
-            return status;
-        }
-        let retry_after_seconds = number("/details/retryAfterSeconds").unwrap_or(0);
-        status.with(Details { retry_after_seconds, ..Details::default() })
+        let code = said.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+        let code = code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::BAD_REQUEST);
+        let message = format!("admission webhook \"{webhook}\" denied the request: {}", text("message"));
+        let details = said.get("details").filter(|details| !details.is_null());
+        let status = Self::failure(code, text("reason"), message);
+        details
+            .cloned()
+            .into_iter()
+            .fold(status, |status, details| status.with(json!({ "details": details })))
     }
 
     /// Returns the 422 for `sendInitialEvents` while the feature gate `WatchList` is off.
     pub(crate) fn no_streaming_lists() -> Self {
         let field = "sendInitialEvents";
         let why = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled";
-        let mut status = Self::failure(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "Invalid",
-            format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {why}"),
-        )
-        .because("FieldValueForbidden", why.to_owned(), field);
-        if let Some(details) = &mut status.0.details {
-            (details.group, details.kind) = ("meta.k8s.io".to_owned(), "ListOptions".to_owned());
-        }
-        status
+        let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {field}: {why}");
+        Self::failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with(json!({"details": {
+            "group": "meta.k8s.io", "kind": "ListOptions",
+            "causes": [{"reason": "FieldValueForbidden", "message": why, "field": field}],
+        }}))
     }
 
     /// Returns a 504 for a resourceVersion from the future.
     pub(crate) fn version_too_large(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
-        let mut status = Self::failure(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).because(
-            "ResourceVersionTooLarge",
-            "Too large resource version".to_owned(),
-            "",
-        );
-        if let Some(details) = &mut status.0.details {
-            details.retry_after_seconds = 1;
-        }
-        status
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        Self::failure(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
+            .with(json!({"details": {"causes": [cause], "retryAfterSeconds": 1}}))
     }
 
     /// Returns a status with any code, for the fault switches.
@@ -295,7 +203,11 @@ impl ApiStatus {
             504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),
             _ => ("", "injected fault"),
         };
-        let retry_after_seconds = u16::try_from(retry_after).unwrap_or(u16::MAX);
-        Self::failure(code, reason, message).with(Details { retry_after_seconds, ..Details::default() })
+        let status = Self::failure(code, reason, message);
+        if retry_after == 0 {
+            status
+        } else {
+            status.with(json!({"details": {"retryAfterSeconds": retry_after}}))
+        }
     }
 }

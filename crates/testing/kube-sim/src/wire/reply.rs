@@ -46,7 +46,7 @@ pub(crate) fn status(status: &ApiStatus) -> ApiReply {
     if let Some(seconds) = status.retry_after() {
         reply.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
-    if status.code == 403 { unsniffed(reply) } else { reply }
+    if status.http_code() == StatusCode::FORBIDDEN { unsniffed(reply) } else { reply }
 }
 
 fn unsniffed(mut reply: ApiReply) -> ApiReply {

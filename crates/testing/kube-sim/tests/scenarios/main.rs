@@ -4,8 +4,6 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
-mod etcd;
-#[cfg(test)]
 mod reads;
 #[cfg(test)]
 mod watches;

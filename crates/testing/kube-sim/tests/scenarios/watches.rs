@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::{Next, start, until, watch, watch_as};
+use crate::client::watch;
 use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
 
@@ -19,15 +19,15 @@ fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|e| e["type"].as_str().expect("a type")).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_watch_with_bookmarks_begins_and_ends_as_captured() {
-    let sim = start(Sim::builder().node("lab-node").bookmark_interval(Duration::from_mins(1))).await;
-    let mut stream = watch(&sim, &format!("{ONE}&allowWatchBookmarks=true&timeoutSeconds=4")).await;
-    let added = stream.next().await.event();
+    let sim = Sim::builder().node("lab-node").without_sockets();
+    let mut stream = watch(&sim, &format!("{ONE}&allowWatchBookmarks=true&timeoutSeconds=4"), &[]).await;
+    let added = stream.event().await;
     sim.cordon("lab-node");
-    let (cordoned, tainted) = (stream.next().await.event(), stream.next().await.event());
-    let last = stream.next().await.event();
-    assert_eq!(stream.next().await, Next::End, "after timeoutSeconds");
+    let (cordoned, tainted) = (stream.event().await, stream.event().await);
+    let last = stream.event().await;
+    assert_eq!(stream.next().await, None, "after timeoutSeconds");
     let mut real = captured("watch-initial-events");
     real.remove(1);
     assert_eq!(kinds(&[added, cordoned.clone(), tainted.clone()]), kinds(&real[..3]));
@@ -46,17 +46,17 @@ async fn a_watch_with_bookmarks_begins_and_ends_as_captured() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lease_watch_begins_as_captured() {
-    let sim =
-        start(Sim::builder().node("lab-node").kubelets(true).lease_interval(Duration::from_millis(100)))
-            .await;
-    until("the first renewal", || sim.get("leases", "kube-node-lease", "lab-node").is_some()).await;
+    let sim = Sim::builder().node("lab-node").kubelets(true).without_sockets();
+    while sim.get("leases", "kube-node-lease", "lab-node").is_none() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
     let path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases?watch=1&fieldSelector=metadata.name%3Dlab-node&allowWatchBookmarks=true";
-    let mut stream = watch(&sim, path).await;
+    let mut stream = watch(&sim, path, &[]).await;
     let real = captured("watch-lease");
     for expected in [&real[0], &real[2], &real[3]] {
-        let event = stream.next().await.event();
+        let event = stream.event().await;
         assert_eq!(event["type"], expected["type"]);
         let keys = |v: &Value| v["object"].as_object().expect("object").keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&event), keys(expected));
@@ -66,25 +66,25 @@ async fn a_lease_watch_begins_as_captured() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_old_version_is_410_inside_a_200() {
-    let sim = start(Sim::builder().node("lab-node")).await;
-    let mut stream = watch(&sim, &format!("{ONE}&resourceVersion=1")).await;
-    let event = stream.next().await.event();
+    let sim = Sim::builder().node("lab-node").without_sockets();
+    let mut stream = watch(&sim, &format!("{ONE}&resourceVersion=1"), &[]).await;
+    let event = stream.event().await;
     let mut expected = captured("watch-410").pop().expect("an event");
     expected["object"]["message"] = json!(format!("too old resource version: 1 ({})", 300));
     assert_eq!(event, expected);
-    assert_eq!(stream.next().await, Next::End);
+    assert_eq!(stream.next().await, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn metadata_streams_as_captured() {
-    let sim = start(Sim::builder().node("lab-node")).await;
+    let sim = Sim::builder().node("lab-node").without_sockets();
     let accept = [("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")];
-    let mut stream = watch_as(&sim, ONE, &accept).await;
-    let first = stream.next().await.event();
+    let mut stream = watch(&sim, ONE, &accept).await;
+    let first = stream.event().await;
     sim.cordon("lab-node");
-    let second = stream.next().await.event();
+    let second = stream.event().await;
     for (ours, theirs) in [first, second].iter().zip(captured("watch-metadata")) {
         let keys = |v: &Value| v["object"].as_object().expect("object").keys().cloned().collect::<Vec<_>>();
         assert_eq!((&ours["type"], keys(ours)), (&theirs["type"], keys(&theirs)));

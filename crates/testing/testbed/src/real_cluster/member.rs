@@ -95,17 +95,11 @@ impl Member {
         self.api.patch(&self.path(), kind, patch).unwrap();
     }
 
-    /// Patches the Node's status.
-    #[track_caller]
-    pub fn patch_status(&self, status: &Value) {
-        let patch = json!({"status": status});
-        self.api.patch(&format!("{}/status", self.path()), STRATEGIC, &patch).unwrap();
-    }
-
     /// Sets a condition as the Node's kubelet would.
     #[track_caller]
     pub fn set_condition(&self, kind: &str, status: &str, reason: &str) {
-        self.patch_status(&json!({"conditions": [condition(kind, status, reason)]}));
+        let patch = json!({"status": {"conditions": [condition(kind, status, reason)]}});
+        self.api.patch(&format!("{}/status", self.path()), STRATEGIC, &patch).unwrap();
     }
 
     /// Stops the Lease renewals if `silent`, and resumes them otherwise.

@@ -17,7 +17,6 @@ use crate::agent::Agent;
 use crate::kubectl::Kubectl;
 use crate::programs::system;
 use crate::waiting::{until_or, until_within};
-use crate::watching::Watching as _;
 use serde_json::{Value, json};
 use std::fs;
 use std::net::SocketAddr;
