@@ -1,7 +1,6 @@
 //! Keeps the serving certificate fresh. `run::upkeep` refreshes it, and `serve::webhook` serves with it.
 
 use super::pair::Pair;
-use super::renewal_error::CertificateError;
 use super::secret::{OwnSecret, Prepared};
 use arc_swap::ArcSwapOption;
 use nodegate_kube_follow::KubeApi;
@@ -37,7 +36,7 @@ pub(crate) struct Refreshed {
     /// True if a new certificate waits until API servers know its CA. The next refresh should not be long.
     pub(crate) is_pending: bool,
     /// Why the certificate is not as fresh as it should be.
-    pub(crate) problem: Option<CertificateError>,
+    pub(crate) problem: Option<String>,
 }
 
 impl Keeper {
@@ -56,11 +55,7 @@ impl Keeper {
     }
 
     /// Reads or renews the certificate. The present one stays if that fails.
-    pub(crate) async fn refresh(
-        &self,
-        api: &KubeApi,
-        now: SystemTime,
-    ) -> Result<Refreshed, CertificateError> {
+    pub(crate) async fn refresh(&self, api: &KubeApi, now: SystemTime) -> Result<Refreshed, String> {
         let clients = match &self.client_cas {
             None => None,
             Some(file) => Some(read(file).await?),
@@ -95,8 +90,8 @@ impl Keeper {
     }
 }
 
-async fn read(path: &PathBuf) -> Result<Vec<u8>, CertificateError> {
-    let failed = |error| CertificateError::File(path.clone(), error);
+async fn read(path: &PathBuf) -> Result<Vec<u8>, String> {
+    let failed = |error: std::io::Error| format!("{}: {error}", path.display());
     let length = tokio::fs::metadata(path).await.map_err(failed)?.len();
     if length > LONGEST_FILE {
         return Err(failed(std::io::ErrorKind::FileTooLarge.into()));

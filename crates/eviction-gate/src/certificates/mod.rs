@@ -3,7 +3,6 @@
 mod issue;
 mod keeper;
 mod pair;
-mod renewal_error;
 mod secret;
 #[cfg(test)]
 mod tests;
@@ -11,3 +10,8 @@ mod tests;
 pub use issue::{Issued, issue};
 pub(crate) use keeper::{Keeper, Source};
 pub(crate) use secret::OwnSecret;
+
+/// Returns an error as a text for the log, where all errors of a certificate end.
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

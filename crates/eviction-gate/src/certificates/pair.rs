@@ -1,6 +1,5 @@
 //! A serving certificate with its key, parsed and checked. `keeper` and `secret` use it.
 
-use super::renewal_error::CertificateError;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls::crypto::CryptoProvider;
@@ -33,12 +32,8 @@ pub(crate) type ClientCas<'a> = Option<&'a [u8]>;
 
 impl Pair {
     /// Parses a certificate chain and a key.
-    pub(crate) fn parse(
-        certificate: &[u8],
-        key: &[u8],
-        clients: ClientCas<'_>,
-    ) -> Result<Self, CertificateError> {
-        let bad_certificate = |error: &dyn Display| unusable("certificate", error);
+    pub(crate) fn parse(certificate: &[u8], key: &[u8], clients: ClientCas<'_>) -> Result<Self, String> {
+        let bad_certificate = |error: &dyn Display| format!("unusable certificate: {error}");
         let chain = all(certificate).ok_or_else(|| bad_certificate(&NO_CERTIFICATE))?;
         let key =
             PrivateKeyDer::from_pem_slice(key).map_err(|_| bad_certificate(&"no private key in PEM form"))?;
@@ -56,7 +51,7 @@ impl Pair {
         let config = match clients {
             None => config.with_no_client_auth(),
             Some(cas) => {
-                let bad_cas = |error: &dyn Display| unusable("CAs of clients", error);
+                let bad_cas = |error: &dyn Display| format!("unusable CAs of clients: {error}");
                 let mut roots = RootCertStore::empty();
                 for ca in all(cas).ok_or_else(|| bad_cas(&NO_CERTIFICATE))? {
                     roots.add(ca).map_err(|error| bad_cas(&error))?;
@@ -111,10 +106,6 @@ impl Pair {
         let since = self.not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
     }
-}
-
-fn unusable(what: &'static str, error: &dyn Display) -> CertificateError {
-    CertificateError::Unusable { what, why: error.to_string() }
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -191,7 +182,7 @@ mod tests {
         let now = UNIX_EPOCH + Duration::from_hours(500_000);
         let [one, other] = [0, 1].map(|_| issue(&["a".to_owned()], Duration::from_hours(1), now).unwrap());
         let said = |certificate: &str, key: &str| {
-            Pair::parse(certificate.as_bytes(), key.as_bytes(), None).err().unwrap().to_string()
+            Pair::parse(certificate.as_bytes(), key.as_bytes(), None).err().unwrap()
         };
         assert_eq!(said("", &one.key), "unusable certificate: no certificate in PEM form");
         assert_eq!(said(&one.certificate, ""), "unusable certificate: no private key in PEM form");

@@ -9,7 +9,7 @@
 
 use super::issue::issue;
 use super::pair::{ClientCas, Pair, cas_of};
-use super::renewal_error::CertificateError;
+use super::text;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_kube_follow::{ApiError, KubeApi};
@@ -40,7 +40,7 @@ pub(super) struct Prepared {
     /// Whether the bundle already had its CAs.
     pub(super) was_trusted: bool,
     /// Why it is not as fresh as it should be.
-    pub(super) problem: Option<CertificateError>,
+    pub(super) problem: Option<String>,
 }
 
 impl OwnSecret {
@@ -52,7 +52,7 @@ impl OwnSecret {
         served: Option<&Pair>,
         clients: ClientCas<'_>,
         now: SystemTime,
-    ) -> Result<Prepared, CertificateError> {
+    ) -> Result<Prepared, String> {
         let served = served.filter(|pair| pair.is_valid(now));
         let mut usable = served.cloned();
         let (pair, problem) = match self.read_or_renew(api, &mut usable, clients, now).await {
@@ -76,12 +76,14 @@ impl OwnSecret {
         usable: &mut Option<Pair>,
         clients: ClientCas<'_>,
         now: SystemTime,
-    ) -> Result<Pair, CertificateError> {
+    ) -> Result<Pair, String> {
         let path = format!("/api/v1/namespaces/{}/secrets/{}", self.namespace, self.name);
         let of_served = usable.as_ref().map(|pair| pair.cas.clone()).unwrap_or_default();
         for _ in 0..ATTEMPTS {
-            let json = api.get(&path).await?.ok_or_else(|| self.is_absent())?;
-            let mut secret: Value = serde_json::from_str(&json).map_err(|error| unreadable(&error))?;
+            let mut secret = read(api, &path).await?.ok_or_else(|| {
+                let Self { namespace, name, .. } = self;
+                format!("there is no Secret {name} in the namespace {namespace} (--name); the manifests have an empty one")
+            })?;
             let mut cas = cas_of(&(decoded(&secret, "ca.crt") + &of_served.concat()), now);
             let found = [decoded(&secret, "tls.crt"), decoded(&secret, "tls.key")];
             if let Ok(mut pair) = Pair::parse(found[0].as_bytes(), found[1].as_bytes(), clients)
@@ -94,12 +96,13 @@ impl OwnSecret {
                 }
                 *usable = Some(pair);
             }
-            let issued = issue(&self.names, LIFETIME, now)?;
+            let issued = issue(&self.names, LIFETIME, now)
+                .map_err(|error| format!("can't issue a certificate: {error}"))?;
             cas.insert(0, issued.ca);
             cas.truncate(MOST_IN_SECRET);
             let encoded = |text: &str| STANDARD.encode(text);
             let Some(object) = secret.as_object_mut() else {
-                return Err(CertificateError::Unreadable("the Secret is no object".to_owned()));
+                return Err("the Secret is no object".to_owned());
             };
             let data = json!({
                 "ca.crt": encoded(&cas.concat()), "tls.crt": encoded(&issued.certificate), "tls.key": encoded(&issued.key),
@@ -117,30 +120,21 @@ impl OwnSecret {
                     return Ok(pair);
                 }
                 Err(error) if is_conflict(&error) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(text(error)),
             }
         }
-        Err(CertificateError::Contended(format!("Secret {}", self.name)))
-    }
-
-    fn is_absent(&self) -> CertificateError {
-        CertificateError::NoSecret { namespace: self.namespace.clone(), name: self.name.clone() }
+        Err(contended(&format!("Secret {}", self.name)))
     }
 
     /// Adds these CAs to the bundle of each webhook of the configuration that does not have them, and takes away what is no
     /// CA or has expired. Returns true if all were there.
-    async fn trust(
-        &self,
-        api: &KubeApi,
-        needed: &[String],
-        now: SystemTime,
-    ) -> Result<bool, CertificateError> {
+    async fn trust(&self, api: &KubeApi, needed: &[String], now: SystemTime) -> Result<bool, String> {
         let name = &self.name;
         let path = format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{name}");
         for _ in 0..ATTEMPTS {
-            let json =
-                api.get(&path).await?.ok_or_else(|| CertificateError::NoConfiguration(name.clone()))?;
-            let configuration: Value = serde_json::from_str(&json).map_err(|error| unreadable(&error))?;
+            let configuration = read(api, &path)
+                .await?
+                .ok_or_else(|| format!("there is no ValidatingWebhookConfiguration {name} (--name)"))?;
             let (mut patches, mut were_there) = (Vec::new(), true);
             for webhook in configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten() {
                 let present =
@@ -167,10 +161,10 @@ impl OwnSecret {
                     return Ok(were_there);
                 }
                 Err(error) if is_conflict(&error) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(text(error)),
             }
         }
-        Err(CertificateError::Contended(format!("ValidatingWebhookConfiguration {name}")))
+        Err(contended(&format!("ValidatingWebhookConfiguration {name}")))
     }
 }
 
@@ -192,8 +186,15 @@ fn is_conflict(error: &ApiError) -> bool {
     error.code() == Some(409)
 }
 
-fn unreadable(error: &serde_json::Error) -> CertificateError {
-    CertificateError::Unreadable(error.to_string())
+fn contended(what: &str) -> String {
+    format!("the {what} was changed by another program during each attempt to write it")
+}
+
+/// Returns an object; `None` if it does not exist.
+async fn read(api: &KubeApi, path: &str) -> Result<Option<Value>, String> {
+    let json = api.get(path).await.map_err(text)?;
+    json.map(|json| serde_json::from_str(&json).map_err(|error| format!("unreadable answer: {error}")))
+        .transpose()
 }
 
 fn decoded(secret: &Value, key: &str) -> String {

@@ -2,7 +2,6 @@
 
 use super::keeper::Refreshed;
 use super::pair::{Pair, cas_of};
-use super::renewal_error::CertificateError;
 use super::{Keeper, OwnSecret, Source, issue};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -71,7 +70,7 @@ impl Lab {
         self.replicas.push(Keeper::new(Source::Own(secret), None));
     }
 
-    async fn refresh(&self, replica: usize) -> Result<Refreshed, CertificateError> {
+    async fn refresh(&self, replica: usize) -> Result<Refreshed, String> {
         let refreshed = self.replicas[replica].refresh(&self.api, self.now).await;
         self.check();
         refreshed

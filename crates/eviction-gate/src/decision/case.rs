@@ -16,18 +16,10 @@ pub(crate) struct PodView {
     pub(crate) is_daemon: bool,
     /// Whether the kubelet made it from a file.
     pub(crate) is_mirror: bool,
-    /// The value of the label `app.kubernetes.io/name`.
-    pub(crate) app: Option<String>,
+    /// Whether it has the gate's label, which any pod may have.
+    pub(crate) is_labelled_as_gate: bool,
     /// The annotation `nodegate.io/evict-when` of the Pod or its namespace.
     pub(crate) evict_when: Option<EvictWhen>,
-}
-
-/// How the gate recognizes its own pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GatePods {
-    pub(crate) namespace: String,
-    /// The value of their label `app.kubernetes.io/name`.
-    pub(crate) app: String,
 }
 
 /// The event for which an eviction waits: the annotation `nodegate.io/evict-when` and `--evict-when`.

@@ -1,6 +1,6 @@
 //! The rules, in the order in which they count. `review::gate` calls them for each review.
 
-use super::case::{AgentReply, Drain, EvictWhen, GatePods, HoldMode, Limits, PodView};
+use super::case::{AgentReply, Drain, EvictWhen, HoldMode, Limits, PodView};
 use super::message::{not_known, short, waiting};
 use super::why::{Answer, Decision, Why};
 use nodegate_agent_client::DrainSummary;
@@ -15,15 +15,16 @@ const DEAD_AFTER: Duration = Duration::from_secs(30);
 /// During this part of a hold the client is asked to retry after a second.
 const RETRY_SOON: Duration = Duration::from_secs(10);
 
-/// Returns why the gate does not hold this Pod, whatever its Node; `None` if it depends on the Node.
-pub(crate) fn pod_is_free(pod: &PodView, own: &GatePods) -> Option<Why> {
-    let is_gate = pod.namespace == own.namespace && pod.app.as_deref() == Some(own.app.as_str());
+/// Returns why the gate, which runs in this namespace, does not hold this Pod, whatever its Node; `None` if it depends on
+/// the Node.
+pub(crate) fn pod_is_free(pod: &PodView, own_namespace: &str) -> Option<Why> {
+    let is_gate = pod.namespace == own_namespace && pod.is_labelled_as_gate;
     let rules = [
-        (pod.is_terminating, Why::PodTerminating),
-        (!pod.is_running || pod.node.is_empty(), Why::PodNotRunning),
-        (pod.is_daemon, Why::PodOfDaemonSet),
-        (pod.is_mirror, Why::MirrorPod),
-        (is_gate, Why::GatePod),
+        (pod.is_terminating, Why::POD_TERMINATING),
+        (!pod.is_running || pod.node.is_empty(), Why::POD_NOT_RUNNING),
+        (pod.is_daemon, Why::POD_OF_DAEMON_SET),
+        (pod.is_mirror, Why::MIRROR_POD),
+        (is_gate, Why::GATE_POD),
     ];
     rules.into_iter().find_map(|(applies, why)| applies.then_some(why))
 }
@@ -31,8 +32,8 @@ pub(crate) fn pod_is_free(pod: &PodView, own: &GatePods) -> Option<Why> {
 /// Decides about a pod on a draining node.
 pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
     let when = match (drain.annotation, limits.hold) {
-        (Some(EvictWhen::Now), _) => return Decision::allowed(Why::AnnotatedNow),
-        (None, HoldMode::Annotated) => return Decision::allowed(Why::NotAnnotated),
+        (Some(EvictWhen::Now), _) => return Decision::allowed(Why::ANNOTATED_NOW),
+        (None, HoldMode::Annotated) => return Decision::allowed(Why::NOT_ANNOTATED),
         (annotation, _) => annotation.unwrap_or(limits.evict_when),
     };
     let Hold { why, what, is_unknown } = match hold(drain, when) {
@@ -43,7 +44,7 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
     if age > limits.max_hold {
         let held =
             format!("; the drain is older than {}: evicting nevertheless", in_seconds(limits.max_hold));
-        return Decision::unacknowledged(Why::MaxHold, about(drain, &what, &held));
+        return Decision::unacknowledged(Why::MAX_HOLD, about(drain, &what, &held));
     }
     if is_unknown && age >= limits.told_unknown_hold {
         let held = format!("; held for {}: evicting nevertheless", in_seconds(limits.told_unknown_hold));
@@ -75,54 +76,54 @@ impl Hold {
 fn hold(drain: &Drain<'_>, when: EvictWhen) -> Result<Hold, Decision> {
     match drain.agent {
         AgentReply::Summary(summary) => hold_by(drain, summary, when),
-        AgentReply::WrongAgent(why) => Ok(Hold::unknown(Why::WrongAgent, short(why))),
+        AgentReply::WrongAgent(why) => Ok(Hold::unknown(Why::WRONG_AGENT, short(why))),
         AgentReply::NoReply(why) => {
             let what = format!("the node's agent does not answer: {}", short(why));
             match drain.node.not_ready_for {
-                Some(time) if time >= DEAD_AFTER => Err(nevertheless(drain, Why::NodeDead, &what)),
-                _ => Ok(Hold::unknown(Why::Unreachable, what)),
+                Some(time) if time >= DEAD_AFTER => Err(nevertheless(drain, Why::NODE_DEAD, &what)),
+                _ => Ok(Hold::unknown(Why::UNREACHABLE, what)),
             }
         }
         AgentReply::Overloaded => {
-            Ok(Hold::known(Why::Overloaded, "too many drains at once to query every agent"))
+            Ok(Hold::known(Why::OVERLOADED, "too many drains at once to query every agent"))
         }
     }
 }
 
 fn hold_by(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Result<Hold, Decision> {
     if summary.stale {
-        return Ok(Hold::unknown(Why::Stale, "the agent's cache is stale"));
+        return Ok(Hold::unknown(Why::STALE, "the agent's cache is stale"));
     }
     match summary.verdict {
-        None => return Ok(Hold::unknown(Why::NotKnown, not_known(summary))),
+        None => return Ok(Hold::unknown(Why::NOT_KNOWN, not_known(summary))),
         Some(Verdict::Ready) if drain.seen_for < MISMATCH_AFTER => {
-            return Ok(Hold::known(Why::NotOut, "the agent does not say yet that the node is going out"));
+            return Ok(Hold::known(Why::NOT_OUT, "the agent does not say yet that the node is going out"));
         }
         Some(Verdict::Ready) => {
             let what = "the agent says that the node is ready: its --drain-on differs from the gate's";
-            return Err(nevertheless(drain, Why::Mismatch, what));
+            return Err(nevertheless(drain, Why::MISMATCH, what));
         }
         Some(Verdict::Draining | Verdict::NotReady) => {}
     }
     match (summary.told, when, summary.released) {
-        (Some(true), EvictWhen::Released, Some(true)) => Err(Decision::allowed(Why::Released)),
+        (Some(true), EvictWhen::Released, Some(true)) => Err(Decision::allowed(Why::RELEASED)),
         (Some(true), EvictWhen::Released, Some(false)) => Ok(Hold::known(
-            Why::Sessions,
+            Why::SESSIONS,
             "all load balancers have acknowledged the drain; sessions are left",
         )),
         (Some(true), EvictWhen::Released, None) => {
-            Ok(Hold::unknown(Why::NotKnown, "the agent does not know whether sessions are left"))
+            Ok(Hold::unknown(Why::NOT_KNOWN, "the agent does not know whether sessions are left"))
         }
-        (Some(true), _, _) => Err(Decision::allowed(Why::Told)),
-        (Some(false), _, _) => Ok(Hold::known(Why::Waiting, waiting(summary))),
+        (Some(true), _, _) => Err(Decision::allowed(Why::TOLD)),
+        (Some(false), _, _) => Ok(Hold::known(Why::WAITING, waiting(summary))),
         (None, _, _) if !matches!(summary.not_known_code.as_deref(), Some(NO_PROBERS | TOO_FEW)) => {
-            Ok(Hold::unknown(Why::NotKnown, not_known(summary)))
+            Ok(Hold::unknown(Why::NOT_KNOWN, not_known(summary)))
         }
         // No setting requires that load balancers probe this node.
         (None, _, _) if !summary.balancers && summary.settings.probers.is_none() => {
-            Err(Decision::allowed(Why::NoProbers))
+            Err(Decision::allowed(Why::NO_PROBERS))
         }
-        (None, _, _) => Ok(Hold::unknown(Why::NoProbers, not_known(summary))),
+        (None, _, _) => Ok(Hold::unknown(Why::NO_PROBERS, not_known(summary))),
     }
 }
 

@@ -7,6 +7,6 @@ mod message;
 mod tests;
 mod why;
 
-pub(crate) use case::{AgentReply, Drain, EvictWhen, GatePods, Limits, NodeView, PodView};
+pub(crate) use case::{AgentReply, Drain, EvictWhen, Limits, NodeView, PodView};
 pub(crate) use decide::{decide, out_for, pod_is_free};
 pub(crate) use why::{Answer, Decision, Why};

@@ -82,53 +82,53 @@ const UNACKNOWLEDGED: Answer = Answer::AllowedUnacknowledged;
 
 #[test]
 fn pods_without_traffic_are_free() {
-    let own = GatePods { namespace: "nodegate".to_owned(), app: "gate".to_owned() };
+    let own = "nodegate";
     let web = PodView { node: "n1".to_owned(), is_running: true, ..PodView::default() };
-    assert_eq!(pod_is_free(&web, &own), None);
+    assert_eq!(pod_is_free(&web, own), None);
     let rows: [(Change, Why); 5] = [
-        (|pod| pod.is_terminating = true, Why::PodTerminating),
-        (|pod| pod.is_running = false, Why::PodNotRunning),
-        (|pod| pod.node.clear(), Why::PodNotRunning),
-        (|pod| pod.is_daemon = true, Why::PodOfDaemonSet),
-        (|pod| pod.is_mirror = true, Why::MirrorPod),
+        (|pod| pod.is_terminating = true, Why::POD_TERMINATING),
+        (|pod| pod.is_running = false, Why::POD_NOT_RUNNING),
+        (|pod| pod.node.clear(), Why::POD_NOT_RUNNING),
+        (|pod| pod.is_daemon = true, Why::POD_OF_DAEMON_SET),
+        (|pod| pod.is_mirror = true, Why::MIRROR_POD),
     ];
     for (change, why) in rows {
         let mut pod = web.clone();
         change(&mut pod);
-        assert_eq!(pod_is_free(&pod, &own), Some(why));
+        assert_eq!(pod_is_free(&pod, own), Some(why));
     }
     let app = |namespace: &str| PodView {
         namespace: namespace.to_owned(),
-        app: Some("gate".to_owned()),
+        is_labelled_as_gate: true,
         ..web.clone()
     };
-    assert_eq!(pod_is_free(&app("nodegate"), &own), Some(Why::GatePod));
-    assert_eq!(pod_is_free(&app("other"), &own), None, "any pod may have the label");
+    assert_eq!(pod_is_free(&app("nodegate"), own), Some(Why::GATE_POD));
+    assert_eq!(pod_is_free(&app("other"), own), None, "any pod may have the label");
 }
 
 #[test]
 fn told_ends_a_hold() {
-    assert_eq!(outcome(&said(|s| s.told = Some(true)), 1), (Answer::Allowed, Why::Told));
+    assert_eq!(outcome(&said(|s| s.told = Some(true)), 1), (Answer::Allowed, Why::TOLD));
     let waiting = said(|_| {});
-    assert_eq!(outcome(&waiting, 1), denied(Why::Waiting, true));
-    assert_eq!(outcome(&waiting, 10), denied(Why::Waiting, false));
+    assert_eq!(outcome(&waiting, 1), denied(Why::WAITING, true));
+    assert_eq!(outcome(&waiting, 10), denied(Why::WAITING, false));
     let message = "node worker-1: 1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health; without --balancers every regular client of the agent counts as one";
     assert_eq!(after(&waiting, 1).message, message);
-    assert_eq!(outcome(&waiting, 61), (UNACKNOWLEDGED, Why::MaxHold));
+    assert_eq!(outcome(&waiting, 61), (UNACKNOWLEDGED, Why::MAX_HOLD));
     // The agent's own date counts if it is older, and told counts for more than any date.
-    assert_eq!(outcome(&said(|s| s.since_ms = 61_000), 1), (UNACKNOWLEDGED, Why::MaxHold));
+    assert_eq!(outcome(&said(|s| s.since_ms = 61_000), 1), (UNACKNOWLEDGED, Why::MAX_HOLD));
     let told_late = said(|s| (s.since_ms, s.told) = (3_600_000, Some(true)));
-    assert_eq!(outcome(&told_late, 90), (Answer::Allowed, Why::Told));
+    assert_eq!(outcome(&told_late, 90), (Answer::Allowed, Why::TOLD));
 }
 
 #[test]
 fn an_agent_has_five_seconds_to_leave_ready() {
     let ready = said(|s| (s.verdict, s.since_ms) = (Some(Verdict::Ready), 3_600_000));
-    assert_eq!(outcome(&ready, 0), denied(Why::NotOut, true));
-    assert_eq!(outcome(&ready, 4), denied(Why::NotOut, true));
-    assert_eq!(outcome(&ready, 5), (UNACKNOWLEDGED, Why::Mismatch));
+    assert_eq!(outcome(&ready, 0), denied(Why::NOT_OUT, true));
+    assert_eq!(outcome(&ready, 4), denied(Why::NOT_OUT, true));
+    assert_eq!(outcome(&ready, 5), (UNACKNOWLEDGED, Why::MISMATCH));
     let stale = said(|s| (s.verdict, s.stale) = (Some(Verdict::Ready), true));
-    assert_eq!(outcome(&stale, 6), denied(Why::Stale, true));
+    assert_eq!(outcome(&stale, 6), denied(Why::STALE, true));
 }
 
 #[test]
@@ -140,12 +140,12 @@ fn missing_probers_hold_only_where_they_are_required() {
                 change(s);
             })
         };
-        assert_eq!(outcome(&without_probers(|_| {}), 0), (Answer::Allowed, Why::NoProbers));
+        assert_eq!(outcome(&without_probers(|_| {}), 0), (Answer::Allowed, Why::NO_PROBERS));
         for demanding in
             [without_probers(|s| s.balancers = true), without_probers(|s| s.settings.probers = Some(2))]
         {
-            assert_eq!(outcome(&demanding, 29), denied(Why::NoProbers, false));
-            assert_eq!(outcome(&demanding, 30), (UNACKNOWLEDGED, Why::NoProbers));
+            assert_eq!(outcome(&demanding, 29), denied(Why::NO_PROBERS, false));
+            assert_eq!(outcome(&demanding, 30), (UNACKNOWLEDGED, Why::NO_PROBERS));
         }
     }
 }
@@ -162,18 +162,18 @@ fn an_unknown_told_holds_for_half_a_minute() {
     let (silent, wrong) =
         (AgentReply::NoReply("refused".to_owned()), AgentReply::WrongAgent("another".to_owned()));
     for (word, why) in [
-        (listening, Why::NotKnown),
-        (misconfigured, Why::NotKnown),
-        (stale, Why::Stale),
-        (silent, Why::Unreachable),
-        (wrong, Why::WrongAgent),
+        (listening, Why::NOT_KNOWN),
+        (misconfigured, Why::NOT_KNOWN),
+        (stale, Why::STALE),
+        (silent, Why::UNREACHABLE),
+        (wrong, Why::WRONG_AGENT),
     ] {
         assert_eq!(outcome(&word, 0), denied(why, true));
         assert_eq!(outcome(&word, 29), denied(why, false));
         assert_eq!(outcome(&word, 30), (UNACKNOWLEDGED, why));
     }
-    assert_eq!(outcome(&AgentReply::Overloaded, 60), denied(Why::Overloaded, false));
-    assert_eq!(outcome(&AgentReply::Overloaded, 61), (UNACKNOWLEDGED, Why::MaxHold));
+    assert_eq!(outcome(&AgentReply::Overloaded, 60), denied(Why::OVERLOADED, false));
+    assert_eq!(outcome(&AgentReply::Overloaded, 61), (UNACKNOWLEDGED, Why::MAX_HOLD));
 }
 
 #[test]
@@ -197,16 +197,16 @@ fn annotations_select_pods_and_events() {
     let free = said(|s| (s.told, s.released) = (Some(true), Some(true)));
     let unknown = said(|s| (s.told, s.released) = (Some(true), None));
     let (now, released) = (Some(EvictWhen::Now), Some(EvictWhen::Released));
-    assert_eq!(decide_as(now, HoldMode::All, &waiting, 1), (Answer::Allowed, Why::AnnotatedNow));
-    assert_eq!(decide_as(None, HoldMode::Annotated, &waiting, 1), (Answer::Allowed, Why::NotAnnotated));
+    assert_eq!(decide_as(now, HoldMode::All, &waiting, 1), (Answer::Allowed, Why::ANNOTATED_NOW));
+    assert_eq!(decide_as(None, HoldMode::Annotated, &waiting, 1), (Answer::Allowed, Why::NOT_ANNOTATED));
     assert_eq!(
         decide_as(Some(EvictWhen::Told), HoldMode::Annotated, &waiting, 1),
-        denied(Why::Waiting, true)
+        denied(Why::WAITING, true)
     );
-    assert_eq!(decide_as(released, HoldMode::All, &told, 1), denied(Why::Sessions, true));
-    assert_eq!(decide_as(released, HoldMode::All, &told, 61), (UNACKNOWLEDGED, Why::MaxHold));
-    assert_eq!(decide_as(released, HoldMode::All, &free, 1), (Answer::Allowed, Why::Released));
-    assert_eq!(decide_as(released, HoldMode::All, &unknown, 30), (UNACKNOWLEDGED, Why::NotKnown));
+    assert_eq!(decide_as(released, HoldMode::All, &told, 1), denied(Why::SESSIONS, true));
+    assert_eq!(decide_as(released, HoldMode::All, &told, 61), (UNACKNOWLEDGED, Why::MAX_HOLD));
+    assert_eq!(decide_as(released, HoldMode::All, &free, 1), (Answer::Allowed, Why::RELEASED));
+    assert_eq!(decide_as(released, HoldMode::All, &unknown, 30), (UNACKNOWLEDGED, Why::NOT_KNOWN));
 }
 
 /// What an agent may do to the age of a drain: the reply to the review with this number, after so many seconds.
@@ -324,7 +324,7 @@ proptest! {
         let out = DrainSummary { verdict: Some(Verdict::Draining), stale: false, told: Some(true), ..agent };
         let agent = AgentReply::Summary(Box::new(out));
         let decision = decide_at(Duration::from_millis(ms), Some(EvictWhen::Told), &agent, &limits);
-        prop_assert_eq!((decision.answer, decision.why), (Answer::Allowed, Why::Told));
+        prop_assert_eq!((decision.answer, decision.why), (Answer::Allowed, Why::TOLD));
     }
 
     /// Only a known reason lets an eviction go on without a message.
@@ -336,10 +336,10 @@ proptest! {
             return Ok(());
         }
         let is_safe = match (&agent, decision.why) {
-            (_, Why::AnnotatedNow) => annotation == Some(EvictWhen::Now),
-            (_, Why::NotAnnotated) => annotation.is_none() && limits.hold == HoldMode::Annotated,
-            (AgentReply::Summary(said), Why::Told | Why::Released) => said.told == Some(true) && !said.stale,
-            (AgentReply::Summary(said), Why::NoProbers) => !said.balancers && said.settings.probers.is_none() && said.told.is_none(),
+            (_, Why::ANNOTATED_NOW) => annotation == Some(EvictWhen::Now),
+            (_, Why::NOT_ANNOTATED) => annotation.is_none() && limits.hold == HoldMode::Annotated,
+            (AgentReply::Summary(said), Why::TOLD | Why::RELEASED) => said.told == Some(true) && !said.stale,
+            (AgentReply::Summary(said), Why::NO_PROBERS) => !said.balancers && said.settings.probers.is_none() && said.told.is_none(),
             _ => false,
         };
         prop_assert!(is_safe, "{decision:?} of {agent:?}");

@@ -6,7 +6,7 @@ pub(crate) enum Answer {
     Allowed,
     /// The eviction goes on although it is not known that all load balancers have acknowledged the drain.
     AllowedUnacknowledged,
-    /// The client gets 429, or 403 for [`Why::SelfCheck`].
+    /// The client gets 429, or 403 for [`Why::SELF_CHECK`].
     Denied {
         /// Whether the client is asked to retry after a second.
         retry_soon: bool,
@@ -24,79 +24,48 @@ impl Answer {
 }
 
 /// The reason of an answer, a label of `nodegate_gate_reviews_total`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Why {
-    PodGone,
-    PodTerminating,
-    PodNotRunning,
-    PodOfDaemonSet,
-    MirrorPod,
-    GatePod,
-    NodeGone,
-    NotDraining,
-    /// The annotation is `now`.
-    AnnotatedNow,
-    /// There is no annotation, with `--hold=annotated`.
-    NotAnnotated,
-    Told,
-    /// Besides, no session is left.
-    Released,
-    /// Not every load balancer has acknowledged the drain.
-    Waiting,
-    /// Sessions are left on the node.
-    Sessions,
-    /// The agent does not say yet that the node is going out.
-    NotOut,
-    /// The agent says that the node is ready, and is fresh.
-    Mismatch,
-    /// No load balancer asks this agent, or fewer than demanded.
-    NoProbers,
-    /// The agent does not know yet, for another reason.
-    NotKnown,
-    Stale,
-    Unreachable,
-    /// Another cluster's agent answers.
-    WrongAgent,
-    /// The agent does not answer, and the Node has not been ready for a while.
-    NodeDead,
-    Overloaded,
-    MaxHold,
-    Error,
-    /// The gate's own review of itself.
-    SelfCheck,
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Why(pub(crate) &'static str);
 
 impl Why {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::PodGone => "pod_gone",
-            Self::PodTerminating => "pod_terminating",
-            Self::PodNotRunning => "pod_not_running",
-            Self::PodOfDaemonSet => "daemonset",
-            Self::MirrorPod => "mirror_pod",
-            Self::GatePod => "gate_pod",
-            Self::NodeGone => "node_gone",
-            Self::NotDraining => "not_draining",
-            Self::AnnotatedNow => "annotated_now",
-            Self::NotAnnotated => "not_annotated",
-            Self::Told => "told",
-            Self::Released => "released",
-            Self::Waiting => "waiting",
-            Self::Sessions => "sessions",
-            Self::NotOut => "not_out",
-            Self::Mismatch => "mismatch",
-            Self::NoProbers => "no_probers",
-            Self::NotKnown => "not_known",
-            Self::Stale => "stale",
-            Self::Unreachable => "unreachable",
-            Self::WrongAgent => "wrong_agent",
-            Self::NodeDead => "node_dead",
-            Self::Overloaded => "overloaded",
-            Self::MaxHold => "max_hold",
-            Self::Error => "error",
-            Self::SelfCheck => "self_check",
-        }
-    }
+    pub(crate) const POD_GONE: Self = Self("pod_gone");
+    pub(crate) const POD_TERMINATING: Self = Self("pod_terminating");
+    pub(crate) const POD_NOT_RUNNING: Self = Self("pod_not_running");
+    pub(crate) const POD_OF_DAEMON_SET: Self = Self("daemonset");
+    pub(crate) const MIRROR_POD: Self = Self("mirror_pod");
+    pub(crate) const GATE_POD: Self = Self("gate_pod");
+    pub(crate) const NODE_GONE: Self = Self("node_gone");
+    pub(crate) const NOT_DRAINING: Self = Self("not_draining");
+    /// The annotation is `now`.
+    pub(crate) const ANNOTATED_NOW: Self = Self("annotated_now");
+    /// There is no annotation, with `--hold=annotated`.
+    pub(crate) const NOT_ANNOTATED: Self = Self("not_annotated");
+    pub(crate) const TOLD: Self = Self("told");
+    /// Besides, no session is left.
+    pub(crate) const RELEASED: Self = Self("released");
+    /// Not every load balancer has acknowledged the drain.
+    pub(crate) const WAITING: Self = Self("waiting");
+    /// Sessions are left on the node.
+    pub(crate) const SESSIONS: Self = Self("sessions");
+    /// The agent does not say yet that the node is going out.
+    pub(crate) const NOT_OUT: Self = Self("not_out");
+    /// The agent says that the node is ready, and is fresh.
+    pub(crate) const MISMATCH: Self = Self("mismatch");
+    /// No load balancer asks this agent, or fewer than demanded.
+    pub(crate) const NO_PROBERS: Self = Self("no_probers");
+    /// The agent does not know yet, for another reason.
+    pub(crate) const NOT_KNOWN: Self = Self("not_known");
+    pub(crate) const STALE: Self = Self("stale");
+    pub(crate) const UNREACHABLE: Self = Self("unreachable");
+    /// Another cluster's agent answers.
+    pub(crate) const WRONG_AGENT: Self = Self("wrong_agent");
+    /// The agent does not answer, and the Node has not been ready for a while.
+    pub(crate) const NODE_DEAD: Self = Self("node_dead");
+    pub(crate) const OVERLOADED: Self = Self("overloaded");
+    pub(crate) const MAX_HOLD: Self = Self("max_hold");
+    pub(crate) const ERROR: Self = Self("error");
+    /// The gate's own review of itself.
+    pub(crate) const SELF_CHECK: Self = Self("self_check");
 }
 
 /// An answer with its reason.

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The annotation of a Pod or of its Namespace.
 pub(crate) const EVICT_WHEN: &str = "nodegate.io/evict-when";
-/// The label by which the gate recognizes its own pods.
-const APP: &str = "app.kubernetes.io/name";
+/// The label by which the gate recognizes its own pods, and its value.
+const APP: (&str, &str) = ("app.kubernetes.io/name", "nodegate-eviction-gate");
 /// The kubelet's mark of a pod that it made from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The node controller's taint of a cordoned Node, which has the date of the cordon.
@@ -69,7 +69,9 @@ pub(crate) fn pod(json: &str) -> serde_json::Result<PodView> {
         is_running: status.phase == "Running",
         is_daemon: owners.iter().any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet"),
         is_mirror: metadata.annotations.is_some_and(|all| all.contains_key(MIRROR)),
-        app: metadata.labels.and_then(|mut labels| labels.remove(APP)),
+        is_labelled_as_gate: metadata
+            .labels
+            .is_some_and(|labels| labels.get(APP.0).is_some_and(|app| app == APP.1)),
         evict_when,
     })
 }
@@ -178,7 +180,7 @@ mod tests {
         assert_eq!(read(json!({})), PodView::default());
         let view = read(json!({
             "metadata": {"uid": "u", "namespace": "d", "annotations": {EVICT_WHEN: "released"},
-                "labels": {APP: "web"}, "ownerReferences": [{"kind": "ReplicaSet", "controller": true}]},
+                "labels": {APP.0: APP.1}, "ownerReferences": [{"kind": "ReplicaSet", "controller": true}]},
             "spec": {"nodeName": "n1"}, "status": {"phase": "Running"},
         }));
         let expected = PodView {
@@ -186,7 +188,7 @@ mod tests {
             namespace: "d".into(),
             node: "n1".into(),
             is_running: true,
-            app: Some("web".into()),
+            is_labelled_as_gate: true,
             evict_when: Some(EvictWhen::Released),
             ..PodView::default()
         };

@@ -141,7 +141,7 @@ pub(crate) fn answer_json(review: &EvictionReview, decision: &Decision) -> Vec<u
         Answer::Denied { retry_soon } => {
             let (code, reason) = match decision.why {
                 // The gate's own eviction, which shows that it is asked.
-                Why::SelfCheck => (403, "Forbidden"),
+                Why::SELF_CHECK => (403, "Forbidden"),
                 _ => (429, "TooManyRequests"),
             };
             let details = retry_soon.then(|| json!({"retryAfterSeconds": 1}));
@@ -190,10 +190,10 @@ mod tests {
         let mut denied = json!({"uid": "1ab47d6e-33a2-4b8c-9f2d-0a1b2c3d4e5f", "allowed": false, "status": {
             "status": "Failure", "code": 429, "reason": "TooManyRequests", "message": "node n: 1 of 2",
             "details": {"retryAfterSeconds": 1}}});
-        assert_eq!(said(Answer::Denied { retry_soon: true }, Why::Waiting), answer(denied.clone()));
+        assert_eq!(said(Answer::Denied { retry_soon: true }, Why::WAITING), answer(denied.clone()));
         denied["status"]["details"] = Value::Null;
-        assert_eq!(said(Answer::Denied { retry_soon: false }, Why::Waiting), answer(denied));
-        let unacknowledged = said(Answer::AllowedUnacknowledged, Why::MaxHold);
+        assert_eq!(said(Answer::Denied { retry_soon: false }, Why::WAITING), answer(denied));
+        let unacknowledged = said(Answer::AllowedUnacknowledged, Why::MAX_HOLD);
         assert_eq!(unacknowledged["response"]["allowed"], true);
         assert_eq!(unacknowledged["response"]["warnings"], json!(["node n: 1 of 2"]));
     }

@@ -4,8 +4,7 @@ use super::SELF_CHECK;
 use super::admission_review::EvictionReview;
 use super::notices::{Notice, Notices};
 use crate::decision::{
-    AgentReply, Answer, Decision, Drain, EvictWhen, GatePods, Limits, PodView, Why, decide, out_for,
-    pod_is_free,
+    AgentReply, Answer, Decision, Drain, EvictWhen, Limits, PodView, Why, decide, out_for, pod_is_free,
 };
 use crate::facts::agents::Agents;
 use crate::facts::drains::{DrainAge, Drains};
@@ -46,7 +45,8 @@ pub(crate) struct LookupArgs {
 pub(crate) struct GateSettings {
     pub(crate) limits: Limits,
     pub(crate) lookups: LookupArgs,
-    pub(crate) own: GatePods,
+    /// The namespace of the gate.
+    pub(crate) namespace: String,
     /// The longest wait for an agent's answer.
     pub(crate) agent_timeout: Duration,
     /// The longest time for an answer to the API server.
@@ -93,11 +93,11 @@ impl Gate {
 
     /// Decides about an eviction. Every error of the gate lets it go on.
     pub(crate) async fn decide(&self, review: &EvictionReview) -> Decision {
-        let is_own = review.namespace == self.settings.own.namespace;
+        let is_own = review.namespace == self.settings.namespace;
         if is_own && review.dry_run && review.name.starts_with(SELF_CHECK) {
             let answer = Answer::Denied { retry_soon: false };
             let message = format!("the eviction gate has seen {}", review.name);
-            return Decision { answer, why: Why::SelfCheck, message };
+            return Decision { answer, why: Why::SELF_CHECK, message };
         }
         let arrival = Instant::now();
         let deadline = arrival + self.settings.review_timeout;
@@ -113,7 +113,7 @@ impl Gate {
             pod = review.name,
             dry_run = review.dry_run,
             answer = decision.answer.as_str(),
-            why = decision.why.as_str(),
+            why = decision.why.0,
             message = decision.message,
             "reviewed an eviction"
         );
@@ -123,9 +123,9 @@ impl Gate {
     /// Returns the pod and its node, or why the pod is not held.
     async fn find(&self, review: &EvictionReview, arrival: Instant) -> Result<Result<Found, Why>, ApiError> {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
-        let Some(json) = self.api.get(&path).await? else { return Ok(Err(Why::PodGone)) };
+        let Some(json) = self.api.get(&path).await? else { return Ok(Err(Why::POD_GONE)) };
         let pod = reduced_objects::pod(&json).map_err(|error| unreadable(&path, &error))?;
-        if let Some(why) = pod_is_free(&pod, &self.settings.own) {
+        if let Some(why) = pod_is_free(&pod, &self.settings.namespace) {
             return Ok(Err(why));
         }
         let (node, annotation) = tokio::join!(self.node(&pod.node, arrival), async {
@@ -134,10 +134,10 @@ impl Gate {
                 own => own,
             }
         });
-        let Some(node) = node? else { return Ok(Err(Why::NodeGone)) };
+        let Some(node) = node? else { return Ok(Err(Why::NODE_GONE)) };
         if node.view.drain_reason.is_none() {
             self.drains.ended(node.key());
-            return Ok(Err(Why::NotDraining));
+            return Ok(Err(Why::NOT_DRAINING));
         }
         Ok(Ok(Found { pod, node, annotation }))
     }
@@ -230,7 +230,7 @@ impl Gate {
     /// Records the outcome for a pod on a draining node: log, histogram, Event.
     fn note(&self, review: &EvictionReview, Found { pod, node, .. }: &Found, decision: &Decision) {
         let now = nodegate_clock::now();
-        let (namespace, pod_name, why) = (&review.namespace, &review.name, decision.why.as_str());
+        let (namespace, pod_name, why) = (&review.namespace, &review.name, decision.why.0);
         let (message, node_name) = (&decision.message, &node.view.name);
         if !decision.answer.is_allowed() {
             if self.drains.held(&pod.uid, now) {
@@ -285,7 +285,7 @@ fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
 fn failed(review: &EvictionReview, error: &dyn std::fmt::Display) -> Decision {
     tracing::warn!(namespace = review.namespace, pod = review.name, %error, "review failed; evicting without a hold");
     Decision::unacknowledged(
-        Why::Error,
+        Why::ERROR,
         format!("nodegate's eviction gate failed: {error}; evicting nevertheless"),
     )
 }

@@ -5,13 +5,12 @@ mod times;
 pub(crate) mod upkeep;
 
 use crate::certificates::{Keeper, OwnSecret, Source};
-use crate::decision::GatePods;
 use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::gate_health::GateHealth;
 use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::{self, Https, Webhook};
 use args::{Args, REMOVED};
-use nodegate_http::{AdminPages, BindError, Listener, ServeOptions, Sharing, bind, serve};
+use nodegate_http::{AdminPages, Listener, ServeOptions, Sharing, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, shown};
 use std::io;
@@ -21,9 +20,6 @@ use std::sync::Arc;
 use times::Times;
 use tokio::sync::Notify;
 use upkeep::Upkeep;
-
-/// The label `app.kubernetes.io/name` of the gate's own pods.
-pub(crate) const APP: &str = "nodegate-eviction-gate";
 
 /// The parser of the command line, for man pages and documents.
 pub fn command() -> clap::Command {
@@ -77,20 +73,9 @@ fn source(args: &Args, mistakes: &mut Mistakes) -> Source {
     }
 }
 
-/// Why the program could not run.
-#[derive(Debug, thiserror::Error)]
-enum ProgramError {
-    #[error(transparent)]
-    Listen(#[from] BindError),
-    #[error("can't wait for signals: {0}")]
-    Signals(io::Error),
-    #[error("can't serve: {0}")]
-    Serve(#[from] io::Error),
-}
-
-async fn run(args: Args, source: Source, times: Times) -> Result<(), ProgramError> {
+async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
     let (reviews, admin) = (listen(args.listen)?, listen(args.health_listen)?);
-    let signals = Signals::listen().map_err(ProgramError::Signals)?;
+    let signals = Signals::listen()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         reviews = %reviews.local_addr(),
@@ -107,7 +92,7 @@ async fn run(args: Args, source: Source, times: Times) -> Result<(), ProgramErro
     let settings = GateSettings {
         limits: args.limits,
         lookups: args.lookups,
-        own: GatePods { namespace: args.namespace.clone(), app: APP.to_owned() },
+        namespace: args.namespace.clone(),
         agent_timeout: times.agent,
         review_timeout: times.review,
     };
@@ -150,6 +135,6 @@ async fn run(args: Args, source: Source, times: Times) -> Result<(), ProgramErro
     Ok(())
 }
 
-fn listen(at: SocketAddr) -> Result<Listener, BindError> {
-    bind(Some(at.ip()), at.port(), Sharing::Exclusive)
+fn listen(at: SocketAddr) -> io::Result<Listener> {
+    bind(Some(at.ip()), at.port(), Sharing::Exclusive).map_err(io::Error::other)
 }

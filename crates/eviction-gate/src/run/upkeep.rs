@@ -126,7 +126,6 @@ impl Upkeep {
             Ok(refreshed) => (refreshed.is_pending, refreshed.problem),
             Err(error) => (false, Some(error)),
         };
-        let failure = failure.map(|error| error.to_string());
         if let Some(error) = &failure
             && failure != *last_failure
         {

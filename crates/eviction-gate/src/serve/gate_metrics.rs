@@ -1,7 +1,6 @@
 //! The metrics of the gate. The values of each label are a closed set.
 
 use crate::decision::{AgentReply, Answer, Why};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,29 +13,16 @@ use std::time::Duration;
 /// The bounds of a hold, in seconds.
 const HOLDS: [f64; 10] = [0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Review {
-    answer: &'static str,
-    why: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Rejection {
-    why: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Lookup {
-    result: &'static str,
-}
+/// Counters by their labels: names and values.
+type Counters<const N: usize> = Family<[(&'static str, &'static str); N], Counter>;
 
 /// The metrics of the gate.
 #[derive(Debug)]
 pub struct GateMetrics {
-    reviews: Family<Review, Counter>,
+    reviews: Counters<2>,
     unacknowledged: Counter,
-    rejected: Family<Rejection, Counter>,
-    lookups: Family<Lookup, Counter>,
+    rejected: Counters<1>,
+    lookups: Counters<1>,
     hold: Histogram,
     pub(crate) self_check: Gauge,
     pub(crate) certificate_expiry: Gauge,
@@ -55,13 +41,13 @@ impl Default for GateMetrics {
         };
         // Alerts on rates need the series before the first event.
         for why in ["bad_review", "too_many"] {
-            let _ = metrics.rejected.get_or_create(&Rejection { why });
+            let _ = metrics.rejected.get_or_create(&[("why", why)]);
         }
         for result in ["summary", "unreachable", "wrong_agent", "overloaded"] {
-            let _ = metrics.lookups.get_or_create(&Lookup { result });
+            let _ = metrics.lookups.get_or_create(&[("result", result)]);
         }
-        for why in [Why::Error, Why::MaxHold, Why::Mismatch] {
-            let _ = metrics.reviews.get_or_create(&Review { answer: "allowed", why: why.as_str() });
+        for why in [Why::ERROR, Why::MAX_HOLD, Why::MISMATCH] {
+            let _ = metrics.reviews.get_or_create(&[("answer", "allowed"), ("why", why.0)]);
         }
         metrics
     }
@@ -91,7 +77,7 @@ impl GateMetrics {
     }
 
     pub(crate) fn reviewed(&self, answer: Answer, why: Why) {
-        self.reviews.get_or_create(&Review { answer: answer.as_str(), why: why.as_str() }).inc();
+        self.reviews.get_or_create(&[("answer", answer.as_str()), ("why", why.0)]).inc();
         if answer == Answer::AllowedUnacknowledged {
             self.unacknowledged.inc();
         }
@@ -99,7 +85,7 @@ impl GateMetrics {
 
     /// Counts a request that is not answered as a review.
     pub(crate) fn rejected(&self, why: &'static str) {
-        self.rejected.get_or_create(&Rejection { why }).inc();
+        self.rejected.get_or_create(&[("why", why)]).inc();
     }
 
     pub(crate) fn looked_up(&self, reply: &AgentReply) {
@@ -109,7 +95,7 @@ impl GateMetrics {
             AgentReply::WrongAgent(_) => "wrong_agent",
             AgentReply::Overloaded => "overloaded",
         };
-        self.lookups.get_or_create(&Lookup { result }).inc();
+        self.lookups.get_or_create(&[("result", result)]).inc();
     }
 
     /// Observes a hold that has ended.

@@ -2,63 +2,7 @@
 
 use crate::lab::{Lab, NAME, NAMESPACE, configuration, evict, gate_rules};
 use nodegate_kube_sim::{Effect, FaultScope};
-use nodegate_testbed::network::node_network::NodeNetwork;
-use nodegate_testbed::process::StoppedProcess;
-use nodegate_testbed::{NODE, programs, until, until_or};
-use serde_json::json;
-use std::process::Command;
-
-#[test]
-fn without_a_gate_evictions_go_on() {
-    let lab = Lab::new();
-    let gates = [lab.gate(&[]), lab.gate(&[])];
-    lab.sim().cordon(NODE);
-    lab.pod("p");
-    assert_eq!(lab.evict("p").code, 429);
-    // One of them hangs: the other answers, or the API server gives up.
-    lab.api_server_gives_up_after(3);
-    let stopped = StoppedProcess::new(gates[0].child.id());
-    let evicted = lab.evict_dry("p");
-    assert!(matches!(evicted.code, 201 | 429), "{evicted:?}");
-    drop(stopped);
-    drop(gates);
-    assert_eq!(lab.evict("p").code, 201);
-}
-
-/// The agent is on the node; cluster and gate are on its router.
-#[test]
-fn an_agent_whose_allow_from_lacks_the_gate_holds_for_a_while() {
-    let net = NodeNetwork::start();
-    let lab =
-        net.on_router(|| Lab::with(|builder| builder.listen(([10, 77, 0, 1], 0).into()).kubelets(true)));
-    lab.sim().edit_node(NODE, "kubelet", |node| {
-        node["status"]["addresses"] = json!([{"type": "InternalIP", "address": "10.77.0.2"}]);
-    });
-    let flags = ["--agent-port=25001", "--told-unknown-hold=4s"];
-    let gate = net.on_router(|| lab.gate_in("agent=1000", &flags));
-    for (allowed, denied, says, why) in [
-        ("10.77.0.9", true, "the node's agent does not answer", "unreachable"),
-        ("10.77.0.1", false, "the agent has listened for", "not_known"),
-    ] {
-        let mut command = Command::new(programs::agent());
-        command.args(["--listen-address=10.77.0.2", "--listen-port=25001"]);
-        command.arg(format!("--allow-from={allowed}"));
-        let agent = lab.cluster.launch(command);
-        agent.wait_ready();
-        net.on_router(|| {
-            lab.pod("p");
-            assert_eq!(lab.evict("p").code, 201, "not draining");
-            lab.sim().cordon(NODE);
-            lab.pod("p");
-            let (refused, evicted) = lab.evict_until_allowed("p");
-            assert!(refused.iter().any(|refused| refused.message.contains(says)), "{refused:?}");
-            assert!(evicted.warning.is_some_and(|text| text.contains("held for 4 s")), "{refused:?}");
-            gate.wait_for_reviews("allowed", why, 1);
-        });
-        assert_eq!(agent.metric("nodegate_connections_denied_total").unwrap() >= 1.0, denied, "{allowed}");
-        lab.sim().uncordon(NODE);
-    }
-}
+use nodegate_testbed::{NODE, until, until_or};
 
 #[test]
 fn either_of_two_replicas_answers() {
