@@ -6,7 +6,7 @@
 
 use crate::args::{Args, ClusterArgs, is_named};
 use crate::cluster::Cluster;
-use clap::{Arg, Args as _, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, Command, CommandFactory, FromArgMatches};
 use nodegate_agent_client::Console;
 use nodegate_program::is_object_name;
 use std::ffi::OsStr;
@@ -34,7 +34,8 @@ pub(crate) fn words() -> Option<Vec<String>> {
 pub(crate) fn run(words: &[String]) -> ExitCode {
     let mut program = Args::command();
     program.build();
-    let (candidates, directive) = CommandLine::of(&program, words).offer();
+    let (last, before) = words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
+    let (candidates, directive) = offer(&program, before, last);
     let lines: String = candidates.iter().flat_map(|candidate| [candidate.as_str(), "\n"]).collect();
     let _ = Console::write(&format!("{lines}:{directive}\n"));
     ExitCode::SUCCESS
@@ -53,101 +54,45 @@ fn fitting(word: &str, candidates: impl IntoIterator<Item = String>) -> Offer {
     (candidates.into_iter().filter(|candidate| candidate.starts_with(word)).collect(), NO_FILES)
 }
 
-struct CommandLine<'a> {
-    /// The program, or its first command on the line.
-    command: &'a Command,
-    is_first: bool,
-    /// The flag before the last word, if its value is missing.
-    flag: Option<&'a Arg>,
-    /// The flags with values, by their long names.
-    values: Vec<(&'a str, &'a str)>,
-    nodes: Vec<&'a str>,
-    /// True after `--`: the words are for another program.
-    is_behind: bool,
-    last: &'a str,
+/// Returns the candidates for the last word.
+fn offer(program: &Command, before: &[String], last: &str) -> Offer {
+    let command = before.first().and_then(|word| program.find_subcommand(word)).unwrap_or(program);
+    let flag_named = |name: &str| {
+        let mut flags = command.get_arguments().filter(|flag| flag.get_action().takes_values());
+        flags.find(|flag| is_named(flag, name))
+    };
+    let is_another_programs = before.iter().any(|word| word == "--");
+    if is_another_programs {
+        return fitting(last, []);
+    }
+    let without_value = before.last().and_then(|word| flag_named(word));
+    if let Some(flag) = without_value.filter(|flag| !flag.is_require_equals_set()) {
+        return values(flag, last);
+    }
+    if let Some((name, value)) = last.split_once('=').filter(|(name, _)| name.starts_with('-')) {
+        return flag_named(name).map_or_else(|| fitting(value, []), |flag| values(flag, value));
+    }
+    if last.starts_with('-') {
+        let flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+        let flags =
+            flags.filter_map(|flag| Some(explained(&format!("--{}", flag.get_long()?), flag.get_help())));
+        return fitting(last, flags);
+    }
+    let commands = program.get_subcommands().filter(|_| before.is_empty());
+    let commands = commands.map(|command| explained(command.get_name(), command.get_about()));
+    fitting(last, commands.chain(names(before).into_iter().filter(|name| !before.contains(name))))
 }
 
-impl<'a> CommandLine<'a> {
-    fn of(program: &'a Command, words: &'a [String]) -> Self {
-        let (last, before) =
-            words.split_last().map_or(("", &[][..]), |(last, before)| (last.as_str(), before));
-        let (flag, values, nodes, is_behind) = Default::default();
-        let mut typed = Self { command: program, is_first: true, flag, values, nodes, is_behind, last };
-        for word in before {
-            typed.take(word);
-            typed.is_first = false;
-        }
-        typed
-    }
-
-    fn take(&mut self, word: &'a str) {
-        if let Some(flag) = self.flag.take() {
-            self.values.push((flag.get_long().unwrap_or_default(), word));
-        } else if self.is_behind || word == "--" {
-            self.is_behind = true;
-        } else if word.starts_with('-') {
-            let (name, value) =
-                word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
-            let flag = self.flag_named(name);
-            match value {
-                Some(value) => {
-                    self.values.extend(flag.map(|flag| (flag.get_long().unwrap_or_default(), value)));
-                }
-                None => self.flag = flag.filter(|flag| !flag.is_require_equals_set()),
-            }
-        } else if let Some(command) = self.command.find_subcommand(word).filter(|_| self.is_first) {
-            self.command = command;
-        } else {
-            self.nodes.push(word);
-        }
-    }
-
-    /// Returns the flag with this name, if it takes a value.
-    fn flag_named(&self, name: &str) -> Option<&'a Arg> {
-        let mut flags = self.command.get_arguments().filter(|flag| flag.get_action().takes_values());
-        flags.find(|flag| is_named(flag, name))
-    }
-
-    fn offer(&self) -> Offer {
-        if self.is_behind {
-            return fitting(self.last, []);
-        }
-        if let Some(flag) = self.flag {
-            return values(flag, self.last);
-        }
-        if let Some((name, value)) = self.last.split_once('=').filter(|(name, _)| name.starts_with('-')) {
-            return self.flag_named(name).map_or_else(|| fitting(value, []), |flag| values(flag, value));
-        }
-        if self.last.starts_with('-') {
-            return fitting(self.last, self.flags());
-        }
-        let commands = self.command.get_subcommands().filter(|_| self.is_first);
-        let commands = commands.map(|command| explained(command.get_name(), command.get_about()));
-        let names = self.names().into_iter().filter(|name| !self.nodes.contains(&name.as_str()));
-        fitting(self.last, commands.chain(names))
-    }
-
-    fn flags(&self) -> impl Iterator<Item = String> {
-        let flags = self.command.get_arguments().filter(|flag| !flag.is_hide_set());
-        flags.filter_map(|flag| Some(explained(&format!("--{}", flag.get_long()?), flag.get_help())))
-    }
-
-    /// Returns the names of the nodes in the cluster that the flags select.
-    fn names(&self) -> Vec<String> {
-        let parser = ClusterArgs::augment_args(Command::new(NAME).no_binary_name(true));
-        let is_one = |flag: &str| parser.get_arguments().any(|arg| arg.get_long() == Some(flag));
-        let chosen = self.values.iter().filter(|(flag, _)| is_one(flag));
-        let flags: Vec<_> = chosen.map(|(flag, value)| format!("--{flag}={value}")).collect();
-        let Ok(args) =
-            parser.try_get_matches_from(flags.iter()).and_then(|found| ClusterArgs::from_arg_matches(&found))
-        else {
-            return Vec::new();
-        };
-        let (found, names) = mpsc::sync_channel(1);
-        // A credential program can't be interrupted, but a thread can be abandoned.
-        std::thread::spawn(move || found.send(fetched(&args)));
-        names.recv_timeout(TIME_LIMIT).ok().flatten().unwrap_or_default()
-    }
+/// Returns the names of the nodes in the cluster that the flags select.
+fn names(before: &[String]) -> Vec<String> {
+    let parser = Args::command().no_binary_name(true).ignore_errors(true);
+    let Ok(found) = parser.try_get_matches_from(before) else { return Vec::new() };
+    let flags = found.subcommand().map_or(&found, |(_, of_command)| of_command);
+    let Ok(args) = ClusterArgs::from_arg_matches(flags) else { return Vec::new() };
+    let (sender, names) = mpsc::sync_channel(1);
+    // A credential program can't be interrupted, but a thread can be abandoned.
+    std::thread::spawn(move || sender.send(fetched(&args)));
+    names.recv_timeout(TIME_LIMIT).ok().flatten().unwrap_or_default()
 }
 
 fn fetched(args: &ClusterArgs) -> Option<Vec<String>> {

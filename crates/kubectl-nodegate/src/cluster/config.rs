@@ -11,7 +11,7 @@ use kube::config::{
     NamedContext,
 };
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest wait for a TCP connection to the API server.
@@ -108,22 +108,17 @@ async fn loaded(
     context: Option<String>,
     args: &KubectlArgs,
 ) -> Result<ResolvedCluster, ConfigError> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    if args.server.is_some() {
-        cluster.server.clone_from(&args.server);
-    }
+    let file = |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
+    replace(&mut cluster.server, args.server.clone());
     if args.server.is_some() || args.tls_server_name.is_some() {
         cluster.tls_server_name.clone_from(&args.tls_server_name);
     }
-    if let Some(file) = &args.certificate_authority {
-        (cluster.certificate_authority, cluster.certificate_authority_data) = (Some(text(file)), None);
+    let is_insecure = args.insecure_skip_tls_verify == Some(true);
+    if is_insecure || args.certificate_authority.is_some() {
+        (cluster.certificate_authority, cluster.certificate_authority_data) =
+            (file(&args.certificate_authority), None);
     }
-    if let Some(insecure) = args.insecure_skip_tls_verify {
-        cluster.insecure_skip_tls_verify = Some(insecure);
-        if insecure && args.certificate_authority.is_none() {
-            (cluster.certificate_authority, cluster.certificate_authority_data) = (None, None);
-        }
-    }
+    replace(&mut cluster.insecure_skip_tls_verify, args.insecure_skip_tls_verify);
     if let Some(token) = &args.token {
         user = AuthInfo {
             token: Some(token.clone().into()),
@@ -134,11 +129,11 @@ async fn loaded(
             ..AuthInfo::default()
         };
     }
-    if let Some(file) = &args.client_certificate {
-        (user.client_certificate, user.client_certificate_data) = (Some(text(file)), None);
+    if args.client_certificate.is_some() {
+        (user.client_certificate, user.client_certificate_data) = (file(&args.client_certificate), None);
     }
-    if let Some(file) = &args.client_key {
-        (user.client_key, user.client_key_data) = (Some(text(file)), None);
+    if args.client_key.is_some() {
+        (user.client_key, user.client_key_data) = (file(&args.client_key), None);
     }
     impersonate(&mut user, args);
     let names_proxy = cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty());
@@ -159,15 +154,15 @@ async fn loaded(
 }
 
 fn impersonate(user: &mut AuthInfo, args: &KubectlArgs) {
-    if args.impersonate.is_some() {
-        user.impersonate.clone_from(&args.impersonate);
-    }
-    if args.impersonate_uid.is_some() {
-        user.impersonate_uid.clone_from(&args.impersonate_uid);
-    }
-    if !args.impersonate_groups.is_empty() {
-        user.impersonate_groups = Some(args.impersonate_groups.clone());
-    }
+    replace(&mut user.impersonate, args.impersonate.clone());
+    replace(&mut user.impersonate_uid, args.impersonate_uid.clone());
+    let groups = &args.impersonate_groups;
+    replace(&mut user.impersonate_groups, (!groups.is_empty()).then(|| groups.clone()));
+}
+
+/// Puts the value of a flag in the place of the kubeconfig's, if the flag is there.
+fn replace<T>(value: &mut Option<T>, flag: Option<T>) {
+    *value = flag.or_else(|| value.take());
 }
 
 fn alone(cluster: Cluster, user: AuthInfo) -> Kubeconfig {

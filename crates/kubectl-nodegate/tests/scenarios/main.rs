@@ -26,4 +26,3 @@ mod real_agents;
 mod thousand;
 mod two_clusters;
 mod wait;
-mod windows;

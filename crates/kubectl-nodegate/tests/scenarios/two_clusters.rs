@@ -2,7 +2,7 @@
 //! other's agents.
 
 use crate::drain::{Scene, cluster, follows, is_cordoned};
-use crate::lab::{Lab, NAMESPACE, Said, out, ready, says};
+use crate::lab::{Lab, NAMESPACE, Said, out, says};
 use serde_json::json;
 
 /// Creates the production cluster, at whose nodes' addresses staging's agents answer. Staging has nodes with
@@ -55,19 +55,6 @@ fn another_clusters_agent_drains_nothing() {
     let waited = prod.run(&["wait", "new1", "--timeout=1s"]);
     assert!(waited.code == Some(3) && waited.out.contains(&stranger), "{waited:#?}");
     assert!(!waited.out.contains("told after"), "{waited:#?}");
-}
-
-#[test]
-fn another_clusters_agent_does_not_count_for_min_ready() {
-    let prod = production();
-    prod.crowd.now("new1", follows(&prod.sim, "new1", Scene { told: 1, ..Scene::default() }));
-    let mut other = ready("new2");
-    other["uid"] = json!("uid-in-staging");
-    prod.crowd.now("new2", says(&other));
-    let refused = prod.run(&["drain", "new1", "--min-ready=1"]);
-    assert_eq!(refused.code, Some(1), "{refused:#?}");
-    assert!(refused.out.contains("refused: 0 other nodes are Ready"), "{refused:#?}");
-    assert!(!is_cordoned(&prod, "new1"));
 }
 
 #[test]
