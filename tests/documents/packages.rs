@@ -77,7 +77,6 @@ fn packages() {
     both_formats_install_the_same_files();
     the_documented_files_are_in_the_packages();
     an_upgrade_keeps_changes_of_settings_and_template();
-    both_formats_have_the_same_bytes();
     the_same_commit_gives_the_same_packages();
 }
 
@@ -132,24 +131,6 @@ fn an_upgrade_keeps_changes_of_settings_and_template() {
     assert_eq!(run(&format!("rpm --query --package --configfiles {rpm}")), kept);
     let flags = run(&format!("rpm --query --package --queryformat [%{{FILEFLAGS:fflags}}\\n] {rpm}"));
     assert_eq!(flags.lines().filter(|flags| *flags == "cn").count(), 2, "config(noreplace): {flags}");
-}
-
-/// Compares the payload of the .rpm with that of the .deb, file by file.
-fn both_formats_have_the_same_bytes() {
-    let directory = tempfile::tempdir().unwrap();
-    let [deb_root, rpm_root] = ["deb", "rpm"].map(|name| directory.path().join(name));
-    fs::create_dir_all(&rpm_root).unwrap();
-    for program in PROGRAMS {
-        run(&format!("dpkg-deb --extract {} {}", deb(program, "amd64").display(), deb_root.display()));
-        let mut unpack = system("bash");
-        unpack.args(["-ec", "rpm2archive - <\"$2\" | tar -xzC \"$1\"", "unpack"]);
-        assert!(unpack.arg(&rpm_root).arg(rpm(program, "x86_64")).status().unwrap().success());
-        for file in files_of_deb(&deb(program, "amd64")) {
-            let Some((other, _)) = in_common(&file, program) else { continue };
-            let read = |root: &Path, path: &str| fs::read(root.join(path.trim_start_matches('/'))).unwrap();
-            assert_eq!(read(&deb_root, &file.0), read(&rpm_root, &other), "{other}");
-        }
-    }
 }
 
 fn the_same_commit_gives_the_same_packages() {

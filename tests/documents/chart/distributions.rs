@@ -31,18 +31,7 @@ fn rendered(name: &str, values: &Value, more: &Value) -> Manifests {
 #[test]
 fn the_page_of_distributions_links_each_file_of_values() {
     let page = read("docs/distributions.md");
-    let names: Vec<_> = files().into_iter().map(|(name, _)| name).collect();
-    let expected = [
-        "k3s.yaml",
-        "kubespray.yaml",
-        "local-image.yaml",
-        "microk8s.yaml",
-        OPENSHIFT,
-        "rke2.yaml",
-        "talos.yaml",
-    ];
-    assert_eq!(names, expected);
-    for name in names {
+    for (name, _) in files() {
         assert!(page.contains(&format!("(../examples/values/{name})")), "no link to {name}");
     }
 }

@@ -12,7 +12,7 @@ const NO_METRICS: [&str; 4] =
     ["nodegate_nodes", "nodegate_passing", "nodegate_node_watch", "nodegate_server"];
 
 /// Metrics by name, with the labels of their series. A metric without a series has no labels here.
-type Metrics = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type Metrics = BTreeMap<String, BTreeSet<String>>;
 
 /// Reads an exposition in the format of Prometheus.
 fn exposed(text: &str) -> Metrics {
@@ -47,7 +47,7 @@ fn documented(text: &str, prefix: &str) -> Metrics {
     metrics
 }
 
-fn agent() -> Metrics {
+pub(crate) fn agent() -> Metrics {
     let golden = ["tests/documents/prometheus/metrics.txt", "crates/server/tests/server/golden/metrics.txt"];
     let mut all = Metrics::new();
     for (name, labels) in golden.into_iter().flat_map(|file| exposed(&read(file))) {
@@ -56,14 +56,14 @@ fn agent() -> Metrics {
     all
 }
 
-fn gate() -> Metrics {
+pub(crate) fn gate() -> Metrics {
     let metrics = Arc::new(GateMetrics::default());
     exposed(&Format::Prometheus.encode(&[&metrics.registry()]).unwrap())
 }
 
 /// Returns the names of nodegate-haproxy's metrics without their suffixes, as its code registers them. A registry
 /// shows no family without a series.
-fn haproxy() -> BTreeSet<String> {
+pub(crate) fn haproxy() -> BTreeSet<String> {
     let code = ["run/metrics.rs", "watch/life.rs"];
     let code = code.map(|file| read(&format!("crates/nodegate-haproxy/src/{file}"))).concat();
     let calls = [".register(", ".encode_descriptor("].into_iter().flat_map(|call| code.split(call).skip(1));
@@ -71,7 +71,7 @@ fn haproxy() -> BTreeSet<String> {
     names.map(|name| format!("nodegate_haproxy_{name}")).collect()
 }
 
-fn without_suffix(name: &str) -> &str {
+pub(crate) fn without_suffix(name: &str) -> &str {
     name.strip_suffix("_total").or_else(|| name.strip_suffix("_info")).unwrap_or(name)
 }
 

@@ -5,7 +5,7 @@ mod checks;
 mod commands;
 mod configurations;
 mod links;
-mod metrics;
+pub(crate) mod metrics;
 pub(crate) mod pages;
 mod policies;
 mod settings;

@@ -74,12 +74,6 @@ fn the_kustomization_is_the_whole_installation() {
 }
 
 #[test]
-fn the_agents_pod_uses_its_account() {
-    assert_eq!(install().pod().at("/serviceAccountName"), "nodegate");
-    assert_eq!(install().pod().at("/automountServiceAccountToken"), &json!(true));
-}
-
-#[test]
 fn the_kubelets_probes_ask_for_the_agents_own_health_and_allow_its_startup() {
     let manifests = install();
     let settings = Settings::read();

@@ -1,6 +1,7 @@
 //! The alerts in promtool, with their real durations, and the metrics that they and the dashboards name.
 
-use super::promtool::promtool;
+use super::promtool;
+use crate::docs::metrics;
 use crate::manifests::{ROOT, manifest};
 use serde_json::Value;
 use std::fs;
@@ -85,21 +86,11 @@ fn each_alert_has_a_summary_and_a_runbook_link() {
 /// queries.
 #[test]
 fn every_metric_of_the_alerts_and_dashboards_exists() {
-    let read = |file: &str| fs::read_to_string(format!("{ROOT}/{file}")).unwrap();
     let [of_agent, of_haproxy, of_gate] = Component::all();
-    let agent = read("tests/documents/prometheus/metrics.txt")
-        + &read("crates/server/tests/server/golden/metrics.txt");
-    name_only(&of_agent, |name| agent.contains(&format!("# TYPE {name} ")));
-    let gate = std::sync::Arc::new(nodegate_eviction_gate::GateMetrics::default());
-    let gate = nodegate_http::Format::Prometheus.encode(&[&gate.registry()]).unwrap();
-    name_only(&of_gate, |name| gate.contains(&format!("# TYPE {name} ")));
-    // Its registry needs a running program.
-    let registered = read("crates/nodegate-haproxy/src/run/metrics.rs")
-        + &read("crates/nodegate-haproxy/src/watch/life.rs");
-    name_only(&of_haproxy, |name| {
-        let name = name.trim_start_matches("nodegate_haproxy_").trim_end_matches("_total");
-        registered.contains(&format!("\"{name}\""))
-    });
+    let (agent, gate, haproxy) = (metrics::agent(), metrics::gate(), metrics::haproxy());
+    name_only(&of_agent, |name| agent.contains_key(name));
+    name_only(&of_gate, |name| gate.contains_key(name));
+    name_only(&of_haproxy, |name| haproxy.contains(metrics::without_suffix(name)));
 }
 
 fn name_only(component: &Component, exists: impl Fn(&str) -> bool) {
