@@ -56,9 +56,8 @@ faults: ## Tables: faults that the agent survives, attacks of strangers (25 minu
 	@[[ -n "$(STRANGERS)" ]] || { \
 	  echo "| fault | what a load balancer saw | seconds to notice, of at most | seconds to recover, of at most | API requests |"; echo "|---|---|---|---|---|"; \
 	  $(play) --test cluster -- faults:: --nocapture --test-threads=4 | sed -u 's/^\.*//'; }
-	@cargo build --quiet --locked --profile quick -p nodegate -p nodegate-eviction-gate -p nodegate-haproxy --bin nodegate --bin nodegate-eviction-gate --bin nodegate-haproxy
-	@quick="$(built)/quick"; STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" \
-	  STRANGERS_AGENT="$$quick/nodegate" STRANGERS_GATE="$$quick/nodegate-eviction-gate" STRANGERS_HAPROXY="$$quick/nodegate-haproxy" \
+	@cargo build --quiet --locked --profile quick --bin nodegate
+	@STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" STRANGERS_AGENT="$(built)/quick/nodegate" \
 	  $(play) --test cluster $(table) strangers::table
 
 # WRITE=1 writes docs/load-balancers.md.
@@ -88,30 +87,17 @@ haproxy-test: ## Every promise of nodegate-haproxy, with figures (HAPROXY="2.6 n
       --skip packages:: --skip ansible:: || failed+=" $$version"; \
 	done; [[ -z $$failed ]] || { echo "make haproxy-test: failed with$$failed" >&2; exit 1; }
 
-# PLATFORM=windows-amd64 plays the plugin for Windows under Wine.
 plugin-test: ## kubectl nodegate with kubectl 1.28 to 1.37 (KUBECTLS="1.33": with one)
-ifeq ($(PLATFORM),windows-amd64)
-	@hack/install-tools /usr/lib/wine/wine64 kubectl
-	@$(MAKE) --no-print-directory build PROGRAM=kubectl-nodegate PROFILE=dev
-	@WINDOWS_PLUGIN="$$(PROFILE=dev; . hack/architectures; built windows-amd64 kubectl-nodegate)" \
-	  $(play) -p nodegate-kubectl --test scenarios -- --ignored --nocapture --test-threads=1 windows::
-else
 	@paths=""; for release in $(or $(KUBECTLS),1.28 1.29 1.30 1.31 1.32 1.33 1.34 1.35 1.36 1.37); do \
 	  paths="$$paths:$$(hack/install-kubectl $$release)"; \
 	done; KUBECTLS="$$paths" $(play) -p nodegate-kubectl --test scenarios -- \
 	  --ignored --nocapture --test-threads=1 plugin::
-endif
 
-# TESTS="isolated kubelet" plays some. KUBECONFIG=<file> NODE=<node> tries the rules on a cluster that is there.
+# TESTS="isolated kubelet" plays some.
 real-cluster-test: ## What only real Kubernetes shows: KUBEBIN=<its programs> (an hour)
-ifdef NODE
-	@KUBECONFIG="$$(realpath "$${KUBECONFIG:?make real-cluster-test KUBECONFIG=<file> NODE=<node to cordon and uncordon>}")" NODEGATE_E2E_NODE="$(NODE)" \
-	  $(play) --test cluster -- e2e:: --nocapture --test-threads=1 | sed -u 's/^\.*//'
-else
 	@$(MAKE) --no-print-directory root
 	@KUBEBIN="$${KUBEBIN:?make real-cluster-test KUBEBIN=<directory of kube-apiserver, kube-controller-manager, kube-scheduler, kubelet, kube-proxy>}" \
 	  hack/real-cluster-test $(TESTS)
-endif
 
 # An oracle judges them. SIM_SEED=7 shows one seed.
 simulate: ## 100,000 episodes of faults under simulated time (SIM_EPISODES=1000)

@@ -2,11 +2,10 @@
 //! a pod that ends at SIGTERM, while clients send requests through HAProxy.
 
 use crate::site::{Requests, Site, Way, drain};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use nodegate_eviction_gate::issue;
 use nodegate_testbed::process::Program;
-use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, REAL_NODE_IP, RealCluster};
+use nodegate_testbed::real_cluster::{
+    PATIENCE, REAL_NODE, REAL_NODE_IP, RealCluster, ServerRoute, repository_file,
+};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use nodegate_testbed::{http, programs};
@@ -14,7 +13,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 const DRAINS: u32 = 20;
 /// Without the gate, for comparison.
@@ -25,44 +24,37 @@ const REVIEWS: u16 = 25_005;
 const HEALTH: u16 = 25_006;
 const NAME: &str = "nodegate-eviction-gate";
 
-/// The gate as a process on the node; its webhook configuration goes with it.
+/// The objects of the manifests, with a process on the node in the place of the pods. Drop removes them.
 pub(crate) struct Gate<'a> {
     cluster: &'a RealCluster,
+    manifests: String,
     _program: Program,
 }
 
 impl<'a> Gate<'a> {
     pub(crate) fn start(cluster: &'a RealCluster) -> Self {
-        let issued = issue(&[REAL_NODE_IP.to_owned()], Duration::from_hours(1), SystemTime::now()).unwrap();
-        let file = |name: &str, text: &str| {
-            let path = cluster.files.path().join(name);
-            fs::write(&path, text).unwrap();
-            path
-        };
-        let mut command = Command::new(programs::eviction_gate());
-        command.env("KUBECONFIG", cluster.directory().join("admin.kubeconfig"));
-        command.arg("--tls-cert-file").arg(file("gate.crt", &issued.certificate));
-        command.arg("--tls-key-file").arg(file("gate.key", &issued.key));
-        let program = Program::start(&mut command);
+        let manifests = repository_file("manifests/eviction-gate.yaml");
+        let objects = manifests.split("\n---\n").filter(|object| !object.contains("\nkind: Deployment\n"));
+        let manifests = objects.collect::<Vec<_>>().join("\n---\n");
         cluster.apply(&format!(
-            "
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {{name: {NAME}}}
-webhooks:
-  - name: eviction-gate.nodegate.io
-    clientConfig: {{url: \"https://{REAL_NODE_IP}:{REVIEWS}/evict\", caBundle: {}}}
-    rules: [{{apiGroups: [\"\"], apiVersions: [v1], operations: [CREATE], resources: [pods/eviction], scope: Namespaced}}]
-    admissionReviewVersions: [v1]
-    failurePolicy: Ignore
-    sideEffects: None
-    timeoutSeconds: 3
-",
-            STANDARD.encode(issued.ca)
+            "{manifests}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: gate, namespace: nodegate, labels: {{kubernetes.io/service-name: {NAME}}}}}
+addressType: IPv4
+endpoints: [{{addresses: [{REAL_NODE_IP}]}}]
+ports: [{{name: https, port: {REVIEWS}}}]
+"
         ));
+        let mut command = Command::new(programs::eviction_gate());
+        command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, NAME));
+        let program = Program::start_into(&mut command, &cluster.files.path().join("gate.log"));
         let asked = || metrics().contains("nodegate_gate_self_check_passed 1").then_some(());
-        until_within(PATIENCE, asked, metrics);
-        Self { cluster, _program: program }
+        until_within(PATIENCE, asked, || {
+            fs::read_to_string(cluster.files.path().join("gate.log")).unwrap_or_default()
+        });
+        Self { cluster, manifests, _program: program }
     }
 }
 
@@ -79,7 +71,9 @@ fn metric(series: &str) -> u64 {
 
 impl Drop for Gate<'_> {
     fn drop(&mut self) {
-        self.cluster.kubectl.must(&["delete", "validatingwebhookconfiguration", NAME, "--ignore-not-found"]);
+        let file = self.cluster.files.path().join("gate.yaml");
+        fs::write(&file, &self.manifests).unwrap();
+        self.cluster.kubectl.must(&["delete", "--ignore-not-found", "--filename", file.to_str().unwrap()]);
     }
 }
 

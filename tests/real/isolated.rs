@@ -2,7 +2,7 @@
 
 use nodegate_testbed::Agent;
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster, ServerRoute, wait_watches};
-use nodegate_testbed::watching::{Watching as _, seen};
+use nodegate_testbed::watching::seen;
 use std::time::{Duration, Instant};
 
 /// The default of `--stale-after`, and a second.

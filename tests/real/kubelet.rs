@@ -2,11 +2,11 @@
 
 use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, ServerRoute};
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::{Watching as _, seen};
+use nodegate_testbed::watching::seen;
 use nodegate_testbed::{Agent, ProbeReply};
 use std::time::{Duration, Instant};
 
-/// Waits longer than `Watching` does: the node controller takes a kubelet for lost after 40 to 50 s.
+/// Waits longer than `Agent::until` does: the node controller takes a kubelet for lost after 40 to 50 s.
 fn until(agent: &Agent, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
     let attempt = || Some(agent.health()).filter(|reply| wanted(reply));
     until_within(PATIENCE, attempt, || agent.all_it_says(what))

@@ -3,6 +3,7 @@
 
 // | test | what is real about it |
 // |---|---|
+// | `rules` | a cordon by kubectl, and a lost API server |
 // | `account` | RBAC of the account that hack/haproxy-kubeconfig makes |
 // | `apiserver` | API servers behind HAProxy: restarted, killed, cut off from etcd |
 // | `isolated` | an API server cut off from etcd |
@@ -12,19 +13,13 @@
 // | `distributions` | a release with each file of examples/values, an image without a registry, refusals of Pod Security |
 // | `objects` | strict validation of manifests and chart, and the verdict of Pod Security |
 // | `rights` | RBAC and the audit log |
-// | `simulated` | what a simulated API server is compared with |
 // | `hooks` | the kubelet's `preStop` hooks on `/wait`, shutdowns that a real systemd-logind announces, power cuts |
 // | `plugin` | evictions, and the API server's proxy to a pod |
 // | `gate` | the API server's reviews of evictions, and plain `kubectl drain` under requests through HAProxy |
-// | `certificates` | the API servers' trust in the gate's replicas while its certificate is renewed, lost and refused |
 // | `rollout` | an ingress on two nodes that is replaced, evicted and drained under requests through two balancers |
-// | `publish` | `nodegate-haproxy --publish-status`: Helm's wait, Argo CD's health, one writer of two |
-//
-// The e2e tests (`tests/cluster/e2e`) run there, too.
 
 mod account;
 mod apiserver;
-mod certificates;
 mod daemonset;
 mod distributions;
 mod gate;
@@ -33,9 +28,8 @@ mod isolated;
 mod kubelet;
 mod objects;
 mod plugin;
-mod publish;
 mod rights;
 mod rollout;
-mod simulated;
+mod rules;
 mod site;
 mod zone;

@@ -5,7 +5,7 @@ use crate::kubelet::is_unconfirmed;
 use nodegate_testbed::Agent;
 use nodegate_testbed::real_cluster::{Member, PATIENCE, REAL_NODE, RealCluster, ServerRoute};
 use nodegate_testbed::waiting::until_within;
-use nodegate_testbed::watching::{Watching as _, seen};
+use nodegate_testbed::watching::seen;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
