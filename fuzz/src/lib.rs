@@ -2,8 +2,7 @@
 //! answer.
 
 use nodegate_readiness::{
-    Begins, Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply,
-    ServiceFacts, ServiceName,
+    Begins, Board, Catalog, LocalCheck, Lookup, Moment, Node, NodeFacts, Outcome, Policy, Reply, ServiceName,
 };
 use serde_json::Value;
 use std::cell::OnceCell;
@@ -134,9 +133,8 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     let board = board();
     board.prove(Moment::default());
     board.set_node(Node::Present(node), Moment::default(), SystemTime::UNIX_EPOCH);
-    let router = ServiceFacts { local_endpoints: 2 };
-    board.set_service(0, &router, Moment::default(), SystemTime::UNIX_EPOCH);
-    board.follow_service(0, Moment::default(), SystemTime::UNIX_EPOCH);
+    board.set_service(0, 2, Moment::default(), SystemTime::UNIX_EPOCH);
+    board.prove_services(&[0], Moment::default(), Moment::default(), SystemTime::UNIX_EPOCH);
     board.open(Moment::default(), SystemTime::UNIX_EPOCH);
     Arc::new(App::new(AppParts {
         board: Arc::new(board),

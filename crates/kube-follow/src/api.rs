@@ -1,14 +1,12 @@
 //! Single requests to the API server: quorum reads and a few writes.
 
 use crate::client::{ClientError, expires_in};
-use crate::connection::Connection;
 use crate::connector::Connector;
 use crate::failure_reason::detail;
-use crate::observe::{RequestOutcome, WatchObserver};
+use crate::observe::WatchObserver;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use http::header::{CONTENT_TYPE, DATE};
-use http::request::Parts;
 use http::{Method, Request};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
@@ -66,22 +64,6 @@ impl ApiError {
     }
 }
 
-/// An observer that records nothing, for clients that watch nothing.
-#[derive(Clone, Copy, Debug)]
-pub struct NoObserver;
-
-impl WatchObserver for NoObserver {
-    type Stream = ();
-
-    fn stream(&self, _: &Parts) -> Option<()> {
-        None
-    }
-    fn accepted(&self, (): (), _: Connection) {}
-    fn heard(&self, (): ()) {}
-    fn closed(&self, (): ()) {}
-    fn answered(&self, _: &RequestOutcome<()>) {}
-}
-
 type Opening = Shared<BoxFuture<'static, Result<(), Arc<str>>>>;
 
 /// A client that is replaced after a failure, with the credentials of that moment.
@@ -121,12 +103,12 @@ impl std::fmt::Debug for KubeApi {
 impl KubeApi {
     /// Creates an access that waits for each answer for at most `timeout`. `observer` observes all requests.
     /// Nothing is sent yet.
-    pub fn new(timeout: Duration, observer: impl WatchObserver + Sync) -> Self {
+    pub fn new(timeout: Duration, observer: Arc<dyn WatchObserver>) -> Self {
         Self::over(Connector::Network, timeout, observer)
     }
 
     /// Creates the same access with this source of clients.
-    pub fn over(connector: Connector, timeout: Duration, observer: impl WatchObserver + Sync) -> Self {
+    pub fn over(connector: Connector, timeout: Duration, observer: Arc<dyn WatchObserver>) -> Self {
         let connect = move || -> BoxFuture<'static, Result<Client, ClientError>> {
             let (connector, observer) = (connector.clone(), observer.clone());
             Box::pin(async move { connector.connect(observer).await })

@@ -10,8 +10,8 @@
 // The watches of one client share a connection if the server speaks HTTP/2, as every API server does over
 // TLS.
 
-use crate::credentials::{CredentialError, Credentials};
-use crate::observe::{ObservingService, WatchObserver};
+use crate::credentials::Credentials;
+use crate::observe::{ObservingService, StreamId, WatchObserver};
 use crate::resolver::Resolver;
 use crate::tls;
 use http::header::{AUTHORIZATION, USER_AGENT};
@@ -22,8 +22,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::client::{Body, ConfigExt};
-use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,35 +51,22 @@ const CONNECTION_WINDOW: u32 = 256 << 10;
 
 /// The error of a client that could not be built.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    /// Neither source of credentials is usable.
-    #[error("no credentials: not in a cluster ({in_cluster}), and no kubeconfig ({kubeconfig})")]
-    NoCredentials {
-        /// The error of the in-cluster credentials.
-        in_cluster: InClusterError,
-        /// The error of the kubeconfig.
-        kubeconfig: Box<KubeconfigError>,
-    },
-    /// The kubeconfig requires a proxy.
-    #[error("the kubeconfig's proxy-url is not supported: nodegate connects to the API server directly")]
-    Proxy,
-    /// The kubeconfig's server is no URL.
-    #[error("the kubeconfig's server {0:?} is no URL such as https://10.0.0.1:6443")]
-    Server(String),
-    /// The kubeconfig's name for the server is invalid.
-    #[error("the kubeconfig's tls-server-name {0:?} is neither a DNS name nor an address")]
-    ServerName(String),
-    /// Certificates that can't be used.
-    #[error("unusable credentials in {place}: {error}", place = source(), error = .0)]
-    Unusable(#[from] Box<kube::Error>),
-    /// Credentials that can't be used.
-    #[error("unusable credentials in {place}: {error}", place = source(), error = .0)]
-    Credentials(#[from] CredentialError),
-}
+#[error("{0}")]
+pub struct ClientError(String);
 
-/// Returns the source of the credentials, for the operator.
-fn source() -> String {
-    std::env::var("KUBECONFIG").unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned())
+impl ClientError {
+    /// Returns the error of credentials that can't be used, with their source.
+    pub(crate) fn unusable(error: impl Display) -> Self {
+        let kubeconfig = std::env::var("KUBECONFIG");
+        let place = kubeconfig.unwrap_or_else(|_| "the service account or ~/.kube/config".to_owned());
+        Self(format!("unusable credentials in {place}: {error}"))
+    }
+
+    /// Returns the error of a name for the server that is none.
+    pub(crate) fn server_name(name: &str) -> Self {
+        let what = "neither a DNS name nor an address";
+        Self(format!("the kubeconfig's tls-server-name {name:?} is {what}"))
+    }
 }
 
 /// Reads the configuration: the in-cluster credentials first, then `KUBECONFIG`.
@@ -94,9 +82,15 @@ pub(crate) async fn config() -> Result<Config, ClientError> {
         Ok::<_, KubeconfigError>((config, asks_for_proxy))
     };
     let mut config = match kubeconfig.await {
-        Ok((_, true)) => return Err(ClientError::Proxy),
+        Ok((_, true)) => {
+            let why = "nodegate connects to the API server directly";
+            return Err(ClientError(format!("the kubeconfig's proxy-url is not supported: {why}")));
+        }
         Ok((config, false)) => config,
-        Err(error) => return Err(ClientError::NoCredentials { in_cluster, kubeconfig: Box::new(error) }),
+        Err(error) => {
+            let why = format!("not in a cluster ({in_cluster}), and no kubeconfig ({error})");
+            return Err(ClientError(format!("no credentials: {why}")));
+        }
     };
     let server = &config.cluster_url;
     match server.scheme_str() {
@@ -104,7 +98,11 @@ pub(crate) async fn config() -> Result<Config, ClientError> {
         // Without TLS, kube would still read all CAs of the machine, at each connection.
         Some("http") if server.host().is_some() => config.root_cert = Some(Vec::new()),
         // kube would end the thread at it.
-        _ => return Err(ClientError::Server(server.to_string())),
+        _ => {
+            let server = server.to_string();
+            let what = "no URL such as https://10.0.0.1:6443";
+            return Err(ClientError(format!("the kubeconfig's server {server:?} is {what}")));
+        }
     }
     Ok(config)
 }
@@ -132,19 +130,20 @@ fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
 }
 
 /// Returns a client. `observer` observes all its requests and bytes.
-pub async fn connect(observer: impl WatchObserver) -> Result<Client, ClientError> {
+pub async fn connect(observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
     connect_with(config().await?, observer).await
 }
 
 /// Returns a client with this configuration.
 pub(crate) async fn connect_with(
     mut config: Config,
-    observer: impl WatchObserver,
+    observer: Arc<dyn WatchObserver>,
 ) -> Result<Client, ClientError> {
     config
         .headers
         .push((USER_AGENT, HeaderValue::from_static(concat!("nodegate/", env!("CARGO_PKG_VERSION")))));
-    let Credentials { token, valid_until } = Credentials::load(&mut config.auth_info).await?;
+    let credentials = Credentials::load(&mut config.auth_info).await.map_err(ClientError::unusable)?;
+    let Credentials { token, valid_until } = credentials;
     let token = token.map(Arc::new);
     // There is no idle timeout: the pool would drop the shared connection, and a resumed watch would open
     // another.
@@ -161,7 +160,7 @@ pub(crate) async fn connect_with(
     };
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .layer(config.extra_headers_layer().map_err(Box::new)?)
+        .layer(config.extra_headers_layer().map_err(ClientError::unusable)?)
         .map_request(sign)
         .service(ObservingService::new(hyper, observer));
     Ok(Client::new(service, config.default_namespace).with_valid_until(valid_until))
@@ -175,12 +174,12 @@ pub fn expires_in(client: &Client) -> Option<Duration> {
     Some(left.try_into().unwrap_or_default())
 }
 
-/// Returns the same client with the same connection. Its requests carry `tag` in their extensions, so that an
-/// observer can distinguish streams that differ only in a selector.
-pub fn tagged<T: Clone + Send + Sync + 'static>(client: Client, tag: T) -> Client {
+/// Returns the same client with the same connection, for the requests of one stream: each carries its number in
+/// its extensions. All other requests are of one object.
+pub fn tagged(client: Client, stream: StreamId) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |mut request: Request<Body>| {
-        request.extensions_mut().insert(tag.clone());
+        request.extensions_mut().insert(stream);
         let client = client.clone();
         async move { client.send(request).await }
     };
@@ -189,12 +188,12 @@ pub fn tagged<T: Clone + Send + Sync + 'static>(client: Client, tag: T) -> Clien
 
 /// Returns a connector like kube's own, which also offers HTTP/2.
 fn https(config: &Config) -> Result<HttpsConnector<HttpConnector<Resolver>>, ClientError> {
-    let tls = tls::client_config(config).map_err(CredentialError::from)?;
+    let tls = tls::client_config(config).map_err(ClientError::unusable)?;
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     let builder = match &config.tls_server_name {
         None => builder,
         Some(name) => {
-            let server = name.clone().try_into().map_err(|_| ClientError::ServerName(name.clone()))?;
+            let server = name.clone().try_into().map_err(|_| ClientError::server_name(name))?;
             builder.with_server_name_resolver(FixedServerNameResolver::new(server))
         }
     };

@@ -19,7 +19,7 @@ pub enum Connector {
 
 impl Connector {
     /// Returns a client. `observer` observes all its requests and bytes.
-    pub async fn connect(&self, observer: impl WatchObserver) -> Result<Client, ClientError> {
+    pub async fn connect(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
         match self {
             Self::Network => connect(observer).await,
             Self::Simulated(open) => {

@@ -4,8 +4,7 @@
 // a token with a line break, refuses a token file that ends with one (kubectl trims it), forgets a good token
 // while its file is empty, and runs programs without a bound (`plugin`).
 
-use crate::plugin::{self, PluginError};
-use crate::tls::TlsError;
+use crate::plugin;
 use http::HeaderValue;
 use k8s_openapi::jiff::Timestamp;
 use kube::config::AuthInfo;
@@ -14,34 +13,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use tower::BoxError;
 
 /// The maximum length of a token, in bytes. A service account's is some 1 KB.
 const MAX_TOKEN: u64 = 64 * 1024;
-
-/// The error of unusable credentials.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialError {
-    /// The credential plugin of the kubeconfig failed.
-    #[error("credential plugin {0}: {1}")]
-    Plugin(String, PluginError),
-    /// A kind of credentials that kubectl no longer accepts.
-    #[error(
-        "its user has an auth-provider ({0}): give it exec, a token, a tokenFile or a client certificate"
-    )]
-    Provider(String),
-    /// A user name and password, which no API server has accepted since 1.19.
-    #[error("its user has a password: give it a token, a tokenFile or a client certificate")]
-    Password,
-    /// A token file that can't be read.
-    #[error("token file {0}: {1}")]
-    TokenFile(PathBuf, io::Error),
-    /// A token that can't be part of a request.
-    #[error("the token is not text of one line")]
-    Token,
-    /// An error of the certificates.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-}
 
 /// The credentials of a user, apart from the client certificate.
 pub(crate) struct Credentials {
@@ -54,19 +29,22 @@ pub(crate) struct Credentials {
 impl Credentials {
     /// Loads the user's credentials. Afterwards, the user has the certificate that a credential plugin gave, and
     /// no plugin.
-    pub(crate) async fn load(user: &mut AuthInfo) -> Result<Self, CredentialError> {
+    pub(crate) async fn load(user: &mut AuthInfo) -> Result<Self, BoxError> {
         if let Some(provider) = &user.auth_provider {
-            return Err(CredentialError::Provider(provider.name.clone()));
+            let instead = "give it exec, a token, a tokenFile or a client certificate";
+            return Err(format!("its user has an auth-provider ({}): {instead}", provider.name).into());
         }
         if user.username.is_some() || user.password.is_some() {
-            return Err(CredentialError::Password);
+            // No API server has accepted one since 1.19.
+            let instead = "give it a token, a tokenFile or a client certificate";
+            return Err(format!("its user has a password: {instead}").into());
         }
         let mut valid_until = None;
         // As in client-go, a token counts for more than a plugin.
         if let Some(exec) = user.exec.take().filter(|_| user.token.is_none() && user.token_file.is_none()) {
             // Boxed: the futures of all clients would have room for it.
             valid_until = Box::pin(plugin::run(&exec, user)).await.map_err(|error| {
-                CredentialError::Plugin(exec.command.as_deref().unwrap_or_default().to_owned(), error)
+                format!("credential plugin {}: {error}", exec.command.as_deref().unwrap_or_default())
             })?;
         }
         Ok(Self { token: Token::of(user)?, valid_until })
@@ -81,7 +59,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    fn of(user: &AuthInfo) -> Result<Option<Self>, CredentialError> {
+    fn of(user: &AuthInfo) -> Result<Option<Self>, BoxError> {
         if let Some(token) = &user.token {
             let last = Mutex::new(bearer(token.expose_secret())?);
             return Ok(Some(Self { file: None, last }));
@@ -103,20 +81,18 @@ impl Token {
     }
 }
 
-fn read(file: &Path) -> Result<HeaderValue, CredentialError> {
+fn read(file: &Path) -> Result<HeaderValue, BoxError> {
     let mut text = String::new();
     let read = File::open(file).and_then(|open| open.take(MAX_TOKEN).read_to_string(&mut text));
-    read.map_err(|error| CredentialError::TokenFile(file.to_owned(), error))?;
-    if text.trim().is_empty() {
-        // The file has just been truncated, to be rewritten.
-        return Err(CredentialError::TokenFile(file.to_owned(), io::ErrorKind::UnexpectedEof.into()));
-    }
+    // An empty file has just been truncated, to be rewritten.
+    let read = if text.trim().is_empty() { read.and(Err(io::ErrorKind::UnexpectedEof.into())) } else { read };
+    read.map_err(|error| format!("token file {}: {error}", file.display()))?;
     bearer(&text)
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, CredentialError> {
-    let mut value =
-        HeaderValue::try_from(format!("Bearer {}", token.trim())).map_err(|_| CredentialError::Token)?;
+fn bearer(token: &str) -> Result<HeaderValue, BoxError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))
+        .map_err(|_| "the token is not text of one line")?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -131,7 +107,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("token");
         let user = AuthInfo { token_file: Some(file.display().to_string()), ..AuthInfo::default() };
-        assert!(matches!(Token::of(&user), Err(CredentialError::TokenFile(..))));
+        assert!(Token::of(&user).err().unwrap().to_string().starts_with("token file /"));
         std::fs::write(&file, "one\n").unwrap();
         let token = Token::of(&user).unwrap().unwrap();
         assert_eq!(token.header(), "Bearer one");

@@ -1,8 +1,9 @@
 //! The entry points of the fuzz targets: an API server's bytes on their way through kube's client and the
 //! layer that observes every byte.
 
+use crate::client::tagged;
 use crate::lines::LineScanner;
-use crate::observe::{EveryRequestIsAWatch, ObservingService};
+use crate::observe::{NoObserver, ObservingService, StreamId};
 use bytes::Bytes;
 use futures::stream;
 use http::{Request, Response};
@@ -11,6 +12,7 @@ use http_body_util::StreamBody;
 use kube::Client;
 use kube::client::Body;
 use std::convert::Infallible;
+use std::sync::Arc;
 use tower::BoxError;
 
 /// Returns a client whose API server answers everything with these chunks.
@@ -20,7 +22,8 @@ pub fn client(chunks: Vec<Bytes>) -> Client {
         let response = Response::new(StreamBody::new(stream::iter(frames)));
         async move { Ok::<_, BoxError>(response) }
     };
-    Client::new(ObservingService::new(tower::service_fn(answer), EveryRequestIsAWatch), "default")
+    let observed = ObservingService::new(tower::service_fn(answer), Arc::new(NoObserver));
+    tagged(Client::new(observed, "default"), StreamId(0))
 }
 
 /// Returns true if every line in these chunks is whole and bounded.

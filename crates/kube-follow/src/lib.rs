@@ -24,16 +24,13 @@ mod tls_refusal;
 mod verified;
 mod watched_node;
 
-pub use api::{Answer, ApiError, KubeApi, NoObserver, is_name};
+pub use api::{Answer, ApiError, KubeApi, is_name};
 pub use backoff::Backoff;
 pub use client::{ClientError, connect, expires_in, tagged};
 pub use connection::{Connection, Ends, retry_after};
 pub use connector::Connector;
-pub use credentials::CredentialError;
 pub use failure_reason::{FailureReason, detail};
-pub use observe::{BoxedService, RequestOutcome, WatchObserver};
-pub use plugin::PluginError;
+pub use observe::{BoxedService, NoObserver, RequestOutcome, StreamId, WatchObserver};
 pub use session::{Session, SessionEnd};
-pub use tls::TlsError;
 pub use verified::{Caller, OpenError, Peer, Verified, open_verified};
 pub use watched_node::{WatchedNode, node_facts};

@@ -37,32 +37,37 @@ pub(crate) enum Unanswered {
     ClosedEarly,
 }
 
-/// An observer of a client's traffic.
-pub trait WatchObserver: Clone + Send + Unpin + 'static {
-    /// The identifier of a client's streams; `()` if it has one.
-    type Stream: Copy + PartialEq + Send + Unpin + 'static;
+/// The number of a client's stream, with which [`tagged`](crate::tagged) marks its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamId(pub usize);
 
-    /// Returns the stream that a request lists or watches; `None` for a request of one object.
-    fn stream(&self, request: &Parts) -> Option<Self::Stream>;
+/// An observer of a client's traffic.
+pub trait WatchObserver: Send + Sync + 'static {
     /// Records that the API server accepted a watch.
-    fn accepted(&self, stream: Self::Stream, connection: Connection);
+    fn accepted(&self, _stream: StreamId, _connection: Connection) {}
     /// Records that bytes arrived on the open watch.
-    fn heard(&self, stream: Self::Stream);
+    fn heard(&self, _stream: StreamId) {}
     /// Records that the watch ended.
-    fn closed(&self, stream: Self::Stream);
+    fn closed(&self, _stream: StreamId) {}
     /// Records that a request was answered, or dropped before that.
-    fn answered(&self, answer: &RequestOutcome<Self::Stream>);
+    fn answered(&self, _answer: &RequestOutcome) {}
 }
 
+/// An observer that records nothing, for clients that watch nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct NoObserver;
+
+impl WatchObserver for NoObserver {}
+
 /// The outcome of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestOutcome<T> {
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestOutcome {
     /// The server of the request: the address of the connection, or if there is none yet the same as `named`.
     pub server: String,
     /// The server's name in the request: an address with its port, or a name for a lookup.
     pub named: String,
     /// The stream of the request; `None` for a request of one object.
-    pub stream: Option<T>,
+    pub stream: Option<StreamId>,
     /// The verb in RBAC's terms.
     pub verb: &'static str,
     /// The status, if there was an answer.
@@ -106,31 +111,31 @@ fn named(uri: &Uri) -> String {
 }
 
 /// A request in flight. If it is dropped before its answer, it counts as not answered.
-struct Asked<O: WatchObserver> {
-    observer: O,
-    answer: RequestOutcome<O::Stream>,
+struct Asked {
+    observer: Arc<dyn WatchObserver>,
+    answer: RequestOutcome,
 }
 
-impl<O: WatchObserver> Drop for Asked<O> {
+impl Drop for Asked {
     fn drop(&mut self) {
         self.observer.answered(&self.answer);
     }
 }
 
 /// The streams whose last watch ended right after it had been accepted.
-#[derive(Clone)]
-struct EndedEarly<T>(Arc<Mutex<Vec<T>>>);
+#[derive(Clone, Default)]
+struct EndedEarly(Arc<Mutex<Vec<StreamId>>>);
 
-impl<T: Copy + PartialEq> EndedEarly<T> {
+impl EndedEarly {
     /// Returns true if the stream's last watch ended early, and forgets that.
-    fn take(&self, stream: T) -> bool {
+    fn take(&self, stream: StreamId) -> bool {
         let mut streams = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = streams.len();
         streams.retain(|other| *other != stream);
         streams.len() < before
     }
 
-    fn note(&self, stream: T) {
+    fn note(&self, stream: StreamId) {
         self.take(stream);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(stream);
     }
@@ -138,19 +143,19 @@ impl<T: Copy + PartialEq> EndedEarly<T> {
 
 /// A service that reports all traffic to an observer.
 #[derive(Clone)]
-pub(crate) struct ObservingService<S, O: WatchObserver> {
+pub(crate) struct ObservingService<S> {
     inner: S,
-    observer: O,
+    observer: Arc<dyn WatchObserver>,
     client: u64,
     /// The address of the server of its last answer.
     server: Arc<Mutex<Option<SocketAddr>>>,
-    ended_early: EndedEarly<O::Stream>,
+    ended_early: EndedEarly,
 }
 
-impl<S, O: WatchObserver> ObservingService<S, O> {
-    pub(crate) fn new(inner: S, observer: O) -> Self {
+impl<S> ObservingService<S> {
+    pub(crate) fn new(inner: S, observer: Arc<dyn WatchObserver>) -> Self {
         let (client, server) = (next_client(), Arc::default());
-        Self { inner, observer, client, server, ended_early: EndedEarly(Arc::default()) }
+        Self { inner, observer, client, server, ended_early: EndedEarly::default() }
     }
 
     fn server(&self, named: &str) -> String {
@@ -159,14 +164,13 @@ impl<S, O: WatchObserver> ObservingService<S, O> {
     }
 }
 
-impl<S, O, In, Out> Service<Request<In>> for ObservingService<S, O>
+impl<S, In, Out> Service<Request<In>> for ObservingService<S>
 where
     S: Service<Request<In>, Response = Response<Out>>,
     S::Future: Send + 'static,
     S::Error: Into<BoxError>,
-    O: WatchObserver,
 {
-    type Response = Response<ObservedBody<Out, O>>;
+    type Response = Response<ObservedBody<Out>>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -176,7 +180,7 @@ where
 
     fn call(&mut self, request: Request<In>) -> Self::Future {
         let (parts, body) = request.into_parts();
-        let stream = self.observer.stream(&parts);
+        let stream = parts.extensions.get::<StreamId>().copied();
         let verb = verb(&parts, stream.is_some());
         let watched = stream.filter(|_| verb == "watch");
         // kube's watcher resumes an ended watch at once, which would flood a server that closes each one
@@ -191,19 +195,14 @@ where
             RequestOutcome { server, named, stream, verb, code: None, connection: None, retry_after: None };
         let mut asked = Asked { observer: self.observer.clone(), answer };
         let (client, last_server) = (self.client, self.server.clone());
-        let opened = watched.map(|stream| Watched {
-            observer: self.observer.clone(),
-            stream,
-            ended_early: self.ended_early.clone(),
-        });
+        let (observer, ended_early) = (self.observer.clone(), self.ended_early.clone());
         let answer = self.inner.call(Request::from_parts(parts, body));
         Box::pin(async move {
-            let mut response = match tokio::time::timeout(RESPONSE_TIMEOUT, answer).await {
+            let response = match tokio::time::timeout(RESPONSE_TIMEOUT, answer).await {
                 Ok(answer) => answer.map_err(Into::into)?,
                 Err(_) => return Err(Unanswered::Timeout.into()),
             };
             let connection = Connection::of(client, &response);
-            response.extensions_mut().insert(connection);
             if let Some(address) = connection.server() {
                 asked.answer.server = address.to_string();
                 *last_server.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
@@ -212,57 +211,46 @@ where
             asked.answer.connection = Some(connection);
             asked.answer.retry_after = retry_after(response.headers());
             drop(asked);
-            let watch =
-                opened.filter(|_| response.status().is_success()).map(|watched| watched.open(connection));
+            let watch = watched.filter(|_| response.status().is_success()).map(|stream| {
+                observer.accepted(stream, connection);
+                let scanner = LineScanner::default();
+                OpenWatch { observer, stream, ended_early, began: Instant::now(), scanner }
+            });
             Ok(response.map(|inner| ObservedBody { inner, watch, length: 0 }))
         })
     }
 }
 
-/// A watch that was requested, until its answer ends.
-struct Watched<O: WatchObserver> {
-    observer: O,
-    stream: O::Stream,
-    ended_early: EndedEarly<O::Stream>,
-}
-
-impl<O: WatchObserver> Watched<O> {
-    fn open(self, connection: Connection) -> OpenWatch<O> {
-        self.observer.accepted(self.stream, connection);
-        OpenWatch { watched: self, began: Instant::now(), scanner: LineScanner::default() }
-    }
-}
-
 /// An open watch. It ends when this value is dropped.
-struct OpenWatch<O: WatchObserver> {
-    watched: Watched<O>,
+struct OpenWatch {
+    observer: Arc<dyn WatchObserver>,
+    stream: StreamId,
+    ended_early: EndedEarly,
     began: Instant,
     scanner: LineScanner,
 }
 
-impl<O: WatchObserver> Drop for OpenWatch<O> {
+impl Drop for OpenWatch {
     fn drop(&mut self) {
-        let Watched { observer, stream, ended_early } = &self.watched;
         if self.began.elapsed() < SHORT_LIFE {
-            ended_early.note(*stream);
+            self.ended_early.note(self.stream);
         }
-        observer.closed(*stream);
+        self.observer.closed(self.stream);
     }
 }
 
 /// A response body that reports its bytes.
-pub(crate) struct ObservedBody<B, O: WatchObserver> {
+pub(crate) struct ObservedBody<B> {
     inner: B,
-    watch: Option<OpenWatch<O>>,
+    watch: Option<OpenWatch>,
     /// The bytes so far of a body that is no watch.
     length: usize,
 }
 
-impl<B, O> Body for ObservedBody<B, O>
+impl<B> Body for ObservedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
-    O: WatchObserver,
 {
     type Data = Bytes;
     type Error = BoxError;
@@ -288,36 +276,18 @@ where
     }
 }
 
-impl<B, O: WatchObserver> ObservedBody<B, O> {
+impl<B> ObservedBody<B> {
     /// Checks the lines of a watch. All other bodies may look like anything: an error may come from a proxy.
     fn pass(&mut self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, BadBody> {
         let Some(data) = frame.data_ref() else { return Ok(frame) };
-        if let Some(OpenWatch { watched, scanner, .. }) = &mut self.watch {
-            scanner.feed(data)?;
-            watched.observer.heard(watched.stream);
+        if let Some(watch) = &mut self.watch {
+            watch.scanner.feed(data)?;
+            watch.observer.heard(watch.stream);
             return Ok(frame);
         }
         self.length += data.len();
         if self.length > MAX_BYTES { Err(BadBody::TooLong) } else { Ok(frame) }
     }
-}
-
-/// An observer of tests and fuzz targets: every response is scanned as a watch, and nothing is recorded.
-#[cfg(any(test, feature = "fuzzing"))]
-#[derive(Clone)]
-pub(crate) struct EveryRequestIsAWatch;
-
-#[cfg(any(test, feature = "fuzzing"))]
-impl WatchObserver for EveryRequestIsAWatch {
-    type Stream = ();
-
-    fn stream(&self, _: &Parts) -> Option<()> {
-        Some(())
-    }
-    fn accepted(&self, (): (), _: Connection) {}
-    fn heard(&self, (): ()) {}
-    fn closed(&self, (): ()) {}
-    fn answered(&self, _: &RequestOutcome<()>) {}
 }
 
 #[cfg(test)]
@@ -327,18 +297,11 @@ mod tests {
     use http_body_util::Empty;
     use tower::ServiceExt;
 
-    #[derive(Clone, Default)]
-    struct Books(Arc<Mutex<Vec<RequestOutcome<()>>>>);
+    #[derive(Default)]
+    struct Books(Mutex<Vec<RequestOutcome>>);
 
     impl WatchObserver for Books {
-        type Stream = ();
-        fn stream(&self, request: &Parts) -> Option<()> {
-            request.uri.path().ends_with("/nodes").then_some(())
-        }
-        fn accepted(&self, (): (), _: Connection) {}
-        fn heard(&self, (): ()) {}
-        fn closed(&self, (): ()) {}
-        fn answered(&self, answer: &RequestOutcome<()>) {
+        fn answered(&self, answer: &RequestOutcome) {
             self.0.lock().unwrap().push(answer.clone());
         }
     }
@@ -347,16 +310,21 @@ mod tests {
         Request::builder().uri(uri).body(()).unwrap()
     }
 
+    /// Returns a request of a stream.
+    fn ask_for_stream(uri: &str) -> Request<()> {
+        Request::builder().uri(uri).extension(StreamId(0)).body(()).unwrap()
+    }
+
     #[tokio::test]
     async fn a_request_is_counted_once_however_it_ends() {
-        let books = Books::default();
+        let books = Arc::new(Books::default());
         let empty = |_: Request<()>| async { Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new())) };
         let answers = ObservingService::new(tower::service_fn(empty), books.clone());
-        drop(answers.clone().oneshot(ask("/api/v1/nodes?limit=1")).await);
+        drop(answers.clone().oneshot(ask_for_stream("/api/v1/nodes?limit=1")).await);
         drop(answers.oneshot(ask("/api/v1/nodes/n?x=watch=")).await);
         let never = |_: Request<()>| std::future::pending::<Result<Response<Empty<Bytes>>, BoxError>>();
         let never = ObservingService::new(tower::service_fn(never), books.clone());
-        let given_up = never.oneshot(ask("/api/v1/nodes?watch=true"));
+        let given_up = never.oneshot(ask_for_stream("/api/v1/nodes?watch=true"));
         assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
         let counted: Vec<_> =
             books.0.lock().unwrap().iter().map(|answer| (answer.verb, answer.code)).collect();
@@ -371,7 +339,7 @@ mod tests {
             ("https://10.96.0.1:6443/api/v1/nodes", "10.96.0.1:6443"),
             ("https://[fd00::1]/api/v1/nodes", "[fd00::1]:443"),
         ] {
-            let books = Books::default();
+            let books = Arc::new(Books::default());
             let refused =
                 |_: Request<()>| async { Err::<Response<Empty<Bytes>>, _>(BoxError::from("refused")) };
             let refused = ObservingService::new(tower::service_fn(refused), books.clone());
@@ -396,7 +364,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
                 Ok::<_, BoxError>(Response::new(Empty::<Bytes>::new()))
             };
-            let service = ObservingService::new(tower::service_fn(slow), Books::default());
+            let service = ObservingService::new(tower::service_fn(slow), Arc::new(NoObserver));
             service.oneshot(ask("/api/v1/nodes?limit=500"))
         };
         assert!(after(3.1).await.is_ok());

@@ -12,10 +12,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::json;
 use std::io;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+use tower::BoxError;
 
 /// The longest run of a plugin. One that asks its cloud needs seconds.
 const WITHIN: Duration = Duration::from_secs(20);
@@ -23,32 +24,8 @@ const WITHIN: Duration = Duration::from_secs(20);
 const MAX_OUTPUT: u64 = 1 << 20;
 /// The maximum length of its error output in a message, in characters.
 const MAX_SAID: usize = 200;
-
-/// The error of a credential plugin.
-#[derive(Debug, thiserror::Error)]
-pub enum PluginError {
-    /// The kubeconfig names no program.
-    #[error("it names no program")]
-    NoCommand,
-    /// The program can't be started or waited for.
-    #[error("can't run it: {0}")]
-    Run(io::Error),
-    /// The program does not end.
-    #[error("it takes longer than {} s", WITHIN.as_secs())]
-    Late,
-    /// The program prints too much.
-    #[error("it prints more than {MAX_OUTPUT} bytes")]
-    TooMuch,
-    /// The program exited with this status and this text.
-    #[error("{0}: {1}")]
-    Failed(ExitStatus, String),
-    /// The output is no credential.
-    #[error("its output is no ExecCredential: {0}")]
-    Output(serde_json::Error),
-    /// The output has neither a token nor a certificate with its key.
-    #[error("its output has neither a token nor a certificate with its key")]
-    Empty,
-}
+/// The error of a credential without a use.
+const EMPTY: &str = "its output has neither a token nor a certificate with its key";
 
 #[derive(Deserialize)]
 struct Credential {
@@ -65,13 +42,14 @@ struct Status {
 }
 
 /// Runs the plugin, and gives the user the plugin's credentials. Returns their expiry, if they have one.
-pub(crate) async fn run(exec: &ExecConfig, user: &mut AuthInfo) -> Result<Option<Timestamp>, PluginError> {
+pub(crate) async fn run(exec: &ExecConfig, user: &mut AuthInfo) -> Result<Option<Timestamp>, BoxError> {
     let printed = output(command(exec)?, WITHIN).await?;
-    let credential: Credential = serde_json::from_slice(&printed).map_err(PluginError::Output)?;
-    let status = credential.status.ok_or(PluginError::Empty)?;
+    let credential = serde_json::from_slice::<Credential>(&printed);
+    let credential = credential.map_err(|error| format!("its output is no ExecCredential: {error}"))?;
+    let status = credential.status.ok_or(EMPTY)?;
     let certificate = status.client_certificate_data.zip(status.client_key_data);
     if status.token.is_none() && certificate.is_none() {
-        return Err(PluginError::Empty);
+        return Err(EMPTY.into());
     }
     user.token = status.token.map(Into::into);
     if let Some((certificate, key)) = certificate {
@@ -82,8 +60,8 @@ pub(crate) async fn run(exec: &ExecConfig, user: &mut AuthInfo) -> Result<Option
 }
 
 /// Returns the command with the arguments, variables and information that client-go gives it.
-fn command(exec: &ExecConfig) -> Result<Command, PluginError> {
-    let mut command = Command::new(exec.command.as_ref().ok_or(PluginError::NoCommand)?);
+fn command(exec: &ExecConfig) -> Result<Command, BoxError> {
+    let mut command = Command::new(exec.command.as_ref().ok_or("it names no program")?);
     command.args(exec.args.iter().flatten());
     for variable in exec.env.iter().flatten() {
         if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
@@ -111,31 +89,39 @@ impl Drop for Group {
 }
 
 /// Returns the output of a program that ends well within the bounds.
-async fn output(mut command: Command, within: Duration) -> Result<Vec<u8>, PluginError> {
+async fn output(mut command: Command, within: Duration) -> Result<Vec<u8>, BoxError> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.process_group(0).kill_on_drop(true).spawn().map_err(PluginError::Run)?;
+    let mut child = command.process_group(0).kill_on_drop(true).spawn().map_err(|error| not_run(&error))?;
     let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let ended = async {
-        let status = async { child.wait().await.map_err(PluginError::Run) };
+        let status = async { child.wait().await.map_err(|error| not_run(&error)) };
         tokio::try_join!(read(stdout), read(stderr), status)
     };
+    let ended = tokio::time::timeout(within, ended).await;
     let (printed, said, status) =
-        tokio::time::timeout(within, ended).await.map_err(|_| PluginError::Late)??;
+        ended.map_err(|_| format!("it takes longer than {} s", within.as_secs()))??;
     group.0 = None;
     if status.success() {
         return Ok(printed);
     }
-    let said = String::from_utf8_lossy(&said);
-    Err(PluginError::Failed(status, said.trim().chars().take(MAX_SAID).collect()))
+    let said: String = String::from_utf8_lossy(&said).trim().chars().take(MAX_SAID).collect();
+    Err(format!("{status}: {said}").into())
 }
 
-async fn read(output: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, PluginError> {
+async fn read(output: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, BoxError> {
     let mut printed = Vec::new();
     if let Some(output) = output {
-        output.take(MAX_OUTPUT + 1).read_to_end(&mut printed).await.map_err(PluginError::Run)?;
+        output.take(MAX_OUTPUT + 1).read_to_end(&mut printed).await.map_err(|error| not_run(&error))?;
     }
-    if printed.len() as u64 > MAX_OUTPUT { Err(PluginError::TooMuch) } else { Ok(printed) }
+    if printed.len() as u64 > MAX_OUTPUT {
+        return Err(format!("it prints more than {MAX_OUTPUT} bytes").into());
+    }
+    Ok(printed)
+}
+
+fn not_run(error: &io::Error) -> BoxError {
+    format!("can't run it: {error}").into()
 }
 
 #[cfg(test)]
@@ -151,7 +137,7 @@ mod tests {
         serde_json::from_value(exec).unwrap()
     }
 
-    async fn user(script: &str) -> Result<(AuthInfo, Option<Timestamp>), PluginError> {
+    async fn user(script: &str) -> Result<(AuthInfo, Option<Timestamp>), BoxError> {
         let mut user = AuthInfo::default();
         let expiry = run(&shell(script), &mut user).await?;
         Ok((user, expiry))
@@ -192,7 +178,7 @@ mod tests {
         let file = directory.path().join("pid");
         let script = format!("sleep 1000 & echo $! >{0}.new; mv {0}.new {0}; wait", file.display());
         let late = output(command(&shell(&script)).unwrap(), Duration::from_secs(1)).await;
-        assert!(matches!(late, Err(PluginError::Late)), "{late:?}");
+        assert_eq!(late.unwrap_err().to_string(), "it takes longer than 1 s");
         let child = std::fs::read_to_string(&file).unwrap();
         let state = format!("/proc/{}/stat", child.trim());
         // It may stay a zombie of its new parent.

@@ -81,7 +81,8 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::{EveryRequestIsAWatch, ObservingService};
+    use crate::client::tagged;
+    use crate::observe::{NoObserver, ObservingService, StreamId};
     use bytes::Bytes;
     use http::{Request, Response};
     use http_body_util::Full;
@@ -90,6 +91,7 @@ mod tests {
     use kube::client::Body;
     use std::cell::Cell;
     use std::future::pending;
+    use std::sync::Arc;
     use tower::BoxError;
 
     /// Returns a session whose lists get this answer, or none, and whose watches end at once.
@@ -102,8 +104,8 @@ mod tests {
             let body = Full::new(Bytes::from_static(body.as_bytes()));
             Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
         };
-        let client =
-            Client::new(ObservingService::new(tower::service_fn(answer), EveryRequestIsAWatch), "default");
+        let observed = ObservingService::new(tower::service_fn(answer), Arc::new(NoObserver));
+        let client = tagged(Client::new(observed, "default"), StreamId(0));
         let list_within = Duration::from_mins(1);
         Session { api: Api::all(client), config: watcher::Config::default(), list_within }
     }

@@ -14,33 +14,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_platform_verifier::BuilderVerifierExt;
 use secrecy::ExposeSecret;
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The error of certificates that can't be used for TLS.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file that can't be read.
-    #[error("{0}: {1}")]
-    Read(PathBuf, io::Error),
-    /// Data in the kubeconfig that is not base64.
-    #[error("{0} is not base64")]
-    Base64(&'static str),
-    /// A certificate without its key, or a key alone.
-    #[error("a client certificate needs its key, and a key its certificate")]
-    Half,
-    /// A file that is not PEM, or contains something else.
-    #[error("{0}: {1}")]
-    Pem(&'static str, rustls::pki_types::pem::Error),
-    /// Certificate and key that don't match, or an invalid CA.
-    #[error(transparent)]
-    Tls(#[from] rustls::Error),
-}
+use tower::BoxError;
 
 /// Returns the client's TLS configuration. It is built for each client, so that rotated files need no
 /// watching.
-pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, TlsError> {
+pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, BoxError> {
     let builder = ClientConfig::builder();
     let builder = match &config.root_cert {
         _ if config.accept_invalid_certs => {
@@ -65,7 +44,7 @@ pub(crate) fn client_config(config: &Config) -> Result<ClientConfig, TlsError> {
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn identity(user: &AuthInfo) -> Result<Option<Identity>, TlsError> {
+fn identity(user: &AuthInfo) -> Result<Option<Identity>, BoxError> {
     const CERTIFICATE: &str = "client-certificate";
     const KEY: &str = "client-key";
     let certificate =
@@ -75,21 +54,21 @@ fn identity(user: &AuthInfo) -> Result<Option<Identity>, TlsError> {
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
-        _ => return Err(TlsError::Half),
+        _ => return Err("a client certificate needs its key, and a key its certificate".into()),
     };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
-    let chain = chain.map_err(|error| TlsError::Pem(CERTIFICATE, error))?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| TlsError::Pem(KEY, error))?;
+    let chain = chain.map_err(|error| format!("{CERTIFICATE}: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| format!("{KEY}: {error}"))?;
     Ok(Some((chain, key)))
 }
 
 /// Loads data or a file of the kubeconfig. Data takes precedence over the file.
-fn load(what: &'static str, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, TlsError> {
+fn load(what: &str, data: Option<&str>, file: Option<&str>) -> Result<Option<Vec<u8>>, String> {
     match (data, file) {
-        (Some(data), _) => STANDARD.decode(data.trim()).map(Some).map_err(|_| TlsError::Base64(what)),
-        (None, Some(file)) => {
-            std::fs::read(file).map(Some).map_err(|error| TlsError::Read(PathBuf::from(file), error))
+        (Some(data), _) => {
+            STANDARD.decode(data.trim()).map(Some).map_err(|_| format!("{what} is not base64"))
         }
+        (None, Some(file)) => std::fs::read(file).map(Some).map_err(|error| format!("{file}: {error}")),
         (None, None) => Ok(None),
     }
 }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     async fn end_with(config: Config) -> (FailureReason, String) {
-        let client = connect_with(config, NoObserver).await.unwrap();
+        let client = connect_with(config, Arc::new(NoObserver)).await.unwrap();
         let (api, config) = (Api::<Node>::all(client), watcher::Config::default());
         let ended = Session { api, config, list_within: Duration::from_mins(1) }.run(pending(), |_| {}).await;
         (ended.reason, ended.detail)

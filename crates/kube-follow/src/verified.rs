@@ -4,7 +4,7 @@
 // address and needs no more than a connection and a header. Both trust the same CA.
 
 use crate::client::{ClientError, config, connector};
-use crate::credentials::{CredentialError, Credentials};
+use crate::credentials::Credentials;
 use crate::failure_reason::{detail, find};
 use crate::tls;
 use http::{HeaderValue, Uri};
@@ -103,12 +103,13 @@ pub async fn open_verified(server: Uri, peer: Peer<'_>, caller: Caller) -> Resul
             None
         }
         Caller::Agent => {
-            let credentials = Credentials::load(&mut config.auth_info).await.map_err(ClientError::from)?;
+            let credentials =
+                Credentials::load(&mut config.auth_info).await.map_err(ClientError::unusable)?;
             credentials.token.map(|token| token.header())
         }
     };
-    let name = DnsName::try_from(name.to_owned()).map_err(|_| ClientError::ServerName(name.to_owned()))?;
-    let tls = tls::client_config(&config).map_err(|error| ClientError::from(CredentialError::from(error)))?;
+    let name = DnsName::try_from(name.to_owned()).map_err(|_| ClientError::server_name(name))?;
+    let tls = tls::client_config(&config).map_err(ClientError::unusable)?;
     let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
     let tls =
         tls.with_server_name_resolver(FixedServerNameResolver::new(ServerName::DnsName(name))).enable_http1();

@@ -4,16 +4,12 @@ use crate::NodeWatch;
 use crate::freshness::{
     Action, CHECK_TIMEOUT, Finding, FreshnessMonitor, Input, NodeVersion, Refusal, ReplacementReason,
 };
-use crate::stream::{ConsistencyCheckMarker, Stream};
-use bytes::Bytes;
+use crate::stream::Stream;
 use futures::future::{Fuse, FusedFuture, FutureExt};
 use http::StatusCode;
-use http::request::Parts;
-use http_body_util::{BodyExt, Limited};
-use kube::Client;
-use kube::api::{GetParams, ListParams, Request};
-use kube::core::{ObjectList, PartialObjectMeta};
-use nodegate_kube_follow::{Connection, RequestOutcome, WatchObserver, WatchedNode, retry_after};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use nodegate_kube_follow::{Connection, RequestOutcome, StreamId, WatchObserver, WatchedNode};
 use nodegate_readiness::Moment;
 use nodegate_readiness::liveness::REPORT_EVERY;
 use std::pin::pin;
@@ -24,9 +20,6 @@ use tokio::sync::watch::Receiver;
 
 /// The client of the Node's watch, which the other watches share.
 pub(crate) type Shared = Receiver<Option<Client>>;
-
-/// The maximum length of an answer. A Node's metadata is some 10 kB; annotations may make it 256 kB.
-const LONGEST_ANSWER: usize = 1 << 20;
 
 /// The driver of the state machine.
 pub(crate) struct Driver {
@@ -48,8 +41,8 @@ struct State {
     answered_on: Option<Client>,
     /// The client for the next watch of the Node.
     moves_to: Option<Client>,
-    /// The server of the last check.
-    asked: String,
+    /// The outcome of the last check.
+    outcome: RequestOutcome,
     /// True if the last check was not answered.
     failing: bool,
     /// True if the agent may list Nodes, but not get one.
@@ -75,12 +68,8 @@ struct NextCheck {
 type Asked = Result<(Client, NodeVersion, Connection), Failure>;
 
 /// The error of a consistency check.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
 struct Failure {
     refusal: Refusal,
-    /// True if the agent lacks the right.
-    forbidden: bool,
     error: String,
 }
 
@@ -96,7 +85,7 @@ impl Driver {
             next_check: None,
             answered_on: None,
             moves_to: None,
-            asked: String::new(),
+            outcome: RequestOutcome::default(),
             failing: false,
             may_not_get: false,
         };
@@ -147,11 +136,8 @@ impl Driver {
                 self.prove(at);
                 self.watch.metrics.node_proved(at);
             }
-            Action::FollowService(index) => {
-                self.watch.board.follow_service(index, self.now(), nodegate_clock::wall());
-            }
-            Action::LoseService(index, at) => {
-                self.watch.board.lose_service(index, at, self.now(), nodegate_clock::wall());
+            Action::ProveServices(indices, at) => {
+                self.watch.board.prove_services(&indices, at, self.now(), nodegate_clock::wall());
             }
             Action::LeaseRenewed(at) => self.watch.metrics.lease_renewed(at),
             Action::Check { number, on_a_new_connection } => {
@@ -168,7 +154,7 @@ impl Driver {
             ),
             Action::MoveToTheAnswer => {
                 tracing::info!(
-                    server = state.asked,
+                    server = state.outcome.server,
                     "the API server answered only on a new connection; moving the watches to it"
                 );
                 let answered_on = state.answered_on.take();
@@ -179,7 +165,7 @@ impl Driver {
                 if let Some(line) = state.line(stream) {
                     line.why = Some(why);
                 }
-                if let Some(replace) = self.replace.get(stream.index()) {
+                if let Some(replace) = self.replace.get(index(stream)) {
                     replace.notify_one();
                 }
             }
@@ -187,27 +173,12 @@ impl Driver {
         None
     }
 
-    /// Records the outcome of a request.
-    pub(crate) fn answered(&self, answer: &RequestOutcome<Stream>) {
-        self.watch.metrics.request(answer.verb, answer.code);
-        let up = answer.code.is_some_and(|code| code < 500);
-        self.watch.metrics.server(&answer.server, &answer.named, up);
-        let Some(stream) = answer.stream else {
-            self.state().asked.clone_from(&answer.server);
-            return;
-        };
-        if let Some(line) = self.state().line(stream) {
-            line.retry_after = answer.retry_after;
-            line.server.clone_from(&answer.server);
-        }
-    }
-
     // === For followers ===
 
     /// Records that a follower restarts.
     pub(crate) fn begin(&self, stream: Stream) {
         // This drops a notification for the previous watch.
-        if let Some(replace) = self.replace.get(stream.index()) {
+        if let Some(replace) = self.replace.get(index(stream)) {
             let _ = replace.notified().now_or_never();
         }
         self.step(Input::Began(stream));
@@ -215,7 +186,7 @@ impl Driver {
 
     /// Waits until the state machine replaces the stream.
     pub(crate) async fn replaced(&self, stream: Stream) -> ReplacementReason {
-        let Some(replace) = self.replace.get(stream.index()) else { return std::future::pending().await };
+        let Some(replace) = self.replace.get(index(stream)) else { return std::future::pending().await };
         replace.notified().await;
         self.state().line(stream).and_then(|line| line.why.take()).unwrap_or(ReplacementReason::Unresponsive)
     }
@@ -245,10 +216,11 @@ impl Driver {
 
     /// Sends a consistency check, on the client of the watches or on a new one.
     async fn ask(self: &Arc<Self>, next: NextCheck, shared: Option<Client>) -> (NextCheck, Asked) {
+        let connect = || self.watch.connector.connect(self.clone());
         let asked = async {
             let client = match shared.filter(|_| !next.on_a_new_connection) {
                 Some(client) => client,
-                None => self.connect().await?,
+                None => connect().await.map_err(|error| Failure::no_answer(error.to_string()))?,
             };
             let (node, connection) = self.check(&client).await?;
             Ok((client, node, connection))
@@ -258,19 +230,14 @@ impl Driver {
         (next, asked)
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<Client, Failure> {
-        let observer = StreamObserver(self.clone());
-        let client = self.watch.connector.connect(observer).await;
-        client.map_err(|error| Failure::no_answer(error.to_string()))
-    }
-
     /// Sends one metadata-only GET. Without a resourceVersion it is a quorum read: an API server that is cut
     /// off from etcd can't answer it, although it answers many other requests.
     async fn check(&self, client: &Client) -> Result<(NodeVersion, Connection), Failure> {
         let may_not_get = self.state().may_not_get;
         let asked = self.ask_for(client, may_not_get).await;
-        let Err(Failure { forbidden: true, error, .. }) = &asked else { return asked };
-        if std::mem::replace(&mut self.state().may_not_get, true) {
+        let Err(Failure { error, .. }) = &asked else { return asked };
+        let forbidden = self.state().outcome.code == Some(StatusCode::FORBIDDEN.as_u16());
+        if !forbidden || std::mem::replace(&mut self.state().may_not_get, true) {
             return asked;
         }
         tracing::warn!(error, "not allowed to get the Node; listing it instead for consistency checks");
@@ -279,27 +246,23 @@ impl Driver {
 
     /// Sends the GET or a list of one, which is a quorum read, too, for a role without the verb `get`.
     async fn ask_for(&self, client: &Client, as_list: bool) -> Result<(NodeVersion, Connection), Failure> {
-        let request = Request::new(<WatchedNode as kube::Resource>::url_path(&(), None));
-        let name = &self.watch.node_name;
-        let request = if as_list {
-            request.list_metadata(&ListParams::default().fields(&format!("metadata.name={name}")))
+        self.state().outcome = RequestOutcome::default();
+        let (api, name) = (Api::<WatchedNode>::all(client.clone()), &self.watch.node_name);
+        let read = if as_list {
+            let one = ListParams::default().fields(&format!("metadata.name={name}"));
+            api.list_metadata(&one).await.map(|nodes| nodes.items.into_iter().next())
         } else {
-            request.get_metadata(name, &GetParams::default())
+            api.get_metadata(name).await.map(Some)
         };
-        let mut request = request.map_err(Failure::of)?.map(kube::client::Body::from);
-        request.extensions_mut().insert(ConsistencyCheckMarker);
-        let response = client.send(request).await.map_err(Failure::of)?;
-        let connection = response.extensions().get::<Connection>().copied();
-        let connection = connection.ok_or_else(|| Failure::no_answer("from nowhere".to_owned()))?;
-        let (status, retry_after) = (response.status(), retry_after(response.headers()));
-        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
-        let body = body.map_err(|error| Failure::no_answer(error.to_string()))?.to_bytes();
-        match status {
-            StatusCode::NOT_FOUND => Ok((NodeVersion::Absent, connection)),
-            status if status.is_success() && as_list => Ok((read_list(&body)?, connection)),
-            status if status.is_success() => Ok((read(&body)?, connection)),
-            status => Err(Failure::refused(status, retry_after)),
-        }
+        let outcome = self.state().outcome.clone();
+        let node = match (read, outcome.code) {
+            (Ok(Some(node)), _) => NodeVersion::present(&node.metadata),
+            // A 404 may also mean that the API server knows no Nodes at all; then the list fails with it, too.
+            (Ok(None), _) | (Err(_), Some(404)) => NodeVersion::Absent,
+            (Err(error), _) => return Err(Failure::of(&error, &outcome)),
+        };
+        let connection = outcome.connection.ok_or_else(|| Failure::no_answer("from nowhere".to_owned()))?;
+        Ok((node, connection))
     }
 
     fn conclude(&self, next: NextCheck, asked: Asked) {
@@ -316,19 +279,20 @@ impl Driver {
             }
             Err(failure) => {
                 let mut state = self.state();
-                let (server, failing) = (state.asked.clone(), std::mem::replace(&mut state.failing, true));
+                let failing = std::mem::replace(&mut state.failing, true);
+                let server = state.outcome.server.clone();
                 drop(state);
                 self.trouble((!server.is_empty()).then(|| server.clone()), &failure.error);
                 if failing {
                     tracing::debug!(
                         server,
-                        error = %failure,
+                        error = failure.error,
                         "the API server still does not answer the consistency check"
                     );
                 } else {
                     tracing::info!(
                         server,
-                        error = %failure,
+                        error = failure.error,
                         "the API server does not answer the consistency check; retrying"
                     );
                 }
@@ -340,43 +304,35 @@ impl Driver {
 
 impl State {
     fn line(&mut self, stream: Stream) -> Option<&mut FollowerLine> {
-        self.followers.get_mut(stream.index())
+        self.followers.get_mut(index(stream))
     }
 }
 
-/// Parses the answer to a GET. A 404 may also mean that the API server knows no Nodes at all; then the list
-/// fails with it, too.
-fn read(body: &Bytes) -> Result<NodeVersion, Failure> {
-    let node: PartialObjectMeta<WatchedNode> =
-        serde_json::from_slice(body).map_err(|error| Failure::no_answer(error.to_string()))?;
-    Ok(NodeVersion::present(&node.metadata))
-}
-
-/// Parses the answer to a list. It uses the first Node; the list has no Node with another name.
-fn read_list(body: &Bytes) -> Result<NodeVersion, Failure> {
-    let nodes: ObjectList<PartialObjectMeta<WatchedNode>> =
-        serde_json::from_slice(body).map_err(|error| Failure::no_answer(error.to_string()))?;
-    Ok(nodes.items.first().map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata)))
+/// Returns the index of a stream among all streams.
+fn index(stream: Stream) -> usize {
+    StreamId::from(stream).0
 }
 
 impl Failure {
     fn no_answer(error: String) -> Self {
-        Self { refusal: Refusal::NoAnswer { retry_after: None }, forbidden: false, error }
+        Self { refusal: Refusal::NoAnswer { retry_after: None }, error }
     }
 
-    fn of(error: impl std::error::Error + 'static) -> Self {
-        Self::no_answer(nodegate_kube_follow::detail(&error))
-    }
-
-    /// Converts a status. A server that fails may be one of several; all servers refuse the other requests
+    /// Converts an error. A server that fails may be one of several; all servers refuse the other requests
     /// alike.
-    fn refused(status: StatusCode, retry_after: Option<Duration>) -> Self {
+    fn of(error: &kube::Error, outcome: &RequestOutcome) -> Self {
+        let retry_after = outcome.retry_after;
+        let status = outcome.code.and_then(|code| StatusCode::from_u16(code).ok());
         let refusal = match status {
-            StatusCode::TOO_MANY_REQUESTS => Refusal::Throttled { retry_after },
-            status if status.is_server_error() => Refusal::NoAnswer { retry_after },
-            _ => Refusal::Answered { retry_after },
+            Some(StatusCode::TOO_MANY_REQUESTS) => Refusal::Throttled { retry_after },
+            Some(status) if status.is_redirection() || status.is_client_error() => {
+                Refusal::Answered { retry_after }
+            }
+            _ => Refusal::NoAnswer { retry_after },
         };
-        Self { refusal, forbidden: status == StatusCode::FORBIDDEN, error: status.to_string() }
+        let status = status.filter(|status| !status.is_success());
+        let error = status.map_or_else(|| nodegate_kube_follow::detail(error), |status| status.to_string());
+        Self { refusal, error }
     }
 }
 
@@ -403,30 +359,32 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
     }
 }
 
-/// Observes the traffic of the agent's clients for the driver.
-#[derive(Clone)]
-pub(crate) struct StreamObserver(pub(crate) Arc<Driver>);
-
-impl WatchObserver for StreamObserver {
-    type Stream = Stream;
-
-    fn stream(&self, request: &Parts) -> Option<Stream> {
-        Stream::of(request)
+impl WatchObserver for Driver {
+    fn accepted(&self, stream: StreamId, connection: Connection) {
+        self.step(Input::Accepted(stream.into(), connection));
     }
 
-    fn accepted(&self, stream: Stream, connection: Connection) {
-        self.0.step(Input::Accepted(stream, connection));
+    fn heard(&self, stream: StreamId) {
+        self.step(Input::Bytes(stream.into()));
     }
 
-    fn heard(&self, stream: Stream) {
-        self.0.step(Input::Bytes(stream));
+    fn closed(&self, stream: StreamId) {
+        self.step(Input::Closed(stream.into()));
     }
 
-    fn closed(&self, stream: Stream) {
-        self.0.step(Input::Closed(stream));
-    }
-
-    fn answered(&self, answer: &RequestOutcome<Stream>) {
-        self.0.answered(answer);
+    fn answered(&self, answer: &RequestOutcome) {
+        self.watch.metrics.request(answer.verb, answer.code);
+        let up = answer.code.is_some_and(|code| code < 500);
+        self.watch.metrics.server(&answer.server, &answer.named, up);
+        let mut state = self.state();
+        match answer.stream {
+            None => state.outcome = answer.clone(),
+            Some(stream) => {
+                if let Some(line) = state.line(stream.into()) {
+                    line.retry_after = answer.retry_after;
+                    line.server.clone_from(&answer.server);
+                }
+            }
+        }
     }
 }

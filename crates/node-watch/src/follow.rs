@@ -2,7 +2,7 @@
 //! is complete.
 
 use crate::NodeWatch;
-use crate::driver::{Driver, Shared, StreamObserver};
+use crate::driver::{Driver, Shared};
 use crate::first_list::FirstList;
 use crate::followed::{Followed, OwnLease, OwnNode, Renewed, ServiceSlices};
 use crate::freshness::{Input, NodeVersion, ReplacementReason};
@@ -11,7 +11,7 @@ use crate::watched_objects::Watched;
 use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
-use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd};
+use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, tagged};
 use nodegate_readiness::{Moment, ServiceName};
 use std::future;
 use std::sync::Arc;
@@ -59,11 +59,10 @@ pub(crate) async fn node(
     let mut kept = None;
     let mut server_errors = ServerErrors::default();
     loop {
-        let observer = StreamObserver(driver.clone());
         let (client, is_new) = match (driver.take_move(), kept.take()) {
             (Some(client), _) => (Ok(client), true),
             (None, Some(client)) => (Ok(client), false),
-            (None, None) => (watch.connector.connect(observer).await, true),
+            (None, None) => (watch.connector.connect(driver.clone()).await, true),
         };
         let ended = match &client {
             Ok(client) => {
@@ -220,10 +219,14 @@ impl<'a, F: Followed> Follower<'a, F> {
     fn log(&self, ended: &SessionEnd, wait: Duration) {
         let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.as_str(), wait.as_millis());
         let (error, server) = (&ended.detail, self.driver.server(self.stream));
+        let forbidden = ended.reason == FailureReason::Forbidden;
+        // A fault of the Lease's watch also hits the Node's, whose line is enough.
+        if self.told.contains(&ended.reason) || (self.stream == Stream::Lease && !forbidden) {
+            tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");
+            return;
+        }
+        let again = if self.told.is_empty() { "" } else { " for another reason" };
         match (self.stream, ended.reason) {
-            _ if self.told.contains(&ended.reason) => {
-                tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");
-            }
             (Stream::Service(index), FailureReason::Forbidden) => {
                 let service = self.watch.board.catalog().services().nth(index);
                 tracing::warn!(
@@ -233,37 +236,15 @@ impl<'a, F: Followed> Follower<'a, F> {
                      state, or passes. The rights are in manifests/services.yaml"
                 );
             }
-            (Stream::Lease, FailureReason::Forbidden) => tracing::warn!(
+            (Stream::Lease, _) => tracing::warn!(
                 error,
                 "not allowed to watch the node's Lease; continuing without it, with more requests"
             ),
-            // A fault of the Lease's watch also hits the Node's, whose line is enough.
-            (Stream::Lease, _) => {
-                tracing::debug!(resource, reason, retry_ms, error, server, "watch failed again; retrying");
+            // It does not pass by itself.
+            (_, FailureReason::Tls) => {
+                tracing::warn!(resource, reason, retry_ms, error, server, "watch failed{again}; retrying");
             }
-            (_, failed) => {
-                let again = if self.told.is_empty() { "" } else { " for another reason" };
-                if failed == FailureReason::Tls {
-                    // It does not pass by itself.
-                    tracing::warn!(
-                        resource,
-                        reason,
-                        retry_ms,
-                        error,
-                        server,
-                        "watch failed{again}; retrying"
-                    );
-                } else {
-                    tracing::info!(
-                        resource,
-                        reason,
-                        retry_ms,
-                        error,
-                        server,
-                        "watch failed{again}; retrying"
-                    );
-                }
-            }
+            _ => tracing::info!(resource, reason, retry_ms, error, server, "watch failed{again}; retrying"),
         }
     }
 
@@ -272,7 +253,7 @@ impl<'a, F: Followed> Follower<'a, F> {
         self.driver.begin(self.stream);
         let asked_at = self.driver.now();
         let session = Session {
-            api: self.followed.api(client),
+            api: self.followed.api(tagged(client, self.stream.into())),
             config: self.followed.selected().timeout(fastrand::u32(WATCH_SECONDS)),
             list_within: SYNC_TIMEOUT,
         };

@@ -4,11 +4,11 @@ use crate::NodeWatch;
 use crate::first_list::FirstList;
 use crate::freshness::NodeVersion;
 use crate::stream::Stream;
-use crate::watched_objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice};
+use crate::watched_objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice, local_endpoints};
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use nodegate_kube_follow::{WatchedNode, tagged};
-use nodegate_readiness::{Moment, Node, ServiceFacts, ServiceName};
+use nodegate_kube_follow::WatchedNode;
+use nodegate_readiness::{Moment, Node, ServiceName};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch::Sender;
@@ -159,7 +159,7 @@ impl Followed for ServiceSlices<'_> {
     }
 
     fn api(&self, client: Client) -> Api<WatchedSlice> {
-        Api::namespaced(tagged(client, self.stream()), self.name.namespace())
+        Api::namespaced(client, self.name.namespace())
     }
 
     fn selected(&self) -> watcher::Config {
@@ -167,9 +167,8 @@ impl Followed for ServiceSlices<'_> {
     }
 
     fn changed(&mut self, slices: &[Arc<WatchedSlice>]) -> Option<NodeVersion> {
-        let slices: Vec<_> = slices.iter().map(|slice| slice.facts(&self.watch.node_name)).collect();
-        let facts = ServiceFacts::count(&slices, &self.watch.node_name);
-        self.watch.board.set_service(self.index, &facts, now(self.watch), nodegate_clock::wall());
+        let count = local_endpoints(slices.iter().map(AsRef::as_ref), &self.watch.node_name);
+        self.watch.board.set_service(self.index, count, now(self.watch), nodegate_clock::wall());
         None
     }
 

@@ -1,6 +1,6 @@
 //! The entry points of the fuzz targets: an API server's bytes on their way to the facts.
 
-use crate::watched_objects::{Watched, WatchedSlice};
+use crate::watched_objects::{Watched, WatchedSlice, local_endpoints};
 use bytes::Bytes;
 use futures::StreamExt;
 use kube::Error;
@@ -8,7 +8,7 @@ use kube::api::{Api, WatchEvent, WatchParams};
 use nodegate_kube_follow::WatchedNode;
 use nodegate_kube_follow::fuzzing::client;
 pub use nodegate_kube_follow::fuzzing::scan;
-use nodegate_readiness::{EndpointSlice, NodeFacts};
+use nodegate_readiness::NodeFacts;
 
 /// Returns the facts of a Node from an API server's answer to a GET.
 pub async fn node(body: Bytes) -> Result<NodeFacts, Error> {
@@ -16,12 +16,13 @@ pub async fn node(body: Bytes) -> Result<NodeFacts, Error> {
     Ok(node.facts())
 }
 
-/// Returns the facts of an `EndpointSlice` for `node`: as received, and after unneeded parts were dropped.
-pub async fn slice(body: Bytes, node: &str) -> Result<[EndpointSlice; 2], Error> {
+/// Returns the number of ready endpoints of an `EndpointSlice` on `node`: as received, and after unneeded parts were
+/// dropped.
+pub async fn slice(body: Bytes, node: &str) -> Result<[usize; 2], Error> {
     let mut slice: WatchedSlice = Api::namespaced(client(vec![body]), "d").get("s").await?;
-    let whole = slice.facts(node);
+    let whole = local_endpoints([&slice], node);
     slice.trim(node);
-    Ok([whole, slice.facts(node)])
+    Ok([whole, local_endpoints([&slice], node)])
 }
 
 /// Returns the events of a watch of Nodes whose answer comes in these chunks: `Some` for each change, `None`

@@ -5,9 +5,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::runtime::reflector::Lookup;
 use nodegate_kube_follow::{WatchedNode, resource};
-use nodegate_readiness::{Endpoint, EndpointSlice};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -124,25 +124,40 @@ struct Conditions {
 }
 
 impl WatchedSlice {
-    /// Returns the facts of the slice for `node`. Names (address type FQDN) are skipped, as in kube-proxy.
-    pub(crate) fn facts(&self, node: &str) -> EndpointSlice {
-        // kube-proxy also treats a missing port as none.
+    /// Returns the first address of each ready endpoint on `node`. Names (address type FQDN) are skipped, as in
+    /// kube-proxy, which also treats a missing port as none.
+    fn ready_on(&self, node: &str) -> impl Iterator<Item = IpAddr> {
         let has_port = self.ports.iter().flatten().any(|port| port.port.is_some_and(|port| port != 0));
-        let endpoints = self.endpoints.iter().flatten().filter_map(ApiEndpoint::to_endpoint);
-        EndpointSlice { has_port, endpoints: endpoints.filter(|endpoint| endpoint.is_on(node)).collect() }
+        let endpoints = self.endpoints.iter().flatten().filter(move |_| has_port);
+        let local = endpoints.filter(move |endpoint| endpoint.node_name.as_deref() == Some(node));
+        let ready = local.filter(|endpoint| endpoint.is_ready());
+        ready.filter_map(|endpoint| endpoint.addresses.first()?.parse().ok())
     }
 }
 
 impl ApiEndpoint {
-    fn to_endpoint(&self) -> Option<Endpoint> {
-        let address: IpAddr = self.addresses.first()?.parse().ok()?;
-        // Unknown means ready and not terminating (discovery.k8s.io/v1, EndpointConditions). With
-        // publishNotReadyAddresses, an endpoint that terminates is ready, too.
-        let ready = self.conditions.as_ref().is_none_or(|conditions| {
+    /// Unknown means ready and not terminating (discovery.k8s.io/v1, `EndpointConditions`). With
+    /// publishNotReadyAddresses, an endpoint that terminates is ready, too; but a balancer must not choose the node
+    /// for it.
+    fn is_ready(&self) -> bool {
+        self.conditions.as_ref().is_none_or(|conditions| {
             conditions.ready.unwrap_or(true) && !conditions.terminating.unwrap_or(false)
-        });
-        Some(Endpoint { address, node: self.node_name.clone(), ready })
+        })
     }
+}
+
+/// Counts the endpoints of a Service's slices that are ready on `node`.
+///
+/// It counts as kube-proxy does (`pkg/proxy/endpoints.go`, `LocalReadyEndpoints`): an address counts once, however
+/// many ports and slices name it. kube-proxy counts for each address family by itself; here the larger count stands
+/// for both, so that a dual-stack endpoint, which has a slice in each, is one endpoint.
+pub(crate) fn local_endpoints<'a>(
+    slices: impl IntoIterator<Item = &'a WatchedSlice>,
+    node: &'a str,
+) -> usize {
+    let addresses: BTreeSet<_> = slices.into_iter().flat_map(|slice| slice.ready_on(node)).collect();
+    let v4 = addresses.iter().filter(|address| address.is_ipv4()).count();
+    v4.max(addresses.len() - v4)
 }
 
 resource!(WatchedSlice, NamespaceResourceScope, "EndpointSlice", "discovery.k8s.io", "endpointslices");
@@ -152,29 +167,39 @@ resource!(WatchedLease, NamespaceResourceScope, "Lease", "coordination.k8s.io", 
 mod tests {
     use super::*;
 
+    fn slice(json: &str) -> WatchedSlice {
+        serde_json::from_str(json).unwrap()
+    }
+
     #[test]
     fn a_slice_is_read_with_the_defaults_of_the_api() {
-        let read = |json: &str| serde_json::from_str::<WatchedSlice>(json).unwrap().facts("n1");
+        let ready = |json: &str| slice(json).ready_on("n1").map(|ip| ip.to_string()).collect::<Vec<_>>();
         for json in ["{}", r#"{"metadata":{},"ports":null,"endpoints":null}"#] {
-            assert_eq!(read(json), EndpointSlice::default(), "{json}");
+            assert!(ready(json).is_empty(), "{json}");
         }
-        let slice = read(
-            r#"{"addressType":"IPv4","ports":[{"name":"","port":8080,"protocol":"TCP"}],"endpoints":[
+        let endpoints = r#""endpoints":[
             {"addresses":["10.0.0.1","10.0.0.9"],"nodeName":"n1"},
             {"addresses":["10.0.0.2"],"nodeName":"n1","conditions":{}},
             {"addresses":["10.0.0.3"],"nodeName":"n1","conditions":{"ready":false,"serving":true,"terminating":true}},
             {"addresses":["10.0.0.6"],"nodeName":"n1","conditions":{"ready":true,"terminating":true}},
             {"addresses":["10.0.0.4"],"nodeName":"n2","conditions":{"ready":true}},
-            {"addresses":["10.0.0.5"]},{"addresses":[],"nodeName":"n1"},{"addresses":["web.example"],"nodeName":"n1"}]}"#,
-        );
-        let ready: Vec<_> = slice.endpoints.iter().map(|e| (e.address.to_string(), e.ready)).collect();
-        assert!(slice.has_port);
-        assert_eq!(
-            ready,
-            [("10.0.0.1", true), ("10.0.0.2", true), ("10.0.0.3", false), ("10.0.0.6", false)]
-                .map(|(a, r)| (a.to_owned(), r))
-        );
-        assert!(!read(r#"{"ports":[{"name":"x"},{"port":0}]}"#).has_port);
+            {"addresses":["10.0.0.5"]},{"addresses":[],"nodeName":"n1"},{"addresses":["web.example"],"nodeName":"n1"}]"#;
+        let port = r#""addressType":"IPv4","ports":[{"name":"","port":8080,"protocol":"TCP"}]"#;
+        assert_eq!(ready(&format!("{{{port},{endpoints}}}")), ["10.0.0.1", "10.0.0.2"]);
+        assert!(ready(&format!(r#"{{"ports":[{{"name":"x"}},{{"port":0}}],{endpoints}}}"#)).is_empty());
+    }
+
+    #[test]
+    fn an_address_counts_once_and_in_the_larger_family() {
+        let of = |addresses: &[&str]| {
+            let endpoint = |address: &&str| serde_json::json!({"addresses": [address], "nodeName": "n1"});
+            let endpoints: Vec<_> = addresses.iter().map(endpoint).collect();
+            slice(&serde_json::json!({"ports": [{"port": 1}], "endpoints": endpoints}).to_string())
+        };
+        let slices =
+            [of(&["10.0.0.1", "10.0.0.2"]), of(&["10.0.0.1"]), of(&["fd00::1", "fd00::2", "fd00::3"])];
+        assert_eq!(local_endpoints(&slices, "n1"), 3);
+        assert_eq!((local_endpoints(&slices[..2], "n1"), local_endpoints(&slices, "n2")), (2, 0));
     }
 
     #[test]
@@ -208,10 +233,9 @@ mod tests {
     fn endpoints_elsewhere_are_not_held() {
         let json = r#"{"ports":[{"port":1}],"endpoints":[{"addresses":["10.0.0.1"],"nodeName":"n1"},
             {"addresses":["10.0.0.2"],"nodeName":"n2"},{"addresses":["10.0.0.3"]}]}"#;
-        let mut slice: WatchedSlice = serde_json::from_str(json).unwrap();
-        let before = slice.facts("n1");
+        let mut slice = slice(json);
         slice.trim("n1");
         assert_eq!(slice.endpoints.as_ref().map(Vec::len), Some(1));
-        assert_eq!(slice.facts("n1"), before);
+        assert_eq!(local_endpoints([&slice], "n1"), 1);
     }
 }

@@ -1,6 +1,7 @@
-//! A time span that is printed in the largest suitable unit.
+//! A time span that is printed in the largest suitable unit, and a point in time, in UTC.
 
 use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// A time span in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,26 @@ impl fmt::Display for Age {
     }
 }
 
+/// The last second whose year has four digits.
+const END_OF_9999: u64 = 253_402_300_799;
+
+/// A time in milliseconds since the epoch, printed to the second: `2026-05-04T10:55:03Z`, or with `{:#}` as
+/// people write it, `2026-05-04 10:55:03`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub u64);
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = UNIX_EPOCH + Duration::from_secs((self.0 / 1000).min(END_OF_9999));
+        let machine = humantime::format_rfc3339_seconds(at).to_string();
+        if f.alternate() {
+            f.write_str(machine.replace('T', " ").trim_end_matches('Z'))
+        } else {
+            f.write_str(&machine)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,5 +51,12 @@ mod tests {
         let said = [5, 1500, 119_000, 120_000, 8_000_000, 180_000_000].map(|ms| Age(ms).to_string());
         assert_eq!(said, ["5 ms", "1 s", "119 s", "2 min", "2 h", "2 days"]);
         assert_eq!(format!("{:>6}|", Age(5)), "  5 ms|");
+    }
+
+    #[test]
+    fn any_number_is_a_time() {
+        assert_eq!(Stamp(1_700_000_000_999).to_string(), "2023-11-14T22:13:20Z");
+        assert_eq!(format!("{:#}", Stamp(1_700_000_000_999)), "2023-11-14 22:13:20");
+        assert_eq!(Stamp(u64::MAX).to_string(), "9999-12-31T23:59:59Z");
     }
 }

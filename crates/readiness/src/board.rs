@@ -1,17 +1,14 @@
 //! Holds the state and the answers that are rendered from it. One writer at a time updates it; readers take
 //! no lock.
 
-mod flipped;
 mod freshness;
-mod last_known;
 mod published;
 mod service_board;
 mod take_over;
 mod unknown_ready;
 mod view;
 
-pub use freshness::Freshness;
-pub use last_known::LastKnown;
+pub use freshness::{Freshness, LastKnown};
 pub use published::Published;
 pub use service_board::ServiceView;
 pub use view::BoardView;

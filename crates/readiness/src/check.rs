@@ -165,16 +165,18 @@ pub enum Begins {
 
 /// All checks that exist, fixed at start: the two from memory, then the local ones, then those of watched
 /// Services.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Catalog {
+    /// The names of all checks, in the order of their ids.
+    names: Vec<String>,
     local: Vec<LocalCheck>,
-    services: Vec<ServiceCheck>,
+    services: Vec<ServiceName>,
 }
 
-#[derive(Clone, Debug)]
-struct ServiceCheck {
-    name: String,
-    service: ServiceName,
+impl Default for Catalog {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
 }
 
 /// The source of a check's answer.
@@ -193,14 +195,16 @@ pub enum Source {
 impl Catalog {
     /// Returns a catalog with these local checks.
     pub fn new(local: Vec<LocalCheck>) -> Self {
-        Self { local, services: Vec::new() }
+        let of_memory = MEMORY_CHECKS.map(str::to_owned).into_iter();
+        let names = of_memory.chain(local.iter().map(|check| check.name.clone())).collect();
+        Self { names, local, services: Vec::new() }
     }
 
     /// Adds the checks of watched Services. The index of each Service is its place in this list.
     #[must_use]
     pub fn with_services(mut self, services: Vec<ServiceName>) -> Self {
-        let check = |service: ServiceName| ServiceCheck { name: format!("service:{service}"), service };
-        self.services = services.into_iter().map(check).collect();
+        self.names.extend(services.iter().map(|service| format!("service:{service}")));
+        self.services = services;
         self
     }
 
@@ -228,7 +232,7 @@ impl Catalog {
 
     /// Returns the watched Services, in the order of their indices.
     pub fn services(&self) -> impl Iterator<Item = &ServiceName> {
-        self.services.iter().map(|check| &check.service)
+        self.services.iter()
     }
 
     /// Returns the index of a watched Service.
@@ -243,20 +247,12 @@ impl Catalog {
 
     /// Returns all names, in the order of their ids.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let local = self.local.iter().map(|check| check.name.as_str());
-        let services = self.services.iter().map(|check| check.name.as_str());
-        MEMORY_CHECKS.into_iter().chain(local).chain(services)
+        self.names.iter().map(String::as_str)
     }
 
     /// Returns the name of a check.
     pub fn name(&self, id: CheckId) -> &str {
-        let name = match self.source(id) {
-            Source::NodeReady => Some(NODE_READY),
-            Source::CustomConditions => Some(CUSTOM_CONDITIONS),
-            Source::Local(index) => self.local.get(index).map(|check| check.name.as_str()),
-            Source::Service(index) => self.services.get(index).map(|check| check.name.as_str()),
-        };
-        name.unwrap_or("")
+        self.names.get(id.0).map_or("", String::as_str)
     }
 
     /// Returns the local check with this id; `None` for one that answers from memory.
@@ -266,7 +262,7 @@ impl Catalog {
 
     /// Returns the ids of all checks.
     pub fn ids(&self) -> impl Iterator<Item = CheckId> + use<> {
-        (0..MEMORY_CHECKS.len() + self.local.len() + self.services.len()).map(CheckId)
+        (0..self.names.len()).map(CheckId)
     }
 
     /// Returns the ids of all local checks.

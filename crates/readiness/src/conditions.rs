@@ -3,6 +3,7 @@
 use crate::check::Outcome;
 use crate::facts::{Condition, ConditionStatus, NodeFacts};
 use crate::reason::Reason;
+use crate::rules::{BadValue, of_word};
 use std::fmt;
 use std::str::FromStr;
 
@@ -54,36 +55,29 @@ impl Default for ConditionRules {
     }
 }
 
-/// The error for a word that is no condition rule.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "takes condition types, each with the status that fails: DiskPressure (means =True), MyAgentReady=False, X=Unknown"
-)]
-pub struct BadConditionRule;
+/// What a list of condition rules takes.
+const TAKES: BadValue = BadValue(
+    "condition types, each with the status that fails: DiskPressure (means =True), MyAgentReady=False, X=Unknown",
+);
 
 impl FromStr for ConditionRule {
-    type Err = BadConditionRule;
+    type Err = BadValue;
 
-    fn from_str(word: &str) -> Result<Self, BadConditionRule> {
+    fn from_str(word: &str) -> Result<Self, BadValue> {
         let (kind, status) = word.split_once('=').unwrap_or((word, "True"));
-        let status = match status {
-            "True" => ConditionStatus::True,
-            "False" => ConditionStatus::False,
-            "Unknown" => ConditionStatus::Unknown,
-            _ => return Err(BadConditionRule),
-        };
+        let status = of_word(status).ok_or(TAKES)?;
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
         if kind.is_empty() || !kind.chars().all(allowed) {
-            return Err(BadConditionRule);
+            return Err(TAKES);
         }
         Ok(Self { kind: kind.to_owned(), status })
     }
 }
 
 impl FromStr for ConditionRules {
-    type Err = BadConditionRule;
+    type Err = BadValue;
 
-    fn from_str(list: &str) -> Result<Self, BadConditionRule> {
+    fn from_str(list: &str) -> Result<Self, BadValue> {
         list.split(',').map(|word| word.trim().parse()).collect::<Result<_, _>>().map(Self)
     }
 }

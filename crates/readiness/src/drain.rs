@@ -3,6 +3,7 @@
 use crate::conditions::ConditionRule;
 use crate::facts::{ConditionStatus, NodeFacts, Taint};
 use crate::reason::{MAX_REASON, Reason};
+use crate::rules::BadValue;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -40,21 +41,28 @@ pub enum DrainSignal {
     Unschedulable,
     /// A deletion: `metadata.deletionTimestamp` is set.
     Deleting,
-    /// A taint with this key.
-    Taint(TaintSignal),
-    /// A label with this key, and with this value; `None` accepts any value.
-    Label(String, Option<String>),
-    /// An annotation with this key, and with this value; `None` accepts any value.
-    Annotation(String, Option<String>),
+    /// A taint, a label or an annotation like this.
+    Keyed(Kind, Pattern),
     /// A condition with a certain status.
     Condition(ConditionRule),
     /// One of the conditions in `LIFECYCLE` is True.
     Lifecycle,
 }
 
-/// A taint with this key, value and effect; `None` accepts any value or effect.
+/// A kind of things on a Node that have keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A taint.
+    Taint,
+    /// A label.
+    Label,
+    /// An annotation.
+    Annotation,
+}
+
+/// A key, a value, and the effect of a taint; `None` accepts any value or effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaintSignal {
+pub struct Pattern {
     /// The key, or the start of it.
     key: String,
     /// True if any key with this start will do.
@@ -75,18 +83,19 @@ impl DrainSignal {
         match self {
             Self::Unschedulable => facts.unschedulable.then(|| Reason::new("Unschedulable")),
             Self::Deleting => facts.deleting.then(|| Reason::new("Deleting")),
-            Self::Taint(signal) => {
-                let found = facts.taints.iter().find(|taint| signal.is(taint))?;
-                Some(Reason::new("Taint").key(&found.key))
+            Self::Keyed(Kind::Taint, pattern) => {
+                let is = |taint: &&Taint| pattern.is(&taint.key, &taint.value, &taint.effect);
+                facts.taints.iter().find(is).map(|found| Reason::new("Taint").key(&found.key))
             }
-            Self::Label(key, wanted) => {
-                has(&facts.labels, key, wanted.as_ref()).then(|| match key.as_str() {
+            Self::Keyed(Kind::Label, pattern) => {
+                pattern.is_in(&facts.labels).then(|| match pattern.key.as_str() {
                     EXCLUDE_LABEL => Reason::new(EXCLUDED),
                     key => Reason::new("Label").key(key),
                 })
             }
-            Self::Annotation(key, wanted) => {
-                has(&facts.annotations, key, wanted.as_ref()).then(|| Reason::new("Annotation").key(key))
+            Self::Keyed(Kind::Annotation, pattern) => {
+                let found = pattern.is_in(&facts.annotations);
+                found.then(|| Reason::new("Annotation").key(&pattern.key))
             }
             Self::Condition(rule) => {
                 rule.met_by(facts).map(|_| Reason::new("Condition").key(&rule.to_string()))
@@ -101,15 +110,14 @@ impl DrainSignal {
     }
 }
 
-/// Returns true if the key has this value, or any value if none is wanted.
-fn has(map: &BTreeMap<String, String>, key: &str, wanted: Option<&String>) -> bool {
-    map.get(key).is_some_and(|value| wanted.is_none_or(|wanted| wanted == value))
-}
-
-impl TaintSignal {
-    fn is(&self, taint: &Taint) -> bool {
+impl Pattern {
+    fn is(&self, key: &str, value: &str, effect: &str) -> bool {
         let is = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
-        self.is_about(&taint.key) && is(&self.value, &taint.value) && is(&self.effect, &taint.effect)
+        self.is_about(key) && is(&self.value, value) && is(&self.effect, effect)
+    }
+
+    fn is_in(&self, map: &BTreeMap<String, String>) -> bool {
+        map.get(&self.key).is_some_and(|value| self.is(&self.key, value, ""))
     }
 
     fn is_about(&self, key: &str) -> bool {
@@ -117,67 +125,64 @@ impl TaintSignal {
     }
 }
 
-/// The error for a word that is no drain signal.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "takes unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
-     annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone"
-)]
-pub struct BadDrainSignal;
+/// What a list of drain signals takes.
+const TAKES: BadValue = BadValue(
+    "unschedulable, deleting, taint:<key>[=<value>][:<effect>], taint:<prefix>*, label:<key>[=<value>], \
+     annotation:<key>[=<value>], condition:<Type>[=<status>] (any but Ready), lifecycle, or none alone",
+);
 
 impl FromStr for DrainSignal {
-    type Err = BadDrainSignal;
+    type Err = BadValue;
 
-    fn from_str(word: &str) -> Result<Self, BadDrainSignal> {
+    fn from_str(word: &str) -> Result<Self, BadValue> {
         match word.split_once(':') {
             None if word == "unschedulable" => Ok(Self::Unschedulable),
             None if word == "deleting" => Ok(Self::Deleting),
             None if word == "lifecycle" => Ok(Self::Lifecycle),
-            Some(("taint", taint)) => taint.parse().map(Self::Taint),
+            Some(("taint", taint)) => Pattern::of_taint(taint).map(|taint| Self::Keyed(Kind::Taint, taint)),
             Some(("label", label)) => {
-                key_and_value(label, is_value).map(|(key, value)| Self::Label(key, value))
+                Pattern::parse(label, is_value).map(|label| Self::Keyed(Kind::Label, label))
             }
-            Some(("annotation", annotation)) => {
-                key_and_value(annotation, is_annotation).map(|(key, value)| Self::Annotation(key, value))
+            Some(("annotation", text)) => {
+                Pattern::parse(text, is_annotation).map(|text| Self::Keyed(Kind::Annotation, text))
             }
             Some(("condition", rule)) => match rule.parse::<ConditionRule>() {
                 Ok(rule) if rule.kind() != READY => Ok(Self::Condition(rule)),
-                _ => Err(BadDrainSignal),
+                _ => Err(TAKES),
             },
-            _ => Err(BadDrainSignal),
+            _ => Err(TAKES),
         }
     }
 }
 
-/// Parses `key=value:effect`, the notation of kubectl. Only the key is required; `*` may be its end.
-impl FromStr for TaintSignal {
-    type Err = BadDrainSignal;
+impl Pattern {
+    /// Parses `key` or `key=value`. An empty value is a value of its own, not "any".
+    fn parse(text: &str, is_value: fn(&str) -> bool) -> Result<Self, BadValue> {
+        let (key, value) = text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value)));
+        if !is_qualified_name(key) || !value.is_none_or(is_value) {
+            return Err(TAKES);
+        }
+        Ok(Self { key: key.to_owned(), is_prefix: false, value: value.map(str::to_owned), effect: None })
+    }
 
-    fn from_str(text: &str) -> Result<Self, BadDrainSignal> {
+    /// Parses `key=value:effect`, the notation of kubectl. Only the key is required; `*` may be its end.
+    fn of_taint(text: &str) -> Result<Self, BadValue> {
         let (rest, effect) = match text.split_once(':') {
-            Some((_, effect)) if !EFFECTS.contains(&effect) => return Err(BadDrainSignal),
+            Some((_, effect)) if !EFFECTS.contains(&effect) => return Err(TAKES),
             Some((rest, effect)) => (rest, Some(effect.to_owned())),
             None => (text, None),
         };
-        let (pattern, value) = rest.split_once('=').map_or((rest, None), |(key, value)| (key, Some(value)));
-        if let Some(prefix) = pattern.strip_suffix('*') {
+        let (key, value) = rest.split_at(rest.find('=').unwrap_or(rest.len()));
+        match key.strip_suffix('*') {
+            None => Ok(Self { effect, ..Self::parse(rest, is_value)? }),
+            Some("") => Err(TAKES),
             // Any end will do, so a prefix is right if it can be the start of a key.
-            if !is_qualified_name(&format!("{prefix}0")) || prefix.is_empty() || !value.is_none_or(is_value) {
-                return Err(BadDrainSignal);
+            Some(prefix) => {
+                let with_end = Self::parse(&format!("{prefix}0{value}"), is_value)?;
+                Ok(Self { key: prefix.to_owned(), is_prefix: true, effect, ..with_end })
             }
-            let (key, value) = (prefix.to_owned(), value.map(str::to_owned));
-            return Ok(Self { key, is_prefix: true, value, effect });
         }
-        let (key, value) = key_and_value(rest, is_value)?;
-        Ok(Self { key, is_prefix: false, value, effect })
     }
-}
-
-/// Parses `key` or `key=value`. An empty value is a value of its own, not "any".
-fn key_and_value(text: &str, is_value: fn(&str) -> bool) -> Result<(String, Option<String>), BadDrainSignal> {
-    let (key, value) = text.split_once('=').map_or((text, None), |(key, value)| (key, Some(value)));
-    let sound = is_qualified_name(key) && value.is_none_or(is_value);
-    if sound { Ok((key.to_owned(), value.map(str::to_owned))) } else { Err(BadDrainSignal) }
 }
 
 /// Returns true if this is a valid value of a label or a taint.
@@ -206,22 +211,20 @@ impl fmt::Display for DrainSignal {
         match self {
             Self::Unschedulable => f.write_str("unschedulable"),
             Self::Deleting => f.write_str("deleting"),
-            Self::Taint(signal) => {
-                write!(f, "taint:{}{}", signal.key, if signal.is_prefix { "*" } else { "" })?;
-                signal.value.iter().try_for_each(|value| write!(f, "={value}"))?;
-                signal.effect.iter().try_for_each(|effect| write!(f, ":{effect}"))
-            }
-            Self::Label(key, value) => {
-                write!(f, "label:{key}")?;
-                value.iter().try_for_each(|value| write!(f, "={value}"))
-            }
-            Self::Annotation(key, value) => {
-                write!(f, "annotation:{key}")?;
-                value.iter().try_for_each(|value| write!(f, "={value}"))
-            }
+            Self::Keyed(Kind::Taint, taint) => write!(f, "taint:{taint}"),
+            Self::Keyed(Kind::Label, label) => write!(f, "label:{label}"),
+            Self::Keyed(Kind::Annotation, annotation) => write!(f, "annotation:{annotation}"),
             Self::Condition(rule) => write!(f, "condition:{rule}"),
             Self::Lifecycle => f.write_str("lifecycle"),
         }
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.key, if self.is_prefix { "*" } else { "" })?;
+        self.value.iter().try_for_each(|value| write!(f, "={value}"))?;
+        self.effect.iter().try_for_each(|effect| write!(f, ":{effect}"))
     }
 }
 
@@ -235,11 +238,18 @@ impl DrainSignals {
         self.0.iter().find_map(|signal| signal.reason(facts))
     }
 
+    /// Returns true if a signal about this key depends on what `on` names.
+    fn depend(&self, kind: Kind, key: &str, on: fn(&Pattern) -> bool) -> bool {
+        let depends = |signal: &DrainSignal| match signal {
+            DrainSignal::Keyed(of, pattern) => *of == kind && pattern.is_about(key) && on(pattern),
+            _ => false,
+        };
+        self.0.iter().any(depends)
+    }
+
     /// Removes the annotations that no signal names: a Node can have 256 KiB of them.
     pub(crate) fn drop_annotations(&self, facts: &mut NodeFacts) {
-        facts.annotations.retain(|key, _| {
-            self.0.iter().any(|signal| matches!(signal, DrainSignal::Annotation(of, _) if of == key))
-        });
+        facts.annotations.retain(|key, _| self.depend(Kind::Annotation, key, |_| true));
     }
 
     /// Returns the facts as `/status.json` shows them: the keys of all labels and taints, and the values and
@@ -247,32 +257,18 @@ impl DrainSignals {
     pub fn shown(&self, facts: &NodeFacts) -> NodeFacts {
         let mut shown = facts.clone();
         self.drop_annotations(&mut shown);
-        for (key, value) in &mut shown.labels {
-            if !self.0.iter().any(|signal| matches!(signal, DrainSignal::Label(of, Some(_)) if of == key)) {
-                value.clear();
-            }
-        }
-        for (key, value) in &mut shown.annotations {
-            if !self
-                .0
-                .iter()
-                .any(|signal| matches!(signal, DrainSignal::Annotation(of, Some(_)) if of == key))
-            {
-                value.clear();
+        for (kind, map) in [(Kind::Label, &mut shown.labels), (Kind::Annotation, &mut shown.annotations)] {
+            for (key, value) in map {
+                if !self.depend(kind, key, |pattern| pattern.value.is_some()) {
+                    value.clear();
+                }
             }
         }
         let depended_on = |mut taint: Taint| {
-            let about = self.0.iter().filter_map(|signal| match signal {
-                DrainSignal::Taint(signal) if signal.is_about(&taint.key) => Some(signal),
-                _ => None,
-            });
-            let (value, effect) = about.fold((false, false), |(value, effect), signal| {
-                (value || signal.value.is_some(), effect || signal.effect.is_some())
-            });
-            if !value {
+            if !self.depend(Kind::Taint, &taint.key, |pattern| pattern.value.is_some()) {
                 taint.value.clear();
             }
-            if !effect {
+            if !self.depend(Kind::Taint, &taint.key, |pattern| pattern.effect.is_some()) {
                 taint.effect.clear();
             }
             taint
@@ -284,21 +280,21 @@ impl DrainSignals {
 
 impl Default for DrainSignals {
     fn default() -> Self {
-        let taints = DRAIN_TAINTS.map(|(key, value)| {
+        let keyed = |kind, key: &str, value: Option<&str>| {
             let (key, value) = (key.to_owned(), value.map(str::to_owned));
-            DrainSignal::Taint(TaintSignal { key, is_prefix: false, value, effect: None })
-        });
+            DrainSignal::Keyed(kind, Pattern { key, is_prefix: false, value, effect: None })
+        };
         let mut signals = vec![DrainSignal::Unschedulable, DrainSignal::Deleting];
-        signals.extend(taints);
-        signals.push(DrainSignal::Label(EXCLUDE_LABEL.to_owned(), None));
+        signals.extend(DRAIN_TAINTS.map(|(key, value)| keyed(Kind::Taint, key, value)));
+        signals.push(keyed(Kind::Label, EXCLUDE_LABEL, None));
         Self(signals)
     }
 }
 
 impl FromStr for DrainSignals {
-    type Err = BadDrainSignal;
+    type Err = BadValue;
 
-    fn from_str(list: &str) -> Result<Self, BadDrainSignal> {
+    fn from_str(list: &str) -> Result<Self, BadValue> {
         if list == "none" {
             return Ok(Self(Vec::new()));
         }
@@ -336,13 +332,13 @@ mod tests {
                      taint:a/b/* taint:-* taint:a*=b/c taint:a*:soon annotation: annotation:* annotation:a/b/c annotation:=b \
                      lifecycle=True lifecycle:Drained";
         for word in words.split(' ').chain(["", "label:a b", "condition:A B"]) {
-            assert_eq!(word.parse::<DrainSignals>(), Err(BadDrainSignal), "{word:?}");
+            assert_eq!(word.parse::<DrainSignals>(), Err(TAKES), "{word:?}");
         }
         let long = format!("label:a={}", "b".repeat(64));
-        assert_eq!(long.parse::<DrainSignals>(), Err(BadDrainSignal));
+        assert_eq!(long.parse::<DrainSignals>(), Err(TAKES));
         for value in ["b c".to_owned(), "é".to_owned(), "b".repeat(MAX_ANNOTATION + 1)] {
             let word = format!("annotation:a={value}");
-            assert_eq!(word.parse::<DrainSignals>(), Err(BadDrainSignal), "{word}");
+            assert_eq!(word.parse::<DrainSignals>(), Err(TAKES), "{word}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The facts of the Node, as plain data. kube-follow converts Kubernetes' types to these.
 
+use crate::rules::of_word;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -201,20 +202,12 @@ pub enum ConditionStatus {
 impl ConditionStatus {
     /// Parses the API's word; anything that the API does not define counts as `Unknown`.
     pub fn from_api(word: &str) -> Self {
-        match word {
-            "True" => Self::True,
-            "False" => Self::False,
-            _ => Self::Unknown,
-        }
+        of_word(word).unwrap_or(Self::Unknown)
     }
 }
 
 impl fmt::Display for ConditionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        })
+        self.serialize(f)
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::age::Age;
 use crate::facts::{Node, NodeFacts};
-use crate::probers::{MOST_PROBERS, millis};
+use crate::probers::millis;
 use crate::reason::clean;
-use crate::service::{ServiceFacts, ServiceName};
+use crate::service::ServiceName;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -59,45 +59,27 @@ pub struct LastFacts {
     pub node: Node,
     /// The time since these facts were proved.
     pub age: Duration,
-    /// The Services that were watched.
-    pub services: Vec<(ServiceName, ServiceFacts)>,
+    /// The Services that were watched, with the numbers of their ready endpoints on this node.
+    pub services: Vec<(ServiceName, usize)>,
 }
 
 /// The error for facts or probers that can't be taken over.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
-    /// No JSON, or other JSON. The parser's message is left out: it could be as long as the text that it
-    /// read.
-    #[error("it is not what an agent writes (line {line}, column {column})")]
-    Foreign {
-        /// The line of the error.
-        line: usize,
-        /// The column of the error.
-        column: usize,
-    },
-    /// Written by an agent from before the first format.
-    #[error("it is of an older version, whose facts are in another form")]
-    Older,
-    /// Written by an agent with another format.
-    #[error("its facts are in form {0}, and this version reads form {FACTS_FORMAT}")]
-    OtherFormat(u32),
-    /// Written by the agent of another node.
-    #[error("it is about the node {0:?}")]
-    OtherNode(String),
-    /// Written in the future: one of the clocks is wrong.
-    #[error("it was written {} in the future", Age(.0.as_millis()))]
-    FromTheFuture(Duration),
-    /// More probers than any agent remembers.
-    #[error("it has {0} probers: takes at most {MOST_PROBERS}")]
-    TooManyProbers(usize),
-    /// A prober whose numbers contradict each other.
-    #[error("what it says of prober {0} can't be")]
-    ImpossibleProber(String),
-}
+#[error("{0}")]
+pub struct Unusable(pub(crate) String);
 
 impl From<serde_json::Error> for Unusable {
+    /// Leaves the parser's message out: it could be as long as the text that it read.
     fn from(error: serde_json::Error) -> Self {
-        Self::Foreign { line: error.line(), column: error.column() }
+        let (line, column) = (error.line(), error.column());
+        Self(format!("it is not what an agent writes (line {line}, column {column})"))
+    }
+}
+
+impl Unusable {
+    /// Returns the error for the facts or the probers of another node.
+    pub(crate) fn other_node(name: String) -> Self {
+        Self(format!("it is about the node {:?}", clean(name)))
     }
 }
 
@@ -163,16 +145,19 @@ impl Memory {
             facts_format: Option<u32>,
         }
         match serde_json::from_slice::<Form>(json)?.facts_format {
-            None => Err(Unusable::Older),
+            None => Err(Unusable("it is of an older version, whose facts are in another form".to_owned())),
             Some(FACTS_FORMAT) => Ok(serde_json::from_slice(json)?),
-            Some(other) => Err(Unusable::OtherFormat(other)),
+            Some(other) => {
+                let own = format!("this version reads form {FACTS_FORMAT}");
+                Err(Unusable(format!("its facts are in form {other}, and {own}")))
+            }
         }
     }
 
     /// Returns the facts of this node; `None` if there are none.
     pub fn last_facts(self, node: &str, wall: SystemTime) -> Result<Option<LastFacts>, Unusable> {
         if let Some(other) = self.node.filter(|name| name != node) {
-            return Err(Unusable::OtherNode(clean(other)));
+            return Err(Unusable::other_node(other));
         }
         let since = self.written_at_unix_ms.map_or(Ok(Duration::ZERO), |written| elapsed(written, wall))?;
         let (node, age) = match (self.node_exists, self.facts, self.cache.age_ms) {
@@ -180,9 +165,7 @@ impl Memory {
             (Some(true), Some(facts), Some(age)) => (Node::Present(facts), age),
             _ => return Ok(None),
         };
-        let service = |known: LastService| {
-            Some((known.service.parse().ok()?, ServiceFacts { local_endpoints: known.local_endpoints }))
-        };
+        let service = |known: LastService| Some((known.service.parse().ok()?, known.local_endpoints));
         let services = self.services.into_iter().filter_map(service).collect();
         Ok(Some(LastFacts { node, age: Duration::from_millis(age).saturating_add(since), services }))
     }
@@ -191,7 +174,9 @@ impl Memory {
 fn elapsed(unix_ms: u64, wall: SystemTime) -> Result<Duration, Unusable> {
     let (then, now) = (Duration::from_millis(unix_ms), since_epoch(wall));
     match then.checked_sub(now) {
-        Some(ahead) if ahead > CLOCKS_DIFFER_BY => Err(Unusable::FromTheFuture(ahead)),
+        Some(ahead) if ahead > CLOCKS_DIFFER_BY => {
+            Err(Unusable(format!("it was written {} in the future", Age(ahead.as_millis()))))
+        }
         _ => Ok(now.saturating_sub(then)),
     }
 }

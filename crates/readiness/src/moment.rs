@@ -84,18 +84,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_atomic_moment_never_goes_back() {
+    fn an_atomic_moment_never_goes_back_and_the_origin_is_not_never() {
         let last = AtomicMoment::default();
         assert_eq!(last.get(), None);
-        last.advance(Moment::from_start(Duration::from_secs(5)));
-        last.advance(Moment::from_start(Duration::from_secs(3)));
-        assert_eq!(last.get(), Some(Moment::from_start(Duration::from_secs(5))));
-    }
-
-    #[test]
-    fn the_origin_is_not_never() {
-        let last = AtomicMoment::default();
         last.advance(Moment::default());
         assert!(last.get().is_some());
+        let [three, five] = [3, 5].map(|seconds| Moment::from_start(Duration::from_secs(seconds)));
+        last.advance(five);
+        last.advance(three);
+        assert_eq!(last.get(), Some(five));
     }
 }

@@ -23,7 +23,7 @@ const CUT: char = '…';
 /// assert_eq!(reason.code(), "NetworkReady");
 /// assert_eq!(reason.label(), "NetworkReady: NetworkPluginNotReady");
 /// ```
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     text: String,
     /// The length of the code in the text.
@@ -161,12 +161,6 @@ impl Reason {
 impl Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
-    }
-}
-
-impl fmt::Debug for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} (code {:?}, label {:?})", self.text, self.code(), self.label())
     }
 }
 

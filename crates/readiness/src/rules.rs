@@ -5,7 +5,10 @@ use crate::conditions::ConditionRules;
 use crate::drain::DrainSignals;
 use crate::facts::{ConditionStatus, Node, NodeFacts};
 use crate::reason::Reason;
-use crate::service::{NO_LOCAL_ENDPOINTS, ServiceFacts};
+use crate::service::NO_LOCAL_ENDPOINTS;
+use serde::de::DeserializeOwned;
+use serde::de::value::StrDeserializer;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -45,7 +48,8 @@ impl Default for Policy {
 }
 
 /// The answer while the cache is stale.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnStale {
     /// Fail open: a control-plane outage never empties the pool.
     #[default]
@@ -56,40 +60,33 @@ pub enum OnStale {
     NotReady,
 }
 
-/// The error for a word that is no value of a setting.
+/// The error for a text that is no value of a setting: what the setting takes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("takes {0}")]
-pub struct BadChoice(&'static str);
+pub struct BadValue(pub(crate) &'static str);
 
-impl OnStale {
-    const WORDS: [(&'static str, Self); 3] =
-        [("ready", Self::Ready), ("keep-drain", Self::KeepDrain), ("not-ready", Self::NotReady)];
+/// Returns the variant that serde gives this word.
+pub(crate) fn of_word<T: DeserializeOwned>(word: &str) -> Option<T> {
+    T::deserialize(StrDeserializer::<serde::de::value::Error>::new(word)).ok()
 }
 
 impl FromStr for OnStale {
-    type Err = BadChoice;
+    type Err = BadValue;
 
-    fn from_str(word: &str) -> Result<Self, BadChoice> {
-        choice(&Self::WORDS, word).ok_or(BadChoice("ready, keep-drain or not-ready"))
+    fn from_str(word: &str) -> Result<Self, BadValue> {
+        of_word(word).ok_or(BadValue("ready, keep-drain or not-ready"))
     }
 }
 
 impl fmt::Display for OnStale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(word_of(&Self::WORDS, *self))
+        self.serialize(f)
     }
 }
 
-fn choice<T: Copy>(words: &[(&'static str, T)], word: &str) -> Option<T> {
-    words.iter().find(|(own, _)| *own == word).map(|(_, choice)| *choice)
-}
-
-fn word_of<T: Copy + PartialEq>(words: &[(&'static str, T)], choice: T) -> &'static str {
-    words.iter().find(|(_, own)| *own == choice).map_or("", |(word, _)| word)
-}
-
 /// The meaning of `Ready=Unknown` while the cache is fresh.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum OnUnknown {
     /// The node's own kubelet decides.
     #[default]
@@ -98,21 +95,17 @@ pub enum OnUnknown {
     NotReady,
 }
 
-impl OnUnknown {
-    const WORDS: [(&'static str, Self); 2] = [("local", Self::Local), ("not-ready", Self::NotReady)];
-}
-
 impl FromStr for OnUnknown {
-    type Err = BadChoice;
+    type Err = BadValue;
 
-    fn from_str(word: &str) -> Result<Self, BadChoice> {
-        choice(&Self::WORDS, word).ok_or(BadChoice("local or not-ready"))
+    fn from_str(word: &str) -> Result<Self, BadValue> {
+        of_word(word).ok_or(BadValue("local or not-ready"))
     }
 }
 
 impl fmt::Display for OnUnknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(word_of(&Self::WORDS, *self))
+        self.serialize(f)
     }
 }
 
@@ -146,10 +139,10 @@ impl Policy {
     /// Returns the outcome of the `service:` check of a watched Service. Stale facts count like fresh ones: a
     /// node without an endpoint drops its traffic, so failing open would send most of the traffic to nodes
     /// that can't serve it. A Service without any facts passes.
-    pub fn service(&self, facts: Option<&ServiceFacts>, stale: bool) -> Outcome {
+    pub fn service(&self, local_endpoints: Option<usize>, stale: bool) -> Outcome {
         match (stale, self.on_stale) {
             (true, OnStale::NotReady) => Outcome::fail(CACHE_STALE),
-            _ if facts.is_some_and(|facts| facts.local_endpoints == 0) => Outcome::fail(NO_LOCAL_ENDPOINTS),
+            _ if local_endpoints == Some(0) => Outcome::fail(NO_LOCAL_ENDPOINTS),
             _ => Outcome::Pass,
         }
     }
@@ -157,10 +150,10 @@ impl Policy {
     /// Returns the number of endpoints for a balancer that weighs nodes by them. When kube-proxy loses the
     /// API server, it keeps forwarding to the last known endpoints, so stale facts count. A Service that was
     /// never seen counts as one endpoint.
-    pub fn local_endpoints(&self, facts: Option<&ServiceFacts>, stale: bool) -> usize {
+    pub fn local_endpoints(&self, known: Option<usize>, stale: bool) -> usize {
         match (stale, self.on_stale) {
             (true, OnStale::NotReady) => 0,
-            _ => facts.map_or(1, |facts| facts.local_endpoints),
+            _ => known.unwrap_or(1),
         }
     }
 

@@ -75,8 +75,8 @@ impl State {
             Source::Service(index) => {
                 let service = self.services.get(index).cloned().unwrap_or_default();
                 let stale = stale || service.is_stale(policy.stale_after, now);
-                let outcome = policy.service(service.facts.as_ref(), stale);
-                let expires = service.fresh_until(policy.stale_after).filter(|_| !stale);
+                let outcome = policy.service(service.local_endpoints, stale);
+                let expires = service.proved.filter(|_| !stale).map(|proved| proved.plus(policy.stale_after));
                 CheckReport { expires, ..CheckReport::from_memory(name, outcome, stale) }
             }
             Source::NodeReady => {

@@ -3,11 +3,10 @@
 
 use nodegate_agent::{AgentSettings, AssembledAgent, Environment};
 use nodegate_readiness::{
-    Begins, Board, Catalog, Condition, ConditionStatus, LocalCheck, Moment, Node, NodeFacts, Policy,
-    ServiceFacts, Timeline,
+    Begins, Board, Catalog, Condition, ConditionStatus, LocalCheck, Moment, Node, NodeFacts, Policy, Timeline,
 };
 use nodegate_server::{ProberSettings, ServeOptions, Sharing, bind, serve, serve_agent_check};
-use nodegate_testbed::{NODE, http};
+use nodegate_testbed::{NODE, http, waiting};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,6 +28,8 @@ pub(super) struct Listening {
     pub(super) agent_address: SocketAddr,
     /// True while the API server answers.
     proof: Arc<AtomicBool>,
+    /// True while that is proof for [`SERVICE`], too.
+    service_proof: Arc<AtomicBool>,
     _stop: watch::Sender<()>,
 }
 
@@ -55,8 +56,7 @@ impl Listening {
         let (agent, _no_watch) = AssembledAgent::new(settings, environment, runtime.handle());
         let AssembledAgent { board, timeline, mut app, .. } = agent;
         board.set_node(node(ConditionStatus::True, false), Moment::default(), nodegate_clock::wall());
-        board.set_service(0, &ServiceFacts { local_endpoints: 1 }, Moment::default(), nodegate_clock::wall());
-        board.follow_service(0, Moment::default(), nodegate_clock::wall());
+        board.set_service(0, 1, Moment::default(), nodegate_clock::wall());
         board.open(Moment::default(), nodegate_clock::wall());
         // Each request is answered as of now: what these scenarios compare are times below a second.
         Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
@@ -65,16 +65,20 @@ impl Listening {
         let [address, agent_address] =
             [&http, &agent].map(|listener| (Ipv4Addr::LOCALHOST, listener.local_addr().port()).into());
         let (stop, stopped) = watch::channel(());
-        let proof = Arc::new(AtomicBool::new(true));
-        let (heard, beating) = (Arc::clone(&proof), Arc::clone(&board));
+        let [proof, service_proof] = [(); 2].map(|()| Arc::new(AtomicBool::new(true)));
+        let (heard, of_service, beating) = (proof.clone(), service_proof.clone(), board.clone());
         std::thread::spawn(move || {
             let ended = |mut stopped: watch::Receiver<()>| async move { drop(stopped.changed().await) };
             let beat = async {
                 loop {
+                    let (now, wall) = (timeline.at(nodegate_clock::now()), nodegate_clock::wall());
                     if heard.load(Ordering::Relaxed) {
-                        beating.prove(timeline.at(nodegate_clock::now()));
+                        if of_service.load(Ordering::Relaxed) {
+                            beating.prove_services(&[0], now, now, wall);
+                        }
+                        beating.prove(now);
                     }
-                    beating.tick(timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+                    beating.tick(now, wall);
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             };
@@ -87,7 +91,7 @@ impl Listening {
                 }
             });
         });
-        Self { board, timeline, address, agent_address, proof, _stop: stop }
+        Self { board, timeline, address, agent_address, proof, service_proof, _stop: stop }
     }
 
     pub(super) fn cordon(&self, unschedulable: bool) {
@@ -97,19 +101,19 @@ impl Listening {
     /// Sets the number of ready endpoints of [`SERVICE`] on this node.
     pub(super) fn endpoints(&self, local_endpoints: usize) {
         let now = self.timeline.at(nodegate_clock::now());
-        self.board.set_service(0, &ServiceFacts { local_endpoints }, now, nodegate_clock::wall());
+        self.board.set_service(0, local_endpoints, now, nodegate_clock::wall());
     }
 
-    /// Loses the watch of [`SERVICE`], as of a minute ago.
+    /// Loses the watch of [`SERVICE`], until its facts are stale.
     pub(super) fn lose_service(&self) {
-        let now = self.timeline.at(nodegate_clock::now());
-        let lost = now.before(Duration::from_mins(1)).unwrap();
-        self.board.lose_service(0, lost, now, nodegate_clock::wall());
+        self.service_proof.store(false, Ordering::Relaxed);
+        let is_stale = || (self.status()["services"][0]["stale"] == true).then_some(());
+        waiting::until("the Service to be stale", is_stale);
     }
 
     /// Follows [`SERVICE`] again.
     pub(super) fn follow_service(&self) {
-        self.board.follow_service(0, self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
+        self.service_proof.store(true, Ordering::Relaxed);
     }
 
     /// Sets the Ready condition, as of so long ago.

@@ -57,7 +57,7 @@ impl Lab {
             }))
         };
         let connector = Connector::Simulated(Arc::new(open));
-        let api = KubeApi::over(connector, Duration::from_secs(5), NoObserver);
+        let api = KubeApi::over(connector, Duration::from_secs(5), Arc::new(NoObserver));
         let now = UNIX_EPOCH + Duration::from_hours(500_000);
         let mut lab = Self { sim, api, now, replicas: Vec::new() };
         (0..replicas).for_each(|_| lab.start());

@@ -87,7 +87,7 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
     let metrics = Arc::new(GateMetrics::default());
     let health = Arc::new(GateHealth::new(times.self_check));
     let keeper = Arc::new(Keeper::new(source, args.client_ca_file));
-    let api = KubeApi::new(times.review / 2, NoObserver);
+    let api = KubeApi::new(times.review / 2, Arc::new(NoObserver));
     let (notices, events) = Notices::new();
     let settings = GateSettings {
         limits: args.limits,

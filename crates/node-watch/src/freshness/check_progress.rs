@@ -1,12 +1,24 @@
-//! A consistency check in progress.
+//! A consistency check in progress, and the reasons why the API server does not answer it.
 
 use super::node_state::NodeVersion;
 use nodegate_kube_follow::Connection;
 use nodegate_readiness::Moment;
+use std::time::Duration;
 
 /// The most states of the Node that are remembered while a check is in progress. If the watch delivers more,
 /// an answer that it has overtaken looks like another history, and costs a list.
 const MOST_REMEMBERED: usize = 64;
+
+/// The reason why a check has no useful answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The API server has too much to do (429); another one may have less.
+    Throttled { retry_after: Option<Duration> },
+    /// The API server refuses to answer, as any other would.
+    Answered { retry_after: Option<Duration> },
+    /// There is no answer, or a server error; another server may answer.
+    NoAnswer { retry_after: Option<Duration> },
+}
 
 #[derive(Debug)]
 pub(super) enum CheckProgress {

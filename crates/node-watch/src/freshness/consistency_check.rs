@@ -1,8 +1,7 @@
 //! The consistency check: the time when it is due, its connection, and the meaning of its answer.
 
-use super::check_progress::{Answer, CheckProgress, SentCheck};
+use super::check_progress::{Answer, CheckProgress, Refusal, SentCheck};
 use super::node_state::{Finding, NodeVersion};
-use super::refusal::Refusal;
 use super::stream_state::BOOKMARK_OVERDUE;
 use super::transition::Transition;
 use super::{Action, FreshnessMonitor, LEASE_OVERDUE, LONGEST_REPLACEMENT_GAP, ReplacementReason};

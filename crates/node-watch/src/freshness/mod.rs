@@ -27,15 +27,14 @@ mod consistency_check;
 mod events;
 mod lease_renewal;
 mod node_state;
-mod refusal;
 mod stream_state;
 #[cfg(test)]
 mod tests;
 mod transition;
 
+pub(crate) use check_progress::Refusal;
 pub(crate) use consistency_check::CHECK_TIMEOUT;
 pub(crate) use node_state::{Finding, NodeVersion};
-pub(crate) use refusal::Refusal;
 pub use transition::{Transition, Transitions};
 
 use crate::stream::Stream;
@@ -100,11 +99,8 @@ pub(crate) enum Action {
     ProveNode(Moment),
     /// The cached Node matched etcd at this moment, by its Lease.
     Prove(Moment),
-    /// The facts of the Service with this index are as fresh as the Node.
-    FollowService(usize),
-    /// The facts of the Service with this index are no longer as fresh as the Node: they were last proved at
-    /// this moment.
-    LoseService(usize, Moment),
+    /// The facts of the Services with these indices matched etcd at this moment.
+    ProveServices(Vec<usize>, Moment),
     /// The kubelet was alive at this moment.
     LeaseRenewed(Moment),
     /// Send a consistency check: on the connection of the watches, or on a new one, which behind a virtual
@@ -193,7 +189,7 @@ impl FreshnessMonitor {
         match input {
             Input::Began(stream) => self.with(stream, Watch::begin),
             Input::Listed { asked_at, node } => self.listed(asked_at, node, now),
-            Input::ServiceListed { index, asked_at } => self.service_proved(index, asked_at),
+            Input::ServiceListed { index, asked_at } => self.services_proved(vec![index], asked_at),
             Input::Accepted(stream, connection) => self.accepted(stream, connection, now),
             Input::Bytes(stream) => self.bytes(stream, now),
             Input::Changed(node) => self.changed(node, now),
@@ -244,40 +240,31 @@ impl FreshnessMonitor {
         self.proved_on = on;
         self.check.answered_early();
         self.node_proved = self.node_proved.max(Some(at));
-        // The Services come first: those that are no longer followed must not count as fresh as the Node.
         self.prove_services(at, on, true);
         self.actions.push(Action::ProveNode(at));
     }
 
     /// Applies proof of the Node to the Services. The server is in touch with etcd, so the proof holds for
-    /// the Services that are watched on the same connection. The facts of the others are as old as their own
-    /// last proof. With `revives`, stale ones are proved, too.
+    /// the Services that are watched on the same connection. Only with `revives` it holds for stale ones, too.
     fn prove_services(&mut self, at: Moment, on: Option<Connection>, revives: bool) {
-        for index in 0..self.services.len() {
-            let Some(watch) = self.services.get_mut(index) else { continue };
-            let here = on.is_some_and(|connection| watch.is_on(connection));
-            let old = watch.proved.is_none_or(|proved| at.since(proved) > self.stale_after);
-            match (here, watch.followed) {
-                (true, true) => watch.proved = watch.proved.max(Some(at)),
-                (true, false) if revives || !old => self.service_proved(index, at),
-                (false, true) => {
-                    watch.followed = false;
-                    let proved = watch.proved.unwrap_or_default();
-                    self.actions.push(Action::LoseService(index, proved));
-                    self.take(Transition::ServiceLost);
-                }
-                _ => {}
-            }
+        let Some(connection) = on else { return };
+        let is_proved = |watch: &Watch| {
+            let fresh = watch.proved.is_some_and(|proved| at.since(proved) <= self.stale_after);
+            watch.is_on(connection) && (revives || fresh)
+        };
+        let proved = self.services.iter().enumerate().filter(|(_, watch)| is_proved(watch));
+        let proved: Vec<_> = proved.map(|(index, _)| index).collect();
+        if !proved.is_empty() {
+            self.services_proved(proved, at);
         }
     }
 
-    /// Records that the cached facts of the Service matched etcd at this moment, and that its changes arrive.
-    fn service_proved(&mut self, index: usize, at: Moment) {
-        if let Some(watch) = self.services.get_mut(index) {
-            watch.proved = watch.proved.max(Some(at));
-            watch.followed = true;
-            self.actions.push(Action::FollowService(index));
+    /// Records that the cached facts of these Services matched etcd at this moment.
+    fn services_proved(&mut self, indices: Vec<usize>, at: Moment) {
+        for index in &indices {
+            self.with(Stream::Service(*index), |watch| watch.proved = watch.proved.max(Some(at)));
         }
+        self.actions.push(Action::ProveServices(indices, at));
     }
 
     /// Replaces the watches that are on another connection than the Node's, because no proof holds for them.
@@ -292,9 +279,9 @@ impl FreshnessMonitor {
         }
     }
 
-    /// Requests a check if a Service's changes arrive again, which proves the Service.
+    /// Requests a check if the changes of a Service arrive that the last proof of the Node did not prove.
     fn check_for_services(&mut self) {
-        if self.services.iter().any(|watch| watch.is_open() && !watch.followed) {
+        if self.services.iter().any(|watch| watch.is_open() && watch.proved < self.node_proved) {
             self.check.check_early();
         }
     }

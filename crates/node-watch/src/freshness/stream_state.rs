@@ -18,10 +18,8 @@ pub(super) struct Watch {
     last_bytes: Option<Moment>,
     /// True if a renewal ever came on it.
     pub(super) had_event: bool,
-    /// For a Service: the time of its last proof, and in `followed` true if proof of the Node is proof for
-    /// it.
+    /// The time of a Service's last proof.
     pub(super) proved: Option<Moment>,
-    pub(super) followed: bool,
     /// True if its follower has been told to restart.
     marked_for_replacement: bool,
 }

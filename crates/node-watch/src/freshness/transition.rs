@@ -85,8 +85,6 @@ transitions! {
     FoundRewound,
     /// Another connection than the watch's answered: the watches move there.
     Moved,
-    /// Proof of the Node is no proof of a Service's facts.
-    ServiceLost,
     /// A Service's watch on another connection is moved to the Node's.
     Gathered,
     /// The Lease is not renewed, or its renewals do not arrive: the watches are replaced.

@@ -63,7 +63,7 @@ impl Publisher {
         if addresses.is_empty() {
             return None;
         }
-        let api = KubeApi::new(REQUEST, life.observer(None));
+        let api = KubeApi::new(REQUEST, life.observer(""));
         Some(Self {
             lease: Arc::new(LeaseKeeper::new(api.clone(), shared.setup.lease.clone())),
             api,

@@ -1,7 +1,6 @@
 //! Signs of life of the watches: when each last received anything, and counters of the traffic with the API server.
 
-use http::request::Parts;
-use nodegate_kube_follow::{Connection, RequestOutcome, WatchObserver};
+use nodegate_kube_follow::{Connection, RequestOutcome, StreamId, WatchObserver};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -38,8 +37,8 @@ impl Life {
     }
 
     /// Returns an observer for a client, which records what the client receives, for the list that it watches.
-    pub(crate) fn observer(self: &Arc<Self>, list: Option<&str>) -> Observer {
-        Observer { life: self.clone(), list: list.unwrap_or_default().into() }
+    pub(crate) fn observer(self: &Arc<Self>, list: &str) -> Arc<Observer> {
+        Arc::new(Observer { life: self.clone(), list: list.to_owned() })
     }
 
     pub(crate) fn register(&self, all: &mut Registry) {
@@ -79,33 +78,26 @@ impl Life {
     }
 }
 
-#[derive(Clone)]
 pub(crate) struct Observer {
     life: Arc<Life>,
     /// Empty for a client that watches nothing.
-    list: Arc<str>,
+    list: String,
 }
 
 impl WatchObserver for Observer {
-    type Stream = ();
-
-    fn stream(&self, _: &Parts) -> Option<()> {
-        (!self.list.is_empty()).then_some(())
-    }
-
-    fn accepted(&self, (): (), _: Connection) {
+    fn accepted(&self, _: StreamId, _: Connection) {
         self.life.with(&self.list, |watch| *watch = Watch { is_open: true, heard: Instant::now() });
     }
 
-    fn heard(&self, (): ()) {
+    fn heard(&self, _: StreamId) {
         self.life.with(&self.list, |watch| watch.heard = Instant::now());
     }
 
-    fn closed(&self, (): ()) {
+    fn closed(&self, _: StreamId) {
         self.life.closed(&self.list);
     }
 
-    fn answered(&self, answer: &RequestOutcome<()>) {
+    fn answered(&self, answer: &RequestOutcome) {
         let code = answer.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
         self.life.requests.get_or_create(&[("verb", answer.verb.to_owned()), ("code", code)]).inc();
     }
@@ -125,13 +117,13 @@ mod tests {
     async fn a_watch_is_silent_from_its_last_byte_on() {
         let (began, limit) = (Instant::now(), Duration::from_secs(75));
         let life = Life::new(&["nodes".to_owned()]);
-        let watch = life.observer(Some("nodes"));
-        watch.accepted((), Connection::of_client(1));
+        let watch = life.observer("nodes");
+        watch.accepted(StreamId(0), Connection::of_client(1));
         let silent = life.silent("nodes", began, limit);
         let bytes = async {
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_mins(1)).await;
-                watch.heard(());
+                watch.heard(StreamId(0));
             }
             std::future::pending::<()>().await;
         };

@@ -10,7 +10,9 @@ use crate::watch::objects::Watched;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client};
-use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, WatchedNode, connect, expires_in};
+use nodegate_kube_follow::{
+    Backoff, FailureReason, Session, SessionEnd, StreamId, WatchedNode, connect, expires_in, tagged,
+};
 use nodegate_program::List;
 use nodegate_readiness::{DrainSignals, Policy};
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,7 +138,7 @@ impl<Object: Watched> Watch<'_, Object> {
             Lasting::new("watch failed; retrying and keeping the last configuration", "watching again");
         let list = &self.name;
         loop {
-            let ended = match connect(self.life.observer(Some(list))).await {
+            let ended = match connect(self.life.observer(list)).await {
                 Ok(client) => self.session(client, &mut failing).await,
                 Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error.to_string()),
             };
@@ -163,7 +165,8 @@ impl<Object: Watched> Watch<'_, Object> {
         let relist = RELIST.mul_f64(0.9 + 0.2 * fastrand::f64());
         // A plugin may give credentials that have hardly any time left.
         let relist = expires_in(&client).map_or(relist, |left| relist.min(left.max(LASTING)));
-        let session = Session { api: (self.api)(client), config, list_within: LIST_WITHIN };
+        let session =
+            Session { api: (self.api)(tagged(client, StreamId(0))), config, list_within: LIST_WITHIN };
         let began = Instant::now();
         let stop = async {
             tokio::select! {

@@ -1,12 +1,10 @@
-//! The part of the board for watched Services. They are as fresh as the Node, but each has a watch of its
-//! own. Losing one must not make the Node's cache stale.
+//! The part of the board for watched Services. Each has a watch and proof of its own: losing one must not make
+//! the Node's cache stale.
 
 use super::Board;
 use crate::check::{CheckId, Source};
 use crate::moment::Moment;
 use crate::probers::{DrainStatus, ServiceStatus, millis};
-use crate::service::{ServiceFacts, ServiceWatch, WatchedService};
-use crate::state::State;
 use std::time::{Duration, SystemTime};
 
 /// What a balancer gets about a watched Service, from one state of the board.
@@ -21,38 +19,25 @@ pub struct ServiceView {
 }
 
 impl Board {
-    /// Records the endpoints of the Service with this index, as its watch reported them.
-    pub fn set_service(&self, index: usize, facts: &ServiceFacts, now: Moment, wall: SystemTime) {
-        self.change_service(index, now, wall, |service| service.set(facts, now));
-    }
-
-    /// Records that the facts of the Service with this index are as fresh as the Node from now on.
-    pub fn follow_service(&self, index: usize, now: Moment, wall: SystemTime) {
-        self.change_service(index, now, wall, |service| service.watch = ServiceWatch::Open);
-    }
-
-    /// Records that the facts of the Service with this index were last proved at `at`, and are no longer as
-    /// fresh as the Node.
-    pub fn lose_service(&self, index: usize, at: Moment, now: Moment, wall: SystemTime) {
-        self.change_service(index, now, wall, |service| {
-            if service.watch == ServiceWatch::Open {
-                service.watch = ServiceWatch::Lost(at);
-            }
+    /// Records the number of ready endpoints of the Service with this index, as its watch reported them.
+    pub fn set_service(&self, index: usize, local_endpoints: usize, now: Moment, wall: SystemTime) {
+        self.change(now, wall, |state| {
+            let Some(service) = state.services.get_mut(index) else { return false };
+            let before = service.clone();
+            service.set(local_endpoints, now);
+            *service != before
         });
     }
 
-    fn change_service(
-        &self,
-        index: usize,
-        now: Moment,
-        wall: SystemTime,
-        change: impl FnOnce(&mut WatchedService),
-    ) {
-        self.change(now, wall, |state: &mut State| {
-            let Some(service) = state.services.get_mut(index) else { return false };
-            let before = service.clone();
-            change(service);
-            *service != before
+    /// Records proof that the facts of the Services with these indices matched etcd at `at`.
+    pub fn prove_services(&self, indices: &[usize], at: Moment, now: Moment, wall: SystemTime) {
+        self.change(now, wall, |state| {
+            for index in indices {
+                if let Some(service) = state.services.get_mut(*index) {
+                    service.proved = service.proved.max(Some(at));
+                }
+            }
+            true
         });
     }
 
@@ -65,7 +50,7 @@ impl Board {
         let service = published.state.services.get(index)?;
         let stale = stale || service.is_stale(self.policy.stale_after, now);
         Some(ServiceView {
-            local_endpoints: self.policy.local_endpoints(service.facts.as_ref(), stale),
+            local_endpoints: self.policy.local_endpoints(service.local_endpoints, stale),
             is_returning: service.is_returning(now),
             changed: service.changed,
         })
@@ -80,7 +65,7 @@ impl Board {
         let known = services.filter_map(|(name, service)| {
             Some(ServiceStatus {
                 service: name.to_string(),
-                local_endpoints: service.facts.as_ref()?.local_endpoints,
+                local_endpoints: service.local_endpoints?,
                 stale: stale || service.is_stale(self.policy.stale_after, now),
                 drain: Some(DrainStatus {
                     since_ms: millis(now.since(service.changed)),
@@ -95,10 +80,7 @@ impl Board {
     pub fn proof_age(&self, id: CheckId, now: Moment) -> Option<Duration> {
         let age = self.freshness(now).age;
         let Source::Service(index) = self.catalog.source(id) else { return age };
-        match self.published.load().state.services.get(index)?.watch {
-            ServiceWatch::NotYet => None,
-            ServiceWatch::Open => age,
-            ServiceWatch::Lost(at) => age.max(Some(now.since(at))),
-        }
+        let proved = self.published.load().state.services.get(index)?.proved?;
+        age.max(Some(now.since(proved)))
     }
 }

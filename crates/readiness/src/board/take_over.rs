@@ -31,10 +31,10 @@ impl Board {
                 return false;
             }
             state.set_node(last.node, &self.policy, now, wall);
-            for (name, facts) in last.services {
+            for (name, local_endpoints) in last.services {
                 let index = self.catalog.services().position(|service| *service == name);
                 if let Some(service) = index.and_then(|index| state.services.get_mut(index)) {
-                    service.facts.get_or_insert(facts);
+                    service.local_endpoints.get_or_insert(local_endpoints);
                 }
             }
             taken = true;
@@ -59,10 +59,7 @@ impl Board {
         let published = self.published.load();
         let services = self.catalog.services().zip(&published.state.services);
         let known = services.filter_map(|(name, service)| {
-            Some(LastService {
-                service: name.to_string(),
-                local_endpoints: service.facts.as_ref()?.local_endpoints,
-            })
+            Some(LastService { service: name.to_string(), local_endpoints: service.local_endpoints? })
         });
         known.collect()
     }

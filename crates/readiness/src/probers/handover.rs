@@ -13,7 +13,7 @@ use serde::Deserialize;
 use std::time::Duration;
 
 /// The maximum number of probers that are taken over. An agent remembers fewer.
-pub(crate) const MOST_PROBERS: usize = 512;
+const MOST_PROBERS: usize = 512;
 
 /// The probers of the previous agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +47,14 @@ impl Handover {
         }
         let Form { node: of, probers, drain, not_ready_pending } = serde_json::from_slice(json)?;
         if let Some(other) = of.filter(|name| name != node) {
-            return Err(Unusable::OtherNode(clean(other)));
+            return Err(Unusable::other_node(other));
         }
         if probers.len() > MOST_PROBERS {
-            return Err(Unusable::TooManyProbers(probers.len()));
+            let found = probers.len();
+            return Err(Unusable(format!("it has {found} probers: takes at most {MOST_PROBERS}")));
         }
         if let Some(wrong) = probers.iter().find(|prober| !is_possible(prober)) {
-            return Err(Unusable::ImpossibleProber(clean(wrong.who())));
+            return Err(Unusable(format!("what it says of prober {} can't be", clean(wrong.who()))));
         }
         let Some(Listened { listening_ms, balancers }) = drain else { return Ok(None) };
         let regular = |prober: &ProberRecord| prober.standing.is_waited_for();

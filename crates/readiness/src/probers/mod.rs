@@ -16,7 +16,6 @@ pub use asked::{Asked, Given, Habit, PoolChanges, Standing};
 pub use drain_status::{DrainStatus, Traffic, is_free};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::Handover;
-pub(crate) use handover::MOST_PROBERS;
 pub use pace::ProbePace;
 pub(crate) use record::millis;
 pub use record::{HaproxyReport, ProberRecord};

@@ -2,7 +2,6 @@
 
 use nodegate_readiness::{
     Board, Catalog, Condition, ConditionStatus, Lookup, Moment, Node, NodeFacts, OnStale, Policy, Reply,
-    ServiceFacts,
 };
 use proptest::prelude::*;
 use std::time::{Duration, SystemTime};
@@ -33,12 +32,8 @@ impl Scenario {
     }
 
     fn told(&self, local_endpoints: usize, second: u64) {
-        self.0.set_service(0, &ServiceFacts { local_endpoints }, at(second), WALL);
-        self.0.follow_service(0, at(second), WALL);
-    }
-
-    fn lost(&self, second: u64) {
-        self.0.lose_service(0, at(second), at(second), WALL);
+        self.0.set_service(0, local_endpoints, at(second), WALL);
+        self.0.prove_services(&[0], at(second), at(second), WALL);
     }
 
     fn ask(&self, raw: &str, second: u64) -> Reply {
@@ -106,7 +101,7 @@ fn the_meaning_of_stale_is_a_setting() {
 enum Step {
     Told(usize),
     ProveNode,
-    Lose,
+    ProveBoth,
     Ask,
 }
 
@@ -115,33 +110,34 @@ proptest! {
     #[test]
     fn an_answer_never_outlives_its_proof(
         steps in prop::collection::vec((0u64..8, prop_oneof![
-            (0usize..3).prop_map(Step::Told), Just(Step::ProveNode), Just(Step::Lose), Just(Step::Ask),
+            (0usize..3).prop_map(Step::Told), Just(Step::ProveNode), Just(Step::ProveBoth), Just(Step::Ask),
         ]), 1..60)
     ) {
         let scenario = Scenario::begin(OnStale::Ready);
-        let (mut now, mut node_proof, mut known, mut lost) = (0, 0, None, None);
+        let (mut now, mut node_proof, mut known, mut proof) = (0, 0, None, None);
         for (wait, step) in steps {
             now += wait;
             match step {
                 Step::Told(count) => {
                     scenario.told(count, now);
-                    (known, lost) = (Some(count), None);
+                    (known, proof) = (Some(count), Some(now));
                 }
                 Step::ProveNode => {
                     scenario.0.prove(at(now));
                     node_proof = now;
                 }
-                Step::Lose => {
-                    scenario.lost(now);
-                    lost = lost.or(Some(now));
+                Step::ProveBoth if known.is_some() => {
+                    scenario.0.prove_services(&[0], at(now), at(now), WALL);
+                    scenario.0.prove(at(now));
+                    (node_proof, proof) = (now, Some(now));
                 }
-                Step::Ask => {}
+                Step::ProveBoth | Step::Ask => {}
             }
-            let stale = now - node_proof > 15 || known.is_none() || lost.is_some_and(|lost| now - lost > 15);
+            let stale = now - node_proof > 15 || proof.is_none_or(|proof| now - proof > 15);
             let passes = known != Some(0);
             let reply = scenario.ask(CHECK, now);
             prop_assert_eq!((reply.status == 200, says_stale(&reply), reply.fails_open), (passes, stale, false));
-            prop_assert_eq!(says_stale(&scenario.ask("", now)), now - node_proof > 15, "a lost Service is not the Node's");
+            prop_assert_eq!(says_stale(&scenario.ask("", now)), now - node_proof > 15, "the Node has proof of its own");
             prop_assert_eq!(scenario.count(now), known.unwrap_or(1));
         }
     }

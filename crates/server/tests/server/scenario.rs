@@ -2,7 +2,7 @@
 
 use nodegate_readiness::{
     Begins, Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment,
-    Node, NodeFacts, Outcome, Policy, ServiceFacts, Timeline,
+    Node, NodeFacts, Outcome, Policy, Timeline,
 };
 use nodegate_server::{
     Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, Sharing, bind,
@@ -102,8 +102,10 @@ impl Scenario {
         }
         board.set_node(self.node, now, nodegate_clock::wall());
         for (index, (_, local_endpoints)) in self.services.into_iter().enumerate() {
-            board.set_service(index, &ServiceFacts { local_endpoints }, now, nodegate_clock::wall());
-            board.follow_service(index, now, nodegate_clock::wall());
+            board.set_service(index, local_endpoints, now, nodegate_clock::wall());
+            // It is as fresh as the Node for as long as any test takes.
+            let proved = now.plus(Duration::from_hours(1));
+            board.prove_services(&[index], proved, now, nodegate_clock::wall());
         }
         board.open(now, nodegate_clock::wall());
         let liveness = Arc::new(Liveness::new(Moment::default()));

@@ -5,7 +5,7 @@ use futures::FutureExt;
 use http::Request;
 use nodegate_readiness::probers::Standing;
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{Board, Moment, Node, NodeFacts, ServiceFacts};
+use nodegate_readiness::{Board, Moment, Node, NodeFacts};
 use nodegate_server::App;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
@@ -52,7 +52,7 @@ impl Rollout {
     }
 
     fn endpoints(&self, local_endpoints: usize) {
-        self.board.set_service(0, &ServiceFacts { local_endpoints }, self.now(), WALL);
+        self.board.set_service(0, local_endpoints, self.now(), WALL);
     }
 
     fn node(&self, facts: NodeFacts) {

@@ -43,21 +43,6 @@ fn an_answer_that_the_watch_has_overtaken_is_proof_and_the_check_is_repeated() {
     assert_eq!((scenario.asked(), scenario.taken(Transition::FoundCurrent)), (None, 1));
 }
 
-#[test]
-fn a_node_that_is_deleted_or_created_meanwhile_is_no_missed_change() {
-    let again = NodeVersion::Present { uid: "b".to_owned(), version: "9".to_owned() };
-    for answer in [node(1), NodeVersion::Absent] {
-        let mut scenario = Scenario::watching();
-        let (number, _) = scenario.asks();
-        scenario.step(Input::Changed(NodeVersion::Absent)).step(Input::Changed(again.clone()));
-        scenario.answers(number, answer, here()).passes(Duration::from_millis(400));
-        assert_eq!(
-            (scenario.taken(Transition::FoundOvertaken), scenario.replaced(ReplacementReason::Unresponsive)),
-            (1, Vec::new())
-        );
-    }
-}
-
 /// The Node was created and deleted before the check that confirmed the absence, and its events arrive late.
 #[test]
 fn a_node_that_appears_after_a_confirmed_absence_is_checked_at_once() {

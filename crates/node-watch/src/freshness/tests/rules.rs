@@ -30,17 +30,6 @@ fn no_stream_says_anything_that_revives_a_stale_cache() {
     assert_eq!(scenario.proved, Some(asked_at));
 }
 
-#[test]
-fn bytes_bookmarks_and_watches_prove_nothing() {
-    let mut scenario = Scenario::watching();
-    scenario.seconds(5);
-    for stream in [Stream::Node, Stream::Lease, SERVICE] {
-        scenario.step(Input::Bytes(stream)).step(Input::Closed(stream));
-        scenario.step(Input::Accepted(stream, here())).step(Input::Bytes(stream));
-    }
-    assert_eq!(scenario.age(), Duration::from_secs(5));
-}
-
 /// A server that is in touch with etcd again sends all delayed events at once, and the watch may break in the
 /// middle of them.
 #[test]
@@ -59,7 +48,6 @@ fn an_event_of_the_node_is_news_and_no_proof() {
 fn watches_on_other_connections_than_the_nodes_are_moved_there() {
     for by_a_renewal in [true, false] {
         let mut scenario = Scenario::watching();
-        let began = scenario.now;
         scenario.seconds(5).step(Input::Accepted(SERVICE, elsewhere())).said.clear();
         if by_a_renewal {
             scenario.renewal(Duration::ZERO);
@@ -68,14 +56,7 @@ fn watches_on_other_connections_than_the_nodes_are_moved_there() {
             scenario.answers(number, node(1), here());
         }
         assert_eq!(scenario.replaced(ReplacementReason::Moved), [SERVICE], "by a renewal: {by_a_renewal}");
-        let lost = scenario.said.iter().position(|said| *said == Action::LoseService(0, began));
-        let proves = |said: &Action| matches!(said, Action::Prove(_) | Action::ProveNode(_));
-        let proved = scenario.said.iter().rposition(proves);
-        assert!(
-            lost.is_some() && lost < proved,
-            "first it is no longer as fresh as the Node: {:?}",
-            scenario.said
-        );
+        assert_eq!(scenario.service_proved(), None);
     }
 }
 
@@ -83,25 +64,24 @@ fn watches_on_other_connections_than_the_nodes_are_moved_there() {
 #[test]
 fn a_service_is_as_fresh_as_the_node_while_both_are_proved_together() {
     let mut scenario = Scenario::watching();
-    let began = scenario.now;
-    scenario.seconds(5).renewal(Duration::ZERO).seconds(3).said.clear();
+    scenario.seconds(5).renewal(Duration::ZERO);
+    assert_eq!(scenario.service_proved(), Some(scenario.now));
+    scenario.seconds(3).said.clear();
     scenario.lists(Stream::Node, 1);
-    let proved = began.plus(Duration::from_secs(5));
-    assert!(scenario.said.contains(&Action::LoseService(0, proved)), "{:?}", scenario.said);
+    assert_eq!(scenario.service_proved(), None);
     // The check comes at once, and its answer proves both.
     scenario.step(Input::Accepted(Stream::Node, here()));
     let (number, _) = scenario.asked().expect("a consistency check");
     scenario.answers(number, node(1), here());
-    assert!(
-        scenario.said.contains(&Action::FollowService(0)) && scenario.taken(Transition::ServiceLost) == 1
-    );
+    assert_eq!(scenario.service_proved(), Some(scenario.now));
     // A renewal does not revive a stale Service.
     scenario.step(Input::Closed(SERVICE)).seconds(10).renewal(Duration::ZERO).seconds(10).said.clear();
     scenario.step(Input::Bytes(Stream::Node)).step(Input::Accepted(SERVICE, here())).renewal(Duration::ZERO);
-    assert!(!scenario.said.contains(&Action::FollowService(0)), "{:?}", scenario.said);
+    assert_eq!(scenario.service_proved(), None);
     let (number, _) = scenario.asks();
+    let asked_at = scenario.now;
     scenario.answers(number, node(1), here());
-    assert!(scenario.said.contains(&Action::FollowService(0)));
+    assert_eq!(scenario.service_proved(), Some(asked_at));
 }
 
 #[test]
@@ -408,11 +388,6 @@ fn a_renewal_revives_a_service_whose_proof_is_not_too_old() {
         scenario.step(Input::Began(SERVICE)).step(Input::Accepted(SERVICE, here()));
         scenario.seconds(10).passes(late).said.clear();
         scenario.renewal(Duration::ZERO);
-        assert_eq!(
-            scenario.said.contains(&Action::FollowService(0)),
-            revived,
-            "{late:?}: {:?}",
-            scenario.said
-        );
+        assert_eq!(scenario.service_proved().is_some(), revived, "{late:?}: {:?}", scenario.said);
     }
 }

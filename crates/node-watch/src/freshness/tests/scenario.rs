@@ -146,6 +146,14 @@ impl Scenario {
         self.now.since(self.proved.unwrap())
     }
 
+    /// Returns the date of the Service's last proof among the actions.
+    pub(super) fn service_proved(&self) -> Option<Moment> {
+        self.said.iter().rev().find_map(|action| match action {
+            Action::ProveServices(_, at) => Some(*at),
+            _ => None,
+        })
+    }
+
     pub(super) fn taken(&self, transition: Transition) -> u64 {
         self.transitions.counts().find(|(taken, _)| *taken == transition).unwrap().1
     }
