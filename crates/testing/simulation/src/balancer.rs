@@ -1,7 +1,7 @@
 //! The load balancer. It checks that the agent never reports told too early
 //! or without probers, and that told comes. `world.rs` calls it.
 
-use crate::oracle::KINDS;
+use crate::truth::KINDS;
 use nodegate_readiness::probers::{DrainStatus, FALL, MOST_BETWEEN};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,6 @@ const TOLD_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct Balancer {
     /// The time since which the current agent listens.
     began: Instant,
-    /// The time since which the current agent and the predecessors whose probers it took over have listened.
-    known_since: Instant,
     /// For each kind of probe request, the number of answers in a row that take the node out.
     out_in_a_row: [u32; KINDS.len()],
     /// The time since which all answers have been fresh and have taken the node out.
@@ -25,15 +23,9 @@ pub(crate) struct Balancer {
 }
 
 impl Balancer {
-    /// Returns a balancer that probes an agent that has listened since `began`. The agent may know the
-    /// balancer from agents that have listened since `known_since`.
-    pub(crate) fn new(began: Instant, known_since: Option<Instant>) -> Self {
-        let known_since = known_since.unwrap_or(began);
-        Self { began, known_since, out_in_a_row: [0; KINDS.len()], out_since: None }
-    }
-
-    pub(crate) fn known_since(&self) -> Instant {
-        self.known_since
+    /// Returns a balancer that probes an agent that has listened since `began`.
+    pub(crate) fn new(began: Instant) -> Self {
+        Self { began, out_in_a_row: [0; KINDS.len()], out_since: None }
     }
 
     /// Notes an answer to the probe request of this kind.
@@ -61,9 +53,8 @@ impl Balancer {
             let why = drain.map(|drain| (drain.told, &drain.not_known, &drain.waiting_for));
             return Err(format!("not told {:.1} s after the node left: {why:?}", out_for.as_secs_f64()));
         }
-        let known = now.saturating_duration_since(self.known_since);
-        if told && known < MOST_BETWEEN {
-            return Err(format!("told after {:.1} s", known.as_secs_f64()));
+        if told && listened < MOST_BETWEEN {
+            return Err(format!("told after {:.1} s", listened.as_secs_f64()));
         }
         if told && self.out_in_a_row.iter().any(|in_a_row| *in_a_row <= FALL) {
             return Err(format!(

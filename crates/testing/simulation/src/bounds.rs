@@ -16,54 +16,35 @@ pub(crate) struct FaultBounds {
     /// True if no fault hides events of the Node while its Lease is renewed. Then proof must not be dated
     /// later than the state that it proves.
     pub(crate) dates_are_exact: bool,
-    /// The time for which the agent may miss a change of the Service.
-    pub(crate) service_unseen: Duration,
     /// `Some` if the cache may be stale: until proof has been available for this time.
     pub(crate) stale_allowed: Option<Duration>,
-    /// True if the answer about the Service may be stale.
-    pub(crate) service_stale_allowed: bool,
 }
 
 impl FaultBounds {
-    /// The time for which a change may be missed without faults: an event is on its way, or a watch is being
-    /// resumed.
-    const FAIR_UNSEEN: Duration = Duration::from_secs(2);
-    pub(crate) const FAIR: Self = Self {
-        unseen: Self::FAIR_UNSEEN,
-        dates_are_exact: true,
-        service_unseen: Self::FAIR_UNSEEN,
-        stale_allowed: None,
-        service_stale_allowed: false,
-    };
+    /// The bounds without faults: an event may be on its way, or a watch is being resumed.
+    pub(crate) const FAIR: Self =
+        Self { unseen: Duration::from_secs(2), dates_are_exact: true, stale_allowed: None };
     /// The bounds before the agent's first list.
-    pub(crate) const BEGINNING: Self =
-        Self { stale_allowed: Some(Duration::MAX), service_stale_allowed: true, ..Self::FAIR };
+    pub(crate) const BEGINNING: Self = Self { stale_allowed: Some(Duration::MAX), ..Self::FAIR };
 }
 
 /// The time for which a change may be missed after an episode. The agent may just have replaced a watch,
-/// which it resumes with backoff, and a Service's watch may be on a connection that stays unresponsive.
+/// which it resumes with backoff.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aftermath {
     /// The time at which the agent had recovered.
     recovered: Option<Instant>,
     unseen: Duration,
-    service_unseen: Duration,
     retry_after: Duration,
 }
 
 impl Aftermath {
-    pub(crate) const NONE: Self = Self {
-        recovered: None,
-        unseen: Duration::ZERO,
-        service_unseen: Duration::ZERO,
-        retry_after: Duration::ZERO,
-    };
+    pub(crate) const NONE: Self =
+        Self { recovered: None, unseen: Duration::ZERO, retry_after: Duration::ZERO };
 
-    /// Begins now, after an episode in which a change of the Service could be missed for this time, and after
-    /// which the API server may still be left alone for `retry_after`.
-    pub(crate) fn of(stale_after: Duration, service_unseen: Duration, retry_after: Duration) -> Self {
-        let recovered = Some(nodegate_clock::now());
-        Self { recovered, unseen: stale_after + GRACE, service_unseen, retry_after }
+    /// Begins now, after an episode after which the API server may still be left alone for `retry_after`.
+    pub(crate) fn of(stale_after: Duration, retry_after: Duration) -> Self {
+        Self { recovered: Some(nodegate_clock::now()), unseen: stale_after + GRACE, retry_after }
     }
 
     /// Returns true if the cache may be stale because of a `Retry-After`: the Lease has ended the outage, and
@@ -79,11 +60,6 @@ impl Aftermath {
     /// Returns the time for which a change of the Node may be missed.
     pub(crate) fn unseen(&self) -> Duration {
         if self.lasts(self.unseen) { self.unseen } else { Duration::ZERO }
-    }
-
-    /// Returns the time for which a change of the Service may be missed.
-    pub(crate) fn service_unseen(&self) -> Duration {
-        if self.lasts(self.service_unseen) { self.service_unseen } else { Duration::ZERO }
     }
 }
 
@@ -167,20 +143,5 @@ impl Planned {
         };
         let plain = stale_after + GRACE;
         if world.leases { plain.max(longer + GRACE) } else { plain }
-    }
-
-    /// Returns the time for which a fresh answer may miss a change of the Service. The consistency check
-    /// reads the Node: only missing bookmarks show that a Service's stream is lost, is late, or waits for a
-    /// version of another history.
-    pub(crate) fn service_unseen(&self, stale_after: Duration, world: &WorldSettings) -> Duration {
-        let longer = match self.fault {
-            SimulatedFault::UnresponsiveStream
-            | SimulatedFault::UnresponsiveConnection
-            | SimulatedFault::LateEvents
-            | SimulatedFault::Rewound => BOOKMARK_OVERDUE,
-            SimulatedFault::StreamLost if self.loses() == StreamKind::Services => BOOKMARK_OVERDUE,
-            _ => Duration::ZERO,
-        };
-        if world.service { longer + stale_after + GRACE } else { Duration::ZERO }
     }
 }

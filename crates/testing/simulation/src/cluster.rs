@@ -9,7 +9,9 @@ use crate::server_faults::Refusals;
 use crate::trace::{Trace, note};
 use fastrand::Rng;
 use futures::FutureExt;
+use nodegate_kube_follow::node_facts;
 use nodegate_kube_sim::{ApiServer, Backup, Effect, FaultId, FaultScope, Rule, Sim, make_node};
+use nodegate_readiness::Node;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -34,9 +36,9 @@ pub(crate) struct SimulatedCluster {
     other: Value,
     service: bool,
     /// The number of the Service's endpoints on the node.
-    pub(crate) endpoints: usize,
+    pub(crate) endpoints: u64,
     /// The copy of etcd from the beginning of the episode, and the number of endpoints then.
-    backup: Option<(Backup, usize)>,
+    backup: Option<(Backup, u64)>,
     trace: Trace,
     /// True while the kubelet reaches no API server.
     pub(crate) kubelet_is_cut_off: bool,
@@ -91,13 +93,19 @@ impl SimulatedCluster {
         &self.sim
     }
 
+    /// Returns the Node as etcd has it.
+    pub(crate) fn node(&self) -> Node {
+        let node = self.sim.node(NODE).map(|node| node_facts(node.to_string().as_bytes()));
+        node.map_or(Node::Absent, |facts| Node::Present(facts.expect("a Node")))
+    }
+
     // === Other writers ===
 
     /// Writes the other Node, and changes the Service's endpoints.
     pub(crate) fn noise(&mut self, number: u64) {
         self.write_elsewhere(number);
         if self.service {
-            self.endpoints = (number % MOST_ENDPOINTS) as usize;
+            self.endpoints = number % MOST_ENDPOINTS;
             let _ = self.sim.apply(slice(self.endpoints));
         }
     }
@@ -319,7 +327,6 @@ impl SimulatedCluster {
                 SimulatedFault::Killed => faults.killed = on,
                 SimulatedFault::Frozen => faults.frozen = on,
                 SimulatedFault::Unreachable => faults.unreachable = on,
-                _ if self.service && force > 0.7 => faults.late_services = late * 2,
                 _ => faults.late = late,
             });
         }
@@ -377,8 +384,8 @@ fn refusals(force: f64, servers: &[usize]) -> Refusals {
 }
 
 /// Returns the Service's `EndpointSlice` with this number of endpoints on the node.
-fn slice(here: usize) -> Value {
-    let endpoint = |number: usize| {
+fn slice(here: u64) -> Value {
+    let endpoint = |number: u64| {
         let node = if number < here { NODE } else { OTHER };
         json!({"addresses": [format!("10.0.0.{number}")], "nodeName": node, "conditions": {"ready": true}})
     };

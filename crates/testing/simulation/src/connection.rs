@@ -36,8 +36,6 @@ pub(crate) struct Link {
     pub(crate) half_open: bool,
     /// The delay of every event.
     pub(crate) late: Duration,
-    /// The delay of the events of Services.
-    pub(crate) late_services: Duration,
     /// The server has sent GOAWAY: open streams go on, new requests take another connection.
     pub(crate) leaving: bool,
     /// The end of the connection, if it has ended.
@@ -174,9 +172,7 @@ async fn send(
     while let Ok(Some(frame)) = connection.during(body.frame()).await {
         let due = match (&events, &frame) {
             (Some(events), Ok(frame)) if events.swallow(frame) => continue,
-            (Some(events), _) => connection
-                .arrival()
-                .max(nodegate_clock::now() + connection.link.read(|link| events.late(link))),
+            (Some(_), _) => connection.arrival(),
             (None, _) => nodegate_clock::now(),
         };
         let cut = frame.is_err();
@@ -188,7 +184,6 @@ async fn send(
 
 /// The state of a watch stream.
 pub(crate) struct Events {
-    pub(crate) kind: StreamKind,
     /// True if the server has lost the stream: it stays open, and no more events arrive.
     pub(crate) lost: Arc<AtomicBool>,
     /// True while no server sends bookmarks.
@@ -199,11 +194,6 @@ impl Events {
     fn swallow(&self, frame: &Frame<Bytes>) -> bool {
         let is_bookmark = || frame.data_ref().is_some_and(|data| data.starts_with(b"{\"type\":\"BOOKMARK\""));
         self.lost.load(Ordering::Relaxed) || (self.no_bookmarks.load(Ordering::Relaxed) && is_bookmark())
-    }
-
-    /// Returns the extra delay of these events.
-    fn late(&self, link: &Link) -> Duration {
-        if self.kind == StreamKind::Services { link.late_services } else { Duration::ZERO }
     }
 }
 

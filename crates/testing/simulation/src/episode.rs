@@ -1,13 +1,12 @@
 //! Plays one episode: a calm, then faults that overlap, then a healed cluster in which the agent must become
 //! fresh. `world.rs` plays ten of them.
 
-use crate::agent::Restart;
 use crate::bounds::{Aftermath, BOOKMARK_OVERDUE, FaultBounds, GRACE, NODES_LOST};
-use crate::cost;
 use crate::events::Event;
 use crate::fault::{ProofEffect, SimulatedFault};
 use crate::plan::Plan;
 use crate::planned::Planned;
+use crate::server_faults::ApiUsage;
 use crate::trace::note;
 use crate::world::RunningWorld;
 use std::time::{Duration, Instant};
@@ -37,8 +36,31 @@ fn has_retry_after(planned: &Planned) -> bool {
     matches!(planned.fault, SimulatedFault::Throttled | SimulatedFault::Refusals)
 }
 
-fn restart(force: f64) -> Restart {
-    if force < 0.4 { Restart::Replaced } else { Restart::Crash { remembers: force < 0.8 } }
+/// The requests that an outage may begin with, and that each second of it may add. Two or three watches retry
+/// every 5 s on average, each with a list and a watch if the server closes watches at once. Watches that
+/// restart retry sooner.
+const REQUESTS: (f64, f64) = (25.0, 1.2);
+/// The same for connections.
+const CONNECTIONS: (f64, f64) = (10.0, 0.35);
+/// The same for connections while the API server answers with errors: the agent tries another connection
+/// after 3 s, 6 s, and so on up to 30 s.
+const CONNECTIONS_FOR_ERRORS: (f64, f64) = (4.0, 0.04);
+
+/// Limits the use of the API between `before` and `after`, which are `took` apart. The error says which limit was
+/// exceeded.
+fn judge_cost(plan: &Plan, took: Duration, before: ApiUsage, after: ApiUsage) -> Result<(), String> {
+    let most = |(first, each): (f64, f64)| (first + each * took.as_secs_f64()) as u64;
+    let errors_alone = plan.faults.iter().all(|planned| planned.fault.keeps_the_connection());
+    let connections = if errors_alone { CONNECTIONS_FOR_ERRORS } else { CONNECTIONS };
+    for (what, used, most) in [
+        ("requests", after.requests - before.requests, most(REQUESTS)),
+        ("connections", after.connections - before.connections, most(connections)),
+    ] {
+        if used > most {
+            return Err(format!("{used} {what} in {:.1} s of faults", took.as_secs_f64()));
+        }
+    }
+    Ok(())
 }
 
 impl RunningWorld {
@@ -51,7 +73,6 @@ impl RunningWorld {
         self.cluster.network.mark();
         if plan.faults.iter().any(|planned| planned.fault == SimulatedFault::Rewound) {
             self.cluster.back_up();
-            self.truth_of_backup = self.truth.clone();
         }
         let ended = match self.inject_faults(&plan).await {
             Ok(()) => {
@@ -89,7 +110,7 @@ impl RunningWorld {
             self.last_edge = nodegate_clock::now();
         }
         let took = nodegate_clock::now().saturating_duration_since(began);
-        cost::judge(plan, took, before, self.cluster.network.usage())
+        judge_cost(plan, took, before, self.cluster.network.usage())
     }
 
     fn strike(&mut self, plan: &Plan, planned: &Planned) {
@@ -97,19 +118,14 @@ impl RunningWorld {
         self.bounds = self.bounds(started);
         self.cluster.begin(planned, &mut self.random);
         match planned.fault {
-            SimulatedFault::NodeReplaced if self.truth.present => {
+            SimulatedFault::NodeReplaced if self.cluster.node().exists() == Some(true) => {
                 self.perform(&Event::Delete);
                 if planned.force < 0.6 {
                     self.perform(&Event::Create);
                 }
             }
-            SimulatedFault::Rewound => {
-                self.truth = self.truth_of_backup.clone();
-                self.oracle.changed(&self.truth);
-                // At once, because the count may change again before the next probe.
-                self.services.changed(self.cluster.endpoints);
-            }
-            SimulatedFault::AgentRestarted => self.restart_agent(restart(planned.force)),
+            SimulatedFault::Rewound => drop(self.oracle.changed(&self.cluster.node())),
+            SimulatedFault::AgentRestarted => self.restart_agent(),
             SimulatedFault::Starved => self.starve(true),
             _ => {}
         }
@@ -119,7 +135,7 @@ impl RunningWorld {
     /// them.
     fn bounds<'a>(&self, faults: impl Iterator<Item = &'a Planned>) -> FaultBounds {
         let stale_after = nodegate_readiness::Policy::default().stale_after;
-        let (mut unseen, mut service_unseen) = (Duration::ZERO, Duration::ZERO);
+        let mut unseen = Duration::ZERO;
         let faults: Vec<_> = faults.collect();
         let has = |fault| faults.iter().any(|planned| planned.fault == fault);
         // If only the Leases recover, they go on while the Nodes' events belong to the old history.
@@ -128,7 +144,6 @@ impl RunningWorld {
         }
         for planned in &faults {
             unseen = unseen.max(planned.unseen(stale_after, &self.settings));
-            service_unseen = service_unseen.max(planned.service_unseen(stale_after, &self.settings));
         }
         let are = |effect| {
             faults
@@ -137,15 +152,7 @@ impl RunningWorld {
         };
         let blocks = are(ProofEffect::Blocks).next().is_some();
         let disturbances = are(ProofEffect::Disturbs).count();
-        // Until the last blocking fault ends, the agent can't notice that a Service's stream is lost, and the
-        // answers are stale.
-        if service_unseen > stale_after + GRACE {
-            let first = are(ProofEffect::Blocks).map(|planned| planned.from).min().unwrap_or_default();
-            let last = are(ProofEffect::Blocks).map(|planned| planned.until).max().unwrap_or_default();
-            service_unseen += last.saturating_sub(first);
-        }
         let within = recovery(faults.iter().copied());
-        let stale = blocks || disturbances > 1;
         // The bound for a lost stream assumes that the check and the next list are answered. Otherwise the
         // last renewal before the missed bookmark counts until it is older than `--stale-after`.
         if blocks && self.settings.leases && faults.iter().any(|planned| planned.loses_nodes()) {
@@ -154,9 +161,7 @@ impl RunningWorld {
         FaultBounds {
             unseen,
             dates_are_exact: !faults.iter().any(|planned| planned.hides_events()),
-            service_unseen,
-            stale_allowed: stale.then_some(within),
-            service_stale_allowed: stale,
+            stale_allowed: (blocks || disturbances > 1).then_some(within),
         }
     }
 
@@ -165,13 +170,11 @@ impl RunningWorld {
         let healed = nodegate_clock::now();
         note!(self.trace, "HEALED");
         self.cluster.network.mark();
-        let marker = self.events.marker(&self.truth);
+        let marker = self.events.marker(&self.cluster.node());
         let wanted = self.perform(&marker);
         let within = recovery(plan.faults.iter());
         let within = within.max(self.bounds.unseen);
         let mut next_marker = healed + MARKER_EVERY;
-        self.write();
-        let endpoints = self.services.changed(self.cluster.endpoints);
         while !(self.oracle.has_shown(wanted) && self.agent.has_proof_since(healed)) {
             self.pass(Duration::from_millis(50)).await?;
             self.probe()?;
@@ -179,7 +182,7 @@ impl RunningWorld {
             self.in_time(plan, healed, now, within)?;
             if now >= next_marker {
                 next_marker = now + MARKER_EVERY;
-                let marker = self.events.marker(&self.truth);
+                let marker = self.events.marker(&self.cluster.node());
                 self.perform(&marker);
             }
         }
@@ -189,11 +192,9 @@ impl RunningWorld {
         let stale_after = nodegate_readiness::Policy::default().stale_after;
         let left_alone = plan.faults.iter().any(has_retry_after);
         let retry_after = if left_alone { RETRY_AFTER } else { Duration::ZERO };
-        // The aftermath of the episode before may not be over.
-        let service_unseen = self.bounds.service_unseen.max(self.aftermath.service_unseen());
-        self.aftermath = Aftermath::of(stale_after, service_unseen, retry_after);
+        self.aftermath = Aftermath::of(stale_after, retry_after);
         self.bounds = FaultBounds { unseen: FaultBounds::FAIR.unseen, stale_allowed: None, ..self.bounds };
-        while self.settings.service && !self.services.may_have_shown(endpoints) {
+        while self.settings.service && self.agent.ask_for_service() != Some(self.cluster.endpoints) {
             self.pass(MARKER_EVERY).await?;
             if nodegate_clock::now().saturating_duration_since(healed) > SERVICE_FRESH_AGAIN {
                 return Err(format!("the Service is not fresh {SERVICE_FRESH_AGAIN:?} after the last fault"));

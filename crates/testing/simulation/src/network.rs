@@ -112,7 +112,7 @@ impl Network {
             }
             connection.link.modify(|link| {
                 (link.frozen, link.dropped) = (now.frozen, now.unreachable);
-                (link.late, link.late_services) = (now.late, now.late_services);
+                link.late = now.late;
             });
             self.give_up_later(&connection);
         }
@@ -332,12 +332,7 @@ impl Network {
     }
 
     fn open(&self, server: usize, faults: ServerFaults) -> Arc<SimulatedConnection> {
-        let link = Link {
-            late: faults.late,
-            late_services: faults.late_services,
-            dropped: faults.unreachable,
-            ..Link::default()
-        };
+        let link = Link { late: faults.late, dropped: faults.unreachable, ..Link::default() };
         let mut inner = self.lock();
         inner.next_id += 1;
         inner.last_failed = None;
@@ -359,7 +354,7 @@ impl Inner {
         if self.streams.len() > 100 {
             self.streams.retain(|(_, lost)| lost.strong_count() > 0);
         }
-        Events { kind, lost, no_bookmarks: self.no_bookmarks.clone() }
+        Events { lost, no_bookmarks: self.no_bookmarks.clone() }
     }
 
     fn pick(&mut self, used: Option<usize>) -> (usize, Observed<ServerFaults>) {
@@ -387,10 +382,10 @@ fn breaks(connection: &SimulatedConnection, how: ConnectionEnd) {
     });
 }
 
-/// Returns true for a read that the API server answers from etcd: of Nodes, or of a Service's endpoints.
+/// Returns true for a read of Nodes that the API server answers from etcd.
 fn is_consistent(uri: &str) -> bool {
     let watch_or_cache = uri.contains("watch=true") || uri.contains("resourceVersion=");
-    !watch_or_cache && (uri.contains("/nodes") || uri.contains("/endpointslices"))
+    !watch_or_cache && uri.contains("/nodes")
 }
 
 fn bearer(token: &str) -> HeaderValue {

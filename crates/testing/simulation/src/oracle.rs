@@ -5,13 +5,11 @@
 // must be what `--on-stale` makes of a state that the agent may have known last, and is allowed only if
 // proof may have been unavailable.
 
-use crate::truth::{ProbeKind, SimulatedAnswer, Truth};
-use nodegate_readiness::OnStale;
+use crate::truth::{KINDS, SimulatedAnswer, answers};
+use nodegate_readiness::{Node, Policy};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The kinds of probe requests that the oracle judges.
-pub(crate) const KINDS: [ProbeKind; 5] = ProbeKind::ALL;
 /// The maximum number of states, which covers the last minutes.
 const REMEMBERED: usize = 400;
 
@@ -30,7 +28,7 @@ pub(crate) struct AnswerBounds {
 }
 
 struct State {
-    truth: Truth,
+    present: bool,
     since: Instant,
     fresh: [SimulatedAnswer; KINDS.len()],
     stale: [SimulatedAnswer; KINDS.len()],
@@ -38,7 +36,7 @@ struct State {
 
 /// The judge of answers.
 pub(crate) struct Oracle {
-    on_stale: OnStale,
+    policy: Policy,
     states: VecDeque<State>,
     /// The number of the first state in `states`.
     first: usize,
@@ -47,23 +45,15 @@ pub(crate) struct Oracle {
     shown: usize,
     /// The times at which the agent has shown states.
     shown_at: VecDeque<(Instant, usize)>,
-    /// The oldest state that its last known facts may have: its predecessor has shown it, and may have handed
-    /// it over.
-    handed_over: usize,
     /// True if the agent has shown no state yet.
     knows_nothing: bool,
-    /// True if the agent has its predecessor's facts.
-    remembers: bool,
+    /// The last proof when the answers became stale.
+    outdated: Option<LastProof>,
 }
 
-/// The oldest states that a new agent may show.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Beginning {
-    /// The state when the agent started: its first list is consistent.
-    shown: usize,
-    /// The state that its predecessor had shown by then.
-    handed_over: usize,
-}
+/// The date of the last proof, or `None` before the first one.
+#[derive(Clone, Copy)]
+struct LastProof(Option<Instant>);
 
 /// The judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,31 +67,27 @@ pub(crate) enum Judged {
 }
 
 impl Oracle {
-    /// Returns an oracle whose first state is `truth`.
-    pub(crate) fn new(on_stale: OnStale, truth: &Truth) -> Self {
+    /// Returns an oracle whose first state is `node`.
+    pub(crate) fn new(policy: Policy, node: &Node) -> Self {
         let mut oracle = Self {
-            on_stale,
+            policy,
             states: VecDeque::new(),
             first: 0,
             shown: 0,
             shown_at: VecDeque::new(),
-            handed_over: 0,
             knows_nothing: true,
-            remembers: false,
+            outdated: None,
         };
-        oracle.changed(truth);
+        oracle.changed(node);
         oracle
     }
 
-    /// Records a new state of the Node, and returns its number.
-    pub(crate) fn changed(&mut self, truth: &Truth) -> usize {
-        if self.states.back().is_none_or(|last| last.truth != *truth) {
-            self.states.push_back(State {
-                truth: truth.clone(),
-                since: nodegate_clock::now(),
-                fresh: KINDS.map(|kind| truth.answer(kind)),
-                stale: KINDS.map(|kind| truth.stale_answer(kind, self.on_stale)),
-            });
+    /// Records a new state of the Node, and returns its number. It is the last one if no answer differs.
+    pub(crate) fn changed(&mut self, node: &Node) -> usize {
+        let [fresh, stale] = [false, true].map(|stale| answers(&self.policy, node, stale));
+        if self.states.back().is_none_or(|last| (&last.fresh, &last.stale) != (&fresh, &stale)) {
+            let (present, since) = (node.facts().is_some(), nodegate_clock::now());
+            self.states.push_back(State { present, since, fresh, stale });
         }
         if self.states.len() > REMEMBERED {
             self.states.pop_front();
@@ -110,17 +96,9 @@ impl Oracle {
         self.first + self.states.len() - 1
     }
 
-    /// Returns the oldest states that an agent may show that starts now.
-    pub(crate) fn beginning(&self) -> Beginning {
-        let handed_over = if self.knows_nothing { self.handed_over } else { self.shown };
-        Beginning { shown: self.last(), handed_over }
-    }
-
-    /// Records that another agent answers, which started then and knows no facts.
-    pub(crate) fn restarted(&mut self, beginning: Beginning) {
-        let Beginning { shown, handed_over } = beginning;
-        (self.shown, self.handed_over, self.knows_nothing, self.remembers) =
-            (shown, handed_over, true, false);
+    /// Records that another agent answers, which starts now, knows nothing, and has a consistent first list.
+    pub(crate) fn restarted(&mut self) {
+        (self.shown, self.knows_nothing, self.outdated) = (self.last(), true, None);
         self.shown_at.clear();
     }
 
@@ -141,11 +119,6 @@ impl Oracle {
             self.shown_at.pop_front();
         }
         (self.shown, self.knows_nothing) = (self.shown.max(number), false);
-    }
-
-    /// Records that the agent has taken over its predecessor's facts.
-    pub(crate) fn taken_over(&mut self) {
-        self.remembers = true;
     }
 
     /// Returns true if the agent has shown that it knows this state or a newer one.
@@ -181,11 +154,9 @@ impl Oracle {
         let oldest = self.shown.max(self.first).max(self.oldest_allowed(bounds.unseen));
         let is = |number: &usize| self.state(*number).fresh[kind] == *answer;
         let fresh = (oldest..=self.last()).find(is);
-        let knows_nothing = self.knows_nothing && !self.remembers;
-        let since = if self.knows_nothing && self.remembers { self.handed_over } else { self.shown };
-        let stale = (since.max(self.first)..=self.last())
-            .any(|number| self.state(number).stale[kind] == *answer)
-            || (knows_nothing && Truth::healthy().stale_answer(KINDS[kind], self.on_stale) == *answer);
+        let mut known = self.shown.max(self.first)..=self.last();
+        let stale = known.any(|number| self.state(number).stale[kind] == *answer)
+            || (self.knows_nothing && answers(&self.policy, &Node::Unknown, true)[kind] == *answer);
         match (fresh, stale) {
             (Some(_), true) => Ok(Judged::Either),
             (Some(number), false) => {
@@ -196,6 +167,26 @@ impl Oracle {
             (None, true) => Err(format!("stale while proof is available: {}", answer.text())),
             (None, false) => Err(self.explain(kind, answer, oldest, bounds)),
         }
+    }
+
+    /// Judges how the Node became fresh again: by a consistent read that was sent at `read`, after its last
+    /// `proof`, and was answered.
+    pub(crate) fn judge_proof(
+        &mut self,
+        judged: Judged,
+        proof: Option<Instant>,
+        read: Option<Instant>,
+    ) -> Result<(), String> {
+        match judged {
+            Judged::Stale => self.outdated = self.outdated.or(Some(LastProof(proof))),
+            Judged::Either => {}
+            Judged::Fresh => {
+                if self.outdated.take().is_some_and(|LastProof(proof)| read <= proof) {
+                    return Err("revived without a consistent read".to_owned());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Judges the date of the proof of a fresh answer: its state was true then, or came later. An absent Node
@@ -224,7 +215,7 @@ impl Oracle {
     /// Returns true if the proof may be of the absence before this state: the agent had shown nothing later by
     /// then, and there was no Node again.
     fn absence_was_proved(&self, number: usize, proof: Instant) -> bool {
-        let absent = |number: &usize| !self.state(*number).truth.present;
+        let absent = |number: &usize| !self.state(*number).present;
         let before = (self.first..number).rev().find(absent);
         let then = (self.first..=self.last()).rev().find(|other| self.state(*other).since <= proof);
         before.is_some_and(|before| self.shown_by(proof) <= before) && then.is_some_and(|then| absent(&then))

@@ -6,7 +6,7 @@ use crate::network::Address;
 use crate::planned::{Planned, seconds};
 use crate::rare;
 use fastrand::Rng;
-use nodegate_readiness::OnStale;
+use nodegate_readiness::{OnStale, Policy};
 use std::time::Duration;
 
 /// The settings of a world.
@@ -48,6 +48,11 @@ impl WorldSettings {
         let noise_every = seconds(random, 1.0, 6.0);
         let (leases, service) = (random.u32(..3) > 0, random.u32(..4) == 0);
         Self { servers, address, leases, service, on_stale, noise_every }
+    }
+
+    /// Returns the agent's rules.
+    pub(crate) fn policy(&self) -> Policy {
+        Policy { on_stale: self.on_stale, ..Policy::default() }
     }
 }
 

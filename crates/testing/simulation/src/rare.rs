@@ -43,7 +43,7 @@ const A_FEW_CHECKS: (f64, f64) = (0.34, 0.41);
 const FOR_LONG: (f64, f64) = (0.63, 0.66);
 const ANY: (f64, f64) = (0.0, 1.0);
 
-const PLANS: [&[Step]; 6] = [
+const PLANS: [&[Step]; 7] = [
     // Events of the Node are lost, bookmarks and Leases arrive, and no check is answered.
     &[
         step(SimulatedFault::LostEvents, (0.0, 2.0), (125.0, 150.0), Hits::All, ANY),
@@ -69,6 +69,11 @@ const PLANS: [&[Step]; 6] = [
         step(SimulatedFault::Reset, (0.0, 20.0), (0.0, 0.1), Hits::All, ANY),
         step(SimulatedFault::LateAnswers, (0.0, 1.0), (20.0, 40.0), Hits::All, (0.5, 1.0)),
         step(SimulatedFault::Expired, (4.0, 20.0), (0.0, 0.1), Hits::All, ANY),
+    ],
+    // The server in use reconnects to the restored etcd, and sends old versions on an open watch.
+    &[
+        step(SimulatedFault::Rewound, (9.0, 12.0), (30.0, 40.0), Hits::All, (0.3, 1.0)),
+        step(SimulatedFault::CutOff, (12.0, 12.2), (0.1, 1.0), Hits::InUse, ANY),
     ],
 ];
 

@@ -19,8 +19,6 @@ pub struct SimulationReport {
     pub stale: u64,
     /// The number of answers that reported told.
     pub told: u64,
-    /// The number of agents that were replaced while they still answered.
-    pub replaced: u64,
     /// The count of each transition, in the order of the state machine's list.
     transitions: Vec<u64>,
     pairs: Box<[[u64; KINDS]; KINDS]>,
@@ -36,7 +34,6 @@ impl Default for SimulationReport {
             answers: 0,
             stale: 0,
             told: 0,
-            replaced: 0,
             transitions: vec![0; Transition::ALL.len()],
             pairs: Box::new([[0; KINDS]; KINDS]),
             slowest_recovery: Duration::ZERO,
@@ -82,7 +79,6 @@ impl SimulationReport {
         self.answers += other.answers;
         self.stale += other.stale;
         self.told += other.told;
-        self.replaced += other.replaced;
         self.slowest_recovery = self.slowest_recovery.max(other.slowest_recovery);
         self.transitions.iter_mut().zip(&other.transitions).for_each(|(sum, more)| *sum += more);
         for (row, others) in self.pairs.iter_mut().zip(other.pairs.iter()) {
@@ -138,7 +134,6 @@ impl fmt::Display for SimulationReport {
             "answers judged: {}, of them stale {}; told {} times, each time true; slowest recovery {slowest:.1} s",
             self.answers, self.stale, self.told
         )?;
-        writeln!(f, "agents replaced {} times", self.replaced)?;
         let [(hours, most), (hours_without, most_without)] = self.idle;
         write!(
             f,

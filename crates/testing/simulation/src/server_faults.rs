@@ -10,7 +10,6 @@ pub(crate) struct ServerFaults {
     pub(crate) frozen: bool,
     pub(crate) unreachable: bool,
     pub(crate) late: Duration,
-    pub(crate) late_services: Duration,
 }
 
 /// The refusals of consistency checks that are still due.

@@ -1,19 +1,17 @@
 //! Runs the world of one seed: a cluster, an agent, its clients, and simulated time. `main.rs` and the tests
 //! call [`run`].
 
-use crate::agent::{STARTUP_GRACE, SimulatedAgent, SimulatedSources};
+use crate::agent::SimulatedAgent;
 use crate::balancer::Balancer;
 use crate::bounds::{Aftermath, FaultBounds};
-use crate::cluster::{NODE, SimulatedCluster};
+use crate::cluster::SimulatedCluster;
 use crate::connection::StreamKind;
 use crate::events::{Event, Events};
-use crate::oracle::{AnswerBounds, Beginning, Judged, KINDS, Oracle};
+use crate::oracle::{AnswerBounds, Judged, Oracle};
 use crate::plan::WorldSettings;
-use crate::proof::ProofOracle;
 use crate::report::SimulationReport;
-use crate::service::{ServiceAnswer, ServiceBeginning, ServiceOracle};
 use crate::trace::{Trace, note};
-use crate::truth::Truth;
+use crate::truth::KINDS;
 use fastrand::Rng;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tokio::task::LocalSet;
@@ -32,6 +30,10 @@ const STEADY: Duration = Duration::from_mins(10);
 /// on up to 30 min, which are 51 min. The first time may be 11 min after a Lease that was forbidden.
 const STEADY_BESIDE_A_SILENT_LEASE: Duration = Duration::from_mins(65);
 const LEASE_RENEWAL: Duration = Duration::from_secs(10);
+/// The time within which an agent has its first list and listens.
+const LISTENS_WITHIN: Duration = Duration::from_secs(1);
+/// The time that an agent has after starvation until its state must be consistent.
+const SETTLED: Duration = Duration::from_millis(100);
 
 /// The outcome of one seed.
 #[derive(Debug)]
@@ -74,13 +76,6 @@ pub(crate) struct Schedule {
     noise: Instant,
 }
 
-/// An agent that starts while another one answers.
-pub(crate) struct Successor {
-    pub(crate) agent: SimulatedAgent,
-    pub(crate) beginning: Beginning,
-    pub(crate) service_beginning: ServiceBeginning,
-}
-
 /// A world whose tasks run.
 pub(crate) struct RunningWorld {
     pub(crate) settings: WorldSettings,
@@ -88,8 +83,6 @@ pub(crate) struct RunningWorld {
     pub(crate) cluster: SimulatedCluster,
     pub(crate) agent: SimulatedAgent,
     pub(crate) oracle: Oracle,
-    pub(crate) services: ServiceOracle,
-    pub(crate) proof: ProofOracle,
     /// The bounds that hold now.
     pub(crate) bounds: FaultBounds,
     /// The bounds that the last episode leaves behind.
@@ -98,18 +91,12 @@ pub(crate) struct RunningWorld {
     pub(crate) last_edge: Instant,
     pub(crate) balancer: Balancer,
     pub(crate) events: Events,
-    pub(crate) truth: Truth,
-    /// The Node's state in the last copy of etcd.
-    pub(crate) truth_of_backup: Truth,
     pub(crate) trace: Trace,
     pub(crate) report: SimulationReport,
     pub(crate) event_every: Duration,
     pub(crate) schedule: Schedule,
     written: u64,
     last_answer: String,
-    last_service: Option<ServiceAnswer>,
-    /// The agent that replaces the current one when it listens.
-    pub(crate) successor: Option<Successor>,
     pub(crate) listens: bool,
     /// True if the agent gets no CPU time, and the time of the last change.
     pub(crate) starved: (bool, Instant),
@@ -121,41 +108,34 @@ impl RunningWorld {
         let settings = WorldSettings::draw(&mut random);
         note!(trace, "seed {seed}: {settings:?}");
         let cluster = SimulatedCluster::new(&settings, &trace);
-        let agent = SimulatedAgent::start(&settings, &cluster.network, &trace, SimulatedSources::default());
-        let truth = Truth::healthy();
+        let agent = SimulatedAgent::start(&settings, &cluster.network, &trace);
         let now = nodegate_clock::now();
         Self {
-            oracle: Oracle::new(settings.on_stale, &truth),
-            services: ServiceOracle::new(settings.on_stale),
-            proof: ProofOracle::default(),
+            oracle: Oracle::new(settings.policy(), &cluster.node()),
             bounds: FaultBounds::BEGINNING,
             aftermath: Aftermath::NONE,
             last_edge: now,
-            balancer: Balancer::new(now, None),
+            balancer: Balancer::new(now),
             events: Events::new(random.u64(..)),
             schedule: Schedule { event: now, probe: now, renewal: now, noise: now },
             report: SimulationReport::default(),
             event_every: Duration::from_secs(5),
             written: 0,
             last_answer: String::new(),
-            last_service: None,
-            successor: None,
             listens: false,
             starved: (false, now),
             settings,
             random,
             cluster,
             agent,
-            truth_of_backup: truth.clone(),
-            truth,
             trace,
         }
     }
 
     async fn go(&mut self) -> Result<(), String> {
-        self.pass(STARTUP_GRACE).await?;
+        self.pass(LISTENS_WITHIN).await?;
         if !self.update_listener()? {
-            return Err("no first list within the grace".to_owned());
+            return Err("no first list in time".to_owned());
         }
         self.bounds = FaultBounds::FAIR;
         for number in 0..EPISODES {
@@ -195,11 +175,10 @@ impl RunningWorld {
             self.schedule.noise = now + self.settings.noise_every.mul_f64(0.5 + self.random.f64());
         }
         if now >= self.schedule.event {
-            let event = self.events.next(&self.truth);
+            let event = self.events.next(&self.cluster.node());
             self.perform(&event);
             self.schedule.event = now + self.event_every.mul_f64(0.2 + 1.6 * self.random.f64());
         }
-        self.services.changed(self.cluster.endpoints);
         if now >= self.schedule.probe {
             self.schedule.probe = now + Duration::from_millis(self.random.u64(150..900));
             self.probe()?;
@@ -216,9 +195,40 @@ impl RunningWorld {
     /// Performs an event. Returns the number of the Node's new state.
     pub(crate) fn perform(&mut self, event: &Event) -> usize {
         note!(self.trace, "event: {event:?}");
-        self.truth = event.after(&self.truth);
-        event.perform(self.cluster.sim(), NODE);
-        self.oracle.changed(&self.truth)
+        event.perform(self.cluster.sim());
+        self.oracle.changed(&self.cluster.node())
+    }
+
+    /// Checks the agent. A starved agent, or one that was starved until just now, passes always.
+    fn is_well(&self) -> Result<(), String> {
+        let (starved, since) = self.starved;
+        let settled_for = nodegate_clock::now().saturating_duration_since(since);
+        if starved || settled_for < SETTLED { Ok(()) } else { self.agent.is_well() }
+    }
+
+    /// Lets the agent answer once it listens. Returns true if it does.
+    fn update_listener(&mut self) -> Result<bool, String> {
+        if let Some(opened) = self.agent.opened().filter(|_| !self.listens) {
+            self.agent.opens_in_time(opened)?;
+            self.listens = true;
+            self.balancer = Balancer::new(opened);
+        }
+        Ok(self.listens)
+    }
+
+    /// Sets whether the agent's tasks get CPU time.
+    pub(crate) fn starve(&mut self, starved: bool) {
+        self.starved = (starved, nodegate_clock::now());
+        self.agent.starve(starved);
+    }
+
+    /// Starts another agent in place of this one.
+    pub(crate) fn restart_agent(&mut self) {
+        self.report.transitions(&self.agent.transitions());
+        self.agent = SimulatedAgent::start(&self.settings, &self.cluster.network, &self.trace);
+        self.agent.starve(self.starved.0);
+        self.oracle.restarted();
+        self.listens = false;
     }
 
     /// Sends all probes of the load balancer, and judges the answers.
@@ -232,13 +242,13 @@ impl RunningWorld {
         let read = self.cluster.network.usage().last_consistent_read;
         let (mut fresh, mut stale, mut out, mut health_out) = (true, false, false, false);
         for (number, kind) in KINDS.into_iter().enumerate() {
-            let answer = self.agent.ask(kind);
+            let answer = self.agent.ask(kind.request);
             let judged = self.oracle.judge(number, &answer, bounds)?;
             if let (Judged::Fresh, Some(proof)) = (judged, proof) {
                 self.oracle.judge_date(number, &answer, bounds, proof)?;
             }
             if number == 0 {
-                self.proof.node(judged, proof, read)?;
+                self.oracle.judge_proof(judged, proof, read)?;
                 health_out = answer.takes_out();
             }
             fresh &= judged == Judged::Fresh;
@@ -251,18 +261,6 @@ impl RunningWorld {
                 self.last_answer = answer.text();
                 note!(self.trace, "answer, {judged:?}: {}", self.last_answer);
             }
-        }
-        if self.settings.service {
-            let unseen = self.bounds.service_unseen.max(self.aftermath.service_unseen());
-            let stale_allowed = self.bounds.service_stale_allowed || self.aftermath.stale_allowed();
-            let bounds = AnswerBounds { unseen, stale_allowed, dates_are_exact: false };
-            let answer = self.agent.ask_for_service();
-            if self.last_service != Some(answer) {
-                self.last_service = Some(answer);
-                note!(self.trace, "Service: {answer:?}, in truth {}", self.cluster.endpoints);
-            }
-            self.services.judge(answer, bounds)?;
-            self.proof.service(answer.stale, read)?;
         }
         // The status is expensive. While no answer takes the node out, told can't be true, and a sample is
         // enough.
