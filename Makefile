@@ -118,8 +118,8 @@ soak: ## An hour of probes, events and outages: what fails, and what grows (SOAK
 	@SOAK="$(SOAK)" SCALE="$(SCALE)" SCALE_SECONDS="$(SCALE_SECONDS)" SOAK_AGENT="$(built)/release/nodegate" SCALE_AGENT="$(built)/release/nodegate" \
 	  $(play) --test endurance $(table) $(if $(SCALE),scale::scale,soak::soak)
 
-bench: ## nodegate beside nginx, HAProxy and Go (5 minutes; ARGS=--quick: one)
-	@hack/install-tools nginx haproxy go taskset
+bench: ## nodegate beside nginx (5 minutes; ARGS=--quick: one)
+	@hack/install-tools nginx taskset
 	@cargo build --release --locked --bin nodegate
 	@cargo build --profile bench --locked -p nodegate-benches --bin side-by-side
 	@release="$(built)/release"; exec "$$release/side-by-side" --nodegate "$$release/nodegate" $(ARGS)

@@ -2,8 +2,7 @@
 //! Node.
 
 use crate::Failure;
-use crate::latencies::Latencies;
-use crate::load::{Connections, Prober};
+use crate::load::Prober;
 use crate::peer::Peer;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Node;
@@ -12,38 +11,39 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use nodegate_testbed::cluster::{Cluster, NODE};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
+use tokio::runtime::Builder;
 
 /// A timeout longer than any flip takes. A flip that reaches it has failed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Times since the acknowledgement of a cordon. A time is negative if the event came before the
-/// acknowledgement.
+/// The shortest interval at which a prober does not fill a core. Its own waiting adds little.
+const EVERY: Duration = Duration::from_micros(100);
+
+/// Milliseconds since the acknowledgement of a cordon; negative if the event came before it.
 #[derive(Debug, Default)]
 pub(crate) struct Flips {
     /// The times to the first 503.
-    pub(crate) answer: Latencies,
+    pub(crate) answer: Vec<f64>,
     /// The times to the event on a watch.
-    pub(crate) watch: Latencies,
+    pub(crate) watch: Vec<f64>,
 }
 
 /// The time of an observation, and true if the node was out of rotation.
 type Seen = (Instant, bool);
 
-/// Cordons and uncordons the node `times` times, while a prober asks once `every` interval.
-pub(crate) fn measure(cluster: &Cluster, peer: &Peer, every: Duration, times: u32) -> Result<Flips, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let nodes = runtime.block_on(admin(cluster))?;
+/// Cordons and uncordons the node `times` times, while a prober asks all the time.
+pub(crate) fn measure(cluster: &Cluster, agent: &Peer, times: u32) -> Result<Flips, Failure> {
     let watched = watch(cluster)?;
     let stop = AtomicBool::new(false);
     let (sender, answered) = channel();
     thread::scope(|scope| {
-        let prober = scope.spawn(|| probe(peer, every, &stop, &sender));
-        let flips = flip(&runtime, &nodes, &watched, &answered, times);
+        let prober = scope.spawn(|| probe(agent.address, &stop, &sender));
+        let flips = flip(cluster, &watched, &answered, times);
         stop.store(true, Ordering::Relaxed);
         prober.join().map_err(|_| "the prober panicked")??;
         flips
@@ -51,26 +51,23 @@ pub(crate) fn measure(cluster: &Cluster, peer: &Peer, every: Duration, times: u3
 }
 
 fn flip(
-    runtime: &Runtime,
-    nodes: &Api<Node>,
+    cluster: &Cluster,
     watched: &Receiver<Seen>,
     answered: &Receiver<Seen>,
     times: u32,
 ) -> Result<Flips, Failure> {
     let mut flips = Flips::default();
     for number in 0..u64::from(times) {
-        runtime.block_on(nodes.uncordon(NODE))?;
-        next(watched, false)?;
-        next(answered, false)?;
         // The pause varies, so that cordons are not in step with the prober.
         thread::sleep(Duration::from_micros(5_000 + number * 379 % 1_000));
-        runtime.block_on(nodes.cordon(NODE))?;
+        cluster.sim.cordon(NODE);
         let acknowledged = Instant::now();
-        flips.watch.add_nanos(since(acknowledged, next(watched, true)?));
-        flips.answer.add_nanos(since(acknowledged, next(answered, true)?));
+        flips.watch.push(since(acknowledged, next(watched, true)?));
+        flips.answer.push(since(acknowledged, next(answered, true)?));
+        cluster.sim.uncordon(NODE);
+        next(watched, false)?;
+        next(answered, false)?;
     }
-    runtime.block_on(nodes.uncordon(NODE))?;
-    next(answered, false)?;
     Ok(flips)
 }
 
@@ -83,18 +80,16 @@ fn next(seen: &Receiver<Seen>, out: bool) -> Result<Instant, Failure> {
     }
 }
 
-fn since(start: Instant, end: Instant) -> i64 {
-    let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
-    if end >= start { nanos(end - start) } else { -nanos(start - end) }
+fn since(start: Instant, end: Instant) -> f64 {
+    let later = end.saturating_duration_since(start).as_secs_f64();
+    (later - start.saturating_duration_since(end).as_secs_f64()) * 1e3
 }
 
 /// Sends probes until `stop` is set, and reports every change of the answer.
-fn probe(peer: &Peer, every: Duration, stop: &AtomicBool, changes: &Sender<Seen>) -> io::Result<()> {
-    let mut prober = Prober::new(peer.address, Connections::New);
-    let mut last = None;
-    let mut due = Instant::now();
+fn probe(address: SocketAddr, stop: &AtomicBool, changes: &Sender<Seen>) -> io::Result<()> {
+    let (mut prober, mut last, mut due) = (Prober::new(address, false), None, Instant::now());
     while !stop.load(Ordering::Relaxed) {
-        due = (due + every).max(Instant::now());
+        due = (due + EVERY).max(Instant::now());
         thread::sleep(due - Instant::now());
         let out = prober.probe()? != 200;
         if last.replace(out) != Some(out) {
@@ -105,18 +100,16 @@ fn probe(peer: &Peer, every: Duration, stop: &AtomicBool, changes: &Sender<Seen>
     Ok(())
 }
 
-async fn admin(cluster: &Cluster) -> Result<Api<Node>, Failure> {
-    let kubeconfig = Kubeconfig::read_from(cluster.admin().kubeconfig())?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Api::all(Client::try_from(config)?))
-}
-
 /// Follows the node on its own thread until the receiver is dropped.
 fn watch(cluster: &Cluster) -> Result<Receiver<Seen>, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let nodes = runtime.block_on(admin(cluster))?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let kubeconfig = Kubeconfig::read_from(cluster.admin().kubeconfig())?;
+    let client = runtime.block_on(async {
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok::<_, Failure>(Client::try_from(config)?)
+    })?;
     let (sender, seen) = channel();
-    thread::spawn(move || runtime.block_on(follow(nodes, &sender)));
+    thread::spawn(move || runtime.block_on(follow(Api::all(client), &sender)));
     Ok(seen)
 }
 

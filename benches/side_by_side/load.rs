@@ -1,36 +1,19 @@
-//! The load, the same for every peer. Each client is one blocking thread, so the generator adds no overhead
+//! The load, the same for both servers. Each client is one blocking thread, so the generator adds no overhead
 //! but the kernel's.
 
-use crate::latencies::Latencies;
+use crate::peer::BODY;
+use nodegate_testbed::http::connect;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The use of connections by the probes.
+/// One kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Connections {
-    /// Each probe opens a connection.
-    New,
-    /// Each client sends all of its probes on one connection.
-    Kept,
-}
-
-impl Connections {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::New => "new connection",
-            Self::Kept => "kept connection",
-        }
-    }
-}
-
-/// The load on one server.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
-    pub(crate) address: SocketAddr,
-    pub(crate) connections: Connections,
+    /// True if each client sends all of its probes on one connection; else each probe opens one.
+    pub(crate) kept: bool,
     pub(crate) clients: u32,
 }
 
@@ -41,121 +24,94 @@ pub(crate) enum End {
     Requests(u64),
 }
 
-/// The results of a load.
-#[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub(crate) latencies: Latencies,
-    pub(crate) elapsed: Duration,
-}
-
 const CLOSING: &[u8] =
     b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:25001\r\nUser-Agent: probe\r\nAccept: */*\r\nConnection: close\r\n\r\n";
 const KEEPING: &[u8] =
     b"GET /health HTTP/1.1\r\nHost: 127.0.0.1:25001\r\nUser-Agent: probe\r\nAccept: */*\r\n\r\n";
 
-/// A timeout longer than any peer takes. A probe that reaches it has failed.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
 impl Load {
-    /// Runs the load until `end`.
-    pub(crate) fn run(self, end: End) -> io::Result<Outcome> {
-        let started = Instant::now();
-        let left = AtomicI64::new(match end {
-            End::After(_) => i64::MAX,
-            End::Requests(requests) => requests.cast_signed(),
-        });
-        let deadline = match end {
-            End::After(duration) => started + duration,
-            End::Requests(_) => started + Duration::from_hours(1),
-        };
-        let again = || Instant::now() < deadline && left.fetch_sub(1, Ordering::Relaxed) > 0;
-        let latencies = thread::scope(|scope| {
-            let client = || self.client(again);
-            let clients: Vec<_> = (0..self.clients).map(|_| scope.spawn(client)).collect();
-            clients
-                .into_iter()
-                .map(|client| client.join().expect("a client does not panic"))
-                .collect::<io::Result<_>>()
-        })?;
-        Ok(Outcome { latencies, elapsed: started.elapsed() })
+    pub(crate) const ALL: [Self; 4] = [
+        Self { kept: false, clients: 1 },
+        Self { kept: false, clients: 64 },
+        Self { kept: true, clients: 1 },
+        Self { kept: true, clients: 64 },
+    ];
+
+    pub(crate) fn name(self) -> String {
+        let connection = if self.kept { "kept" } else { "new" };
+        let plural = if self.clients == 1 { "" } else { "s" };
+        format!("{connection} connection, {} client{plural}", self.clients)
     }
 
-    fn client(self, again: impl Fn() -> bool) -> io::Result<Latencies> {
-        let mut latencies = Latencies::default();
-        let mut prober = Prober::new(self.address, self.connections);
-        while again() {
-            let due = Instant::now();
-            let status = prober.probe()?;
-            latencies.add(due.elapsed());
-            if status != 200 {
-                return Err(io::Error::other(format!("{} answered {status}", self.address)));
+    /// Runs the load until `end`, and returns the latency of each probe in microseconds.
+    pub(crate) fn run(self, address: SocketAddr, end: End) -> io::Result<Vec<f64>> {
+        let (left, time) = match end {
+            End::After(time) => (i64::MAX, time),
+            End::Requests(requests) => (requests.cast_signed(), Duration::from_hours(1)),
+        };
+        let (left, deadline) = (AtomicI64::new(left), Instant::now() + time);
+        let again = || Instant::now() < deadline && left.fetch_sub(1, Ordering::Relaxed) > 0;
+        let client = || {
+            let (mut latencies, mut prober) = (Vec::new(), Prober::new(address, self.kept));
+            while again() {
+                let began = Instant::now();
+                let status = prober.probe()?;
+                latencies.push(began.elapsed().as_secs_f64() * 1e6);
+                if status != 200 {
+                    return Err(io::Error::other(format!("{address} answered {status}")));
+                }
             }
-        }
-        Ok(latencies)
+            Ok(latencies)
+        };
+        thread::scope(|scope| {
+            let clients: Vec<_> = (0..self.clients).map(|_| scope.spawn(client)).collect();
+            let ended = clients.into_iter().map(|client| client.join().expect("a client does not panic"));
+            Ok(ended.collect::<io::Result<Vec<_>>>()?.concat())
+        })
     }
 }
 
 /// A client that sends one probe after the other.
 pub(crate) struct Prober {
     address: SocketAddr,
-    connections: Connections,
-    kept: Option<TcpStream>,
+    kept: bool,
+    stream: Option<TcpStream>,
     answer: Vec<u8>,
 }
 
 impl Prober {
-    pub(crate) fn new(address: SocketAddr, connections: Connections) -> Self {
-        Self { address, connections, kept: None, answer: Vec::with_capacity(4096) }
+    pub(crate) fn new(address: SocketAddr, kept: bool) -> Self {
+        Self { address, kept, stream: None, answer: Vec::with_capacity(4096) }
     }
 
     /// Sends one probe and returns the status code.
     pub(crate) fn probe(&mut self) -> io::Result<u16> {
         self.answer.clear();
-        match self.connections {
-            Connections::New => {
-                let mut stream = connect(self.address)?;
-                stream.write_all(CLOSING)?;
-                stream.read_to_end(&mut self.answer)?;
+        if self.kept {
+            let stream = match &mut self.stream {
+                Some(stream) => stream,
+                none => none.insert(open(self.address)?),
+            };
+            stream.write_all(KEEPING)?;
+            let mut chunk = [0; 4096];
+            while !self.answer.ends_with(BODY.as_bytes()) {
+                match stream.read(&mut chunk)? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    length => self.answer.extend_from_slice(chunk.get(..length).unwrap_or_default()),
+                }
             }
-            Connections::Kept => {
-                let stream = match &mut self.kept {
-                    Some(stream) => stream,
-                    none => none.insert(connect(self.address)?),
-                };
-                stream.write_all(KEEPING)?;
-                read_answer(stream, &mut self.answer)?;
-            }
+        } else {
+            let mut stream = open(self.address)?;
+            stream.write_all(CLOSING)?;
+            stream.read_to_end(&mut self.answer)?;
         }
         let status = self.answer.get(9..12).and_then(|code| str::from_utf8(code).ok());
         status.and_then(|code| code.parse().ok()).ok_or_else(|| io::Error::other("no HTTP answer"))
     }
 }
 
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address)?;
+fn open(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = connect(address)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
     Ok(stream)
-}
-
-fn read_answer(stream: &mut TcpStream, answer: &mut Vec<u8>) -> io::Result<()> {
-    let mut chunk = [0; 4096];
-    while !is_complete(answer) {
-        match stream.read(&mut chunk)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            len => answer.extend_from_slice(chunk.get(..len).unwrap_or_default()),
-        }
-    }
-    Ok(())
-}
-
-fn is_complete(answer: &[u8]) -> bool {
-    let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else { return false };
-    let (head, body) = answer.split_at(end + 4);
-    let head = str::from_utf8(head).unwrap_or_default();
-    let length = head.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-    });
-    length.is_none_or(|length| body.len() >= length)
 }

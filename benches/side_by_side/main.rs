@@ -1,5 +1,4 @@
-//! nodegate beside nginx, HAProxy and a server of Go's `net/http`. One run on one machine measures all of them
-//! alternately.
+//! nodegate beside nginx. One run on one machine measures both alternately.
 #![allow(clippy::disallowed_methods, reason = "what programs do is measured from outside of them")]
 #![allow(
     clippy::expect_used,
@@ -7,28 +6,19 @@
     reason = "a benchmark may end where it breaks off, and its output is its purpose"
 )]
 
-mod budgets;
 mod flips;
-mod footprint;
-mod latencies;
 mod load;
-mod machine;
 mod peer;
-mod pinning;
 mod results;
-mod rounds;
 
-use budgets::Budget;
 use clap::Parser;
 use nodegate_testbed::cluster::Cluster;
-use peer::{Kind, Peer};
 use results::Results;
-use rounds::Rounds;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Measures nodegate beside other servers and prints tables, and a line for each budget.
+/// Measures nodegate beside nginx, and prints a table and a line for each budget.
 ///
 /// Ends with 1 if something could not be measured. A budget that is missed is a line of the output and not a
 /// failure: on a shared machine a single run may miss one by noise. --strict makes it one.
@@ -61,15 +51,15 @@ type Failure = Box<dyn std::error::Error>;
 /// The size of a Node with many images. A kubelet lists 50 of them.
 const NODE_BYTES: usize = 20_000;
 
-/// The shortest interval at which a prober does not fill a core.
-const FAST: Duration = Duration::from_micros(100);
-
 /// The amount of measurements.
 struct Plan {
     rounds: u32,
+    /// The time for one server and one kind of load.
     each: Duration,
     flips: u32,
-    footprint: footprint::Plan,
+    settle: Duration,
+    idle: Duration,
+    probes: u64,
 }
 
 impl Plan {
@@ -81,9 +71,8 @@ impl Plan {
         } else {
             (5, 1_000, 300, 5_000, 60_000, 1_000_000)
         };
-        let ms = Duration::from_millis;
-        let footprint = footprint::Plan { settle: ms(settle), idle: ms(idle), probes };
-        Self { rounds, each: ms(each), flips, footprint }
+        let [each, settle, idle] = [each, settle, idle].map(Duration::from_millis);
+        Self { rounds, each, flips, settle, idle, probes }
     }
 }
 
@@ -99,36 +88,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures everything. Returns true if all budgets were met.
+/// Measures everything, prints the results, and writes them into a file. Returns true if all budgets were met.
 fn compare(args: &Args) -> Result<bool, Failure> {
     let nodegate =
         args.nodegate.canonicalize().map_err(|error| format!("{}: {error}", args.nodegate.display()))?;
-    let machine = machine::describe();
-    pinning::pin();
-    let plan = Plan::of(args);
+    peer::pin();
     let cluster = Cluster::with(|builder| builder.node_bytes(NODE_BYTES).kubelets(true));
-    let start = || Kind::ALL.into_iter().map(|kind| Peer::start(kind, &cluster, &nodegate)).collect();
-    let (rounds, peers) = Rounds::run(start, plan.rounds, plan.each)?;
-    let agent = peers.first().ok_or("no agent")?;
-    let results = Results {
-        machine,
-        rounds,
-        flips: flips::measure(&cluster, agent, FAST, plan.flips)?,
-        footprint: footprint::measure(&cluster, &nodegate, plan.footprint)?,
-        binary: nodegate.metadata()?.len(),
-    };
-    publish(args, &results)
-}
-
-/// Prints the results, and writes them into a file. Returns true if all budgets were met.
-fn publish(args: &Args, results: &Results) -> Result<bool, Failure> {
-    let budgets = budgets::compare(results);
-    let lines: Vec<String> = budgets.iter().map(ToString::to_string).collect();
-    let text = format!("{results}\n```\n{}\n```\n", lines.join("\n"));
+    let results = Results::measure(&cluster, &nodegate, &Plan::of(args))?;
+    let budgets = results.budgets();
+    let lines: Vec<_> = budgets.iter().map(|budget| format!("{budget}\n")).collect();
+    let text = format!("{results}\n```\n{}```\n", lines.concat());
     println!("{text}");
     let file = args.out.join("side_by_side.md");
     std::fs::create_dir_all(&args.out)?;
     std::fs::write(&file, text)?;
     eprintln!("also in {}", file.display());
-    Ok(budgets.iter().all(Budget::is_met))
+    Ok(budgets.iter().all(results::Budget::is_met))
 }

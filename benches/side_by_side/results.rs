@@ -1,67 +1,177 @@
-//! The results of a run, as the tables of docs/performance.md.
+//! The measurements of a run, their table, and the promised budgets.
 
-use crate::flips::Flips;
-use crate::footprint::Footprint;
-use crate::peer::Kind;
-use crate::rounds::{Rounds, Way};
+use crate::flips::{self, Flips};
+use crate::load::{End, Load};
+use crate::peer::Peer;
+use crate::{Failure, Plan};
+use nodegate_testbed::cluster::Cluster;
+use nodegate_testbed::process::{self, MemoryUsage};
 use std::fmt;
+use std::path::Path;
+use std::thread;
+use std::time::Instant;
+
+/// The number of times that each half of the probes alternates between new and kept connections. The heap
+/// reaches its size after some of them.
+const TURNS: u64 = 5;
 
 /// The results of one run.
 pub(crate) struct Results {
-    pub(crate) machine: Vec<(&'static str, String)>,
-    pub(crate) rounds: Rounds,
-    /// The flips seen by a prober that asks as often as it can without filling a core. Its own waiting adds
-    /// little.
-    pub(crate) flips: Flips,
-    pub(crate) footprint: Footprint,
-    pub(crate) binary: u64,
+    /// The measurements of nodegate and of nginx under each kind of load.
+    cells: [[Cell; 2]; Load::ALL.len()],
+    flips: Flips,
+    wakeups_per_second: f64,
+    idle: MemoryUsage,
+    /// The memory after half of the probes.
+    warm: MemoryUsage,
+    /// The memory after all probes.
+    after: MemoryUsage,
+    binary_megabytes: f64,
+}
+
+/// The measurements of one server under one kind of load.
+#[derive(Debug, Default)]
+struct Cell {
+    /// CPU microseconds per request, by round.
+    cpu: Vec<f64>,
+    /// The latencies of all rounds, in microseconds.
+    latencies: Vec<f64>,
+}
+
+/// One promise with the measured value.
+pub(crate) struct Budget {
+    what: String,
+    measured: f64,
+    /// The largest value that meets the budget.
+    bar: f64,
+    unit: &'static str,
 }
 
 impl Results {
-    /// Returns nodegate's CPU time per request divided by that of another server.
-    pub(crate) fn cpu_ratio(&self, way: Way, other: Kind) -> f64 {
-        let cells = (self.rounds.cell(Kind::Nodegate, way), self.rounds.cell(other, way));
-        if let (Some(ours), Some(theirs)) = cells { ours.cpu_ratio(theirs) } else { f64::NAN }
+    /// Measures everything. Each round starts new servers: a process costs a few per cent more or less than
+    /// another of its kind for its whole life, depending on the place of its memory. The server that begins
+    /// alternates, too.
+    pub(crate) fn measure(cluster: &Cluster, nodegate: &Path, plan: &Plan) -> Result<Self, Failure> {
+        let mut cells: [[Cell; 2]; Load::ALL.len()] = Default::default();
+        for round in 0..plan.rounds {
+            let peers = [Peer::nodegate(cluster, nodegate)?, Peer::nginx(cluster)?];
+            for (load, cells) in Load::ALL.into_iter().zip(&mut cells) {
+                let mut pairs: Vec<_> = cells.iter_mut().zip(&peers).collect();
+                pairs.rotate_left(usize::from(round % 2 == 1));
+                for (cell, peer) in pairs {
+                    cell.measure(load, peer, plan)?;
+                }
+            }
+            eprintln!("round {} of {} done", round + 1, plan.rounds);
+        }
+        let agent = Peer::nodegate(cluster, nodegate)?;
+        thread::sleep(plan.settle);
+        let (before, began) = (process::sleeps(agent.pid()), Instant::now());
+        thread::sleep(plan.idle);
+        let woken = process::sleeps(agent.pid()) - before;
+        let wakeups_per_second = float(woken) / began.elapsed().as_secs_f64();
+        let idle = process::memory(agent.pid());
+        let half = || {
+            for kept in [false, true].repeat(usize::try_from(TURNS)?) {
+                let load = Load { kept, clients: 64 };
+                load.run(agent.address, End::Requests(plan.probes / 4 / TURNS))?;
+            }
+            Ok::<_, Failure>(process::memory(agent.pid()))
+        };
+        let (warm, after) = (half()?, half()?);
+        let flips = flips::measure(cluster, &agent, plan.flips)?;
+        let binary_megabytes = float(nodegate.metadata()?.len()) / 1e6;
+        Ok(Self { cells, flips, wakeups_per_second, idle, warm, after, binary_megabytes })
     }
 
-    pub(crate) fn binary_megabytes(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "the size of a file")]
-        let bytes = self.binary as f64;
-        bytes / 1e6
+    /// Compares all budgets with this run.
+    pub(crate) fn budgets(&self) -> Vec<Budget> {
+        let mut budgets = Vec::new();
+        let mut at_most = |bar: f64, unit, what: String, measured| {
+            budgets.push(Budget { what, measured, bar, unit });
+        };
+        for (load, [ours, nginx]) in Load::ALL.into_iter().zip(&self.cells) {
+            // One client on new connections is what balancers are like.
+            let bar = if load == Load::ALL[0] { 1.0 } else { 1.1 };
+            at_most(bar, "x", format!("server CPU, {}, against nginx", load.name()), ours.cpu_ratio(nginx));
+        }
+        let later = quantile(&self.flips.answer, 0.99) - quantile(&self.flips.watch, 0.99);
+        at_most(1.0, "ms", "flip, p99, later than a raw watch of the same node".to_owned(), later);
+        for (when, memory) in [("idle", self.idle), ("after all probes", self.after)] {
+            at_most(14.0, "MiB", format!("resident memory, {when}"), memory.resident_mib());
+            at_most(3.0, "MiB", format!("anonymous memory, {when}"), memory.anonymous_mib());
+        }
+        let growth = self.after.anonymous_mib() - self.warm.anonymous_mib();
+        at_most(0.1, "MiB", "growth in the second half of the probes".to_owned(), growth);
+        at_most(2.0, "/s", "wake-ups when idle".to_owned(), self.wakeups_per_second);
+        at_most(10.0, "MB", "binary".to_owned(), self.binary_megabytes);
+        budgets
+    }
+}
+
+impl Cell {
+    fn measure(&mut self, load: Load, peer: &Peer, plan: &Plan) -> Result<(), Failure> {
+        load.run(peer.address, End::Requests(u64::from(load.clients) * 4))?;
+        let before = process::cpu(peer.pid());
+        let latencies = load.run(peer.address, End::After(plan.each))?;
+        let used = process::cpu(peer.pid()).saturating_sub(before);
+        self.cpu.push(used.as_secs_f64() * 1e6 / float(latencies.len() as u64));
+        self.latencies.extend(latencies);
+        Ok(())
+    }
+
+    /// Returns the median of the rounds' ratios of CPU time. A disturbance of a round affects both servers.
+    fn cpu_ratio(&self, other: &Self) -> f64 {
+        let ratios: Vec<f64> = self.cpu.iter().zip(&other.cpu).map(|(ours, theirs)| ours / theirs).collect();
+        quantile(&ratios, 0.5)
     }
 }
 
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let machine = self.machine.iter().map(|(key, value)| format!("{key} {value}"));
-        writeln!(f, "{}\n", machine.collect::<Vec<_>>().join(", "))?;
-        writeln!(f, "| | server | CPU µs a probe | nodegate's share | probes/s | p50 µs | p99 µs |")?;
-        writeln!(f, "|---|---|--:|--:|--:|--:|--:|")?;
-        for cell in &self.rounds.0 {
-            let way = if cell.kind == Kind::Nodegate { cell.way.name() } else { String::new() };
-            let (server, cpu, share) = (cell.kind.name(), cell.cpu(), self.cpu_ratio(cell.way, cell.kind));
-            let (p50, p99) = (cell.latencies.micros(0.5), cell.latencies.micros(0.99));
-            let per_second = cell.per_second();
-            writeln!(
-                f,
-                "| {way} | {server} | {cpu:.1} | {share:.2} | {per_second:.0} | {p50:.0} | {p99:.0} |"
-            )?;
+        writeln!(f, "| | server | CPU µs a probe | nodegate's share | p50 µs | p99 µs |")?;
+        writeln!(f, "|---|---|--:|--:|--:|--:|")?;
+        for (load, cells) in Load::ALL.into_iter().zip(&self.cells) {
+            for (server, cell) in ["nodegate", "nginx"].into_iter().zip(cells) {
+                let (cpu, share) = (quantile(&cell.cpu, 0.5), cells[0].cpu_ratio(cell));
+                let [p50, p99] = [0.5, 0.99].map(|share| quantile(&cell.latencies, share));
+                writeln!(f, "| {} | {server} | {cpu:.1} | {share:.2} | {p50:.0} | {p99:.0} |", load.name())?;
+            }
         }
-        writeln!(f, "\n| of nodegate | |\n|---|--:|")?;
-        for (what, times) in
-            [("the first 503", &self.flips.answer), ("a raw watch's event", &self.flips.watch)]
-        {
-            let (p50, p99) = (times.micros(0.5) / 1e3, times.micros(0.99) / 1e3);
-            let count = times.count();
-            writeln!(f, "| cordon acknowledged to {what}: p50 / p99 of {count} | {p50:.2} / {p99:.2} ms |")?;
+        writeln!(f)?;
+        for (what, times) in [("first 503", &self.flips.answer), ("raw watch's event", &self.flips.watch)] {
+            let [p50, p99] = [0.5, 0.99].map(|share| quantile(times, share));
+            let count = times.len();
+            writeln!(f, "Cordon to the {what}: p50 {p50:.2} ms, p99 {p99:.2} ms of {count}.")?;
         }
-        let footprint = &self.footprint;
-        writeln!(f, "| wake-ups a second when idle | {:.2} |", footprint.wakeups_per_second)?;
-        let after = format!("after {} probes", footprint.probes);
-        for (when, memory) in [("idle", footprint.idle), (after.as_str(), footprint.after)] {
-            let (resident, anonymous) = (memory.resident_mib(), memory.anonymous_mib());
-            writeln!(f, "| memory {when}: resident / anonymous | {resident:.1} / {anonymous:.2} MiB |")?;
-        }
-        writeln!(f, "| binary | {:.2} MB |", self.binary_megabytes())
+        Ok(())
     }
+}
+
+impl Budget {
+    pub(crate) fn is_met(&self) -> bool {
+        self.measured <= self.bar
+    }
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = if self.is_met() { "PASS" } else { "MISS" };
+        let Self { what, measured, bar, unit } = self;
+        write!(f, "{word}  {what}: {measured:.2} {unit} (at most {bar} {unit})")
+    }
+}
+
+/// Returns the quantile: `share` (0.5, 0.99, …) of all values do not exceed it.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+    let rank = (share * float(sorted.len() as u64)).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn float(count: u64) -> f64 {
+    count as f64
 }
