@@ -56,17 +56,6 @@ fn the_parts_of_the_api_server_that_fail_are_named() {
     assert_eq!(asked_by(&cluster, AGENT, 200), 0);
 }
 
-/// The API server of a node that is drained still serves.
-#[test]
-fn a_cordon_leaves_the_api_server_in_the_pool() {
-    let cluster = cluster();
-    let agent = agent(&cluster, &[]);
-    agent.wait_ready();
-    cluster.kubectl(&["cordon", nodegate_testbed::NODE]);
-    agent.wait_reason("Unschedulable");
-    agent.wait_passes(CHECK);
-}
-
 /// As OpenShift's API servers do. Only their `/livez` tells that etcd is lost.
 #[test]
 fn etcd_is_found_in_livez_where_readyz_leaves_it_out() {

@@ -4,7 +4,7 @@
 // The filesystems are on loop devices in a private mount namespace, so these tests need root, and fail
 // without it.
 
-use crate::host::disks::{Container, Disks};
+use crate::disks::{Container, Disks};
 use nodegate_testbed::Agent;
 
 const CHECK: &str = "filesystem_ro";
@@ -48,33 +48,6 @@ fn a_disk_fails_from_its_error_to_its_repair() {
     agent.wait_passes(CHECK);
     disks.run("umount \"$ROOT/e\"");
     agent.wait_fails_with(CHECK, NOTHING);
-}
-
-/// Plays a host whose `/` is an image, with a writable disk of its own for `/var`.
-#[test]
-fn an_immutable_host_passes_until_its_var_has_an_error() {
-    let squashfs = "mksquashfs \"$ROOT/.tree\" \"$ROOT/.os.img\" -quiet -no-progress >/dev/null
-         mount -o loop \"$ROOT/.os.img\" \"$ROOT/os\"";
-    let ext4 = "truncate -s 16M \"$ROOT/.os.img\"
-         mkfs.ext4 -q -d \"$ROOT/.tree\" \"$ROOT/.os.img\"
-         mount -o loop,ro \"$ROOT/.os.img\" \"$ROOT/os\"";
-    for root in [squashfs, ext4] {
-        let disks = Disks::start(&format!(
-            "mkdir -p \"$ROOT/.tree/usr\" \"$ROOT/.tree/etc\" \"$ROOT/.tree/var\" \"$ROOT/os\"
-             {root}
-             ext4 errors=remount-ro e
-             mkdir -p \"$ROOT/e/lib/kubelet\"
-             mount --move \"$ROOT/e\" \"$ROOT/os/var\""
-        ));
-        let agent = disks.agent_of("/os", &[USUAL, "--check-settings=filesystem_ro:interval=100ms"]);
-        agent.wait_passes(CHECK);
-        for _ in 0..5 {
-            agent.wait_runs(CHECK, 1);
-            agent.wait_passes(CHECK);
-        }
-        fail(&disks, "/os/var");
-        agent.wait_fails_with(CHECK, "FilesystemError: /var (ext4 /dev/loop");
-    }
 }
 
 /// Shows that the check recognises a container without the host's root, whatever the runtime uses as the

@@ -1,18 +1,10 @@
 //! The local checks of the real agent: their answers, when they start, and their settings.
 
 use nodegate_testbed::Agent;
-use nodegate_testbed::network::ports;
-use nodegate_testbed::programs;
 use nodegate_testbed::stub::{Stub, answer};
-use std::process::Command;
 
 fn healthy() -> Stub {
     Stub::start(answer("200 OK", "ok"))
-}
-
-/// Returns a URL without a listener.
-fn closed() -> String {
-    format!("http://127.0.0.1:{}/", ports::free())
 }
 
 #[test]
@@ -45,16 +37,4 @@ fn on_demand_limits_the_checks_that_a_request_starts() {
     configured.wait_passes("http:web");
     assert_eq!(configured.health().status, 200);
     refused(&configured, &["kubelet"]);
-}
-
-#[test]
-fn settings_from_the_environment_are_separated_by_semicolons() {
-    let stub = healthy();
-    let mut command = Command::new(programs::agent());
-    let urls = format!("a={};b={}", stub.url("/a"), closed());
-    command.env("NODEGATE_HTTP_CHECK", urls);
-    command.env("NODEGATE_CHECK_SETTINGS", "http:a:interval=100ms;http:b:interval=100ms,timeout=1s");
-    let agent = Agent::launch_alone(command);
-    agent.wait_passes("http:a");
-    agent.wait_fails("http:b", "ConnectionRefused");
 }

@@ -1,14 +1,13 @@
 //! Tests of the real agent as a child process, through its sockets: with a simulated cluster where it needs
-//! one, and with real programs (kubectl, containerd, dnsmasq) around it.
+//! one, and with real programs (kubectl, dnsmasq) around it.
 
 mod access;
 mod apiserver;
-mod container_runtime;
 mod credentials;
 mod disk_pressure;
+mod disks;
 mod drain_on;
 mod filesystem_ro;
-mod host;
 mod host_signals;
 mod local_checks;
 mod local_ports;

@@ -3,7 +3,6 @@
 
 use super::listening::Listening;
 use super::{Balancer, EVERY};
-use nodegate_server::ProberSettings;
 use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::{Agent, Cluster, NODE, programs, until};
@@ -36,7 +35,7 @@ fn told(address: SocketAddr) -> Instant {
 #[test]
 fn a_successor_knows_the_probers_of_its_predecessor() {
     let cluster = Cluster::start();
-    let before = Listening::start(ProberSettings::default());
+    let before = Listening::start();
     let _balancer = Balancer::start(1, before.address, "/health?drain=503", EVERY);
     until("it to be regular", || (before.regular() == 1).then_some(()));
     before.cordon(true);

@@ -2,21 +2,18 @@
 //! same rules for longer times, under simulated time.
 
 mod handover;
-mod haproxy;
 mod hooks;
 mod listening;
 mod pods;
 
 use listening::{Listening, SERVICE};
-use nodegate_readiness::probers::Traffic;
-use nodegate_server::{CountTraffic, ProberSettings};
 use nodegate_testbed::agent::run;
-use nodegate_testbed::{Agent, Cluster, NODE, http, programs, until};
+use nodegate_testbed::{Cluster, NODE, http, programs, until};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Runs `nodegate wait` with these arguments to its end.
@@ -82,7 +79,7 @@ const EVERY: Duration = Duration::from_millis(100);
 
 /// Starts an agent with this number of regular probers.
 fn asked_by(count: u8) -> (Listening, Vec<Balancer>) {
-    let listening = Listening::start(ProberSettings::default());
+    let listening = Listening::start();
     let start = |n| Balancer::start(n, listening.address, "/health?drain=503", EVERY);
     let balancers = (1..=count).map(start).collect();
     until("all to be regular", || (listening.regular() == usize::from(count)).then_some(()));
@@ -114,35 +111,6 @@ fn wait_ends_when_all_probers_are_told_and_when_the_node_is_ready_again() {
     assert_eq!((code, lines.last().unwrap().starts_with("ready after ")), (0, true), "{lines:#?}");
 }
 
-/// Returns the number of connections that the test sets.
-struct Counter(AtomicU64);
-
-impl CountTraffic for Counter {
-    fn counted(&self) -> Traffic {
-        let established = Some(self.0.load(Ordering::Relaxed));
-        Traffic { ports: vec![443], established, age_ms: Some(0), error: None }
-    }
-}
-
-#[test]
-fn connections_to_a_traffic_port_are_counted() {
-    let ingress = TcpListener::bind("0.0.0.0:0").unwrap();
-    let address: SocketAddr = (Ipv4Addr::LOCALHOST, ingress.local_addr().unwrap().port()).into();
-    let agent = Agent::alone(&["--traffic-port", &format!("1,{}", address.port())]);
-    let counted = |count: u64| {
-        until("the count", || {
-            let status: serde_json::Value = serde_json::from_str(&agent.get("/status.json").body).unwrap();
-            (status["drain"]["traffic"]["established"] == count).then_some(())
-        });
-    };
-    counted(0);
-    let clients: Vec<_> =
-        (0..3).map(|_| (TcpStream::connect(address).unwrap(), ingress.accept().unwrap())).collect();
-    counted(3);
-    drop(clients);
-    counted(0);
-}
-
 /// Shows that `--node` and `--node-uid` identify the agent. The networks of two clusters may overlap, so an
 /// address is not enough.
 #[test]
@@ -163,7 +131,7 @@ fn wait_accepts_only_the_agent_of_the_named_node() {
 
 #[test]
 fn wait_follows_one_service_and_explains_what_its_rollout_needs() {
-    let listening = Listening::start(ProberSettings::default());
+    let listening = Listening::start();
     let args = ["--service", SERVICE];
     let (code, lines) = wait(listening.address, &[&args[..], &["--explain"]].concat());
     assert_eq!((code, &*lines[0]), (3, "not known: no balancer probes /services/shop/web regularly"));

@@ -1,5 +1,5 @@
-//! Tests of container runtimes, and of other servers behind a runtime's socket. A real containerd is in the
-//! whole-program tests.
+//! Tests of container runtimes, and of other servers behind a runtime's socket. A real containerd is in
+//! `tests/real`.
 
 use crate::support::{World, checks, fail};
 use bytes::Bytes;

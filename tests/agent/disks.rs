@@ -8,7 +8,6 @@
 
 use nodegate_testbed::agent::Agent;
 use nodegate_testbed::programs::{self, needs_root};
-use nodegate_testbed::waiting::until;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -53,7 +52,6 @@ pub(crate) struct Disks {
     holder: Child,
     /// The input of the process that holds the namespace. That process ends with this process in any case.
     _input: ChildStdin,
-    servers: Vec<Child>,
 }
 
 impl Disks {
@@ -72,7 +70,7 @@ impl Disks {
         let input = holder.stdin.take().unwrap();
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let disks = Self { root, holder, _input: input, servers: Vec::new() };
+        let disks = Self { root, holder, _input: input };
         assert_eq!(line.trim(), "ready", "no namespace of its own; see above");
         disks.run(script);
         disks
@@ -91,20 +89,6 @@ impl Disks {
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id())).args(words);
         environment(&mut command, &self.root);
         command
-    }
-
-    /// Mounts a copy of a directory of the host by FUSE, and returns the id of the process that serves it.
-    pub(crate) fn serve(&mut self, from: &str, to: &str) -> u32 {
-        let path = |path: &str| format!("{}{path}", self.root.display());
-        let mut command = self.inside(&["bindfs", "-f", &path(from), &path(to)]);
-        let child = command.stdin(Stdio::null()).spawn().expect("bindfs starts");
-        let pid = child.id();
-        self.servers.push(child);
-        until("the FUSE mount", || {
-            let mut seen = self.inside(&["mountpoint", "-q", &path(to)]);
-            seen.status().unwrap().success().then_some(())
-        });
-        pid
     }
 
     /// Starts the agent in a container. The container's root is this directory of the host, which holds
@@ -156,11 +140,6 @@ fn environment<'a>(command: &'a mut Command, root: &Path) -> &'a mut Command {
 
 impl Drop for Disks {
     fn drop(&mut self) {
-        for server in &mut self.servers {
-            // This also ends a stopped server, and with it every call that hangs on it.
-            let _ = server.kill();
-            let _ = server.wait();
-        }
         let _ = self.holder.kill();
         let _ = self.holder.wait();
         // Never remove it recursively: outside of the namespace, the directory has always been empty.

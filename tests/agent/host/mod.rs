@@ -1,4 +1,0 @@
-//! Disks and a container runtime of a node.
-
-pub(crate) mod containerd;
-pub(crate) mod disks;
