@@ -60,33 +60,11 @@ pub struct AgentReply {
     pub body: Bytes,
 }
 
-/// A connection to an agent, for one request.
-#[derive(Debug)]
-pub struct AgentConnection {
-    stream: TcpStream,
-    address: SocketAddr,
-}
-
-/// Gets a path from the agent at an address. Dropping the future closes the connection.
-pub async fn get(address: SocketAddr, path: &str) -> Result<AgentReply, GetError> {
-    AgentConnection::open(&[address]).await?.get(path).await
-}
-
-impl AgentConnection {
-    /// Connects to the first address that accepts.
-    pub async fn open(addresses: &[SocketAddr]) -> Result<Self, GetError> {
-        let stream = TcpStream::connect(addresses).await.map_err(GetError::Connect)?;
-        let address = stream.peer_addr().map_err(GetError::Connect)?;
-        Ok(Self { stream, address })
-    }
-
-    /// Gets a path. Dropping the future closes the connection.
-    pub async fn get(self, path: &str) -> Result<AgentReply, GetError> {
-        exchange(self.stream, self.address, path).await
-    }
-}
-
-async fn exchange(stream: TcpStream, address: SocketAddr, path: &str) -> Result<AgentReply, GetError> {
+/// Gets a path from the agent at the first of these addresses that accepts a connection. Dropping the future closes
+/// the connection.
+pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, GetError> {
+    let stream = TcpStream::connect(addresses).await.map_err(GetError::Connect)?;
+    let address = stream.peer_addr().map_err(GetError::Connect)?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(LONGEST_HEAD)
         .handshake(TokioIo::new(stream))
@@ -147,7 +125,7 @@ mod tests {
     fn get_from(server: &StubServer) -> Result<AgentReply, GetError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let within = Duration::from_secs(30);
-        runtime.block_on(async { tokio::time::timeout(within, get(server.address(), "/")).await }).unwrap()
+        runtime.block_on(async { tokio::time::timeout(within, get(&[server.address()], "/")).await }).unwrap()
     }
 
     #[test]

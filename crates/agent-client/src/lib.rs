@@ -19,7 +19,7 @@ mod wait_settings;
 
 pub use address_types::AddressTypes;
 pub use console::Console;
-pub use get::{AgentConnection, AgentReply, GetError, MOST, get};
+pub use get::{AgentReply, GetError, MOST, get};
 pub use health_reply::{HealthCheck, NodeHealth, refusal};
 pub use hook_recipe::hook_recipe;
 pub use identity::{NodeIdentity, WrongAgent};
@@ -47,14 +47,13 @@ pub fn exit_code(verdict: Option<Verdict>) -> u8 {
 /// Queries the agent at an address for its whole state, within `timeout`. The caller confirms the identity of
 /// the agent.
 pub async fn ask(address: SocketAddr, timeout: Duration) -> Result<Answered, AskError> {
-    let reply = tokio::time::timeout(timeout, get(address, STATUS_PATH)).await;
+    let reply = tokio::time::timeout(timeout, get(&[address], STATUS_PATH)).await;
     parse_status(reply.map_err(|_| AskError::Late(timeout))??)
 }
 
 /// Queries the agent at the first of these addresses that accepts a connection for the progress of a drain, within
 /// `timeout`. The caller confirms the identity of the agent.
 pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<DrainSummary, AskError> {
-    let reply = async { AgentConnection::open(addresses).await?.get(DRAIN_PATH).await };
-    let reply = tokio::time::timeout(timeout, reply).await.map_err(|_| AskError::Late(timeout))??;
-    status_reply::parse_drain(&reply)
+    let reply = tokio::time::timeout(timeout, get(addresses, DRAIN_PATH)).await;
+    status_reply::parse_drain(&reply.map_err(|_| AskError::Late(timeout))??)
 }

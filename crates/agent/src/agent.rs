@@ -9,7 +9,6 @@ use crate::traffic::TrafficArgs;
 use nodegate_local_checks::{HostSignalArgs, LocalChecks};
 use nodegate_program::Signals;
 use nodegate_readiness::Flip;
-use nodegate_server::{BindError, ServeError};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -17,22 +16,12 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use tokio::runtime::{Builder, Runtime};
 
-/// The reason why the agent could not start, or stopped.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AgentError {
-    #[error("could not start the {what}: {source}")]
-    Start { what: &'static str, source: io::Error },
-    #[error(transparent)]
-    Bind(#[from] BindError),
-    #[error(transparent)]
-    Serve(#[from] ServeError),
+/// Returns the reason why the agent could not start, for the log.
+fn starting(what: &'static str) -> impl Fn(io::Error) -> String {
+    move |error| format!("could not start the {what}: {error}")
 }
 
-fn starting(what: &'static str) -> impl Fn(io::Error) -> AgentError {
-    move |source| AgentError::Start { what, source }
-}
-
-fn runtime(what: &'static str) -> Result<Runtime, AgentError> {
+fn runtime(what: &'static str) -> Result<Runtime, String> {
     Builder::new_current_thread().enable_all().build().map_err(starting(what))
 }
 
@@ -48,7 +37,7 @@ pub struct AgentSetup {
 }
 
 /// Runs until SIGTERM or SIGINT.
-pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
+pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
     let AgentSetup { mut settings, ports, traffic, pods, host_signals, state_file, local_checks } = setup;
     settings.probers.traffic = traffic.count().map_err(starting("count of connections"))?;
     // Wakes the recorder, if there is one.
@@ -76,7 +65,8 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), AgentError> {
             handover::record(file, agent.board.clone(), agent.timeline, flips)
                 .map_err(starting("recorder"))?;
         }
-        ports.serve(agent.app.clone(), shutdown).await?;
+        let served = ports.serve(agent.app.clone(), shutdown).await;
+        served.map_err(|error| format!("can't wait for connections: {error}"))?;
         tracing::info!("stopped");
         Ok(())
     })
@@ -91,9 +81,9 @@ fn follow_host(signals: HostSignalArgs, agent: &AssembledAgent) -> io::Result<()
 }
 
 /// Opens the ports: from here on, probes get answers.
-fn open_ports(agent: &AssembledAgent, settings: PortArgs) -> Result<Ports, AgentError> {
+fn open_ports(agent: &AssembledAgent, settings: PortArgs) -> Result<Ports, String> {
     let agent_check_port = settings.agent_check();
-    let ports = Ports::bind(settings)?;
+    let ports = Ports::bind(settings).map_err(|error| error.to_string())?;
     agent.open();
     let address = ports.address();
     tracing::info!(
@@ -107,7 +97,7 @@ fn open_ports(agent: &AssembledAgent, settings: PortArgs) -> Result<Ports, Agent
     Ok(ports)
 }
 
-fn start_background(background: Runtime, tasks: Background) -> Result<(), AgentError> {
+fn start_background(background: Runtime, tasks: Background) -> Result<(), String> {
     let run = move || run_background(&background, tasks);
     thread::Builder::new().name("background".to_owned()).spawn(run).map_err(starting("background thread"))?;
     Ok(())

@@ -1,8 +1,9 @@
 //! The settings and the sockets of the agent's ports. `agent` binds and serves them.
 
 use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, duration, number, shown};
-use nodegate_server::{App, BindError, Limits, Listener, Networks, ServeError, ServeOptions, Sharing, bind};
+use nodegate_server::{App, BindError, Limits, Listener, Networks, ServeOptions, Sharing, bind};
 use std::future::Future;
+use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -136,11 +137,7 @@ impl Ports {
     }
 
     /// Serves all ports until `shutdown`.
-    pub(crate) async fn serve(
-        self,
-        app: Arc<App>,
-        shutdown: impl Future<Output = ()>,
-    ) -> Result<(), ServeError> {
+    pub(crate) async fn serve(self, app: Arc<App>, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         let (closing, closed) = watch::channel(false);
         let shutdown = async move {
             shutdown.await;
@@ -150,36 +147,23 @@ impl Ports {
         let metrics_options = ServeOptions { limits: options.limits, ..ServeOptions::default() };
         tokio::try_join!(
             nodegate_server::serve(http, app.clone(), options.clone(), shutdown),
-            serve_if_bound(agent_check, |agent_check| {
-                nodegate_server::serve_agent_check(
-                    agent_check,
-                    app.clone(),
-                    options,
-                    until_closed(closed.clone()),
-                )
-            }),
-            serve_if_bound(metrics, |metrics| {
-                nodegate_server::serve(metrics, app.clone(), metrics_options, until_closed(closed.clone()))
-            }),
+            async {
+                let Some(agent_check) = agent_check else { return Ok(()) };
+                nodegate_server::serve_agent_check(agent_check, app.clone(), options, until_closed(&closed))
+                    .await
+            },
+            async {
+                let Some(metrics) = metrics else { return Ok(()) };
+                nodegate_server::serve(metrics, app.clone(), metrics_options, until_closed(&closed)).await
+            },
         )?;
         Ok(())
     }
 }
 
-/// Serves a port that is optional.
-async fn serve_if_bound<F: Future<Output = Result<(), ServeError>>>(
-    listener: Option<Listener>,
-    serve: impl FnOnce(Listener) -> F,
-) -> Result<(), ServeError> {
-    match listener {
-        Some(listener) => serve(listener).await,
-        None => Ok(()),
-    }
-}
-
-async fn until_closed(mut closing: watch::Receiver<bool>) {
+async fn until_closed(closed: &watch::Receiver<bool>) {
     // The sender is dropped only after HTTP has ended.
-    let _ = closing.wait_for(|closing| *closing).await;
+    let _ = closed.clone().wait_for(|closed| *closed).await;
 }
 
 #[cfg(test)]

@@ -12,10 +12,8 @@ use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Memory, Policy, Timeline};
-use nodegate_server::{Activate, App, AppParts, Metrics, ProberSettings};
+use nodegate_server::{App, AppParts, Metrics, ProberSettings};
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::Handle;
@@ -118,11 +116,12 @@ impl AssembledAgent {
         let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
         let runner = Arc::new(Runner::start(&local_checks, &board, timeline, checks_run_on));
         let watch_metrics = Arc::new(WatchMetrics::default());
+        let activator = runner.clone();
         let mut app = App::new(AppParts {
             board: board.clone(),
             timeline,
             liveness: liveness.clone(),
-            activator: Arc::new(Activator(runner.clone())),
+            activate: Arc::new(move |checks| activator.activate(&checks)),
             metrics,
             version: env!("CARGO_PKG_VERSION"),
             revision: option_env!("NODEGATE_REVISION"),
@@ -224,13 +223,4 @@ fn count_and_log(
         on_flip(flip);
         tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason.as_str(), "flip");
     })
-}
-
-/// The code that lets the server start local checks.
-struct Activator(Arc<Runner>);
-
-impl Activate for Activator {
-    fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.0.activate(&checks)
-    }
 }

@@ -2,7 +2,7 @@
 //! use it.
 
 use crate::target::AgentAddress;
-use nodegate_agent_client::{AgentConnection, AgentReply, GetError};
+use nodegate_agent_client::{AgentReply, GetError, get as get_from};
 use nodegate_local_checks::resolve;
 use std::io;
 use std::net::SocketAddr;
@@ -19,30 +19,21 @@ pub(crate) enum FetchError {
     Lookup(String),
     #[error(transparent)]
     Get(#[from] GetError),
-    #[error("{phase} within {}", humantime::format_duration(*timeout))]
-    Timeout { phase: &'static str, timeout: Duration },
+    #[error("no whole answer within {}", humantime::format_duration(*.0))]
+    Late(Duration),
 }
-
-/// The phases for [`FetchError::Timeout`].
-const NO_NAME: &str = "the name was not found";
-const NO_CONNECTION: &str = "no connection";
-const NO_ANSWER: &str = "no whole answer";
 
 /// Gets a path. Must not be called on a thread that already runs a runtime.
 pub(crate) fn get(target: &AgentAddress, path: &str, timeout: Duration) -> Result<AgentReply, FetchError> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(FetchError::Start)?;
-    runtime.block_on(exchange(target, path, timeout))
-}
-
-async fn exchange(target: &AgentAddress, path: &str, timeout: Duration) -> Result<AgentReply, FetchError> {
-    let deadline = Instant::now() + timeout;
-    let late = |phase| move |_| FetchError::Timeout { phase, timeout };
-    let found = timeout_at(deadline, resolve(&target.host)).await.map_err(late(NO_NAME))?;
-    let found = found.map_err(FetchError::Lookup)?;
-    let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, target.port)).collect();
-    let open =
-        timeout_at(deadline, AgentConnection::open(&addresses)).await.map_err(late(NO_CONNECTION))??;
-    Ok(timeout_at(deadline, open.get(path)).await.map_err(late(NO_ANSWER))??)
+    runtime.block_on(async {
+        let deadline = Instant::now() + timeout;
+        let late = |_| FetchError::Late(timeout);
+        let found = timeout_at(deadline, resolve(&target.host)).await.map_err(late)?;
+        let found = found.map_err(FetchError::Lookup)?;
+        let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, target.port)).collect();
+        Ok(timeout_at(deadline, get_from(&addresses, path)).await.map_err(late)??)
+    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! The setting for the addresses of the node's pods, whose `preStop` hooks wait at `/wait`. `agent` passes it on.
 
 use nodegate_local_checks::PodRoutes;
-use nodegate_server::{FindPods, Networks, PodSettings};
-use std::future::Future;
-use std::net::IpAddr;
-use std::pin::Pin;
+use nodegate_server::{Networks, PodSettings};
 use std::sync::Arc;
 
 /// The networks of the node's pods.
@@ -19,14 +16,13 @@ pub(crate) struct PodArgs {
 impl PodArgs {
     /// Returns the settings of an agent in the host's network namespace.
     pub(crate) fn settings(self) -> PodSettings {
-        PodSettings { networks: self.pod_networks, routes: Some(Arc::new(HostRoutes(PodRoutes::default()))) }
-    }
-}
-
-struct HostRoutes(PodRoutes);
-
-impl FindPods for HostRoutes {
-    fn is_pod(&self, address: IpAddr) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
-        Box::pin(self.0.lead_to_pod(address))
+        let routes = Arc::new(PodRoutes::default());
+        PodSettings {
+            networks: self.pod_networks,
+            routes: Some(Arc::new(move |address| {
+                let routes = routes.clone();
+                Box::pin(async move { routes.lead_to_pod(address).await })
+            })),
+        }
     }
 }

@@ -47,41 +47,26 @@ pub(crate) async fn run(
     }
 }
 
-/// A period in which the cache is stale, or the kubelet cut off. The default is none.
+/// A period in which the cache is stale, the kubelet cut off, or a `Ready=False` does not count: when it began, and
+/// when it was last logged. The default is none.
 #[derive(Default)]
-struct Episode(Option<Lasting>);
-
-struct Lasting {
-    began: Moment,
-    logged: Moment,
-}
-
-/// What there is to log of an episode.
-enum News {
-    /// It has started, or a reminder is due.
-    Lasts,
-    /// It is over, after this time.
-    Over(Duration),
-}
+struct Episode(Option<(Moment, Moment)>);
 
 impl Episode {
-    /// Records whether it lasts, and returns what there is to log.
-    fn observe(&mut self, lasts: bool, now: Moment) -> Option<News> {
+    /// Notes whether it lasts. Calls `warn` when it begins and each minute while it lasts, and `end` with its
+    /// seconds when it is over.
+    fn observe(&mut self, lasts: bool, now: Moment, warn: impl FnOnce(), end: impl FnOnce(u64)) {
         match (&mut self.0, lasts) {
-            (None, false) => None,
-            (None, true) => {
-                self.0 = Some(Lasting { began: now, logged: now });
-                Some(News::Lasts)
+            (None, false) => {}
+            (Some((_, logged)), true) if now.since(*logged) < REMIND_EVERY => {}
+            (lasting, true) => {
+                *lasting = Some((lasting.map_or(now, |(began, _)| began), now));
+                warn();
             }
-            (Some(lasting), true) if now.since(lasting.logged) < REMIND_EVERY => None,
-            (Some(lasting), true) => {
-                lasting.logged = now;
-                Some(News::Lasts)
-            }
-            (Some(lasting), false) => {
-                let lasted = now.since(lasting.began);
+            (Some((began, _)), false) => {
+                let lasted = now.since(*began).as_secs();
                 self.0 = None;
-                Some(News::Over(lasted))
+                end(lasted);
             }
         }
     }
@@ -94,66 +79,53 @@ impl Episode {
 /// Logs changes of freshness.
 fn log_staleness(board: &Board, episode: &mut Episode, now: Moment) {
     let freshness = board.freshness(now);
-    match episode.observe(freshness.stale, now) {
-        None => {}
-        Some(News::Over(lasted)) => {
-            tracing::info!(stale_for_s = lasted.as_secs(), "the cache follows the API server again");
-        }
-        Some(News::Lasts) => {
-            let age = freshness
-                .age
-                .map_or_else(|| "none since start".to_owned(), |age| format!("{} s ago", age.as_secs()));
-            let answer = match board.policy().on_stale {
-                OnStale::Ready => "failing open: answering ready",
-                OnStale::KeepDrain => "failing open, but holding the last known drain signal",
-                OnStale::NotReady => "failing closed: answering not-ready",
-            };
-            let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
-            let on_stale = board.policy().on_stale;
-            let trouble = board.trouble();
-            let error = trouble.as_deref().map(String::as_str);
-            tracing::warn!(last_proof = age, error, last_known, %on_stale, "the cache is stale; {answer}");
-        }
-    }
+    let warn = || {
+        let age =
+            freshness.age.map_or("none since start".to_owned(), |age| format!("{} s ago", age.as_secs()));
+        let on_stale = board.policy().on_stale;
+        let answer = match on_stale {
+            OnStale::Ready => "failing open: answering ready",
+            OnStale::KeepDrain => "failing open, but holding the last known drain signal",
+            OnStale::NotReady => "failing closed: answering not-ready",
+        };
+        let last_known = board.last_known(now).map(|known| tracing::field::display(last_known(&known)));
+        let trouble = board.trouble();
+        let error = trouble.as_deref().map(String::as_str);
+        tracing::warn!(last_proof = age, error, last_known, %on_stale, "the cache is stale; {answer}");
+    };
+    episode.observe(freshness.stale, now, warn, |stale_for_s| {
+        tracing::info!(stale_for_s, "the cache follows the API server again");
+    });
 }
 
 /// Logs a Node that is in the pool only because its own kubelet answers.
 fn log_cut_off(board: &Board, episode: &mut Episode, now: Moment) {
-    match episode.observe(board.unconfirmed(now), now) {
-        None => {}
-        Some(News::Over(lasted)) => {
-            tracing::info!(unconfirmed_for_s = lasted.as_secs(), "the verdict follows the API server again");
-        }
-        Some(News::Lasts) => {
-            let leaves_in_s = board.leaves_at(now).map(|at| at.since(now).as_secs());
-            tracing::warn!(
-                leaves_in_s,
-                "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping \
-                 the node in the pool"
-            );
-        }
-    }
+    let warn = || {
+        let leaves_in_s = board.leaves_at(now).map(|at| at.since(now).as_secs());
+        tracing::warn!(
+            leaves_in_s,
+            "the control plane gets no heartbeat from the kubelet, which answers on this node; keeping the node in \
+             the pool"
+        );
+    };
+    episode.observe(board.unconfirmed(now), now, warn, |unconfirmed_for_s| {
+        tracing::info!(unconfirmed_for_s, "the verdict follows the API server again");
+    });
 }
 
 /// Logs a Node that is in the pool only because its `Ready=False` has not lasted long enough.
 fn log_pending(board: &Board, episode: &mut Episode, now: Moment) {
     let pending = board.not_ready_pending(now);
-    match episode.observe(pending.is_some(), now) {
-        None => {}
-        Some(News::Over(lasted)) => {
-            tracing::info!(
-                not_ready_for_s = lasted.as_secs(),
-                "the verdict follows the Ready condition again"
-            );
-        }
-        Some(News::Lasts) => {
-            let counts_in_ms = pending.map(|pending| pending.counts_in_ms);
-            tracing::warn!(
-                counts_in_ms,
-                "the Node is Ready=False, which does not count yet; keeping the node in the pool"
-            );
-        }
-    }
+    let warn = || {
+        let counts_in_ms = pending.map(|pending| pending.counts_in_ms);
+        tracing::warn!(
+            counts_in_ms,
+            "the Node is Ready=False, which does not count yet; keeping the node in the pool"
+        );
+    };
+    episode.observe(pending.is_some(), now, warn, |not_ready_for_s| {
+        tracing::info!(not_ready_for_s, "the verdict follows the Ready condition again");
+    });
 }
 
 /// Logs that the kubelet's port can't be reached on a node that is Ready, once for as long as it lasts.
@@ -186,14 +158,9 @@ fn until_next(board: &Board, look_often: bool, now: Moment) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodegate_readiness::unconfirmed::KUBELET;
-    use nodegate_readiness::{
-        Begins, Catalog, Condition, ConditionStatus, LocalCheck, LocalResult, Node, NodeFacts, Outcome,
-        Policy,
-    };
+    use nodegate_readiness::{Catalog, Policy};
     use std::io::{self, Write};
     use std::sync::Mutex;
-    use std::time::UNIX_EPOCH;
     use tracing_subscriber::fmt::MakeWriter;
 
     fn at(seconds: u64) -> Moment {
@@ -229,77 +196,26 @@ mod tests {
         }
     }
 
-    /// Returns the log lines of the seconds from 1 to 190, each with its second.
-    fn mentioned(mut at_second: impl FnMut(u64)) -> Vec<(u64, String)> {
-        let lines = Lines::default();
+    #[test]
+    fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
+        let (board, mut episode, lines) = (board(), Episode::default(), Lines::default());
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(lines.clone()).finish();
         let mut mentioned = Vec::new();
         tracing::subscriber::with_default(subscriber, || {
             for second in 1..=190 {
-                at_second(second);
+                if second == 180 {
+                    board.prove(at(180));
+                }
+                log_staleness(&board, &mut episode, at(second));
                 let text = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
                 mentioned.extend(text.lines().map(|line| (second, line.to_owned())));
             }
-        });
-        mentioned
-    }
-
-    #[test]
-    fn a_stale_cache_is_mentioned_once_a_minute_and_its_end_once() {
-        let board = board();
-        let mut episode = Episode::default();
-        let mentioned = mentioned(|second| {
-            if second == 180 {
-                board.prove(at(180));
-            }
-            log_staleness(&board, &mut episode, at(second));
         });
         let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();
         assert_eq!(seconds, [17, 77, 137, 180], "{mentioned:#?}");
         let (end, warnings) = mentioned.split_last().unwrap();
         assert!(warnings.iter().all(|(_, line)| line.contains("WARN") && line.contains("failing open")));
         assert!(end.1.contains("follows the API server again") && end.1.contains("stale_for_s=163"));
-    }
-
-    /// Ready=Unknown from second 10 on; the kubelet answers until second 140, when the check hangs.
-    #[test]
-    fn a_kubelet_that_is_cut_off_is_mentioned_once_a_minute_and_its_end_once() {
-        let kubelet = LocalCheck {
-            name: KUBELET.to_owned(),
-            timeout: Duration::from_secs(5),
-            begins: Begins::OnDemand,
-        };
-        let catalog = Catalog::new(vec![kubelet]);
-        let policy = Policy { stale_after: Duration::from_hours(1), ..Policy::default() };
-        let board = Board::new(Some("n1".to_owned()), policy, catalog, &[], Box::new(|_| {}));
-        board.prove(at(1));
-        let condition =
-            |status, reason: &str| Condition { kind: "Ready".to_owned(), status, reason: reason.to_owned() };
-        let silent = condition(ConditionStatus::Unknown, "NodeStatusUnknown");
-        let node = Node::Present(NodeFacts { conditions: vec![silent], ..NodeFacts::default() });
-        let result =
-            LocalResult { outcome: Outcome::Pass, duration: Duration::ZERO, at: at(10), good_until: at(140) };
-        let mut episode = Episode::default();
-        let mentioned = mentioned(|second| {
-            if second == 10 {
-                board.set_node(node.clone(), at(10), UNIX_EPOCH);
-                board.set_local(board.needed().unwrap(), Some(result.clone()), at(10), UNIX_EPOCH);
-            }
-            log_cut_off(&board, &mut episode, at(second));
-        });
-        let seconds: Vec<_> = mentioned.iter().map(|(second, _)| *second).collect();
-        assert_eq!(seconds, [10, 70, 130, 140], "{mentioned:#?}");
-        let (end, warnings) = mentioned.split_last().unwrap();
-        assert!(
-            warnings
-                .iter()
-                .all(|(_, line)| line.contains("WARN") && line.contains("gets no heartbeat from the kubelet"))
-        );
-        assert!(
-            end.1.contains("the verdict follows the API server again")
-                && end.1.contains("unconfirmed_for_s=130")
-        );
-        assert_eq!(until_next(&board, true, at(139)), Duration::from_secs(1));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use nodegate_local_checks::Sessions;
 use nodegate_program::List;
 use nodegate_readiness::probers::Traffic;
-use nodegate_server::CountTraffic;
 use std::io;
 use std::sync::Arc;
 
@@ -18,13 +17,14 @@ pub(crate) struct TrafficArgs {
 }
 
 impl TrafficArgs {
-    /// Starts counting the connections to these ports; without ports there is no counter.
-    pub(crate) fn count(self) -> io::Result<Option<Arc<dyn CountTraffic>>> {
+    /// Starts counting the connections to these ports, and returns how to get the latest count; `None` without ports.
+    pub(crate) fn count(self) -> io::Result<Option<Arc<dyn Fn() -> Traffic + Send + Sync>>> {
         let List(ports) = self.traffic_port;
         if ports.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Arc::new(Counter(Sessions::start(ports)?))))
+        let sessions = Sessions::start(ports)?;
+        Ok(Some(Arc::new(move || latest(&sessions))))
     }
 }
 
@@ -35,19 +35,15 @@ fn traffic_ports(value: &str) -> Result<List<u16>, String> {
     if list.0.len() > MOST || list.0.contains(&0) { Err(takes()) } else { Ok(list) }
 }
 
-struct Counter(Arc<Sessions>);
-
-impl CountTraffic for Counter {
-    fn counted(&self) -> Traffic {
-        let mut traffic = Traffic { ports: self.0.ports().to_vec(), ..Traffic::default() };
-        if let Some(counted) = self.0.last() {
-            let age = nodegate_clock::now().saturating_duration_since(counted.at);
-            traffic.age_ms = u64::try_from(age.as_millis()).ok();
-            match counted.established {
-                Ok(established) => traffic.established = Some(established),
-                Err(error) => traffic.error = Some(error),
-            }
+fn latest(sessions: &Sessions) -> Traffic {
+    let mut traffic = Traffic { ports: sessions.ports().to_vec(), ..Traffic::default() };
+    if let Some(counted) = sessions.last() {
+        let age = nodegate_clock::now().saturating_duration_since(counted.at);
+        traffic.age_ms = u64::try_from(age.as_millis()).ok();
+        match counted.established {
+            Ok(established) => traffic.established = Some(established),
+            Err(error) => traffic.error = Some(error),
         }
-        traffic
     }
+    traffic
 }

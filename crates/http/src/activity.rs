@@ -20,19 +20,12 @@ pub(crate) enum Phase {
 
 /// Counts the accepts and answers of one listener. Their order says which connection has been idle for
 /// longest, without a reading of the clock for each of them.
-#[derive(Debug, Default)]
-pub(crate) struct Order(AtomicU64);
-
-impl Order {
-    fn next(&self) -> u64 {
-        self.0.fetch_add(1, Ordering::Relaxed)
-    }
-}
+pub(crate) type Order = Arc<AtomicU64>;
 
 /// The state of a connection. The task that owns the connection writes it; the sweep reads it.
 #[derive(Debug)]
 pub(crate) struct Activity {
-    order: Arc<Order>,
+    order: Order,
     phase: AtomicU8,
     since: AtomicU64,
     last: AtomicBool,
@@ -53,10 +46,10 @@ pub(crate) struct Snapshot {
 
 impl Activity {
     /// Creates the state of a connection that was just accepted.
-    pub(crate) fn new(order: Arc<Order>) -> Self {
+    pub(crate) fn new(order: Order) -> Self {
         Self {
             phase: AtomicU8::new(Phase::New as u8),
-            since: AtomicU64::new(order.next()),
+            since: AtomicU64::new(order.fetch_add(1, Ordering::Relaxed)),
             order,
             last: AtomicBool::new(false),
             bound_to_client: AtomicBool::new(false),
@@ -136,7 +129,7 @@ impl Activity {
 
     /// Notes the answer. If part of the body is unread, the client's bytes are still due.
     pub(crate) fn end(&self, body_left: bool) {
-        self.since.store(self.order.next(), Ordering::Relaxed);
+        self.since.store(self.order.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.bound_to_client.store(false, Ordering::Relaxed);
         self.set(if body_left { Phase::Reading } else { Phase::Idle });
     }

@@ -62,7 +62,7 @@ impl<H: Health> AdminPages<H> {
             "/readyz" => health(self.health.ready()),
             "/metrics" => {
                 let format = Format::accepted(request.headers());
-                match format.encode(&[&self.registry]) {
+                match format.encode(&self.registry) {
                     Ok(metrics) => {
                         let mut page = text(StatusCode::OK, metrics);
                         page.headers_mut().insert(CONTENT_TYPE, format.content_type().clone());

@@ -2,8 +2,7 @@
 
 use crate::activity::Activity;
 use crate::connection_handle::Connection;
-use crate::proxy_header::Malformed;
-use crate::start::{Start, WithoutVersion};
+use crate::connection_start::{Malformed, Start, WithoutVersion};
 use bytes::{Buf, Bytes};
 use std::future::poll_fn;
 use std::io;

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 /// The connections of one listener.
 pub(crate) struct Connections {
     limits: Limits,
-    counts: Arc<ConnectionCounts>,
-    order: Arc<Order>,
+    counts: ConnectionCounts,
+    order: Order,
     /// The number of connections that were accepted so far.
     accepted: AtomicU64,
     table: Mutex<Table>,
@@ -51,7 +51,7 @@ pub(crate) struct ConnectionSlot {
 }
 
 impl Connections {
-    pub(crate) fn new(limits: Limits, counts: Arc<ConnectionCounts>) -> Self {
+    pub(crate) fn new(limits: Limits, counts: ConnectionCounts) -> Self {
         let (order, accepted, table, filled, emptied) = Default::default();
         Self { limits, counts, order, accepted, table, filled, emptied }
     }
@@ -65,7 +65,7 @@ impl Connections {
             return None;
         }
         if table.entries.len() >= self.limits.connections && !self.evict(&mut table, Some(client)) {
-            ConnectionCounts::add(&self.counts.refused);
+            self.counts.refused.inc();
             return None;
         }
         let key = table.next_key;
@@ -75,7 +75,7 @@ impl Connections {
         let entry = Entry { client, activity: Arc::clone(&activity), task: None, seen: None };
         table.entries.insert(key, entry);
         debug_assert!(table.entries.len() <= self.limits.connections);
-        ConnectionCounts::add(&self.counts.opened);
+        self.counts.open.inc();
         Some(ConnectionSlot { key, connections: Arc::clone(self), activity })
     }
 
@@ -104,7 +104,7 @@ impl Connections {
         let busy = |table: &Table| newcomer.and_then(|newcomer| table.holders.yields_to(newcomer));
         let Some(key) = table.next_to_evict().or_else(|| busy(table)) else { return false };
         self.remove(table, key);
-        ConnectionCounts::add(&self.counts.evicted);
+        self.counts.evicted.inc();
         true
     }
 
@@ -146,7 +146,7 @@ impl Connections {
     fn leave(&self, table: &mut Table, key: u64) -> Option<AbortHandle> {
         let entry = table.entries.remove(&key)?;
         table.holders.remove(entry.client, key);
-        ConnectionCounts::add(&self.counts.closed);
+        self.counts.open.dec();
         if table.entries.is_empty() {
             self.emptied.notify_one();
         }

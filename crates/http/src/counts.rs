@@ -1,55 +1,31 @@
 //! The counters of connections.
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 
 /// The counters of the connections of one program. All its listeners share them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct ConnectionCounts {
-    pub(crate) opened: AtomicU64,
-    pub(crate) closed: AtomicU64,
-    pub(crate) denied: AtomicU64,
-    pub(crate) evicted: AtomicU64,
-    pub(crate) refused: AtomicU64,
+    pub(crate) open: Gauge,
+    pub(crate) denied: Counter,
+    pub(crate) evicted: Counter,
+    pub(crate) refused: Counter,
 }
 
 impl ConnectionCounts {
-    /// Returns the number of open connections.
-    pub fn open(&self) -> u64 {
-        let closed = self.closed.load(Ordering::Relaxed);
-        self.opened.load(Ordering::Relaxed).saturating_sub(closed)
-    }
-
-    /// Encodes the four families `connections`, `connections_denied`, `connections_evicted` and
-    /// `connections_refused`, for a collector.
-    pub fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let open = encoder.encode_descriptor("connections", "Open connections.", None, MetricType::Gauge)?;
-        ConstGauge::new(self.open()).encode(open)?;
+    /// Adds the four families `connections`, `connections_denied`, `connections_evicted` and
+    /// `connections_refused` to a registry.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("connections", "Open connections", self.open.clone());
         let counters = [
-            (
-                "connections_denied",
-                "Connections closed at once because --allow-from does not name their client.",
-                &self.denied,
-            ),
-            ("connections_evicted", "Connections closed to make room for new ones.", &self.evicted),
-            (
-                "connections_refused",
-                "Connections closed at once because all others were busy.",
-                &self.refused,
-            ),
+            ("denied", "because --allow-from does not name their client", &self.denied),
+            ("evicted", "to make room for new ones", &self.evicted),
+            ("refused", "at once because all others were busy", &self.refused),
         ];
-        for (name, help, count) in counters {
-            let family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(count.load(Ordering::Relaxed)).encode(family)?;
+        for (what, why, counter) in counters {
+            let help = format!("Connections closed {why}");
+            registry.register(format!("connections_{what}"), help, counter.clone());
         }
-        Ok(())
-    }
-
-    pub(crate) fn add(count: &AtomicU64) {
-        count.fetch_add(1, Ordering::Relaxed);
     }
 }

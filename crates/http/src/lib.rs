@@ -33,11 +33,11 @@
 //! [`serve_requests`]; the handshake counts as part of the first head.
 
 mod accept;
-mod accept_backoff;
 mod activity;
 mod admin;
 mod byte_stream;
 mod connection_handle;
+mod connection_start;
 mod connections;
 mod counts;
 mod eviction;
@@ -49,12 +49,8 @@ mod listener;
 mod metrics_format;
 mod networks;
 mod port_owner;
-mod prometheus_text;
-mod proxy_header;
 mod requests;
-mod reuseport;
 mod server;
-mod start;
 
 pub use admin::{AdminPages, Health, text};
 pub use byte_stream::ClientStream;
@@ -63,7 +59,7 @@ pub use counts::ConnectionCounts;
 pub use limits::Limits;
 pub use listener::{BindError, Listener, Sharing, bind};
 pub use metrics_format::Format;
-pub use networks::{BadNetworks, Networks, holder_of};
+pub use networks::{Networks, holder_of};
 pub use requests::{Handler, Http, Protocol, serve_requests};
 pub use server::{ServeOptions, serve};
 

@@ -1,12 +1,15 @@
 //! Binds the port of a listener. A port that an outgoing connection has is free soon: the listener waits for
 //! it. A port that another listener has is a start-up error.
 
-use crate::port_owner::PortOwner;
-use crate::reuseport::{ReuseportSlot, steer};
+use crate::port_owner::outgoing_connection;
+use nix::libc::{sock_filter, sock_fprog};
+use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Once;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -72,13 +75,12 @@ fn listen_or_wait(address: SocketAddr, sharing: Sharing) -> Result<Listener, Bin
         }
         Err(error) => error,
     };
-    let owner = if is_taken(&error) { PortOwner::of(address) } else { PortOwner::Unknown };
-    match owner {
-        PortOwner::Connection { local, remote, uid } => {
+    match is_taken(&error).then(|| outgoing_connection(address)).flatten() {
+        Some((local, remote, uid)) => {
             tracing::warn!(%address, %local, %remote, uid, "an outgoing connection has this port; waiting until it ends");
             Ok(Listener { socket: None, address, sharing })
         }
-        PortOwner::Listener | PortOwner::Unknown => Err(BindError { address, error }),
+        None => Err(BindError { address, error }),
     }
 }
 
@@ -116,6 +118,34 @@ fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
         steer(&listener, ReuseportSlot::Second);
     }
     Ok(listener)
+}
+
+/// `BPF_RET | BPF_K`: returns a constant, here a socket's place in the group.
+const RETURN: u16 = 0x06;
+
+/// The log line for a kernel without it, or for a sandbox or an emulator in place of a kernel.
+const UNSUPPORTED: &str =
+    "the kernel does not support SO_ATTACH_REUSEPORT_CBPF; some connections may be reset during an upgrade";
+
+/// Logs the line once: there are several listeners, and each is steered several times.
+static WARNED: Once = Once::new();
+
+/// A socket's index in its group. The kernel appends a new listener, and the last one takes the index of a
+/// listener that closes. Of two, the older has index 0 and the newer has 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReuseportSlot {
+    First = 0,
+    Second = 1,
+}
+
+/// Sends new connections of the listener's group to one socket in it, by a program of the kernel (socket(7),
+/// `SO_ATTACH_REUSEPORT_CBPF`): a listener that closes resets the handshakes in flight.
+pub(crate) fn steer(listener: impl AsFd, to: ReuseportSlot) {
+    let mut program = [sock_filter { code: RETURN, jt: 0, jf: 0, k: to as u32 }];
+    let program = sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    if let Err(error) = setsockopt(&listener, AttachReusePortCbpf, &program) {
+        WARNED.call_once(|| tracing::warn!(%error, "{UNSUPPORTED}"));
+    }
 }
 
 impl Listener {

@@ -12,37 +12,20 @@ const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 /// The most lines of one table that are read to their end.
 const MAX_LINES: usize = 64;
 
-/// The owner of a port that could not be bound.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum PortOwner {
-    Listener,
-    Connection {
-        local: SocketAddr,
-        remote: SocketAddr,
-        uid: u32,
-    },
-    /// The tables name none.
-    Unknown,
-}
-
-impl PortOwner {
-    /// Returns the owner of an address, a listener first.
-    pub(crate) fn of(address: SocketAddr) -> Self {
-        let tables = TABLES.iter().filter_map(|table| File::open(table).ok());
-        Self::among(tables.flat_map(|table| entries(BufReader::new(table), address.port())), address)
-    }
-
-    fn among(entries: impl Iterator<Item = TcpNetEntry>, address: SocketAddr) -> Self {
-        let mut owner = Self::Unknown;
-        for entry in entries.filter(|entry| overlap(entry.local_address, address)) {
+/// Returns the two addresses and the user of an outgoing connection that has this address; `None` if a listener has it,
+/// or if the tables name nothing.
+pub(crate) fn outgoing_connection(address: SocketAddr) -> Option<(SocketAddr, SocketAddr, u32)> {
+    let tables = TABLES.iter().filter_map(|table| File::open(table).ok());
+    let mut connection = None;
+    for entry in tables.flat_map(|table| entries(BufReader::new(table), address.port())) {
+        if overlap(entry.local_address, address) {
             if entry.state == TcpState::Listen {
-                return Self::Listener;
+                return None;
             }
-            let (local, remote, uid) = (entry.local_address, entry.remote_address, entry.uid);
-            owner = Self::Connection { local, remote, uid };
+            connection = Some((entry.local_address, entry.remote_address, entry.uid));
         }
-        owner
     }
+    connection
 }
 
 /// Returns true if a socket at one address keeps another from the other one.

@@ -1,16 +1,14 @@
 //! Serves the connections of one listener, from its start to a bounded end.
 
-use crate::accept::{Acceptor, Admission};
-use crate::accept_backoff::{AcceptBackoff, concerns_one_connection, lacks_descriptors};
+use crate::accept::{AcceptBackoff, Acceptor, Admission, concerns_one_connection, lacks_descriptors};
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::{Client, Connection};
 use crate::connections::Connections;
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
-use crate::listener::Listener;
+use crate::listener::{Listener, ReuseportSlot, steer};
 use crate::networks::Networks;
 use crate::requests::Protocol;
-use crate::reuseport::{ReuseportSlot, steer};
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::net::TcpStream;
@@ -45,7 +43,7 @@ pub struct ServeOptions {
     /// The limits on one client's use of resources.
     pub limits: Limits,
     /// The counters of connections.
-    pub counts: Arc<ConnectionCounts>,
+    pub counts: ConnectionCounts,
 }
 
 /// Serves connections until `shutdown` resolves, then drains. Fails if the runtime can't wait for connections.
@@ -102,7 +100,7 @@ struct Server<P> {
 impl<P: Protocol> Server<P> {
     fn new(protocol: Arc<P>, options: ServeOptions) -> Self {
         let ServeOptions { allow_from, limits, counts } = options;
-        let admission = Admission::new(allow_from, Arc::clone(&counts));
+        let admission = Admission::new(allow_from, counts.clone());
         let connections = Arc::new(Connections::new(limits, counts));
         Self { protocol, admission, limits, connections, closing: Arc::default() }
     }

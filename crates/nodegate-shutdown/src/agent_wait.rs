@@ -50,7 +50,7 @@ pub(crate) async fn wait_until_told(agent: SocketAddr, limit: Duration) -> WaitE
         let request = left.min(ONE_REQUEST);
         // The agent may not have seen the file yet.
         let path = format!("/wait?for=told&settle=2&timeout={}", request.as_secs().max(1));
-        let reply = timeout(request + LATE_BY, get(agent, &path)).await;
+        let reply = timeout(request + LATE_BY, get(&[agent], &path)).await;
         match reply {
             Ok(Ok(AgentReply { status: 200, body })) => {
                 return WaitEnd::Told(sanitize_short(String::from_utf8_lossy(&body).trim(), LONGEST));

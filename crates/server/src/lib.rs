@@ -10,11 +10,11 @@ mod probers;
 mod route;
 mod serve;
 
-pub use answer::{Activate, AnswerBody, App, AppParts, FindPods, NoLocalChecks, PodSettings, ResponseFuture};
+pub use answer::{Activate, AnswerBody, App, AppParts, PodSettings, ResponseFuture};
 pub use metrics::Metrics;
-pub use nodegate_http::{BadNetworks, BindError, Limits, Listener, Networks, Sharing, bind};
-pub use probers::{CountTraffic, ProberArgs, ProberSettings};
-pub use serve::{ServeError, ServeOptions, serve, serve_agent_check};
+pub use nodegate_http::{BindError, Limits, Listener, Networks, Sharing, bind};
+pub use probers::{ProberArgs, ProberSettings};
+pub use serve::{ServeOptions, serve, serve_agent_check};
 
 // Other crates need it to register their own metric families.
 pub use nodegate_http::prometheus_client;

@@ -23,20 +23,18 @@ pub struct ServeOptions {
     pub limits: Limits,
 }
 
-/// The error when serving can't start.
-#[derive(Debug, thiserror::Error)]
-#[error("can't wait for connections: {0}")]
-pub struct ServeError(#[from] io::Error);
-
 /// Answers requests until `shutdown` resolves, then drains: see [`nodegate_http::serve`].
 pub async fn serve(
     listener: Listener,
     app: Arc<App>,
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
+) -> io::Result<()> {
     let handler = AppHandler { app: Arc::clone(&app), metrics_moved_to: options.metrics_moved_to };
-    run(listener, Http(Arc::new(handler)), &app, options, shutdown).await
+    tokio::select! {
+        served = run(listener, Http(Arc::new(handler)), &app, options, shutdown) => served,
+        never = app.judge() => match never {},
+    }
 }
 
 /// Like [`serve`], for HAProxy's agent-checks: one line, then close. The string of `agent-send` does not
@@ -46,7 +44,7 @@ pub async fn serve_agent_check(
     app: Arc<App>,
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
+) -> io::Result<()> {
     run(listener, AgentCheck(Arc::clone(&app)), &app, options, shutdown).await
 }
 
@@ -56,16 +54,16 @@ async fn run(
     app: &App,
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
-) -> Result<(), ServeError> {
+) -> io::Result<()> {
     let ServeOptions { allow_from, limits, .. } = options;
     app.limit_waiting(limits.connections);
-    let counts = Arc::clone(app.metrics.connections());
+    let counts = app.metrics.connections().clone();
     let options = nodegate_http::ServeOptions { allow_from, limits, counts };
     let shutdown = async {
         shutdown.await;
         app.close();
     };
-    Ok(nodegate_http::serve(listener, Arc::new(protocol), options, shutdown).await?)
+    nodegate_http::serve(listener, Arc::new(protocol), options, shutdown).await
 }
 
 /// Answers the HTTP requests of one port.

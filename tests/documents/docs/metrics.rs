@@ -58,7 +58,7 @@ pub(crate) fn agent() -> Metrics {
 
 pub(crate) fn gate() -> Metrics {
     let metrics = Arc::new(GateMetrics::default());
-    exposed(&Format::Prometheus.encode(&[&metrics.registry()]).unwrap())
+    exposed(&Format::Prometheus.encode(&metrics.registry()).unwrap())
 }
 
 /// Returns the names of nodegate-haproxy's metrics without their suffixes, as its code registers them. A registry

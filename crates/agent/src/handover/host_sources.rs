@@ -1,11 +1,14 @@
 //! The sources of the last known facts on this host, the agent on the same ports and `--state-dir`, for `agent`.
 
+use super::LastKnownSources;
 use super::state_file::StateFile;
-use super::{LastKnownSources, answering, predecessor};
 use crate::agent_ports::PortArgs;
+use crate::fetch::{self, FetchError};
 use crate::target::AgentAddress;
+use nodegate_agent_client::{GetError, STATUS_PATH};
 use nodegate_readiness::Memory;
 use nodegate_readiness::probers::Handover;
+use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -14,7 +17,7 @@ use tokio::time::timeout;
 /// The time limit for one source: longer than a running agent and a working disk need, because load balancers
 /// wait for this agent, too. It suffices to query both ports of a predecessor in sequence, and to learn why
 /// neither had facts.
-pub(super) const WITHIN: Duration = Duration::from_secs(3);
+const WITHIN: Duration = Duration::from_secs(3);
 
 /// The sources of the last known facts.
 pub(crate) struct HostSources {
@@ -25,7 +28,7 @@ pub(crate) struct HostSources {
 impl HostSources {
     /// Creates the sources: the agent that listens on this agent's ports, and this agent's file.
     pub(crate) fn new(ports: &PortArgs, state_file: Option<StateFile>) -> Self {
-        Self { predecessors: predecessor::targets(ports), state_file }
+        Self { predecessors: targets(ports), state_file }
     }
 }
 
@@ -33,20 +36,19 @@ impl LastKnownSources for HostSources {
     type Error = String;
 
     async fn answered_recently(&self) -> bool {
-        let Some(directory) = self.state_file.as_ref().map(|file| file.directory().to_owned()) else {
-            return false;
-        };
-        on_a_thread(move || Ok(answering::is_recent(&directory))).await.unwrap_or(false)
+        let Some(file) = self.state_file.clone() else { return false };
+        on_a_thread(move || Ok(file.answered_recently())).await.unwrap_or(false)
     }
 
     async fn predecessor(&self) -> Result<Option<Memory>, String> {
         let targets = self.predecessors.clone();
-        on_a_thread(move || predecessor::memory(&targets)).await
+        on_a_thread(move || memory(&targets)).await
     }
 
     async fn probers(&self, node: &str) -> Result<Option<Handover>, String> {
         let (targets, node) = (self.predecessors.clone(), node.to_owned());
-        on_a_thread(move || predecessor::probers(&targets, &node)).await
+        let parse = move |status: &[u8]| Handover::parse(status, &node).map_err(|error| error.to_string());
+        on_a_thread(move || first(&targets, parse)).await
     }
 
     async fn recorded(&self) -> Result<Option<Memory>, String> {
@@ -64,5 +66,110 @@ async fn on_a_thread<T: Send + 'static>(
     match timeout(WITHIN, waiting).await {
         Ok(Ok(found)) if started.is_ok() => found,
         _ => Err(format!("not within {} s", WITHIN.as_secs())),
+    }
+}
+
+/// The time limit for each target. An agent answers within milliseconds; another program there must not keep
+/// this agent from its port.
+const TARGET_WITHIN: Duration = Duration::from_secs(1);
+
+/// Returns the addresses at which the predecessor serves `/status.json`, by this agent's own settings.
+fn targets(ports: &PortArgs) -> Vec<AgentAddress> {
+    let everywhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let http = (ports.address().unwrap_or(everywhere), ports.listen_port);
+    let metrics = ports.metrics_addr.map(|address| (address.ip(), address.port()));
+    let known = metrics.into_iter().chain([http]).filter(|(_, port)| *port != 0);
+    known.map(|(ip, port)| AgentAddress::at(ip, port)).collect()
+}
+
+/// Queries the targets in sequence until one has an answer. A closed port is not an error; of several errors
+/// the first is returned, as a text for the log.
+fn first<T>(
+    targets: &[AgentAddress],
+    parse: impl Fn(&[u8]) -> Result<Option<T>, String>,
+) -> Result<Option<T>, String> {
+    let mut nothing = Ok(None);
+    for target in targets {
+        let answer = match fetch::get(target, STATUS_PATH, TARGET_WITHIN) {
+            Ok(answer) if answer.status == 200 => {
+                parse(&answer.body).map_err(|error| format!("http://{target}: {error}"))
+            }
+            Ok(answer) => Err(format!("http://{target} answered HTTP {}", answer.status)),
+            Err(FetchError::Get(GetError::Connect(_))) => Ok(None),
+            Err(error) => Err(format!("http://{target}: {error}")),
+        };
+        match answer {
+            Ok(None) => {}
+            Err(error) => nothing = nothing.and(Err(error)),
+            answer => return answer,
+        }
+    }
+    nothing
+}
+
+fn memory(targets: &[AgentAddress]) -> Result<Option<Memory>, String> {
+    first(targets, |status| Memory::parse(status).map(Some).map_err(|error| error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_testbed::stub::{StubServer, hang};
+    use std::net::SocketAddr;
+
+    fn ask(addresses: &[SocketAddr]) -> Result<Option<Memory>, String> {
+        let targets: Vec<_> = addresses.iter().map(|at| AgentAddress::at(at.ip(), at.port())).collect();
+        memory(&targets)
+    }
+
+    #[test]
+    fn other_programs_are_no_predecessor() {
+        for (answer, why) in [
+            ("", "closed without an answer"),
+            ("SSH-2.0-OpenSSH_9.2p1\r\n", "not HTTP"),
+            ("HTTP/1.1 404 Not Found\r\n\r\nnot here", "answered HTTP 404"),
+            ("HTTP/1.1 200 OK\r\n\r\n<html>", "it is not what an agent writes"),
+            ("HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts\":{}}", "of an older version"),
+            ("HTTP/1.1 200 OK\r\n\r\n{\"facts_format\":7}", "in form 7"),
+        ] {
+            let server = StubServer::saying(answer);
+            let error = ask(&[server.address()]).unwrap_err();
+            assert!(error.contains(why) && error.contains(&server.address().to_string()), "{error}");
+        }
+        let error = ask(&[StubServer::start(hang).address()]).unwrap_err();
+        assert!(error.contains("within 1s"), "{error}");
+    }
+
+    #[test]
+    fn the_first_error_is_reported_unless_an_agent_answers() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let no_agent = StubServer::saying("HTTP/1.1 404 Not Found\r\n\r\n").address();
+        let silent = StubServer::saying("").address();
+        assert!(ask(&[no_agent, free]).unwrap_err().contains("answered HTTP 404"));
+        assert!(ask(&[free, no_agent, silent]).unwrap_err().contains("answered HTTP 404"));
+        let agent = StubServer::saying(
+            "HTTP/1.1 200 OK\r\n\r\n{\"node\":\"n1\",\"facts_format\":2,\"cache\":{\"age_ms\":5,\"stale\":false},\"node_exists\":false}",
+        );
+        assert!(ask(&[no_agent, agent.address()]).unwrap().is_some());
+    }
+
+    #[test]
+    fn both_ports_can_be_asked_within_the_time_limit() {
+        let silent = [StubServer::start(hang), StubServer::start(hang)].map(|server| server.address());
+        let began = nodegate_clock::now();
+        assert!(ask(&silent).unwrap_err().contains(&silent[0].to_string()));
+        assert!(nodegate_clock::now() - began >= TARGET_WITHIN * 2);
+        assert!(TARGET_WITHIN * 2 < WITHIN);
+    }
+
+    #[test]
+    fn a_missing_agent_is_no_error_and_the_next_address_is_queried() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert_eq!(ask(&[free]), Ok(None));
+        assert_eq!(ask(&[]), Ok(None));
+        let here = r#"{"node":"n1","facts_format":2,"cache":{"age_ms":5,"stale":false},"node_exists":false,"more":1}"#;
+        let server = StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{here}"));
+        assert_eq!(ask(&[free, server.address()]), ask(&[server.address()]));
+        assert!(ask(&[server.address()]).unwrap().unwrap().knows_something());
     }
 }

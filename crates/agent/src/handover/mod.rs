@@ -4,9 +4,7 @@
 // so had this one before a crash. The probers are taken over at every start, from a running predecessor
 // only.
 
-mod answering;
 mod host_sources;
-mod predecessor;
 mod recorder;
 mod startup;
 mod state_file;

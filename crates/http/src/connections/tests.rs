@@ -6,7 +6,7 @@ const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn table(connections: usize) -> Arc<Connections> {
     let limits = Limits { connections, ..Limits::default() };
-    Arc::new(Connections::new(limits, Arc::default()))
+    Arc::new(Connections::new(limits, ConnectionCounts::default()))
 }
 
 fn enter(table: &Arc<Connections>) -> ConnectionSlot {
@@ -199,10 +199,10 @@ fn idle_connections_are_kept_for_the_idle_timeout_and_busy_ones_forever() {
 
 #[test]
 fn a_connection_is_counted_once_however_it_ends() {
-    let counts = Arc::<ConnectionCounts>::default();
-    let table = Arc::new(Connections::new(Limits::default(), Arc::clone(&counts)));
+    let counts = ConnectionCounts::default();
+    let table = Arc::new(Connections::new(Limits::default(), counts.clone()));
     let slot = enter(&table);
-    assert_eq!(counts.open(), 1);
+    assert_eq!(counts.open.get(), 1);
     let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _slot = slot;
         panic!("as the test wants it");
@@ -211,6 +211,6 @@ fn a_connection_is_counted_once_however_it_ends() {
     let slot = enter(&table);
     table.close_all();
     drop(slot);
-    assert_eq!(counts.open(), 0);
+    assert_eq!(counts.open.get(), 0);
     assert!(table.enter(CLIENT).is_none(), "no connection enters after the end");
 }

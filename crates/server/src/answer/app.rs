@@ -1,16 +1,15 @@
 //! The state, settings and counters that the server answers from.
 
 use super::shared_answer::SharedAnswers;
-use super::wait::waiters::Waiters;
-use crate::metrics::{Metrics, Registries, StateCollector};
+use super::wait::Waiters;
+use crate::metrics::{Metrics, StateCollector, registry};
 use crate::probers::{ProberSettings, Probers};
+use futures::future::BoxFuture;
 use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Board, CheckId, Liveness, Moment, Timeline};
 use prometheus_client::registry::Registry;
 use std::collections::hash_map::RandomState;
-use std::future::{Future, ready};
 use std::hash::BuildHasher;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,26 +17,13 @@ use tokio::sync::Semaphore;
 
 /// The number of requests that may wait for the first result of their checks. Further requests are answered
 /// with the known results. A waiting request is busy and its connection can't be evicted, so without a bound
-/// the clients that name a hanging check would take all connections. A quarter of the default
-/// the limit of connections; for fewer connections see [`App::limit_waiting`].
+/// the clients that name a hanging check would take all connections. A quarter of
+/// the default limit of connections; for fewer connections see [`App::limit_waiting`].
 pub(super) const MAX_WAITING: usize = 256;
 
-/// Starts local checks on the first request that names them.
-pub trait Activate: Send + Sync {
-    /// Starts these checks, even if the returned future is dropped. The future resolves when each check has
-    /// its first result. The server waits no longer than the checks' own timeouts allow.
-    fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
-
-/// The activator of a program without local checks.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoLocalChecks;
-
-impl Activate for NoLocalChecks {
-    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(ready(()))
-    }
-}
+/// Starts local checks, even if the returned future is dropped. The future resolves when each check has its first
+/// result. The server waits no longer than the checks' own timeouts allow.
+pub type Activate = Arc<dyn Fn(Vec<CheckId>) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// The parts of an [`App`].
 pub struct AppParts {
@@ -47,8 +33,8 @@ pub struct AppParts {
     pub timeline: Timeline,
     /// The state that `/livez` reports.
     pub liveness: Arc<Liveness>,
-    /// The code that starts local checks.
-    pub activator: Arc<dyn Activate>,
+    /// The code that starts local checks when a request first names them.
+    pub activate: Activate,
     /// The counters; the board must report its flips to the same ones.
     pub metrics: Arc<Metrics>,
     /// The version of nodegate.
@@ -62,11 +48,11 @@ pub struct App {
     pub(super) board: Arc<Board>,
     timeline: Timeline,
     pub(super) liveness: Arc<Liveness>,
-    pub(super) activator: Arc<dyn Activate>,
+    pub(super) activate: Activate,
     pub(crate) metrics: Arc<Metrics>,
     pub(super) version: &'static str,
     start_id: String,
-    pub(super) registries: Registries,
+    pub(super) registry: Registry,
     pub(super) shared: SharedAnswers,
     pub(super) waiting: Semaphore,
     pub(super) probers: Arc<Probers>,
@@ -77,29 +63,24 @@ pub struct App {
 impl App {
     /// Creates an app that is ready to be served.
     pub fn new(parts: AppParts) -> Self {
-        let AppParts { board, timeline, liveness, activator, metrics, version, revision } = parts;
+        let AppParts { board, timeline, liveness, activate, metrics, version, revision } = parts;
         let probers = Arc::<Probers>::default();
-        let wake = Arc::clone(&probers.wake);
-        board.when_flipped(move || wake.wake());
-        let registries = Registries::new(StateCollector {
-            board: Arc::clone(&board),
-            timeline,
-            metrics: Arc::clone(&metrics),
-            probers: Arc::clone(&probers),
-            version,
-            revision,
-        });
+        let noted = Arc::clone(&probers.noted);
+        board.when_flipped(move || noted.notify_one());
+        let (board_read, probers_read) = (Arc::clone(&board), Arc::clone(&probers));
+        let state = StateCollector { board: board_read, timeline, probers: probers_read, version };
+        let registry = registry(state, &metrics, revision);
         Self {
             board,
             timeline,
             liveness,
-            activator,
+            activate,
             metrics,
             version,
             // The operating system's randomness is the key. Two processes never share it, unlike the seed of
             // a generator.
             start_id: format!("{:016x}", RandomState::new().hash_one(())),
-            registries,
+            registry,
             shared: SharedAnswers::default(),
             waiting: Semaphore::new(MAX_WAITING),
             probers,
@@ -111,7 +92,7 @@ impl App {
     /// Returns the registry for the metric families of other crates. It puts the prefix `nodegate_` before
     /// their names.
     pub fn registry_mut(&mut self) -> &mut Registry {
-        &mut self.registries.own
+        self.registry.sub_registry_with_prefix("nodegate")
     }
 
     /// Sets which clients count as probers, and the counter of their connections. Without this call all
@@ -169,7 +150,7 @@ impl App {
             board: Arc::new(board),
             timeline: Timeline::new(nodegate_clock::now()),
             liveness: Arc::new(Liveness::new(Moment::default())),
-            activator: Arc::new(NoLocalChecks),
+            activate: Arc::new(|_| Box::pin(std::future::ready(()))),
             metrics: Arc::default(),
             version: "",
             revision: None,

@@ -1,11 +1,12 @@
 //! The body of an answer: bytes that answers may share, sent in slices.
 
-use super::response_slots::ResponseSlot;
+use super::slots::Slot;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 /// The most bytes handed to hyper at a time. hyper copies the bytes that it sends, so a client that does not
 /// read costs this much and not a whole answer.
@@ -15,13 +16,13 @@ const SLICE: usize = 8 * 1024;
 #[derive(Debug, Default)]
 pub struct AnswerBody {
     left: Bytes,
-    /// The slot of this answer, released when hyper has taken the last slice.
-    slot: Option<ResponseSlot>,
+    /// The slot of this answer, released when hyper has taken the last slice, and when that must have happened.
+    slot: Option<(Slot, Instant)>,
 }
 
 impl AnswerBody {
     /// Creates a body that holds this slot until it has been sent.
-    pub(super) fn limited(bytes: Bytes, slot: Option<ResponseSlot>) -> Self {
+    pub(super) fn limited(bytes: Bytes, slot: Option<(Slot, Instant)>) -> Self {
         Self { left: bytes, slot }
     }
 }
@@ -40,7 +41,7 @@ impl Body for AnswerBody {
         if self.left.is_empty() {
             return Poll::Ready(None);
         }
-        if self.slot.as_ref().is_some_and(ResponseSlot::is_overdue) {
+        if self.slot.as_ref().is_some_and(|(_, until)| nodegate_clock::now() > *until) {
             return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
         }
         let length = self.left.len().min(SLICE);

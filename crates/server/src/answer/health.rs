@@ -76,7 +76,7 @@ impl App {
         let Some(longest) = timeouts.map(|check| check.timeout).max() else { return };
         // The checks run in parallel and fail by their own timeouts. If even that hangs, the answer says that
         // there is no recent result.
-        let first_results = self.activator.activate(pending);
+        let first_results = (self.activate)(pending);
         if let Ok(_waits) = self.waiting.try_acquire() {
             debug_assert!(self.waiting.available_permits() < MAX_WAITING);
             let _ = tokio::time::timeout(longest + ACTIVATION_SLACK, first_results).await;

@@ -7,13 +7,12 @@ mod body;
 mod health;
 mod respond;
 mod response_head;
-mod response_slots;
 mod service_health;
 mod shared_answer;
 mod slots;
 mod wait;
 
-pub use app::{Activate, App, AppParts, NoLocalChecks};
+pub use app::{Activate, App, AppParts};
 pub use body::AnswerBody;
 pub use respond::ResponseFuture;
-pub use wait::{FindPods, PodSettings};
+pub use wait::PodSettings;

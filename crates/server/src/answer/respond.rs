@@ -4,8 +4,8 @@ use super::app::App;
 use super::asker::{Asker, may_be_a_balancer, unconnected};
 use super::body::AnswerBody;
 use super::response_head::ResponseHead;
-use super::response_slots::{MOST, ResponseSlot};
-use super::shared_answer::Representation;
+use super::shared_answer::{MOST, Representation};
+use super::slots::Slot;
 use crate::page;
 use crate::probers::RequestTarget;
 use crate::route::Route;
@@ -26,7 +26,7 @@ use std::mem;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Instant, UNIX_EPOCH};
 
 const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /\n";
 /// The text of a 404 on a port whose [`Route::is_big`] routes are elsewhere.
@@ -168,7 +168,7 @@ impl App {
         mut head: ResponseHead,
         route: Route,
         which: Representation,
-        slot: Option<ResponseSlot>,
+        slot: Option<(Slot, Instant)>,
         now: Moment,
         elsewhere: bool,
     ) -> ResponseFuture {
@@ -200,7 +200,7 @@ impl App {
     fn render(&self, which: Representation, now: Moment) -> Result<Vec<u8>, String> {
         match which {
             Representation::Metrics(format) => {
-                self.registries.encode(format).map(String::into_bytes).map_err(|error| error.to_string())
+                format.encode(&self.registry).map(String::into_bytes).map_err(|error| error.to_string())
             }
             Representation::Drain => Ok(self.status(now).drain_summary().to_json()),
             Representation::Status { pretty } => {

@@ -1,18 +1,25 @@
 //! Big answers: each representation is rendered at most once a second and shared by all requests.
 
 use super::response_head::BodyFormat;
-use super::response_slots::{ResponseSlot, ResponseSlots};
+use super::slots::{Holder, Slot, Slots};
 use bytes::Bytes;
 use nodegate_http::Format;
 use nodegate_readiness::Moment;
-use std::array;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The default maximum age of a shared answer, and the maximum age of `/drain.json`, which programs poll.
 const RENDER_EVERY: Duration = Duration::from_secs(1);
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
+
+/// The maximum number of big answers that are sent at a time.
+pub(super) const MOST: usize = 8;
+/// The maximum for one client or one IPv6 /64: a client that reads slowly leaves slots to others.
+const MOST_OF_ONE: usize = 4;
+/// The time that one answer may take. After it, the agent cuts off a client that reads a few bytes every few
+/// seconds.
+const SENT_WITHIN: Duration = Duration::from_secs(30);
 
 /// One form of a big answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +36,15 @@ pub(super) enum Representation {
 }
 
 impl Representation {
-    const COUNT: usize = 7;
+    const ALL: [Self; 7] = [
+        Self::Status { pretty: false },
+        Self::Status { pretty: true },
+        Self::Metrics(Format::Prometheus),
+        Self::Metrics(Format::OpenMetrics),
+        Self::Page { refreshes: false },
+        Self::Page { refreshes: true },
+        Self::Drain,
+    ];
 
     pub(super) fn is_page(self) -> bool {
         matches!(self, Self::Page { .. })
@@ -42,22 +57,12 @@ impl Representation {
             Self::Page { .. } => BodyFormat::Html,
         }
     }
-
-    fn index(self) -> usize {
-        match self {
-            Self::Status { pretty } => usize::from(pretty),
-            Self::Metrics(Format::Prometheus) => 2,
-            Self::Metrics(Format::OpenMetrics) => 3,
-            Self::Page { refreshes } => 4 + usize::from(refreshes),
-            Self::Drain => 6,
-        }
-    }
 }
 
 pub(super) struct SharedAnswers {
     every: Duration,
-    rendered: [Mutex<Option<Rendered>>; Representation::COUNT],
-    slots: ResponseSlots,
+    rendered: [(Representation, Mutex<Option<Rendered>>); Representation::ALL.len()],
+    slots: Arc<Slots>,
 }
 
 struct Rendered {
@@ -67,8 +72,8 @@ struct Rendered {
 
 impl Default for SharedAnswers {
     fn default() -> Self {
-        let rendered = array::from_fn(|_| Mutex::default());
-        Self { every: RENDER_EVERY, rendered, slots: ResponseSlots::default() }
+        let rendered = Representation::ALL.map(|which| (which, Mutex::default()));
+        Self { every: RENDER_EVERY, rendered, slots: Arc::default() }
     }
 }
 
@@ -78,14 +83,18 @@ impl SharedAnswers {
         self.every = every;
     }
 
-    /// Takes a slot for an answer to this client; `None` if the client must try again later.
-    pub(super) fn slot(&self, client: IpAddr) -> Option<ResponseSlot> {
-        self.slots.take(client)
+    /// Takes a slot for an answer to this client, with the time at which it ends; `None` if the client must try
+    /// again later. One client on loopback has a slot beside the others: a starting agent must always be able to ask
+    /// the agent that it replaces.
+    pub(super) fn slot(&self, client: IpAddr) -> Option<(Slot, Instant)> {
+        let extra = client.to_canonical().is_loopback().then(|| self.slots.take(Holder::Node, 1, 1));
+        let slot = extra.flatten().or_else(|| self.slots.take(Holder::other(client), MOST, MOST_OF_ONE))?;
+        Some((slot, nodegate_clock::now() + SENT_WITHIN))
     }
 
     /// Returns the latest rendering if it is recent, and if no other is being made.
     pub(super) fn latest(&self, which: Representation, now: Moment) -> Option<Bytes> {
-        let rendered = self.rendered.get(which.index())?.try_lock().ok()?;
+        let rendered = self.buffer(which)?.try_lock().ok()?;
         self.recent(rendered.as_ref(), which, now)
     }
 
@@ -97,7 +106,7 @@ impl SharedAnswers {
         now: Moment,
         render: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Bytes, E> {
-        let Some(rendered) = self.rendered.get(which.index()) else { return render().map(Bytes::from) };
+        let Some(rendered) = self.buffer(which) else { return render().map(Bytes::from) };
         let mut rendered = rendered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(bytes) = self.recent(rendered.as_ref(), which, now) {
             return Ok(bytes);
@@ -106,6 +115,10 @@ impl SharedAnswers {
         let bytes = Bytes::from(render()?.into_boxed_slice());
         *rendered = Some(Rendered { at: now, bytes: bytes.clone() });
         Ok(bytes)
+    }
+
+    fn buffer(&self, which: Representation) -> Option<&Mutex<Option<Rendered>>> {
+        self.rendered.iter().find(|(own, _)| *own == which).map(|(_, rendered)| rendered)
     }
 
     fn recent(&self, rendered: Option<&Rendered>, which: Representation, now: Moment) -> Option<Bytes> {
@@ -118,24 +131,7 @@ impl SharedAnswers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
     use std::convert::Infallible;
-
-    #[test]
-    fn each_representation_has_a_buffer_of_its_own() {
-        use Representation::{Drain, Metrics, Page, Status};
-        let all = [
-            Status { pretty: false },
-            Status { pretty: true },
-            Metrics(Format::Prometheus),
-            Metrics(Format::OpenMetrics),
-            Page { refreshes: false },
-            Page { refreshes: true },
-            Drain,
-        ];
-        let indexes: BTreeSet<usize> = all.iter().map(|which| which.index()).collect();
-        assert!(indexes.into_iter().eq(0..Representation::COUNT));
-    }
 
     #[test]
     fn a_second_has_one_rendering() {
@@ -161,5 +157,20 @@ mod tests {
         let which = Representation::Metrics(Format::Prometheus);
         assert!(shared.get(which, Moment::default(), || Err(())).is_err());
         assert_eq!(shared.get(which, Moment::default(), || Ok::<_, ()>(vec![1])).unwrap(), [1].as_slice());
+    }
+
+    #[test]
+    fn eight_are_sent_at_a_time_four_to_one_client_and_one_more_to_a_successor() {
+        let shared = SharedAnswers::default();
+        let take = |client: &str| shared.slot(client.parse().unwrap());
+        let mut held: Vec<_> = (0..4).map(|_| take("10.0.0.1").unwrap()).collect();
+        assert!(take("10.0.0.1").is_none() && take("::ffff:10.0.0.1").is_none());
+        held.extend((1..5).map(|host| take(&format!("fd00::{host}")).unwrap()));
+        assert!(take("fd00:0:0:1::1").is_none(), "all are taken");
+        let successor = take("127.0.0.1").unwrap();
+        assert!(take("::1").is_none(), "there is one");
+        drop((successor, held.pop()));
+        assert!(take("10.0.0.1").is_none(), "it has four");
+        assert!(take("fd00:0:0:1::1").is_some() && take("::ffff:127.0.0.1").is_some());
     }
 }

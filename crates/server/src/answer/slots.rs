@@ -1,55 +1,64 @@
-//! Limits how many clients are answered at a time: each holds a slot until its answer has been sent.
+//! Limits how many requests of a kind are served at a time, in all and for each client: each holds a slot.
 
+use nodegate_http::holder_of;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// The client that holds a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// This node itself, such as its kubelet or a starting agent.
+    Node,
+    /// A pod of this node. The pods of a node share an IPv6 /64, so this is the whole address.
+    Pod(IpAddr),
+    /// Another client, or all clients of an IPv6 /64.
+    Other(IpAddr),
+}
+
+impl Holder {
+    pub(super) fn other(address: IpAddr) -> Self {
+        Self::Other(holder_of(address))
+    }
+
+    pub(super) fn is_other(self) -> bool {
+        matches!(self, Self::Other(_))
+    }
+}
+
 /// The slots that are taken, by their holders.
-#[derive(Debug)]
-pub(super) struct Slots<H>(Mutex<Vec<H>>);
+#[derive(Debug, Default)]
+pub(super) struct Slots(Mutex<Vec<Holder>>);
 
 /// A slot, released when dropped.
 #[derive(Debug)]
-pub(super) struct Slot<H: PartialEq> {
-    slots: Arc<Slots<H>>,
-    holder: H,
+pub(super) struct Slot {
+    slots: Arc<Slots>,
+    holder: Holder,
 }
 
-impl<H> Default for Slots<H> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<H: Copy + PartialEq> Slots<H> {
-    /// Takes a slot for the holder that `choose` names, given those that are taken; `None` if it names none.
-    pub(super) fn take(self: &Arc<Self>, choose: impl FnOnce(&[H]) -> Option<H>) -> Option<Slot<H>> {
+impl Slots {
+    /// Takes a slot; `None` if this holder has `share`, or if all of its kind have `most`: either this node and its
+    /// pods, or all other clients.
+    pub(super) fn take(self: &Arc<Self>, holder: Holder, most: usize, share: usize) -> Option<Slot> {
         let mut taken = self.taken();
-        let holder = choose(&taken)?;
-        taken.push(holder);
-        Some(Slot { slots: Arc::clone(self), holder })
+        let alike = taken.iter().filter(|other| other.is_other() == holder.is_other()).count();
+        let own = taken.iter().filter(|other| **other == holder).count();
+        (alike < most && own < share).then(|| {
+            taken.push(holder);
+            Slot { slots: Arc::clone(self), holder }
+        })
     }
 
-    /// Returns true if no slot is taken.
-    pub(super) fn are_free(&self) -> bool {
-        self.taken().is_empty()
-    }
-}
-
-impl<H> Slots<H> {
-    fn taken(&self) -> MutexGuard<'_, Vec<H>> {
+    fn taken(&self) -> MutexGuard<'_, Vec<Holder>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<H: PartialEq> Drop for Slot<H> {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut taken = self.slots.taken();
         if let Some(at) = taken.iter().position(|taken| *taken == self.holder) {
             taken.swap_remove(at);
         }
     }
-}
-
-/// Returns the number of slots with this holder.
-pub(super) fn held_by<H: Copy + PartialEq>(taken: &[H], holder: H) -> usize {
-    taken.iter().filter(|taken| **taken == holder).count()
 }

@@ -1,27 +1,22 @@
-//! The metric families of the board and the server. They are read at scrape time, so they can't drift.
+//! The metric families of the board. They are read at scrape time, so they can't drift.
 
-use super::counters::{MAX_REASON_CHARS, Metrics, STATUSES};
+use super::counters::MAX_REASON_CHARS;
 use crate::probers::Probers;
-use crate::route::Route;
 use nodegate_readiness::board::why;
-use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Board, CheckId, Moment, Timeline, Verdict};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 pub(crate) struct StateCollector {
     pub(crate) board: Arc<Board>,
     pub(crate) timeline: Timeline,
-    pub(crate) metrics: Arc<Metrics>,
     pub(crate) probers: Arc<Probers>,
     pub(crate) version: &'static str,
-    pub(crate) revision: Option<&'static str>,
 }
 
 pub(super) type Encoded = Result<(), fmt::Error>;
@@ -34,12 +29,7 @@ impl Collector for StateCollector {
         self.cache(&mut encoder, now)?;
         self.shutdown_lock(&mut encoder)?;
         self.checks(&mut encoder, now)?;
-        self.flips(&mut encoder)?;
-        self.requests(&mut encoder)?;
-        self.answers(&mut encoder)?;
-        self.probers(&mut encoder, now)?;
-        self.metrics.connections().encode(&mut encoder)?;
-        self.build(&mut encoder)
+        self.probers(&mut encoder, now)
     }
 }
 
@@ -90,9 +80,7 @@ impl StateCollector {
         let help =
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
         let unreachable = u64::from(self.board.kubelet_unreachable(now).is_some());
-        gauge(encoder, "kubelet_unreachable", help)?.encode_gauge(&unreachable)?;
-        let help = "Answers that staleness made better than the last known facts would have.";
-        counter(encoder, "fail_open", help, self.metrics.fail_open.load(Ordering::Relaxed))
+        gauge(encoder, "kubelet_unreachable", help)?.encode_gauge(&unreachable)
     }
 
     fn shutdown_lock(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
@@ -143,56 +131,6 @@ impl StateCollector {
         }
         Ok(())
     }
-
-    fn flips(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let flips = self.metrics.flips().counts.clone();
-        let mut family = counters(encoder, "flips", "Changes of verdict.")?;
-        for ((from, to, reason), count) in &flips {
-            let labels = [("from", from.as_str()), ("to", to.as_str()), ("reason", reason)];
-            count_one(&mut family, &labels, *count)?;
-        }
-        Ok(())
-    }
-
-    /// Encodes only the combinations that were requested: ten paths times ten codes would be a hundred series
-    /// of zeros.
-    fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let mut family = counters(encoder, "http_requests", "HTTP requests answered.")?;
-        for (route, path) in Route::ALL {
-            for (code, count) in STATUSES.into_iter().zip(self.metrics.requests(route)) {
-                if count > 0 || (path, code) == ("/health", "200") {
-                    count_one(&mut family, &[("path", path), ("code", code)], count)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Encodes the verdicts given to load balancers, whatever status they chose for a draining node.
-    fn answers(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let help = "Answers to load balancers by verdict, agent-checks included.";
-        let mut family = counters(encoder, "answers", help)?;
-        for verdict in Verdict::ALL {
-            let on_routes = Route::ALL.into_iter().filter(|(route, _)| route.tells_verdict());
-            let on_routes = on_routes.map(|(route, path)| (path, self.metrics.answers(route, verdict)));
-            let agent_checks = (AGENT_CHECK, self.metrics.agent_check_answers(verdict));
-            for (path, count) in on_routes.chain([agent_checks]) {
-                if count > 0 || (path, verdict) == ("/health", Verdict::Ready) {
-                    let labels = [("question", path), ("verdict", verdict.as_str())];
-                    count_one(&mut family, &labels, count)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn build(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
-        let help = "The version of nodegate that runs.";
-        let mut family = encoder.encode_descriptor("build", help, None, MetricType::Info)?;
-        let labels = [Some(("version", self.version)), self.revision.map(|revision| ("revision", revision))];
-        let labels: Vec<_> = labels.into_iter().flatten().collect();
-        family.encode_info(&labels)
-    }
 }
 
 impl fmt::Debug for StateCollector {
@@ -218,18 +156,6 @@ pub(super) fn seconds<'e>(
     encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)
 }
 
-fn counters<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    name: &'e str,
-    help: &str,
-) -> Result<MetricEncoder<'e>, fmt::Error> {
-    encoder.encode_descriptor(name, help, None, MetricType::Counter)
-}
-
 pub(super) fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
-    ConstCounter::new(value).encode(counters(encoder, name, help)?)
-}
-
-fn count_one(family: &mut MetricEncoder<'_>, labels: &impl EncodeLabelSet, value: u64) -> Encoded {
-    ConstCounter::new(value).encode(family.encode_family(labels)?)
+    ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
 }

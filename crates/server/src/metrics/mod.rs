@@ -9,28 +9,21 @@ mod process;
 pub(crate) use board_metrics::StateCollector;
 pub use counters::Metrics;
 
-use nodegate_http::Format;
 use process::Process;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use std::fmt;
 
-/// The metric families of the agent.
-pub(crate) struct Registries {
-    pub(crate) own: Registry,
-    /// The `process_` families. They have no prefix, because every dashboard expects these names.
-    process: Registry,
-}
-
-impl Registries {
-    pub(crate) fn new(state: StateCollector) -> Self {
-        let mut own = Registry::with_prefix("nodegate");
-        own.register_collector(Box::new(state));
-        let mut process = Registry::with_prefix("process");
-        process.register_collector(Box::new(Process));
-        Self { own, process }
-    }
-
-    pub(crate) fn encode(&self, format: Format) -> Result<String, fmt::Error> {
-        format.encode(&[&self.own, &self.process])
-    }
+/// Returns the registry of the agent. The `process_` families have no prefix, because every dashboard expects these
+/// names.
+pub(crate) fn registry(state: StateCollector, metrics: &Metrics, revision: Option<&'static str>) -> Registry {
+    let mut all = Registry::default();
+    let version = Some(("version", state.version));
+    let build = version.into_iter().chain(revision.map(|revision| ("revision", revision)));
+    let build = Info::new(build.collect::<Vec<_>>());
+    let own = all.sub_registry_with_prefix("nodegate");
+    own.register("build", "The version of nodegate that runs", build);
+    metrics.register(own);
+    own.register_collector(Box::new(state));
+    all.sub_registry_with_prefix("process").register_collector(Box::new(Process));
+    all
 }

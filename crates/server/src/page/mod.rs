@@ -3,8 +3,6 @@
 mod escape;
 mod prober_section;
 mod tables;
-mod timeline;
-mod verdict_style;
 
 use escape::{Breakable, Escaped};
 use nodegate_agent_client::sentence::{doubt, shutdown, why};
@@ -12,11 +10,10 @@ use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt::{self, Write};
 use std::time::Duration;
-use verdict_style::{VerdictStyle, is_guess};
 
 /// The content security policy. It allows only the style sheet inside the page, by its hash, and the inline
 /// icon.
-pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-fSd+x6OXj2R3bRde/nEXtLy4wrD91AfsqPfIybscgrY='; \
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-Qbdzl6GSX/PQpLv61gC+1UxvEZJm1hBjQ8wHLau6Pxc='; \
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const STYLE: &str = include_str!("page.css");
@@ -24,6 +21,36 @@ const STYLE: &str = include_str!("page.css");
 /// The hint for an agent that does not know its node.
 const NODE_NAME_ENV: &str =
     "env:\n- name: NODE_NAME\n  valueFrom:\n    fieldRef:\n      fieldPath: spec.nodeName";
+
+/// The look of a verdict: a sign of its own shape beside the colour.
+#[derive(Clone, Copy)]
+struct VerdictStyle {
+    word: &'static str,
+    /// The class in the style sheet.
+    class: &'static str,
+    sign: char,
+    /// The colour of the icon in the browser's tab; it must work on a light and on a dark tab.
+    icon: &'static str,
+}
+
+impl VerdictStyle {
+    /// Returns the style of a verdict, or of an agent without one.
+    fn of(verdict: Option<Verdict>) -> Self {
+        let (word, class, sign, icon) = match verdict {
+            Some(Verdict::Ready) => ("Ready", "ready", '✓', "2a9d5c"),
+            Some(Verdict::Draining) => ("Draining", "draining", '▽', "c98200"),
+            Some(Verdict::NotReady) => ("NotReady", "not-ready", '✕', "d63a32"),
+            None => ("Misconfigured", "misconfigured", '!', "d63a32"),
+        };
+        Self { word, class, sign, icon }
+    }
+}
+
+/// Returns true if the verdict comes from a stale cache, or against the Node's Ready condition.
+fn is_guess(status: &Status) -> bool {
+    let against_ready = status.unconfirmed || status.not_ready_pending.is_some();
+    (status.rests_on_stale_cache() || against_ready) && status.verdict.is_some()
+}
 
 /// Renders the page for a status at `wall`, the time since the epoch. With `refreshes` the page reloads
 /// itself every few seconds.
@@ -41,7 +68,6 @@ fn write_page(page: &mut String, status: &Status, wall: u64, refreshes: bool) ->
     page.push_str("<body><main><div>");
     write_verdict(page, status, wall)?;
     write_facts(page, status)?;
-    timeline::write(page, status, wall)?;
     prober_section::write(page, status)?;
     page.push_str("</div><div>");
     // A misconfigured agent answers 500, whatever its checks say.
@@ -54,7 +80,7 @@ fn write_page(page: &mut String, status: &Status, wall: u64, refreshes: bool) ->
 }
 
 fn write_head(page: &mut String, status: &Status, refreshes: bool) -> fmt::Result {
-    let style = VerdictStyle::now(status);
+    let style = VerdictStyle::of(status.verdict);
     let node = status.node.as_deref().unwrap_or("unknown node");
     let refresh = if refreshes { "<meta http-equiv=\"refresh\" content=\"5\">" } else { "" };
     let question_mark = if is_guess(status) { "?" } else { "" };
@@ -63,29 +89,25 @@ fn write_head(page: &mut String, status: &Status, refreshes: bool) -> fmt::Resul
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">{refresh}<meta name=\"viewport\" \
          content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\
          <title>{}{question_mark} · {}</title><link rel=\"icon\" href=\"data:image/svg+xml,%3Csvg \
-         xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Cpath fill='%23{}' d='{}'/%3E%3Cpath fill='none' \
-         stroke='%23fff' stroke-width='2.6' stroke-linecap='round' d='{}'/%3E%3C/svg%3E\"><style>{STYLE}</style></head>",
+         xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Ctext x='12' y='21' font-size='24' \
+         text-anchor='middle' fill='%23{}'%3E{}%3C/text%3E%3C/svg%3E\"><style>{STYLE}</style></head>",
         style.word,
         Escaped(node),
         style.icon,
-        style.outline,
-        style.mark,
+        style.sign,
     )
 }
 
 fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
-    let style = VerdictStyle::now(status);
-    let guess = if is_guess(status) { " guess" } else { "" };
-    let question_mark = if is_guess(status) { "<span>?</span>" } else { "" };
+    let style = VerdictStyle::of(status.verdict);
+    let (guess, question_mark) = if is_guess(status) { (" guess", "<span>?</span>") } else { ("", "") };
     write!(
         page,
-        "<header class=\"verdict {}{guess}\"><p class=\"node\"><span>Node</span> {}</p><svg viewBox=\"-1 -1 26 26\" \
-         aria-hidden=\"true\"><path class=\"outline\" d=\"{}\"/><path class=\"mark\" d=\"{}\"/></svg>\
-         <h1>{}{question_mark}</h1><p class=\"why\">{}</p>",
+        "<header class=\"verdict {}{guess}\"><p class=\"node\"><span>Node</span> {}</p>\
+         <h1><span aria-hidden=\"true\">{}</span> {}{question_mark}</h1><p class=\"why\">{}</p>",
         style.class,
         Escaped(status.node.as_deref().unwrap_or("unknown")),
-        style.outline,
-        style.mark,
+        style.sign,
         style.word,
         Breakable(why(status)),
     )?;
@@ -207,7 +229,7 @@ mod tests {
         );
         // Reasons arrive without control characters.
         let shown = |end| page.matches(&format!("&lt;script&gt;&quot;&#39;&amp;{end}")).count();
-        assert_eq!((shown("\u{fffd}\u{fffd}"), shown(" \u{fffd}")), (4, 4), "{page}");
+        assert_eq!((shown("\u{fffd}\u{fffd}"), shown(" \u{fffd}")), (4, 3), "{page}");
     }
 
     #[test]

@@ -3,8 +3,8 @@
 #[cfg(test)]
 mod tests;
 
+use super::VerdictStyle;
 use super::escape::{Breakable, Escaped};
-use super::verdict_style::VerdictStyle;
 use nodegate_agent_client::sentence;
 use nodegate_readiness::probers::{DrainStatus, HaproxyReport, ProberRecord, Standing, cant_see};
 use nodegate_readiness::status::Status;
@@ -186,7 +186,7 @@ fn write_told(page: &mut String, prober: &ProberRecord, drain: &DrainStatus) -> 
         (true, Some(false)) => ("draining", '…', "not yet"),
         (true, None) => ("unknown", '?', "not known"),
     };
-    let style = VerdictStyle::of(prober.verdict);
+    let style = VerdictStyle::of(Some(prober.verdict));
     write!(
         page,
         "<td class=\"{class}\"><span aria-hidden=\"true\">{sign}</span> {word}<span class=\"more\">heard <b class=\"{}\">{}</b>",

@@ -1,7 +1,7 @@
 //! The tables of checks and flips.
 
+use super::VerdictStyle;
 use super::escape::{Breakable, Escaped};
-use super::verdict_style::VerdictStyle;
 use nodegate_agent_client::sentence::explained;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Flip, Stamp, Verdict};
@@ -30,11 +30,13 @@ pub(super) fn write_checks(page: &mut String, checks: &[CheckStatus]) -> fmt::Re
 }
 
 fn write_check(page: &mut String, check: &CheckStatus) -> fmt::Result {
-    let (class, sign, word) = match check.verdict {
-        Some(Verdict::Ready) => ("ready", '✓', "passes"),
-        Some(Verdict::Draining) => ("draining", '▽', "drains"),
-        Some(Verdict::NotReady) | None => ("not-ready", '✕', "fails"),
+    let verdict = check.verdict.unwrap_or(Verdict::NotReady);
+    let word = match verdict {
+        Verdict::Ready => "passes",
+        Verdict::Draining => "drains",
+        Verdict::NotReady => "fails",
     };
+    let VerdictStyle { class, sign, .. } = VerdictStyle::of(Some(verdict));
     write!(page, "<tr><th scope=\"row\"><span class=\"name\">{}</span>", Breakable(&check.name))?;
     if check.default {
         page.push_str(" <span class=\"tag\">decides</span>");
@@ -76,7 +78,8 @@ pub(super) fn write_flips(page: &mut String, status: &Status, wall: u64) -> fmt:
 
 fn write_flip(page: &mut String, flip: &Flip, wall: u64) -> fmt::Result {
     let ago = Age(u128::from(wall.saturating_sub(flip.at_unix_ms)));
-    let (at, from, to) = (Stamp(flip.at_unix_ms), VerdictStyle::of(flip.from), VerdictStyle::of(flip.to));
+    let (at, from, to) =
+        (Stamp(flip.at_unix_ms), VerdictStyle::of(Some(flip.from)), VerdictStyle::of(Some(flip.to)));
     write!(
         page,
         "<tr><td><time datetime=\"{at}\">{at:#}</time> <span class=\"ago\">{ago} ago</span><td><span class=\"change\">\

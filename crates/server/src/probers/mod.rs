@@ -2,33 +2,29 @@
 //! records, and concludes from them whether all probers are told.
 
 mod args;
+mod eviction;
 mod probe_request;
-mod prober_name;
-mod slot;
-mod slot_choice;
-mod slot_table;
-mod takeover;
+mod table;
 #[cfg(test)]
 mod tests;
-mod wake;
 
 pub use args::ProberArgs;
 pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
-pub(crate) use wake::Wake;
 
-use self::prober_name::Name;
-use self::slot::{ServerReport, Slot};
-use self::slot_choice::Rules;
-use self::slot_table::Table;
+use self::eviction::Rules;
+use self::probe_request::{ParsedRequest, parse_shown};
+use self::table::{Answer, Name, Prober, ServerReport, Table};
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
-    Asked, DrainStatus, Given, PoolChanges, ProberRecord, ServerState, Standing, ToldSettings, Traffic,
+    Asked, DrainStatus, Given, Handover, PoolChanges, ProberRecord, ServerState, Standing, ToldSettings,
+    Traffic,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Board, CheckId, Moment};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The number of slots for probers whose answer a drain changes. A handful is usual.
 const SLOTS: usize = 256;
@@ -49,6 +45,16 @@ const CLOCK_OFFSET: Duration = Duration::from_hours(24);
 
 /// The probers and their probe requests.
 pub(crate) struct Probers {
+    tables: Mutex<Tables>,
+    hasher: RandomState,
+    /// The moment from which the previous agent recorded probers, if its probers were taken over.
+    listening_since: OnceLock<Moment>,
+    settings: OnceLock<ProberSettings>,
+    /// Notified after each recorded probe.
+    pub(crate) noted: Arc<Notify>,
+}
+
+struct Tables {
     /// The probers whose answer a drain changes.
     counted: Table,
     /// The probers whose answer no drain changes.
@@ -56,12 +62,20 @@ pub(crate) struct Probers {
     /// The probers of watched Services. They count for told of the Service, and for told of the node if a
     /// drain changes their answer.
     services: Table,
-    hasher: RandomState,
-    /// The moment from which the previous agent recorded probers, if its probers were taken over.
-    listening_since: OnceLock<Moment>,
-    settings: OnceLock<ProberSettings>,
-    /// Woken after each recorded probe.
-    pub(crate) wake: Arc<Wake>,
+}
+
+impl Tables {
+    /// Returns the table for a probe request, and the rules for its slots. A prober that is only shown takes no
+    /// slot of one that counts, and one that probes a Service no slot of one that probes the node.
+    fn of(&mut self, request: &ParsedRequest) -> (&mut Table, Rules) {
+        if request.of_service {
+            (&mut self.services, Rules::SERVICES)
+        } else if request.drainable {
+            (&mut self.counted, Rules::STRANGERS)
+        } else {
+            (&mut self.shown_only, Rules::STRANGERS)
+        }
+    }
 }
 
 /// The settings of the probers.
@@ -69,29 +83,21 @@ pub(crate) struct Probers {
 pub struct ProberSettings {
     /// The clients that count as probers.
     pub balancers: Networks,
-    /// The counter of client connections, if the agent counts them.
-    pub traffic: Option<Arc<dyn CountTraffic>>,
+    /// Returns the latest counts of client connections, without counting now, if the agent counts them.
+    pub traffic: Option<Arc<dyn Fn() -> Traffic + Send + Sync>>,
     /// The conditions for an acknowledgement.
     pub told: ToldSettings,
 }
 
-/// Counts the connections of clients to this host's own sockets.
-pub trait CountTraffic: Send + Sync {
-    /// Returns the latest counts. Does not count now, and does not block.
-    fn counted(&self) -> Traffic;
-}
-
 impl Default for Probers {
     fn default() -> Self {
-        Self {
+        let tables = Tables {
             counted: Table::new(SLOTS),
             shown_only: Table::new(SHOWN_ONLY_SLOTS),
             services: Table::new(SERVICE_SLOTS),
-            hasher: RandomState::new(),
-            listening_since: OnceLock::new(),
-            settings: OnceLock::new(),
-            wake: Arc::default(),
-        }
+        };
+        let (hasher, listening_since, settings, noted) = Default::default();
+        Self { tables: Mutex::new(tables), hasher, listening_since, settings, noted }
     }
 }
 
@@ -115,23 +121,18 @@ impl Probers {
         };
         let state = request.server_state.and_then(ServerState::parse);
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
-        let key = self.key(request, state);
-        let note =
-            |slot: &Slot| slot.note(key, given, report, changes, now, |asked| is_forgotten(asked, now));
-        let known = match request.target {
-            RequestTarget::Service { .. } => self.services.find(key),
-            _ => self.counted.find(key).or_else(|| self.shown_only.find(key)),
+        let (key, answer) = (self.key(request, state), Answer { given, report, changes, now });
+        let is_known = {
+            let Tables { counted, shown_only, services } = &mut *self.tables();
+            [counted, shown_only, services].into_iter().any(|table| table.note(key, &answer))
         };
-        if !known.is_some_and(note)
-            && let Some(slot) = self.enter(key, request, state, board, now)
-        {
-            // If another prober has taken the slot by now, the table overflowed, and the overflow is counted.
-            note(slot);
+        if !is_known {
+            self.enter(key, request, state, &answer, board);
         }
-        self.wake.wake();
+        self.noted.notify_one();
     }
 
-    /// Returns the key of a probe request: never zero, which means a free slot, and always odd.
+    /// Returns the key of a probe request, which is odd.
     fn key(&self, request: &ProbeRequest<'_>, state: Option<ServerState<'_>>) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         request.write_to(&mut hasher);
@@ -144,31 +145,50 @@ impl Probers {
         hasher.finish() | 1
     }
 
-    /// Finds a slot for a new prober.
+    /// Records an answer to a prober with a new key.
     #[cold]
     fn enter(
         &self,
         key: u64,
         request: &ProbeRequest<'_>,
         state: Option<ServerState<'_>>,
+        answer: &Answer,
         board: &Board,
-        now: Moment,
-    ) -> Option<&Slot> {
-        let address = request.peer.to_canonical();
-        let name = Name::new(address, request.on_this_node, request.target.parse(board), state);
-        let (table, rules) = self.table_for(&name);
-        table.enter(key, name, rules, now)
+    ) {
+        let name = Name::new(request.peer, request.target.parse(board), state);
+        let mut tables = self.tables();
+        let (table, rules) = tables.of(&name.request);
+        table.enter(key, name, request.on_this_node, answer, self.rules(rules));
     }
 
-    /// Returns the table of a prober, and the rules for its slots. One that is only shown takes no slot of one
-    /// that counts, and one that probes a Service no slot of one that probes the node.
-    fn table_for(&self, name: &Name) -> (&Table, Rules) {
-        let (table, rules) = match &name.request {
-            request if request.of_service => (&self.services, Rules::SERVICES),
-            request if request.drainable => (&self.counted, Rules::STRANGERS),
-            _ => (&self.shown_only, Rules::STRANGERS),
-        };
-        (table, if self.balancers_are_named() { Rules::BALANCERS } else { rules })
+    /// Returns the rules for a client, or those of `--balancers`.
+    fn rules(&self, rules: Rules) -> Rules {
+        if self.balancers_are_named() { Rules::BALANCERS } else { rules }
+    }
+
+    /// Takes over the predecessor's regular probers with their dates, and returns their number. Must run
+    /// before the first answer. Skips probers that this agent would show in other words, and those that do
+    /// not count for it.
+    pub(crate) fn take_over(&self, handover: &Handover, board: &Board, now: Moment) -> usize {
+        let now = date(now);
+        let balancers = self.settings.get().map(|settings| settings.balancers.clone()).unwrap_or_default();
+        let (mut taken, mut lost) = (0, 0);
+        for prober in handover.probers.iter().filter(|prober| balancers.contains(prober.address)) {
+            let Some(prober) = taken_over(prober, board, now) else {
+                lost += 1;
+                continue;
+            };
+            let mut tables = self.tables();
+            let (table, rules) = tables.of(&prober.name.request);
+            taken += usize::from(table.take_over(prober, self.rules(rules), now));
+        }
+        // The predecessor knew all probers that count for this agent, unless its `--balancers` named other
+        // clients or a prober was lost.
+        let knew_all = handover.balancers.is_empty() || handover.balancers == balancers.parts();
+        if let Some(listened) = handover.listened.filter(|_| knew_all && lost == 0) {
+            let _ = self.listening_since.set(now.before(listened).unwrap_or_default());
+        }
+        taken
     }
 
     /// Returns true if `--balancers` names the clients that count.
@@ -179,38 +199,45 @@ impl Probers {
     /// Returns the whole status as of `now`, and the time since the last flip.
     pub(crate) fn status(&self, board: &Board, version: &'static str, now: Moment) -> (Status, Duration) {
         // Read before the board, so that no prober has heard more than the board says.
-        let asked = self.asked();
+        let probers = self.probers();
         board.read(now, nodegate_clock::wall(), |board| {
             let now = board.now();
-            let (probers, drain) = (records(asked, now), self.drain(board, now));
+            let (probers, drain) = (records(&probers, now), self.drain(board, now));
             let mut status = Status::of(board, version);
             for service in status.services.iter_mut().filter_map(|service| service.drain.as_mut()) {
-                *service = self.drain_of(&self.services, Duration::from_millis(service.since_ms), board, now);
+                let changed = Duration::from_millis(service.since_ms);
+                *service = self.drain_of(|tables| &tables.services, changed, board, now);
             }
             (status.with_probers(probers, drain), now.since(board.flipped()))
         })
     }
 
-    /// Returns the name, the record and the report of each prober.
-    fn asked(&self) -> Vec<(Name, Asked, ServerReport)> {
-        [self.counted.asked(), self.shown_only.asked(), self.services.asked()].concat()
+    fn probers(&self) -> Vec<Prober> {
+        let Tables { counted, shown_only, services } = &*self.tables();
+        [counted, shown_only, services].into_iter().flat_map(Table::probers).cloned().collect()
     }
 
     /// Returns the observed facts of a drain of the node, without a judgement.
     fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
         let settings = self.settings.get();
         let traffic = settings.and_then(|settings| settings.traffic.as_ref());
-        let traffic = traffic.map(|traffic| traffic.counted());
+        let traffic = traffic.map(|counted| counted());
         let balancers = settings.map(|settings| settings.balancers.parts()).unwrap_or_default();
         let changed = now.since(board.last_pool_change());
-        DrainStatus { balancers, traffic, ..self.drain_of(&self.counted, changed, board, now) }
+        DrainStatus { balancers, traffic, ..self.drain_of(|tables| &tables.counted, changed, board, now) }
     }
 
     /// Returns what the probers in a table show of a pool change `changed` ago.
-    fn drain_of(&self, table: &Table, changed: Duration, board: &Board, now: Moment) -> DrainStatus {
+    fn drain_of(
+        &self,
+        table: fn(&Tables) -> &Table,
+        changed: Duration,
+        board: &Board,
+        now: Moment,
+    ) -> DrainStatus {
         let opened = date(board.opened().unwrap_or(now));
         let since = self.listening_since.get().copied().unwrap_or(opened);
-        let (overflows, overflown) = table.overflows();
+        let Table { overflows, overflown, .. } = *table(&self.tables());
         let listening = overflown.map_or(since, |overflown| overflown.max(since));
         let told = self.settings.get().map(|settings| settings.told).unwrap_or_default();
         DrainStatus::unjudged(changed, date(now).since(listening), overflows, None, told)
@@ -218,18 +245,35 @@ impl Probers {
 
     /// Returns true if a regular or silent prober names this check.
     pub(crate) fn name_check(&self, check: CheckId, now: Moment) -> bool {
-        [&self.counted, &self.shown_only].into_iter().any(|table| table.names_check(check, date(now)))
+        let Tables { counted, shown_only, .. } = &*self.tables();
+        [counted, shown_only].into_iter().any(|table| table.names_check(check, date(now)))
+    }
+
+    /// Locks the tables, for a few lines that only read or change records.
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns all remembered probers, sorted by address and probe request.
-fn records(asked: Vec<(Name, Asked, ServerReport)>, now: Moment) -> Vec<ProberRecord> {
+fn records(probers: &[Prober], now: Moment) -> Vec<ProberRecord> {
     let now = date(now);
-    let remembered = asked.into_iter().filter(|(_, asked, _)| !is_forgotten(asked, now));
-    let mut records: Vec<_> =
-        remembered.map(|(name, asked, report)| name.record(&asked, report, now)).collect();
+    let remembered = probers.iter().filter(|prober| !is_forgotten(&prober.asked, now));
+    let mut records: Vec<_> = remembered.map(|prober| prober.record(now)).collect();
     records.sort_by_cached_key(|record| (record.address, record.request.clone(), record.who()));
     records
+}
+
+/// Returns the prober as this agent would have recorded it; `None` if it would not have.
+fn taken_over(prober: &ProberRecord, board: &Board, now: Moment) -> Option<Prober> {
+    let request = parse_shown(&prober.request, board)?;
+    let state = match &prober.haproxy {
+        Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
+        None => None,
+    };
+    let name = Arc::new(Name::new(prober.address, request, state));
+    let asked = Asked::taken_over(prober, now)?;
+    Some(Prober { name, on_this_node: prober.on_this_node, asked, report: ServerReport::default() })
 }
 
 /// Converts a moment to the clock of this module.

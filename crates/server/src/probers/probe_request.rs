@@ -7,7 +7,6 @@ use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Board, CheckId, CheckRef, Moment, Query};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 use std::hash::Hasher;
-use std::io::Write;
 use std::net::IpAddr;
 
 /// The characters that stay unescaped. The text comes from strangers, and appears on a page, on terminals and
@@ -56,7 +55,7 @@ pub(crate) enum RequestTarget<'a> {
     AgentCheck { sent: &'a [u8] },
 }
 
-#[derive(Clone)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct ParsedRequest {
     /// The normalized text, equal for all spellings.
     pub(super) text: String,
@@ -68,8 +67,7 @@ pub(super) struct ParsedRequest {
 }
 
 impl ProbeRequest<'_> {
-    /// Hashes the client and its unparsed request. Hashes a short request in one piece, since each separately
-    /// hashed part costs as much as a whole request.
+    /// Hashes the client and its unparsed request.
     pub(super) fn write_to(&self, hasher: &mut impl Hasher) {
         let peer = match self.peer {
             IpAddr::V4(peer) => peer.to_ipv6_mapped(),
@@ -84,18 +82,9 @@ impl ProbeRequest<'_> {
             RequestTarget::Page { is_head } => (page(is_head).as_bytes(), b"?", [].as_slice()),
             RequestTarget::AgentCheck { sent } => (sent, b"\0", [].as_slice()),
         };
-        let parts = [&peer[..], what, mark, query];
-        let mut whole = [0; 96];
-        let mut free = &mut whole[..];
-        if parts.iter().map(|part| part.len()).sum::<usize>() > free.len() {
-            return parts.iter().for_each(|part| hasher.write(part));
+        for part in [&peer[..], what, mark, query] {
+            hasher.write(part);
         }
-        for part in parts {
-            // The parts fit.
-            let _ = free.write_all(part);
-        }
-        let left = free.len();
-        hasher.write(whole.get(..whole.len() - left).unwrap_or_default());
     }
 }
 

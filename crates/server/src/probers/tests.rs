@@ -1,10 +1,7 @@
 //! Assignment of slots and identity of probers. Time is a number.
 
-mod strangers;
-
 use super::*;
 use nodegate_readiness::check::NODE_READY;
-use nodegate_readiness::probers::Handover;
 use nodegate_readiness::{Begins, Catalog, LocalCheck, Policy, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
@@ -58,7 +55,7 @@ impl Desk {
     }
 
     fn records(&self, ms: u64) -> Vec<ProberRecord> {
-        records(self.probers.asked(), at(ms))
+        records(&self.probers.probers(), at(ms))
     }
 
     fn requests(&self, ms: u64) -> Vec<String> {
@@ -294,12 +291,15 @@ fn a_request_that_no_drain_changes_takes_no_counted_slot() {
 }
 
 #[test]
-fn named_balancers_may_ask_more() {
+fn named_balancers_may_ask_more_and_no_other_client_counts() {
     let desk = Desk::new();
-    let balancers = "10.0.0.0/24".parse().unwrap();
+    let balancers = "10.0.0.0/29".parse().unwrap();
     desk.probers.set(ProberSettings { balancers, ..ProberSettings::default() });
     for name in &requests(40) {
         desk.becomes_regular(1, "/health", name, 0);
+    }
+    for stranger in 8..1000 {
+        desk.asks(stranger, "/health", "", 5000);
     }
     assert_eq!((desk.records(10_000).len(), desk.overflows(10_000)), (40, 0));
 }

@@ -1,6 +1,6 @@
 //! The big answers; a stranger must not get as many as it likes.
 
-use crate::scenario::{Client, Running, Scenario, cordoned};
+use crate::scenario::{Client, Running, Scenario};
 use nodegate_server::{Limits, ServeOptions, Sharing, bind};
 use nodegate_testbed::http::{self, PATIENCE};
 use nodegate_testbed::until;
@@ -11,8 +11,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
-
-const BIG: [&str; 3] = ["/status.json", "/metrics", "/"];
 
 /// Returns a client at its own address with no room for a whole answer.
 fn client(server: &Running, address: [u8; 4]) -> Client {
@@ -45,22 +43,6 @@ fn make_big(server: &Running) {
     }
     let length = server.get("/status.json").body.len();
     assert!(length > 60_000, "{length}");
-}
-
-#[test]
-fn one_rendering_serves_all_for_a_second() {
-    let server = Scenario { render_every: Duration::from_mins(10), ..Scenario::default() }.serve();
-    let before: Vec<_> = BIG.iter().map(|path| server.get(path).body).collect();
-    server.set_node(cordoned());
-    assert_eq!(server.get("/health").status, 503);
-    for (path, before) in BIG.iter().zip(before) {
-        assert_eq!(server.get(path).body, before, "{path}");
-    }
-    // This representation has not been rendered yet.
-    assert!(server.get("/status.json?pretty").body.contains("Unschedulable"));
-    let server = Scenario { render_every: Duration::from_secs(1), ..Scenario::default() }.serve();
-    let first = server.get("/status.json").body;
-    until("the next rendering", || (server.get("/status.json").body != first).then_some(()));
 }
 
 #[test]

@@ -1,12 +1,9 @@
 //! One client must not cost another anything.
 
 use crate::scenario::{Client, Scenario, cordoned, ready};
-use nodegate_readiness::CheckId;
 use nodegate_server::{Activate, Limits};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::until;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -186,19 +183,15 @@ fn no_request_is_smuggled_in_a_body() {
     }
 }
 
-/// A check that hangs until the test releases it.
-struct Gate(Semaphore);
-
-impl Activate for Gate {
-    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async { drop(self.0.acquire().await) })
-    }
-}
-
-fn gated() -> (Arc<Gate>, Scenario) {
-    let gate = Arc::new(Gate(Semaphore::new(0)));
-    let activator = Arc::clone(&gate) as Arc<dyn Activate>;
-    (gate, Scenario { local: vec!["kubelet"], activator, ..Scenario::default() })
+/// Returns a server whose check hangs until the test adds a permit.
+fn gated() -> (Arc<Semaphore>, Scenario) {
+    let gate = Arc::new(Semaphore::new(0));
+    let waits = Arc::clone(&gate);
+    let activate: Activate = Arc::new(move |_| {
+        let gate = Arc::clone(&waits);
+        Box::pin(async move { drop(gate.acquire().await) })
+    });
+    (gate, Scenario { local: vec!["kubelet"], activate, ..Scenario::default() })
 }
 
 fn metric(client: &mut Client, name: &str) -> u64 {
@@ -211,19 +204,10 @@ fn until_connections(observer: &mut Client, count: u64) {
     until("connections", || (metric(observer, "nodegate_connections") == count).then_some(()));
 }
 
-/// A check that panics when it is started.
-struct Panics;
-
-impl Activate for Panics {
-    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        panic!("as the test wants it");
-    }
-}
-
 #[test]
 fn a_panic_costs_its_own_connection_and_no_other() {
-    let (local, activator) = (vec!["kubelet"], Arc::new(Panics));
-    let server = Scenario { local, activator, ..Scenario::default() }.serve();
+    let activate: Activate = Arc::new(|_| panic!("as the test wants it"));
+    let server = Scenario { local: vec!["kubelet"], activate, ..Scenario::default() }.serve();
     let mut kept = server.connect();
     assert_eq!(kept.ask("/nodecheck").body, "OK");
     for _ in 0..3 {
@@ -252,7 +236,7 @@ fn a_quarter_of_the_connections_may_wait() {
     until("all but two to be answered: two of eight connections may wait", || {
         (answered() == 3).then_some(())
     });
-    gate.0.add_permits(1);
+    gate.add_permits(1);
     until("all to be answered", || (answered() == 5).then_some(()));
 }
 
@@ -289,7 +273,7 @@ fn a_shutdown_lets_requests_finish_and_tells_kept_connections_to_close() {
     let last = kept.ask("/readyz");
     assert_eq!((last.status, last.header("connection")), (503, Some("close")));
     assert!(kept.is_closed());
-    gate.0.add_permits(1);
+    gate.add_permits(1);
     assert_eq!(busy.response().status, 503);
     assert!(server.ended());
 }

@@ -1,13 +1,11 @@
 //! Every route, as a load balancer, a kubelet, Prometheus and a person use it.
 
-use crate::scenario::{HangingChecks, PAST, Running, Scenario, cordoned, facts, local_result, ready};
+use crate::scenario::{PAST, Running, Scenario, cordoned, facts, local_result, ready};
 use nodegate_readiness::check::KUBE_PROXY;
-use nodegate_readiness::{CheckId, ConditionStatus, Moment, Node, Outcome, Reason};
+use nodegate_readiness::{ConditionStatus, Node, Outcome, Reason};
 use nodegate_server::Activate;
-use std::future::{Future, ready as done};
-use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 const READY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
@@ -197,7 +195,7 @@ fn status_json_and_the_page_show_the_same() {
 
     let page = server.get("/");
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
-    assert!(page.body.contains("<h1>NotReady</h1>"));
+    assert!(page.body.contains(" NotReady</h1>"));
     assert!(page.body.contains("&lt;script&gt;&quot;&amp;") && !page.body.contains("<script"));
     assert!(page.body.contains("http-equiv=\"refresh\" content=\"5\""));
     assert!(
@@ -205,45 +203,20 @@ fn status_json_and_the_page_show_the_same() {
     );
 }
 
-/// An activator that runs each check once, at the first request.
-#[derive(Default)]
-struct RunsOnce {
-    board: OnceLock<Arc<nodegate_readiness::Board>>,
-    now: OnceLock<Moment>,
-    runs: AtomicUsize,
-}
-
-impl Activate for RunsOnce {
-    fn activate(&self, checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.runs.fetch_add(checks.len(), Ordering::SeqCst);
-        let (board, now) = (self.board.get().unwrap(), *self.now.get().unwrap());
-        for check in checks {
-            let outcome = Outcome::fail("refused");
-            board.set_local(check, Some(local_result(outcome, now)), now, nodegate_clock::wall());
-        }
-        Box::pin(done(()))
-    }
-}
-
 #[test]
 fn a_check_begins_with_the_first_request_that_names_it() {
-    let activator = Arc::new(RunsOnce::default());
-    let server = Scenario {
-        local: vec!["kubelet", "disk_pressure"],
-        activator: Arc::clone(&activator) as Arc<dyn Activate>,
-        ..Scenario::default()
-    }
-    .serve();
-    activator.now.set(server.now()).unwrap();
-    assert!(activator.board.set(Arc::clone(&server.board)).is_ok());
+    let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+    let activate: Activate = Arc::new(move |checks| {
+        let (done, is_done) = tokio::sync::oneshot::channel::<()>();
+        started.send((checks, done)).unwrap();
+        Box::pin(async { drop(is_done.await) })
+    });
+    let server =
+        Scenario { local: vec!["kubelet", "disk_pressure"], activate, ..Scenario::default() }.serve();
     let ask = || {
         let response = server.get("/health?check=kubelet,node_ready");
-        assert_eq!(response.status, 503);
-        assert!(
-            response
-                .body
-                .contains(r#"{"name":"kubelet","passed":false,"reason":"refused","duration_ms":12}"#)
-        );
+        let refused = r#"{"name":"kubelet","passed":false,"reason":"refused","duration_ms":12}"#;
+        assert!(response.status == 503 && response.body.contains(refused), "{}", response.body);
         let metrics = server.get("/metrics").body;
         let passed = |configured| {
             format!("\nnodegate_check_passed{{check=\"kubelet\",configured=\"{configured}\"}} 0\n")
@@ -251,21 +224,25 @@ fn a_check_begins_with_the_first_request_that_names_it() {
         assert!(metrics.contains(&passed(false)) != metrics.contains(&passed(true)), "{metrics}");
         metrics.contains(&passed(true))
     };
-    assert!((0..3).all(|_| !ask()), "three times at once");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(ask);
+        let (checks, done) = starts.blocking_recv().unwrap();
+        let result = Some(local_result(Outcome::fail("refused"), server.now()));
+        assert_eq!(checks, [server.board.catalog().find("kubelet").unwrap()]);
+        server.board.set_local(checks[0], result, server.now(), nodegate_clock::wall());
+        drop(done);
+        assert!(!first.join().unwrap(), "a single request");
+    });
     nodegate_testbed::waiting::until("the regular prober to count", || ask().then_some(()));
-    assert_eq!(activator.runs.load(Ordering::SeqCst), 1);
+    assert!(starts.try_recv().is_err(), "it began once");
     let metrics = server.get("/metrics").body;
     assert!(!metrics.contains("disk_pressure"), "a check that does not run is not shown: {metrics}");
 }
 
 #[test]
 fn a_hanging_start_is_given_up_and_delays_no_other_client() {
-    let server = Scenario {
-        local: vec!["kubelet"],
-        activator: Arc::<HangingChecks>::default(),
-        ..Scenario::default()
-    }
-    .serve();
+    let activate: Activate = Arc::new(|_| Box::pin(pending()));
+    let server = Scenario { local: vec!["kubelet"], activate, ..Scenario::default() }.serve();
     let mut waiting = server.connect();
     waiting.send("GET /health?check=kubelet HTTP/1.0\r\n\r\n");
     assert_eq!(server.get("/health").status, 200);

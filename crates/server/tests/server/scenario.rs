@@ -4,17 +4,14 @@ use nodegate_readiness::{
     Begins, Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment,
     Node, NodeFacts, Outcome, Policy, Timeline,
 };
-use nodegate_server::{
-    Activate, App, AppParts, Limits, Listener, Metrics, NoLocalChecks, ServeOptions, Sharing, bind,
-};
+use nodegate_server::{Activate, App, AppParts, Limits, Listener, Metrics, ServeOptions, Sharing, bind};
 use nodegate_testbed::http;
 use nodegate_testbed::{ProbeReply, until};
-use std::future::pending;
+use std::future::ready as ready_at_once;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -45,7 +42,7 @@ pub(crate) struct Scenario {
     pub(crate) loops: Duration,
     pub(crate) local: Vec<&'static str>,
     pub(crate) default: Vec<&'static str>,
-    pub(crate) activator: Arc<dyn Activate>,
+    pub(crate) activate: Activate,
     /// The watched Services with their local endpoints.
     pub(crate) services: Vec<(&'static str, usize)>,
     /// The maximum age of the big answers: zero, so that tests need not wait for them.
@@ -61,7 +58,7 @@ impl Default for Scenario {
             loops: Duration::ZERO,
             local: Vec::new(),
             default: vec!["node_ready"],
-            activator: Arc::new(NoLocalChecks),
+            activate: Arc::new(|_| Box::pin(ready_at_once(()))),
             services: Vec::new(),
             render_every: Duration::ZERO,
         }
@@ -115,7 +112,7 @@ impl Scenario {
             board: Arc::clone(&board),
             timeline,
             liveness,
-            activator: self.activator,
+            activate: self.activate,
             metrics,
             version: "1.2.3",
             revision: Some("abc"),
@@ -212,19 +209,6 @@ impl Running {
     pub(crate) fn ended(&mut self) -> bool {
         until("the server to end", || self.thread.as_ref().is_none_or(JoinHandle::is_finished).then_some(()));
         self.thread.take().is_none_or(|thread| thread.join().is_ok())
-    }
-}
-
-/// Checks that never finish starting.
-#[derive(Default)]
-pub(crate) struct HangingChecks {
-    pub(crate) started: AtomicBool,
-}
-
-impl Activate for HangingChecks {
-    fn activate(&self, _checks: Vec<CheckId>) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        self.started.store(true, Ordering::SeqCst);
-        Box::pin(pending())
     }
 }
 

@@ -1,37 +1,124 @@
 //! `/wait`: holds a request until the balancers have been told, for `preStop` hooks and scripts. A waiting
-//! request is a future that one task wakes.
+//! request is a future; one task judges for all of them.
 
-mod judge;
-mod wait_clients;
 mod wait_query;
-mod wait_slots;
-pub(super) mod waiters;
-
-pub use wait_clients::{FindPods, PodSettings};
 
 use super::app::App;
 use super::body::AnswerBody;
 use super::respond::ResponseFuture;
 use super::response_head::ResponseHead;
+use super::slots::{Holder, Slot, Slots};
 use crate::route::Route;
-use futures::future::Either;
+use futures::future::{BoxFuture, Either};
 use http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use http::uri::PathAndQuery;
 use http::{Response, StatusCode, Uri};
-use nodegate_http::Client;
+use ipnet::IpNet;
+use nodegate_http::{Client, Networks};
 use nodegate_readiness::board::{NODE_NAME_MISSING, why};
 use nodegate_readiness::probers::{Goal, WaitJudgement};
+use nodegate_readiness::status::Status;
 use nodegate_readiness::{Moment, Verdict};
-use std::pin::pin;
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use wait_query::WaitQuery;
 
 /// The longest timeout of a client that is neither this node nor one of its pods.
 const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
 
+const MOST_OF_NODE: usize = 512;
+/// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
+const MOST_OF_POD: usize = 16;
+/// The maximum number of other waiting requests.
+const MOST_OF_OTHERS: usize = 16;
+/// The maximum for one other client or one IPv6 /64.
+const MOST_OF_ONE: usize = 4;
+
+/// The least time between two judgements, so that frequent probes cost no more.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause. Some conditions change by time alone: a silent prober is gone, a new agent has listened
+/// for long enough, the cache gets stale.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The answer where balancers need not be told.
+const IN_SERVICE: &str = "the node is not going out\n";
+/// The same for a Service.
+const SERVICE_IN_SERVICE: &str = "a ready endpoint of the Service remains on this node\n";
+
+/// The settings by which the node's pods are known, besides the Node's `spec.podCIDRs`.
+#[derive(Default)]
+pub struct PodSettings {
+    /// The networks of the node's pods.
+    pub networks: Option<Networks>,
+    /// Tells by the node's routes whether an address is that of a pod.
+    pub routes: Option<Arc<dyn Fn(IpAddr) -> BoxFuture<'static, bool> + Send + Sync>>,
+}
+
+/// The waiting requests, and the judgement that all of them share.
+pub(in crate::answer) struct Waiters {
+    slots: Arc<Slots>,
+    /// The number of connections of the smallest listener, half of which may wait.
+    connections: AtomicUsize,
+    pods: OnceLock<PodSettings>,
+    judged: watch::Sender<Judged>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct Judged {
+    at: Moment,
+    /// The judgement for each goal by its discriminant: those of the node, and those of each Service.
+    goals: Vec<WaitJudgement>,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        let (slots, pods, judged, arrived) = Default::default();
+        Self { slots, connections: usize::MAX.into(), pods, judged, arrived }
+    }
+}
+
+impl Waiters {
+    /// Lowers the numbers of slots to fit a listener's connections.
+    pub(super) fn limit(&self, max_connections: usize) {
+        self.connections.fetch_min(max_connections, Ordering::Relaxed);
+    }
+
+    /// Wakes all waiting requests, which look for a shutdown.
+    pub(super) fn wake(&self) {
+        self.judged.send_modify(|_| {});
+    }
+
+    fn take(&self, holder: Holder) -> Option<Slot> {
+        let connections = self.connections.load(Ordering::Relaxed);
+        let of_node = MOST_OF_NODE.min(connections / 2);
+        match holder {
+            Holder::Node => self.slots.take(holder, of_node, usize::MAX),
+            Holder::Pod(_) => self.slots.take(holder, of_node, MOST_OF_POD),
+            Holder::Other(_) => self.slots.take(holder, MOST_OF_OTHERS.min(connections / 64), MOST_OF_ONE),
+        }
+    }
+}
+
+impl Judged {
+    /// Returns the judgement for a request; `None` if there has been none since it was asked.
+    fn of(&self, asked: WaitQuery, at: Moment) -> Option<WaitJudgement> {
+        let first = asked.service.map_or(0, |index| (index + 1) * Goal::ALL.len());
+        self.goals.get(first + asked.goal as usize).filter(|_| self.at >= at).cloned()
+    }
+}
+
 impl App {
+    /// Sets how pods are known; only the first call has an effect.
+    pub fn set_pods(&self, settings: PodSettings) {
+        let _ = self.waiters.pods.set(settings);
+    }
+
     /// Answers a request for `/wait`.
     pub(super) fn wait(
         self: &Arc<Self>,
@@ -69,19 +156,36 @@ impl App {
     }
 
     /// Holds a request of this client if there is a slot for it, and returns its answer.
-    async fn hold_for(
-        self: &Arc<Self>,
-        client: Client,
-        asked: WaitQuery,
-        now: Moment,
-    ) -> (StatusCode, String) {
+    async fn hold_for(&self, client: Client, asked: WaitQuery, now: Moment) -> (StatusCode, String) {
         let holder = self.holder(client).await;
-        let Some(_slot) = self.waiters.slots.take(holder) else {
+        let Some(_slot) = self.waiters.take(holder) else {
             return (StatusCode::TOO_MANY_REQUESTS, "too many requests wait\n".to_owned());
         };
         let longest = if holder.is_other() { TIMEOUT_OF_OTHERS } else { asked.timeout };
-        self.start_to_judge();
         self.wait_until_judged(WaitQuery { timeout: asked.timeout.min(longest), ..asked }, now).await
+    }
+
+    async fn holder(&self, client: Client) -> Holder {
+        if client.on_this_node {
+            return Holder::Node;
+        }
+        let address = client.address.to_canonical();
+        if self.is_pod(address) {
+            return Holder::Pod(address);
+        }
+        match self.waiters.pods.get().and_then(|pods| pods.routes.as_ref()) {
+            Some(leads_to_pod) if leads_to_pod(address).await => Holder::Pod(address),
+            _ => Holder::other(address),
+        }
+    }
+
+    /// Returns true if the address belongs to one of the node's pods, as far as the Node or a setting says.
+    fn is_pod(&self, address: IpAddr) -> bool {
+        let published = self.board.published();
+        let of_node = published.state.node.facts().map_or(&[][..], |facts| &facts.pod_cidrs);
+        let named = self.waiters.pods.get().and_then(|pods| pods.networks.as_ref());
+        of_node.iter().any(|network| network.parse::<IpNet>().is_ok_and(|network| network.contains(&address)))
+            || named.is_some_and(|networks| !networks.is_everybody() && networks.contains(address))
     }
 
     /// Holds a request that was asked `now`, and returns its answer.
@@ -89,10 +193,11 @@ impl App {
         let began = Instant::now();
         let deadline = began + asked.timeout;
         let settled = deadline.min(began + asked.settle);
+        let mut judged = self.waiters.judged.subscribe();
+        self.waiters.arrived.notify_one();
+        self.probers.noted.notify_one();
         loop {
-            let mut changed = pin!(self.waiters.changed.notified());
-            changed.as_mut().enable();
-            let hold = self.waiters.judgement(asked.goal, asked.service, now);
+            let hold = judged.borrow_and_update().of(asked, now);
             let (until, why) = match hold {
                 Some(WaitJudgement::Over(why)) => return (StatusCode::OK, format!("{why}\n")),
                 Some(WaitJudgement::InService) if Instant::now() >= settled => {
@@ -112,7 +217,7 @@ impl App {
                 return (StatusCode::GATEWAY_TIMEOUT, format!("not {goal} within {seconds} s: {why}\n"));
             }
             // The end of either is seen above.
-            let _ = timeout_at(until, changed).await;
+            let _ = timeout_at(until, judged.changed()).await;
         }
     }
 
@@ -130,9 +235,74 @@ impl App {
     fn is_in_service(&self, now: Moment) -> bool {
         !self.board.freshness(now).stale && why(&self.board.default_reports(now)).0 == Verdict::Ready
     }
+
+    /// Judges for all waiting requests after each probe and each flip, and once a second. Sleeps while no request
+    /// waits.
+    pub(crate) async fn judge(&self) -> Infallible {
+        loop {
+            if self.waiters.judged.is_closed() {
+                self.waiters.arrived.notified().await;
+                continue;
+            }
+            let now = self.now();
+            let (status, unchanged_for) = self.probers.status(&self.board, self.version, now);
+            let goals = self.judgements(&status, unchanged_for);
+            drop(status);
+            self.waiters.judged.send_replace(Judged { at: now, goals });
+            sleep(PAUSE).await;
+            let _ = timeout(LONGEST_PAUSE, self.probers.noted.notified()).await;
+        }
+    }
+
+    /// Returns the judgement for each goal, of the node and then of each watched Service.
+    fn judgements(&self, status: &Status, unchanged_for: Duration) -> Vec<WaitJudgement> {
+        // A Service that has been out for long waits for slow balancers: a rollout takes it out, no fault.
+        let services = self.board.catalog().services().map(|service| status.of_service(&service.to_string()));
+        let services =
+            services.flatten().map(|status| Goal::ALL.map(|goal| status.judge_wait(goal, Duration::ZERO)));
+        let node = Goal::ALL.map(|goal| status.judge_wait(goal, unchanged_for));
+        [node].into_iter().chain(services).flatten().collect()
+    }
 }
 
-/// The answer where balancers need not be told.
-const IN_SERVICE: &str = "the node is not going out\n";
-/// The same for a Service.
-const SERVICE_IN_SERVICE: &str = "a ready endpoint of the Service remains on this node\n";
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(waiters: &Waiters, count: usize, holder: Holder) -> Vec<Slot> {
+        (0..count).map_while(|_| waiters.take(holder)).collect()
+    }
+
+    fn other(client: &str) -> Holder {
+        Holder::other(client.parse().unwrap())
+    }
+
+    #[test]
+    fn the_node_has_slots_of_its_own_and_one_client_a_share_of_the_others() {
+        let waiters = Waiters::default();
+        let own = take(&waiters, 600, Holder::Node);
+        assert_eq!(own.len(), 512);
+        let mut others: Vec<_> =
+            ["10.0.0.1", "::ffff:10.0.0.2", "fd00::1", "fd00::2", "10.0.0.3", "10.0.0.4"]
+                .map(|client| take(&waiters, 5, other(client)))
+                .into();
+        assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 0, 4, 0]);
+        drop(others.remove(1));
+        assert_eq!(take(&waiters, 5, other("10.0.0.4")).len(), 4);
+        drop((own, others));
+        waiters.limit(64);
+        let [own, others] = [Holder::Node, other("10.0.0.1")].map(|holder| take(&waiters, 99, holder).len());
+        assert_eq!([own, others], [32, 1]);
+    }
+
+    #[test]
+    fn one_pod_leaves_slots_to_the_next_and_to_the_kubelet() {
+        let waiters = Waiters::default();
+        let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
+        let greedy = take(&waiters, 512, pod(1));
+        assert_eq!([greedy.len(), take(&waiters, 40, pod(2)).len()], [16, 16]);
+        let hooks = take(&waiters, 250, Holder::Node);
+        let pods: Vec<_> = (2..40).flat_map(|n| take(&waiters, 16, pod(n))).collect();
+        assert_eq!([hooks.len(), greedy.len() + hooks.len() + pods.len()], [250, 512]);
+    }
+}

@@ -1,7 +1,6 @@
-//! Chooses the prober to drop when all slots are taken, or when one address has all slots it may have.
+//! Chooses the prober to drop when a table is full, or when one address has all slots it may have.
 
-use super::is_forgotten;
-use super::prober_name::Name;
+use super::table::{Name, Prober};
 use nodegate_http::holder_of;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, Standing};
@@ -30,72 +29,68 @@ impl Rules {
 /// The number of probers that always keep their slots: those that have been regular for longest.
 const SENIORS: usize = 128;
 
-pub(super) struct SlotChoice {
-    pub(super) index: usize,
-    /// True if the prober in the slot is regular, or may be about to become regular.
+/// A slot for a new prober.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// The key of the prober that it replaces; `None` for a free slot.
+    pub(super) evicts: Option<u64>,
+    /// True if that prober is regular, or may be about to become regular.
     pub(super) evicts_possible_balancer: bool,
 }
 
-/// A slot that is taken.
-type Occupied<'a> = (usize, &'a Name, Asked);
-
-/// Returns the best slot: a free one near `home`, else the one of the least important prober.
-pub(super) fn find(
+/// Returns the best slot: a free one, else that of the least important prober.
+pub(super) fn room_for(
     name: &Name,
-    taken: Vec<Occupied<'_>>,
-    slots: usize,
-    home: usize,
+    probers: &BTreeMap<u64, Prober>,
+    most: usize,
     rules: Rules,
     now: Moment,
-) -> Option<SlotChoice> {
-    let taken: Vec<_> = taken.into_iter().filter(|(_, _, asked)| !is_forgotten(asked, now)).collect();
+) -> Option<Room> {
     let client = holder_of(name.address);
-    let own = || taken.iter().filter(|(_, other, _)| holder_of(other.address) == client);
-    let requests: BTreeSet<_> = own().map(|(_, own, _)| own.request.text.as_str()).collect();
+    let own = || probers.iter().filter(|(_, other)| holder_of(other.name.address) == client);
+    let requests: BTreeSet<_> = own().map(|(_, own)| own.name.request.text.as_str()).collect();
     let many = own().count() >= rules.slots
         || (requests.len() >= rules.requests && !requests.contains(name.request.text.as_str()));
     if many {
         return lowest_ranked(own(), now);
     }
-    let is_free = |index: &usize| taken.iter().all(|(other, _, _)| other != index);
-    let mut near = (home..slots).chain(0..home);
-    if let Some(index) = near.find(is_free) {
-        return Some(SlotChoice { index, evicts_possible_balancer: false });
+    if probers.len() < most {
+        return Some(Room::default());
     }
-    lowest_ranked(taken.iter(), now).or_else(|| {
-        let index = beyond_its_share(&taken, rules)?;
-        Some(SlotChoice { index, evicts_possible_balancer: true })
+    lowest_ranked(probers.iter(), now).or_else(|| {
+        let key = beyond_its_share(probers, rules)?;
+        Some(Room { evicts: Some(key), evicts_possible_balancer: true })
     })
 }
 
 /// Returns the slot of the least important prober, unless all are regular.
-fn lowest_ranked<'a>(taken: impl Iterator<Item = &'a Occupied<'a>>, now: Moment) -> Option<SlotChoice> {
-    let ranked = taken.map(|(index, _, asked)| (Rank::of(asked, now), *index));
-    let (ranked, index) = ranked.min_by_key(|(ranked, _)| *ranked)?;
-    match ranked {
-        Rank::Regular => None,
-        Rank::Expendable(_) => Some(SlotChoice { index, evicts_possible_balancer: false }),
-        Rank::Undecided(..) => Some(SlotChoice { index, evicts_possible_balancer: true }),
-    }
+fn lowest_ranked<'a>(probers: impl Iterator<Item = (&'a u64, &'a Prober)>, now: Moment) -> Option<Room> {
+    let (rank, key) = probers.map(|(key, prober)| (Rank::of(&prober.asked, now), *key)).min()?;
+    let evicts_possible_balancer = match rank {
+        Rank::Regular => return None,
+        Rank::Expendable(_) => false,
+        Rank::Undecided(..) => true,
+    };
+    Some(Room { evicts: Some(key), evicts_possible_balancer })
 }
 
-/// Returns the slot of a prober that has become regular lately, at an address that has more than its share.
+/// Returns the key of a prober that has become regular lately, at an address that has more than its share.
 /// It is the latest one of the address that has most.
-fn beyond_its_share(taken: &[Occupied<'_>], rules: Rules) -> Option<usize> {
-    let mut by_age: Vec<_> = taken.iter().collect();
-    by_age.sort_by_key(|(_, _, asked)| asked.regular_since());
+fn beyond_its_share(probers: &BTreeMap<u64, Prober>, rules: Rules) -> Option<u64> {
+    let mut by_age: Vec<_> = probers.iter().collect();
+    by_age.sort_by_key(|(_, prober)| prober.asked.regular_since());
     let mut slots: BTreeMap<IpAddr, usize> = BTreeMap::new();
     let mut juniors = Vec::new();
-    for (age, (index, name, asked)) in by_age.into_iter().enumerate() {
-        let client = holder_of(name.address);
+    for (age, (key, prober)) in by_age.into_iter().enumerate() {
+        let client = holder_of(prober.name.address);
         let its = slots.entry(client).or_default();
         *its += 1;
         if age >= SENIORS && *its > rules.keeps {
-            juniors.push((client, asked.regular_since(), *index));
+            juniors.push((client, prober.asked.regular_since(), *key));
         }
     }
     let most = |(client, since, _): &(IpAddr, _, _)| (slots.get(client).copied(), *since);
-    juniors.into_iter().max_by_key(most).map(|(_, _, index)| index)
+    juniors.into_iter().max_by_key(most).map(|(_, _, key)| key)
 }
 
 /// The importance of a prober, from least to most.

@@ -1,5 +1,64 @@
-//! The header of the PROXY protocol, versions 1 and 2. Some balancers also send it in front of a health
-//! check. The agent skips it and trusts nothing in it, because any client can write one.
+//! The first bytes of a connection: a header of the PROXY protocol, which is skipped, or a request without a version,
+//! which is completed. Some balancers send a PROXY header also in front of a health check. The agent trusts nothing in
+//! it, because any client can write one.
+
+const MAX_LINE: usize = 1024;
+
+/// The target that answers a request without a version, if there is one.
+pub(crate) type WithoutVersion = fn(&str) -> Option<&str>;
+
+/// The meaning of the first bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// More bytes are needed to tell.
+    Unclear,
+    /// An HTTP request begins after this many bytes.
+    At(usize),
+    /// A request without a version; these bytes say the same with one.
+    Completed(String),
+}
+
+impl Start {
+    /// Parses the first bytes of a connection.
+    pub(crate) fn of(bytes: &[u8], without_version: WithoutVersion) -> Result<Self, Malformed> {
+        let Some(header) = proxy_header(bytes)? else { return Ok(Self::Unclear) };
+        let request = bytes.get(header..).unwrap_or_default();
+        if request.is_empty() && header > 0 {
+            return Ok(Self::Unclear);
+        }
+        Ok(match target_without_version(request) {
+            Line::Unclear if request.len() <= MAX_LINE => Self::Unclear,
+            Line::Target(target) => match without_version(target) {
+                Some(target) => Self::Completed(format!("GET {target} HTTP/1.0\r\n\r\n")),
+                None => Self::At(header),
+            },
+            Line::Unclear | Line::Other => Self::At(header),
+        })
+    }
+}
+
+enum Line<'a> {
+    Unclear,
+    Target(&'a str),
+    Other,
+}
+
+fn target_without_version(request: &[u8]) -> Line<'_> {
+    const GET: &[u8] = b"GET ";
+    let Some(rest) = request.strip_prefix(GET) else {
+        return if GET.starts_with(request) && !request.is_empty() { Line::Unclear } else { Line::Other };
+    };
+    // A request with a version need not have arrived with its line's end.
+    let words_end = memchr::memchr2(b' ', b'\n', rest);
+    match words_end.and_then(|end| Some((rest.get(end)?, rest.get(..end)?))) {
+        None => Line::Unclear,
+        Some((b'\n', target)) => {
+            let target = target.strip_suffix(b"\r").unwrap_or(target);
+            std::str::from_utf8(target).map_or(Line::Other, Line::Target)
+        }
+        Some(_) => Line::Other,
+    }
+}
 
 /// The start of a version 1 header, and its longest length with the line end.
 const V1: &[u8] = b"PROXY ";
@@ -11,7 +70,7 @@ const V2_FIXED: usize = 16;
 
 /// The longest header of either version that is accepted. The protocol allows 64 KiB of extensions; balancers
 /// send some dozens of bytes.
-pub(crate) const MOST: usize = 1024;
+const MOST: usize = 1024;
 
 /// The error for bytes that begin like a header and are not one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +78,7 @@ pub(crate) struct Malformed;
 
 /// Returns the length of the header at the start of a connection, 0 if there is none, and `None` if more
 /// bytes are needed.
-pub(crate) fn find(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+fn proxy_header(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     if bytes.starts_with(V1) {
         return v1(bytes);
     }
@@ -87,10 +146,10 @@ mod tests {
     #[test]
     fn a_header_is_found_and_any_part_of_it_must_wait() {
         for header in whole() {
-            assert_eq!(find(&header), Ok(Some(header.len())));
-            assert_eq!(find(&[&header, REQUEST].concat()), Ok(Some(header.len())));
+            assert_eq!(proxy_header(&header), Ok(Some(header.len())));
+            assert_eq!(proxy_header(&[&header, REQUEST].concat()), Ok(Some(header.len())));
             for part in 0..header.len() {
-                assert_eq!(find(&header[..part]), Ok(None), "{part} of {header:?}");
+                assert_eq!(proxy_header(&header[..part]), Ok(None), "{part} of {header:?}");
             }
         }
     }
@@ -100,7 +159,7 @@ mod tests {
         for request in
             [REQUEST, b"G", b"PUT /", b"POST", b"\r\nGET /", b"\r\n\r\nGET / HTTP/1.1\r\n\r\n", b"\0"]
         {
-            assert_eq!(find(request), Ok(Some(0)), "{request:?}");
+            assert_eq!(proxy_header(request), Ok(Some(0)), "{request:?}");
         }
     }
 
@@ -119,7 +178,7 @@ mod tests {
             v2_header(0x21, 0x11, MOST - V2_FIXED + 1),
         ];
         for bytes in lines.iter().map(|line| line.as_bytes().to_vec()).chain(v2) {
-            assert_eq!(find(&bytes), Err(Malformed), "{bytes:?}");
+            assert_eq!(proxy_header(&bytes), Err(Malformed), "{bytes:?}");
         }
     }
 
@@ -131,11 +190,46 @@ mod tests {
             rest in proptest::collection::vec(any::<u8>(), 0..2 * MOST),
         ) {
             let bytes = [start, rest].concat();
-            let said: Vec<_> = (0..=bytes.len()).map(|length| find(&bytes[..length])).collect();
+            let said: Vec<_> = (0..=bytes.len()).map(|length| proxy_header(&bytes[..length])).collect();
             for pair in said.windows(2) {
                 prop_assert!(pair[0] == Ok(None) || pair[0] == pair[1], "{pair:?}");
             }
             prop_assert!(bytes.len() < MOST || *said.last().unwrap() != Ok(None));
         }
+    }
+
+    fn of(bytes: &[u8]) -> Result<Start, Malformed> {
+        Start::of(bytes, |target| match target {
+            "/" => Some("/nodecheck"),
+            "/health" => Some(target),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_request_without_a_version_is_completed() {
+        for line in ["GET /\r\n", "GET /\n", "GET /\r\n\r\n", "GET /\r\nanything"] {
+            let completed = Start::Completed("GET /nodecheck HTTP/1.0\r\n\r\n".to_owned());
+            assert_eq!(of(line.as_bytes()), Ok(completed), "{line:?}");
+            for part in 0..line.find('\n').unwrap() {
+                let part = &line.as_bytes()[..part];
+                assert!(matches!(of(part), Ok(Start::Unclear)) || part.is_empty(), "{part:?}");
+            }
+        }
+        let proxied = of(b"PROXY UNKNOWN\r\nGET /health\r\n");
+        assert_eq!(proxied, Ok(Start::Completed("GET /health HTTP/1.0\r\n\r\n".to_owned())));
+    }
+
+    #[test]
+    fn all_else_is_left_to_hyper() {
+        for request in
+            ["GET /metrics\r\n", "GET / HTTP/1.1\r\n", "GET / ", "HEAD /\r\n", "POST", "\r\nG", "\0"]
+        {
+            assert_eq!(of(request.as_bytes()), Ok(Start::At(0)), "{request:?}");
+        }
+        assert_eq!(of(b"PROXY UNKNOWN\r\nGET / HTTP/1.1\r\n"), Ok(Start::At(15)));
+        assert_eq!(of(b"PROXY TCP9 a b 1 2\r\n"), Err(Malformed));
+        let endless = [b"GET /".as_slice(), &[b'a'; MAX_LINE]].concat();
+        assert_eq!(of(&endless), Ok(Start::At(0)));
     }
 }
