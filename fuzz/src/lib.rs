@@ -125,7 +125,7 @@ pub async fn exchange<F: Future>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> 
 /// Returns a server's app with this Node, freshly read.
 pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     use nodegate_readiness::{Liveness, Timeline};
-    use nodegate_server::{App, AppParts, Metrics, NoLocalChecks};
+    use nodegate_server::{App, AppParts, Metrics};
     use std::sync::Arc;
     use tokio::time::Instant;
 
@@ -140,7 +140,7 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
         board: Arc::new(board),
         timeline,
         liveness: Arc::new(Liveness::new(Moment::default())),
-        activator: Arc::new(NoLocalChecks),
+        activate: Arc::new(|_| Box::pin(std::future::ready(()))),
         metrics: Arc::new(Metrics::default()),
         version: "1.2.3",
         revision: None,

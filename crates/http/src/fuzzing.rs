@@ -1,8 +1,9 @@
-//! The entry points of the fuzz targets.
+//! The entry point of the fuzz target.
 
 use crate::byte_stream::ClientStream;
 use crate::connection_handle::{Client, Connection};
 use crate::connections::Connections;
+use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
 use crate::requests::Protocol;
 use std::net::{Ipv4Addr, TcpStream};
@@ -11,14 +12,8 @@ use std::sync::Arc;
 /// Serves a connection that is accepted already and non-blocking, to its end.
 pub async fn serve_one<P: Protocol>(protocol: Arc<P>, socket: TcpStream) {
     let client = Client { address: Ipv4Addr::LOCALHOST.into(), on_this_node: true };
-    let connections = Arc::new(Connections::new(Limits::default(), Arc::default()));
+    let connections = Arc::new(Connections::new(Limits::default(), ConnectionCounts::default()));
     let Some(slot) = connections.enter(client.address) else { return };
     let connection = Connection::new(socket, client, Arc::clone(slot.activity()), Arc::default());
     protocol.serve(ClientStream::new(connection)).await;
-}
-
-/// Returns the length of the PROXY header at the start of these bytes, 0 if there is none, or `None` if more
-/// bytes are needed. Fails if the header is malformed.
-pub fn proxy_header(bytes: &[u8]) -> Result<Option<usize>, ()> {
-    crate::proxy_header::find(bytes).map_err(drop)
 }

@@ -203,7 +203,7 @@ fn octal<'a>((digits, after): (&[u8], &'a [u8])) -> Option<(u8, &'a [u8])> {
     Some((u8::from_str_radix(digits, 8).ok()?, after))
 }
 
-#[cfg(any(test, feature = "fuzzing"))]
+#[cfg(test)]
 impl MountTable {
     pub(crate) fn of(text: impl Into<Vec<u8>>) -> Self {
         Self { text: text.into(), root: PathBuf::from("/"), of_first_process: true }

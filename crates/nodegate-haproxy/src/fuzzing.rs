@@ -1,5 +1,4 @@
-//! The entry points of the fuzz target, which tests call with random text: HAProxy's words about its servers, and
-//! annotations of users.
+//! Feeds random text to the parsers of HAProxy's words about its servers, and of annotations, for property tests.
 
 use crate::apply::states::States;
 use crate::plan::{
@@ -9,7 +8,7 @@ use crate::plan::{
 use std::sync::Arc;
 
 /// Returns true if a state file made of this dump has at most one line for each server, with the planned address and port.
-pub fn states(dump: &str) -> bool {
+pub(crate) fn states(dump: &str) -> bool {
     let mut states = States::default();
     states.add(dump);
     let addresses = vec![("InternalIP".to_owned(), [127, 0, 0, 1].into())];
@@ -24,7 +23,7 @@ pub fn states(dump: &str) -> bool {
 }
 
 /// Returns true if this annotation is read, or refused in one short line.
-pub fn annotation(text: &str) -> bool {
+pub(crate) fn annotation(text: &str) -> bool {
     let facts =
         PortFacts { name: Some("web".to_owned()), port: 80, node_port: 30080, protocol: "TCP".to_owned() };
     let refused = [

@@ -7,8 +7,8 @@
 
 mod apply;
 mod failure;
-#[cfg(any(test, feature = "fuzzing"))]
-pub mod fuzzing;
+#[cfg(test)]
+mod fuzzing;
 mod haproxy;
 mod lasting;
 mod lease;

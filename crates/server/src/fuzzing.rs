@@ -1,21 +1,14 @@
-//! The entry points of the fuzz targets: one connection from its first byte to its last.
+//! The entry point of the fuzz target: one connection from its first byte to its last.
 
 use crate::answer::App;
-use crate::serve::{AgentCheck, AppHandler};
+use crate::serve::AppHandler;
 use nodegate_http::Http;
 use nodegate_http::fuzzing::serve_one;
 use std::net::TcpStream;
 use std::sync::Arc;
 
-pub use nodegate_http::fuzzing::proxy_header;
-
 /// Serves HTTP on a connection that is accepted already and non-blocking, to its end.
 pub async fn serve_http(app: Arc<App>, socket: TcpStream) {
     let handler = AppHandler { app, metrics_moved_to: None };
     serve_one(Arc::new(Http(Arc::new(handler))), socket).await;
-}
-
-/// Serves an agent-check on such a connection, to its end.
-pub async fn serve_agent_check(app: Arc<App>, socket: TcpStream) {
-    serve_one(Arc::new(AgentCheck(app)), socket).await;
 }

@@ -220,21 +220,11 @@ impl fmt::Display for Family {
     }
 }
 
-/// The parsers of data from the host and the network, for the fuzz targets.
+/// The parser of a nameserver's messages, for its fuzz target.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
-    use super::{dns, resolv_conf};
+    use super::dns;
     use hickory_proto::op::Message;
-    use std::io;
-    use std::net::SocketAddr;
-
-    /// Returns the nameservers of a `resolv.conf` as printed, and their addresses if no interface is known.
-    pub fn nameservers(file: &[u8]) -> Vec<(String, io::Result<SocketAddr>)> {
-        let found = resolv_conf::parse(file);
-        let address =
-            |server: &resolv_conf::Nameserver| server.address(|_| Err(io::ErrorKind::NotFound.into()));
-        found.iter().map(|server| (server.to_string(), address(server))).collect()
-    }
 
     /// Returns the result of a nameserver's message: `None` if it is no answer to the query, else success or the
     /// error.
