@@ -17,32 +17,30 @@ impl Scenario {
         let nodes = Nodes::start();
         let haproxy = Haproxy::start(&nodes.site.configuration("haproxy/agent-check.cfg"));
         let scenario = Self { nodes, haproxy };
-        scenario.is_ready();
+        scenario.becomes("ready");
         scenario
     }
 
-    fn cordon(&self) {
-        assert!(self.nodes.cluster.sim.cordon(NODE));
+    /// Cordons or uncordons the node, or sets its condition Ready.
+    fn set(&self, what: &str) {
+        let sim = &self.nodes.cluster.sim;
+        assert!(match what {
+            "cordoned" => sim.cordon(NODE),
+            "uncordoned" => sim.uncordon(NODE),
+            status => sim.set_ready(NODE, status, "Kubelet"),
+        });
     }
 
-    fn uncordon(&self) {
-        assert!(self.nodes.cluster.sim.uncordon(NODE));
-    }
-
-    fn set_ready(&self, status: &str) {
-        assert!(self.nodes.cluster.sim.set_ready(NODE, status, "Kubelet"));
-    }
-
-    fn is_ready(&self) {
-        self.haproxy.wait_server(NODE, "ready", LiveServer::is_ready);
-    }
-
-    fn is_draining(&self) {
-        self.haproxy.wait_server(NODE, "draining", LiveServer::is_draining);
-    }
-
-    fn is_down(&self) {
-        self.haproxy.wait_server(NODE, "down", LiveServer::is_down);
+    fn becomes(&self, state: &str) {
+        self.haproxy.wait_server(
+            NODE,
+            state,
+            match state {
+                "ready" => LiveServer::is_ready,
+                "draining" => LiveServer::is_draining,
+                _ => LiveServer::is_down,
+            },
+        );
     }
 }
 
@@ -50,20 +48,17 @@ impl Scenario {
 fn every_transition_leaves_haproxy_in_the_right_state() {
     let scenario = Scenario::begin();
     for _ in 0..2 {
-        // Ready -> Draining -> NotReady -> Ready
-        scenario.cordon();
-        scenario.is_draining();
-        scenario.set_ready("False");
-        scenario.is_down();
-        scenario.set_ready("True");
-        scenario.is_draining();
-        scenario.uncordon();
-        scenario.is_ready();
-        // Ready -> NotReady -> Ready, and straight from down and cordoned.
-        scenario.set_ready("Unknown");
-        scenario.is_down();
-        scenario.set_ready("True");
-        scenario.is_ready();
+        for (set, state) in [
+            ("cordoned", "draining"),
+            ("False", "down"),
+            ("True", "draining"),
+            ("uncordoned", "ready"),
+            ("Unknown", "down"),
+            ("True", "ready"),
+        ] {
+            scenario.set(set);
+            scenario.becomes(state);
+        }
     }
     let others = NODES[1..].iter().map(|name| scenario.haproxy.server(name).unwrap());
     assert!(others.into_iter().all(|state| state.is_ready()));
@@ -72,25 +67,25 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
 #[test]
 fn haproxys_restart_and_reload_keep_the_server_state() {
     let mut scenario = Scenario::begin();
-    scenario.cordon();
-    scenario.is_draining();
+    scenario.set("cordoned");
+    scenario.becomes("draining");
     scenario.haproxy.reload();
     // At once, from the state file, before HAProxy has probed the agent.
     assert!(scenario.haproxy.server(NODE).is_some_and(|state| state.is_draining()));
     scenario.haproxy.restart();
-    scenario.is_draining();
+    scenario.becomes("draining");
 
-    scenario.set_ready("False");
-    scenario.is_down();
+    scenario.set("False");
+    scenario.becomes("down");
     scenario.haproxy.reload();
-    scenario.is_down();
+    scenario.becomes("down");
     scenario.haproxy.restart();
-    scenario.is_down();
+    scenario.becomes("down");
 
     scenario.haproxy.reload();
-    scenario.set_ready("True");
-    scenario.uncordon();
-    scenario.is_ready();
+    scenario.set("True");
+    scenario.set("uncordoned");
+    scenario.becomes("ready");
     scenario.haproxy.reload();
-    scenario.is_ready();
+    scenario.becomes("ready");
 }

@@ -31,35 +31,29 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 9] = [
-        Self::Cordon,
-        Self::Drain,
-        Self::NotReady,
-        Self::ApiOutage,
-        Self::AgentRestart,
-        Self::AgentKilled,
-        Self::Rollout,
-        Self::MassCordon,
-        Self::LostProbe,
+    const NAMES: [(Self, &str); 9] = [
+        (Self::Cordon, "cordon"),
+        (Self::Drain, "drain, service ends"),
+        (Self::NotReady, "NotReady"),
+        (Self::ApiOutage, "API outage, one node drained before"),
+        (Self::AgentRestart, "agent restart"),
+        (Self::AgentKilled, "agent killed"),
+        (Self::Rollout, "rollout on all nodes"),
+        (Self::MassCordon, "all cordoned"),
+        (Self::LostProbe, "one probe lost"),
     ];
+
+    pub(crate) fn all() -> [Self; 9] {
+        Self::NAMES.map(|(event, _)| event)
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        Self::NAMES[self as usize].1
+    }
 
     /// Returns true if the node must get no new connections.
     pub(crate) fn must_leave(self) -> bool {
         matches!(self, Self::Cordon | Self::Drain | Self::NotReady)
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Cordon => "cordon",
-            Self::Drain => "drain, service ends",
-            Self::NotReady => "NotReady",
-            Self::ApiOutage => "API outage, one node drained before",
-            Self::AgentRestart => "agent restart",
-            Self::AgentKilled => "agent killed",
-            Self::Rollout => "rollout on all nodes",
-            Self::MassCordon => "all cordoned",
-            Self::LostProbe => "one probe lost",
-        }
     }
 
     /// Does the preparations that the test does not observe, and returns the node that it does observe.

@@ -5,23 +5,16 @@
 // prints the table.
 
 mod agent_check;
-mod apache;
 mod backend;
 mod balancer;
-mod bgp;
-mod caddy;
 mod drains;
-mod envoy;
 mod event;
-mod haproxy;
-mod keepalived;
 mod lan;
-mod nginx;
 mod nodes;
-mod picture;
+mod proxies;
+mod routing;
 mod scenarios;
 mod site;
 mod stage;
 mod table;
-mod traefik;
 mod traffic;

@@ -1,6 +1,6 @@
 //! Every balancer with every documented health check, under traffic.
 
-use crate::balancer::{Program, ROWS, Row};
+use crate::balancer::{ROWS, Row, Source};
 use crate::event::Event;
 use crate::stage::{Outcome, Stage};
 use crate::table::{self, Cell, Cells};
@@ -20,17 +20,12 @@ fn broken(row: &Row, event: Event, outcome: &Outcome) -> Option<String> {
     (!held && row.reason(event).is_none()).then_some(what)
 }
 
-/// Returns the row with the system's version of its program, for a quick run.
-fn quick(mut row: Row) -> Row {
-    if let Program::Haproxy(_) = row.program {
-        row.program = Program::Debian;
-    }
-    row
-}
-
 /// Plays a cordon with one documented configuration.
 fn cordon(file: &str) {
-    let row = quick(*ROWS.iter().find(|row| row.file == file).unwrap());
+    let mut row = *ROWS.iter().find(|row| row.file == file).unwrap();
+    if let Source::Haproxy(_) = row.source {
+        row.source = Source::Debian;
+    }
     if !row.is_there() {
         println!("not played: {}: hack/install-pinned fetches it", row.title());
         return;
@@ -80,29 +75,22 @@ const CORDONS: u32 = 5;
 const LATER: Duration = Duration::from_millis(220);
 
 /// Plays every event with one row, and returns the broken promises.
-fn play(row: &Row, mut told: impl FnMut(Event, Cell)) -> Vec<String> {
+fn play(number: usize, row: &Row, cells: &Mutex<Cells>) -> Vec<String> {
     let mut all_broken = Vec::new();
     let mut stage = Stage::set(*row);
-    for event in Event::ALL {
+    for event in Event::all() {
         let times = if event == Event::Cordon { CORDONS } else { 1 };
         let outcomes: Vec<Outcome> = (0..times).map(|time| stage.play(event, LATER * time)).collect();
         all_broken.extend(outcomes.iter().filter_map(|outcome| broken(row, event, outcome)));
         let cell = Cell::of(&outcomes);
         eprintln!("  {}, {}: {cell}", row.title(), event.name());
-        told(event, cell);
+        cells.lock().unwrap().insert((number, event), cell);
     }
     all_broken
 }
 
 /// The number of rows that run at once: more would distort the times.
 const AT_ONCE: usize = 2;
-
-/// Plays a row, also if it panics; it has printed the reason then.
-fn play_to_the_end(number: usize, row: &Row, cells: &Mutex<Cells>) -> Vec<String> {
-    let told = |event, cell| drop(cells.lock().unwrap().insert((number, event), cell));
-    let played = catch_unwind(AssertUnwindSafe(|| play(row, told)));
-    played.unwrap_or_else(|_| vec![format!("{}: broke off, as told above", row.title())])
-}
 
 #[test]
 #[ignore = "takes half an hour: make lb-test"]
@@ -115,7 +103,9 @@ fn table() {
     let next = Mutex::new(rows.iter());
     let play_the_next = || {
         let (number, row) = next.lock().unwrap().next()?;
-        Some(play_to_the_end(*number, row, &cells))
+        // A panic has printed its reason.
+        let played = catch_unwind(AssertUnwindSafe(|| play(*number, row, &cells)));
+        Some(played.unwrap_or_else(|_| vec![format!("{}: broke off, as told above", row.title())]))
     };
     let broken: Vec<String> = thread::scope(|scope| {
         let all = || std::iter::from_fn(play_the_next).flatten().collect::<Vec<_>>();

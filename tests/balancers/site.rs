@@ -2,6 +2,7 @@
 //! in network namespaces.
 
 use crate::lan::Lan;
+use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::network::ports::Loopback;
 use std::ffi::OsStr;
 use std::fs;
@@ -21,45 +22,35 @@ pub(crate) const AGENT_PORT: u16 = 25002;
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/load-balancers");
 
-/// Addresses on loopback, or machines of a network.
-enum Network {
-    Loopback(Loopback),
-    Lan(Lan),
-}
-
 pub(crate) struct Site {
-    network: Network,
+    net: Loopback,
+    /// The machines, if the site has some. Else everything is on loopback.
+    lan: Option<Lan>,
     dir: TempDir,
 }
 
 impl Site {
     /// Creates a site on loopback.
     pub(crate) fn new() -> Self {
-        Self::on(Network::Loopback(Loopback::new()))
+        Self { net: Loopback::new(), lan: None, dir: tempfile::tempdir().unwrap() }
     }
 
     /// Creates a site of namespaces; clients connect to `service`.
     pub(crate) fn lan(service: IpAddr) -> Self {
-        Self::on(Network::Lan(Lan::new(service)))
-    }
-
-    fn on(network: Network) -> Self {
-        Self { network, dir: tempfile::tempdir().unwrap() }
+        Self { lan: Some(Lan::new(service)), ..Self::new() }
     }
 
     /// Returns a node's address: 10.0.0.11 and so on in the documentation.
     pub(crate) fn node(&self, index: usize) -> IpAddr {
-        match &self.network {
-            Network::Loopback(net) => net.address(11 + u8::try_from(index).unwrap()),
-            Network::Lan(_) => Lan::node_address(index),
-        }
+        let on_loopback = || self.net.address(11 + u8::try_from(index).unwrap());
+        self.lan.as_ref().map_or_else(on_loopback, |_| Lan::node_address(index))
     }
 
     /// Returns the address that clients connect to: 10.0.0.10 in the documentation.
     pub(crate) fn frontend(&self) -> SocketAddr {
-        match &self.network {
-            Network::Loopback(net) => (net.address(10), FRONTEND_PORT).into(),
-            Network::Lan(lan) => (lan.service, SERVICE_PORT).into(),
+        match &self.lan {
+            None => (self.net.address(10), FRONTEND_PORT).into(),
+            Some(lan) => (lan.service, SERVICE_PORT).into(),
         }
     }
 
@@ -69,41 +60,36 @@ impl Site {
 
     /// Returns the namespaces, if the site has some.
     pub(crate) fn namespaces(&self) -> Option<&Lan> {
-        match &self.network {
-            Network::Loopback(_) => None,
-            Network::Lan(lan) => Some(lan),
-        }
+        self.lan.as_ref()
     }
 
     /// Returns the command of a program on a node.
     pub(crate) fn command_on(&self, index: usize, program: impl AsRef<OsStr>) -> Command {
-        match &self.network {
-            Network::Loopback(_) => Command::new(program),
-            Network::Lan(lan) => lan.nodes[index].command(program),
+        match &self.lan {
+            None => Command::new(program),
+            Some(lan) => lan.nodes[index].command(program),
         }
     }
 
     /// Runs `act` on a node.
     pub(crate) fn on_node<T: Send>(&self, index: usize, act: impl FnOnce() -> T + Send) -> T {
-        match &self.network {
-            Network::Loopback(_) => act(),
-            Network::Lan(lan) => lan.nodes[index].act(act),
-        }
+        self.on(|lan| &lan.nodes[index], act)
     }
 
     /// Runs `act` on the machine with the API server and the routers.
     pub(crate) fn on_router<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        match &self.network {
-            Network::Loopback(_) => act(),
-            Network::Lan(lan) => lan.router.act(act),
-        }
+        self.on(|lan| &lan.router, act)
     }
 
     /// Runs `act` on the clients' machine.
     pub(crate) fn as_client<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        match &self.network {
-            Network::Loopback(_) => act(),
-            Network::Lan(lan) => lan.client.act(act),
+        self.on(|lan| &lan.client, act)
+    }
+
+    fn on<T: Send>(&self, machine: impl Fn(&Lan) -> &Namespace, act: impl FnOnce() -> T + Send) -> T {
+        match &self.lan {
+            None => act(),
+            Some(lan) => machine(lan).act(act),
         }
     }
 
@@ -115,13 +101,13 @@ impl Site {
     /// Returns a configuration with this site's addresses.
     pub(crate) fn moved(&self, file: &Path) -> PathBuf {
         let text = fs::read_to_string(file).unwrap();
-        let text = match &self.network {
-            Network::Lan(_) => text,
-            Network::Loopback(net) => text
+        let text = match &self.lan {
+            Some(_) => text,
+            None => text
                 .replace("10.0.0.10:443", &self.frontend().to_string())
                 .replace("10.0.0.10, port_value: 443", &format!("10.0.0.10, port_value: {FRONTEND_PORT}"))
                 .replace("\n:80 {", &format!("\n:{FRONTEND_PORT} {{"))
-                .replace("10.0.0.", &net.prefix())
+                .replace("10.0.0.", &self.net.prefix())
                 .replace("127.0.0.1", &self.frontend().ip().to_string())
                 .replace("/run/nginx/", &format!("{}/", self.dir().display()))
                 .replace("/run/haproxy/", &format!("{}/", self.dir().display()))

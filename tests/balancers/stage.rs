@@ -34,7 +34,7 @@ pub(crate) struct Outcome {
 pub(crate) struct Stage {
     pub(crate) row: Row,
     traffic: Prober,
-    balancer: Box<dyn Balancer>,
+    balancer: Balancer,
     pub(crate) nodes: Nodes,
     /// The node that was drained before an outage.
     pub(crate) drained: Option<usize>,
@@ -68,7 +68,7 @@ impl Stage {
             || format!("{}: no request was served: {:?}", row.title(), stage.traffic.counts()),
         );
         stage.wait_for_traffic();
-        stage.usually = stage.balancer.says(&stage.nodes.site, stage.node());
+        stage.usually = (stage.balancer.says)(&stage.nodes.site, stage.node());
         stage
     }
 
@@ -80,7 +80,7 @@ impl Stage {
         let asked_of = self.drained.unwrap_or(node);
         let (frontend, name) = (self.nodes.site.frontend(), NODES[node]);
         let held = self.nodes.site.as_client(|| Held::on(name, frontend));
-        self.before = self.balancer.says(&self.nodes.site, asked_of);
+        self.before = (self.balancer.says)(&self.nodes.site, asked_of);
         (self.says, self.left) = (None, None);
         std::thread::sleep(later);
         let started = Instant::now();
@@ -107,7 +107,7 @@ impl Stage {
     }
 
     pub(crate) fn holder(&self) -> Option<usize> {
-        self.balancer.holder(&self.nodes.site)
+        (self.balancer.holder)(&self.nodes.site)
     }
 
     /// Waits until every node gets traffic, or the holder gets all of it, and the balancer's status is as
@@ -116,7 +116,7 @@ impl Stage {
         let all = [0, 1, 2];
         let holder = self.holder().map(|node| [node]);
         let nodes = holder.as_ref().map_or(all.as_slice(), |holder| holder.as_slice());
-        let is_as_usual = |node: &usize| self.balancer.says(&self.nodes.site, *node) == self.usually;
+        let is_as_usual = |node: &usize| (self.balancer.says)(&self.nodes.site, *node) == self.usually;
         if self.usually.is_some() {
             until("the balancer to say as usual", || nodes.iter().all(is_as_usual).then_some(()));
         }
@@ -137,7 +137,7 @@ impl Stage {
 
     fn look(&mut self, node: usize) {
         self.left = self.left.or_else(|| self.last_before_none(node));
-        let says = self.balancer.says(&self.nodes.site, self.drained.unwrap_or(node));
+        let says = (self.balancer.says)(&self.nodes.site, self.drained.unwrap_or(node));
         if says != self.before && says.is_some() {
             self.says = says;
         }

@@ -1,8 +1,7 @@
-//! The table of all rows and events, as `make lb-test` prints it and as docs/load-balancers.md has it.
+//! The table of all rows and events and its picture, as `make lb-test` makes them and as docs/load-balancers.md has them.
 
 use crate::balancer::{ROWS, Row};
 use crate::event::Event;
-use crate::picture;
 use crate::stage::Outcome;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -41,11 +40,6 @@ impl Cell {
             says: outcomes.iter().find_map(|outcome| outcome.says.clone()),
         }
     }
-
-    /// Returns the times, from the shortest to the longest.
-    pub(crate) fn left(&self) -> &[Duration] {
-        &self.left
-    }
 }
 
 impl fmt::Display for Cell {
@@ -66,8 +60,8 @@ impl fmt::Display for Cell {
 pub(crate) type Cells = BTreeMap<(usize, Event), Cell>;
 
 fn header() -> String {
-    let names = Event::ALL.map(Event::name).join(" | ");
-    format!("| balancer | {names} |\n|---|{}\n", "---|".repeat(Event::ALL.len()))
+    let names = Event::all().map(Event::name).join(" | ");
+    format!("| balancer | {names} |\n|---|{}\n", "---|".repeat(Event::all().len()))
 }
 
 /// Returns true if the text of a cell keeps the whole promise.
@@ -108,7 +102,7 @@ pub(crate) fn render(cells: &Cells) -> String {
             let mark = notes.mark(&cell, row, event);
             cell + &mark
         };
-        let _ = writeln!(text, "| {} | {} |", row.title(), Event::ALL.map(cell).join(" | "));
+        let _ = writeln!(text, "| {} | {} |", row.title(), Event::all().map(cell).join(" | "));
     }
     text + &notes.text()
 }
@@ -123,7 +117,7 @@ pub(crate) fn write(cells: &Cells) {
     let text = fs::read_to_string(DOCUMENT).unwrap();
     let (before, _, after) = documented(&text);
     fs::write(DOCUMENT, format!("{before}{BEGIN}\n{}\n{END}{after}", render(cells))).unwrap();
-    picture::write(cells);
+    fs::write(PICTURE, draw(cells)).unwrap();
 }
 
 /// Shows that the document's table has these rows and events, no cell that is worse than its row allows, and
@@ -139,8 +133,8 @@ fn the_table_in_load_balancers_md_is_a_complete_run() {
     for (line, row) in std::iter::zip(rows, ROWS) {
         let cells = line.strip_prefix(&format!("| {} | ", row.title()));
         let cells: Vec<&str> = cells.expect(line).trim_end_matches(" |").split(" | ").collect();
-        assert_eq!(cells.len(), Event::ALL.len(), "{line}");
-        for (cell, event) in std::iter::zip(cells, Event::ALL) {
+        assert_eq!(cells.len(), Event::all().len(), "{line}");
+        for (cell, event) in std::iter::zip(cells, Event::all()) {
             let is_right = cell.contains(" of ") && (is_whole(cell, event) || row.reason(event).is_some());
             assert!(is_right, "{}, {}: {cell}", row.title(), event.name());
             let mark = notes.mark(cell, row, event);
@@ -148,5 +142,64 @@ fn the_table_in_load_balancers_md_is_a_complete_run() {
         }
     }
     assert!(table.ends_with(notes.text().trim_end()), "its notes are those of the rows");
-    picture::assert_complete();
+    let picture = fs::read_to_string(PICTURE).unwrap();
+    for (name, _) in bars(&Cells::new()) {
+        assert!(picture.contains(&format!(">{name}</text>")), "the picture has no bar for {name}");
+    }
+}
+
+/// The picture of the table: a bar for each balancer, from a cordon to the last new connection on the node.
+const PICTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/images/time-to-notice.svg");
+/// The name of a bar that would never end: kube-proxy's health check of a cordoned node. Its `nodeEligible`
+/// considers the deletion and the autoscaler's taint, and nothing else (`pkg/proxy/healthcheck`, KEP-3836).
+const KUBE_PROXY: &str = "kube-proxy's /healthz";
+
+const LINE: usize = 26;
+const TOP: usize = 56;
+/// The width of a second: the slowest bar ever measured, of seven seconds, fits with its label.
+const SECONDS: f64 = 60.0;
+
+const HEAD: &str = r#"role="img" aria-label="Seconds from a cordon to the last new connection on the node, by balancer">
+<style>
+text { font: 14px system-ui, sans-serif; fill: #24292f }
+.title { font-weight: 600 }
+.usual { fill: #2da44e }
+.worst { fill: #2da44e; opacity: .35 }
+.never { fill: #cf222e; opacity: .35 }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } }
+</style>
+<text class="title" x="10" y="22">From kubectl cordon to the last new connection on the node</text>
+<text x="10" y="42">dark: the middle of five times; light: the longest</text>
+"#;
+
+/// Returns the names of the bars, each with its times from the shortest to the longest; none if the balancer never notices.
+fn bars(cells: &Cells) -> Vec<(&'static str, &[Duration])> {
+    let times = |number: usize| cells.get(&(number, Event::Cordon)).map_or(&[][..], |cell| &cell.left);
+    let rows = ROWS.iter().enumerate().filter_map(|(number, row)| Some((row.pictured?, times(number))));
+    let mut bars: Vec<_> = rows.collect();
+    bars.insert(bars.len() - 1, (KUBE_PROXY, &[]));
+    bars
+}
+
+fn bar(y: usize, name: &str, times: &[Duration]) -> String {
+    let rect = |class: &str, width: f64| {
+        format!(r#"<rect class="{class}" x="210" y="{y}" width="{width:.0}" height="18" rx="3"/>"#) + "\n"
+    };
+    let text = |x: f64, more: &str| format!(r#"<text x="{x:.0}" y="{}"{more}</text>"#, y + 14) + "\n";
+    let name = text(200.0, &format!(r#" text-anchor="end">{name}"#));
+    let width = |time: &Duration| (time.as_secs_f64() * SECONDS).max(2.0);
+    let (Some(first), Some(last)) = (times.first(), times.last()) else {
+        return name + &rect("never", 7.5 * SECONDS) + &text(218.0, ">never");
+    };
+    let label = format!(">{:.1} to {:.1} s", first.as_secs_f64(), last.as_secs_f64());
+    let bars = rect("worst", width(last)) + &rect("usual", width(&times[times.len() / 2]));
+    name + &bars + &text(218.0 + width(last), &label)
+}
+
+fn draw(cells: &Cells) -> String {
+    let bars = bars(cells);
+    let height = TOP + bars.len() * LINE + 14;
+    let bars = bars.iter().enumerate().map(|(at, (name, times))| bar(TOP + at * LINE, name, times));
+    let view = format!("viewBox=\"0 0 760 {height}\"");
+    format!("<svg xmlns=\"http://www.w3.org/2000/svg\" {view} {HEAD}{}</svg>\n", bars.collect::<String>())
 }

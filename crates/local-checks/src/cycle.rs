@@ -1,8 +1,6 @@
-//! Runs one check in the background: it sleeps until a request names it, then runs at each interval until the
-//! requests end.
+//! Runs one check in the background, from the first request that names it until the requests end.
 
-use crate::interface::{Check, KnownNode};
-use crate::timing::{Timing, timeout_reason};
+use crate::check::{Check, KnownNode, SLACK, Timing, timeout_reason};
 use futures::FutureExt;
 use nodegate_readiness::{
     AtomicMoment, Board, CheckId, Damper, LocalResult, Moment, Outcome, Timeline, Verdict,
@@ -52,16 +50,13 @@ pub(crate) struct Cycle {
     pub(crate) results: watch::Sender<()>,
 }
 
-struct Memory {
-    damper: Damper,
-    shown: Option<Verdict>,
-}
+/// The results so far, and the verdict that was logged last.
+type Memory = (Damper, Option<Verdict>);
 
 impl Cycle {
     pub(crate) async fn run(self) {
         loop {
-            // A wake-up alone proves no demand: it may be left over from a request that was served before a
-            // stop.
+            // A wake-up alone proves no demand: it may be left over from before a stop.
             while self.is_idle() {
                 tokio::select! {
                     biased;
@@ -75,8 +70,8 @@ impl Cycle {
         }
     }
 
-    /// Runs the check once after a while, although nothing asks for it, for what the agent has to know of it
-    /// beforehand. Mostly that is nothing.
+    /// Runs the check once after a while, although nothing asks for it, if the agent has to know of it
+    /// beforehand.
     async fn look(&self) {
         let Some(after) = self.look_after else { return pending().await };
         sleep(after).await;
@@ -85,12 +80,10 @@ impl Cycle {
     }
 
     async fn run_until_idle(&self) {
-        let damper = Damper::new(self.timing.rise, self.timing.fall);
-        let mut memory = Memory { damper, shown: None };
+        let mut memory = (Damper::new(self.timing.rise, self.timing.fall), None);
         let knew_node = self.knows_node();
         self.run_once(&mut memory).await;
-        // A phase between a half and a whole interval keeps checks that started together from running in
-        // step.
+        // This phase keeps checks that started together from running in step.
         let phase = self.timing.interval.mul_f64(0.5 + fastrand::f64() / 2.0);
         let mut due = Instant::now() + phase;
         if !knew_node {
@@ -120,14 +113,15 @@ impl Cycle {
 
     async fn run_once(&self, memory: &mut Memory) {
         let started = Instant::now();
-        let outcome = memory.damper.observe(self.outcome().await);
+        let outcome = memory.0.observe(self.outcome().await);
         let duration = started.elapsed();
         self.log(&outcome, memory);
         let at = self.now();
         if self.look_after.is_some() {
             self.board.set_kubelet(outcome.clone(), at, nodegate_clock::wall());
         }
-        let good_until = at.plus(self.timing.good_for());
+        // The next run begins within the interval and ends within the timeout.
+        let good_until = at.plus(self.timing.interval + self.timing.timeout + SLACK);
         let result = LocalResult { outcome, duration, at, good_until };
         self.board.set_local(self.id, Some(result), at, nodegate_clock::wall());
         self.results.send_replace(());
@@ -157,7 +151,7 @@ impl Cycle {
     /// Logs changes of verdict only: the reason of a check that keeps failing may count seconds.
     fn log(&self, outcome: &Outcome, memory: &mut Memory) {
         let verdict = outcome.verdict();
-        if memory.shown.replace(verdict) == Some(verdict) {
+        if memory.1.replace(verdict) == Some(verdict) {
             return;
         }
         match outcome {
@@ -185,8 +179,8 @@ impl Cycle {
     }
 }
 
-/// Returns the first multiple of the interval after `now`. It skips those that a slow run covered: tokio's
-/// own `Interval` would start the next run at once, and a check that hangs would run without a pause.
+/// Returns the first multiple of the interval after `now`. tokio's `Interval` would start a run at once after
+/// a slow one, and a check that hangs would run without a pause.
 fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
     let nanos = now.saturating_duration_since(due).as_nanos() % interval.as_nanos().max(1);
     // It is less than an interval, so it fits; otherwise the next run would just be later.

@@ -1,80 +1,66 @@
 //! Runs calls into the kernel that can't be cancelled, at most one at a time for each check.
 
 use nodegate_readiness::Reason;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+type LastCall = (Instant, Weak<()>);
+
 /// Runs blocking calls of one check, each on a thread of its own, never two at once.
 ///
-/// A `statvfs` on a dead NFS mount blocks in the kernel until the server comes back, and no timeout ends it.
-/// A run that gives up on such a call leaves one stuck thread behind. While that thread is stuck, every
-/// further call is refused at once, so that a mount that is dead for a week still costs one thread. Tokio's
-/// `spawn_blocking` has no such limit, and its runtime can't shut down while a call is stuck.
+/// A `statvfs` on a dead NFS mount blocks in the kernel, and no timeout ends it. A run that gives up leaves
+/// one stuck thread behind, and every further call is refused at once. Tokio's `spawn_blocking` has no such
+/// limit, and its runtime can't shut down while a call is stuck.
 #[derive(Clone, Debug)]
-pub struct DedicatedThread {
+pub(crate) struct DedicatedThread {
     thread_name: String,
-    busy_since: Arc<Mutex<Option<Instant>>>,
+    /// The start of the last call, and the token that it holds until its end, even by a panic.
+    last: Arc<Mutex<Option<LastCall>>>,
 }
 
 impl DedicatedThread {
     /// Creates a thread for the check of this name, which `ps -L` shows.
-    pub fn new(check: &str) -> Self {
-        Self { thread_name: check.to_owned(), busy_since: Arc::default() }
+    pub(crate) fn new(check: &str) -> Self {
+        Self { thread_name: check.to_owned(), last: Arc::default() }
     }
 
-    /// Returns true while an earlier call is under way.
-    pub fn is_busy(&self) -> bool {
-        self.busy_since.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    pub(crate) fn is_busy(&self) -> bool {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().is_some_and(|(_, token)| token.strong_count() > 0)
     }
 
-    /// Runs `call` on a thread of its own and awaits it. Dropping this future does not end the call; it
-    /// discards the result. The error is the reason why there is none.
-    pub async fn run<T: Send + 'static>(
+    /// Runs `call` on a thread of its own. Dropping this future discards the result, but does not end the call.
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Reason> {
-        let busy = Busy::claim(&self.busy_since).map_err(|since| hung(since.elapsed()))?;
+        let token = self.claim()?;
         let (tell, answer) = oneshot::channel();
         let body = move || {
             let result = call();
             // The thread is free before it sends the answer, because the receiver may call again at once.
-            drop(busy);
+            drop(token);
             // The receiver is gone if the run was given up.
             let _ = tell.send(result);
         };
-        thread::Builder::new()
-            .name(self.thread_name.clone())
-            .spawn(body)
-            .map_err(|error| Reason::new("NoThread").detail(error))?;
+        let thread = thread::Builder::new().name(self.thread_name.clone()).spawn(body);
+        thread.map_err(|error| Reason::new("NoThread").detail(error))?;
         answer.await.map_err(|_| Reason::new("Panicked"))
     }
-}
 
-/// Returns the reason while an earlier call has been stuck for this long, and no second one is started.
-fn hung(time: Duration) -> Reason {
-    Reason::new("Hung").counting("for", format_args!("{}s", time.as_secs()))
-}
-
-/// The mark of a call in progress. It is removed when the call ends, even by a panic.
-struct Busy(Arc<Mutex<Option<Instant>>>);
-
-impl Busy {
-    fn claim(since: &Arc<Mutex<Option<Instant>>>) -> Result<Self, Instant> {
-        let mut slot = since.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(earlier) = *slot {
-            return Err(earlier);
+    fn claim(&self) -> Result<Arc<()>, Reason> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((since, token)) = last.as_ref()
+            && token.strong_count() > 0
+        {
+            let time = since.elapsed().as_secs();
+            return Err(Reason::new("Hung").counting("for", format_args!("{time}s")));
         }
-        *slot = Some(Instant::now());
-        Ok(Self(Arc::clone(since)))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let token = Arc::new(());
+        *last = Some((Instant::now(), Arc::downgrade(&token)));
+        Ok(token)
     }
 }
 
@@ -82,6 +68,7 @@ impl Drop for Busy {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn a_hung_call_costs_one_thread_however_often_it_is_tried() {
@@ -120,10 +107,5 @@ mod tests {
         assert_eq!(why, Reason::new("Panicked"));
         assert_eq!(dedicated.run(|| 7).await.unwrap(), 7);
         assert_eq!(dedicated.run(|| 8).await.unwrap(), 8);
-    }
-
-    #[test]
-    fn the_reason_says_for_how_long() {
-        assert_eq!(hung(Duration::from_millis(35_900)).as_str(), "Hung for 35s");
     }
 }

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 /// The file that is there while the host is going down.
 const SHUTDOWN: &str = "shutdown";
-/// The file that is there while the host holds the lock that delays a shutdown. Its text is the longest delay in
-/// milliseconds.
+/// The file that is there while the host holds the lock that delays a shutdown, for its milliseconds at most.
 const LOCK: &str = "lock";
 /// The longest text of [`LOCK`] that is read.
 const LONGEST: u64 = 20;
@@ -40,8 +39,8 @@ fn directory(value: &str) -> Result<PathBuf, &'static str> {
 }
 
 impl HostSignalArgs {
-    /// Calls `report` with what the directory says, and again after each change, on a thread of its own, which
-    /// sleeps in between. Returns after the first call; without a directory, it does nothing.
+    /// Calls `report` with the signals, and again after each change, on a thread of its own. Returns after
+    /// the first call; without a directory, it does nothing.
     pub fn follow(self, report: impl Fn(HostSignals) + Send + 'static) -> io::Result<()> {
         let Some(directory) = self.host_signals else { return Ok(()) };
         let (looked, first_look) = sync_channel(1);

@@ -1,17 +1,17 @@
 //! The directory of the host's files.
 
 use nodegate_readiness::Reason;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, open, openat2, readlinkat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The maximum number of attempts: `openat2` fails if a part of the path is renamed or mounted meanwhile, and
-/// expects another call.
+/// The maximum number of attempts: `openat2` fails if a part of the path changes meanwhile.
 const TRIES: usize = 8;
 
 /// The directory of the host's files: `/`, or the mount point of the host's `/` in a container.
@@ -31,15 +31,11 @@ impl fmt::Display for HostRoot {
 }
 
 impl HostRoot {
-    /// Creates a root. The path must be absolute, so that it does not depend on the agent's working
-    /// directory.
+    /// Creates a root from an absolute path.
     pub fn new(path: impl Into<PathBuf>) -> Result<Self, &'static str> {
         let path = path.into();
-        if path.is_absolute() {
-            Ok(Self(path))
-        } else {
-            Err("takes a directory that begins with /, e.g. /host")
-        }
+        let takes = "takes a directory that begins with /, e.g. /host";
+        if path.is_absolute() { Ok(Self(path)) } else { Err(takes) }
     }
 
     /// Returns the reason for a check of the host's own files where they are not mounted.
@@ -47,21 +43,19 @@ impl HostRoot {
         Reason::new("HostNotMounted").detail(format_args!("the host's / is not at --host-root={self}"))
     }
 
-    /// Returns the directory itself.
-    pub fn as_path(&self) -> &Path {
+    pub(crate) fn as_path(&self) -> &Path {
         &self.0
     }
 
     /// Returns the location of a path of the host, if no part of it is a link.
-    pub fn join(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn join(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Opens a file as the host would: an absolute link such as `/var/run -> /run` stays below the root. The
-    /// descriptor names the file and can't read it (`O_PATH`). The call waits for as long as the filesystem
-    /// does.
-    pub fn locate(&self, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+    /// Opens a file as the host would: an absolute link stays below the root. The descriptor names the file
+    /// and can't read it (`O_PATH`). The call waits for as long as the filesystem does.
+    pub(crate) fn locate(&self, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
         let path = path.as_ref();
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let root = open(&self.0, flags | OFlags::DIRECTORY, Mode::empty())?;
@@ -70,8 +64,7 @@ impl HostRoot {
         for _ in 0..TRIES {
             match openat2(&root, relative, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // Kernels before 5.6, and container runtimes whose seccomp profile is older than the call,
-                // return these.
+                // From kernels before 5.6, and container runtimes with an older seccomp profile.
                 Err(Errno::NOSYS | Errno::PERM) => {
                     return Ok(open(self.join(path), flags, Mode::empty())?);
                 }
@@ -81,8 +74,20 @@ impl HostRoot {
         Err(Errno::AGAIN.into())
     }
 
+    /// Reads a regular file like [`HostRoot::locate`], at most this many bytes of it.
+    pub(crate) fn read(&self, path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
+        let located = self.locate(path)?;
+        // Opening a pipe would block.
+        if FileType::from_raw_mode(fstat(&located)?.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("not a file"));
+        }
+        let mut bytes = Vec::new();
+        File::open(by_descriptor(&located))?.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Returns the path of a located file on the host, without links.
-    pub fn real_path(&self, file: &OwnedFd) -> io::Result<PathBuf> {
+    pub(crate) fn real_path(&self, file: &OwnedFd) -> io::Result<PathBuf> {
         let link = readlinkat(CWD, by_descriptor(file), Vec::new())?;
         let path = Path::new(OsStr::from_bytes(link.as_bytes()));
         let below = path.strip_prefix(&self.0).map_err(|_| io::Error::from(io::ErrorKind::NotFound))?;

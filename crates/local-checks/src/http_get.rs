@@ -1,8 +1,8 @@
 //! One HTTP GET to an address on this node, for several checks.
 
-use crate::connect::{ConnectError, connect_to_own, io_reason};
-use crate::options::OptionKey;
-use crate::url::HttpUrl;
+use crate::check::KnownNode;
+use crate::settings::Key;
+use crate::url::{HttpUrl, connect_to_own, io_reason};
 use bytes::Bytes;
 use futures::future::{Either, select};
 use http::uri::{Authority, PathAndQuery};
@@ -16,34 +16,30 @@ use nodegate_kube_follow::{Caller, OpenError, Peer, open_verified};
 use nodegate_readiness::Reason;
 use std::error::Error as _;
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The maximum length of status line and headers. Health endpoints send a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
 
 /// The maximum length of a body that is read; kube-proxy's is below 1 KiB.
-pub(crate) const MAX_BODY: usize = 64 * 1024;
+pub const MAX_BODY: usize = 64 * 1024;
 
 const USER_AGENT: &str = concat!("nodegate/", env!("CARGO_PKG_VERSION"));
 
 /// A connection for HTTP. hyper's client is compiled for the boxed one alone.
-pub(crate) trait Stream: rt::Read + rt::Write + Send + Unpin {}
+trait Stream: rt::Read + rt::Write + Send + Unpin {}
 
 impl<S: rt::Read + rt::Write + Send + Unpin> Stream for S {}
 
-/// Requests one URL, over a new connection each time: a kept connection would not notice that nothing listens
-/// any more.
-///
-/// It has no timeout of its own. The check's timeout limits it from name to body, and dropping a request
-/// closes its connection.
-#[derive(Clone, Debug)]
+/// Requests one URL, over a new connection each time: a kept one would not notice that nothing listens any
+/// more. The check's timeout limits it, and dropping a request closes its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpGet {
-    url: HttpUrl,
-    header: Option<Header>,
+    pub(crate) url: HttpUrl,
+    pub(crate) header: Option<Header>,
 }
 
-/// A request header in an operator's setting: `Host: app.example`.
+/// A request header in an operator's setting: `Host: app.example`. It replaces the usual one of that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header(HeaderName, HeaderValue);
 
@@ -56,22 +52,14 @@ pub struct HttpReply {
     pub body: Bytes,
 }
 
-/// The error of a request; its text is the check's reason.
+/// The error of a request.
 #[derive(Debug)]
-pub enum HttpError {
-    /// There is no connection.
-    Connect(ConnectError),
-    /// The connection ended before the answer was complete, or the answer is not HTTP/1.
-    Answer(Reason),
-}
-
-impl From<HttpError> for Reason {
-    fn from(error: HttpError) -> Self {
-        match error {
-            HttpError::Connect(error) => error.reason,
-            HttpError::Answer(reason) => reason,
-        }
-    }
+pub struct HttpError {
+    /// The check's reason.
+    pub reason: Reason,
+    /// `None` if the connection was open: the answer is incomplete or not HTTP/1. Else true if nothing
+    /// listens.
+    pub(crate) refused: Option<bool>,
 }
 
 /// Returns the reason of an answer with an unexpected status.
@@ -80,66 +68,70 @@ pub(crate) fn status_reason(status: StatusCode) -> Reason {
 }
 
 impl HttpGet {
-    /// Creates a request for `url`.
+    /// Creates a request without a header of its own.
     pub fn new(url: HttpUrl) -> Self {
         Self { url, header: None }
     }
 
-    /// Adds a header, or replaces the usual one of that name.
-    pub(crate) fn with_header(self, header: Option<Header>) -> Self {
-        Self { header, ..self }
-    }
-
     /// Requests the status alone. The body is not read, so a slow or endless one does no harm.
     pub async fn status(&self) -> Result<StatusCode, HttpError> {
-        self.get(0).await.map(|reply| reply.status)
+        self.get(None, 0).await.map(|reply| reply.status)
     }
 
-    /// Requests status and body. A body above the maximum is cut, not refused.
-    pub async fn reply(&self) -> Result<HttpReply, HttpError> {
-        self.get(MAX_BODY).await
-    }
-
-    /// Requests status and body of a URL on this node's own address `own`, never on another machine.
-    pub(crate) async fn get_own(&self, own: IpAddr, body: usize) -> Result<HttpReply, HttpError> {
-        let stream = connect_to_own(SocketAddr::new(own, self.url.to.port)).await?;
-        self.over(Box::new(TokioIo::new(stream)), body).await
-    }
-
-    /// Requests the status, and at most `body` bytes of the body.
-    pub(crate) async fn get(&self, body: usize) -> Result<HttpReply, HttpError> {
-        self.over(Box::new(TokioIo::new(self.url.to.connect().await?)), body).await
-    }
-
-    /// Sends the request over an existing connection.
-    pub(crate) async fn over(&self, stream: Box<dyn Stream>, body: usize) -> Result<HttpReply, HttpError> {
+    /// Requests the status, and at most `body` bytes of the body. An address `own` is never another
+    /// machine's.
+    pub async fn get(&self, own: Option<IpAddr>, body: usize) -> Result<HttpReply, HttpError> {
+        let stream = match own {
+            Some(address) => connect_to_own(SocketAddr::new(address, self.url.to.port)).await?,
+            None => self.url.to.connect().await?,
+        };
         let mut request = get(&self.url.path, &self.url.authority)?;
         if let Some(Header(name, value)) = self.header.clone() {
             request.headers_mut().insert(name, value);
         }
-        exchange(stream, request, body).await
+        exchange(Box::new(TokioIo::new(stream)), request, body).await
     }
 }
 
 impl Header {
     /// The setting that adds a header to the requests of a check.
-    pub(crate) const OPTION: OptionKey = OptionKey::new::<Self>("header");
+    pub(crate) const KEY: Key<Self> = Key {
+        name: "header",
+        parse: |text| {
+            let parse = || {
+                let (name, value) = text.split_once(':')?;
+                Some(Self(name.trim().parse().ok()?, value.trim().parse().ok()?))
+            };
+            parse().ok_or("takes a request header like Host: app.example".to_owned())
+        },
+    };
 }
 
-impl FromStr for Header {
-    type Err = &'static str;
+/// The configured URL of a component of this node, or `/healthz` on a port of the first address that accepts.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalPort(pub(crate) Option<HttpUrl>, pub(crate) u16);
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parse = || {
-            let (name, value) = text.split_once(':')?;
-            Some(Self(name.trim().parse().ok()?, value.trim().parse().ok()?))
-        };
-        parse().ok_or("takes a request header like Host: app.example")
+impl LocalPort {
+    /// Requests status and body like [`HttpGet::get`]. If no address accepts, the error is that of 127.0.0.1.
+    pub(crate) async fn get(&self, node: &KnownNode, body: usize) -> Result<HttpReply, HttpError> {
+        if let Some(url) = &self.0 {
+            return HttpGet::new(url.clone()).get(None, body).await;
+        }
+        let mut refused = None;
+        let loopback = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+        for address in loopback.into_iter().chain(node.internal_ips.iter().copied()) {
+            let get = HttpGet::new(HttpUrl::at(SocketAddr::new(address, self.1), "/healthz"));
+            match get.get(Some(address), body).await {
+                Err(error) if error.refused.is_some() => refused = refused.or(Some(error)),
+                result => return result,
+            }
+        }
+        Err(refused.unwrap_or_else(|| io::Error::from(ErrorKind::ConnectionRefused).into()))
     }
 }
 
 /// Returns the request for `path` of the server `authority`.
-pub(crate) fn get(path: &PathAndQuery, authority: &str) -> Result<Request<Empty<Bytes>>, HttpError> {
+fn get(path: &PathAndQuery, authority: &str) -> Result<Request<Empty<Bytes>>, HttpError> {
     Request::get(path.as_str())
         .header(header::HOST, authority)
         .header(header::USER_AGENT, USER_AGENT)
@@ -147,11 +139,11 @@ pub(crate) fn get(path: &PathAndQuery, authority: &str) -> Result<Request<Empty<
         .header(header::CONNECTION, "close")
         .body(Empty::new())
         // Unreachable: host and path were parsed as such.
-        .map_err(|error| HttpError::Answer(Reason::new("BadRequest").detail(error)))
+        .map_err(|error| HttpError { reason: Reason::new("BadRequest").detail(error), refused: None })
 }
 
 /// Sends a request over a connection, and reads at most `body` bytes of the answer's body.
-pub(crate) async fn exchange(
+async fn exchange(
     stream: Box<dyn Stream>,
     request: Request<Empty<Bytes>>,
     body: usize,
@@ -209,20 +201,27 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<HttpReply, H
             read.extend(data.iter().take(limit - read.len()));
         }
     }
-    debug_assert!(read.len() <= limit);
     Ok(HttpReply { status: head.status, body: read.into() })
 }
 
-impl From<ConnectError> for HttpError {
-    fn from(error: ConnectError) -> Self {
-        Self::Connect(error)
+impl From<HttpError> for Reason {
+    fn from(error: HttpError) -> Self {
+        error.reason
+    }
+}
+
+/// The error of a connection that could not be opened.
+impl From<io::Error> for HttpError {
+    fn from(error: io::Error) -> Self {
+        let refused = Some(error.kind() == ErrorKind::ConnectionRefused);
+        Self { reason: io_reason(&error), refused }
     }
 }
 
 impl From<hyper::Error> for HttpError {
     fn from(error: hyper::Error) -> Self {
         let of_kernel = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-        Self::Answer(match of_kernel {
+        let reason = match of_kernel {
             _ if error.is_parse_too_large() => Reason::new("HeadersTooLarge"),
             _ if error.is_parse() => Reason::new("MalformedResponse"),
             _ if error.is_incomplete_message() || error.is_canceled() || error.is_closed() => {
@@ -234,6 +233,7 @@ impl From<hyper::Error> for HttpError {
             }
             Some(io) => io_reason(io),
             None => Reason::new("ConnectionFailed").detail(error),
-        })
+        };
+        Self { reason, refused: None }
     }
 }

@@ -1,18 +1,59 @@
-//! The configured local checks, before they run.
+//! The configured local checks, before they run, and their flags, which are flattened into the agent's.
 
-use crate::definition::{Context, Definition};
+use crate::check::{Check, Context, KNOWN, Timing};
+use crate::checks::own::OwnChecks;
 use crate::host_root::HostRoot;
-use crate::interface::Check;
-use crate::own::OwnChecks;
-use crate::registry;
 use crate::settings::CheckSettings;
-use crate::timing::Timing;
+use nodegate_program::Mistakes;
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::{Begins, LocalCheck};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// All local checks, each with its timing.
+/// The flags of the local checks.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LocalCheckArgs {
+    /// Settings of a local check: NAME:key=value,… with interval, timeout, rise, fall and the check's own
+    /// keys; may be repeated, and the environment variable takes several separated by ";"
+    #[arg(long, env = "NODEGATE_CHECK_SETTINGS", value_name = "NAME:SETTINGS", value_delimiter = ';')]
+    check_settings: Vec<String>,
+
+    /// A check of your own that passes while the URL answers 2xx; requests name it with "http:" before the
+    /// name. May be repeated, and the environment variable takes several separated by ";"
+    #[arg(long, env = "NODEGATE_HTTP_CHECK", value_name = "NAME=URL", value_delimiter = ';')]
+    http_check: Vec<String>,
+
+    /// A check of your own that passes while the port accepts connections; requests name it with "tcp:"
+    /// before the name. May be repeated, and the environment variable takes several separated by ";"
+    #[arg(long, env = "NODEGATE_TCP_CHECK", value_name = "NAME=HOST:PORT", value_delimiter = ';')]
+    tcp_check: Vec<String>,
+
+    /// Directory of the host's files; in a container, the path at which the host's / is mounted
+    #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value_t, value_parser = |path: &str| HostRoot::new(path))]
+    host_root: HostRoot,
+}
+
+impl LocalCheckArgs {
+    /// Returns the checks that exist and the operator's own.
+    pub fn local_checks(self, mistakes: &mut Mistakes) -> LocalChecks {
+        let mut own = OwnChecks::default();
+        for text in &self.http_check {
+            mistakes.sound("http-check", text, own.add_http(text));
+        }
+        for text in &self.tcp_check {
+            mistakes.sound("tcp-check", text, own.add_tcp(text));
+        }
+        let settings = CheckSettings::parse(&self.check_settings, &own).unwrap_or_else(|errors| {
+            for error in &errors {
+                mistakes.setting("check-settings", error);
+            }
+            CheckSettings::default()
+        });
+        LocalChecks::new(&settings, &own, &self.host_root)
+    }
+}
+
+/// All local checks.
 pub struct LocalChecks {
     pub(crate) entries: Vec<Entry>,
     pub(crate) idle: Duration,
@@ -25,31 +66,24 @@ pub(crate) struct Entry {
 }
 
 impl LocalChecks {
-    /// Returns the checks of the [`registry`] as set by the operator, on the host whose files are below
-    /// `host`.
-    pub fn new(settings: &CheckSettings, host: &HostRoot) -> Self {
-        let make = |checks: Self, definition: &Definition| {
+    /// Returns the checks that exist and the operator's own, on the host whose files are below `host`.
+    pub fn new(settings: &CheckSettings, own: &OwnChecks, host: &HostRoot) -> Self {
+        let known = KNOWN.iter().fold(Self::none(), |checks, definition| {
             let timing = settings.timing(definition.name);
             let options = settings.options(definition.name);
             let check = (definition.new)(&Context { host, options: &options, timeout: timing.timeout });
             checks.with(definition.name, timing, check)
-        };
-        registry::KNOWN.iter().fold(Self::none(), make)
-    }
-
-    /// Adds the operator's own checks.
-    #[must_use]
-    pub fn with_own(self, own: &OwnChecks, settings: &CheckSettings) -> Self {
+        });
         own.checks(|name| settings.options(name))
-            .fold(self, |checks, (name, check)| checks.with(name, settings.timing(name), check))
+            .fold(known, |checks, (name, check)| checks.with(name, settings.timing(name), check))
     }
 
-    /// Returns no checks: for tests, and for programs that bring all of their own.
+    /// Returns no checks.
     pub fn none() -> Self {
         Self { entries: Vec::new(), idle: IDLE }
     }
 
-    /// Adds a check that is not in the registry. Of two with the same name, the first one counts.
+    /// Adds a check. Of two with the same name, the first one counts.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, timing: Timing, check: Arc<dyn Check>) -> Self {
         self.entries.push(Entry { name: name.into(), timing, check });
@@ -58,9 +92,8 @@ impl LocalChecks {
 
     /// Stops a check after this long without a request for it, instead of [`IDLE`].
     #[must_use]
-    pub fn with_idle(mut self, idle: Duration) -> Self {
-        self.idle = idle;
-        self
+    pub fn with_idle(self, idle: Duration) -> Self {
+        Self { idle, ..self }
     }
 
     /// Returns their entries for the catalog.

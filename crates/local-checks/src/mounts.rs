@@ -1,23 +1,19 @@
 //! The host's mount table.
 
-// The `procfs` crate has a parser for it. That fails for the whole table if one mount point is not UTF-8,
-// leaves the kernel's `\040` for a space as it is, and builds two maps for each of a node's thousands of
-// mounts.
+// The `procfs` crate fails for the whole table if one mount point is not UTF-8, and leaves `\040` for a
+// space.
 
 use crate::host_root::HostRoot;
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The maximum length of the table. The kernel allows 100,000 mounts (`fs.mount-max`); a line has some 150
-/// bytes.
+/// The maximum length of the table: 100,000 mounts (`fs.mount-max`), each of some 150 bytes.
 const MAX_TABLE: u64 = 32 * 1024 * 1024;
 
-/// Filesystems that are read-only by nature. Nothing in them can become read-only, and all of them are always
-/// full.
+/// Filesystems that are read-only by nature, and always full.
 const READ_ONLY_KINDS: [&[u8]; 5] = [b"squashfs", b"erofs", b"iso9660", b"cramfs", b"romfs"];
 
 /// All mounts of the host as its first process sees them.
@@ -25,8 +21,8 @@ pub(crate) struct MountTable {
     text: Vec<u8>,
     /// The path of the host's root in the table.
     root: PathBuf,
-    /// True if it is that of the host's first process.
-    of_first_process: bool,
+    /// True if it is that of the host's first process, which shows all that the host has.
+    pub(crate) of_first_process: bool,
 }
 
 const OF_FIRST_PROCESS: &str = "/proc/1/mountinfo";
@@ -54,40 +50,30 @@ pub(crate) struct Device {
 }
 
 impl MountTable {
-    /// Reads the table.
-    ///
-    /// It reads the table of the host's first process if the host's `/proc` is there. Only that table shows
-    /// how the host itself has mounted a filesystem: a container sees it through a mount of its own, which
-    /// may be read-only for other reasons. Otherwise it reads the table of this process, in which the host's
-    /// mounts are below the root.
+    /// Reads the table of the host's first process if the host's `/proc` is there. Only that one shows how
+    /// the host has mounted a filesystem: a container sees it through a mount of its own. Otherwise reads the
+    /// table of this process, in which the host's mounts are below the root.
     pub(crate) fn read(host: &HostRoot) -> io::Result<Self> {
-        match File::open(host.join(OF_FIRST_PROCESS)) {
-            Ok(file) => Ok(Self { of_first_process: true, ..Self::of_file(file, Path::new("/"))? }),
-            Err(_) => Self::of_file(File::open(OF_OWN)?, host.as_path()),
+        match host.read(OF_FIRST_PROCESS, MAX_TABLE) {
+            Ok(text) => Ok(Self { text, root: PathBuf::from("/"), of_first_process: true }),
+            Err(_) => Self::of_own(host.as_path()),
         }
     }
 
-    fn of_file(file: File, root: &Path) -> io::Result<Self> {
-        let mut text = Vec::new();
-        file.take(MAX_TABLE).read_to_end(&mut text)?;
+    fn of_own(root: &Path) -> io::Result<Self> {
+        let text = HostRoot::default().read(OF_OWN, MAX_TABLE)?;
         Ok(Self { text, root: root.to_owned(), of_first_process: false })
     }
 
-    /// Returns true if the table contains the host's filesystems, and not only those of a container. A
-    /// container's own root would look right: it may be a healthy disk with free space.
+    /// Returns true if the table contains the host's filesystems, and not only those of a container, whose
+    /// own root would look right.
     pub(crate) fn is_of_host(&self, host: &HostRoot) -> bool {
         if host.as_path() != Path::new("/") {
             return self.mounts().next().is_some();
         }
-        // A container's first process is the agent, or has another root than the agent. If its table can't be
-        // read, the table at hand is the agent's own, which is fine.
-        let own = || File::open(OF_OWN).and_then(|file| Self::of_file(file, Path::new("/")));
-        std::process::id() != 1 && own().is_ok_and(|own| own.has_same_root(self))
-    }
-
-    /// Returns true if it is the table of the host's first process, which shows all that the host has.
-    pub(crate) fn is_of_first_process(&self) -> bool {
-        self.of_first_process
+        // A container's first process is the agent, or has another root. A table that can't be read is the
+        // agent's own.
+        std::process::id() != 1 && Self::of_own(host.as_path()).is_ok_and(|own| own.has_same_root(self))
     }
 
     fn has_same_root(&self, other: &Self) -> bool {
@@ -96,8 +82,7 @@ impl MountTable {
         root(self) == root(other)
     }
 
-    /// Returns all mounts below the host's root, in the order in which they cover each other. Malformed lines
-    /// are skipped.
+    /// Returns all mounts below the host's root in their order, without malformed lines.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
         let lines = self.text.split(|byte| *byte == b'\n');
         lines.filter_map(Mount::parse).filter_map(|mount| mount.below(&self.root))
@@ -112,8 +97,8 @@ impl MountTable {
 }
 
 impl<'a> Mount<'a> {
-    /// Parses a line such as `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue`
-    /// (`proc_pid_mountinfo(5)`), with any number of fields before the lone hyphen.
+    /// Parses a line such as `36 35 98:0 /a /b rw,noatime master:1 - ext3 /dev/root rw`
+    /// (`proc_pid_mountinfo(5)`).
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = number(fields.next()?)?;
@@ -164,9 +149,8 @@ impl<'a> Mount<'a> {
         READ_ONLY_KINDS.contains(&self.kind)
     }
 
-    /// Returns true if the filesystem is backed by a block device. The kernel gives Btrfs, ZFS and FUSE no
-    /// block device's number, but their source is one (unless it is FUSE's own device). A ZFS dataset is
-    /// recognised by its kind alone.
+    /// Returns true if the filesystem is backed by a block device. Btrfs, ZFS and FUSE have no number of one,
+    /// but a source under /dev, or their kind.
     pub(crate) fn is_block_backed(&self) -> bool {
         let of_device = self.source.starts_with("/dev") && *self.source != *Path::new("/dev/fuse");
         self.device.major != 0 || of_device || self.kind == b"zfs"

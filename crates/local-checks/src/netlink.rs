@@ -45,8 +45,8 @@ impl Netlink {
         self.receive(&mut vec![0; BUFFER], &mut see).map(drop)
     }
 
-    /// Requests all objects, and passes each to `see`. Returns true if they are of one moment: the kernel may
-    /// leave some out that change meanwhile.
+    /// Requests all objects, and passes each to `see`. Returns false if some may be missing, which changed
+    /// meanwhile.
     pub(crate) fn dump(
         &self,
         kind: u16,
@@ -81,8 +81,7 @@ impl Netlink {
         Ok(())
     }
 
-    /// Reads one datagram. It is there: the kernel answers before `send` returns, and prepares the next part
-    /// of a dump when one is read.
+    /// Reads one datagram. It is there: the kernel answers before `send` returns.
     fn receive(&self, buffer: &mut [u8], see: &mut impl FnMut(&[u8])) -> io::Result<Received> {
         let (read, _) = rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())?;
         each(buffer.get(..read).unwrap_or(&[]), see)

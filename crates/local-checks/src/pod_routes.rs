@@ -1,5 +1,5 @@
-//! Finds out whether an address is that of a pod on this node: whether the kernel's main table leads to it over
-//! an interface of the node that is made for pods, and not one of its uplinks.
+//! Finds out whether an address is a pod's on this node: whether the main table leads to it over an interface
+//! that is made for pods, and not an uplink.
 
 use crate::dedicated_thread::DedicatedThread;
 use crate::netlink::Netlink;
@@ -31,8 +31,7 @@ impl Default for PodRoutes {
 }
 
 impl PodRoutes {
-    /// Returns true if the address is that of a pod on this node, and false if the kernel does not say so in
-    /// time.
+    /// Returns true if the kernel says in time that the address is that of a pod on this node.
     pub async fn lead_to_pod(&self, address: IpAddr) -> bool {
         let found = async {
             let _permit = self.one_at_a_time.acquire().await;
@@ -50,7 +49,7 @@ fn is_pod(address: IpAddr) -> io::Result<bool> {
 }
 
 /// Returns the interface of a route that ends on this node. One with a router leads to another node, unless
-/// the router is the node itself, as Cilium has it: that one has an address in its own pods' network.
+/// the router is the node itself, as with Cilium.
 fn interface_of_pods(route: &Route) -> Option<u32> {
     let [hop] = route.hops.as_slice() else { return None };
     let ends_here = match hop.router {
@@ -70,8 +69,7 @@ fn is_own(address: IpAddr) -> bool {
     local.is_ok_and(|local| local.ip() == address)
 }
 
-/// Returns true for the kinds of interfaces that network plugins make: pairs of virtual interfaces, bridges,
-/// and those of Open vSwitch.
+/// Returns true for the kinds of interfaces that network plugins make.
 fn is_made_for_pods(netlink: &Netlink, interface: u32) -> io::Result<bool> {
     let mut request = LinkMessage::default();
     request.header.index = interface;

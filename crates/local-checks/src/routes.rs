@@ -1,8 +1,7 @@
 //! The routes of the kernel's main table, by rtnetlink.
 
-// In the host's network namespace these are the node's own routes. Other tables belong to VPNs, second
-// network cards and network plugins. Reading may block: before Linux 6.9 the kernel dumps routes under the
-// lock on all interfaces (RTNL).
+// In the host's network namespace these are the node's own; other tables belong to VPNs and network plugins.
+// Reading may block: before Linux 6.9 the kernel holds a lock on all interfaces meanwhile (RTNL).
 
 use crate::netlink::Netlink;
 use ipnet::IpNet;
@@ -35,8 +34,7 @@ pub(crate) struct Route {
 /// A next hop of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NextHop {
-    /// The router; `None` if the destination is on the link itself. `IPv4` may have one with an `IPv6`
-    /// address.
+    /// The router; `None` if the destination is on the link itself.
     pub(crate) router: Option<IpAddr>,
     /// The number of the interface.
     pub(crate) interface: u32,
@@ -77,20 +75,21 @@ pub(crate) fn route_to(netlink: &Netlink, address: IpAddr) -> io::Result<Option<
     Ok(found)
 }
 
-/// Returns the next hops of the default routes that the kernel uses: those with the lowest metric that have a
-/// next hop which is not dead. If all next hops are dead, it returns those.
+/// Returns the next hops of the default routes in use: those with the lowest metric that have a hop which is
+/// not dead. If all are dead, returns those.
 pub(crate) fn default_hops(family: AddressFamily) -> io::Result<Vec<DefaultHop>> {
     let netlink = Netlink::open()?;
     let mut found = Vec::new();
     for _ in 0..TRIES {
         let mut failed = None;
-        let consistent = dump(&netlink, family, |header, body| {
-            if header.destination_prefix_length == 0 {
-                match route(family, header, body) {
-                    Ok(route) => found.extend(route),
-                    Err(error) => failed = Some(error),
-                }
-            }
+        let mut request = RouteMessage::default();
+        request.header.address_family = family;
+        let consistent = netlink.dump(RTM_GETROUTE, &request, |body| match RouteHeader::parse(body) {
+            Ok(header) if header.destination_prefix_length == 0 => match route(family, &header, body) {
+                Ok(route) => found.extend(route),
+                Err(error) => failed = Some(error),
+            },
+            _ => {}
         })?;
         if let Some(error) = failed {
             return Err(io::Error::other(error.to_string()));
@@ -128,23 +127,7 @@ fn in_use(routes: Vec<Route>) -> Vec<NextHop> {
     hops
 }
 
-/// Passes the routes of all tables to `see`; returns true if they are of one moment.
-fn dump(
-    netlink: &Netlink,
-    family: AddressFamily,
-    mut see: impl FnMut(&RouteHeader, &[u8]),
-) -> io::Result<bool> {
-    let mut request = RouteMessage::default();
-    request.header.address_family = family;
-    netlink.dump(RTM_GETROUTE, &request, |body| {
-        if let Ok(header) = RouteHeader::parse(body) {
-            see(&header, body);
-        }
-    })
-}
-
-/// Parses a route; `None` if it is of another family (a kernel without `IPv6` returns those of all), of
-/// another table, for packets of one source or service, or for none that leave the node.
+/// Parses a route; `None` if it is of another family or table, for some packets alone, or leaves no node.
 fn route(family: AddressFamily, header: &RouteHeader, body: &[u8]) -> Result<Option<Route>, DecodeError> {
     let rejects = match header.kind {
         RouteType::Unicast => false,

@@ -1,8 +1,8 @@
 //! Runs the local checks.
 
+use crate::check::{SLACK, Timing};
 use crate::cycle::{Cycle, Demand};
 use crate::local_checks::LocalChecks;
-use crate::timing::{SLACK, Timing};
 use nodegate_readiness::unconfirmed::{FIRST_RESULT_WITHIN, KUBELET};
 use nodegate_readiness::{Begins, Board, CheckId, OnUnknown, Timeline};
 use std::pin::Pin;
@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-/// The number of its intervals after which the check `kubelet` runs although nothing asks for it: a minute by
-/// default.
+/// The number of its intervals after which the check `kubelet` runs although nothing asks for it.
 const INTERVALS_TO_A_LOOK: u32 = 12;
 
 /// Runs local checks in the background and starts them on use. Dropping it stops all of them.
@@ -22,9 +21,8 @@ pub struct Runner {
     board: Arc<Board>,
     timeline: Timeline,
     slots: Vec<Slot>,
-    /// Ends the tasks of the checks. Each check has one task for the life of the runner, asleep while the
-    /// check is not wanted. There is never a second one to race with, and nothing to lock.
-    tasks: AbortHandle,
+    /// The tasks of the checks, one for each, asleep while the check is not wanted.
+    _tasks: JoinSet<()>,
 }
 
 #[derive(Clone)]
@@ -38,10 +36,9 @@ struct Slot {
 }
 
 impl Runner {
-    /// Starts the checks of the board's catalog on the runtime of `handle`; the catalog has them by name.
-    /// Checks that begin at the start never stop. The others start on use, or when the verdict needs them.
-    /// The local checks among the default checks must begin at the start, because a request without names
-    /// does not start them.
+    /// Starts the checks of the board's catalog on the runtime of `handle`. Checks that begin at the start
+    /// never stop. The others start on use, or when the verdict needs them. A request without names starts
+    /// none.
     pub fn start(checks: &LocalChecks, board: &Arc<Board>, timeline: Timeline, handle: &Handle) -> Self {
         let mut tasks = JoinSet::new();
         let mut slots = Vec::new();
@@ -78,20 +75,18 @@ impl Runner {
             };
             tasks.spawn_on(cycle.run(), handle);
         }
-        let tasks = handle.spawn(tell_of_ended(tasks)).abort_handle();
         let demands: Vec<_> = slots.iter().map(|slot: &Slot| (slot.id, slot.demand.clone())).collect();
         board.when_needed(move |needed| {
             demands.iter().filter(|(id, _)| *id == needed).for_each(|(_, demand)| demand.wake());
         });
-        Self { board: Arc::clone(board), timeline, slots, tasks }
+        Self { board: Arc::clone(board), timeline, slots, _tasks: tasks }
     }
 
-    /// Starts each of these checks that is not running, and resolves when each has a valid result: at once
-    /// for those that have one. It resolves in any case after the longest timeout among them and a little
-    /// more; then the board reports `NoRecentResult`. Any number of callers share one run.
+    /// Starts each of these checks that is not running, and resolves when each has a valid result, or after
+    /// the longest timeout and a little more; then the board reports `NoRecentResult`. All callers share one
+    /// run.
     ///
-    /// It may be awaited on another runtime than that of the checks, and uses the timers of that runtime:
-    /// even if the background is stuck, a request is not. Dropping the future stops nothing.
+    /// It uses the timers of the runtime that awaits it: even if the background is stuck, a request is not.
     pub fn activate(&self, ids: &[CheckId]) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         // The checks start before the future is first polled, so that all of them run in parallel.
         let waiting: Vec<Slot> = ids.iter().filter_map(|id| self.demand(*id)).collect();
@@ -111,8 +106,8 @@ impl Runner {
         self.activate(&eager.collect::<Vec<_>>())
     }
 
-    /// Resolves when the check that decides the verdict now, if there is one, has a valid result. Its limits
-    /// are that of [`Runner::activate`], and the time for which the previous verdict holds.
+    /// Resolves when the check that decides the verdict now, if there is one, has a valid result, within the
+    /// limits of [`Runner::activate`] and of the previous verdict.
     pub fn needed_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         let ready = self.activate(self.board.needed().as_slice());
         Box::pin(async move {
@@ -134,24 +129,9 @@ impl Runner {
     }
 }
 
-impl Drop for Runner {
-    fn drop(&mut self) {
-        self.tasks.abort();
-    }
-}
-
-/// Returns the time after which the check `kubelet` runs once although nothing asks for it. `--on-unknown=local`
-/// will depend on the kubelet's port when it is too late to correct a setting.
+/// Returns when the check `kubelet` runs although nothing asks for it: `--on-unknown=local` will depend on
+/// its port.
 fn look_after(name: &str, timing: &Timing, board: &Board) -> Option<Duration> {
     let depends = name == KUBELET && board.policy().on_unknown == OnUnknown::Local;
     depends.then_some(timing.interval * INTERVALS_TO_A_LOOK)
-}
-
-/// Holds the tasks, none of which ends by itself, and logs if one does: the board only reports
-/// `NoRecentResult` for its check.
-async fn tell_of_ended(mut tasks: JoinSet<()>) {
-    while let Some(ended) = tasks.join_next().await {
-        let error = ended.err().map(tracing::field::display);
-        tracing::error!(error, "the task of a local check has ended; restart the agent and report this");
-    }
 }

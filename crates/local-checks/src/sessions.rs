@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 /// The interval of the counts. A client that waits for the last connection polls about as often.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
-/// Counts the established connections to some ports, on a thread of its own, because the kernel may take
-/// long.
+/// Counts the established connections to some ports, on a thread of its own.
 #[derive(Debug)]
 pub struct Sessions {
     ports: Vec<u16>,
@@ -65,11 +64,9 @@ impl Sessions {
     }
 }
 
-/// Returns the number of established TCP connections with this local port. The kernel filters them.
 fn established(netlink: &Netlink, port: u16) -> io::Result<u64> {
     let mut count = 0;
-    // The connections of a dual-stack socket belong to an IPv6 socket whatever they run over, so none counts
-    // twice.
+    // A dual-stack socket's connections belong to IPv6 whatever they run over, so none counts twice.
     for (family, any) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
         let request = InetRequest {
             family,

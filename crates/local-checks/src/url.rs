@@ -1,14 +1,104 @@
-//! A plain-HTTP URL on this node.
+//! Hosts and plain-HTTP URLs in settings, and how to connect to them.
 
-use crate::connect::HostPort;
-use crate::options::OptionKey;
+use crate::http_get::HttpError;
+use crate::settings::Key;
+use hickory_resolver::{ResolverBuilder, TokioResolver};
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
+use nodegate_readiness::Reason;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use tokio::net::{TcpSocket, TcpStream};
 
-/// An `http://` URL, split into the parts of a request.
+/// The maximum number of addresses of a name that are tried.
+const MAX_ADDRESSES: usize = 4;
+
+const MALFORMED: &str = "takes a URL like http://127.0.0.1:8080/healthz";
+const NOT_HTTP: &str = "takes a plain http:// URL: no TLS is spoken to a check's own node";
+const USER_INFO: &str = "takes a URL without user name and password";
+const PORT: &str = "takes a port from 1 to 65535";
+
+/// A host, by name or address, and a port: `127.0.0.1:5432`, `[::1]:5432`, `db.example:5432`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HostPort {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+impl FromStr for HostPort {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let takes = "takes a host and a port like 127.0.0.1:5432, [::1]:5432 or db.example:5432";
+        let authority: Authority = text.parse().map_err(|_| takes)?;
+        Self::of(&authority, None).map_err(|_| takes)
+    }
+}
+
+impl HostPort {
+    /// Returns the host, IPv6 without brackets, and the port, or `usual` if there is none.
+    pub(crate) fn of(authority: &Authority, usual: Option<u16>) -> Result<Self, &'static str> {
+        if authority.as_str().contains('@') {
+            return Err(USER_INFO);
+        }
+        let bracketed = authority.host();
+        let host = bracketed.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let rest = authority.as_str().strip_prefix(bracketed).filter(|_| !host.is_empty());
+        // `Authority::port` gives the same `None` for no port and for one that is out of range.
+        let port = match rest.ok_or(MALFORMED)? {
+            "" => usual,
+            rest => rest.strip_prefix(':').and_then(|port| port.parse().ok()),
+        };
+        Ok(Self { host, port: port.filter(|port| *port > 0).ok_or(PORT)? })
+    }
+
+    /// Opens a connection. The check's timeout limits it; dropping the future leaves nothing behind.
+    pub(crate) async fn connect(&self) -> Result<TcpStream, HttpError> {
+        let Self { host, port } = self;
+        let found = resolve(host).await.map_err(|why| {
+            let reason = Reason::new("NameNotResolved").detail(format_args!("{host} ({why})"));
+            HttpError { reason, refused: Some(false) }
+        })?;
+        let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect();
+        Ok(TcpStream::connect(addresses.as_slice()).await?)
+    }
+}
+
+/// Connects to an address of this node, from the same address, so that it fails at once if another machine
+/// has it.
+pub(crate) async fn connect_to_own(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.bind(SocketAddr::new(address.ip(), 0))?;
+    socket.connect(address).await
+}
+
+/// Returns the reason of the kernel's error on a connection.
+pub(crate) fn io_reason(error: &io::Error) -> Reason {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Reason::new("ConnectionRefused"),
+        io::ErrorKind::ConnectionReset => Reason::new("ConnectionReset"),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => Reason::new("ConnectionClosed"),
+        _ => Reason::new("ConnectionFailed").detail(error),
+    }
+}
+
+/// Returns the addresses of a host, at least one, or the reason why there are none. It does not use the C
+/// library, whose resolver is not in a static binary and can't be cancelled.
+pub async fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
+    if let Ok(ip) = host.parse() {
+        return Ok(vec![ip]);
+    }
+    // The resolver is built each time, so that a changed resolv.conf needs no restart.
+    let resolver = TokioResolver::builder_tokio().and_then(ResolverBuilder::build);
+    let resolver = resolver.map_err(|error| error.to_string())?;
+    let found = resolver.lookup_ip(host).await.map_err(|error| error.to_string())?;
+    let addresses: Vec<_> = found.iter().take(MAX_ADDRESSES).collect();
+    if addresses.is_empty() { Err("no address".to_owned()) } else { Ok(addresses) }
+}
+
+/// An `http://` URL on this node, split into the parts of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpUrl {
     /// The host and the port, 80 if the URL names none.
@@ -18,19 +108,10 @@ pub struct HttpUrl {
     pub(crate) path: PathAndQuery,
 }
 
-const MALFORMED: &str = "takes a URL like http://127.0.0.1:8080/healthz";
-const NOT_HTTP: &str = "takes a plain http:// URL: no TLS is spoken to a check's own node";
-const USER_INFO: &str = "takes a URL without user name and password";
-const PORT: &str = "takes a port from 1 to 65535";
-
 impl HttpUrl {
     /// The setting that replaces a check's usual URL.
-    pub const OPTION: OptionKey = OptionKey::new::<Self>("url");
-
-    /// Returns `http://127.0.0.1:<port><path>`. `path` must be known to be valid.
-    pub(crate) fn local(port: u16, path: &'static str) -> Self {
-        Self::at((Ipv4Addr::LOCALHOST, port).into(), path)
-    }
+    pub(crate) const KEY: Key<Self> =
+        Key { name: "url", parse: |text| text.parse().map_err(|takes: &str| takes.to_owned()) };
 
     /// Returns `http://<address><path>`. `path` must be known to be valid.
     pub(crate) fn at(address: SocketAddr, path: &'static str) -> Self {
@@ -51,24 +132,14 @@ impl FromStr for HttpUrl {
             return Err(NOT_HTTP);
         }
         let authority = uri.authority().ok_or(MALFORMED)?;
-        let to = host_and_port(authority, 80)?;
-        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        Ok(Self { to, authority: authority.as_str().to_owned(), path })
+        let to = HostPort::of(authority, Some(80))?;
+        Ok(Self { to, authority: authority.as_str().to_owned(), path: path_of(&uri) })
     }
 }
 
-/// Returns the host, IPv6 without brackets, and the port, or this one if there is none.
-pub(crate) fn host_and_port(authority: &Authority, usual: u16) -> Result<HostPort, &'static str> {
-    if authority.as_str().contains('@') {
-        return Err(USER_INFO);
-    }
-    let bracketed = authority.host();
-    let host = bracketed.trim_start_matches('[').trim_end_matches(']').to_owned();
-    let rest = authority.as_str().strip_prefix(bracketed).filter(|_| !host.is_empty()).ok_or(MALFORMED)?;
-    // `Authority::port` gives the same `None` for no port and for one that is out of range.
-    let port =
-        if rest.is_empty() { Some(usual) } else { rest.strip_prefix(':').and_then(|port| port.parse().ok()) };
-    Ok(HostPort { host, port: port.filter(|port| *port > 0).ok_or(PORT)? })
+/// Returns the path and the query of a URL.
+pub(crate) fn path_of(uri: &Uri) -> PathAndQuery {
+    uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
 }
 
 impl fmt::Display for HttpUrl {
@@ -82,21 +153,38 @@ mod tests {
     use super::*;
 
     #[test]
+    fn hosts_and_ports_are_taken_apart() {
+        for (text, host, port) in [
+            ("127.0.0.1:5432", "127.0.0.1", 5432),
+            ("[::1]:1", "::1", 1),
+            ("db.example:65535", "db.example", 65535),
+            ("my_host-1:80", "my_host-1", 80),
+        ] {
+            assert_eq!(text.parse::<HostPort>(), Ok(HostPort { host: host.to_owned(), port }), "{text}");
+        }
+        for text in
+            ["", "db", ":80", "db:", "db:0", "db:65536", "::1:80", "[::1]", "a b:80", "[]:80", "a@b:1"]
+        {
+            assert!(text.parse::<HostPort>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
     fn urls_are_taken_apart() {
-        let url = |text: &str| text.parse::<HttpUrl>().unwrap();
-        let router = url("http://127.0.0.1:1936/healthz/ready?x=1");
-        assert_eq!((&*router.to.host, router.to.port), ("127.0.0.1", 1936));
-        assert_eq!((&*router.authority, router.path.as_str()), ("127.0.0.1:1936", "/healthz/ready?x=1"));
-        let bare = url("http://localhost");
-        assert_eq!((&*bare.to.host, bare.to.port, bare.path.as_str()), ("localhost", 80, "/"));
-        let v6 = url("http://[::1]:8080/");
-        assert_eq!((&*v6.to.host, v6.to.port, &*v6.authority), ("::1", 8080, "[::1]:8080"));
-        assert_eq!(v6.to_string(), "http://[::1]:8080/");
+        for (text, host, port, path) in [
+            ("http://127.0.0.1:1936/healthz/ready?x=1", "127.0.0.1", 1936, "/healthz/ready?x=1"),
+            ("http://localhost/", "localhost", 80, "/"),
+            ("http://[::1]:8080/", "::1", 8080, "/"),
+        ] {
+            let url: HttpUrl = text.parse().unwrap();
+            assert_eq!((&*url.to.host, url.to.port, url.path.as_str()), (host, port, path));
+            assert_eq!(url.to_string(), text);
+        }
     }
 
     #[test]
     fn mistakes_are_refused_by_what_is_wrong() {
-        let cases = [
+        for (text, error) in [
             ("", MALFORMED),
             ("http://", MALFORMED),
             ("http://a b/", MALFORMED),
@@ -107,8 +195,7 @@ mod tests {
             ("http://127.0.0.1:0/", PORT),
             ("http://127.0.0.1:65536/", PORT),
             ("http://127.0.0.1:/", PORT),
-        ];
-        for (text, error) in cases {
+        ] {
             assert_eq!(text.parse::<HttpUrl>(), Err(error), "{text:?}");
         }
     }

@@ -1,11 +1,10 @@
 //! Feeds random text to the parsers of HAProxy's words about its servers, and of annotations, for property tests.
 
-use crate::apply::states::States;
+use crate::haproxy::states::States;
 use crate::plan::{
     Balance, Facts, Mode, ObservedNode, PlanPolicy, PortFacts, SendProxy, for_port, parse_port, parse_word,
     plan,
 };
-use std::sync::Arc;
 
 /// Returns true if a state file made of this dump has at most one line for each server, with the planned address and port.
 pub(crate) fn states(dump: &str) -> bool {
@@ -13,8 +12,7 @@ pub(crate) fn states(dump: &str) -> bool {
     states.add(dump);
     let addresses = vec![("InternalIP".to_owned(), [127, 0, 0, 1].into())];
     let node = ObservedNode { name: "n".to_owned(), addresses, ..ObservedNode::default() };
-    let facts = Facts { nodes: [("n".to_owned(), Arc::new(node))].into(), ..Facts::default() };
-    let text = states.compose(&plan(&facts, &PlanPolicy::default()));
+    let text = states.compose(&plan(&Facts::of([node], []), &PlanPolicy::default()));
     let lines: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split(' ').collect()).collect();
     let is_planned = |line: &Vec<&str>| {
         (line.len(), line.get(4), line.get(18)) == (20, Some(&"127.0.0.1"), Some(&"25001"))

@@ -37,8 +37,6 @@ frontend alive
 
 pub(super) struct Balancer {
     keepalived: Option<Program>,
-    /// The program that records each change of its addresses.
-    monitor: Option<Program>,
     haproxy: Option<Program>,
     namespace: Namespace,
     index: usize,
@@ -53,7 +51,7 @@ impl Balancer {
         lan.run(&format!("ip link set lb{index} master lan up"));
         namespace.run(&format!("ip addr add 10.0.0.1{index}/24 dev eth0"));
         namespace.run("ip link set eth0 up");
-        Self { keepalived: None, monitor: None, haproxy: None, namespace, index, dir: dir.to_owned() }
+        Self { keepalived: None, haproxy: None, namespace, index, dir: dir.to_owned() }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -79,13 +77,8 @@ impl Balancer {
         fs::write(&config, text).unwrap();
         let mut command = self.namespace.command("haproxy");
         command.args(["-db", "-f"]).arg(&config).env("TZ", "UTC");
-        self.haproxy = Some(Program::start_into(&mut command, &self.log()));
+        self.haproxy = Some(Program::start_into(&mut command, &self.file("haproxy.log")));
         until("HAProxy to run", || UnixStream::connect(&socket).ok());
-    }
-
-    /// Returns the file that HAProxy logs into.
-    pub(super) fn log(&self) -> PathBuf {
-        self.file("haproxy.log")
     }
 
     pub(super) fn runs(&self) -> bool {
@@ -102,16 +95,6 @@ impl Balancer {
         command.args(["-n", "-l", "-P", "-f", KEEPALIVED]);
         command.arg("-p").arg(self.file("keepalived.pid")).arg("-r").arg(self.file("vrrp.pid"));
         self.keepalived = Some(Program::start(&mut command));
-        let mut monitor = self.namespace.command("ip");
-        monitor.args(["-o", "monitor", "address"]);
-        self.monitor = Some(Program::start_into(&mut monitor, &self.file("addresses")));
-    }
-
-    /// Returns the number of times that keepalived gave it the shared address.
-    pub(super) fn taken_over(&self) -> usize {
-        let changes = fs::read_to_string(self.file("addresses")).unwrap_or_default();
-        let given = |line: &&str| line.contains("10.0.0.100/24") && !line.starts_with("Deleted");
-        changes.lines().filter(given).count()
     }
 
     pub(super) fn holds_the_address(&self) -> bool {

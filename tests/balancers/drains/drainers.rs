@@ -1,19 +1,19 @@
-//! Drainers that know nothing of nodegate, each in its own order and with its own retries. kubectl does what kubectl/pkg/drain
-//! does by itself; the others evict by `kubectl create --raw`, which does not obey `Retry-After` itself but shows it.
+//! Drainers that know nothing of nodegate, each in its own order and with its own retries, and the eviction gate, as the
+//! API server's webhook. kubectl does what kubectl/pkg/drain does by itself; the others evict by `kubectl create --raw`,
+//! which does not obey `Retry-After` itself but shows it.
 
 use super::site::{Drained, NODES, Site, agent};
-use nodegate_testbed::{http, until};
+use nodegate_testbed::process::Program;
+use nodegate_testbed::{http, programs, until, until_or};
 use serde_json::{Value, json};
-use std::fs;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 /// A tool that drains a node.
 pub(super) struct Drainer {
     pub(super) title: &'static str,
-    /// Its own retry, once client-go no longer retries silently.
-    pub(super) retries: &'static str,
     /// The taint that it sets. Without one, it cordons.
     taint: Option<&'static str>,
     evicts: Evicts,
@@ -31,47 +31,32 @@ enum Evicts {
 impl Drainer {
     pub(super) const ALL: &'static [Self] = &[
         // `staging/src/k8s.io/kubectl/pkg/drain/drain.go` of kubernetes: all pods at once; after a 429 each again 5 s later.
-        Self { title: "kubectl drain", retries: "5 s", taint: None, evicts: Evicts::Kubectl(&[]) },
+        Self { title: "kubectl drain", taint: None, evicts: Evicts::Kubectl(&[]) },
         // `cmd/kured/main.go` of kured, 51220cc778a4: kubectl's code, without a `--drain-delay`.
-        Self { title: "kured", retries: "5 s", taint: None, evicts: Evicts::Kubectl(&[]) },
+        Self { title: "kured", taint: None, evicts: Evicts::Kubectl(&[]) },
         // `cluster-autoscaler/core/scaledown/actuation/drain.go` of autoscaler, 1d0777f716ca: again 10 s later, for 120 s.
         Self {
             title: "cluster-autoscaler",
-            retries: "10 s",
             taint: Some("ToBeDeletedByClusterAutoscaler"),
             evicts: Evicts::AtOnce(Duration::from_secs(10), 1),
         },
         // `pkg/controllers/node/termination/terminator/eviction.go` of karpenter, 2266468104f3.
         Self {
             title: "Karpenter",
-            retries: "0.1 s to 10 s",
             taint: Some("karpenter.sh/disrupted"),
             evicts: Evicts::AtOnce(Duration::from_millis(100), 2),
         },
         // `core/reconcilers/machine/drain/drain.go` and `core/reconcilers/machine/machine_controller.go` of cluster-api,
         // ae7ff047db49.
-        Self {
-            title: "Cluster API",
-            retries: "20 s",
-            taint: None,
-            evicts: Evicts::InTurn(Duration::from_secs(20)),
-        },
+        Self { title: "Cluster API", taint: None, evicts: Evicts::InTurn(Duration::from_secs(20)) },
         // `pkg/controller/drain/drain_controller.go` of machine-config-operator, 8a0ada1b242e: kubectl's code with a timeout
         // of 90 s; again 1 min later.
         Self {
             title: "machine config operator",
-            retries: "5 s",
             taint: None,
             evicts: Evicts::Kubectl(&["--force", "--timeout=90s"]),
         },
     ];
-}
-
-/// Why an eviction did not take place.
-enum Refused {
-    TooManyRequests,
-    Gone,
-    Other,
 }
 
 impl Site {
@@ -107,7 +92,7 @@ impl Site {
         let give_up = Instant::now() + Duration::from_mins(2);
         let is_refused = |pod: &str| {
             assert!(Instant::now() < give_up, "{pod}: the drainer gives up");
-            self.evict(pod).is_err_and(|refused| !matches!(refused, Refused::Gone))
+            self.evict(pod).is_some_and(|said| !said.contains("NotFound"))
         };
         match drainer.evicts {
             Evicts::Kubectl(options) => {
@@ -144,37 +129,29 @@ impl Site {
     }
 
     /// One call of client-go (`rest/with_retry.go`): after a 429 with `Retry-After` it waits and tries again, up to ten times.
-    fn evict(&self, pod: &str) -> Result<(), Refused> {
-        for _ in 0..10 {
-            let (refused, retry_after) = match self.evict_once(pod) {
-                Ok(()) => return Ok(()),
-                Err(refused) => refused,
-            };
-            match (refused, retry_after) {
-                (Refused::TooManyRequests, Some(after)) => thread::sleep(after),
-                (refused, _) => return Err(refused),
+    /// Returns the error, if the eviction did not take place.
+    fn evict(&self, pod: &str) -> Option<String> {
+        let mut tries = 0;
+        loop {
+            let said = self.evict_once(pod)?;
+            let header = said.split("Retry-After: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+            match header.and_then(|seconds| seconds.parse().ok()) {
+                Some(seconds) if tries < 10 && said.contains("denied the request") => {
+                    thread::sleep(Duration::from_secs(seconds));
+                }
+                _ => return Some(said),
             }
+            tries += 1;
         }
-        self.evict_once(pod).map_err(|(refused, _)| refused)
     }
 
-    fn evict_once(&self, pod: &str) -> Result<(), (Refused, Option<Duration>)> {
+    fn evict_once(&self, pod: &str) -> Option<String> {
         let file = self.cluster.dir.path().join(format!("evict-{pod}.json"));
         let eviction = json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": pod, "namespace": "default"}});
         fs::write(&file, eviction.to_string()).unwrap();
         let path = format!("/api/v1/namespaces/default/pods/{pod}/eviction");
         let args = ["create", "--v=8", "--raw", &path, "--filename", file.to_str().unwrap()];
-        let Err(said) = self.lan.act(|| self.cluster.admin().run(&args)) else { return Ok(()) };
-        let header = said.split("Retry-After: ").nth(1).and_then(|rest| rest.split_whitespace().next());
-        let retry_after = header.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-        let refused = if said.contains("denied the request") {
-            Refused::TooManyRequests
-        } else if said.contains("NotFound") {
-            Refused::Gone
-        } else {
-            Refused::Other
-        };
-        Err((refused, retry_after))
+        self.lan.act(|| self.cluster.admin().run(&args)).err()
     }
 
     /// When the agent first said that all are told, if it did before the end.
@@ -194,5 +171,66 @@ impl Site {
             }
             None
         })
+    }
+}
+
+const NAME: &str = "nodegate-eviction-gate";
+const REVIEWS: u16 = 25_005;
+const HEALTH: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1)), 25_006);
+
+/// A running gate; ended when dropped.
+pub(super) struct Gate<'a> {
+    site: &'a Site,
+    _program: Program,
+}
+
+impl Site {
+    /// Starts the gate, and waits until evictions come to it.
+    pub(super) fn gate(&self) -> Gate<'_> {
+        let sim = &self.cluster.sim;
+        let meta = json!({"name": NAME, "namespace": "nodegate"});
+        for object in [
+            json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "nodegate"}}),
+            json!({"kind": "Secret", "apiVersion": "v1", "metadata": meta}),
+            json!({"kind": "EndpointSlice", "apiVersion": "discovery.k8s.io/v1", "addressType": "IPv4",
+                "metadata": {"name": NAME, "namespace": "nodegate", "labels": {"kubernetes.io/service-name": NAME}},
+                "endpoints": [{"addresses": [HEALTH.ip()], "conditions": {"ready": true}}],
+                "ports": [{"port": REVIEWS}]}),
+            json!({"kind": "ValidatingWebhookConfiguration", "apiVersion": "admissionregistration.k8s.io/v1",
+            "metadata": {"name": NAME}, "webhooks": [{
+                "name": "eviction-gate.nodegate.io", "failurePolicy": "Ignore", "sideEffects": "None",
+                "timeoutSeconds": 3, "admissionReviewVersions": ["v1"],
+                "clientConfig": {"service": {"namespace": "nodegate", "name": NAME, "path": "/evict"}},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                    "resources": ["pods/eviction"]}],
+            }]}),
+        ] {
+            sim.apply(object).unwrap();
+        }
+        let mut command = self.lan.command(programs::eviction_gate());
+        command.env("KUBECONFIG", self.cluster.admin().kubeconfig());
+        command.arg(super::site::DRAIN_ON);
+        command.arg(format!("--listen={}:{REVIEWS}", HEALTH.ip())).arg(format!("--health-listen={HEALTH}"));
+        let gate = Gate { site: self, _program: Program::start(&mut command) };
+        until_or(
+            || gate.metrics().contains("nodegate_gate_self_check_passed 1").then_some(()),
+            || format!("the gate is not asked:\n{}", gate.metrics()),
+        );
+        gate
+    }
+}
+
+impl Gate<'_> {
+    pub(super) fn metrics(&self) -> String {
+        let page = self.site.lan.act(|| http::get(HEALTH, "/metrics"));
+        page.map_or_else(|error| error.to_string(), |page| page.body)
+    }
+
+    /// How many evictions went on although balancers may not have known.
+    pub(super) fn unacknowledged(&self) -> u64 {
+        let text = self.metrics();
+        let value = text.lines().find_map(|line| line.strip_prefix("nodegate_gate_unacknowledged_total "));
+        value.and_then(|value| value.parse().ok()).expect("the gate's metrics")
     }
 }

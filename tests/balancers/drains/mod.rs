@@ -6,22 +6,18 @@
 
 mod balancer;
 mod drainers;
-mod gate;
 mod pods;
 mod site;
 
 use drainers::Drainer;
 use nodegate_testbed::http;
 use site::{Drained, NODES, Site};
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 /// The number of drains in each row, unless `DRAINS` overrides it: a hundred with one balancer, and with two.
 const DRAINS: usize = 34;
 /// Every request ends within this time: the slowest answer takes half of it.
 const REQUESTS_END_WITHIN: Duration = Duration::from_secs(3);
-/// `fall` + 1 probes, and a second.
-const TOLD_WITHIN: Duration = Duration::from_secs(3);
 /// For so long the gate asks a client to retry after a second, which client-go does silently.
 const SOON: Duration = Duration::from_secs(10);
 /// The longest time from told to an eviction that client-go retries by itself.
@@ -83,10 +79,6 @@ fn as_the_autoscaler_does(site: &Site, node: usize) {
 fn table() {
     let drains = std::env::var("DRAINS").ok().and_then(|text| text.parse().ok()).unwrap_or(DRAINS);
     let mut site = Site::start();
-    let mut table = String::from(
-        "\n| balancers | waits for | drains | requests | lost, `Local` | lost, host network | the address moved | cordon to told, median and longest | cordon to eviction, median and longest |\n\
-         |---|---|---|---|---|---|---|---|---|\n",
-    );
     let mut rows = Vec::new();
     for balancers in ["one HAProxy", "two HAProxy, keepalived"] {
         if balancers.starts_with("two") {
@@ -95,81 +87,84 @@ fn table() {
             site.pair();
         }
         for goal in [None, Some("told"), Some("released")] {
-            let mut row = Row::default();
-            let (from, moves) = (Instant::now(), site.moves_of_the_address());
-            for drain in 0..drains {
-                row.add(&site.drain(drain, goal));
-            }
-            row.moves = site.moves_of_the_address() - moves;
-            rows.push((balancers, goal, row, from, Instant::now()));
-            println!("{balancers}, {}: {drains} drains", goal.unwrap_or("nothing"));
+            let title =
+                format!("{balancers} | {}", goal.map_or("nothing".to_owned(), |goal| format!("`{goal}`")));
+            rows.push(Row::play(title, drains, |drain| site.drain(drain, goal)));
         }
     }
-    let behind_the_gate = behind_the_gate(&site, drains.min(DRAINS));
+    let gate = site.gate();
+    // `kubectl drain` as often as all rows before together, the others a fifth of that.
+    let behind_the_gate: Vec<Row> = Drainer::ALL
+        .iter()
+        .map(|drainer| {
+            let part = if drainer.title == "kubectl drain" { 1 } else { 5 };
+            let times = drains.min(DRAINS).div_ceil(part) * 3;
+            Row::play(drainer.title.to_owned(), times, |drain| site.drain_as(drain, drainer))
+        })
+        .collect();
+    assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     // A request counts in the row in which it began, and the last ones may take as long as clients wait.
     std::thread::sleep(http::PATIENCE);
-    let mut lost_after_told = 0;
-    for (balancers, goal, mut row, from, to) in rows {
-        row.requests = site.requests_started(from, to);
-        if goal.is_some() {
-            lost_after_told += row.requests.told_of();
-        }
-        let _ = writeln!(table, "{}", row.line(balancers, goal));
-    }
-    println!("{table}");
     println!(
-        "\n| drainer behind the gate | drains | requests | lost, `Local` | lost, host network | the address moved | mark to told, median and longest | told to eviction, median and longest | later than told + 2 s | its own retry |\n\
-         |---|---|---|---|---|---|---|---|---|---|"
+        "\n| balancers | waits for {COLUMNS} cordon to eviction, median and longest |\n|---|---|---|---|---|---|---|---|"
+    );
+    let mut lost_after_told = 0;
+    for row in &rows {
+        let requests = site.requests_started(row.began, row.ended);
+        lost_after_told += if row.told().is_empty() { 0 } else { requests.told_of() };
+        println!(
+            "{} {} |",
+            row.line(&requests),
+            spread(row.drained.iter().map(|drained| drained.evicted).collect())
+        );
+    }
+    println!(
+        "\n| drainer behind the gate {COLUMNS} told to eviction, median and longest |\n|---|---|---|---|---|---|---|"
     );
     let mut mostly_late = Vec::new();
-    for (drainer, all, moves, from, to) in behind_the_gate {
-        let requests = site.requests_started(from, to);
-        let told: Vec<Duration> = all.iter().filter_map(|drained| drained.told).collect();
-        let after: Vec<Duration> =
-            all.iter().filter_map(|drained| Some(drained.evicted.saturating_sub(drained.told?))).collect();
+    for row in &behind_the_gate {
+        let requests = site.requests_started(row.began, row.ended);
         lost_after_told += requests.told_of();
-        let late_here = all.iter().filter(|drained| drained.is_late()).count();
+        let after =
+            row.drained.iter().filter_map(|drained| Some(drained.evicted.saturating_sub(drained.told?)));
+        println!("{} {} |", row.line(&requests), spread(after.collect()));
         // A busy machine delays single ones.
-        if late_here > all.len() / 2 {
-            mostly_late.push(drainer.title);
+        if row.drained.iter().filter(|drained| drained.is_late()).count() > row.drained.len() / 2 {
+            mostly_late.push(&row.title);
         }
-        println!(
-            "| {} | {} | {} | {} | {} | {moves} | {} | {} | {late_here} | {} |",
-            drainer.title,
-            all.len(),
-            requests.sent,
-            requests.lost[0],
-            requests.lost[1],
-            spread(&told),
-            spread(&after),
-            drainer.retries,
-        );
     }
     assert_eq!(lost_after_told, 0, "lost requests");
     assert!(mostly_late.is_empty(), "evictions are later than client-go retries: {mostly_late:?}");
 }
 
-/// A row of drains behind the gate: the drainer, each drain, moves of the address, begin and end.
-type GateRow = (&'static Drainer, Vec<Drained>, usize, Instant, Instant);
+/// The columns that both tables have.
+const COLUMNS: &str =
+    "| drains | requests | lost, `Local` | lost, host network | cordon to told, median and longest |";
 
-/// Drains by each drainer behind the eviction gate, with two balancers: `kubectl drain` as often as all rows before
-/// together, the others a fifth of that.
-fn behind_the_gate(site: &Site, drains: usize) -> Vec<GateRow> {
-    let gate = site.gate();
-    let row = |drainer: &'static Drainer| {
-        let times = if drainer.title == "kubectl drain" { drains * 3 } else { drains.div_ceil(5) * 3 };
-        let (from, moves) = (Instant::now(), site.moves_of_the_address());
-        let all: Vec<Drained> = (0..times).map(|drain| site.drain_as(drain, drainer)).collect();
-        println!(
-            "{}: {times} drains, {} without acknowledgement so far",
-            drainer.title,
-            gate.unacknowledged()
-        );
-        (drainer, all, site.moves_of_the_address() - moves, from, Instant::now())
-    };
-    let rows = Drainer::ALL.iter().map(row).collect();
-    assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
-    rows
+/// The drains of one row.
+struct Row {
+    title: String,
+    drained: Vec<Drained>,
+    began: Instant,
+    ended: Instant,
+}
+
+impl Row {
+    fn play(title: String, times: usize, drain: impl Fn(usize) -> Drained) -> Self {
+        let began = Instant::now();
+        let drained = (0..times).map(drain).collect();
+        println!("{title}: {times} drains");
+        Self { title, drained, began, ended: Instant::now() }
+    }
+
+    fn told(&self) -> Vec<Duration> {
+        self.drained.iter().filter_map(|drained| drained.told).collect()
+    }
+
+    fn line(&self, Requests { sent, lost: [local, host], .. }: &Requests) -> String {
+        let (title, drains) = (&self.title, self.drained.len());
+        format!("| {title} | {drains} | {sent} | {local} | {host} | {} |", spread(self.told()))
+    }
 }
 
 /// The results of the requests.
@@ -183,53 +178,14 @@ struct Requests {
 }
 
 impl Requests {
-    /// Prints each lost request, and gives their number.
+    /// Prints each lost request, and returns their number.
     fn told_of(&self) -> usize {
-        let lost = self.lost.iter().sum();
-        if lost > 0 {
-            println!("{lost} lost:\n{}", self.failures);
-        }
-        lost
+        print!("{}", self.failures);
+        self.lost.iter().sum()
     }
 }
 
-#[derive(Default)]
-struct Row {
-    told: Vec<Duration>,
-    evicted: Vec<Duration>,
-    requests: Requests,
-    /// The moves of the shared address. A move loses the open connections, with or without a drain.
-    moves: usize,
-}
-
-impl Row {
-    fn add(&mut self, drained: &Drained) {
-        self.told.extend(drained.told);
-        self.evicted.push(drained.evicted);
-    }
-
-    fn line(&self, balancers: &str, goal: Option<&str>) -> String {
-        let [local, host] = self.requests.lost;
-        let waits = goal.map_or("nothing".to_owned(), |goal| format!("`{goal}`"));
-        let late = self.told.iter().filter(|told| goal == Some("told") && **told > TOLD_WITHIN).count();
-        let late = if late > 0 {
-            format!(" ({late} later than {} s)", TOLD_WITHIN.as_secs())
-        } else {
-            String::new()
-        };
-        format!(
-            "| {balancers} | {waits} | {} | {} | {local} | {host} | {} | {}{late} | {} |",
-            self.evicted.len(),
-            self.requests.sent,
-            self.moves,
-            spread(&self.told),
-            spread(&self.evicted),
-        )
-    }
-}
-
-fn spread(times: &[Duration]) -> String {
-    let mut times = times.to_vec();
+fn spread(mut times: Vec<Duration>) -> String {
     times.sort();
     match (times.get(times.len() / 2), times.last()) {
         (Some(median), Some(longest)) => {

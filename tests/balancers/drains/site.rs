@@ -10,6 +10,7 @@ use nodegate_testbed::programs::{self, needs_root};
 use nodegate_testbed::{Agent, Cluster, NODE, http, until};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub(super) const NODES: [&str; 3] = ["worker-1", "worker-2", "worker-3"];
@@ -100,11 +101,6 @@ impl Site {
         self.wait_until_known();
     }
 
-    /// Returns the number of times that keepalived moved the address; 0 with one balancer.
-    pub(super) fn moves_of_the_address(&self) -> usize {
-        self.balancers.iter().map(Balancer::taken_over).sum()
-    }
-
     /// Waits until each agent knows two probers of each balancer and has listened long enough.
     fn wait_until_known(&self) {
         let balancers = self.balancers.iter().filter(|one| one.runs()).count();
@@ -180,18 +176,14 @@ impl Site {
         let mut command = self.lan.command(format!("{SCRIPTS}/{name}"));
         command.args(args).env("PATH", path).env("KUBECONFIG", self.cluster.admin().kubeconfig());
         command.env("KUBECACHEDIR", self.cluster.dir.path().join("kubectl-cache"));
-        let output = command.output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{name}: {}: {}", output.status, String::from_utf8_lossy(&said));
+        succeeds(&mut command);
     }
 
     /// Runs `nodegate wait`, as a script does.
     pub(super) fn wait(&self, node: usize, goal: &str) {
         let mut command = self.lan.command(programs::agent());
         command.args(["wait", "--for", goal, TIMEOUT, "--addr", &agent(node).to_string()]);
-        let output = command.output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{goal}: {}: {}", output.status, String::from_utf8_lossy(&said));
+        succeeds(&mut command);
     }
 
     /// Returns the results of the requests that began in this time.
@@ -214,6 +206,12 @@ impl Site {
         self.clients.iter_mut().for_each(Prober::stop);
         self.requests_started(self.began, Instant::now())
     }
+}
+
+fn succeeds(command: &mut Command) {
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said));
 }
 
 fn is_lost(probe: &Probe) -> bool {

@@ -1,8 +1,7 @@
 //! docs/checks.md documents every check: a row and a section with its settings.
 
 use super::pages::read;
-use nodegate_local_checks::OptionKey;
-use nodegate_local_checks::registry;
+use nodegate_local_checks::KNOWN;
 use nodegate_readiness::Catalog;
 
 /// Returns the text from the heading of this check to the next heading.
@@ -17,7 +16,7 @@ fn section<'a>(text: &'a str, check: &str) -> &'a str {
 fn every_check_has_a_row_and_a_section() {
     let docs = read("docs/checks.md");
     let catalog = Catalog::default();
-    let names = catalog.names().chain(registry::KNOWN.iter().map(|known| known.name));
+    let names = catalog.names().chain(KNOWN.iter().map(|known| known.name));
     for name in names.chain(["http:<name>", "tcp:<name>"]) {
         let row = |line: &str| line.starts_with('|') && line.contains(&format!("`{name}`"));
         assert!(docs.lines().any(row), "docs/checks.md has no row for {name}");
@@ -28,8 +27,8 @@ fn every_check_has_a_row_and_a_section() {
 #[test]
 fn every_setting_of_a_check_is_in_its_section() {
     let docs = read("docs/checks.md");
-    for known in registry::KNOWN {
-        for key in known.options.iter().map(OptionKey::name) {
+    for known in KNOWN {
+        for key in known.options.iter().map(|key| key.name()) {
             let section = section(&docs, known.name);
             assert!(section.contains(&format!("`{key}=`")), "docs/checks.md: {} has no {key}=", known.name);
         }

@@ -65,6 +65,12 @@ fn watching(address: SocketAddr, timeout: &str) -> World {
     World::start(&checks(&setting, &HostRoot::default()), &Handle::current(), &["kube_proxy"])
 }
 
+async fn some_runs_of(world: &World) {
+    let at = |world: &World| world.result("kube_proxy").unwrap().at;
+    let first = at(world);
+    world.until("some more runs", |world| at(world).since(first).as_millis() > 300).await;
+}
+
 /// Returns the outcome for a port that was never open, on this machine.
 fn never_there() -> Outcome {
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
@@ -82,22 +88,12 @@ async fn a_port_that_was_never_open_is_no_kube_proxy_and_one_that_was_is_missed(
     let world = watching(address, "30s");
     world.runner.eager_ready().await;
     assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
-    let first = world.result("kube_proxy").unwrap().at;
-    world
-        .until("some more runs", |world| {
-            world.result("kube_proxy").unwrap().at.since(first).as_millis() > 500
-        })
-        .await;
+    some_runs_of(&world).await;
     assert_eq!(world.outcome("kube_proxy"), Some(never_there()));
     assert_eq!(log.lines_with("not deployed"), 1, "one warning, not one a run");
 
     let running = Port::open(address, true);
-    let opened = world.result("kube_proxy").unwrap().at;
-    world
-        .until("two more runs", |world| {
-            world.result("kube_proxy").unwrap().at.since(opened).as_millis() > 250
-        })
-        .await;
+    some_runs_of(&world).await;
     assert_eq!(world.outcome("kube_proxy"), Some(Outcome::Pass));
     running.close();
     world.until("it is missed", |world| world.outcome("kube_proxy") == Some(fail("ConnectionRefused"))).await;

@@ -1,36 +1,20 @@
 //! Tests of the life of a check: start, damping, sharing, stop.
 
-use crate::support::{Healthz, Scripted, World, every, fail, log_of};
+use crate::support::{Scripted, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
-use nodegate_local_checks::http_get::HttpGet;
-use nodegate_local_checks::{Check, CheckSettings, HostRoot, KnownNode, LocalChecks, Run, Timing};
+use nodegate_local_checks::{
+    Check, CheckSettings, HostRoot, KNOWN, KnownNode, LocalChecks, OwnChecks, Run, Timing,
+};
 use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
 use nodegate_testbed::http::PATIENCE;
-use nodegate_testbed::stub::StubServer;
 use std::num::NonZeroU32;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
-
-struct StatusOf(HttpGet);
-
-impl Check for StatusOf {
-    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
-        Box::pin(async { self.0.status().await.err().map(Reason::from).into() })
-    }
-}
-
-fn asking(server: &StubServer) -> Arc<dyn Check> {
-    Arc::new(StatusOf(HttpGet::new(server.healthz())))
-}
-
-fn ok() -> StubServer {
-    StubServer::saying("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-}
 
 #[tokio::test(start_paused = true)]
 async fn only_eager_checks_run_before_they_are_asked_for() {
@@ -40,7 +24,13 @@ async fn only_eager_checks_run_before_they_are_asked_for() {
         LocalChecks::none().with("eager", every(1000, 100), check).with("lazy", every(1000, 100), lazy);
     let world = World::start(&checks, &Handle::current(), &["eager"]);
     world.runner.eager_ready().await;
-    assert_eq!(world.outcome("eager"), Some(Outcome::Pass));
+    let result = world.result("eager").unwrap();
+    assert_eq!(result.outcome, Outcome::Pass);
+    assert_eq!(
+        result.good_until.since(result.at),
+        Duration::from_millis(2100),
+        "until the next must have come"
+    );
     sleep(Duration::from_hours(1)).await;
     let runs = runs.load(Ordering::SeqCst);
     assert!((3600..=3602).contains(&runs), "an eager check never stops: {runs} runs in an hour");
@@ -48,39 +38,15 @@ async fn only_eager_checks_run_before_they_are_asked_for() {
 }
 
 #[tokio::test]
-async fn the_first_use_waits_for_the_first_result() {
-    let server = ok();
-    let checks = LocalChecks::none().with("web", every(60_000, 30_000), asking(&server));
+async fn the_first_use_waits_for_the_first_result_which_all_requests_share() {
+    let (check, runs) = Scripted::check(|_| Outcome::Pass);
+    let checks = LocalChecks::none().with("web", every(60_000, 30_000), check);
     let world = World::start(&checks, &Handle::current(), &[]);
-    assert_eq!((server.asked(), world.outcome("web")), (0, None));
-    world.activate("web").await;
-    assert_eq!((server.asked(), world.outcome("web")), (1, Some(Outcome::Pass)));
-    assert!(world.activate("web").now_or_never().is_some(), "a valid result is not waited for");
-    assert_eq!(server.asked(), 1);
-}
-
-#[tokio::test]
-async fn requests_at_the_same_time_share_one_run() {
-    let server = ok();
-    let checks = LocalChecks::none().with("web", every(60_000, 30_000), asking(&server));
-    let world = World::start(&checks, &Handle::current(), &[]);
+    assert_eq!((runs.load(Ordering::SeqCst), world.outcome("web")), (0, None));
     join_all((0..50).map(|_| world.activate("web"))).await;
-    assert_eq!((server.asked(), world.outcome("web")), (1, Some(Outcome::Pass)));
-}
-
-#[test]
-fn requests_wait_on_another_runtime_than_the_checks_run_on() {
-    let background = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (check, _) = Scripted::check(|_| Outcome::Pass);
-    let checks = LocalChecks::none().with("a", every(60_000, 30_000), check);
-    let world = World::start(&checks, background.handle(), &[]);
-    let requests = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let thread = std::thread::spawn(move || background.block_on(stopped));
-    requests.block_on(world.activate("a"));
-    assert_eq!(world.outcome("a"), Some(Outcome::Pass));
-    drop(stop);
-    drop(thread.join().unwrap());
+    assert_eq!((runs.load(Ordering::SeqCst), world.outcome("web")), (1, Some(Outcome::Pass)));
+    assert!(world.activate("web").now_or_never().is_some(), "a valid result is not waited for");
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
 
 #[test]
@@ -97,34 +63,19 @@ fn a_background_that_is_stuck_holds_no_request() {
     });
 }
 
-/// A check that counts its runs in flight, and never ends.
+/// A check whose runs never end. Each run in flight holds a count.
 #[derive(Default)]
 struct Endless {
-    inside: Arc<Mutex<(usize, usize)>>,
-}
-
-struct Inside(Arc<Mutex<(usize, usize)>>);
-
-impl Inside {
-    fn enter(inside: &Arc<Mutex<(usize, usize)>>) -> Self {
-        let mut counts = inside.lock().unwrap();
-        counts.0 += 1;
-        counts.1 += 1;
-        assert_eq!(counts.0, 1, "two runs in flight");
-        Self(Arc::clone(inside))
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.0.lock().unwrap().0 -= 1;
-    }
+    inside: Arc<()>,
+    started: Arc<AtomicUsize>,
 }
 
 impl Check for Endless {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(async {
-            let _guard = Inside::enter(&self.inside);
+            let inside = Arc::clone(&self.inside);
+            self.started.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(Arc::strong_count(&inside), 3, "two runs in flight");
             std::future::pending().await
         })
     }
@@ -133,19 +84,19 @@ impl Check for Endless {
 #[tokio::test(start_paused = true)]
 async fn slow_runs_skip_intervals_instead_of_piling_up() {
     let check = Endless::default();
-    let inside = Arc::clone(&check.inside);
+    let (inside, started) = (Arc::clone(&check.inside), Arc::clone(&check.started));
     let checks = LocalChecks::none().with("stuck", every(1000, 2500), Arc::new(check));
     let world = World::start(&checks, &Handle::current(), &["stuck"]);
     world.runner.eager_ready().await;
     sleep(Duration::from_mins(5)).await;
-    let started = inside.lock().unwrap().1;
+    let started = started.load(Ordering::SeqCst);
     assert!((99..=101).contains(&started), "a run every three seconds, not {started} in 300");
     let LocalResult { outcome, duration, .. } = world.result("stuck").unwrap();
     assert_eq!(outcome, fail("Timeout after 2s 500ms"));
     assert!(duration >= Duration::from_millis(2500));
-    drop(world);
+    drop((world, checks));
     tokio::task::yield_now().await;
-    assert_eq!(inside.lock().unwrap().0, 0, "a dropped runner drops its runs");
+    assert_eq!(Arc::strong_count(&inside), 1, "a dropped runner drops its runs");
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,16 +136,6 @@ async fn only_changes_are_logged() {
  INFO local check passes check="x"
 "#;
     assert_eq!(log.text(), expected);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_result_is_good_until_the_next_must_have_come() {
-    let (check, _) = Scripted::check(|_| Outcome::Pass);
-    let world =
-        World::start(&LocalChecks::none().with("x", every(5000, 2000), check), &Handle::current(), &["x"]);
-    world.runner.eager_ready().await;
-    let result = world.result("x").unwrap();
-    assert_eq!(result.good_until.since(result.at), Duration::from_secs(8));
 }
 
 #[tokio::test(start_paused = true)]
@@ -246,39 +187,12 @@ async fn unknown_ids_and_a_dropped_runner_block_no_caller() {
         World::start(&LocalChecks::none().with("x", every(1000, 30_000), check), &Handle::current(), &[]);
     world.activate("node_ready").await;
     assert_eq!(
-        LocalChecks::new(&CheckSettings::default(), &HostRoot::default()).for_catalog().len(),
-        nodegate_local_checks::registry::KNOWN.len()
+        LocalChecks::new(&CheckSettings::default(), &OwnChecks::default(), &HostRoot::default())
+            .for_catalog()
+            .len(),
+        KNOWN.len()
     );
     let waiting = world.runner.activate(&[world.id("x")]);
     drop(world);
     tokio::time::timeout(PATIENCE, waiting).await.unwrap();
-}
-
-/// A run that ends its whole task when it is dropped.
-struct PanicsWhenDropped;
-
-impl Drop for PanicsWhenDropped {
-    fn drop(&mut self) {
-        panic!("on purpose");
-    }
-}
-
-struct Fatal;
-
-impl Check for Fatal {
-    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
-        Box::pin(async {
-            let _guard = PanicsWhenDropped;
-            std::future::pending().await
-        })
-    }
-}
-
-#[tokio::test]
-async fn a_task_that_ends_is_told_of() {
-    let (log, _guard) = log_of();
-    let checks = LocalChecks::none().with("fatal", every(1000, 10), Arc::new(Fatal));
-    let world = World::start(&checks, &Handle::current(), &["fatal"]);
-    world.until("the log has it", |_| log.lines_with("the task of a local check has ended") == 1).await;
-    assert_eq!(world.outcome("fatal"), None);
 }

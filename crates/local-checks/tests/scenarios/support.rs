@@ -14,15 +14,9 @@ use tokio::runtime::Handle;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// The health URL of a server.
-pub(crate) trait Healthz {
-    fn healthz(&self) -> HttpUrl;
-}
-
-impl Healthz for StubServer {
-    fn healthz(&self) -> HttpUrl {
-        self.url("/healthz").parse().unwrap()
-    }
+/// Returns the health URL of a server.
+pub(crate) fn healthz(server: &StubServer) -> HttpUrl {
+    server.url("/healthz").parse().unwrap()
 }
 
 /// A check made of a closure that returns the outcome of the n-th run.
@@ -101,7 +95,8 @@ pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
 
 /// Returns the checks of the registry with a setting.
 pub(crate) fn checks(setting: &str, host: &HostRoot) -> LocalChecks {
-    LocalChecks::new(&CheckSettings::parse(&[setting], &OwnChecks::default()).unwrap(), host)
+    let own = OwnChecks::default();
+    LocalChecks::new(&CheckSettings::parse(&[setting], &own).unwrap(), &own, host)
 }
 
 /// The log of this thread.

@@ -16,8 +16,7 @@ const LAST: Duration = Duration::from_millis(200);
 const ALERTS: usize = 3;
 const MAX_CHARS: usize = 600;
 
-/// Runs a program in a process group of its own, which is killed if a bound is exceeded. The error of one that does not
-/// succeed is what it printed.
+/// Runs a program in a process group, which is killed if a bound is exceeded. The error is what it printed.
 pub(crate) async fn run(mut command: Command, within: Duration) -> Result<(), String> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     let cannot_run = |error: io::Error| format!("can't run {name}: {error}");

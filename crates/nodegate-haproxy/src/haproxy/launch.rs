@@ -1,8 +1,15 @@
-//! The way in which HAProxy's master was started: `haproxy -c` has to see what it sees.
+//! The way in which HAProxy's master was started, and `haproxy -c`, which has to see what the master sees.
 
+use crate::failure::Failure;
+use crate::haproxy::command;
 use std::ffi::{OsStr, OsString};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::process::Command;
 
 /// Variables with which a master speaks to itself over its re-execution, and to systemd.
 const OWN_VARIABLES: [&str; 4] =
@@ -19,8 +26,7 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    /// Reads the launch of a running process. `None` if it can't be read, as that of a process in another
-    /// container.
+    /// Reads the launch of a process. `None` if it can't be read, as in another container.
     pub(crate) fn of(pid: u32) -> Option<Self> {
         let at = |name: &str| format!("/proc/{pid}/{name}");
         let mut launch = Self::parse(split(&std::fs::read(at("cmdline")).ok()?));
@@ -72,6 +78,46 @@ fn variables(bytes: &[u8]) -> Vec<(OsString, OsString)> {
         Some((OsString::from_vec(name.to_vec()), OsString::from_vec(value.get(1..)?.to_vec())))
     };
     split(bytes).into_iter().filter_map(pair).filter(|(name, _)| !own(name)).collect()
+}
+
+/// The timeout. HAProxy reads 100,000 servers in a few seconds.
+const TIMEOUT: Duration = Duration::from_mins(1);
+const MAX_SOCKETS: u32 = 64;
+
+/// Runs `haproxy -c` on a file, as the master would load it.
+pub(crate) async fn check(haproxy: &Path, launch: Option<&Launch>, file: &Path) -> Result<(), Failure> {
+    let ended = command::run(command_of(haproxy, launch, file), TIMEOUT).await;
+    ended.map_err(|why| Failure::new("check", format!("haproxy -c refuses the new configuration: {why}")))
+}
+
+fn command_of(haproxy: &Path, launch: Option<&Launch>, file: &Path) -> Command {
+    let sockets = launch.and_then(|launch| launch.variable("LISTEN_FDS")?.to_str()?.parse().ok());
+    let stand_in = sockets.and_then(|count: u32| {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+        Some((count.min(MAX_SOCKETS), OwnedFd::from(socket)))
+    });
+    // `bind fd@3` names a socket of systemd. A socket of ours stands in for each: HAProxy only looks at it.
+    let mut command = if let Some((count, socket)) = stand_in {
+        let copies: Vec<String> = (3..3 + count).map(|fd| format!("{fd}<&0")).collect();
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("exec \"$@\" {}", copies.join(" "))).arg("sh").arg(haproxy);
+        shell.stdin(Stdio::from(socket));
+        shell
+    } else {
+        let mut plain = Command::new(haproxy);
+        plain.stdin(Stdio::null());
+        plain
+    };
+    command.arg("-c").arg("-f").arg(file);
+    if let Some(launch) = launch {
+        command.args(&launch.options).current_dir(&launch.directory);
+        if let Some(variables) = &launch.environment {
+            let path = std::env::var_os("PATH");
+            command.env_clear().envs(path.map(|path| ("PATH", path)));
+            command.envs(variables.iter().map(|(name, value)| (name, value)));
+        }
+    }
+    command
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! HAProxy's master process: reloads, and the answers of its newest worker. A command is one connection, one line and
-//! one answer.
+//! HAProxy's master process. A command is one connection, one line and one answer.
 
 use crate::failure::Failure;
 use crate::haproxy::command::alerts;
@@ -7,7 +6,7 @@ use crate::haproxy::launch::Launch;
 use crate::plan::names;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -75,11 +74,11 @@ pub(crate) struct Master {
 
 impl Master {
     pub(crate) async fn processes(&self) -> Result<Processes, Failure> {
-        Ok(Processes::parse(&ask(&self.socket, "show proc").await?))
+        Ok(Processes::parse(&self.ask("show proc", ANSWER).await?))
     }
 
     pub(crate) async fn ask_worker(&self, command: &str) -> Result<String, Failure> {
-        ask(&self.socket, &format!("@1 {command}")).await
+        self.ask(&format!("@1 {command}"), ANSWER).await
     }
 
     /// Returns true if the newest worker runs the configuration with this hash.
@@ -95,13 +94,13 @@ impl Master {
         Launch::of(pid)
     }
 
-    /// Reloads, and waits until the newest worker proves the configuration with this hash. If another reload is
-    /// under way, repeats the command until that one is over.
+    /// Reloads, after any other reload, and waits until the newest worker proves the configuration with this
+    /// hash.
     pub(crate) async fn reload(&self, hash: &str) -> Result<(), Failure> {
         let before = self.processes().await?;
         let reloaded = async {
             loop {
-                match ask_within(&self.socket, "reload", RELOAD).await {
+                match self.ask("reload", RELOAD).await {
                     Ok(answer) if answer.contains(BUSY) => {}
                     Ok(answer) if answer.contains("Success=0") => return Err(refused(answer.as_bytes())),
                     // Until 3.0, a master that reloads restarts, and drops connections that it has not read.
@@ -153,46 +152,36 @@ impl Master {
         }
     }
 
-    async fn runs_another(&self) -> Failure {
-        let elsewhere = self.elsewhere().await;
-        Failure::new("proof", format!("HAProxy runs another configuration after the reload; {elsewhere}"))
+    /// Returns the failure that the running HAProxy does not prove a configuration, with the files that it loads.
+    pub(crate) async fn runs_another(&self) -> Failure {
+        let launch = self.launch().await.unwrap_or_default();
+        let files: Vec<String> = launch.files.iter().map(|file| format!("-f {}", file.display())).collect();
+        let files = if files.is_empty() { "perhaps another file".to_owned() } else { files.join(" ") };
+        Failure::new("proof", format!("HAProxy runs another configuration; it was started with {files}"))
     }
 
-    /// Returns what is known of the files that the running HAProxy loads.
-    pub(crate) async fn elsewhere(&self) -> String {
-        let Some(launch) = self.launch().await else {
-            return "it may have been started with another file".to_owned();
+    /// Sends one line, and waits up to `within` for the end of the answer.
+    async fn ask(&self, line: &str, within: Duration) -> Result<String, Failure> {
+        let at = self.socket.display();
+        let failed =
+            |error: &dyn Display| Failure::new("reload", format!("HAProxy does not answer: {at}: {error}"));
+        let answer = async {
+            let mut stream = UnixStream::connect(&self.socket).await.map_err(|error| match error.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    Failure::new(ABSENT, format!("HAProxy is not running: {at}: {error}"))
+                }
+                _ => failed(&error),
+            })?;
+            talk(&mut stream, line).await.map_err(|error| failed(&error))
         };
-        let files: Vec<String> = launch.files.iter().map(|file| format!("-f {}", file.display())).collect();
-        format!("it was started with {}", files.join(" "))
+        let late = || failed(&format!("no answer within {} s", within.as_secs()));
+        tokio::time::timeout(within, answer).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
 fn refused(said: &[u8]) -> Failure {
     let what = "HAProxy refuses the reload and goes on with the old configuration";
     Failure::new("reload", format!("{what}: {}", alerts(said)))
-}
-
-async fn ask(path: &Path, line: &str) -> Result<String, Failure> {
-    ask_within(path, line, ANSWER).await
-}
-
-/// Sends one line like [`ask`], and waits up to `time_limit` for the end of the answer.
-async fn ask_within(path: &Path, line: &str, time_limit: Duration) -> Result<String, Failure> {
-    let at = path.display();
-    let failed =
-        |error: &dyn Display| Failure::new("reload", format!("HAProxy does not answer: {at}: {error}"));
-    let answer = async {
-        let mut stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
-            ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
-                Failure::new(ABSENT, format!("HAProxy is not running: {at}: {error}"))
-            }
-            _ => failed(&error),
-        })?;
-        talk(&mut stream, line).await.map_err(|error| failed(&error))
-    };
-    let late = || failed(&format!("no answer within {} s", time_limit.as_secs()));
-    tokio::time::timeout(time_limit, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
 async fn talk(stream: &mut UnixStream, line: &str) -> io::Result<String> {

@@ -1,6 +1,9 @@
-//! HAProxy itself: its program, its master process, and the words with which it refuses something.
+//! Puts the plan into effect: one file, which HAProxy checks, loads, and proves to run.
 
+pub(crate) mod applier;
 pub(crate) mod command;
-pub(crate) mod config_check;
+pub(crate) mod config_file;
 pub(crate) mod launch;
 pub(crate) mod master;
+pub(crate) mod states;
+pub(crate) mod template;

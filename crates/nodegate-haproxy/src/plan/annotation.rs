@@ -1,5 +1,5 @@
-//! The Service annotations `nodegate.io/haproxy-…`. Any user who may edit a Service writes them, so they are
-//! not trusted.
+//! The Service annotations `nodegate.io/haproxy-…` and label selectors. Any user who may edit a Service
+//! writes them, so they are not trusted.
 
 use crate::plan::PortFacts;
 use clap::ValueEnum;
@@ -16,8 +16,7 @@ pub(crate) enum Mode {
     Http,
 }
 
-/// The algorithm that chooses a server. Only algorithms that can follow a change of state or weight at run
-/// time are possible.
+/// The algorithm that chooses a server, one that can follow a change of state or weight at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub(crate) enum Balance {
@@ -58,9 +57,9 @@ pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
     number(1..=u16::MAX, "takes a port from 1 to 65535")(text).map_err(str::to_owned)
 }
 
-/// Returns the value that an annotation has for one port. `VALUE` is for all ports. In `PORT=VALUE,…`, `PORT`
-/// is a Service port's name or number, and ports that are not named keep the default (`None`). The error has
-/// enough of the value to recognize it, in one line.
+/// Returns the value that an annotation has for one port. `VALUE` is for all ports; of `PORT=VALUE,…`, ports
+/// that are not named keep the default (`None`). The error has enough of the value to recognize it, in one
+/// line.
 pub(crate) fn for_port<T>(
     text: &str,
     port: &PortFacts,

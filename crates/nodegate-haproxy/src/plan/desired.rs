@@ -1,6 +1,6 @@
 //! The desired configuration of HAProxy.
 
-use crate::plan::{Balance, CheckPolicy, Mode, NodeState, SendProxy, ServiceKey};
+use crate::plan::{Balance, CheckPolicy, Listen, Mode, NodeState, SendProxy, ServiceKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -103,8 +103,7 @@ pub(crate) struct Frontend {
     /// The Service and its port. `None` for a Forward.
     pub(crate) service: Option<(ServiceKey, u16)>,
     pub(crate) backend: String,
-    pub(crate) port: u16,
-    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) listen: Listen,
     pub(crate) sources: Option<Vec<String>>,
     /// The backends that serve when none of its own servers may, in order of preference.
     pub(crate) last_resort: Vec<String>,
@@ -113,8 +112,7 @@ pub(crate) struct Frontend {
 /// The kind of a problem that the author of the Service, or the policy, intends.
 pub(crate) const INTENDED: &str = "intended";
 
-/// The reason why a Service, or a port of it, is not published: the kind of the problem, which may be
-/// [`INTENDED`], and the text.
+/// Why a Service or a port is not published: the kind of the problem, perhaps [`INTENDED`], and the text.
 pub(crate) type Refusal = (&'static str, String);
 
 /// A problem that an operator should know of. It is reported when it appears, not each time it is seen.
@@ -127,6 +125,9 @@ pub(crate) struct Problem {
     /// True if the Service, or one of its ports, is not published.
     pub(crate) unpublished: bool,
 }
+
+/// The nodes and whether each passes HAProxy's check, as far as that is known.
+pub(crate) type Passing = BTreeMap<String, bool>;
 
 /// The complete desired configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// The kind of the problem that this host lacks the address of a frontend. The other balancer of a pair may
-/// have it now, so it says nothing about the Service.
+/// The kind of the problem that this host lacks a frontend's address. The other balancer of a pair may have
+/// it.
 pub(crate) const ABSENT: &str = "absent";
 /// The maximum length of a reason, as the API server accepts it in an Event.
 const MAX_REASON: usize = 1000;
@@ -22,8 +22,7 @@ pub(crate) struct Ingress {
     pub(crate) ip: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hostname: Option<String>,
-    /// `Proxy` if the nodes expect the PROXY protocol, so that pods must go through HAProxy, too; else `VIP`.
-    /// Only an entry with an address may have it.
+    /// `Proxy` if the nodes expect the PROXY protocol, else `VIP`. Only an entry with an address may have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ip_mode: Option<String>,
 }
@@ -31,8 +30,7 @@ pub(crate) struct Ingress {
 impl FromStr for Ingress {
     type Err = ();
 
-    /// Parses an address or a host name that the API server accepts. A name of digits and dots alone is a
-    /// mistyped address.
+    /// Parses what the API server accepts. A name of digits and dots alone is a mistyped address.
     fn from_str(text: &str) -> Result<Self, ()> {
         let is_name = |text: &str| is_object_name(text) && text.bytes().any(|c| c.is_ascii_lowercase());
         match text.parse::<IpAddr>() {
@@ -60,8 +58,8 @@ impl Ingress {
     }
 }
 
-/// Returns the addresses for clients of these sockets: those of `--publish-status`, or those of `--bind` that the
-/// Service has chosen.
+/// Returns the addresses for clients: those of `--publish-status`, or those of `--bind` that the Service
+/// chose.
 fn addresses_of(listens_on: &[IpAddr], given: &[Ingress], policy: &PlanPolicy) -> Vec<Ingress> {
     if listens_on == policy.default_addresses() || listens_on.iter().any(IpAddr::is_unspecified) {
         return given.to_vec();
@@ -77,8 +75,8 @@ pub(crate) struct InEffect {
 }
 
 impl InEffect {
-    /// Returns the entries for each Service that is published. `None` while HAProxy does not listen for it yet:
-    /// its status stays as it is.
+    /// Returns the entries of each published Service. `None` while HAProxy does not listen yet: its status
+    /// stays.
     pub(crate) fn wanted(
         &self,
         desired: &Desired,
@@ -101,7 +99,7 @@ impl InEffect {
                 desired.backends.get(&frontend.backend).is_some_and(|b| b.send_proxy != SendProxy::Off)
             };
             let mode = if frontends.iter().any(sends_proxy) { "Proxy" } else { "VIP" };
-            let mut entries = addresses_of(&first.addresses, addresses, policy);
+            let mut entries = addresses_of(&first.listen.addresses, addresses, policy);
             for entry in &mut entries {
                 entry.ip_mode = entry.ip.as_ref().map(|_| mode.to_owned());
             }
@@ -112,12 +110,11 @@ impl InEffect {
 
     /// Returns true if HAProxy listens as the plan has it.
     fn runs(&self, planned: &Frontend) -> bool {
-        let same = |runs: &Frontend| (runs.port, &runs.addresses) == (planned.port, &planned.addresses);
-        self.runs.frontends.get(&planned.backend).is_some_and(same)
+        self.runs.frontends.get(&planned.backend).is_some_and(|runs| runs.listen == planned.listen)
     }
 
-    /// Returns the reason for each Service that is not published, or not with all of its ports, although it
-    /// asks for it.
+    /// Returns the reason for each Service that asks to be published and is not, or not with all of its
+    /// ports.
     pub(crate) fn not_published(&self, desired: &Desired) -> BTreeMap<ServiceKey, String> {
         let stopped = desired.frontends.values().filter(|frontend| !self.runs(frontend));
         let stopped: BTreeSet<&str> = stopped.map(|frontend| frontend.about.as_str()).collect();
@@ -149,8 +146,7 @@ pub(crate) enum Decision {
 
 impl ServiceStatus {
     /// Decides about this status. `wanted` comes from [`InEffect::wanted`]: `None` if the Service is not
-    /// published, or is not of type `LoadBalancer`. `manager` is the field manager of our writes: entries of any
-    /// other one are never changed.
+    /// published, or is not of type `LoadBalancer`. Only entries of the field manager `manager` are changed.
     pub(crate) fn decide(&self, wanted: Option<&Option<Vec<Ingress>>>, manager: &str) -> Decision {
         let ours = self.writer.as_deref() == Some(manager);
         let is_made_of = |wanted: &[Ingress]| {
@@ -171,27 +167,14 @@ impl ServiceStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Facts, ObservedService, PortFacts, plan};
+    use crate::plan::tests::{annotated, service_of};
+    use crate::plan::{Facts, ObservedService, plan};
     use nodegate_program::List;
-    use std::sync::Arc;
 
     const OURS: &str = "nodegate-haproxy";
 
-    fn service(name: &str, port: u16, annotations: &[(&str, &str)]) -> ObservedService {
-        let port = PortFacts { name: None, port, node_port: 30_000 + port, protocol: "TCP".to_owned() };
-        ObservedService {
-            namespace: "shop".to_owned(),
-            name: name.to_owned(),
-            load_balancer: true,
-            ports: vec![port],
-            annotations: annotations.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-            ..ObservedService::default()
-        }
-    }
-
     fn planned(services: &[ObservedService], policy: &PlanPolicy) -> Desired {
-        let services = services.iter().map(|service| (service.key(), Arc::new(service.clone()))).collect();
-        plan(&Facts { services, ..Facts::default() }, policy)
+        plan(&Facts::of([], services.to_vec()), policy)
     }
 
     fn key(name: &str) -> ServiceKey {
@@ -211,8 +194,9 @@ mod tests {
         let policy =
             PlanPolicy { bind: List::of("")("10.0.0.5,web=10.0.0.100").ok(), ..PlanPolicy::default() };
         let given = addresses(&["203.0.113.1", "lb.example.com"]);
+        let annotations = annotated(&[("bind", "web"), ("send-proxy", "v2")]);
         let desired = planned(
-            &[service("plain", 80, &[]), service("web", 80, &[("bind", "web"), ("send-proxy", "v2")])],
+            &[service_of("plain", 80), ObservedService { annotations, ..service_of("web", 80) }],
             &policy,
         );
         let effect = InEffect { runs: desired.clone(), ..InEffect::default() };
@@ -229,8 +213,8 @@ mod tests {
     #[test]
     fn only_what_haproxy_serves_gets_an_address_unless_the_peer_has_it() {
         let policy = PlanPolicy::default();
-        let desired = planned(&[service("new", 80, &[]), service("old", 81, &[])], &policy);
-        let runs = planned(&[service("old", 81, &[])], &policy);
+        let desired = planned(&[service_of("new", 80), service_of("old", 81)], &policy);
+        let runs = planned(&[service_of("old", 81)], &policy);
         let given = addresses(&["10.0.0.1"]);
         for (kind, wanted, reason) in
             [(None, false, None), (Some("busy"), false, Some("why")), (Some(ABSENT), true, None)]

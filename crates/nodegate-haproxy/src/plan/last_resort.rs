@@ -1,8 +1,7 @@
 //! The backends that serve when none of a Service's own servers may. A mass cordon must not be an outage.
 
-// HAProxy decides for each connection, by the states of the servers that it knows. So draining the last node
-// takes no reload. The frontend tells a shared backend the Service's own port, so that one server per node is
-// enough for all Services.
+// HAProxy decides for each connection, so draining the last node takes no reload. The frontend tells a shared
+// backend the Service's own port, so that one server per node is enough for all Services.
 
 use crate::plan::{Backend, Check, Health, LastResort, PlanPolicy, PlannedServer, SendProxy, names, word_of};
 use std::sync::Arc;
@@ -10,8 +9,8 @@ use std::sync::Arc;
 const DRAINED: &str = "Drained nodes that pass their check, for when no node is Ready.";
 const ANY: &str = "Any node, one that is not drained if there is one, for when none passes its check.";
 
-/// Returns the last-resort backends of a backend, in order of preference. Several backends share those that
-/// have the same name. `pool` distinguishes their servers. `all` are the same servers, none of them out.
+/// Returns the last-resort backends of a backend, in order of preference. Those with one name are shared.
+/// `pool` distinguishes their servers, which are `all`, none of them out.
 pub(crate) fn of(
     backend: &Backend,
     all: &Arc<Vec<PlannedServer>>,
@@ -37,8 +36,8 @@ pub(crate) fn of(
             Some(serving(names::last_resort(&kind), DRAINED, health))
         }
     };
-    // A node without an endpoint would drop the traffic of a Service with the policy Local, so any node is no
-    // better than none.
+    // With the policy Local, a node without an endpoint would drop the traffic: any node is no better than
+    // none.
     let any = (policy.last_resort == LastResort::All && !is_local(backend)).then(|| {
         let any = serving(names::any_node(&kind), ANY, Health::Unchecked);
         let has_ready = backend.servers.iter().any(|server| server.weight > 0);
@@ -58,8 +57,7 @@ pub(crate) fn passing(policy: &PlanPolicy) -> Check {
     Check { port: Some(policy.check.port), path: Some("/health?drain=200".to_owned()) }
 }
 
-/// Returns the health of the last resort of a backend whose servers have checks of their own. If the check does not
-/// ask for drains, its results are good enough.
+/// Returns the health of the last resort of a backend whose servers have checks of their own.
 fn drained_health(backend: &Backend, check: &Check) -> Health {
     let drained = check.path.as_ref().map(|path| {
         let path = path.replace("drain=404", "drain=200");

@@ -4,7 +4,6 @@
 
 use sha2::{Digest, Sha256};
 
-/// The `defaults` section of all generated ones.
 pub(crate) const DEFAULTS: &str = "nodegate";
 /// The backend whose servers are the nodes themselves; other backends track it.
 pub(crate) const NODES: &str = "nodegate_nodes";
@@ -19,23 +18,19 @@ pub(crate) fn forward(name: &str) -> String {
     format!("nodegate_forward_{name}")
 }
 
-/// Returns the name of the frontend that leads to a backend. No backend's name ends like this; HAProxy 3.3 and
-/// later refuse a frontend with the name of a backend.
+/// Returns the name of a backend's frontend. HAProxy 3.3 and later refuse one with the name of a backend.
 pub(crate) fn frontend(backend: &str) -> String {
     format!("{backend}_frontend")
 }
 
-/// Returns the name of the backend of drained nodes that serves one backend alone.
 pub(crate) fn last_resort_of(backend: &str) -> String {
     format!("{backend}_last_resort")
 }
 
-/// Returns the name of a backend of drained nodes that several backends share.
 pub(crate) fn last_resort(kind: &str) -> String {
     format!("nodegate_last_resort_{kind}")
 }
 
-/// Returns the name of a backend of any node, for when none passes its check.
 pub(crate) fn any_node(kind: &str) -> String {
     format!("nodegate_any_node_{kind}")
 }
@@ -45,14 +40,13 @@ pub(crate) fn proof(hash: &str) -> String {
     format!("nodegate_{hash}")
 }
 
-/// Returns the number of a backend by its place in the plan. HAProxy warns of states that have another number, and
-/// would number the backends by their place in the whole file.
+/// Returns the number of a backend, by its place in the plan: HAProxy warns of states that have another
+/// number.
 pub(crate) fn id(index: usize) -> usize {
     900_000_001 + index
 }
 
-/// Returns a digest of a text as a word: the first half of its SHA-256. Tenants choose such texts, so no two
-/// texts may have the same digest.
+/// Returns half of a SHA-256 as a word. Tenants choose such texts, so no two may have the same digest.
 pub(crate) fn hash(text: impl AsRef<[u8]>) -> String {
     let mut digest = format!("{:x}", Sha256::digest(text.as_ref()));
     digest.truncate(32);

@@ -63,9 +63,8 @@ pub(crate) struct ObservedNode {
 }
 
 impl ObservedNode {
-    /// Returns the address that HAProxy uses: the one that the annotation chooses, else the first in the most
-    /// preferred network, else the first `InternalIP`, else the first `ExternalIP`. Of several families, the
-    /// first one counts; without families, any will do. Returns `None` if no Node can have this name.
+    /// Returns the address that HAProxy uses: the annotation's, else the first in the most preferred network,
+    /// else the first `InternalIP`, else the first `ExternalIP`; of the first family that it has one of.
     pub(crate) fn address(&self, networks: &[IpNet], families: &[Family]) -> Option<IpAddr> {
         if !is_object_name(&self.name) {
             return None;
@@ -118,8 +117,7 @@ pub(crate) struct ObservedService {
     pub(crate) class: Option<String>,
     /// The address that it asks for (`loadBalancerIP`), as written.
     pub(crate) address: Option<String>,
-    /// The source ranges whose connections it accepts (`loadBalancerSourceRanges`), as written. Empty for
-    /// all.
+    /// The source ranges whose connections it accepts, as written. Empty for all.
     pub(crate) source_ranges: Vec<String>,
     /// True if a client stays with its node (`sessionAffinity: ClientIP`).
     pub(crate) sticky: bool,
@@ -161,6 +159,18 @@ pub(crate) struct ServiceStatus {
 pub(crate) struct Facts {
     pub(crate) nodes: BTreeMap<String, Arc<ObservedNode>>,
     pub(crate) services: BTreeMap<ServiceKey, Arc<ObservedService>>,
+}
+
+impl Facts {
+    pub(crate) fn of(
+        nodes: impl IntoIterator<Item = ObservedNode>,
+        services: impl IntoIterator<Item = ObservedService>,
+    ) -> Self {
+        Self {
+            nodes: nodes.into_iter().map(|node| (node.name.clone(), node.into())).collect(),
+            services: services.into_iter().map(|service| (service.key(), service.into())).collect(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,31 +1,25 @@
-//! The core: turns facts and policy into the desired configuration. It does no IO and reads no clock; the
-//! same facts give the same plan.
+//! The core of the plan: the same facts and policy give the same configuration.
 
 use crate::plan::{
     Backend, Balance, Check, CheckKind, Desired, Facts, Forward, Frontend, Health, KUBE_PROXY_PATH, Listen,
     Mode, ObservedNode, ObservedService, PlanPolicy, PlannedNode, PlannedServer, Pool, PortFacts, Problem,
-    Refusal, SendProxy, ServiceKey, TakenPorts, for_port, last_resort, names, parse_word, publish,
+    Refusal, SendProxy, ServiceKey, TakenPorts, for_port, is_ours, last_resort, names, parse_word, sources,
 };
 use clap::ValueEnum;
 use nodegate_program::is_object_name;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The maximum number of published Service ports. It bounds the memory that the API's content can make
-/// nodegate-haproxy use.
+/// The maximum number of published Service ports. It bounds the memory.
 pub(crate) const MAX_FRONTENDS: usize = 10_000;
-/// The maximum number of nodes. Kubernetes is tested up to 5,000.
 pub(crate) const MAX_NODES: usize = 20_000;
-/// The maximum number of problems.
 const MAX_PROBLEMS: usize = 10_000;
 /// The maximum number of Services that the agents are asked for. Each agent watches as many.
 const MAX_AGENT_SERVICES: usize = 16;
 const CHECKED: &str = "Each node is checked once, here. The servers of other backends follow (\"track\").";
 const CHECKED_AGAIN: &str = "Each node is asked once more: whether it passes its check, drained or not.";
-/// The share of a node without an annotation.
 const SHARE: u16 = 100;
 
-/// Returns the desired configuration.
 pub(crate) fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     let mut planner = Planner {
         facts,
@@ -163,7 +157,7 @@ impl Planner<'_> {
         if !is_object_name(&service.namespace) || !is_object_name(&service.name) {
             return self.problem("name", "", "a Service has a name that no Service can have");
         }
-        let pool = match publish::is_ours(service, self.policy).and_then(|()| Pool::of(service)) {
+        let pool = match is_ours(service, self.policy).and_then(|()| Pool::of(service)) {
             Ok(pool) => pool,
             Err(refusal) => return self.refuse(service, refusal),
         };
@@ -216,7 +210,7 @@ impl Planner<'_> {
             send_proxy: self.setting::<SendProxy>(service, port, "send-proxy").unwrap_or_default(),
             ..Backend::new(name, Some(port.node_port), health, servers)
         };
-        let (sources, unread) = publish::sources(service);
+        let (sources, unread) = sources(service);
         if unread > 0 {
             let text = format!("{unread} of its source ranges can't be read: they allow no client");
             self.problem("source-ranges", &service.shown(), text);
@@ -239,8 +233,7 @@ impl Planner<'_> {
             about,
             service,
             backend: backend.name.clone(),
-            port: listen.port,
-            addresses: listen.addresses,
+            listen,
             sources,
             last_resort: last_resort.iter().map(|backend| backend.name.clone()).collect(),
         };
@@ -251,8 +244,8 @@ impl Planner<'_> {
     }
 
     /// Returns the balancing algorithm. With session affinity, a hash of the client's address keeps a client
-    /// at its node. That lasts longer than any timeout of a Service, over reloads, and on every balancer of a
-    /// pair. Unlike an entry in a table, it sends no client to a drained node.
+    /// at its node, over reloads and on every balancer of a pair, and unlike a table sends none to a drained
+    /// node.
     fn balance(&mut self, service: &ObservedService, port: &PortFacts, mode: Mode) -> Balance {
         let default = if service.sticky { Balance::Source } else { Balance::default() };
         let balance = self.setting::<Balance>(service, port, "balance").unwrap_or(default);
@@ -263,8 +256,8 @@ impl Planner<'_> {
         balance
     }
 
-    /// Returns the health of a Service whose traffic stays on the node: kube-proxy knows the endpoints, and so
-    /// do agents that watch the Service.
+    /// Returns the health of a Service whose traffic stays on the node: kube-proxy or the agents know the
+    /// endpoints.
     fn local_health(&mut self, service: &ObservedService) -> Health {
         let asks = service.annotations.get("local-check").map(|text| text.trim());
         let refusal = match asks {
@@ -289,8 +282,7 @@ impl Planner<'_> {
         Health::Own(Check { port: Some(port), path: Some(path) })
     }
 
-    /// Returns a setting from an annotation. If its value is wrong, reports a problem, and the default is
-    /// used.
+    /// Returns a setting from an annotation. A wrong value is a problem, and counts as none.
     fn setting<T: ValueEnum>(
         &mut self,
         service: &ObservedService,

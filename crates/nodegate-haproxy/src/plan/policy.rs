@@ -110,8 +110,8 @@ impl PlanPolicy {
         self.ports.as_ref().is_none_or(|List(all)| all.is_empty() || all.iter().any(grants))
     }
 
-    /// Returns the addresses of frontends that choose none: those without a name, else the first ones, else all of
-    /// both families.
+    /// Returns the addresses of frontends that choose none: those without a name, else the first name's, else
+    /// all.
     pub(crate) fn default_addresses(&self) -> Vec<IpAddr> {
         let name = self.bound().map(|(name, _)| name).min_by_key(|name| !name.is_empty());
         name.map_or_else(|| vec![Ipv6Addr::UNSPECIFIED.into()], |name| self.named(name))

@@ -1,7 +1,15 @@
-//! The Services that are published, and the clients whose connections they accept.
+//! The Services that are published, with their clients, the nodes that serve them, and HAProxy's sockets for
+//! them.
 
-use crate::plan::{INTENDED, ObservedService, PlanPolicy, Refusal};
+use crate::plan::{
+    Family, Forward, INTENDED, ObservedNode, ObservedService, PlanPolicy, PortFacts, Refusal, for_port,
+    names, parse_port, selector,
+};
 use ipnet::IpNet;
+use kube::core::{Selector, SelectorExt};
+use nodegate_program::sanitize_short;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 /// The maximum number of source ranges of one Service. HAProxy compares each client with all of them.
 const MAX_RANGES: usize = 1000;
@@ -29,8 +37,8 @@ pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<
     Err((INTENDED, why_not))
 }
 
-/// Returns the source ranges whose connections are accepted, as HAProxy writes them, or `None` for all. Also
-/// returns the number of ranges that can't be parsed or exceed the limit; these allow no client.
+/// Returns the source ranges as HAProxy writes them, or `None` for all, and the number of those that can't be
+/// parsed or exceed the limit; these allow no client.
 pub(crate) fn sources(service: &ObservedService) -> (Option<Vec<String>>, usize) {
     if service.source_ranges.is_empty() {
         return (None, 0);
@@ -41,9 +49,144 @@ pub(crate) fn sources(service: &ObservedService) -> (Option<Vec<String>>, usize)
     (Some(read), unread)
 }
 
+/// The requirements for nodes. Services with the same requirements share their servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pool {
+    families: Vec<Family>,
+    chosen: Option<(String, Selector)>,
+}
+
+impl Pool {
+    /// Returns the requirements of a Service. A selector that can't be parsed must not mean all nodes.
+    pub(crate) fn of(service: &ObservedService) -> Result<Self, Refusal> {
+        let parse = |text: &String| {
+            let selector = selector::parse(text);
+            let refused = |takes| ("annotation", format!("haproxy-nodes {takes}; it is not published"));
+            Ok((text.trim().to_owned(), selector.map_err(refused)?))
+        };
+        let chosen = service.annotations.get("nodes").map(parse).transpose()?;
+        Ok(Self { families: service.families.clone(), chosen })
+    }
+
+    pub(crate) fn of_forward(forward: &Forward) -> Self {
+        Self { families: Vec::new(), chosen: forward.nodes.clone() }
+    }
+
+    /// Returns a node's address. `None` if the node does not serve.
+    pub(crate) fn address(&self, node: &ObservedNode, networks: &[IpNet]) -> Option<IpAddr> {
+        let chosen = self.chosen.as_ref().is_none_or(|(_, selector)| selector.matches(&node.labels));
+        if chosen { node.address(networks, &self.families) } else { None }
+    }
+
+    /// Returns a part for the names of backends, which distinguishes this pool from others.
+    pub(crate) fn name(&self) -> String {
+        let families: String =
+            self.families.iter().map(|family| format!("{family:?}").to_lowercase()).collect();
+        let families = if families.is_empty() { "any".to_owned() } else { families };
+        let chosen = self.chosen.as_ref().map(|(text, _)| format!("_{}", names::hash(text)));
+        families + &chosen.unwrap_or_default()
+    }
+}
+
+/// Returns each pool that these Services and Forwards need, and the pool of all nodes, without repetitions.
+pub(crate) fn pools<'a>(
+    services: impl Iterator<Item = &'a ObservedService>,
+    forwards: &[Forward],
+) -> impl Iterator<Item = Pool> {
+    let read = services.filter_map(|service| Pool::of(service).ok());
+    let all = std::iter::once(Pool::default()).chain(forwards.iter().map(Pool::of_forward)).chain(read);
+    all.map(|pool| (pool.name(), pool)).collect::<BTreeMap<_, _>>().into_values()
+}
+
+/// The ports that are taken, with the addresses and the owner of each.
+#[derive(Debug, Default)]
+pub(crate) struct TakenPorts(BTreeMap<u16, Vec<(Vec<IpAddr>, String)>>);
+
+/// The port and the addresses of one Service port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub(crate) port: u16,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// Returns true if a socket on one address prevents one on the other. All of `IPv6` includes all of `IPv4`.
+pub(crate) fn overlap(one: IpAddr, two: IpAddr) -> bool {
+    let (one, two) = (one.to_canonical(), two.to_canonical());
+    let covers = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    one == two || covers(one, two) || covers(two, one)
+}
+
+impl Listen {
+    /// Returns the sockets as HAProxy's `bind` takes them.
+    pub(crate) fn binds(&self) -> impl Iterator<Item = String> {
+        let (port, is_one) = (self.port, self.addresses.len() == 1);
+        self.addresses.iter().map(move |ip| match ip {
+            IpAddr::V6(ip) if ip.is_unspecified() && is_one => format!(":::{port} v4v6"),
+            ip => SocketAddr::new(*ip, port).to_string(),
+        })
+    }
+
+    /// Returns the sockets that a Service asks for. No other port or address must be opened instead.
+    pub(crate) fn of(
+        service: &ObservedService,
+        port: &PortFacts,
+        policy: &PlanPolicy,
+    ) -> Result<Self, Refusal> {
+        let wanted = service.annotations.get("port");
+        let wanted = wanted.map_or(Ok(None), |text| for_port(text, port, parse_port));
+        let wanted = wanted.map_err(|error| {
+            ("annotation", format!("haproxy-port: {error}; port {} is not published", port.port))
+        })?;
+        let port = wanted.unwrap_or(port.port);
+        let namespace = &service.namespace;
+        if !policy.may_open(namespace, port) {
+            let text = format!("Services of namespace {namespace} may not open port {port} (--ports)");
+            return Err(("not-allowed", text));
+        }
+        Ok(Self { port, addresses: addresses(service, policy)? })
+    }
+}
+
+/// Returns the addresses that a Service asks for. Without `--bind` there is nothing to choose from.
+fn addresses(service: &ObservedService, policy: &PlanPolicy) -> Result<Vec<IpAddr>, Refusal> {
+    let annotated = service.annotations.get("bind").map(|text| text.trim());
+    let asked = service.address.as_deref().filter(|_| policy.bound().any(|(_, ip)| !ip.is_unspecified()));
+    let Some(asked) = annotated.or(asked).filter(|text| !text.is_empty()) else {
+        return Ok(policy.default_addresses());
+    };
+    let named = policy.named(asked);
+    if !named.is_empty() {
+        return Ok(named);
+    }
+    let address = asked.parse::<IpAddr>().ok();
+    if let Some(address) = address.filter(|asked| policy.bound().any(|(_, ip)| ip == *asked)) {
+        return Ok(vec![address]);
+    }
+    let asked = sanitize_short(asked, 100);
+    let text = format!("asks for the address {asked:?}, and --bind has no such name or address");
+    Err(("address", text))
+}
+
+impl TakenPorts {
+    /// Gives an owner the sockets that it asks for, unless another one has one of them.
+    pub(crate) fn take(&mut self, listen: &Listen, owner: String) -> Result<(), Refusal> {
+        let Listen { port, addresses } = listen;
+        let owners = self.0.entry(*port).or_default();
+        let meets =
+            |others: &[IpAddr]| addresses.iter().any(|one| others.iter().any(|two| overlap(*one, *two)));
+        if let Some((_, owner)) = owners.iter().find(|(theirs, _)| meets(theirs)) {
+            let text = format!("wants port {port}, which {owner} has had for longer");
+            return Err(("conflict", text));
+        }
+        owners.push((addresses.clone(), owner));
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_program::List;
 
     #[test]
     fn type_class_and_annotations_decide() {
@@ -87,6 +230,57 @@ mod tests {
             let source_ranges = ranges.iter().map(|range: &&str| range.to_string()).collect();
             let (sources, wrong) = sources(&ObservedService { source_ranges, ..ObservedService::default() });
             assert_eq!((sources.map(|all| all.join(" ")).as_deref(), wrong), (read, unread));
+        }
+    }
+
+    fn ips(list: &[&str]) -> Vec<IpAddr> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_service_chooses_an_address_by_name_or_number_or_is_not_published() {
+        let policy = PlanPolicy {
+            bind: List::of("")("10.0.0.5,web=10.0.0.6,web=fd00::6,10.0.0.5").ok(),
+            ..PlanPolicy::default()
+        };
+        for (annotation, address, expected) in [
+            (None, None, Some(&["10.0.0.5"][..])),
+            (Some("web"), None, Some(&["10.0.0.6", "fd00::6"])),
+            (Some("10.0.0.6"), None, Some(&["10.0.0.6"])),
+            (None, Some("fd00::6"), Some(&["fd00::6"])),
+            (Some("web"), Some("10.0.0.5"), Some(&["10.0.0.6", "fd00::6"])),
+            (None, Some(""), Some(&["10.0.0.5"])),
+            (None, Some("10.0.0.7"), None),
+            (Some("db"), None, None),
+            (Some("web\nbind :22"), None, None),
+        ] {
+            let annotations = annotation.map(|text: &str| ("bind".to_owned(), text.to_owned()));
+            let service = ObservedService {
+                address: address.map(str::to_owned),
+                annotations: annotations.into_iter().collect(),
+                ..ObservedService::default()
+            };
+            let found = addresses(&service, &policy).ok();
+            assert_eq!(found, expected.map(ips), "{annotation:?} {address:?}");
+            if annotation.is_none() {
+                let everywhere = addresses(&service, &PlanPolicy::default()).ok();
+                assert_eq!(everywhere, Some(ips(&["::"])), "without --bind it does not count");
+            }
+        }
+    }
+
+    #[test]
+    fn two_addresses_meet_if_one_covers_the_other() {
+        for (one, two, meets) in [
+            ("10.0.0.1", "10.0.0.1", true),
+            ("10.0.0.1", "10.0.0.2", false),
+            ("0.0.0.0", "10.0.0.2", true),
+            ("::", "10.0.0.2", true),
+            ("0.0.0.0", "fd00::1", false),
+            ("::ffff:10.0.0.2", "10.0.0.2", true),
+        ] {
+            let [one, two]: [IpAddr; 2] = [one, two].map(|text| text.parse().unwrap());
+            assert_eq!((overlap(one, two), overlap(two, one)), (meets, meets), "{one} {two}");
         }
     }
 }

@@ -22,21 +22,19 @@ pub(crate) struct Retained {
 }
 
 impl RemovalLimit {
-    /// Starts from the facts that an earlier run accepted. Without these, the first facts are taken as they
-    /// are.
+    /// Starts from the facts that an earlier run accepted. If there are none, the first ones are all
+    /// accepted.
     pub(crate) fn new(policy: &PlanPolicy, accepted: Facts) -> Self {
         Self { accepted, policy: policy.clone() }
     }
 
-    /// Accepts new facts, with three exceptions that stay as they were last known. A Node that has no addresses
-    /// now keeps its last ones. Missing Services stay if more are missing than may vanish at once. The nodes of a
-    /// Service stay if it would lose more servers than may vanish at once. Everything else is accepted, so a
-    /// cordon works while an empty list is in doubt.
+    /// Accepts new facts, but for three exceptions. A Node that has no addresses now keeps its last ones.
+    /// Missing Services stay if more are missing than may vanish at once. The nodes of a Service stay if it
+    /// would lose more servers than may vanish at once.
     ///
-    /// New nodes in place of old ones are a replacement, because the limit counts numbers. The same is true
-    /// of new Services. A Service that asks for other nodes than before is no loss: its old and its new
-    /// servers are both counted by its current request. A Service for which `deleted` is true is no loss
-    /// either: the watch reported its deletion as an event, so this is no list that came back empty.
+    /// The limit counts numbers, so new objects in place of old ones are a replacement. A Service is counted
+    /// by the nodes that it asks for now. One for which `deleted` is true is no loss: the watch reported its
+    /// deletion, so this is no list that came back empty.
     pub(crate) fn accept(
         &mut self,
         observed: &Facts,
@@ -109,6 +107,7 @@ impl RemovalLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::tests::node_of;
     use crate::plan::{NodeState, ObservedService};
 
     fn limit(percent: u8, all: &Facts) -> RemovalLimit {
@@ -116,19 +115,12 @@ mod tests {
         RemovalLimit::new(&policy, all.clone())
     }
 
-    fn node(name: &str, label: &str, state: NodeState) -> ObservedNode {
-        ObservedNode {
-            name: name.to_owned(),
-            state,
-            labels: [(label.to_owned(), String::new())].into(),
-            addresses: vec![("InternalIP".to_owned(), [10, 0, 0, name.as_bytes()[0]].into())],
-            ..ObservedNode::default()
-        }
+    fn node(name: &str, role: &str, state: NodeState) -> ObservedNode {
+        node_of(name, &format!("10.0.0.{}", name.as_bytes()[0]), state, role)
     }
 
     fn facts(nodes: impl IntoIterator<Item = ObservedNode>) -> Facts {
-        let nodes = nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node))).collect();
-        Facts { nodes, ..Facts::default() }
+        Facts::of(nodes, [])
     }
 
     fn nodes(names: &str, state: NodeState) -> Facts {
@@ -192,7 +184,7 @@ mod tests {
     fn servers_are_counted_for_each_service_by_what_it_asks_for_now() {
         let label = |name: &str| if name < "c" { "ingress" } else { "x" };
         let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, label(name), NodeState::Ready)));
-        let all = with_service(with_service(all, "all", None), "few", Some("ingress"));
+        let all = with_service(with_service(all, "all", None), "few", Some("role=ingress"));
         let mut limit = limit(50, &all);
         // Two of six nodes are below the limit, but they are all that one of the Services has.
         let mut fewer = all.clone();
@@ -204,7 +196,7 @@ mod tests {
         let (kept, held) = limit.accept(&fewer, |_| false);
         assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
         // The Service itself asks for fewer nodes.
-        let fewer = with_service(all.clone(), "all", Some("ingress"));
+        let fewer = with_service(all.clone(), "all", Some("role=ingress"));
         assert_eq!(limit.accept(&fewer, |_| false), (fewer, Retained::default()));
         // Other nodes have replaced them.
         let mut replaced = all.clone();

@@ -5,7 +5,7 @@
 
 use crate::plan::{
     Backend, Balance, Check, CheckPolicy, Desired, Frontend, Health, Mode, PlannedServer, SendProxy,
-    Timeouts, binds, names, word_of,
+    Timeouts, names, word_of,
 };
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -20,7 +20,6 @@ const GLOBALS: [(&str, &str); 2] = [("hard-stop-after", "1h"), ("mworker-max-rel
 /// The place of the hash in the text that is hashed.
 const HASH: &str = "@HASH@";
 
-/// Returns the name of the state file of a configuration. No other configuration reads it.
 pub(crate) fn states_file(config: &Path, hash: &str) -> std::path::PathBuf {
     let mut name = config.as_os_str().to_owned();
     name.push(format!(".{hash}.states"));
@@ -126,7 +125,7 @@ fn write_frontend(text: &mut String, frontend: &Frontend, backend: &Backend, log
     if logs {
         writeln!(text, "  option {}log", word_of(mode))?;
     }
-    for bind in binds(&frontend.addresses, frontend.port) {
+    for bind in frontend.listen.binds() {
         writeln!(text, "  bind {bind}")?;
     }
     if let Some(sources) = &frontend.sources {
@@ -155,8 +154,8 @@ fn write_frontend(text: &mut String, frontend: &Frontend, backend: &Backend, log
     writeln!(text, "  default_backend {name}")
 }
 
-/// Writes how many servers of a backend are usable into a variable. Returns a condition's beginning that reads it. A
-/// process that is ending counts none as usable, so it keeps to what it has counted before.
+/// Counts the usable servers of a backend into a variable. Returns the beginning of a condition that reads
+/// it. A process that is ending keeps to what it has counted before.
 fn write_usable(text: &mut String, backend: &str) -> Result<String, std::fmt::Error> {
     let variable = format!("proc.nodegate_{}", names::hash(backend));
     writeln!(text, "  tcp-request content set-var({variable}) nbsrv({backend}) if !{{ stopping }}")?;

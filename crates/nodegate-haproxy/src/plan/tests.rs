@@ -1,8 +1,8 @@
 //! The plan with random facts and with chosen ones: the same cluster gives the same file, HAProxy accepts it, and
 //! no word from the API becomes a directive.
 
-use crate::apply::states::States;
-use crate::haproxy::config_check::check;
+use crate::haproxy::launch::check;
+use crate::haproxy::states::States;
 use crate::plan::{
     CheckKind, CheckPolicy, Desired, Facts, Family, Frontend, LastResort, NodeState, ObservedNode,
     ObservedService, PlanPolicy, PortFacts, plan, render,
@@ -100,10 +100,7 @@ prop_compose! {
         nodes in proptest::collection::vec(node(), 0..8),
         services in proptest::collection::vec(service(), 0..8),
     ) -> Facts {
-        Facts {
-            nodes: nodes.into_iter().map(|node| (node.name.clone(), Arc::new(node))).collect(),
-            services: services.into_iter().map(|s| ((s.namespace.clone(), s.name.clone()), Arc::new(s))).collect(),
-        }
+        Facts::of(nodes, services)
     }
 }
 
@@ -149,7 +146,7 @@ proptest! {
         let policy = policy(kind, resort);
         let desired = plan(&facts, &policy);
         prop_assert_eq!(&desired, &plan(&facts.clone(), &policy));
-        let ports: BTreeSet<u16> = desired.frontends.values().map(|frontend| frontend.port).collect();
+        let ports: BTreeSet<u16> = desired.frontends.values().map(|frontend| frontend.listen.port).collect();
         prop_assert_eq!(ports.len(), desired.frontends.len());
         prop_assert!(!ports.contains(&0));
         for (name, backend) in &desired.backends {
@@ -173,21 +170,18 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn the_oldest_service_keeps_its_port(ages in proptest::collection::btree_map("[a-f]", 0_i64..9, 1..6)) {
-        let services = ages.iter().map(|(name, created)| {
-            let service = ObservedService { created: *created, ..service_of(name, 443) };
-            (("shop".to_owned(), name.clone()), Arc::new(service))
-        });
-        let desired = plan(&Facts { services: services.collect(), ..Facts::default() }, &PlanPolicy::default());
-        let oldest = ages.iter().min_by_key(|(name, created)| (**created, (*name).clone())).unwrap().0;
-        let owners: Vec<&str> = desired.frontends.values().map(|frontend| frontend.about.as_str()).collect();
-        prop_assert_eq!(owners, [format!("shop/{oldest}")]);
-    }
 }
 
-fn service_of(name: &str, port: u16) -> ObservedService {
+#[test]
+fn the_oldest_service_keeps_its_port() {
+    let aged = |(name, created)| ObservedService { created, ..service_of(name, 443) };
+    let services = [("a", 3), ("b", 1), ("c", 1)].map(aged);
+    let desired = plan(&Facts::of([], services), &PlanPolicy::default());
+    let owners: Vec<&str> = desired.frontends.values().map(|frontend| frontend.about.as_str()).collect();
+    assert_eq!(owners, ["shop/b"]);
+}
+
+pub(crate) fn service_of(name: &str, port: u16) -> ObservedService {
     ObservedService {
         namespace: "shop".to_owned(),
         name: name.to_owned(),
@@ -197,14 +191,18 @@ fn service_of(name: &str, port: u16) -> ObservedService {
     }
 }
 
-fn node_of(name: &str, address: &str, state: NodeState, role: &str) -> Arc<ObservedNode> {
-    Arc::new(ObservedNode {
+pub(crate) fn node_of(name: &str, address: &str, state: NodeState, role: &str) -> ObservedNode {
+    ObservedNode {
         name: name.to_owned(),
         state,
-        labels: BTreeMap::from([("role".to_owned(), role.to_owned())]),
+        labels: annotated(&[("role", role)]),
         addresses: vec![("InternalIP".to_owned(), address.parse().unwrap())],
         ..ObservedNode::default()
-    })
+    }
+}
+
+pub(crate) fn annotated(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
 fn cluster() -> Facts {
@@ -215,8 +213,6 @@ fn cluster() -> Facts {
         node_of("old-1", "10.0.0.1", NodeState::NotReady, "infra"),
         node_of("worker-3", "fd00::3", NodeState::Ready, "app"),
     ];
-    let annotated =
-        |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
     let services = [
         service_of("web", 8080),
         ObservedService {
@@ -236,13 +232,7 @@ fn cluster() -> Facts {
             ..service_of("app", 8081)
         },
     ];
-    Facts {
-        nodes: nodes.into_iter().map(|node| (node.name.clone(), node)).collect(),
-        services: services
-            .into_iter()
-            .map(|s| ((s.namespace.clone(), s.name.clone()), Arc::new(s)))
-            .collect(),
-    }
+    Facts::of(nodes, services)
 }
 
 #[test]
@@ -279,17 +269,12 @@ fn seventeen_services_that_ask_for_the_agents_are_one_too_many() {
         service.health_port = Some(32_000);
         service.created = 1;
         service.annotations.insert("local-check".to_owned(), "agent".to_owned());
-        facts.services.insert(("shop".to_owned(), service.name.clone()), Arc::new(service));
+        facts.services.insert(service.key(), Arc::new(service));
     }
     let desired = plan(&facts, &PlanPolicy::default());
-    let of_agents = desired.backends.values().filter(|backend| {
-        backend
-            .own_check()
-            .and_then(|check| check.path.as_ref())
-            .is_some_and(|path| path.ends_with("?drain=503"))
-    });
+    let paths = desired.backends.values().filter_map(|backend| backend.own_check()?.path.as_ref());
     // The one of the cluster is the oldest.
-    assert_eq!(of_agents.count(), 16);
+    assert_eq!(paths.filter(|path| path.ends_with("?drain=503")).count(), 16);
     assert_eq!(desired.problems.iter().filter(|problem| problem.kind == "local-check").count(), 2);
 }
 
@@ -301,6 +286,7 @@ async fn the_file_of_a_small_cluster_is_as_expected_and_haproxy_accepts_all_kind
         for resort in [LastResort::All, LastResort::Drained, LastResort::None] {
             let policy = policy(kind, resort);
             let text = text(&plan(&cluster(), &policy));
+            assert!(resort != LastResort::None || !text.contains("last_resort"), "{text}");
             let file = dir.path().join("haproxy.cfg");
             // A warning is an error here.
             let states = dir.path().join("states");

@@ -1,6 +1,7 @@
 //! The values of settings that only nodegate-haproxy has.
 
 use crate::plan::{CheckPolicy, parse_port, parse_word, selector};
+use kube::core::Selector;
 use nodegate_program::{List, duration, is_object_name, number};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,27 +11,22 @@ use std::time::Duration;
 
 /// The maximum number of namespaces. Each has its own watch.
 const MAX_NAMESPACES: usize = 32;
-/// The range of the check's interval. A shorter interval would load the nodes; a longer one would test outdated
-/// states.
+/// The range of the check's interval: shorter would load the nodes, longer would test outdated states.
 const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_mins(5);
 /// The range of timeouts, which is HAProxy's.
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(24 * 24);
 const TIMEOUTS: &str =
     "connect, client, server, check, http-request, http-keep-alive, queue, tunnel, client-fin, server-fin";
-/// The timeouts that have a default.
 pub(crate) const DEFAULT_TIMEOUTS: &str =
     "connect=3s,client=1h,server=1h,check=5s,http-request=10s,http-keep-alive=1m";
-/// HAProxy's timeouts by their name.
 pub(crate) type Timeouts = BTreeMap<String, String>;
 
-/// The default of `--check`.
 pub(crate) const DEFAULT_CHECK: &str = "agent:port=25001,interval=1s,rise=1,fall=2";
 
 /// An address of `--bind` with its name, which may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedAddress(pub(crate) String, pub(crate) IpAddr);
 
-/// The permission of a namespace to open ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PortGrant(pub(crate) String, pub(crate) RangeInclusive<u16>);
 
@@ -120,6 +116,46 @@ pub(crate) fn listen(value: &str) -> Result<Option<SocketAddr>, &'static str> {
     value.parse().map(Some).map_err(|_| "takes an address and a port, e.g. 127.0.0.1:25003, or none")
 }
 
+const TAKES: &str = "takes NAME=PORT:NODEPORT[@SELECTOR][?CHECKS], e.g. \
+    https=443:443@node-role.kubernetes.io/infra?node_ready,okd_router_1936";
+
+/// A port of HAProxy that leads to a port of the nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Forward {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+    pub(crate) node_port: u16,
+    /// The labels of the nodes, as written, and parsed. `None` for all nodes.
+    pub(crate) nodes: Option<(String, Selector)>,
+    /// The names of the checks that the agents are asked for. Empty for the agents' own.
+    pub(crate) checks: Vec<String>,
+}
+
+impl FromStr for Forward {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, rest) = text.trim().split_once('=').ok_or(TAKES)?;
+        let (rest, checks) = rest.split_once('?').unwrap_or((rest, ""));
+        let (ports, nodes) = match rest.split_once('@') {
+            Some((ports, nodes)) => (ports, Some((nodes.trim().to_owned(), selector::parse(nodes.trim())?))),
+            None => (rest, None),
+        };
+        let (port, node_port) = ports.split_once(':').ok_or(TAKES)?;
+        let port_of = |text: &str| parse_port(text.trim()).map_err(|_| TAKES);
+        let checks: Vec<String> =
+            checks.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        let is_check = |name: &String| {
+            name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b':' | b'/' | b'.'))
+        };
+        if !is_object_name(name) || name.contains('.') || name.len() > 63 || !checks.iter().all(is_check) {
+            return Err(TAKES);
+        }
+        let (port, node_port) = (port_of(port)?, port_of(node_port)?);
+        Ok(Self { name: name.to_owned(), port, node_port, nodes, checks })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +190,20 @@ mod tests {
         assert_eq!((named, all.len()), (["7200000ms", "90000ms", "3000ms"], 7));
         for bad in ["client", "client=0s", "other=1s", "client=1h\nbind"] {
             assert!(timeouts(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_forward_has_ports_and_perhaps_nodes_and_checks() {
+        let plain: Forward = "https=443:8443".parse().unwrap();
+        assert_eq!((plain.port, plain.node_port, plain.nodes, plain.checks.len()), (443, 8443, None, 0));
+        let full: Forward = "http=80:80@role in (a, b),!c?node_ready,http:nginx".parse().unwrap();
+        assert_eq!(full.nodes.map(|(text, _)| text).as_deref(), Some("role in (a, b),!c"));
+        assert_eq!(full.checks, ["node_ready", "http:nginx"]);
+        for bad in
+            ["", "a", "a=1", "a=0:1", "a=1:70000", "A=1:1", "a.b=1:1", "a=1:1@", "a=1:1?x y", "a=1:1?x\nbind"]
+        {
+            assert!(bad.parse::<Forward>().is_err(), "{bad:?}");
         }
     }
 }

@@ -1,12 +1,11 @@
 //! The loop that applies the plan, and looks whether HAProxy still runs it.
 
-use crate::apply::applier::{Applied, Applier, passing};
-use crate::apply::config_file::Stamp;
-use crate::failure::Failure;
-use crate::lasting::Lasting;
+use crate::failure::{Failure, Lasting};
+use crate::haproxy::applier::{Applied, Applier, passing};
+use crate::haproxy::config_file::Stamp;
 use crate::plan::{Desired, InEffect};
-use crate::run::report::Reported;
-use crate::run::shared::Shared;
+use crate::run::Shared;
+use crate::run::planning::Reported;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};

@@ -1,12 +1,11 @@
-//! The command line and the environment: the settings of the program itself, and those that are declared beside the
-//! code that reads them.
+//! The settings of the program itself, those beside the code that reads them, and those of earlier releases.
 
-use crate::apply::applier::Tools;
+use crate::haproxy::applier::Tools;
 use crate::lease::LeaseName;
 use crate::plan::{Ingress, NamedAddress, PlanPolicy, listen};
 use crate::watch::WatchScope;
 use clap::Parser;
-use nodegate_program::{List, LogSettings, Mistakes};
+use nodegate_program::{List, LogSettings, Mistakes, Removed};
 use socket2::{Domain, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -86,12 +85,41 @@ impl Args {
     }
 }
 
-/// Checks that the file is in a directory that exists, and that HAProxy reads its path as one word, because the
-/// path of the state file is in the configuration.
+/// Checks that the directory exists, and that HAProxy reads the path as one word: the configuration has it.
 fn usable(path: &Path) -> Result<(), &'static str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
     let is_plain = path.to_string_lossy().chars().all(plain);
     let is_usable = is_plain && path.file_name().is_some() && path.parent().is_some_and(Path::is_dir);
     let takes = "takes a path of letters, digits and / . _ - + : @ in a directory that exists";
     if is_usable { Ok(()) } else { Err(takes) }
+}
+
+/// The settings that are gone.
+pub(super) const REMOVED: &[Removed] = &[
+    gone("before", "NODEGATE_HAPROXY_BEFORE", "make your part the --template; HAProxy loads one file alone"),
+    gone("prefix", "NODEGATE_HAPROXY_PREFIX", "run a second HAProxy for a second cluster"),
+    gone("state-dir", "NODEGATE_HAPROXY_STATE_DIR", "states are kept beside --config"),
+    gone("state-file", "NODEGATE_HAPROXY_STATE_FILE", "states are kept beside --config"),
+    gone("pause-file", "NODEGATE_HAPROXY_PAUSE_FILE", "stop nodegate-haproxy; HAProxy goes on"),
+    gone("runtime-socket", "NODEGATE_HAPROXY_RUNTIME_SOCKET", "use --master-socket"),
+    gone("reload-timeout", "NODEGATE_HAPROXY_RELOAD_TIMEOUT", "a reload has 30 s"),
+    gone("service-selector", "NODEGATE_HAPROXY_SERVICE_SELECTOR", "use --namespaces"),
+    gone("publish", "NODEGATE_HAPROXY_PUBLISH", "use the annotation nodegate.io/haproxy-publish"),
+    gone("bind-allow", "NODEGATE_HAPROXY_BIND_ALLOW", "use --ports"),
+    gone("reserved-ports", "NODEGATE_HAPROXY_RESERVED_PORTS", "use --ports; no port is taken away"),
+    gone("mode", "NODEGATE_HAPROXY_MODE", "use the annotation nodegate.io/haproxy-mode"),
+    gone("balance", "NODEGATE_HAPROXY_BALANCE", "use the annotation nodegate.io/haproxy-balance"),
+    gone("address-types", "NODEGATE_HAPROXY_ADDRESS_TYPES", "use --node-networks"),
+    gone("check-port", "NODEGATE_HAPROXY_CHECK_PORT", "use --check agent:port=PORT"),
+    gone("check-path", "NODEGATE_HAPROXY_CHECK_PATH", "use --check"),
+    gone("check-interval", "NODEGATE_HAPROXY_CHECK_INTERVAL", "use --check agent:interval=DURATION"),
+    gone("agent-check-port", "NODEGATE_HAPROXY_AGENT_CHECK_PORT", "--check asks the agents"),
+    gone("local-check", "NODEGATE_HAPROXY_LOCAL_CHECK", "use the annotation nodegate.io/haproxy-local-check"),
+    gone("once", "NODEGATE_HAPROXY_ONCE", "it writes the file as soon as it knows the cluster"),
+    gone("print", "NODEGATE_HAPROXY_PRINT", "use --explain, or read the file"),
+    gone("diff", "NODEGATE_HAPROXY_DIFF", "use --explain, or read the file"),
+];
+
+const fn gone(flag: &'static str, variable: &'static str, instead: &'static str) -> Removed {
+    Removed::flag(flag, variable, instead)
 }

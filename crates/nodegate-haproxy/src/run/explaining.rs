@@ -1,15 +1,15 @@
-//! `--explain`: reads the current state of the cluster, prints tables, and exits.
+//! `--explain`: reads the current state of the cluster, prints what is published, and what is not and why,
+//! and exits.
 
-use crate::apply::applier::passing;
-use crate::apply::free_ports::leave_out;
-use crate::apply::template;
 use crate::failure::Failure;
-use crate::plan::{RemovalLimit, explain, plan};
+use crate::haproxy::applier::passing;
+use crate::haproxy::template::{self, leave_out};
+use crate::plan::{Desired, Frontend, Health, Passing, PlannedNode, Problem, RemovalLimit, plan};
 use crate::run::args::Args;
-use crate::run::known_file::KnownFile;
-use crate::run::report::Reported;
+use crate::run::planning::{KnownFile, Reported};
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
+use nodegate_program::sanitize;
 use std::io::Write;
 use std::time::Duration;
 use tokio::sync::watch::channel;
@@ -36,6 +36,90 @@ pub(super) async fn print(setup: Args) -> Result<(), Failure> {
     let disk = tools.config.read()?.unwrap_or_default();
     let left_out = leave_out(&mut desired, &template, launch.as_ref(), &disk);
     desired.problems.extend(left_out);
-    let text = explain(&desired, passing(tools, &desired).await.as_ref());
+    let text = tables(&desired, passing(tools, &desired).await.as_ref());
     std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::new("write", error))
+}
+
+/// Returns the tables. `passing` is `None` if HAProxy can't be asked or has no check.
+fn tables(desired: &Desired, passing: Option<&Passing>) -> String {
+    let published = desired.frontends.values().map(|frontend| published(desired, frontend));
+    let mut text = table(["PUBLISHED", "PORT", "LISTENS ON", "NODE PORT", "NODES", "CHECK"], published);
+    for (head, unpublished) in [("NOT PUBLISHED", true), ("NOT AS ASKED", false)] {
+        let of_kind = desired.problems.iter().filter(|problem| problem.unpublished == unpublished);
+        let rows: Vec<_> = of_kind.map(|Problem { about, text, .. }| [about.clone(), text.clone()]).collect();
+        if !rows.is_empty() {
+            text = text + "\n" + &table([head, "WHY"], rows);
+        }
+    }
+    let nodes = desired.nodes.iter().map(|node| row(node, passing));
+    text = text + "\n" + &table(["NODE", "STATE", "WHY", "WEIGHT", "ADDRESS", "HAPROXY'S CHECK"], nodes);
+    if passing.is_some_and(|passing| !passing.is_empty() && !passing.values().any(|passes| *passes)) {
+        text += "\nNo node passes HAProxy's check.\n";
+    }
+    text
+}
+
+fn published(desired: &Desired, frontend: &Frontend) -> [String; 6] {
+    let Frontend { about, service, listen, backend, .. } = frontend;
+    let of_service = service.as_ref().map_or("-".to_owned(), |(_, port)| port.to_string());
+    let backend = desired.backends.get(backend);
+    let node_port = backend.and_then(|backend| backend.node_port).unwrap_or_default();
+    let servers = backend.map_or(0, |backend| backend.servers.len());
+    let listens = listen.binds().collect::<Vec<_>>().join(", ");
+    let check = backend.map_or("-".to_owned(), |backend| match &backend.health {
+        Health::Track(_, check) | Health::Own(check) => check.to_string(),
+        Health::Unchecked => "none".to_owned(),
+    });
+    [about.clone(), of_service, listens, node_port.to_string(), servers.to_string(), check]
+}
+
+fn row(node: &PlannedNode, passing: Option<&Passing>) -> [String; 6] {
+    let passes = passing.and_then(|passing| passing.get(&node.name));
+    let passes = passes.map_or("-", |passes| if *passes { "passes" } else { "fails" });
+    let (weight, address) = (node.weight().to_string(), node.address.to_string());
+    let reason = node.reason.as_deref().unwrap_or("-");
+    [&node.name, node.state.word(), reason, &weight, &address, passes].map(str::to_owned)
+}
+
+/// Formats a table of text from strangers. Columns are as wide as their longest cell.
+fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let mut all = vec![head.map(str::to_owned)];
+    all.extend(rows.into_iter().map(|row| row.map(|cell| sanitize(&cell))));
+    let mut widths = [0; N];
+    for row in &all {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in all {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
+        text = text + cells.collect::<String>().trim_end() + "\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::{node_of, service_of};
+    use crate::plan::{Facts, NodeState, ObservedNode, ObservedService, PlanPolicy, plan};
+
+    #[test]
+    fn text_of_strangers_steers_no_terminal() {
+        let hostile = "x\n\u{1b}[31m\u{202e}\u{2028}y";
+        let node = ObservedNode {
+            reason: Some(hostile.to_owned()),
+            weight: Some(hostile.to_owned()),
+            ..node_of("worker", "10.0.0.1", NodeState::NotReady, "x")
+        };
+        let service = ObservedService { class: Some(hostile.to_owned()), ..service_of("web", 80) };
+        let facts = Facts::of([node], [service]);
+        let passing = Passing::from([("worker".to_owned(), false)]);
+        let text = tables(&plan(&facts, &PlanPolicy::default()), Some(&passing));
+        assert!(text.lines().all(|line| line == sanitize(line)), "{text:?}");
+        let shown = "x\u{fffd}\u{fffd}[31m\u{fffd}\u{fffd}y";
+        assert!(text.contains(&format!("its loadBalancerClass is {shown}")), "{text}");
+        assert!(text.contains("No node passes HAProxy's check."), "{text}");
+    }
 }

@@ -13,10 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Labels with their values.
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// All counters and gauges.
 #[derive(Debug, Default)]
 pub(crate) struct HaproxyMetrics {
     applied: Gauge,
@@ -45,7 +43,7 @@ impl HaproxyMetrics {
         all.register("applied", "1 while the running HAProxy proves the written file", self.applied.clone());
         all.register("reloads", "Reloads that HAProxy has proven", self.reloads.clone());
         // An alert looks at its increase, so it has to begin with 0.
-        drop(self.failures.get_or_create(&Kind { kind: "foreign" }));
+        drop(self.failures.get_or_create(&[("kind", "foreign")]));
         all.register("failures", "Attempts that changed nothing, by what failed", self.failures.clone());
         life.register(all);
         all.register("nodes", "Nodes by the state that the cluster gives them", self.nodes.clone());
@@ -78,7 +76,7 @@ impl HaproxyMetrics {
     }
 
     pub(crate) fn failed(&self, kind: &'static str) {
-        self.failures.get_or_create(&Kind { kind }).inc();
+        self.failures.get_or_create(&[("kind", kind)]).inc();
     }
 
     pub(crate) fn set_passing(&self, passing: Option<&Passing>) {
@@ -97,7 +95,7 @@ impl HaproxyMetrics {
     }
 
     pub(crate) fn status_written(&self, kind: &'static str) {
-        self.status_writes.get_or_create(&Kind { kind }).inc();
+        self.status_writes.get_or_create(&[("kind", kind)]).inc();
     }
 
     pub(crate) fn planned(&self, desired: &Desired, retained: &Retained) {
@@ -109,10 +107,10 @@ impl HaproxyMetrics {
         }
         for state in [NodeState::Ready, NodeState::Draining, NodeState::NotReady] {
             let number = desired.nodes.iter().filter(|node| node.state == state).count();
-            self.nodes.get_or_create(&Kind { kind: state.word() }).set(count(number));
+            self.nodes.get_or_create(&[("kind", state.word())]).set(count(number));
         }
         for (kind, kept) in [("nodes", &retained.nodes), ("services", &retained.services)] {
-            self.held.get_or_create(&Kind { kind }).set(count(kept.len()));
+            self.held.get_or_create(&[("kind", kind)]).set(count(kept.len()));
         }
     }
 
@@ -120,7 +118,7 @@ impl HaproxyMetrics {
     pub(crate) fn set_problems<'a>(&self, problems: impl Iterator<Item = &'a Problem>) {
         self.problems.clear();
         for &Problem { kind, .. } in problems.filter(|problem| problem.kind != INTENDED) {
-            self.problems.get_or_create(&Kind { kind }).inc();
+            self.problems.get_or_create(&[("kind", kind)]).inc();
         }
     }
 }

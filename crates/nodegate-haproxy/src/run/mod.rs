@@ -1,29 +1,28 @@
-//! The program: arguments, wiring and tasks.
+//! The program: arguments, wiring and tasks, the data that the tasks share, and the answers of `/livez` and `/readyz`.
 
-mod applying;
-mod args;
-mod explaining;
-mod known_file;
-mod metrics;
-mod planning;
-mod publisher;
-mod removed_settings;
-mod report;
-mod shared;
-
+use crate::plan::{Desired, InEffect};
+use crate::run::args::Args;
+use crate::run::metrics::HaproxyMetrics;
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
-use args::Args;
 use nodegate_http::{AdminPages, Sharing, bind};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, failed};
 use publisher::Publisher;
-use shared::Shared;
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch::channel;
+use tokio::sync::watch::{Sender, channel};
+use tokio::time::Instant;
+
+mod applying;
+mod args;
+mod explaining;
+mod metrics;
+mod planning;
+mod publisher;
 
 /// The longest time for the release of the Lease at the end.
 const RELEASE: Duration = Duration::from_secs(3);
@@ -33,7 +32,7 @@ pub fn command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
-/// Runs the program. Returns its exit code.
+/// Runs the program.
 pub fn main() -> ExitCode {
     nodegate_program::run::<Args>()
 }
@@ -41,7 +40,7 @@ pub fn main() -> ExitCode {
 impl Program for Args {
     type Setup = Self;
 
-    const REMOVED: &'static [Removed] = removed_settings::SETTINGS;
+    const REMOVED: &'static [Removed] = args::REMOVED;
 
     fn log(&self) -> Option<LogSettings> {
         Some(self.log.clone())
@@ -118,4 +117,36 @@ async fn run(setup: Args) -> Result<(), String> {
         let _ = tokio::time::timeout(RELEASE, lease.release()).await;
     }
     Ok(())
+}
+
+/// The longest time for any step: a check of a minute and a reload, each with time to spare.
+const STUCK: Duration = Duration::from_mins(5);
+
+pub(crate) struct Shared {
+    pub(crate) setup: Args,
+    pub(crate) metrics: HaproxyMetrics,
+    pub(crate) desired: Sender<Option<Arc<Desired>>>,
+    /// What the running HAProxy proves that it runs, or why it does not, whatever the API server does.
+    pub(crate) applied: Sender<Result<Arc<InEffect>, String>>,
+    /// The last sign of life of the loop that applies.
+    pub(crate) beat: Sender<Instant>,
+}
+
+impl Shared {
+    pub(crate) fn new(setup: Args) -> Self {
+        let applied = channel(Err("no configuration has been applied yet".to_owned())).0;
+        let (desired, beat) = (channel(None).0, channel(Instant::now()).0);
+        Self { setup, metrics: HaproxyMetrics::default(), desired, applied, beat }
+    }
+}
+
+impl nodegate_http::Health for Shared {
+    fn alive(&self) -> Result<(), Cow<'static, str>> {
+        let is_stuck = self.beat.borrow().elapsed() >= STUCK;
+        if is_stuck { Err("the loop that applies is stuck".into()) } else { Ok(()) }
+    }
+
+    fn ready(&self) -> Result<(), Cow<'static, str>> {
+        self.applied.borrow().as_ref().map(drop).map_err(|reason| reason.clone().into())
+    }
 }

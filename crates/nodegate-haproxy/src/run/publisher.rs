@@ -1,17 +1,16 @@
 //! `--publish-status`: writes the statuses of Services, and Events on those that are not published.
 
-// It runs beside everything else: no failure here changes HAProxy's configuration. Only the holder of the
-// Lease writes. Each write names the version of the Service that it was decided for, so it changes nothing if
-// the Service has changed since, or if another process has written it.
+// No failure here changes HAProxy's configuration. Only the holder of the Lease writes. Each write names the
+// version of the Service that it was decided for, so it changes nothing if the Service has changed since.
 
-use crate::lasting::{FORBIDDEN, Failing};
+use crate::failure::{FORBIDDEN, Failing};
 use crate::lease::LeaseKeeper;
 use crate::lease::candidate::REQUEST;
 use crate::plan::{
     Decision, Desired, InEffect, Ingress, ObservedService, ServiceKey, ServiceStatus, names::hash,
 };
+use crate::run::Shared;
 use crate::run::metrics::count;
-use crate::run::shared::Shared;
 use crate::watch::Observed;
 use crate::watch::life::Life;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -48,7 +47,6 @@ pub(crate) struct Publisher {
     backoff: Backoff,
 }
 
-/// A request about a Service.
 struct Write {
     id: Id,
     /// Distinguishes it from other requests of its kind about the Service.
@@ -57,7 +55,6 @@ struct Write {
 }
 
 impl Publisher {
-    /// Creates the publisher if `--publish-status` asks for it.
     pub(crate) fn of(shared: &Arc<Shared>, life: &Arc<Life>) -> Option<Self> {
         let addresses = shared.setup.publish_status.clone()?.0;
         if addresses.is_empty() {
@@ -197,8 +194,8 @@ impl Publisher {
         writes
     }
 
-    /// Returns an Event about a Service that is not published. Its name follows from the Service and the reason,
-    /// so that no process repeats it while the API server has it.
+    /// Returns an Event about a Service that is not published. Service and reason make its name, so none is
+    /// repeated.
     fn event(&self, key: ServiceKey, uid: &str, why: String) -> Write {
         let (namespace, name) = &key;
         let now = json!(Time(Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()));

@@ -1,7 +1,6 @@
 //! Signs of life of the watches: when each last received anything, and counters of the traffic with the API server.
 
 use nodegate_kube_follow::{Connection, RequestOutcome, StreamId, WatchObserver};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -9,6 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// The one label of most metrics.
+pub(crate) type Kind = [(&'static str, &'static str); 1];
 
 /// The states of all watches, by the name of their list.
 #[derive(Debug, Default)]
@@ -48,15 +50,14 @@ impl Life {
     }
 
     pub(super) fn restart(&self, kind: &'static str) {
-        self.restarts.get_or_create(&Kind { kind }).inc();
+        self.restarts.get_or_create(&[("kind", kind)]).inc();
     }
 
     pub(crate) fn closed(&self, list: &str) {
         self.with(list, |watch| watch.is_open = false);
     }
 
-    /// Returns how long the quietest watch has been silent. An open watch may be silent between two
-    /// bookmarks.
+    /// Returns how long the quietest watch has been silent, as it may be between two bookmarks.
     pub(crate) fn age(&self) -> Duration {
         let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.values().map(|watch| watch.heard.elapsed()).max().unwrap_or_default()
@@ -101,12 +102,6 @@ impl WatchObserver for Observer {
         let code = answer.code.map_or_else(|| "none".to_owned(), |code| code.to_string());
         self.life.requests.get_or_create(&[("verb", answer.verb.to_owned()), ("code", code)]).inc();
     }
-}
-
-/// The one label of most metrics.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Kind {
-    pub(crate) kind: &'static str,
 }
 
 #[cfg(test)]

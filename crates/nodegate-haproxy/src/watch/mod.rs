@@ -3,7 +3,7 @@
 pub(crate) mod life;
 mod objects;
 
-use crate::lasting::Lasting;
+use crate::failure::Lasting;
 use crate::plan::{Facts, ServiceKey, namespaces, node_selector};
 use crate::watch::life::Life;
 use crate::watch::objects::Watched;
@@ -32,8 +32,8 @@ const SILENCE: Duration = Duration::from_secs(75);
 const RELIST: Duration = Duration::from_mins(30);
 /// The lifetime of one watch, in seconds.
 const WATCH_SECONDS: RangeInclusive<u32> = 240..=290;
-/// The number of objects in one page of a list. 50 Nodes of 50 kB are 2.5 MB, and pages of more than 8 MiB
-/// are refused.
+/// The number of objects in one page of a list: pages of more than 8 MiB are refused, and a Node may have 50
+/// kB.
 const PAGE: u32 = 50;
 const MAX_DELETED: usize = 10_000;
 
@@ -68,7 +68,6 @@ impl Observed {
     }
 }
 
-/// The objects to watch.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WatchScope {
     /// Only Services of these namespaces
@@ -88,7 +87,6 @@ pub(crate) struct WatchScope {
 }
 
 impl WatchScope {
-    /// Returns the names of all lists that must be complete.
     pub(crate) fn lists(&self) -> Vec<String> {
         std::iter::once("nodes".to_owned()).chain(self.services().map(name_of_services)).collect()
     }
@@ -121,7 +119,6 @@ pub(crate) async fn run(scope: WatchScope, observed: Sender<Observed>, life: Arc
     tokio::join!(nodes, futures::future::join_all(services));
 }
 
-/// The watch of one list.
 struct Watch<'a, Object> {
     name: String,
     api: Box<dyn Fn(Client) -> Api<Object> + Send + Sync + 'a>,

@@ -21,12 +21,11 @@ const ADDRESS: &str = "nodegate.io/haproxy-address";
 /// The maximum number of ports, addresses, labels and the like of one object.
 const MAX_PARTS: usize = 1000;
 
-/// A kind of objects.
 pub(super) trait Watched:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static
 {
-    /// Puts the object's facts in place by these rules, or removes them without rules. Returns true if that changed
-    /// the facts.
+    /// Puts the facts in place by these rules, or removes them without rules. Returns true if that changed
+    /// anything.
     fn record(&self, facts: &mut Facts, rules: Option<&Policy>) -> bool;
 
     fn service_key(&self) -> Option<ServiceKey> {
@@ -63,9 +62,8 @@ fn put<K: Ord, F: PartialEq>(known: &mut BTreeMap<K, Arc<F>>, key: K, facts: Opt
     is_news
 }
 
-/// Returns the facts of a Node. Its state is the one that the agent would report, because both use the same
-/// rules. If the control plane does not hear a kubelet (Ready=Unknown), only the agent on that node can tell
-/// if it is alive, and HAProxy's checks ask the agent.
+/// Returns the facts of a Node. Its state is the one that the agent would report. If the control plane does
+/// not hear a kubelet (Ready=Unknown), only the agent can tell if it is alive, and HAProxy's checks ask it.
 fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     let meta = &node.metadata;
     let facts = node.facts();
@@ -145,8 +143,7 @@ fn service_status(service: &Service) -> ServiceStatus {
     }
 }
 
-/// Returns the field manager that has written `status.loadBalancer.ingress`. The field is one value for the
-/// API server, so it is the last one that changed it.
+/// Returns the field manager that was the last one to change `status.loadBalancer.ingress`.
 fn ingress_writer(meta: &ObjectMeta) -> Option<String> {
     let owns = |entry: &&ManagedFieldsEntry| {
         let fields = entry.fields_v1.as_ref().map(|fields| &fields.0);
@@ -156,8 +153,7 @@ fn ingress_writer(meta: &ObjectMeta) -> Option<String> {
     meta.managed_fields.as_ref()?.iter().find(|entry| owns(entry).is_some())?.manager.as_deref().map(clip)
 }
 
-/// Returns the source ranges. The annotation is the field's predecessor; kube-proxy still reads it if the
-/// field is empty.
+/// Returns the source ranges. Like kube-proxy, reads the older annotation if the field is empty.
 fn source_ranges(spec: &ServiceSpec, meta: &ObjectMeta) -> Vec<String> {
     let older = || meta.annotations.as_ref()?.get(SOURCE_RANGES);
     let all: Vec<&str> = match &spec.load_balancer_source_ranges {

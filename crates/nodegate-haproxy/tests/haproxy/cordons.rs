@@ -2,8 +2,8 @@
 //! node. The tests measure the time to the last new connection.
 
 use crate::lab::{Lab, node_address, node_name};
-use crate::servers::{Counts, Switches, count, serve_requests, serve_switched};
-use crate::traffic::Traffic;
+use crate::servers::Traffic;
+use crate::servers::{Counts, Switches, count, serve_switched};
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::sync::Arc;
@@ -52,10 +52,6 @@ async fn last_request(lab: &Lab, counts: &Counts, index: usize, then: Instant) -
     last
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cordon_and_a_death_with_agents() {
     let mut site = Site::new(3).await;
@@ -69,20 +65,15 @@ async fn a_cordon_and_a_death_with_agents() {
     let traffic = Traffic::start(port);
     lab.until_asked(0).await;
     site.cordon(0);
-    let cordoned = last_request(lab, &lab.served, 0, Instant::now()).await;
+    last_request(lab, &lab.served, 0, Instant::now()).await;
     let backend = format!("nodegate_default_web_{port}");
     lab.until("its weight is 0, too", async || lab.weight(&backend, &node_name(0)).await == Some(0)).await;
-    let good = traffic.none_lost(lab);
+    traffic.none_lost(lab);
     let traffic = Traffic::start(port);
     lab.until_asked(1).await;
     let died = Instant::now();
     site.kill(1);
-    let dead = traffic_moves(lab, &traffic, died).await;
-    println!(
-        "last new connection, with agents: cordon {}, {good} requests, 0 lost; death {}",
-        seconds(cordoned),
-        seconds(dead)
-    );
+    traffic_moves(lab, &traffic, died).await;
 }
 
 /// Waits until no request fails any more. Returns the time from then to the last failed one.
@@ -110,16 +101,12 @@ async fn a_cordon_without_agents_is_obeyed_and_the_failing_checks_are_named() {
     let traffic = Traffic::start(port);
     lab.until_asked(0).await;
     assert!(lab.sim.cordon(&node_name(0)));
-    let cordoned = last_request(lab, &lab.served, 0, Instant::now()).await;
+    last_request(lab, &lab.served, 0, Instant::now()).await;
     for index in [1, 2] {
         assert!(lab.sim.cordon(&node_name(index)));
     }
     lab.until_asked(0).await;
-    let good = traffic.none_lost(lab);
-    println!(
-        "last new connection, no agent answers: cordon {}; all cordoned: all serve; {good} requests, 0 lost",
-        seconds(cordoned)
-    );
+    traffic.none_lost(lab);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,47 +130,11 @@ async fn a_cordon_and_a_death_of_a_local_service_on_kube_proxy_s_port() {
     }
     // kube-proxy answers 200 as long as there is an endpoint: the watch alone drains.
     site.cordon(0);
-    let cordoned = last_request(lab, &lab.served, 0, Instant::now()).await;
-    let good = traffic.none_lost(lab);
+    last_request(lab, &lab.served, 0, Instant::now()).await;
+    traffic.none_lost(lab);
     let traffic = Traffic::start(port);
     let died = Instant::now();
     site.kill(1);
-    let dead = traffic_moves(lab, &traffic, died).await;
+    traffic_moves(lab, &traffic, died).await;
     // A healthCheckNodePort without a listener fails all, and does not serve where there is no endpoint.
-    println!(
-        "last new connection, Local on kube-proxy's: cordon {}, {good} requests, 0 lost; death {}",
-        seconds(cordoned),
-        seconds(dead)
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn local_services_are_checked_as_explain_says() {
-    let mut site = Site::new(2).await;
-    let lab = &mut site.lab;
-    // The agents know that a node has no endpoint; kube-proxy's port here always says that it has one.
-    let without = site.switches.draining.clone();
-    lab.check_port = serve_requests(move |at, request| {
-        let asks = request.starts_with("GET /services/default/asked?drain=503 ");
-        if asks && without.lock().unwrap().contains(&at) { "503 Service Unavailable" } else { "200 OK" }
-    })
-    .await;
-    let health_port = serve_switched(Counts::default(), &Switches::default()).await;
-    let (asked, other) = (ports::free(), ports::free());
-    let agents = json!({"nodegate.io/haproxy-local-check": "agent"});
-    for (name, port, annotations) in [("asked", asked, agents), ("other", other, json!({}))] {
-        let mut local = lab.distinct(lab.service(name, port, &annotations)).await;
-        local["spec"]["externalTrafficPolicy"] = json!("Local");
-        local["spec"]["healthCheckNodePort"] = json!(health_port);
-        lab.sim.apply(local).unwrap();
-    }
-    lab.start(&[asked, other]).await;
-    lab.until_reached(asked, &[0, 1]).await;
-    site.switches.draining.lock().unwrap().insert(node_address(0));
-    lab.until_reached(asked, &[1]).await;
-    lab.until_reached(other, &[0, 1]).await;
-    let tables = lab.explain();
-    for check in ["agent /services/default/asked?drain=503", &format!("kube-proxy:{health_port}")] {
-        assert_eq!(tables.lines().filter(|line| line.ends_with(check)).count(), 1, "{check}: {tables}");
-    }
 }

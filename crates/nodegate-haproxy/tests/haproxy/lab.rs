@@ -88,7 +88,14 @@ impl Lab {
 
     /// Returns a Service whose ports all lead to the nodes' one application.
     pub(crate) fn service(&self, name: &str, port: u16, annotations: &Value) -> Value {
-        service(name, port, self.node_port, annotations)
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+            "spec": {
+                "type": "LoadBalancer", "selector": {"app": name},
+                "ports": [{"name": "main", "port": port, "targetPort": 80, "nodePort": self.node_port, "protocol": "TCP"}],
+            },
+        })
     }
 
     /// Starts both programs, and waits until these ports answer.
@@ -126,15 +133,10 @@ impl Lab {
 
     pub(crate) fn start_program(&mut self) {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).unwrap();
-        let program = std::process::Command::new(program());
-        let mut command = started_by(&self.program_by, program);
-        command
-            .env("KUBECONFIG", self.dir.path().join("kubeconfig"))
-            .arg("--config")
-            .arg(&self.config)
-            .arg("--master-socket")
-            .arg(&self.master)
-            .args(["--listen", &format!("127.0.0.1:{}", self.metrics_port)]);
+        let mut command = started_by(&self.program_by, std::process::Command::new(program()));
+        command.env("KUBECONFIG", self.dir.path().join("kubeconfig")).arg("--config").arg(&self.config);
+        command.arg("--master-socket").arg(&self.master);
+        command.args(["--listen", &format!("127.0.0.1:{}", self.metrics_port)]);
         for (flag, value) in [
             ("--template", self.template.to_string_lossy().into_owned()),
             ("--check", format!("agent:port={},interval=500ms", self.check_port)),
@@ -231,22 +233,19 @@ impl Lab {
         tokio::time::timeout(Duration::from_secs(2), answer).await.ok()?
     }
 
-    /// Returns the number of reloads since the master started, and the process IDs of the old workers.
-    async fn processes(&self) -> Option<(u64, Vec<u32>)> {
+    /// Returns the number of reloads since the master started, and that of old workers.
+    async fn processes(&self) -> Option<(u64, usize)> {
         let text = self.ask_master("show proc").await?;
         let (now, old) = text.split_once("# old workers").unwrap_or((&text, ""));
-        let words = |line: &'_ str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let master =
-            now.lines().map(words).find(|words| words.get(1).is_some_and(|word| word == "master"))?;
-        let old = old.lines().map(words).filter(|words| words.get(1).is_some_and(|word| word == "worker"));
-        Some((master.get(2)?.parse().ok()?, old.filter_map(|words| words[0].parse().ok()).collect()))
+        let mut words = now.split_whitespace().skip_while(|word| *word != "master");
+        Some((words.nth(1)?.parse().ok()?, old.matches(" worker ").count()))
     }
 
     pub(crate) async fn reloads(&self) -> u64 {
         self.got("an answer of the master", async || self.processes().await).await.0
     }
 
-    pub(crate) async fn old_workers(&self) -> Vec<u32> {
+    pub(crate) async fn old_workers(&self) -> usize {
         self.got("an answer of the master", async || self.processes().await).await.1
     }
 
@@ -306,22 +305,17 @@ impl Lab {
         http::get(local(self.metrics_port), "/readyz").is_ok_and(|reply| reply.status == 200)
     }
 
-    /// Returns the answer of `/readyz`.
-    pub(crate) fn readyz(&self) -> String {
-        http::get(local(self.metrics_port), "/readyz").map(|reply| reply.body).unwrap_or_default()
-    }
-
-    pub(crate) fn metrics(&self) -> String {
-        http::get(local(self.metrics_port), "/metrics").map(|reply| reply.body).unwrap_or_default()
+    /// Returns the body of `/readyz` or `/metrics`.
+    pub(crate) fn page(&self, path: &str) -> String {
+        http::get(local(self.metrics_port), path).map(|reply| reply.body).unwrap_or_default()
     }
 
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        let text = self.metrics();
+        let text = self.page("/metrics");
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
     }
 
-    /// Waits until a condition holds. Returns the time that it took, to the millisecond, because tables show
-    /// it. If the condition does not hold in time, panics with the logs.
+    /// Waits until a condition holds, and returns the time that it took. If it does not hold in time, panics with the logs.
     pub(crate) async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) -> Duration {
         let began = Instant::now();
         self.got(what, async || holds().await.then_some(())).await;
@@ -336,7 +330,7 @@ impl Lab {
     /// Waits until a series has this value. A log line may appear a moment earlier.
     pub(crate) async fn until_metric(&self, series: &str, value: f64) {
         let holds = async || self.metric(series) == Some(value);
-        self.until(&format!("{series} is {value}\n{}", self.metrics()), holds).await;
+        self.until(&format!("{series} is {value}\n{}", self.page("/metrics")), holds).await;
     }
 
     /// Waits until `look` returns a value. Returns the value.
@@ -368,15 +362,12 @@ impl Lab {
         self.until(&format!("node {index} is asked"), async || count(&self.served, index) > before).await;
     }
 
-    /// Returns the memory of the program in KiB: the current resident size, and its maximum.
-    pub(crate) fn memory(&self) -> (u64, u64) {
+    /// Returns the resident memory of the program in KiB.
+    pub(crate) fn resident(&self) -> u64 {
         let pid = self.program.as_ref().and_then(Child::id).unwrap_or_default();
-        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().next()?.parse().ok()
-        };
-        (field("VmRSS:").unwrap_or_default(), field("VmHWM:").unwrap_or_default())
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
     }
 }
 
@@ -414,17 +405,6 @@ pub(crate) fn node(index: usize) -> Value {
     let mut node = nodegate_kube_sim::make_node(&node_name(index), index, 4_000);
     node["status"]["addresses"] = json!([{"type": "InternalIP", "address": address}]);
     node
-}
-
-pub(crate) fn service(name: &str, port: u16, node_port: u16, annotations: &Value) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-        "spec": {
-            "type": "LoadBalancer", "selector": {"app": name},
-            "ports": [{"name": "main", "port": port, "targetPort": 80, "nodePort": node_port, "protocol": "TCP"}],
-        },
-    })
 }
 
 /// Sends one request on a connection of its own.

@@ -2,8 +2,8 @@
 //! passes its check. The tests look at the requests that arrive, and at the nodes that they reach.
 
 use crate::lab::{Lab, node_address, node_name};
+use crate::servers::Traffic;
 use crate::servers::serve;
-use crate::traffic::Traffic;
 use nodegate_testbed::network::ports;
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -36,19 +36,16 @@ async fn all_nodes_are_cordoned_and_no_request_is_lost() {
     for index in 0..3 {
         lab.drain(&backend, index).await;
     }
-    let mut good = 0;
     for port in [web, tcp] {
         lab.until_reached(port, &[0, 1, 2]).await;
     }
     lab.undrain(&backend, 1).await;
     for traffic in traffic {
-        let answered = traffic.none_lost(&lab);
-        good += answered;
+        traffic.none_lost(&lab);
     }
     for port in [web, tcp] {
         lab.until_reached(port, &[1]).await;
     }
-    println!("all nodes cordoned: all serve; one uncordoned: only it; {good} requests, 0 lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,17 +88,4 @@ async fn drained_nodes_with_an_endpoint_serve_a_local_service() {
     lab.until_reached(port, &[0, 1]).await;
     assert!(lab.sim.uncordon(&node_name(1)));
     lab.until_reached(port, &[1]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_last_resort_a_mass_cordon_refuses_all() {
-    let (mut lab, _) = lab(2).await;
-    lab.arguments = vec!["--last-resort".to_owned(), "none".to_owned()];
-    let port = lab.publish().await;
-    let backend = format!("nodegate_default_web_{port}");
-    for index in 0..2 {
-        lab.drain(&backend, index).await;
-    }
-    lab.until_reached(port, &[]).await;
-    assert!(!std::fs::read_to_string(&lab.config).unwrap().contains("last_resort"));
 }

@@ -1,13 +1,9 @@
 //! Every change is a reload: paced, proven, and without a lost request.
 
 use crate::lab::{Lab, get, local, node_name};
-use crate::servers::{Counts, serve};
-use crate::traffic::Traffic;
-use nodegate_testbed::network::ports;
-use serde_json::json;
+use crate::servers::Traffic;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The number of reloads that a connection certainly outlasts: fewer than `mworker-max-reloads`.
@@ -34,7 +30,7 @@ async fn under_traffic(reloads: u64) {
     let port = lab.publish().await;
     let traffic = Traffic::start(port);
     let began = lab.reloads().await;
-    let (mut held, mut most_old, mut most_memory) = (Vec::new(), 0, 0);
+    let (mut held, mut most_old) = (Vec::new(), 0);
     for round in 0..reloads {
         held.push(TcpStream::connect(local(port)).unwrap());
         let before = lab.reloads().await;
@@ -42,8 +38,7 @@ async fn under_traffic(reloads: u64) {
         lab.until_reloaded(before).await;
         let due = 500 * usize::try_from(round + 1).unwrap();
         lab.until("requests are answered", async || traffic.answered() >= due).await;
-        let old = lab.old_workers().await;
-        (most_old, most_memory) = (most_old.max(old.len()), most_memory.max(resident(&old)));
+        most_old = most_old.max(lab.old_workers().await);
         if round == (reloads - 1).min(HELD) {
             // The connection from before the first reload still works.
             held[0].write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
@@ -53,50 +48,8 @@ async fn under_traffic(reloads: u64) {
         }
     }
     let made = lab.reloads().await - began;
-    let good = traffic.none_lost(&lab);
+    traffic.none_lost(&lab);
     assert!(made >= reloads && most_old <= MOST_OLD, "{made} reloads, {most_old} old workers");
-    println!(
-        "reloads under traffic, with long sessions: {made} reloads, {good} requests, 0 lost; at most {most_old} old workers with {most_memory} MiB"
-    );
-}
-
-/// Returns the memory of processes in MiB, shared pages included.
-fn resident(processes: &[u32]) -> u64 {
-    let pages = |pid: &u32| {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
-        text.split(' ').nth(1)?.parse::<u64>().ok()
-    };
-    processes.iter().filter_map(pages).sum::<u64>() >> 8
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changed_node_ports_are_used_at_once_with_the_states_of_before() {
-    let mut lab = Lab::new(2).await;
-    let [old_health, new_health] =
-        [serve(Arc::default(), |_| true).await, serve(Arc::default(), |_| true).await];
-    let (served, port) = (Counts::default(), ports::free());
-    let new_port = serve(served.clone(), |_| true).await;
-    let local = |node_port: u16, health: u16| {
-        let mut service = lab.service("local", port, &json!({}));
-        service["spec"]["externalTrafficPolicy"] = json!("Local");
-        service["spec"]["healthCheckNodePort"] = json!(health);
-        service["spec"]["ports"][0]["nodePort"] = json!(node_port);
-        service
-    };
-    let (first, second, third) =
-        (local(lab.node_port, old_health), local(lab.node_port, new_health), local(new_port, new_health));
-    lab.sim.apply(first).unwrap();
-    lab.start(&[port]).await;
-    let traffic = Traffic::start(port);
-    for service in [second, third] {
-        let before = lab.reloads().await;
-        lab.sim.apply(service).unwrap();
-        lab.until_reloaded(before).await;
-    }
-    let total = |counts: &Counts| counts.lock().unwrap().values().sum::<u64>();
-    lab.until("the new port serves", async || total(&served) > 20).await;
-    let good = traffic.none_lost(&lab);
-    println!("nodePort and healthCheckNodePort change: the new ones serve; {good} requests, 0 lost");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,11 +69,7 @@ async fn a_storm_of_changes_is_a_few_reloads() {
         .await;
     let (took, made) = (began.elapsed(), lab.reloads().await - before);
     assert!(made <= 2 + took.as_secs() / 2, "{made} reloads in {took:?}\n{}", lab.log());
-    let good = traffic.none_lost(&lab);
-    println!(
-        "a storm of 200 changes: {made} reloads in {:.0} s at 2 s; {good} requests, 0 lost",
-        took.as_secs_f64()
-    );
+    traffic.none_lost(&lab);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

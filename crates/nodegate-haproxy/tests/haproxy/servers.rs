@@ -1,10 +1,12 @@
-//! The servers on the nodes: applications, and health checks.
+//! The servers on the nodes, and clients that send requests without a pause.
 
-use crate::lab::node_address;
+use crate::lab::{Lab, get_from, local, node_address};
+use nodegate_testbed::prober::{Probe, Prober, Saw};
 use socket2::SockRef;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -76,4 +78,50 @@ pub(crate) async fn serve_switched(counts: Counts, switches: &Switches) -> u16 {
         }
     })
     .await
+}
+
+const CLIENTS: u32 = 4;
+/// More requests than the clients can send if each takes a millisecond.
+const REQUESTS_A_SECOND: u32 = 1_000;
+
+pub(crate) struct Traffic(Prober);
+
+impl Traffic {
+    /// Starts some clients, each with a new connection for each request.
+    pub(crate) fn start(port: u16) -> Self {
+        Self::to(local(port))
+    }
+
+    pub(crate) fn to(address: SocketAddr) -> Self {
+        let ask = |to| get_from(to).map_or_else(Saw::Failed, |()| Saw::Answer(200, String::new()));
+        Self(Prober::start(address, ask, REQUESTS_A_SECOND, CLIENTS))
+    }
+
+    /// Returns how many requests failed that were sent after this time.
+    pub(crate) fn lost_since(&self, then: Instant) -> usize {
+        self.0.failed().iter().filter(|probe| probe.sent > then).count()
+    }
+
+    /// Returns the time from then to the last failed request.
+    pub(crate) fn back_after(&self, then: Instant) -> Duration {
+        let probes = self.0.answered_since(then);
+        let failed = |probe: &&Probe| matches!(probe.saw, Saw::Failed(_));
+        let last = probes.iter().filter(failed).map(|probe| probe.answered).max().unwrap_or(then);
+        last - then
+    }
+
+    pub(crate) fn answered(&self) -> usize {
+        self.0.probes().len() - self.0.failed().len()
+    }
+
+    /// Stops the clients. Returns the errors of the requests that were not answered.
+    pub(crate) fn end(mut self) -> Vec<String> {
+        self.0.stop();
+        self.0.failed().iter().map(Probe::result).collect()
+    }
+
+    /// Stops the clients, and checks that each request was answered.
+    pub(crate) fn none_lost(self, lab: &Lab) {
+        assert_eq!(self.end(), Vec::<String>::new(), "{}", lab.log());
+    }
 }

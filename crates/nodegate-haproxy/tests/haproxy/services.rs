@@ -1,13 +1,14 @@
-//! The settings of a Service take effect: its class, its source ranges and its nodes. The tests look at
-//! connections.
+//! The settings of a Service and the Forwards take effect. The tests look at connections.
 
-use crate::lab::{Lab, get_from, node_address, node_name};
+use crate::lab::{Lab, get, get_from, node, node_address, node_name};
+use crate::servers::serve_requests;
 use nodegate_testbed::network::ports;
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Returns true if a request from this local address is answered.
@@ -138,4 +139,52 @@ async fn two_services_have_one_port_on_two_addresses_and_a_busy_port_is_left_out
     }
     drop(taken);
     lab.until_metric("nodegate_haproxy_frontends", 3.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forward_leads_to_the_chosen_nodes_and_asks_for_the_named_checks() {
+    let (router, plain) = (ports::free(), ports::free());
+    let mut lab = Lab::new(3).await;
+    let asked = Arc::<Mutex<BTreeSet<_>>>::default();
+    let seen = asked.clone();
+    lab.check_port = serve_requests(move |at, request| {
+        seen.lock().unwrap().insert((at, request.split(' ').nth(1).unwrap_or_default().to_owned()));
+        "200 OK"
+    })
+    .await;
+    lab.sim.label(&node_name(1), "role", Some("infra"));
+    let forwards =
+        format!("router={router}:{0}@role=infra?node_ready,okd_router_1936;plain={plain}:{0}", lab.node_port);
+    lab.arguments = vec![format!("--forward={forwards}")];
+    // A Service can't have a Forward's port.
+    lab.sim.apply(lab.service("thief", plain, &json!({}))).unwrap();
+    lab.start(&[router, plain]).await;
+    assert_eq!((lab.reached(router), lab.reached(plain)), (vec![1], vec![0, 1, 2]));
+    let path = "/health?check=node_ready,okd_router_1936&drain=404".to_owned();
+    let is_asked = |node| asked.lock().unwrap().contains(&(node_address(node), path.clone()));
+    lab.until("the named checks are asked for", async || is_asked(1)).await;
+    assert!(!is_asked(0), "of the chosen nodes alone");
+    lab.until_metric("nodegate_haproxy_problems{kind=\"conflict\"}", 1.0).await;
+    lab.drain("nodegate_forward_plain", 0).await;
+    assert_eq!(lab.reached(plain), [1, 2]);
+    assert!(lab.explain().contains("forward router"), "{}", lab.explain());
+    assert!(get(router).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn memory_does_not_depend_on_the_size_of_nodes() {
+    let mut sizes = Vec::new();
+    for bytes in [4_000, 40_000] {
+        let mut lab = Lab::new(0).await;
+        for index in 0..300 {
+            let mut node = node(index);
+            node["status"]["images"] = json!([{"names": ["x".repeat(bytes)], "sizeBytes": 1}]);
+            lab.sim.apply(node).unwrap();
+        }
+        lab.sim.apply(lab.service("web", ports::free(), &json!({}))).unwrap();
+        lab.start_program();
+        lab.until("the file is written", async || lab.config.exists()).await;
+        sizes.push(lab.resident() >> 10);
+    }
+    assert!(sizes[1] < sizes[0] + 16, "{sizes:?} MiB");
 }

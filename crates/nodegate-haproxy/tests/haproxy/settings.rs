@@ -43,23 +43,9 @@ fn every_mistake_is_named_on_a_line_of_its_own() {
 
 #[test]
 fn a_removed_setting_says_what_takes_its_place() {
-    let removed = [
-        "--before=none",
-        "--prefix=east",
-        "--state-dir=/x",
-        "--once",
-        "--check-port=1",
-        "--service-selector=a",
-    ];
-    let dir = tempfile::tempdir().unwrap();
-    let config = format!("--config={}", dir.path().join("haproxy.cfg").display());
-    let (code, _, stderr) = run(&[&[config.as_str()], removed.as_slice()].concat());
-    assert_eq!((code, stderr.lines().count()), (Some(2), removed.len()), "{stderr}");
-    for says in
-        ["--template", "a second HAProxy", "beside --config", "as soon as it knows", "--check agent:port"]
-    {
-        assert!(stderr.contains(says), "{says}: {stderr}");
-    }
+    let (code, _, stderr) = run(&["--before=none", "--check-port=1", "--listen=none"]);
+    assert_eq!((code, stderr.matches(" was removed: ").count()), (Some(2), 2), "{stderr}");
+    assert!(stderr.contains("--template") && stderr.contains("--check agent:port"), "{stderr}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
-//! The operator's part of the file: nothing in it reaches the generated sections, and a part that HAProxy
-//! refuses leaves the last file running.
+//! The operator's part of the file: nothing in it reaches the generated sections, and `haproxy -c` sees what the running
+//! master sees.
 
-use crate::lab::{Lab, TEMPLATE, get, node_name};
-use crate::traffic::Traffic;
+use crate::lab::{Lab, get, local, node_name};
+use nodegate_testbed::network::ports;
+use serde_json::json;
 
 /// Twelve `defaults` that broke a generated section in the operator's own configuration.
 const HOSTILE: [(&str, &str); 12] = [
@@ -51,50 +52,35 @@ async fn hostile_defaults_reach_no_generated_section() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_template_leaves_the_last_file_running() {
-    let mut lab = Lab::new(2).await;
-    let port = lab.publish().await;
-    let old = std::fs::read(&lab.config).unwrap();
-    let traffic = Traffic::start(port);
-    for (template, says) in [
-        ("global\n  no-such-keyword\n", "no-such-keyword"),
-        ("defaults nodegate\n", "which the generated part has"),
-        (".if defined(NO)\nglobal\n", ".if"),
-        ("backend nodegate_nodes\n", "nodegate_nodes"),
-    ] {
-        std::fs::write(&lab.template, template).unwrap();
-        lab.until_logged(says).await;
-        assert_eq!(std::fs::read(&lab.config).unwrap(), old, "{template}");
-        assert!(lab.is_ready(), "the last file runs\n{}", lab.log());
-    }
-    let before = lab.reloads().await;
-    std::fs::write(&lab.template, "global\n  maxconn 1999").unwrap();
-    lab.until_reloaded(before).await;
-    let good = traffic.none_lost(&lab);
-    println!(
-        "broken templates: 4 refused in HAProxy's words, a good one applied at once; {good} requests, 0 lost"
+async fn a_check_has_the_master_s_variables_directory_options_and_sockets() {
+    let (own, port) = (ports::free(), ports::free());
+    let mut lab = Lab::new(1).await;
+    let home = lab.dir.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let page = "HTTP/1.0 503 Own\r\n\r\nown page";
+    std::fs::write(home.join("503.http"), page).unwrap();
+    // Bytes that are not UTF-8, and a variable.
+    let mut template = b"# \xff\xfe\ndefaults pages\n  mode http\n  timeout client 5s\n".to_vec();
+    template
+        .extend(b"  errorfile 503 503.http\nfrontend own\n  bind \"127.0.0.1:${OWN_PORT}\"\n  bind fd@3\n");
+    std::fs::write(&lab.template, template).unwrap();
+    // As an operator's HAProxy that has run before: of the same template, and with nothing generated.
+    std::fs::copy(&lab.template, &lab.config).unwrap();
+    let (config, home) = (lab.config.display().to_string(), home.display().to_string());
+    lab.haproxy_arguments = ["-dr", "-C", &home, "-f", &config].map(str::to_owned).to_vec();
+    let socket = "exec 3<&0; exec env LISTEN_FDS=1 OWN_PORT=$0 \"$@\"";
+    let listener = format!(
+        "import socket,os,sys\ns=socket.create_server(('127.0.0.1',0))\nos.dup2(s.fileno(),0)\nos.execvp('sh',['sh','-c',{socket:?},'{own}']+sys.argv[1:])"
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_template_that_tracks_a_deleted_node_is_named_until_it_is_edited() {
-    let mut lab = Lab::new(3).await;
-    let port = lab.publish().await;
-    let before = lab.reloads().await;
-    let own = format!(
-        "backend own\n  timeout connect 1s\n  timeout server 1s\n  option httpchk GET /health?drain=404\n  \
-         http-check disable-on-404\n  server own 127.0.0.1:1 track nodegate_nodes/{}\n",
-        node_name(2)
-    );
-    std::fs::write(&lab.template, &own).unwrap();
-    lab.until_reloaded(before).await;
-    lab.sim.delete_node(&node_name(2));
-    lab.until_logged("haproxy -c refuses the new configuration").await;
-    assert!(lab.whole_log().contains("own"), "{}", lab.log());
-    assert!(get(port).is_ok() && lab.is_ready());
-    let before = lab.reloads().await;
-    std::fs::write(&lab.template, TEMPLATE).unwrap();
-    lab.until_reloaded(before).await;
-    let text = std::fs::read_to_string(&lab.config).unwrap();
-    assert!(!text.contains(&node_name(2)), "{text}");
+    lab.haproxy_by = ["python3", "-c", &listener].map(str::to_owned).to_vec();
+    lab.start_haproxy().await;
+    assert_eq!(get(own), Err("status 503".to_owned()));
+    std::fs::remove_file(&lab.config).unwrap();
+    lab.sim.apply(lab.service("thief", own, &json!({}))).unwrap();
+    lab.sim.apply(lab.distinct(lab.service("web", port, &json!({}))).await).unwrap();
+    lab.start_program();
+    lab.until("the Service is served", async || get(port).is_ok() && lab.is_ready()).await;
+    let body = nodegate_testbed::http::get(local(own), "/").unwrap().body;
+    assert!(body.contains("own page"), "the template's part serves as before: {body}");
+    lab.until_metric("nodegate_haproxy_problems{kind=\"reserved\"}", 1.0).await;
 }

@@ -1,12 +1,11 @@
-//! Sends one request to a container runtime: `runtime.v1.RuntimeService/Status` of the CRI, by gRPC over its
-//! socket.
+//! Sends one request to a container runtime: `runtime.v1.RuntimeService/Status` of the CRI, by gRPC.
 
-// gRPC is HTTP/2 with five bytes in front of each message and the outcome in the trailers. The call itself
-// drives the connection, without a task of its own, so that an abandoned call leaves nothing behind. No gRPC
-// library works that way.
+// gRPC is HTTP/2 with five bytes in front of each message and the outcome in the trailers. The call drives
+// the connection without a task, so that an abandoned call leaves nothing behind. No gRPC library works that
+// way.
 
-use crate::connect::io_reason;
 use crate::http_get::status_reason;
+use crate::url::io_reason;
 use bytes::{Buf, Bytes, BytesMut};
 use futures::future::{Either, select};
 use h2::client::{Builder, ResponseFuture, SendRequest};
@@ -36,8 +35,7 @@ const CODES: &str = "OK Cancelled Unknown InvalidArgument DeadlineExceeded NotFo
     PermissionDenied ResourceExhausted FailedPrecondition Aborted OutOfRange Unimplemented Internal Unavailable \
     DataLoss Unauthenticated";
 
-// The messages of k8s.io/cri-api/pkg/apis/runtime/v1/api.proto, without the fields that the check does not
-// use.
+// The messages of k8s.io/cri-api/pkg/apis/runtime/v1/api.proto, without fields that are not used.
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct StatusResponse {
@@ -64,14 +62,12 @@ pub(super) struct RuntimeCondition {
     pub(super) message: String,
 }
 
-/// The error of a call.
+/// The reason why a call failed.
 #[derive(Debug)]
-pub(super) enum CallError {
-    /// A gRPC server without this service.
-    NotCri,
-    /// The server refused the call, its answer is malformed, or the connection ended.
-    Other(Reason),
-}
+pub(super) struct CallError(pub(super) Reason);
+
+/// The code of a gRPC server without this service.
+pub(super) const NOT_CRI: &str = "NotCRIv1";
 
 /// Requests the status from the server of this connection. It has no timeout of its own.
 pub(super) async fn status(stream: UnixStream) -> Result<RuntimeStatus, CallError> {
@@ -107,7 +103,7 @@ async fn exchange(sender: SendRequest<Bytes>) -> Result<RuntimeStatus, CallError
 async fn read(response: ResponseFuture) -> Result<Bytes, CallError> {
     let (head, mut body) = response.await?.into_parts();
     if head.status != StatusCode::OK {
-        return Err(CallError::Other(status_reason(head.status)));
+        return Err(CallError(status_reason(head.status)));
     }
     // A call that fails at once has the outcome in its headers, and no body.
     if let Some(outcome) = outcome(&head.headers) {
@@ -117,12 +113,11 @@ async fn read(response: ResponseFuture) -> Result<Bytes, CallError> {
     while let Some(data) = body.data().await {
         let data = data?;
         if read.len() + data.len() > MAX_ANSWER {
-            return Err(CallError::Other(Reason::new("AnswerTooLarge")));
+            return Err(CallError(Reason::new("AnswerTooLarge")));
         }
         read.extend_from_slice(&data);
         body.flow_control().release_capacity(data.len())?;
     }
-    debug_assert!(read.len() <= MAX_ANSWER);
     let trailers = body.trailers().await?.unwrap_or_default();
     outcome(&trailers).or_else(|| outcome(&head.headers)).ok_or_else(|| malformed(()))??;
     Ok(read.freeze())
@@ -133,12 +128,12 @@ fn outcome(headers: &HeaderMap) -> Option<Result<(), CallError>> {
     let code = headers.get("grpc-status")?.to_str().ok().and_then(|code| code.parse().ok());
     Some(match code {
         Some(OK) => Ok(()),
-        Some(UNIMPLEMENTED) => Err(CallError::NotCri),
+        Some(UNIMPLEMENTED) => Err(CallError(Reason::new(NOT_CRI))),
         Some(code) => {
             let name = CODES.split(' ').nth(usize::from(code)).unwrap_or("code out of range");
             let message = headers.get("grpc-message").map_or(&b""[..], |message| message.as_bytes());
             let message = percent_encoding::percent_decode(message).decode_utf8_lossy();
-            Err(CallError::Other(Reason::new("gRPC").status(name).name(&message)))
+            Err(CallError(Reason::new("gRPC").status(name).name(&message)))
         }
         None => Err(malformed(())),
     })
@@ -154,19 +149,10 @@ pub(super) fn unframed(mut frame: &[u8]) -> Result<StatusResponse, CallError> {
     StatusResponse::decode(frame).map_err(malformed)
 }
 
-impl From<CallError> for Reason {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::NotCri => Self::new("NotCRIv1"),
-            CallError::Other(reason) => reason,
-        }
-    }
-}
-
 impl From<h2::Error> for CallError {
     fn from(error: h2::Error) -> Self {
         let ended = error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR);
-        Self::Other(match error.get_io() {
+        Self(match error.get_io() {
             Some(io) => io_reason(io),
             // An orderly end, but too early.
             None if error.is_io() || ended => Reason::new("ConnectionClosed"),
@@ -177,27 +163,12 @@ impl From<h2::Error> for CallError {
 }
 
 fn malformed<E>(_: E) -> CallError {
-    CallError::Other(Reason::new("MalformedAnswer"))
+    CallError(Reason::new("MalformedAnswer"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Returns the answer of containerd 1.6 without a CNI configuration.
-    fn answer() -> StatusResponse {
-        let condition = |kind: &str, status, reason: &str| RuntimeCondition {
-            r#type: kind.to_owned(),
-            status,
-            reason: reason.to_owned(),
-            message: String::new(),
-        };
-        let conditions = vec![
-            condition("RuntimeReady", true, ""),
-            condition("NetworkReady", false, "NetworkPluginNotReady"),
-        ];
-        StatusResponse { status: Some(RuntimeStatus { conditions }) }
-    }
 
     fn frame(flag: u8, length: usize, message: &[u8]) -> Vec<u8> {
         let length = u32::try_from(length).unwrap();
@@ -206,9 +177,11 @@ mod tests {
 
     #[test]
     fn an_answer_is_one_whole_frame() {
-        let message = answer().encode_to_vec();
+        // `RuntimeReady` alone, which is true.
+        let message = b"\x0a\x12\x0a\x10\x0a\x0cRuntimeReady\x10\x01".to_vec();
         let length = message.len();
-        assert_eq!(unframed(&frame(0, length, &message)).unwrap(), answer());
+        let answer = unframed(&frame(0, length, &message)).unwrap().status.unwrap();
+        assert!(answer.conditions.len() == 1 && answer.conditions[0].status, "{answer:?}");
         assert_eq!(unframed(&frame(0, 0, &[])).unwrap(), StatusResponse { status: None });
         for bad in [
             vec![],
@@ -219,7 +192,7 @@ mod tests {
             frame(0, length - 1, &message[..length - 1]),
             frame(0, 3, b"ok\n"),
         ] {
-            assert_eq!(Reason::from(unframed(&bad).unwrap_err()).code(), "MalformedAnswer", "{bad:?}");
+            assert_eq!(unframed(&bad).unwrap_err().0.code(), "MalformedAnswer", "{bad:?}");
         }
     }
 
@@ -229,7 +202,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("grpc-status", code.parse().unwrap());
             headers.insert("grpc-message", message.parse().unwrap());
-            outcome(&headers).unwrap().err().map(|error| Reason::from(error).to_string())
+            outcome(&headers).unwrap().err().map(|error| error.0.to_string())
         };
         assert!(outcome(&HeaderMap::new()).is_none());
         assert_eq!(said("0", ""), None);

@@ -1,26 +1,23 @@
-//! `container_runtime`: the container runtime of this node answers, and reports itself and its network as
+//! `container_runtime`: the container runtime of this node answers, and says that it and its network are
 //! ready.
 
 mod cri;
 
-use self::cri::{CallError, RuntimeStatus};
-use crate::connect::io_reason;
+use self::cri::{NOT_CRI, RuntimeStatus};
+use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::dedicated_thread::DedicatedThread;
-use crate::definition::Definition;
 use crate::host_root::{HostRoot, by_descriptor};
-use crate::interface::{Check, KnownNode, Run};
-use crate::options::OptionKey;
-use crate::timing::Timing;
+use crate::settings::Key;
+use crate::url::io_reason;
 use nodegate_readiness::{Outcome, Reason};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use tokio::net::UnixStream;
 
-/// The default sockets of the runtimes. The sockets that only a kubelet uses come first: a containerd at the
-/// usual path may be Docker's, beside the one that k3s ships or below cri-dockerd.
+/// The default sockets. Those that only a kubelet uses come first: a containerd at the usual path may be
+/// Docker's.
 const USUAL: [&str; 8] = [
     "/run/crio/crio.sock",
     "/run/cri-dockerd.sock",
@@ -32,18 +29,18 @@ const USUAL: [&str; 8] = [
     "/run/containerd/containerd.sock",
 ];
 
-/// The conditions that the kubelet, too, requires before it reports the node as Ready. Runtimes may have more
-/// conditions; containerd 2 has one that is false when a deprecated feature is in use.
+/// The conditions that the kubelet requires, too. Runtimes have more; containerd 2 has one about deprecated
+/// features.
 const REQUIRED: [&str; 2] = ["RuntimeReady", "NetworkReady"];
 
-const SOCKET: OptionKey = OptionKey::new::<Socket>("socket");
+const SOCKET: Key<PathBuf> = Key { name: "socket", parse: socket };
 
 pub(crate) const DEFINITION: Definition = Definition {
     name: "container_runtime",
-    options: &[SOCKET],
+    options: &[&SOCKET],
     timing: Timing::USUAL,
     new: |context| {
-        let set = context.options.get::<Socket>(SOCKET).map(|Socket(path)| vec![path]);
+        let set = context.options.get(&SOCKET).map(|path| vec![path]);
         Arc::new(ContainerRuntime {
             host: context.host.clone(),
             paths: set.unwrap_or_else(|| USUAL.iter().map(PathBuf::from).collect()),
@@ -52,18 +49,11 @@ pub(crate) const DEFINITION: Definition = Definition {
     },
 };
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Socket(PathBuf);
-
-impl FromStr for Socket {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // crictl and the kubelet write the scheme.
-        let path = Path::new(text.strip_prefix("unix://").unwrap_or(text));
-        let fits = path.is_absolute();
-        fits.then(|| Self(path.to_owned())).ok_or("takes a path of the host, e.g. /run/crio/crio.sock")
-    }
+fn socket(text: &str) -> Result<PathBuf, String> {
+    // crictl and the kubelet write the scheme.
+    let path = Path::new(text.strip_prefix("unix://").unwrap_or(text));
+    let takes = || "takes a path of the host, e.g. /run/crio/crio.sock".to_owned();
+    path.is_absolute().then(|| path.to_owned()).ok_or_else(takes)
 }
 
 struct ContainerRuntime {
@@ -81,18 +71,17 @@ impl Check for ContainerRuntime {
 }
 
 impl ContainerRuntime {
-    /// Calls the first runtime that exists. It skips a socket whose server speaks gRPC but not CRI, such as
-    /// Docker's containerd with CRI disabled, unless there is no other.
+    /// Calls the first runtime that exists. It skips one that speaks gRPC but not CRI, unless there is no
+    /// other.
     async fn ask(&self) -> Result<RuntimeStatus, Reason> {
         let mut not_cri = None;
         for (path, file) in self.sockets().await? {
             let at = |reason: Reason| reason.name(&path.display().to_string());
-            // It connects by descriptor: the path may exceed the 107 bytes of a socket address, and its links
-            // are those of the host.
+            // The path may exceed the 107 bytes of a socket address, and its links are those of the host.
             let stream = async { UnixStream::connect(by_descriptor(&file?)).await };
             match cri::status(stream.await.map_err(|error| at(socket_reason(&error)))?).await {
-                Err(error @ CallError::NotCri) => not_cri = not_cri.or(Some(at(error.into()))),
-                result => return result.map_err(|error| at(error.into())),
+                Err(error) if error.0.code() == NOT_CRI => not_cri = not_cri.or(Some(at(error.0))),
+                result => return result.map_err(|error| at(error.0)),
             }
         }
         Err(not_cri.unwrap_or_else(|| {
@@ -127,8 +116,7 @@ fn socket_reason(error: &io::Error) -> Reason {
     }
 }
 
-/// Opens a path; if one below `/run` is missing, tries `/var/run`, which is a link to `/run` on most hosts,
-/// and a directory of its own on some.
+/// Opens a path; if one below `/run` is missing, tries `/var/run`, which on some hosts is no link to `/run`.
 fn locate(host: &HostRoot, path: &Path) -> io::Result<OwnedFd> {
     match (host.locate(path), path.strip_prefix("/run")) {
         (Err(error), Ok(below)) if is_absence(&error) => host.locate(Path::new("/var/run").join(below)),
@@ -167,7 +155,7 @@ pub mod fuzzing {
     /// Returns the outcome of one frame.
     pub fn frame(bytes: &[u8]) -> Outcome {
         let answer = cri::unframed(bytes).map(|response| response.status.unwrap_or_default());
-        answer.map_or_else(|error| Outcome::Fail(error.into()), |status| judge(&status))
+        answer.map_or_else(|error| Outcome::Fail(error.0), |status| judge(&status))
     }
 }
 
@@ -175,6 +163,8 @@ pub mod fuzzing {
 mod tests {
     use super::cri::RuntimeCondition;
     use super::*;
+    use crate::check::{Context, DEFAULT_TIMEOUT};
+    use crate::settings::Options;
 
     fn status(conditions: &[(&str, bool, &str, &str)]) -> RuntimeStatus {
         let condition = |(kind, status, reason, message): &(&str, bool, &str, &str)| RuntimeCondition {
@@ -213,20 +203,19 @@ mod tests {
     #[tokio::test]
     async fn without_a_socket_the_check_fails() {
         let empty = tempfile::tempdir().unwrap();
-        let (host, options) = (HostRoot::new(empty.path()).unwrap(), crate::Options::default());
-        let timeout = std::time::Duration::MAX;
-        let context = crate::Context { host: &host, options: &options, timeout };
+        let (host, options) = (HostRoot::new(empty.path()).unwrap(), Options::default());
+        let context = Context { host: &host, options: &options, timeout: DEFAULT_TIMEOUT };
         let outcome = (DEFINITION.new)(&context).run(&KnownNode::default()).await;
         assert_eq!(outcome, fail("NoSocket: at none of the 8 usual paths"));
     }
 
     #[test]
     fn a_socket_is_a_path_of_the_host() {
-        let path = Socket("/run/x.sock".into());
-        assert_eq!("/run/x.sock".parse(), Ok(path.clone()));
-        assert_eq!("unix:///run/x.sock".parse(), Ok(path));
+        for good in ["/run/x.sock", "unix:///run/x.sock"] {
+            assert_eq!(socket(good), Ok("/run/x.sock".into()));
+        }
         for bad in ["", "x.sock", "unix://x", "tcp://127.0.0.1:1"] {
-            assert!(bad.parse::<Socket>().is_err(), "{bad}");
+            assert!(socket(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,39 +1,38 @@
-//! The free space of a filesystem, and the required minimum.
+//! The free space of a filesystem, and the required minimum, also the operator's own for a path.
 
+use crate::settings::MAX_PATHS;
 use rustix::fs::StatVfs;
-use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A hundred percent, in the unit of [`Minimum::Share`].
-const WHOLE: u64 = 1_000_000;
-
 /// The required minimum of one resource, in one of the forms of the kubelet's `evictionHard`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Minimum {
-    /// A share of the filesystem's total, in millionths.
-    Share(u64),
+    /// A share of the filesystem's total.
+    Percent(f64),
     /// A number of bytes or inodes.
     Amount(u64),
 }
 
 /// The required minimum of free space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MinimumFree {
     pub(super) bytes: Minimum,
     pub(super) inodes: Minimum,
 }
 
-/// The default hard eviction thresholds of the kubelet, `nodefs.available` and `nodefs.inodesFree`, from
-/// `pkg/kubelet/eviction/defaults_linux.go`.
-pub(super) const NODE: MinimumFree = MinimumFree { bytes: Minimum::percent(10), inodes: Minimum::percent(5) };
-
-/// The thresholds `imagefs.available` and `imagefs.inodesFree`, from the same file.
-pub(super) const IMAGES: MinimumFree =
-    MinimumFree { bytes: Minimum::percent(15), inodes: Minimum::percent(5) };
-
+/// The kubelet's default hard eviction thresholds for `nodefs` (`pkg/kubelet/eviction/defaults_linux.go`).
+pub(super) const NODE: MinimumFree = MinimumFree::percent(10.0, 5.0);
+/// The thresholds for `imagefs`, from the same file.
+pub(super) const IMAGES: MinimumFree = MinimumFree::percent(15.0, 5.0);
 /// The thresholds of k3s and RKE2, for both kinds. They set none for inodes.
-pub(super) const RANCHER: MinimumFree =
-    MinimumFree { bytes: Minimum::percent(5), inodes: Minimum::percent(0) };
+pub(super) const RANCHER: MinimumFree = MinimumFree::percent(5.0, 0.0);
+
+impl MinimumFree {
+    pub(super) const fn percent(bytes: f64, inodes: f64) -> Self {
+        Self { bytes: Minimum::Percent(bytes), inodes: Minimum::Percent(inodes) }
+    }
+}
 
 /// The free and total units of a filesystem, in bytes or inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,12 +49,14 @@ pub(super) struct FreeSpace {
 }
 
 /// A resource below its minimum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
     /// The resource: `bytes` or `inodes`.
     pub(super) kind: &'static str,
-    pub(super) share: Share,
-    pub(super) needs: Minimum,
+    pub(super) total: u64,
+    /// The minimum, in units of the resource.
+    pub(super) needs: u64,
+    /// The shortage for people.
+    pub(super) text: String,
 }
 
 impl FreeSpace {
@@ -71,8 +72,7 @@ impl From<StatVfs> for FreeSpace {
     fn from(stat: StatVfs) -> Self {
         let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
         Self {
-            // The blocks that users other than root may still use, as the kubelet counts; ext4 reserves 5 %
-            // for root.
+            // What users other than root may use, as the kubelet counts; ext4 reserves 5 % for root.
             bytes: Share { free: bytes(stat.f_bavail), total: bytes(stat.f_blocks) },
             inodes: Share { free: stat.f_ffree, total: stat.f_files },
         }
@@ -80,26 +80,29 @@ impl From<StatVfs> for FreeSpace {
 }
 
 impl Share {
-    /// Returns the shortage, if less is free than `needs`. As with the kubelet's threshold, exactly as much
-    /// is enough. A filesystem without a count, such as Btrfs for inodes, can't run out.
-    fn shortage(self, kind: &'static str, needs: Minimum) -> Option<Shortage> {
-        let is_short = self.total > 0 && self.free < needs.of(self.total);
-        is_short.then_some(Shortage { kind, share: self, needs })
+    /// Returns the shortage, if less than `needs` is free. What has no count, such as Btrfs' inodes, can't
+    /// run out.
+    fn shortage(self, kind: &'static str, minimum: Minimum) -> Option<Shortage> {
+        let Self { free, total } = self;
+        let needs = minimum.of(total);
+        let text = || match minimum {
+            Minimum::Percent(percent) => {
+                // Rounded down, so that it is never what is needed.
+                let digits = if percent.fract() == 0.0 { 1.0 } else { 100.0 };
+                let free = (real(free) / real(total) * 100.0 * digits).floor() / digits;
+                format!("{free} % of {kind} free, needs {percent} %")
+            }
+            Minimum::Amount(needs) => format!("{} {kind} free, needs {}", short(free), short(needs)),
+        };
+        (total > 0 && free < needs).then(|| Shortage { kind, total, needs, text: text() })
     }
 }
 
 impl Minimum {
-    pub(super) const fn percent(percent: u64) -> Self {
-        Self::Share(percent * (WHOLE / 100))
-    }
-
     /// Returns the number of units of `total`, rounded up so that a share is never missed by rounding.
     pub(super) fn of(self, total: u64) -> u64 {
         match self {
-            Self::Share(millionths) => {
-                let units = u128::from(total) * u128::from(millionths);
-                u64::try_from(units.div_ceil(u128::from(WHOLE))).unwrap_or(u64::MAX)
-            }
+            Self::Percent(percent) => whole((real(total) * percent / 100.0).ceil()),
             Self::Amount(amount) => amount,
         }
     }
@@ -111,8 +114,8 @@ impl FromStr for Minimum {
     /// Parses a percentage (`5%`, `0.5%`), or a quantity of Kubernetes (`1Gi`, `500M`, `1e6`).
     fn from_str(text: &str) -> Result<Self, ()> {
         if let Some(percent) = text.strip_suffix('%') {
-            let millionths = number(percent)? * 10_000.0;
-            return if millionths <= 1e6 { Ok(Self::Share(whole(millionths))) } else { Err(()) };
+            return number(percent)
+                .and_then(|set| if set <= 100.0 { Ok(Self::Percent(set)) } else { Err(()) });
         }
         let units =
             [(1000.0_f64, ["k", "M", "G", "T", "P", "E"]), (1024.0, ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"])];
@@ -138,40 +141,39 @@ fn whole(number: f64) -> u64 {
     number.round() as u64
 }
 
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.kind;
-        let Share { free, total } = self.share;
-        match self.needs {
-            Minimum::Share(millionths) => {
-                let free = u128::from(free) * u128::from(WHOLE) / u128::from(total.max(1));
-                // Rounded down to as many digits as the limit has.
-                let digit = [10_000, 1_000, 100, 10].into_iter().find(|digit| millionths % digit == 0);
-                let digit = digit.unwrap_or(1);
-                let free = u64::try_from(free).unwrap_or(u64::MAX) / digit * digit;
-                write!(f, "{} % of {kind} free, needs {} %", percent(free), percent(millionths))
-            }
-            Minimum::Amount(needs) => write!(f, "{} {kind} free, needs {}", short(free), short(needs)),
-        }
-    }
-}
-
-/// Returns millionths as a percentage, with the digits that are needed.
-fn percent(millionths: u64) -> String {
-    let digits = format!("{}.{:04}", millionths / 10_000, millionths % 10_000);
-    digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+#[expect(clippy::cast_precision_loss, reason = "a few bytes of a petabyte do not matter")]
+fn real(number: u64) -> f64 {
+    number as f64
 }
 
 /// Returns a number in the largest binary unit of which it has at least one, rounded down.
 fn short(number: u64) -> String {
-    let units = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
-    units.into_iter().find(|(_, bits)| number >> bits > 0).map_or_else(
-        || number.to_string(),
-        |(unit, bits)| {
-            let tenths = (u128::from(number) * 10) >> bits;
-            format!("{}{unit}", format!("{}.{}", tenths / 10, tenths % 10).trim_end_matches(".0"))
-        },
-    )
+    let power = number.max(1).ilog2() / 10;
+    let tenths = (u128::from(number) * 10) >> (10 * power);
+    let unit = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter().nth(power as usize).unwrap_or_default();
+    format!("{}{unit}", format!("{}.{}", tenths / 10, tenths % 10).trim_end_matches(".0"))
+}
+
+const TAKES: &str = "takes <path>=<bytes>[/<inodes>], separated by \":\", at most 64, each path once, each limit \
+                     a share or a quantity, e.g. /var/lib/kubelet=5%/0.5%:/data=1Gi; 0% is never too little";
+
+/// Parses limits such as `/var/lib/kubelet=5%/2%:/data=1Gi`: bytes, then inodes unless the default applies.
+pub(super) fn limits(text: &str) -> Result<Vec<(PathBuf, MinimumFree)>, &'static str> {
+    let set: Vec<_> = text.split(':').map(one).collect::<Option<_>>().ok_or(TAKES)?;
+    let once =
+        |(at, (path, _)): (usize, &(PathBuf, _))| set.iter().skip(at + 1).all(|(other, _)| other != path);
+    if set.len() <= MAX_PATHS && set.iter().enumerate().all(once) { Ok(set) } else { Err(TAKES) }
+}
+
+fn one(text: &str) -> Option<(PathBuf, MinimumFree)> {
+    // The last `=` separates: a path may contain others.
+    let (path, limits) = text.rsplit_once('=')?;
+    let (bytes, inodes) = match limits.split_once('/') {
+        Some((bytes, inodes)) => (bytes, inodes.parse().ok()?),
+        None => (limits, NODE.inodes),
+    };
+    let path = PathBuf::from(path);
+    path.is_absolute().then_some((path, MinimumFree { bytes: bytes.parse().ok()?, inodes }))
 }
 
 #[cfg(test)]
@@ -181,7 +183,7 @@ mod tests {
     fn reasons_for(limits: MinimumFree, bytes: (u64, u64), inodes: (u64, u64)) -> Vec<String> {
         let share = |(free, total)| Share { free, total };
         let space = FreeSpace { bytes: share(bytes), inodes: share(inodes) };
-        space.shortages(limits).map(|shortage| shortage.to_string()).collect()
+        space.shortages(limits).map(|shortage| shortage.text).collect()
     }
 
     fn reasons(bytes: (u64, u64), inodes: (u64, u64)) -> Vec<String> {
@@ -227,15 +229,48 @@ mod tests {
 
     #[test]
     fn a_shortage_is_told_in_the_form_of_its_limit() {
-        let limits = |text: &str| MinimumFree { bytes: text.parse().unwrap(), inodes: text.parse().unwrap() };
+        let both = |text: &str| MinimumFree { bytes: text.parse().unwrap(), inodes: text.parse().unwrap() };
         let gi = 1 << 30;
         assert_eq!(
-            reasons_for(limits("0.5%"), (4_999, 1_000_000), (6, 1000)),
-            ["0.4 % of bytes free, needs 0.5 %"]
+            reasons_for(both("0.5%"), (4_999, 1_000_000), (6, 1000)),
+            ["0.49 % of bytes free, needs 0.5 %"]
         );
         assert_eq!(
-            reasons_for(limits("1Gi"), (gi - 1, 100 * gi), (900, 1000)),
+            reasons_for(both("1Gi"), (gi - 1, 100 * gi), (900, 1000)),
             ["1023.9Mi bytes free, needs 1Gi", "900 inodes free, needs 1Gi"]
         );
+    }
+
+    #[test]
+    fn inodes_are_as_usual_unless_they_are_set() {
+        let set = limits("/var/lib/kubelet=5%/2%:/a=b=1Ki:/=0%/0%").unwrap();
+        let percent = MinimumFree::percent;
+        let kibibyte = MinimumFree { bytes: Minimum::Amount(1024), ..NODE };
+        let expected =
+            [("/var/lib/kubelet", percent(5.0, 2.0)), ("/a=b", kibibyte), ("/", percent(0.0, 0.0))];
+        assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)));
+    }
+
+    #[test]
+    fn anything_else_is_refused() {
+        for bad in [
+            "",
+            "/",
+            "/=",
+            "/=5x",
+            "5%",
+            "=5%",
+            "a=5%",
+            "/=5%/",
+            "/=5%/2%/1%",
+            "/=101%",
+            "/=5%:",
+            "/=5%:/=6%",
+        ] {
+            assert_eq!(limits(bad), Err(TAKES), "{bad}");
+        }
+        let many: Vec<String> = (0..65).map(|n| format!("/{n}=5%")).collect();
+        assert!(limits(&many.join(":")).is_err());
+        assert!(limits(&many[1..].join(":")).is_ok());
     }
 }

@@ -1,22 +1,17 @@
 //! `disk_pressure`: the disks of this node have enough free space.
 
 mod free_space;
-mod free_space_minimum;
 
-use self::free_space::{FreeSpace, IMAGES, MinimumFree, NODE, RANCHER, Shortage};
-use self::free_space_minimum::LimitSettings;
+use self::free_space::{FreeSpace, IMAGES, MinimumFree, NODE, RANCHER, Shortage, limits};
+use crate::check::{Check, Context, Definition, KnownNode, Run, Timing, timeout_reason};
 use crate::dedicated_thread::DedicatedThread;
-use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
-use crate::interface::{Check, KnownNode, Run};
-use crate::mounts::{Device, Mount, MountTable};
-use crate::options::OptionKey;
-use crate::paths::Paths;
-use crate::timing::{Timing, timeout_reason};
+use crate::mounts::{Mount, MountTable};
+use crate::settings::{Key, paths};
 use futures::future::join_all;
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstatvfs;
-use std::fmt;
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once, PoisonError};
@@ -26,8 +21,8 @@ use tokio::time::{Instant, timeout_at};
 /// The paths of the kubelet, and of all programs without a disk of their own.
 const OF_NODE: [&str; 2] = ["/", "/var/lib/kubelet"];
 
-/// The image directories of containerd, CRI-O, Docker, k3s and RKE2, k0s and `MicroK8s`. Deeper directories
-/// are not readable for every user.
+/// The image directories of containerd, CRI-O, Docker, k3s and RKE2, k0s and `MicroK8s`, as deep as all may
+/// read.
 const OF_IMAGES: [&str; 6] = [
     "/var/lib/containerd",
     "/var/lib/containers",
@@ -37,8 +32,8 @@ const OF_IMAGES: [&str; 6] = [
     "/var/snap/microk8s",
 ];
 
-/// The files by which a distribution with thresholds of its own is found: in k3s' and RKE2's own directory,
-/// which an operator may move, and the one that both have on every node.
+/// The files that tell of a distribution with thresholds of its own: k3s' and RKE2's directories, which an
+/// operator may move, and the one that both have on every node.
 const DISTRIBUTIONS: [(&str, &str); 3] = [
     ("/var/lib/rancher/k3s/agent", "k3s"),
     ("/var/lib/rancher/rke2/agent", "RKE2"),
@@ -50,12 +45,13 @@ const SET: &str = "limits=";
 /// The source of the kubelet's own limits.
 const KUBELET: &str = "kubelet's default";
 
-const PATHS: OptionKey = OptionKey::new::<Paths>("paths");
-const LIMITS: OptionKey = OptionKey::new::<LimitSettings>("limits");
+const PATHS: Key<Vec<PathBuf>> = Key { name: "paths", parse: paths };
+const LIMITS: Key<Vec<(PathBuf, MinimumFree)>> =
+    Key { name: "limits", parse: |text| limits(text).map_err(str::to_owned) };
 
 pub(crate) const DEFINITION: Definition = Definition {
     name: "disk_pressure",
-    options: &[PATHS, LIMITS],
+    options: &[&PATHS, &LIMITS],
     timing: Timing::USUAL,
     new: |context| Arc::new(DiskPressure::new(context)),
 };
@@ -64,13 +60,12 @@ struct DiskPressure {
     host: HostRoot,
     table: DedicatedThread,
     paths: Vec<MeasuredPath>,
-    /// True if the paths are the default ones of a host. Configured paths may be mounted one by one, wherever
-    /// the host's root is.
+    /// True for the default paths of a host. Others may be mounted one by one, wherever the host's root is.
     usual: bool,
     /// Logs once that the check passes because the host runs in memory.
     only_overlays: Once,
-    /// The time within which the filesystems must answer. It is shorter than the timeout of a run, so that
-    /// the reason can name the one that did not.
+    /// The time limit of the filesystems, shorter than that of a run, so that the reason names the one that
+    /// hangs.
     time_limit: Duration,
 }
 
@@ -91,13 +86,6 @@ struct Host {
     distribution: Option<&'static str>,
 }
 
-struct Finding<'a> {
-    path: &'a Path,
-    device: Option<Device>,
-    shortage: Shortage,
-    source: &'static str,
-}
-
 impl Check for DiskPressure {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         Box::pin(self.look())
@@ -106,8 +94,8 @@ impl Check for DiskPressure {
 
 impl DiskPressure {
     fn new(context: &Context<'_>) -> Self {
-        let LimitSettings(limits) = context.options.get(LIMITS).unwrap_or_default();
-        let set = context.options.get(PATHS).map(|Paths(paths)| paths);
+        let limits = context.options.get(&LIMITS).unwrap_or_default();
+        let set = context.options.get(&PATHS);
         Self {
             host: context.host.clone(),
             table: DedicatedThread::new("disk_pressure"),
@@ -138,7 +126,7 @@ impl DiskPressure {
         let mut seen: Vec<Measured<'_>> = seen.await.into_iter().flatten().collect();
         let found = seen.len();
         seen.retain(|seen| !is_overlay(&host.mounts, seen));
-        if seen.is_empty() && found > 0 && host.mounts.is_of_first_process() {
+        if seen.is_empty() && found > 0 && host.mounts.of_first_process {
             // The host itself runs in memory.
             self.only_overlays.call_once(|| {
                 tracing::info!(
@@ -158,8 +146,7 @@ impl DiskPressure {
         verdict(&host, &seen)
     }
 
-    /// Returns the paths grouped by filesystem. A link that has never been resolved counts with the
-    /// filesystem that contains it.
+    /// Returns the paths by filesystem. A link that has never been resolved counts where it is.
     fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&MeasuredPath>> {
         let device = |path: &MeasuredPath| table.holder(&path.real()).map(|mount| mount.device);
         let mut paths: Vec<_> = self.paths.iter().map(|path| (device(path), path)).collect();
@@ -168,8 +155,8 @@ impl DiskPressure {
         groups.map(|group| group.iter().map(|(_, path)| *path).collect()).collect()
     }
 
-    /// Measures one path after the other, and stops after one without an answer, because the next would hang as
-    /// well. For the same reason, a path that hangs since an earlier run comes first.
+    /// Measures one path after the other, one that hangs since an earlier run first, and stops after one
+    /// without an answer: the next would hang as well.
     async fn ask<'a>(&'a self, mut paths: Vec<&'a MeasuredPath>, deadline: Instant) -> Vec<Measured<'a>> {
         paths.sort_by_key(|path| !path.thread.is_busy());
         let mut seen = Vec::new();
@@ -226,63 +213,44 @@ fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Op
     Ok(Some(fstatvfs(&file)?.into()))
 }
 
-/// Returns true if the path is on an overlay, whose space is that of another directory. It is a container's
-/// own root, or that of a live image; the host's disks are mounted below it.
+/// Returns true if the path is on an overlay, a container's own root or that of a live image. Its space is
+/// that of another directory.
 fn is_overlay(table: &MountTable, (path, space): &Measured<'_>) -> bool {
     space.is_ok() && table.holder(&path.real()).is_some_and(|mount| mount.kind == b"overlay")
 }
 
 fn verdict(host: &Host, seen: &[Measured<'_>]) -> Outcome {
-    let mut findings: Vec<Finding<'_>> = Vec::new();
     let mut texts = Vec::new();
+    // Of several paths on one filesystem, the one with the highest minimum. The total distinguishes two quotas.
+    let mut worst = BTreeMap::<_, (u64, String)>::new();
     for (path, space) in seen {
+        let name = path.path.display();
+        let mount = host.mounts.holder(&path.real());
         match space {
-            Err(why) => texts.push(format!("{}: {why}", path.path.display())),
+            Err(why) => texts.push(format!("{name}: {why}")),
+            Ok(_) if mount.as_ref().is_some_and(takes_no_writes) => {}
             Ok(space) => {
-                let mount = host.mounts.holder(&path.real());
-                if mount.as_ref().is_some_and(takes_no_writes) {
-                    continue;
-                }
-                let device = mount.map(|mount| mount.device);
                 let (limits, source) = path.limits(host.distribution);
-                for shortage in space.shortages(limits) {
-                    add(&mut findings, Finding { path: &path.path, device, shortage, source });
+                for Shortage { kind, total, needs, text } in space.shortages(limits) {
+                    let known =
+                        worst.entry((mount.as_ref().map(|mount| mount.device), kind, total)).or_default();
+                    if needs > known.0 {
+                        *known = (needs, format!("{name}: {text} ({source})"));
+                    }
                 }
             }
         }
     }
-    let code = if findings.is_empty() { "NotMeasured" } else { "DiskPressure" };
-    texts.extend(findings.iter().map(ToString::to_string));
+    let code = if worst.is_empty() { "NotMeasured" } else { "DiskPressure" };
+    texts.extend(worst.into_values().map(|(_, text)| text));
     let reason = (!texts.is_empty()).then(|| Reason::new(code).detail(texts.join("; ")));
     reason.into()
 }
 
-impl fmt::Display for Finding<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} ({})", self.path.display(), self.shortage, self.source)
-    }
-}
-
-/// Returns true if the filesystem takes no writes. An operating system image is full from its creation on,
-/// and stays so. `statvfs` would report the flags of the agent's own mount, and a container mounts everything
-/// read-only. A read-only mount of a filesystem that takes writes elsewhere can still fill up.
+/// Returns true if the filesystem takes no writes, like an operating system image, which is full from its
+/// creation on. `statvfs` would report the flags of the container's mount.
 fn takes_no_writes(mount: &Mount<'_>) -> bool {
     mount.is_read_only_by_nature() || mount.is_filesystem_read_only()
-}
-
-/// Adds a finding. Of several paths on one filesystem, the one with the highest minimum is reported.
-fn add<'a>(findings: &mut Vec<Finding<'a>>, new: Finding<'a>) {
-    let same = |known: &&mut Finding<'_>| {
-        let (a, b) = (known.shortage, new.shortage);
-        // The total distinguishes two quotas of one filesystem.
-        known.device == new.device && (a.kind, a.share.total) == (b.kind, b.share.total)
-    };
-    let needs = |shortage: Shortage| shortage.needs.of(shortage.share.total);
-    match findings.iter_mut().find(same) {
-        Some(known) if needs(known.shortage) >= needs(new.shortage) => {}
-        Some(known) => *known = new,
-        None => findings.push(new),
-    }
 }
 
 impl MeasuredPath {
@@ -309,7 +277,7 @@ impl MeasuredPath {
 mod tests {
     use super::free_space::{Minimum, Share};
     use super::*;
-    use crate::options::Options;
+    use crate::settings::{AnyKey, Options};
 
     const TABLE: &str = "\
 1 0 8:1 / / rw - ext4 /dev/sda1 rw
@@ -324,7 +292,7 @@ mod tests {
         limits: &str,
         seen: &[(&str, u64, u64)],
     ) -> Option<String> {
-        let LimitSettings(limits) = limits.parse().unwrap_or_default();
+        let limits = free_space::limits(limits).unwrap_or_default();
         let paths = seen.iter().map(|(path, ..)| PathBuf::from(path)).collect();
         let paths: Vec<MeasuredPath> =
             paths_and_limits(Some(paths), &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect();
@@ -393,7 +361,7 @@ mod tests {
 
     #[test]
     fn limits_replace_what_is_usual_and_add_paths() {
-        let LimitSettings(limits) = "/var/lib/docker=1%/0%:/data=20%".parse().unwrap();
+        let limits = free_space::limits("/var/lib/docker=1%/0%:/data=20%").unwrap();
         let all: Vec<_> = paths_and_limits(None, &limits).collect();
         assert_eq!(all.len(), OF_NODE.len() + OF_IMAGES.len() + 1);
         let bytes = |path: &str| {
@@ -401,12 +369,12 @@ mod tests {
             MeasuredPath::new(path, set).limits(None).0.bytes
         };
         let found = ["/", "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/data"].map(bytes);
-        assert_eq!(found, [10, 10, 15, 1, 20].map(Minimum::percent));
+        assert_eq!(found, [10.0, 10.0, 15.0, 1.0, 20.0].map(Minimum::Percent));
         let only: Vec<_> = paths_and_limits(Some(vec!["/a".into(), "/a".into()]), &[]).collect();
         assert_eq!(only, [(PathBuf::from("/a"), None)]);
     }
 
-    fn check(host: &Path, set: &[(OptionKey, &str)]) -> DiskPressure {
+    fn check(host: &Path, set: &[(&dyn AnyKey, &str)]) -> DiskPressure {
         let mut options = Options::default();
         for (key, value) in set {
             options.set(&[*key], key.name(), value).unwrap();
@@ -421,7 +389,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let host = directory.path();
         std::fs::create_dir(host.join("data")).unwrap();
-        let set = [(PATHS, "/none:/data/x/y"), (LIMITS, "/data=0%/0%")];
+        let set: [(&dyn AnyKey, &str); 2] = [(&PATHS, "/none:/data/x/y"), (&LIMITS, "/data=0%/0%")];
         assert_eq!(check(host, &set).run(&KnownNode::default()).await, Outcome::Pass);
         let Outcome::Fail(reason) = check(host, &set[..1]).run(&KnownNode::default()).await else {
             panic!("nothing was there")
@@ -441,7 +409,7 @@ mod tests {
         std::fs::write(&table, "1 0 0:20 / / rw - overlay overlay rw\n2 1 0:21 / /var rw - tmpfs none rw\n")
             .unwrap();
         assert_eq!(
-            check(host, &[(PATHS, "/none")]).run(&KnownNode::default()).await.reason().unwrap().code(),
+            check(host, &[(&PATHS, "/none")]).run(&KnownNode::default()).await.reason().unwrap().code(),
             "NothingToMeasure"
         );
     }
@@ -451,7 +419,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for (number, path) in ["/", "/b"].into_iter().enumerate() {
             // No disk has so much space: each measurement finds a shortage.
-            let check = check(directory.path(), &[(PATHS, "/:/b"), (LIMITS, "/=100%/0%")]);
+            let check = check(directory.path(), &[(&PATHS, "/:/b"), (&LIMITS, "/=100%/0%")]);
             let (release, stuck) = std::sync::mpsc::channel::<()>();
             let (enter, mut entered) = tokio::sync::mpsc::channel(1);
             let call = check.paths[number].thread.run(move || {

@@ -1,17 +1,13 @@
 //! `filesystem_ro`: no disk of this node has become read-only while in use.
 
-mod ext4;
 mod fault;
 
-use self::fault::FilesystemFault;
+use self::fault::{ERROR, FilesystemFault, IO, has_stopped_silently, shown_by};
+use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::dedicated_thread::DedicatedThread;
-use crate::definition::Definition;
 use crate::host_root::HostRoot;
-use crate::interface::{Check, KnownNode, Run};
 use crate::mounts::{Device, Mount, MountTable};
-use crate::options::OptionKey;
-use crate::paths::Paths;
-use crate::timing::Timing;
+use crate::settings::{Key, paths};
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstat;
 use std::collections::HashMap;
@@ -19,9 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
-/// The paths that the kubelet, the container runtimes and the usual distributions of Kubernetes write to.
-/// Paths on one filesystem count once, and a path that does not exist counts with its parent. Volumes of pods
-/// are not included: a pod with a broken volume is no reason to take the node's other pods out of the pool.
+/// The paths that the kubelet, the container runtimes and the usual distributions write to. Those on one
+/// filesystem count once, and one that does not exist counts with its parent. Volumes of pods are not
+/// included.
 const WATCHED: [&str; 13] = [
     "/",
     "/etc",
@@ -38,14 +34,14 @@ const WATCHED: [&str; 13] = [
     "/var/snap",
 ];
 
-const PATHS: OptionKey = OptionKey::new::<Paths>("paths");
+const PATHS: Key<Vec<PathBuf>> = Key { name: "paths", parse: paths };
 
 pub(crate) const DEFINITION: Definition = Definition {
     name: "filesystem_ro",
-    options: &[PATHS],
+    options: &[&PATHS],
     timing: Timing::USUAL,
     new: |context| {
-        let set = context.options.get::<Paths>(PATHS).map(|Paths(paths)| paths);
+        let set = context.options.get(&PATHS);
         let watch = Watch {
             host: context.host.clone(),
             usual: set.is_none(),
@@ -72,11 +68,10 @@ impl Check for FilesystemRo {
 struct Watch {
     host: HostRoot,
     paths: Vec<PathBuf>,
-    /// True if the paths are the default ones of a host. Configured paths may be mounted one by one, wherever
-    /// the host's root is.
+    /// True for the default paths of a host. Others may be mounted one by one, wherever the host's root is.
     usual: bool,
-    /// For each mount of a filesystem: true if it took writes when it was first seen. A filesystem that no
-    /// longer does has been made read-only; one that never did is read-only by design.
+    /// For each mount: true if it took writes when it was first seen. If it no longer does, it was made
+    /// read-only.
     writable: Mutex<HashMap<(u32, Device), bool>>,
     /// Logs once that the host has no disk.
     no_disk: Once,
@@ -93,7 +88,7 @@ impl Watch {
         }
         let mounts = self.watched(&table);
         let has_disk = || table.mounts().any(|mount| mount.is_block_backed());
-        if mounts.is_empty() && table.is_of_first_process() && (self.usual || !has_disk()) {
+        if mounts.is_empty() && table.of_first_process && (self.usual || !has_disk()) {
             self.no_disk.call_once(|| {
                 tracing::info!(
                     check = "filesystem_ro",
@@ -132,31 +127,32 @@ impl Watch {
         for mount in mounts {
             let writes = !mount.is_filesystem_read_only();
             let was_writable = *writable.entry((mount.id, mount.device)).or_insert(writes);
-            let fault = FilesystemFault::shown_by(mount, table, was_writable)
+            let fault = shown_by(mount, table, was_writable)
                 .or_else(|| self.io_fault(&mount.point))
-                .or_else(|| ext4::has_stopped_silently(&self.host, mount).then_some(FilesystemFault::Error));
-            faults.extend(fault.map(|fault| fault.reason(mount)));
+                .or_else(|| has_stopped_silently(&self.host, mount).then_some(ERROR));
+            let (point, source) = (mount.point.display(), mount.source.display());
+            let kind = String::from_utf8_lossy(mount.kind);
+            let detail = |hint| format!("{point} ({kind} {source}): {hint}");
+            faults.extend(fault.map(|(what, hint)| Reason::new(what).detail(detail(hint))));
         }
         faults
     }
 
-    /// Returns a fault if `stat` fails with an I/O error. XFS does not show a shutdown in the mount table,
-    /// but answers every request with that error. So does a filesystem whose disk is gone, as far as it has
-    /// to read from it.
+    /// Returns a fault if `stat` fails with an I/O error, as on an XFS that shut down, or where the disk is
+    /// gone.
     fn io_fault(&self, point: &Path) -> Option<FilesystemFault> {
         let looked = self.host.locate(point).and_then(|file| Ok(fstat(&file)?));
         let broken = |error: &io::Error| error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
-        looked.is_err_and(|error| broken(&error)).then_some(FilesystemFault::Io)
+        looked.is_err_and(|error| broken(&error)).then_some(IO)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::definition::Context;
-    use crate::options::Options;
+    use crate::check::{Context, DEFAULT_TIMEOUT};
+    use crate::settings::Options;
     use std::fs;
-    use std::time::Duration;
 
     const NO_DISK: [&str; 5] = [
         "1 0 0:20 / / rw - nfs4 10.0.0.1:/root rw,vers=4.2",
@@ -176,9 +172,9 @@ mod tests {
         }
         let mut options = Options::default();
         if let Some(paths) = paths {
-            options.set(&[PATHS], PATHS.name(), paths).unwrap();
+            options.set(&[&PATHS], PATHS.name, paths).unwrap();
         }
-        let context = Context { host: &host, options: &options, timeout: Duration::from_mins(1) };
+        let context = Context { host: &host, options: &options, timeout: DEFAULT_TIMEOUT };
         (DEFINITION.new)(&context).run(&KnownNode::default()).await
     }
 

@@ -1,27 +1,21 @@
 //! kube-proxy's `/healthz`, in the formats of all releases so far.
 
-// All from pkg/proxy/healthcheck. Up to 1.27 there were only `lastUpdated` and `currentTime`. Then came
-// `nodeEligible`, with a 503 that means "healthy, but the node is being deleted". Newer releases add
-// `healthy` and a `status` for each IP family, and write times in RFC 3339. Since kube-proxy distinguishes
-// "nothing to do" from "stuck", every 200 has the present time as `lastUpdated`; before, it was the last run
-// of its loop. The times in `status` are those of the last change, hours ago on a quiet cluster, so they
-// prove nothing. Without a `status`, kube-proxy has not written any rule yet.
-
-use super::proxy_time::KubeProxyStamp;
 use crate::http_get::{HttpReply, status_reason};
-use crate::timing::Millis;
 use http::StatusCode;
+use jiff::{SignedDuration, Timestamp};
 use nodegate_readiness::{Outcome, Reason};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
-/// The setting of the maximum age of `lastUpdated` in an answer that is otherwise healthy: a second to a day.
-pub(super) type MaxAge = Millis<1000, 86_400_000>;
+// All from pkg/proxy/healthcheck. Up to 1.27 there were only `lastUpdated` and `currentTime`. Then came
+// `nodeEligible`, with a 503 that means "healthy, but the node is being deleted". Newer releases add
+// `healthy` and a `status` for each IP family, once it has written rules, whose times are those of the last
+// change. Every 200 has the present time as `lastUpdated`; in older releases it was the last run of its loop.
 
-/// Twice the time that kube-proxy allows itself, which is twice its `syncPeriod`, 60 s by default. This limit
-/// catches faults that kube-proxy itself does not see, so it must not be stricter.
-pub(super) const DEFAULT_MAX_AGE: MaxAge = Millis(Duration::from_mins(2));
+/// Twice the time that kube-proxy allows itself by default, for faults that it does not see.
+pub(super) const DEFAULT_MAX_AGE: Duration = Duration::from_mins(2);
 
 /// The keys of all releases; each may be missing.
 #[derive(Debug, Deserialize)]
@@ -42,7 +36,7 @@ struct Family {
     healthy: Option<bool>,
 }
 
-pub(super) fn judge(status: StatusCode, body: &[u8], max_age: MaxAge) -> Outcome {
+pub(super) fn judge(status: StatusCode, body: &[u8], max_age: Duration) -> Outcome {
     let http = || Outcome::Fail(status_reason(status));
     if !matches!(status, StatusCode::OK | StatusCode::SERVICE_UNAVAILABLE) {
         return http();
@@ -62,7 +56,7 @@ pub(super) fn judge(status: StatusCode, body: &[u8], max_age: MaxAge) -> Outcome
             Outcome::Fail(Reason::new("NotSynced").counting("for", format_args!("{}s", age.as_secs())))
         }
         None if status != StatusCode::OK => http(),
-        Some(age) if age > max_age.0 => {
+        Some(age) if age > max_age => {
             Outcome::Fail(Reason::new("Stale").detail(format_args!("last updated {}s ago", age.as_secs())))
         }
         _ => Outcome::Pass,
@@ -70,7 +64,7 @@ pub(super) fn judge(status: StatusCode, body: &[u8], max_age: MaxAge) -> Outcome
 }
 
 /// Returns true for a refusal with the two times alone, as Cilium up to 1.17 answers on kube-proxy's port
-/// while it does not reach the API server, or for another reason. kube-proxy says more since 1.28.
+/// while it does not reach the API server. kube-proxy says more since 1.28.
 pub(super) fn may_follow_apiserver(reply: &HttpReply) -> bool {
     let answer = serde_json::from_slice::<Answer>(&reply.body);
     reply.status == StatusCode::SERVICE_UNAVAILABLE
@@ -80,8 +74,7 @@ pub(super) fn may_follow_apiserver(reply: &HttpReply) -> bool {
 }
 
 impl Answer {
-    /// Returns the reason if the rules themselves are unhealthy, whatever happens to the node; newer releases
-    /// report this.
+    /// Returns the reason if the rules themselves are unhealthy, as newer releases report.
     fn unhealthy(&self) -> Option<Reason> {
         let stuck = self.status.iter().filter(|(_, family)| family.healthy == Some(false));
         let stuck: Vec<String> = stuck
@@ -95,8 +88,7 @@ impl Answer {
         }
         match self.healthy {
             Some(false) => Some(Reason::new("NotSynced")),
-            // kube-proxy reports itself healthy while it starts; a family has a status once its rules have
-            // been written.
+            // kube-proxy reports itself healthy while it starts.
             Some(true) if self.status.is_empty() => {
                 Some(Reason::new("NotSynced").detail("no rules written yet"))
             }
@@ -104,14 +96,58 @@ impl Answer {
         }
     }
 
-    /// Returns the time from `updated` to the answer, by kube-proxy's own clock. It is `None` if there is no
-    /// such time, or it can't be parsed: the format has changed once, and kube-proxy's own verdict counts for
-    /// more.
+    /// Returns the time from `updated` to the answer, by kube-proxy's own clock; `None` if that can't be
+    /// told, since kube-proxy's own verdict counts for more.
     fn age(&self, updated: Option<&str>) -> Option<Duration> {
         let updated: KubeProxyStamp = updated?.parse().ok()?;
         let now: KubeProxyStamp = self.current_time.as_deref()?.parse().ok()?;
         updated.until(&now)
     }
+}
+
+/// A reading of kube-proxy's clock, in RFC 3339 or, by older releases, as Go's `Time.String`: `2019-06-12
+/// 16:31:42.9 +0200 CEST m=+99.5`. There `m` is the monotonic clock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct KubeProxyStamp {
+    wall: Timestamp,
+    monotonic: Option<f64>,
+}
+
+impl FromStr for KubeProxyStamp {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if let Ok(wall) = text.parse() {
+            return Ok(Self { wall, monotonic: None });
+        }
+        let mut words = text.split_ascii_whitespace();
+        let (Some(date), Some(time), Some(offset)) = (words.next(), words.next(), words.next()) else {
+            return Err(());
+        };
+        let wall = Timestamp::strptime("%Y-%m-%d %H:%M:%S%.f %z", format!("{date} {time} {offset}"));
+        let monotonic = words.next_back().and_then(|word| word.strip_prefix("m=")?.parse().ok());
+        Ok(Self { wall: wall.map_err(|_| ())?, monotonic })
+    }
+}
+
+impl KubeProxyStamp {
+    /// Returns the time to `later`, zero if that is earlier; `None` if this is Go's zero time, which means
+    /// never.
+    pub(super) fn until(&self, later: &Self) -> Option<Duration> {
+        if self.wall == zero() {
+            return None;
+        }
+        let by_monotonic = || {
+            let seconds = later.monotonic? - self.monotonic?;
+            Duration::try_from_secs_f64(seconds.max(0.0)).ok()
+        };
+        let by_wall = || later.wall.duration_since(self.wall).max(SignedDuration::ZERO).unsigned_abs();
+        Some(by_monotonic().unwrap_or_else(by_wall))
+    }
+}
+
+fn zero() -> Timestamp {
+    Timestamp::from_second(-62_135_596_800).unwrap_or(Timestamp::MIN)
 }
 
 #[cfg(test)]
@@ -214,11 +250,40 @@ mod tests {
 
     #[test]
     fn the_age_that_is_allowed_can_be_set() {
-        let five: MaxAge = "5m".parse().unwrap();
         let body = br#"{"lastUpdated":"2026-01-01T00:00:00Z","currentTime":"2026-01-01T00:04:59Z"}"#;
-        assert_eq!(judge(StatusCode::OK, body, five), Outcome::Pass);
-        for bad in ["", "5", "0s", "25h", "soon"] {
-            assert!(bad.parse::<MaxAge>().is_err(), "{bad}");
+        assert_eq!(judge(StatusCode::OK, body, Duration::from_mins(5)), Outcome::Pass);
+    }
+
+    fn stamp(text: &str) -> KubeProxyStamp {
+        text.parse().unwrap_or_else(|()| panic!("{text:?}"))
+    }
+
+    #[test]
+    fn both_formats_mean_the_same() {
+        let rfc3339 = stamp("2019-06-12T16:31:42.9+02:00");
+        assert_eq!(stamp("2019-06-12 16:31:42.9 +0200 CEST"), rfc3339);
+        assert_eq!(stamp("2019-06-12 14:31:42.9 +0000 UTC"), rfc3339);
+        assert_eq!(stamp("2019-06-12 16:31:42.9 +0200 +0200 m=-0.5").wall, rfc3339.wall);
+    }
+
+    #[test]
+    fn the_clock_that_does_not_jump_counts() {
+        let before = stamp("2019-06-12 14:31:42 +0000 UTC m=+100.5");
+        let after = stamp("2019-06-12 13:31:42 +0000 UTC m=+102.75");
+        assert_eq!(before.until(&after), Some(Duration::from_millis(2250)));
+        assert_eq!(after.until(&before), Some(Duration::ZERO));
+        let unknown = stamp("2019-06-12T14:31:52Z");
+        assert_eq!(before.until(&unknown), Some(Duration::from_secs(10)));
+        assert_eq!(stamp("0001-01-01 00:00:00 +0000 UTC").until(&after), None);
+        assert_eq!(stamp("0001-01-01T00:00:00Z").until(&after), None);
+    }
+
+    #[test]
+    fn other_times_are_refused() {
+        for text in
+            ["", "now", "2019-06-12", "2019-06-12 14:31:42", "2019-13-12 14:31:42 +0000 UTC", "1560350000"]
+        {
+            assert_eq!(text.parse::<KubeProxyStamp>(), Err(()), "{text:?}");
         }
     }
 }

@@ -1,41 +1,37 @@
 //! `kube_proxy`: kube-proxy keeps this node's Service rules up to date.
 
-mod healthz;
-mod proxy_time;
-mod refusals;
-
-use crate::connect::ConnectError;
-use crate::definition::Definition;
-use crate::http_get::HttpError;
-use crate::interface::{Check, KnownNode, Run};
-use crate::local_port::LocalPort;
-use crate::options::OptionKey;
-use crate::timing::Timing;
+use crate::check::{Check, Definition, KnownNode, Run, Timing};
+use crate::http_get::{LocalPort, MAX_BODY};
+use crate::settings::{Key, millis};
 use crate::url::HttpUrl;
-use healthz::{DEFAULT_MAX_AGE, MaxAge, judge, may_follow_apiserver};
+use healthz::{DEFAULT_MAX_AGE, judge, may_follow_apiserver};
 use nodegate_program::choice;
 use nodegate_readiness::{Outcome, Reason};
-use refusals::Refusals;
 use rustix::system::sysinfo;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-const MAX_AGE: OptionKey = OptionKey::new::<MaxAge>("max_age");
-const DEPLOYED: OptionKey = OptionKey::new::<Deployed>("deployed");
+mod healthz;
+
+/// The maximum age of `lastUpdated` in an answer that is otherwise healthy: a second to a day.
+const MAX_AGE: Key<Duration> = millis::<1000, 86_400_000>("max_age");
+/// True if kube-proxy is there. Else the agent finds out: Cilium or OVN-Kubernetes may replace it, and a node without
+/// it is not broken.
+const DEPLOYED: Key<bool> =
+    Key { name: "deployed", parse: |text| choice(&[("auto", false), ("yes", true)])(text) };
 
 /// The definition of the check, with kube-proxy's default `healthzBindAddress`, 0.0.0.0:10256.
 pub(crate) const DEFINITION: Definition = Definition {
     name: "kube_proxy",
-    options: &[HttpUrl::OPTION, MAX_AGE, DEPLOYED],
+    options: &[&HttpUrl::KEY, &MAX_AGE, &DEPLOYED],
     timing: Timing::USUAL,
     new: |context| {
         Arc::new(KubeProxy {
-            healthz: LocalPort::new(context, 10256, "/healthz"),
-            max_age: context.options.get(MAX_AGE).unwrap_or(DEFAULT_MAX_AGE),
-            deployed: context.options.get(DEPLOYED).unwrap_or_default(),
+            healthz: LocalPort(context.options.get(&HttpUrl::KEY), 10256),
+            max_age: context.options.get(&MAX_AGE).unwrap_or(DEFAULT_MAX_AGE),
+            deployed: context.options.get(&DEPLOYED).unwrap_or_default(),
             was_open: AtomicBool::new(false),
             not_deployed: Once::new(),
             refusals: Mutex::default(),
@@ -43,31 +39,13 @@ pub(crate) const DEFINITION: Definition = Definition {
     },
 };
 
-/// The time after boot by which kube-proxy has started, if it is deployed. A node starts it minutes after the
-/// kubelet, with an image that it may have to pull first.
+/// The time after boot by which kube-proxy has started, if it is deployed: minutes, with an image to pull.
 const COMES_WITHIN: Duration = Duration::from_mins(5);
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Deployed {
-    /// The agent finds out, from an earlier listener on the port and from the node's uptime: another program may
-    /// replace kube-proxy, such as Cilium or OVN-Kubernetes, and a node without it is not broken.
-    #[default]
-    Auto,
-    Yes,
-}
-
-impl FromStr for Deployed {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        choice(&[("auto", Self::Auto), ("yes", Self::Yes)])(text)
-    }
-}
 
 struct KubeProxy {
     healthz: LocalPort,
-    max_age: MaxAge,
-    deployed: Deployed,
+    max_age: Duration,
+    deployed: bool,
     /// True if anything ever listened on the port.
     was_open: AtomicBool,
     /// Logs once that kube-proxy counts as not deployed.
@@ -81,7 +59,7 @@ impl Check for KubeProxy {
             let began = Instant::now();
             // A server that accepts and never answers does listen: so it stays if the run is given up.
             let was_open = self.was_open.swap(true, Ordering::Relaxed);
-            let reply = self.healthz.reply(node).await;
+            let reply = self.healthz.get(node, MAX_BODY).await;
             let refuses = reply.as_ref().is_ok_and(may_follow_apiserver);
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             let counts = refusals.count(refuses, began, node);
@@ -89,20 +67,22 @@ impl Check for KubeProxy {
             match reply {
                 Ok(_) if refuses && !counts => Outcome::Pass,
                 Ok(reply) => judge(reply.status, &reply.body, self.max_age),
-                Err(HttpError::Connect(error)) => {
-                    self.was_open.store(was_open, Ordering::Relaxed);
-                    self.absent(error, was_open)
-                }
-                Err(error) => Outcome::Fail(error.into()),
+                Err(error) => match error.refused {
+                    None => Outcome::Fail(error.reason),
+                    Some(is_refused) => {
+                        self.was_open.store(was_open, Ordering::Relaxed);
+                        self.absent(error.reason, is_refused && !was_open)
+                    }
+                },
             }
         })
     }
 }
 
 impl KubeProxy {
-    fn absent(&self, error: ConnectError, was_open: bool) -> Outcome {
-        if !error.is_refused || was_open || self.deployed == Deployed::Yes {
-            return Outcome::Fail(error.reason);
+    fn absent(&self, reason: Reason, never_open: bool) -> Outcome {
+        if !never_open || self.deployed {
+            return Outcome::Fail(reason);
         }
         if node_up() < COMES_WITHIN {
             return Outcome::Fail(Reason::new("NotStarted").detail(format_args!(
@@ -139,5 +119,55 @@ pub mod fuzzing {
     /// Returns the outcome of an answer with this status and body; `None` if the status is invalid.
     pub fn answer(status: u16, body: &[u8]) -> Option<Outcome> {
         Some(judge(StatusCode::from_u16(status).ok()?, body, DEFAULT_MAX_AGE))
+    }
+}
+
+/// The time for which such refusals must last: the program may notice an outage earlier, and its end later.
+const GRACE: Duration = Duration::from_mins(1);
+
+#[derive(Debug, Default)]
+struct Refusals {
+    /// The first run since which the API server may have been there.
+    since: Option<Instant>,
+}
+
+impl Refusals {
+    /// Records a run that began at `began`, and whether it met such a refusal. Returns true if that counts:
+    /// they last, and the agent has heard the API server since.
+    fn count(&mut self, refuses: bool, began: Instant, node: &KnownNode) -> bool {
+        if !refuses {
+            self.since = None;
+            return false;
+        }
+        if node.stale {
+            self.since = Some(began);
+            return false;
+        }
+        let lasted = began.duration_since(*self.since.get_or_insert(began));
+        lasted >= GRACE && node.heard.is_some_and(|heard| heard < lasted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_counts_only_while_the_api_server_is_heard() {
+        let start = Instant::now();
+        let mut refusals = Refusals::default();
+        let mut counts = |second: u64, refuses: bool, heard_s: u64, stale: bool| {
+            let node = KnownNode { heard: Some(Duration::from_secs(heard_s)), stale, ..KnownNode::default() };
+            refusals.count(refuses, start + Duration::from_secs(second), &node)
+        };
+        assert!(!counts(0, true, 1, false), "it has just started");
+        assert!(counts(60, true, 59, false), "it lasts, and the API server was heard meanwhile");
+        assert!(!counts(65, false, 4, false));
+        assert!(!counts(70, true, 9, false));
+        assert!(!counts(130, true, 69, false), "not heard since it began");
+        assert!(!counts(135, true, 74, true));
+        assert!(!counts(140, true, 1, false), "the API server is back; Cilium does not know yet");
+        assert!(!counts(190, true, 1, false));
+        assert!(counts(195, true, 1, false));
     }
 }

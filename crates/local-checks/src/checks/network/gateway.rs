@@ -1,10 +1,8 @@
 //! Tests whether a next hop of a default route exists, by its link and its link-layer address.
 
-// No packet leaves the node without that address, so every router has one, even if it answers nothing else.
-// A datagram makes the kernel request the address (ARP, NDP), and its neighbour table shows whether an
-// answer came. Neither needs a privilege.
-//
-// All calls block: the kernel looks at links under a lock (RTNL) that a failing driver may hold forever.
+// No packet leaves the node without that address, so every router has one. A datagram makes the kernel
+// request it (ARP, NDP), and its neighbour table shows whether an answer came. Neither needs a privilege. All
+// calls block: the kernel looks at links under a lock (RTNL) that a failing driver may hold forever.
 
 use crate::netlink::Netlink;
 use crate::routes::DefaultHop;
@@ -15,7 +13,6 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourHeader, NeighbourMessage, NeighbourState,
 };
 use socket2::{Domain, Protocol, Socket, Type};
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -24,13 +21,12 @@ const RTM_GETNEIGH: u16 = 30;
 /// The first port of traceroute, on which nothing listens.
 const CLOSED_PORT: u16 = 33434;
 
-/// The reason why a next hop counts as gone; its text goes into the reason of the check.
+/// A next hop that counts as gone.
 #[derive(Debug)]
-pub(super) enum Silent {
-    /// There is no answer for its link-layer address, or not yet.
-    NoNeighbour(IpAddr),
-    /// Its interface does not exist, its link is down, or the kernel returned an error.
-    Other(String),
+pub(super) struct Silent {
+    pub(super) why: String,
+    /// True if its link-layer address is not known yet. Else there is no such interface, or its link is down.
+    pub(super) may_answer: bool,
 }
 
 /// Checks a next hop, and makes the kernel request its link-layer address.
@@ -38,13 +34,14 @@ pub(super) fn look(DefaultHop { hop, interface }: &DefaultHop) -> Result<(), Sil
     let netlink = Netlink::open()?;
     let flags = link(&netlink, hop.interface)?;
     if hop.dead || !flags.contains(LinkFlags::Up | LinkFlags::Running) {
-        return Err(Silent::Other("link is down".to_owned()));
+        return Err(io::Error::other("link is down").into());
     }
     // Tunnels and point-to-point links need no address resolution.
     let Some(router) = hop.router.filter(|_| !flags.contains(LinkFlags::Noarp)) else { return Ok(()) };
     address(router, interface, hop.interface)?;
     let known = knows_neighbour(&netlink, router, hop.interface)?;
-    if known { Ok(()) } else { Err(Silent::NoNeighbour(router)) }
+    let why = format!("no answer to {}", if router.is_ipv4() { "ARP" } else { "NDP" });
+    if known { Ok(()) } else { Err(Silent { why, may_answer: true }) }
 }
 
 fn link(netlink: &Netlink, index: u32) -> Result<LinkFlags, Silent> {
@@ -53,20 +50,18 @@ fn link(netlink: &Netlink, index: u32) -> Result<LinkFlags, Silent> {
     let asked = netlink.get(RTM_GETLINK, &request, |body| {
         found = found.or(LinkHeader::parse(body).ok().map(|header| header.flags));
     });
-    let missing = || Silent::Other("no such interface".to_owned());
+    let missing = || io::Error::other("no such interface").into();
     match asked {
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Err(missing()),
         asked => asked.map_err(Silent::from).and_then(|()| found.ok_or_else(missing)),
     }
 }
 
-/// Sends a datagram to the next hop. Its arrival does not matter, only whether the kernel finds the
-/// link-layer address.
+/// Sends a datagram to the next hop, so that the kernel looks for the link-layer address.
 fn address(next_hop: IpAddr, interface: &str, index: u32) -> io::Result<()> {
     let domain = if next_hop.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-    // With two default routes the kernel would choose the interface. Before 5.7 binding to a device needs a
-    // privilege.
+    // Of two default routes the kernel would choose one. Before 5.7 this needs a privilege.
     let _ = socket.bind_device(Some(interface.as_bytes()));
     socket.set_nonblocking(true)?;
     socket.connect(&socket_address(next_hop, index).into())?;
@@ -86,8 +81,7 @@ fn socket_address(ip: IpAddr, index: u32) -> SocketAddr {
 fn knows_neighbour(netlink: &Netlink, address: IpAddr, index: u32) -> io::Result<bool> {
     let mut request = NeighbourMessage::default();
     request.header.family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
-    // This excludes the thousands on the interfaces of Pods. Kernels without this filter return all, which
-    // are filtered here.
+    // Without the thousands on the interfaces of Pods; older kernels return all, which are filtered here.
     request.attributes.push(NeighbourAttribute::IfIndex(index));
     let wanted = NeighbourAttribute::Destination(NeighbourAddress::from(address));
     let mut known = false;
@@ -100,8 +94,7 @@ fn knows_neighbour(netlink: &Netlink, address: IpAddr, index: u32) -> io::Result
     Ok(known)
 }
 
-/// Returns true if the kernel considers the address valid. A neighbour that answered once counts for as long
-/// as the kernel keeps it: the kernel checks again when it needs the address.
+/// Returns true if the kernel considers the address valid; it checks again when it needs the address.
 fn is_known(state: NeighbourState) -> bool {
     use NeighbourState::{Delay, Noarp, Permanent, Probe, Reachable, Stale};
     matches!(state, Reachable | Noarp | Permanent | Stale | Delay | Probe)
@@ -109,17 +102,7 @@ fn is_known(state: NeighbourState) -> bool {
 
 impl From<io::Error> for Silent {
     fn from(error: io::Error) -> Self {
-        Self::Other(error.to_string())
-    }
-}
-
-impl fmt::Display for Silent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoNeighbour(IpAddr::V4(_)) => f.write_str("no answer to ARP"),
-            Self::NoNeighbour(IpAddr::V6(_)) => f.write_str("no answer to NDP"),
-            Self::Other(why) => f.write_str(why),
-        }
+        Self { why: error.to_string(), may_answer: false }
     }
 }
 
@@ -138,7 +121,7 @@ mod tests {
             interface: "lo".to_owned(),
         };
         look(&hop(loopback)).unwrap();
-        assert_eq!(look(&hop(u32::MAX / 2)).unwrap_err().to_string(), "no such interface");
+        assert_eq!(look(&hop(u32::MAX / 2)).unwrap_err().why, "no such interface");
         for unused in ["192.0.2.1", "2001:db8::1"] {
             assert!(!knows_neighbour(&netlink, unused.parse().unwrap(), loopback).unwrap(), "{unused}");
         }

@@ -2,22 +2,19 @@
 
 mod dns;
 mod gateway;
-mod network_settings;
 mod resolv_conf;
 
+use crate::check::{Check, Context, Definition, KnownNode, Run, Timing};
 use crate::dedicated_thread::DedicatedThread;
-use crate::definition::{Context, Definition};
 use crate::host_root::HostRoot;
-use crate::interface::{Check, KnownNode, Run};
 use crate::netlink::Netlink;
-use crate::options::OptionKey;
 use crate::routes::{DefaultHop, default_hops};
-use crate::timing::Timing;
+use crate::settings::Key;
 use dns::DnsQuery;
 use futures::future::{join, join_all};
 use gateway::Silent;
 use netlink_packet_route::AddressFamily;
-use network_settings::{Families, Gateways, Nameservers};
+use nodegate_program::choice;
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use resolv_conf::Nameserver;
 use rustix::net::netdevice::name_to_index;
@@ -28,20 +25,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-const NAME: OptionKey = OptionKey::new::<DnsQuery>("name");
-const NAMESERVERS: OptionKey = OptionKey::new::<Nameservers>("nameservers");
-const GATEWAYS: OptionKey = OptionKey::new::<Gateways>("gateways");
-const FAMILIES: OptionKey = OptionKey::new::<Families>("families");
+const NAME: Key<DnsQuery> = Key { name: "name", parse: DnsQuery::parse };
+const NAMESERVERS: Key<Nameservers> = Key {
+    name: "nameservers",
+    parse: |text| {
+        choice(&[("any", Nameservers::Any), ("all", Nameservers::All), ("off", Nameservers::Off)])(text)
+    },
+};
+/// True if the gateways must have a link-layer address. Whether one answers by IP is its own policy.
+const GATEWAYS: Key<bool> =
+    Key { name: "gateways", parse: |text| choice(&[("neighbour", true), ("off", false)])(text) };
+/// The families that count; `None` for those of the Node's addresses, as no client uses the others to reach it.
+const FAMILIES: Key<Option<AddressFamilies>> =
+    Key { name: "families", parse: |text| choice(FAMILIES_BY_WORD)(text) };
+const FAMILIES_BY_WORD: &[(&str, Option<AddressFamilies>)] = &[
+    ("auto", None),
+    ("both", Some(AddressFamilies { ipv4: true, ipv6: true })),
+    ("ipv4", Some(AddressFamilies { ipv4: true, ipv6: false })),
+    ("ipv6", Some(AddressFamilies { ipv4: false, ipv6: true })),
+];
 
-/// The time within which all of them must answer, in parallel. It is longer than the second after which a
-/// datagram is sent again, and shorter than the default timeout, so that the reason can name the silent ones.
+/// The nameservers that must answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Nameservers {
+    /// One of them: all nodes use the same, and a dead one costs seconds, not the pool.
+    #[default]
+    Any,
+    All,
+    Off,
+}
+
+/// The time within which all must answer: longer than the second after which a datagram is sent again, and
+/// shorter than the default timeout, so that the reason can name the silent ones.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// The interval at which the kernel's neighbour table is read again for a pending answer.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub(crate) const DEFINITION: Definition = Definition {
     name: "network",
-    options: &[NAME, NAMESERVERS, GATEWAYS, FAMILIES],
+    options: &[&NAME, &NAMESERVERS, &GATEWAYS, &FAMILIES],
     timing: Timing::USUAL,
     new: |context| Arc::new(Network::new(context)),
 };
@@ -50,8 +72,8 @@ struct Network {
     host: HostRoot,
     question: DnsQuery,
     nameservers: Nameservers,
-    gateways: Gateways,
-    counted: Families,
+    gateways: bool,
+    counted: Option<AddressFamilies>,
     time_limit: Duration,
     file: DedicatedThread,
     families: [Family; 2],
@@ -76,7 +98,7 @@ impl Check for Network {
                 Err(why) => return Outcome::Fail(why),
             };
             let until = Instant::now() + self.time_limit;
-            let counted = self.counted.counted(node.families());
+            let counted = self.counted.unwrap_or_else(|| node.families());
             let dns = self.ask_nameservers(nameservers, counted, until);
             let gateways = self.ask_gateways(counted, until);
             let (dns, gateways) = join(dns, gateways).await;
@@ -94,10 +116,10 @@ impl Network {
         };
         Self {
             host: context.host.clone(),
-            question: context.options.get(NAME).unwrap_or_default(),
-            nameservers: context.options.get(NAMESERVERS).unwrap_or_default(),
-            gateways: context.options.get(GATEWAYS).unwrap_or_default(),
-            counted: context.options.get(FAMILIES).unwrap_or_default(),
+            question: context.options.get(&NAME).unwrap_or_default(),
+            nameservers: context.options.get(&NAMESERVERS).unwrap_or_default(),
+            gateways: context.options.get(&GATEWAYS).unwrap_or(true),
+            counted: context.options.get(&FAMILIES).flatten(),
             time_limit: TIME_LIMIT.min(context.timeout.mul_f64(0.75)),
             file: DedicatedThread::new("network"),
             families: [family(AddressFamily::Inet), family(AddressFamily::Inet6)],
@@ -105,9 +127,8 @@ impl Network {
         }
     }
 
-    /// Asks all nameservers, also those of a family that does not count: if one answers, it resolves names,
-    /// whatever the Node's addresses are. A silent one of such a family does not fail the check, unless there
-    /// is no other.
+    /// Asks all nameservers. A silent one of a family that does not count fails the check only if there is no
+    /// other; if it answers, it resolves names, whatever the Node's addresses are.
     async fn ask_nameservers(
         &self,
         found: io::Result<Vec<Nameserver>>,
@@ -143,8 +164,7 @@ impl Network {
         dns::ask(address, &self.question, until).await
     }
 
-    /// Logs silent nameservers. A dead one costs every lookup seconds, but the node works. The warning is
-    /// logged once for as long as they are silent, although their reasons may change from run to run.
+    /// Logs silent nameservers once for as long as they are silent, although their reasons may change.
     fn complain(&self, silent: Vec<Nameserver>, reasons: &str) {
         let mut said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
         if *said != silent && !silent.is_empty() {
@@ -157,10 +177,10 @@ impl Network {
         *said = silent;
     }
 
-    /// Checks the default routes. While the families that count are not known, one working family is enough:
-    /// the other's route may be left over.
+    /// Checks the default routes. While the families are not known, one that works is enough: the other's may
+    /// be left over.
     async fn ask_gateways(&self, counted: AddressFamilies, until: Instant) -> Result<(), Reason> {
-        if self.gateways == Gateways::Off {
+        if !self.gateways {
             return Ok(());
         }
         let counts = [counted.ipv4, counted.ipv6].map(|counts| counts || counted.is_empty());
@@ -174,8 +194,8 @@ impl Network {
 }
 
 impl Family {
-    /// Returns true if one of the routers in use exists: with several, a routing daemon avoids a dead one. It
-    /// returns false without a default route, since some nodes have none by design.
+    /// Returns true if one of the routers in use exists: a routing daemon avoids a dead one. Returns false
+    /// without a default route, as some nodes have none by design.
     async fn ask(&self, until: Instant) -> Result<bool, String> {
         let family = self.of;
         let hops = self.on_thread(move || default_hops(family)).await?;
@@ -192,9 +212,9 @@ impl Family {
             if silent.len() < hops.len() {
                 return Ok(true);
             }
-            let may_still_answer = silent.iter().any(|silent| matches!(silent, Silent::NoNeighbour(_)));
+            let may_still_answer = silent.iter().any(|silent| silent.may_answer);
             if !may_still_answer || Instant::now() >= until {
-                let each = hops.iter().zip(silent).map(|(hop, silent)| format!("{hop}: {silent}"));
+                let each = hops.iter().zip(silent).map(|(hop, silent)| format!("{hop}: {}", silent.why));
                 return Err(each.collect::<Vec<_>>().join(", "));
             }
             sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await;
@@ -226,13 +246,12 @@ pub mod fuzzing {
     use super::dns;
     use hickory_proto::op::Message;
 
-    /// Returns the result of a nameserver's message: `None` if it is no answer to the query, else success or the
-    /// error.
+    /// Returns the result of a nameserver's message; `None` if it is no answer to the query.
     pub fn dns_answer(bytes: &[u8]) -> Option<Result<(), String>> {
         let mut query = Message::from(&dns::DnsQuery::default());
         let message = Message::from_vec(bytes).ok()?;
         // Each query has another number.
         query.metadata.id = message.metadata.id;
-        dns::answers(&message, &query).then(|| dns::judge(message).map(drop))
+        dns::answers(&message, &query).then(|| dns::judge(&message))
     }
 }

@@ -1,10 +1,9 @@
 //! The nameservers of the host, from its `/etc/resolv.conf`.
 
-use crate::host_root::{HostRoot, by_descriptor};
+use crate::host_root::HostRoot;
 use nodegate_readiness::AddressFamilies;
-use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6};
 
 const PATH: &str = "/etc/resolv.conf";
@@ -20,9 +19,8 @@ pub(super) struct Nameserver {
     scope: Option<String>,
 }
 
-/// Reads the file as the host would, with its links: on hosts with systemd-resolved it is a link to a file in
-/// `/run`. If it is not among the host's mounted files, the agent reads its own, which the kubelet made from
-/// the host's. A file that does not exist is like an empty one.
+/// Reads the host's file, with its links: with systemd-resolved it is a link into `/run`. If it is not there,
+/// the agent reads its own, which the kubelet made of the host's. A missing file is like an empty one.
 pub(super) fn read(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
     let or = |result: io::Result<_>, other: &dyn Fn() -> io::Result<_>| match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => other(),
@@ -32,18 +30,11 @@ pub(super) fn read(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
 }
 
 fn read_below(host: &HostRoot) -> io::Result<Vec<Nameserver>> {
-    let located = host.locate(PATH)?;
-    if FileType::from_raw_mode(fstat(&located)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::other("not a file"));
-    }
-    let file = open(by_descriptor(&located), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut bytes = Vec::new();
-    std::fs::File::from(file).take(MAX_FILE).read_to_end(&mut bytes)?;
-    Ok(parse(&bytes))
+    host.read(PATH, MAX_FILE).map(|bytes| parse(&bytes))
 }
 
-/// Parses the nameservers. Malformed lines are skipped, as the C libraries do. If the file names none, it is
-/// the one on 127.0.0.1, as resolv.conf(5) says.
+/// Parses the nameservers, and skips malformed lines. If there is none, it is 127.0.0.1, as resolv.conf(5)
+/// says.
 pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
     let mut found: Vec<Nameserver> = Vec::new();
     for line in bytes.split(|byte| *byte == b'\n') {

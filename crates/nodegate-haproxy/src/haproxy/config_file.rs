@@ -31,8 +31,7 @@ impl From<OsString> for ConfigFile {
 }
 
 impl ConfigFile {
-    /// Creates a handle for an absolute path; the file need not exist. Follows a symbolic link once, now, so that its
-    /// target is replaced.
+    /// Creates a handle for an absolute path. Follows a symbolic link now, so that its target is replaced.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path: std::fs::canonicalize(&path).unwrap_or(path) }
     }
@@ -57,43 +56,43 @@ impl ConfigFile {
 
     /// Writes a new version beside the old one and syncs it to disk. It is removed when dropped.
     pub(crate) fn prepare(&self, bytes: &[u8]) -> Result<NamedTempFile, Failure> {
-        block_in_place(|| prepare(&self.path, bytes)).map_err(failed("write beside", &self.path))
+        let path = &self.path;
+        let write = || -> io::Result<NamedTempFile> {
+            let name = format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy());
+            // A killed run may have left this file. A symbolic link in its place must not be followed.
+            let _ = std::fs::remove_file(path.with_file_name(&name));
+            let directory = path.parent().unwrap_or(path);
+            let mut file = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempfile_in(directory)?;
+            // The new version gets the old one's permissions. Without an old one, or if that is empty, other users
+            // get none, because the template may hold passwords.
+            let old = std::fs::metadata(path).ok().filter(|old| old.len() > 0);
+            let mode = old.map_or(0o640, |old| old.permissions().mode() & 0o777);
+            file.as_file().set_permissions(Permissions::from_mode(mode))?;
+            file.write_all(bytes)?;
+            file.as_file().sync_all()?;
+            Ok(file)
+        };
+        block_in_place(write).map_err(failed("write beside", path))
     }
 
     pub(crate) fn commit(&self, new: NamedTempFile) -> Result<(), Failure> {
-        block_in_place(|| commit(&self.path, new))
+        let why = |error: io::Error| match error.kind() {
+            ErrorKind::ResourceBusy | ErrorKind::CrossesDevices => {
+                io::Error::other("it is mounted by itself; mount its directory instead")
+            }
+            _ => error,
+        };
+        let persisted = block_in_place(|| new.persist(&self.path));
+        persisted.map_err(|error| failed("replace", &self.path)(why(error.error)))?;
+        // A rename is on disk only after its directory.
+        let directory = self.path.parent().unwrap_or(&self.path);
+        let sync = || File::open(directory).and_then(|opened| opened.sync_all());
+        block_in_place(sync).map_err(failed("sync", directory))
     }
 
     pub(crate) fn replace(&self, bytes: &[u8]) -> Result<(), Failure> {
         self.commit(self.prepare(bytes)?)
     }
-}
-
-fn prepare(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
-    let name = format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy());
-    // A killed run may have left this file. A symbolic link in its place must not be followed.
-    let _ = std::fs::remove_file(path.with_file_name(&name));
-    let mut file =
-        tempfile::Builder::new().prefix(&name).rand_bytes(0).tempfile_in(path.parent().unwrap_or(path))?;
-    // The new version gets the old one's permissions. Without an old one, other users get none, because
-    // the template may hold passwords. The permissions of an empty file do not count.
-    let old = std::fs::metadata(path).ok().filter(|old| old.len() > 0);
-    let mode = old.map_or(0o640, |old| old.permissions().mode() & 0o777);
-    file.as_file().set_permissions(Permissions::from_mode(mode))?;
-    file.write_all(bytes)?;
-    file.as_file().sync_all()?;
-    Ok(file)
-}
-
-fn commit(path: &Path, new: NamedTempFile) -> Result<(), Failure> {
-    let is_mounted =
-        |error: &io::Error| matches!(error.kind(), ErrorKind::ResourceBusy | ErrorKind::CrossesDevices);
-    let mounted = || io::Error::other("it is mounted by itself; mount its directory instead");
-    let why = |error: io::Error| if is_mounted(&error) { mounted() } else { error };
-    new.persist(path).map_err(|error| failed("replace", path)(why(error.error)))?;
-    // A rename is on disk only after its directory.
-    let directory = path.parent().unwrap_or(path);
-    File::open(directory).and_then(|opened| opened.sync_all()).map_err(failed("sync", directory))
 }
 
 #[cfg(test)]

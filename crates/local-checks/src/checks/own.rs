@@ -1,32 +1,62 @@
-//! The operator's own checks: `nginx=http://127.0.0.1:10254/healthz`, `db=127.0.0.1:5432`.
+//! The checks of the operator's own, `http:<name>` (a URL answers 2xx) and `tcp:<name>` (an address accepts
+//! connections), and `okd_router_1936`.
 
-use crate::checks::{http::Http, tcp::Tcp};
-use crate::connect::HostPort;
-use crate::http_get::{Header, HttpGet};
-use crate::interface::Check;
-use crate::options::{OptionKey, Options};
-use crate::url::HttpUrl;
+use crate::check::{Check, Definition, KnownNode, Run, Timing};
+use crate::http_get::{Header, HttpGet, status_reason};
+use crate::settings::{AnyKey, Options};
+use crate::url::{HostPort, HttpUrl};
+use nodegate_readiness::Outcome;
 use std::fmt::Display;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
 /// The maximum length of a name. It is a label of metrics, and up to 32 names go into a query.
 const MAX_NAME: usize = 63;
 
+/// The `OpenShift` router on this node, by its `STATS_PORT`, which host networking makes the host's.
+pub(crate) const OKD_ROUTER_1936: Definition = Definition {
+    name: "okd_router_1936",
+    options: &[&HttpUrl::KEY],
+    timing: Timing::USUAL,
+    new: |context| {
+        let usual = || HttpUrl::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 1936)), "/healthz/ready");
+        Arc::new(Target::Http(HttpGet::new(context.options.get(&HttpUrl::KEY).unwrap_or_else(usual))))
+    },
+};
+
+/// A check of a URL or an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    /// Passes if the answer is 2xx.
+    Http(HttpGet),
+    /// Passes if a connection opens. It is closed at once, without a byte.
+    Tcp(HostPort),
+}
+
+impl Check for Target {
+    fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
+        Box::pin(async {
+            match self {
+                Self::Tcp(to) => to.connect().await.err().map(|error| error.reason).into(),
+                Self::Http(get) => match get.status().await {
+                    Ok(status) if status.is_success() => Outcome::Pass,
+                    Ok(status) => Outcome::Fail(status_reason(status)),
+                    Err(error) => Outcome::Fail(error.reason),
+                },
+            }
+        })
+    }
+}
+
 /// The checks of the operator's own: each with its name, which begins with its kind (`http:nginx`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnChecks(Vec<(String, Target)>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Target {
-    Http(HttpUrl),
-    Tcp(HostPort),
-}
-
 impl OwnChecks {
     /// Adds `<name>=<url>`, named `http:<name>` in requests. The error says what is accepted.
     pub fn add_http(&mut self, text: &str) -> Result<(), String> {
-        self.add("http", text, "nginx=http://127.0.0.1:10254/healthz", Target::Http)
+        self.add("http", text, "nginx=http://127.0.0.1:10254/healthz", |url| Target::Http(HttpGet::new(url)))
     }
 
     /// Adds `<name>=<host>:<port>`, named `tcp:<name>` in requests. The error says what is accepted.
@@ -64,9 +94,9 @@ impl OwnChecks {
     }
 
     /// Returns the keys of the check of this name besides its timing; `None` if there is no such check.
-    pub(crate) fn keys(&self, name: &str) -> Option<&'static [OptionKey]> {
+    pub(crate) fn keys(&self, name: &str) -> Option<&'static [&'static dyn AnyKey]> {
         let (_, target) = self.0.iter().find(|(known, _)| known == name)?;
-        Some(if matches!(target, Target::Http(_)) { &[Header::OPTION] } else { &[] })
+        Some(if matches!(target, Target::Http(_)) { &[&Header::KEY] } else { &[] })
     }
 
     /// Returns the checks with their names; `options` has the settings of each name.
@@ -75,14 +105,11 @@ impl OwnChecks {
         options: impl Fn(&str) -> Options,
     ) -> impl Iterator<Item = (&str, Arc<dyn Check>)> {
         self.0.iter().map(move |(name, target)| {
-            let check: Arc<dyn Check> = match target.clone() {
-                Target::Http(url) => {
-                    let header = options(name).get(Header::OPTION);
-                    Arc::new(Http(HttpGet::new(url).with_header(header)))
-                }
-                Target::Tcp(to) => Arc::new(Tcp(to)),
-            };
-            (name.as_str(), check)
+            let mut check = target.clone();
+            if let Target::Http(get) = &mut check {
+                get.header = options(name).get(&Header::KEY);
+            }
+            (name.as_str(), Arc::new(check) as Arc<dyn Check>)
         })
     }
 }

@@ -1,16 +1,12 @@
-//! Applies a plan: one file, one check, one reload, one proof. If any of them fails, the old file and the old
-//! processes stay.
+//! Applies a plan: one file, one check, one reload, one proof. If one fails, the old file and processes stay.
 
-use crate::apply::config_file::{ConfigFile, Stamp};
-use crate::apply::free_ports::leave_out;
-use crate::apply::states::States;
-use crate::apply::template;
 use crate::failure::Failure;
-use crate::haproxy::command;
-use crate::haproxy::config_check::check;
-use crate::haproxy::launch::Launch;
-use crate::haproxy::master::ABSENT;
-use crate::haproxy::master::{Master, RELOAD};
+use crate::haproxy::config_file::{ConfigFile, Stamp};
+use crate::haproxy::launch::{Launch, check};
+use crate::haproxy::master::{ABSENT, Master, RELOAD};
+use crate::haproxy::states::States;
+use crate::haproxy::template::leave_out;
+use crate::haproxy::{command, template};
 use crate::plan::{
     Backend, CheckKind, DEFAULT_TIMEOUTS, Desired, MARKER, Passing, Problem, Timeouts, hash_of, names,
     render, states_file, timeouts,
@@ -25,8 +21,8 @@ use tokio::time::Instant;
 
 /// The range of `--reload-interval`.
 const RELOAD_INTERVAL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(10);
-/// The time for which the ports of a HAProxy that has ended still count as its own. Its workers may end later, and a
-/// restart brings it back.
+/// How long the ports of a HAProxy that has ended count as its own: its workers may end later, or it
+/// restarts.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// The places of the files and of HAProxy.
@@ -92,12 +88,10 @@ impl Applier {
         Self { tools, written: None, left_out: BTreeSet::new(), absent_since: None }
     }
 
-    /// Returns the hash of the file that was written or adopted last.
     pub(crate) fn hash(&self) -> Option<&str> {
         self.written.as_ref().map(|(hash, _)| hash.as_str())
     }
 
-    /// Returns a version of the template, to notice an edit.
     pub(crate) fn template_stamp(&self) -> Option<Stamp> {
         ConfigFile::new(self.tools.template.clone()?).stamp()
     }
@@ -109,8 +103,7 @@ impl Applier {
             return Err(Failure::new("proof", "no configuration has been applied yet"));
         };
         if !master.runs(hash).await? {
-            let what = format!("HAProxy runs another configuration; {}", master.elsewhere().await);
-            return Err(Failure::new("proof", what));
+            return Err(master.runs_another().await);
         }
         if config.stamp() == *stamp {
             return Ok(());
@@ -222,8 +215,7 @@ impl Applier {
     }
 }
 
-/// Returns which nodes pass HAProxy's check, in any of the backends that check them. `None` if it can't be asked,
-/// or has no check.
+/// Returns which nodes pass HAProxy's check in any backend. `None` if it can't be asked, or has no check.
 pub(crate) async fn passing(tools: &Tools, desired: &Desired) -> Option<Passing> {
     let is_tcp = desired.check.kind == CheckKind::Tcp;
     let states =

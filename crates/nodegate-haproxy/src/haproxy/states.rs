@@ -1,5 +1,5 @@
-//! The states of servers over a reload: a new process takes them from a file, so that a server that is down or
-//! drained does not come back for a moment.
+//! The states of servers over a reload, so that a server that is down or drained does not come back for a
+//! moment.
 
 // HAProxy takes ports and weights from such a file without a condition, so those are the new configuration's.
 
@@ -46,9 +46,9 @@ impl States {
         })
     }
 
-    /// Returns the content of the state file for a new configuration: the last results of HAProxy's checks,
-    /// with the address, the port and the weight that each server will have. If HAProxy could be asked, a
-    /// server that it does not have is down until its first check succeeds.
+    /// Returns the state file for a new configuration: the last results of HAProxy's checks, with the new
+    /// addresses, ports and weights. If HAProxy could be asked, a server that it does not have is down until
+    /// its first check.
     pub(crate) fn compose(&self, desired: &Desired) -> String {
         let mut text = HEADER.to_owned();
         for (index, backend) in desired.backends.values().enumerate().filter(|(_, b)| b.own_check().is_some())

@@ -1,0 +1,208 @@
+//! Balancers that stand before the nodes, each a real program with a documented configuration.
+
+use crate::balancer::{Balancer, Row, Source};
+use crate::nodes::Nodes;
+use crate::site::{NODES, SERVICE_PORT, Site, documented};
+use nodegate_testbed::haproxy::{self, Haproxy};
+use nodegate_testbed::process::Program;
+use nodegate_testbed::programs::{self, system};
+use nodegate_testbed::{http, until};
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+/// The port on which a balancer shows its status.
+const STATUS_PORT: u16 = 30445;
+
+/// Starts HAProxy, in the system's version or another release.
+pub(crate) fn haproxy(row: &Row, nodes: &Nodes) -> Balancer {
+    let program = match row.source {
+        Source::Haproxy(version) => fetched(version, row.name),
+        Source::Debian | Source::Pinned(_) => PathBuf::from("haproxy"),
+    };
+    before(Haproxy::start_as(&program, &nodes.site.configuration(row.file)))
+}
+
+/// Starts HAProxy without health checks, for comparison.
+pub(crate) fn haproxy_without_checks(row: &Row, nodes: &Nodes) -> Balancer {
+    let file = Path::new(ROOT).join("tests/balancers").join(row.file);
+    before(Haproxy::start(&nodes.site.moved(&file)))
+}
+
+fn before(haproxy: Haproxy) -> Balancer {
+    Balancer::new(Vec::new(), move |_, node| Some(haproxy.server(NODES[node])?.status))
+}
+
+/// Returns a program from another of Debian's suites, by the version in the row.
+fn fetched(version: &str, name: &str) -> PathBuf {
+    let fetch = Command::new("hack/install-haproxy").arg(version).current_dir(ROOT).output().unwrap();
+    assert!(fetch.status.success(), "{}", String::from_utf8_lossy(&fetch.stderr));
+    let program = Path::new(String::from_utf8(fetch.stdout).unwrap().trim()).join("haproxy");
+    let says = Command::new(&program).arg("-v").output().unwrap().stdout;
+    let says = String::from_utf8_lossy(&says).into_owned();
+    let (_, wanted) = name.split_once(' ').unwrap();
+    assert!(says.contains(&format!("version {wanted}.")), "the row is called {name}, and this is {says}");
+    program
+}
+
+#[test]
+fn haproxy_accepts_the_documented_configurations() {
+    let site = Site::new();
+    for name in documented("haproxy") {
+        haproxy::check(&site.configuration(&name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// Starts Debian's nginx, whose passive checks see the agent's answer. Without a subscription it has no status.
+pub(crate) fn nginx(row: &Row, nodes: &Nodes) -> Balancer {
+    let mut command = nginx_command(&nodes.site, row.file);
+    command.args(["-g", "daemon off; master_process off;"]);
+    Balancer::new(vec![Program::start(&mut command)], |_, _| None)
+}
+
+/// Returns the command of nginx, with a documented configuration in an otherwise empty one.
+fn nginx_command(site: &Site, name: &str) -> Command {
+    let dir = site.dir().display();
+    let documented = site.configuration(name);
+    let main = site.dir().join("nginx.conf");
+    let paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {dir}/{kind};"))
+        .join(" ");
+    let text = format!(
+        "pid {dir}/nginx.pid; error_log {dir}/error.log; events {{}}\nhttp {{ access_log off; {paths} include {}; }}\n",
+        documented.display()
+    );
+    fs::write(&main, text).unwrap();
+    let mut command = system("nginx");
+    command.arg("-e").arg(site.dir().join("error.log")).arg("-c").arg(main);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn nginx_accepts_the_documented_configurations() {
+    let site = Site::new();
+    for name in documented("nginx") {
+        let output = nginx_command(&site, &name).arg("-t").stderr(Stdio::piped()).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+const APACHE_MODULES: &str = "mpm_event authz_core slotmem_shm proxy proxy_http proxy_balancer proxy_hcheck \
+    lbmethod_byrequests status";
+
+/// Starts Debian's Apache httpd with `mod_proxy_hcheck`. Its balancer-manager page has one row per member with its state.
+pub(crate) fn apache(row: &Row, nodes: &Nodes) -> Balancer {
+    let (site, dir) = (&nodes.site, nodes.site.dir().display());
+    let status = SocketAddr::from((site.frontend().ip(), STATUS_PORT));
+    let mut text = format!(
+        "ServerName localhost\nServerRoot {dir}\nPidFile {dir}/pid\nDefaultRuntimeDir {dir}\nErrorLog {dir}/error.log\nUser nobody\nGroup nogroup\n"
+    );
+    for module in APACHE_MODULES.split(' ') {
+        let _ = writeln!(text, "LoadModule {module}_module /usr/lib/apache2/modules/mod_{module}.so");
+    }
+    let _ = write!(
+        text,
+        "Include {}\nListen {status}\n<VirtualHost {status}>\n<Location />\nSetHandler balancer-manager\n</Location>\n</VirtualHost>\n",
+        site.configuration(row.file).display()
+    );
+    let main = site.dir().join("apache.conf");
+    fs::write(&main, text).unwrap();
+    let program = Program::start(system("apache2").arg("-DFOREGROUND").arg("-f").arg(main));
+    Balancer::new(vec![program], move |site, node| {
+        let page = http::get(status, "/").ok()?.body;
+        let member = format!("http://{}:{}</a>", site.frontend().ip(), 8011 + node);
+        let row = page.split_once(&member)?.1.split_once("</tr>")?.0;
+        let state = row.split("<td>").find(|cell| cell.starts_with("Init"))?;
+        Some(format!("`{}`", state.split("</td>").next()?.trim()))
+    })
+}
+
+/// Returns the command of a program that is not in Debian, or in an older version.
+fn pinned(name: &str) -> Command {
+    Command::new(programs::fetched(name).expect("hack/install-pinned installs it"))
+}
+
+/// Starts Caddy. Its metric covers both pools, so it has no status of one node.
+pub(crate) fn caddy(row: &Row, nodes: &Nodes) -> Balancer {
+    let file = nodes.site.configuration(row.file);
+    let documented = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{{\n\tadmin off\n}}\n{documented}")).unwrap();
+    let mut command = pinned("caddy");
+    command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+    command.env("HOME", nodes.site.dir()).env("GOMAXPROCS", "1");
+    Balancer::new(vec![Program::start(&mut command)], |_, _| None)
+}
+
+pub(crate) fn traefik(row: &Row, nodes: &Nodes) -> Balancer {
+    let frontend = nodes.site.frontend();
+    let api = SocketAddr::from((frontend.ip(), STATUS_PORT));
+    let mut command = pinned("traefik");
+    command.arg(format!("--entrypoints.ingress.address={frontend}"));
+    command.arg(format!("--entrypoints.traefik.address={api}")).arg("--api.insecure=true");
+    let file = nodes.site.configuration(row.file);
+    command.arg(format!("--providers.file.filename={}", file.display())).env("GOMAXPROCS", "1");
+    // Traefik must not contact its vendor.
+    command.args(["--global.checknewversion=false", "--global.sendanonymoususage=false"]);
+    let (protocol, scheme) = if row.file.contains("tcp") { ("tcp", "") } else { ("http", "http://") };
+    Balancer::new(vec![Program::start(&mut command)], move |site, node| {
+        let reply = http::get(api, &format!("/api/{protocol}/services/nodes@file")).ok()?;
+        let service: Value = serde_json::from_str(&reply.body).ok()?;
+        let server = format!("{scheme}{}", SocketAddr::from((site.node(node), SERVICE_PORT)));
+        Some(service["serverStatus"][server].as_str()?.to_owned())
+    })
+}
+
+/// Envoy's status of a host that no check has failed.
+const HEALTHY: &str = "healthy";
+
+/// Starts Envoy with a documented configuration and an admin port that shows the status of each node.
+pub(crate) fn envoy(row: &Row, nodes: &Nodes) -> Balancer {
+    let admin = SocketAddr::from((nodes.site.frontend().ip(), STATUS_PORT));
+    let mut command = pinned("envoy");
+    command.arg("-c").arg(nodes.site.configuration(row.file));
+    command.args(["--log-level", "off", "--use-dynamic-base-id", "--concurrency", "1"]);
+    command.arg("--config-yaml").arg(format!(
+        "admin: {{address: {{socket_address: {{address: {}, port_value: {STATUS_PORT}}}}}}}",
+        admin.ip()
+    ));
+    let envoy = Balancer::new(vec![Program::start(&mut command)], move |site, node| {
+        // Envoy refuses HTTP/1.0.
+        let request = "GET /clusters HTTP/1.1\r\nhost: envoy\r\nconnection: close\r\n\r\n";
+        let clusters = http::exchange(admin, request, Duration::from_secs(10)).ok()?;
+        let before = format!("nodes::{}:{SERVICE_PORT}::health_flags::", site.node(node));
+        let flags = clusters.lines().find_map(|line| line.strip_prefix(&before))?;
+        Some(format!("`{}`", flags.trim_start_matches('/')))
+    });
+    let says = |node| (envoy.says)(&nodes.site, node);
+    until("each node to be healthy", || {
+        (0..NODES.len()).all(|node| says(node) == Some(format!("`{HEALTHY}`"))).then_some(())
+    });
+    envoy
+}
+
+/// Until a cluster is used, Envoy probes at another interval: by default once a minute. A cluster that speaks TLS to its
+/// nodes checks them without TLS.
+#[test]
+fn envoy_notices_a_cordon_before_the_first_request_and_with_tls() {
+    for file in ["envoy/nodes.yaml", "envoy/tls.yaml"] {
+        if programs::fetched("envoy").is_none() {
+            println!("not played: Envoy, {file}: hack/install-pinned installs it");
+            return;
+        }
+        let nodes = Nodes::start();
+        let envoy = envoy(&Row::new("Envoy", "", file, envoy), &nodes);
+        assert!(nodes.cluster.sim.cordon(NODES[0]));
+        let started = Instant::now();
+        until("the cordon to be noticed", || {
+            ((envoy.says)(&nodes.site, 0) != Some(format!("`{HEALTHY}`"))).then_some(())
+        });
+        // Well below that minute.
+        assert!(started.elapsed() < Duration::from_secs(20), "{file}: {:?}", started.elapsed());
+    }
+}
