@@ -1,13 +1,5 @@
 //! The setup of a simulator.
 
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
-
-use tokio::task::JoinHandle;
-
 use crate::api::server::{Api, Settings};
 use crate::cluster::kubelet::Kubelets;
 use crate::cluster::pods::{self, PodProgram};
@@ -15,9 +7,15 @@ use crate::cluster::{base, node_controller, workloads};
 use crate::faults::health::Distribution;
 use crate::net::Net;
 use crate::net::tls::{CertificateError, Tls};
-use crate::server::{ApiServer, ApiServers};
+use crate::server::ApiServer;
 use crate::sim::{Inner, Sim};
 use crate::store::Store;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// An error that keeps the simulator from starting.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +28,6 @@ pub enum StartError {
     Tls(#[from] CertificateError),
 }
 
-/// The default size of a node.
 const NODE_BYTES: usize = 4_000;
 
 /// Settings of a simulator; see [`Sim::builder`].
@@ -133,11 +130,10 @@ impl Builder {
         let api = self.api();
         let no_port = |error| StartError::Listen(self.listen, error);
         let net = Net::start(api.clone(), tls, self.listen).map_err(no_port)?;
-        let servers = ApiServers::new(ApiServer { api, net });
-        for _ in 1..self.servers {
-            servers.add().map_err(no_port)?;
-        }
-        Ok(self.assemble(servers))
+        let first = ApiServer { api, net };
+        let others: io::Result<_> = (1..self.servers).map(|number| first.beside(number)).collect();
+        let others = others.map_err(no_port)?;
+        Ok(self.assemble(first, others))
     }
 
     /// Starts the simulator on the current tokio runtime without sockets; the runtime's time may be paused.
@@ -145,12 +141,10 @@ impl Builder {
     pub fn without_sockets(self) -> Sim {
         let api = self.api();
         let net = Net::without_sockets(api.clone(), self.listen);
-        let servers = ApiServers::new(ApiServer { api, net });
-        for _ in 1..self.servers {
-            // Without sockets no port can be taken, so this cannot fail.
-            let _ = servers.add();
-        }
-        self.assemble(servers)
+        let first = ApiServer { api, net };
+        // Without sockets no port can be taken, so this cannot fail.
+        let others = (1..self.servers).filter_map(|number| first.beside(number).ok()).collect();
+        self.assemble(first, others)
     }
 
     fn api(&self) -> Arc<Api> {
@@ -160,11 +154,12 @@ impl Builder {
         Arc::new(Api::new(Arc::new(Store::new()), settings))
     }
 
-    fn assemble(self, servers: ApiServers) -> Sim {
-        let (store, servers) = (servers.first.api.store.clone(), Arc::new(servers));
+    fn assemble(self, first: ApiServer, others: Vec<ApiServer>) -> Sim {
+        let store = first.api.store.clone();
+        let servers = [vec![first.clone()], others].concat();
         let kubelets = Arc::new(Kubelets::new(self.lease_interval));
         let any = servers.clone();
-        let is_up = move || any.all().iter().any(|server| server.is_up());
+        let is_up = move || any.iter().any(|server| server.is_up());
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
         if self.lifecycle {
             tasks.push(tokio::spawn(node_controller::run(store.clone())));
@@ -175,6 +170,7 @@ impl Builder {
         }
         let sim = Sim {
             inner: Arc::new(Inner {
+                first,
                 servers,
                 kubelets,
                 node_bytes: self.node_bytes,

@@ -12,7 +12,6 @@ mod cluster;
 mod counters;
 mod faults;
 mod kubeconfig;
-mod kubectl;
 mod net;
 mod nodes;
 mod observed;
@@ -23,7 +22,7 @@ mod wire;
 mod writes;
 
 pub use api::auth::{ADMIN_TOKEN, Rule};
-pub use api::service::ApiService;
+pub use api::server::ApiService;
 pub use builder::{Builder, StartError};
 pub use cluster::node::make as make_node;
 pub use cluster::pods::{PodProgram, RunningPod};

@@ -1,10 +1,9 @@
 //! `kube-sim`: the simulated Kubernetes API as a program, for tests that stop it as a process.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-
 use clap::Parser;
 use nodegate_kube_sim::Sim;
+use std::path::PathBuf;
+use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// A simulated Kubernetes API.

@@ -1,12 +1,10 @@
 //! The actions of operators, kubelets and controllers on nodes, as calls.
 
-use std::sync::atomic::Ordering;
-
-use serde_json::{Value, json};
-
 use crate::cluster::node;
 use crate::sim::Sim;
 use crate::store::object::{child_mut, meta_mut};
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
 
 impl Sim {
     /// Returns the Node with this name.

@@ -12,7 +12,6 @@ pub struct Observed<T>(Arc<Shared<T>>);
 
 #[derive(Debug, Default)]
 struct Shared<T> {
-    /// The value and the number of its changes.
     value: Mutex<(T, u64)>,
     changed: Notify,
 }

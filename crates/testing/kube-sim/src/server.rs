@@ -1,13 +1,11 @@
 //! API servers on one etcd, and their links to it.
 
-use std::io;
-use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use crate::api::server::Api;
-use crate::api::service::ApiService;
+use crate::api::server::{Api, ApiService};
 use crate::faults::etcd::Lost;
 use crate::net::Net;
+use std::io;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// One of a simulator's API servers. Clones are the same server.
 ///
@@ -31,8 +29,7 @@ impl Deref for ApiServer {
 }
 
 impl ApiServer {
-    /// Starts another server on the same etcd.
-    fn beside(&self, number: usize) -> io::Result<Self> {
+    pub(crate) fn beside(&self, number: usize) -> io::Result<Self> {
         let api = Arc::new(Api {
             number,
             etcd: Arc::default(),
@@ -77,32 +74,5 @@ impl ApiServer {
     pub async fn restart(&self) -> io::Result<()> {
         self.api.etcd.started_again();
         self.net.restart().await
-    }
-}
-
-/// All API servers of a simulator.
-pub(crate) struct ApiServers {
-    pub(crate) first: ApiServer,
-    others: Mutex<Vec<ApiServer>>,
-}
-
-impl ApiServers {
-    pub(crate) fn new(first: ApiServer) -> Self {
-        ApiServers { first, others: Mutex::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<ApiServer>> {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn add(&self) -> io::Result<ApiServer> {
-        let mut others = self.lock();
-        let server = self.first.beside(others.len() + 1)?;
-        others.push(server.clone());
-        Ok(server)
-    }
-
-    pub(crate) fn all(&self) -> Vec<ApiServer> {
-        std::iter::once(&self.first).chain(&*self.lock()).cloned().collect()
     }
 }

@@ -1,16 +1,5 @@
 //! The simulator's interface for tests.
 
-use std::io;
-use std::ops::Deref;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
-use tokio::task::AbortHandle;
-
 use crate::api::auth::{ADMIN_TOKEN, Rule, User};
 use crate::cluster::kubelet::Kubelets;
 use crate::counters::Counters;
@@ -18,17 +7,27 @@ use crate::faults::etcd::Lost;
 use crate::faults::requests::Faults;
 use crate::kubeconfig;
 use crate::net::tls::CertificateError;
-use crate::server::{ApiServer, ApiServers};
+use crate::server::ApiServer;
 use crate::store::object::{Key, meta_mut, meta_str};
 use crate::store::resource::{by_plural, find_kind};
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 use crate::store::{Backup, Edit, Store};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use tokio::task::AbortHandle;
 
 pub(crate) struct Inner {
-    pub(crate) servers: Arc<ApiServers>,
+    pub(crate) first: ApiServer,
+    /// All servers, the first one first.
+    pub(crate) servers: Vec<ApiServer>,
     pub(crate) kubelets: Arc<Kubelets>,
-    /// The size of generated nodes in bytes.
     pub(crate) node_bytes: usize,
     pub(crate) with_kubelets: bool,
     /// The number of nodes so far, which makes their addresses unique.
@@ -39,7 +38,7 @@ pub(crate) struct Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
-        self.servers.all().iter().for_each(|server| server.net.stop());
+        self.servers.iter().for_each(|server| server.net.stop());
     }
 }
 
@@ -55,7 +54,7 @@ impl Deref for Sim {
     type Target = ApiServer;
 
     fn deref(&self) -> &ApiServer {
-        &self.inner.servers.first
+        &self.inner.first
     }
 }
 
@@ -194,7 +193,7 @@ impl Sim {
     /// that ([`ApiServer::restart`], after [`crate::Net::kill`]). After it, the API server accepts a watch
     /// from a version that does not exist yet, and the watch stays silent.
     pub fn restore_etcd(&self, backup: &Backup) {
-        for server in self.servers() {
+        for server in &self.inner.servers {
             server.api.etcd.lose(Lost::History, self.store(), &[]);
         }
         self.store().restore(backup);
@@ -202,12 +201,7 @@ impl Sim {
 
     /// Returns all API servers, the first one first.
     pub fn servers(&self) -> Vec<ApiServer> {
-        self.inner.servers.all()
-    }
-
-    /// Starts another API server on the same etcd.
-    pub fn another_server(&self) -> io::Result<ApiServer> {
-        self.inner.servers.add()
+        self.inner.servers.clone()
     }
 
     /// Compacts the history, so that watches from old versions get 410. With `cut`, running watches get it,

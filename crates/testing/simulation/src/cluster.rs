@@ -56,8 +56,8 @@ struct Active {
 
 impl SimulatedCluster {
     pub(crate) fn new(world: &WorldSettings, trace: &Trace) -> Self {
-        let sim = Sim::builder().lifecycle(false).node_bytes(0).anonymous(true).nodes([NODE, OTHER]);
-        let sim = sim.without_sockets();
+        let sim = Sim::builder().lifecycle(false).node_bytes(0).servers(world.servers).anonymous(true);
+        let sim = sim.nodes([NODE, OTHER]).without_sockets();
         let mut rules = vec![Rule::allow(&["get", "list", "watch"], "", &["nodes"])];
         if world.leases {
             rules.push(Rule::allow(&["get", "list", "watch"], "coordination.k8s.io", &["leases"]));
@@ -66,9 +66,6 @@ impl SimulatedCluster {
             rules.push(Rule::allow(&["list", "watch"], "discovery.k8s.io", &["endpointslices"]));
         }
         sim.service_account(TOKEN, "nodegate", "nodegate", rules);
-        for _ in 1..world.servers {
-            sim.another_server().expect("a server without a socket");
-        }
         let servers = sim.servers();
         let services = servers.iter().map(ApiServer::service).collect();
         let network = Network::new(services, world.address, TOKEN, trace.clone());

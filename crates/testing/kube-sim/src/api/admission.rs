@@ -1,10 +1,13 @@
 //! Validating webhooks: asked for evictions as a real API server asks them, and for nothing else, whatever their rules
 //! say.
 
-use std::io;
-use std::sync::Arc;
-use std::time::Duration;
-
+use super::operation::Operation;
+use crate::store::object::{meta_mut, meta_str, uuid};
+use crate::store::resource::by_plural;
+use crate::store::selector::Selector;
+use crate::store::status::ApiStatus;
+use crate::wire::reply::ApiReply;
+use crate::writes::prepare;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -17,18 +20,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::operation::Operation;
-use crate::store::object::{meta_mut, meta_str, uuid};
-use crate::store::resource::by_plural;
-use crate::store::selector::Selector;
-use crate::store::status::ApiStatus;
-use crate::wire::reply::ApiReply;
-use crate::writes::prepare;
-
-/// The longest answer of a webhook.
 const LONGEST: usize = 3 << 20;
 /// `timeoutSeconds` if it is not set.
 const DEFAULT_TIMEOUT: u64 = 10;
@@ -49,7 +46,6 @@ fn webhooks(operation: &Operation<'_>) -> Vec<Value> {
     all.iter().filter_map(|each| each.value.get("webhooks")?.as_array()).flatten().cloned().collect()
 }
 
-/// Shows a client the warnings of webhooks.
 pub(super) fn with_warnings(mut reply: ApiReply, warnings: &[String]) -> ApiReply {
     let quoted = |warning: &String| HeaderValue::from_str(&format!("299 - {warning:?}")).ok();
     for value in warnings.iter().filter_map(quoted) {
@@ -141,7 +137,6 @@ fn webhook_url(operation: &Operation<'_>, config: &Value) -> Result<WebhookUrl, 
     Ok(WebhookUrl { address, server_name: format!("{name}.{namespace}.svc"), path: path.to_owned() })
 }
 
-/// POSTs a review on a connection of its own.
 async fn ask(
     operation: &Operation<'_>,
     webhook: &Value,

@@ -1,11 +1,10 @@
 //! Authentication and authorization: tokens, users and RBAC-like rules. Client certificates are handled
 //! elsewhere.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-
 use crate::store::status::{ApiStatus, Subject};
 use crate::wire::request::{QueryString, ResourcePath};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 /// The bearer token of the administrator.
 pub const ADMIN_TOKEN: &str = "sim-admin";
@@ -61,7 +60,6 @@ impl Rule {
     }
 }
 
-/// One request to the authorizer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AccessRequest<'a> {
     target: &'a ResourcePath,
@@ -97,7 +95,6 @@ impl<'a> AccessRequest<'a> {
     }
 }
 
-/// A user with a token.
 #[derive(Clone, Debug)]
 pub(crate) struct User {
     /// The name: `system:serviceaccount:<namespace>:<name>` or the like.
@@ -139,7 +136,7 @@ impl User {
     /// discovery is for all authenticated users.
     pub(crate) fn may_path(&self, path: &str) -> bool {
         let public = ["/healthz", "/livez", "/readyz", "/version"];
-        let discovery = ["/api", "/apis", "/openapi"];
+        let discovery = ["/api", "/apis"];
         let under = |root: &&str| path == *root || path.starts_with(&format!("{root}/"));
         match self.may {
             Permissions::All => true,

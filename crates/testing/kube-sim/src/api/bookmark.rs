@@ -1,14 +1,11 @@
 //! Bookmarks: their times and their content.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use tokio::time::Instant;
-
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// The interval of bookmarks.
 const INTERVAL: Duration = Duration::from_mins(1);
 /// The time between the API server's last bookmark and the end of the watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);

@@ -1,9 +1,5 @@
 //! Answers DELETE of one object or a collection.
 
-use bytes::Bytes;
-use http::StatusCode;
-use serde_json::{Value, json};
-
 use super::operation::Operation;
 use super::read;
 use crate::cluster::pods;
@@ -12,6 +8,9 @@ use crate::store::object::{Obj, meta_mut};
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
 use crate::writes::patch::json_error;
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::{Value, json};
 
 /// The default grace period of Kubernetes for pods.
 const DEFAULT_GRACE_SECONDS: u64 = 30;

@@ -1,16 +1,14 @@
 //! Evictions: deletions of pods.
 
-use bytes::Bytes;
-use serde_json::Value;
-
 use super::delete::remove;
 use super::operation::Operation;
 use crate::store::object::meta_str;
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
 use crate::writes::prepare;
+use bytes::Bytes;
+use serde_json::Value;
 
-/// Answers the POST of an Eviction, which `kubectl drain` sends.
 pub(super) fn evict(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let (eviction, key) = (prepare::decode(body)?, operation.key());
     let name = meta_str(&eviction, "name").unwrap_or_default();

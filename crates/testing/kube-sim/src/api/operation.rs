@@ -1,10 +1,5 @@
 //! A request before it is answered.
 
-use std::sync::Arc;
-
-use http::header::{HeaderMap, HeaderName, USER_AGENT};
-use http::{Method, Request};
-
 use super::server::Api;
 use crate::counters::RequestKind;
 use crate::faults::requests::{Effect, RequestInfo};
@@ -12,6 +7,9 @@ use crate::store::object::Key;
 use crate::store::resource::Resource;
 use crate::wire::format::ObjectFormat;
 use crate::wire::request::{QueryString, ResourcePath, Route};
+use http::header::{HeaderMap, HeaderName, USER_AGENT};
+use http::{Method, Request};
+use std::sync::Arc;
 
 /// A mark in the extensions of a request: its connection has presented a certificate of this cluster's CA.
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,13 @@
 //! Paths that are not resources: health, version, and the paths that kubectl requests before a resource.
 
+use super::discovery;
+use super::operation::AskedOperation;
+use super::server::Api;
+use crate::store::status::ApiStatus;
+use crate::wire::reply::{self, ApiReply};
 use http::header::ACCEPT;
 use http::{Method, StatusCode};
 
-use super::operation::AskedOperation;
-use super::server::Api;
-use crate::kubectl::{discovery, openapi};
-use crate::store::status::ApiStatus;
-use crate::wire::reply::{self, ApiReply};
-
-/// The document for `/version`.
 const VERSION: &str = r#"{
   "major": "1",
   "minor": "36",
@@ -38,7 +36,6 @@ pub(super) async fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiR
         ["version"] => reply::json(StatusCode::OK, VERSION),
         [root @ ("api" | "apis")] => discovery::reply(*root == "api", asked.header(&ACCEPT)),
         ["api", "v1"] => reply::json(StatusCode::OK, discovery::evictions()),
-        ["openapi", "v3", rest @ ..] => openapi::reply(&rest.join("/")),
         _ => reply::plain_not_found(),
     }
 }

@@ -1,5 +1,9 @@
 //! A pod's proxy. The API server forwards a GET to a port of the pod and passes the answer on as it arrives.
 
+use super::operation::Operation;
+use crate::store::object::{Key, Obj};
+use crate::store::status::ApiStatus;
+use crate::wire::reply::{ApiReply, StreamCut};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONNECTION, HOST, TRANSFER_ENCODING};
 use http::{Request, StatusCode, Version};
@@ -8,11 +12,6 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
-
-use super::operation::Operation;
-use crate::store::object::{Key, Obj};
-use crate::store::status::ApiStatus;
-use crate::wire::reply::{ApiReply, StreamCut};
 
 /// Answers a GET of `pods/<name>:<port>/proxy/<path>`. A real API server forbids pods at loopback addresses,
 /// but all pods of the simulator have loopback addresses.
@@ -42,7 +41,6 @@ fn text<'a>(pod: &'a Obj, pointer: &str) -> Option<&'a str> {
     pod.value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty())
 }
 
-/// Forwards the request and returns the answer.
 async fn forwarded(operation: &Operation<'_>, address: &str) -> Result<ApiReply, String> {
     let stream = TcpStream::connect(address)
         .await

@@ -1,8 +1,5 @@
 //! GET of one object and of lists.
 
-use http::StatusCode;
-use tokio::time::Instant;
-
 use super::operation::Operation;
 use super::server::Api;
 use crate::store::object::{Obj, render};
@@ -12,6 +9,8 @@ use crate::store::status::ApiStatus;
 use crate::wire::format::{ObjectFormat, list_meta, metadata_only};
 use crate::wire::options::{self, ReadSource, VERSION_WAIT};
 use crate::wire::reply::{self, ApiReply};
+use http::StatusCode;
+use tokio::time::Instant;
 
 pub(super) async fn get(operation: &Operation<'_>) -> Result<ApiReply, ApiStatus> {
     let (api, resource, query) = (operation.api, operation.resource, operation.query());

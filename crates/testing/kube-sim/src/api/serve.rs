@@ -1,15 +1,5 @@
 //! The path from a request to its answer: authentication, authorization, routing, dispatch.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{Method, Request, StatusCode};
-use http_body::Body;
-use http_body_util::{BodyExt, Limited};
-use tower::BoxError;
-
 use super::auth::{AccessRequest, User};
 use super::operation::{AskedOperation, Operation};
 use super::server::Api;
@@ -21,8 +11,15 @@ use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::{ResourcePath, Route};
 use crate::wire::{format, protobuf};
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{Method, Request, StatusCode};
+use http_body::Body;
+use http_body_util::{BodyExt, Limited};
+use std::sync::Arc;
+use std::time::Duration;
+use tower::BoxError;
 
-/// The API server's limit for request bodies.
 const MAX_BODY: usize = 3 << 20;
 
 impl Api {
@@ -167,7 +164,6 @@ impl Api {
         }
     }
 
-    /// Reads a body as JSON.
     async fn body<B>(&self, asked: &AskedOperation, body: B) -> Result<Bytes, ApiStatus>
     where
         B: Body<Data = Bytes, Error: Into<BoxError>>,

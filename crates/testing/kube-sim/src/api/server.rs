@@ -1,6 +1,7 @@
-//! The parts of an API server.
+//! The parts of an API server, and the server as a tower service without a socket.
 
-use std::sync::Arc;
+// The service shares everything with the API server behind sockets: authentication, the fault switches, watches with
+// streamed bodies. It uses tokio's clock only, so it runs under paused time.
 
 use crate::api::auth::Tokens;
 use crate::counters::Counters;
@@ -8,6 +9,13 @@ use crate::faults::etcd::Etcd;
 use crate::faults::health::{Distribution, Health};
 use crate::faults::requests::Faults;
 use crate::store::Store;
+use crate::wire::reply::{self, Body, StreamCut};
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tower::{BoxError, Service};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -52,5 +60,40 @@ impl Api {
             health: Arc::default(),
             settings,
         }
+    }
+}
+
+/// One API server. Clones are the same one.
+#[derive(Clone)]
+pub struct ApiService {
+    api: Arc<Api>,
+}
+
+impl ApiService {
+    pub(crate) fn new(api: Arc<Api>) -> Self {
+        Self { api }
+    }
+}
+
+impl<B> Service<Request<B>> for ApiService
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    /// The error means that the server closes the connection in place of an answer.
+    type Error = StreamCut;
+    type Future = BoxFuture<'static, Result<Response<Body>, StreamCut>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamCut>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let api = self.api.clone();
+        Box::pin(async move {
+            let reply = api.serve(request).await;
+            if reply::is_abandoned(&reply) { Err(StreamCut) } else { Ok(reply) }
+        })
     }
 }

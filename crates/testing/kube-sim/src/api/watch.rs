@@ -1,16 +1,5 @@
 //! Watches: a stream of events, one chunk each, flushed as it comes.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use futures::stream;
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
-use serde_json::Value;
-use tokio::time::Instant;
-
 use super::bookmark;
 use super::operation::Operation;
 use super::server::Api;
@@ -27,6 +16,15 @@ use crate::wire::format::{ObjectFormat, metadata_only};
 use crate::wire::options;
 use crate::wire::reply::{self, ApiReply, StreamCut};
 use crate::wire::request::QueryString;
+use bytes::Bytes;
+use futures::stream;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// `--min-request-timeout` in seconds: a watch without a timeout lasts between this time and twice this time.
 const DEFAULT_TIMEOUT: u64 = 1_800;
@@ -271,7 +269,6 @@ impl Watch {
         out.into()
     }
 
-    /// Applies the fault switches to a line.
     fn damaged(&mut self, line: Bytes) -> Bytes {
         match self.api.faults.on_event(&self.info) {
             Some(Effect::Malformed) => {

@@ -1,9 +1,5 @@
 //! POST, PUT and PATCH.
 
-use bytes::Bytes;
-use http::StatusCode;
-use serde_json::Value;
-
 use super::operation::Operation;
 use super::read;
 use crate::store::Edit;
@@ -12,6 +8,9 @@ use crate::store::resource::by_plural;
 use crate::store::status::{ApiStatus, Subject};
 use crate::wire::reply::ApiReply;
 use crate::writes::{managers, patch, prepare};
+use bytes::Bytes;
+use http::StatusCode;
+use serde_json::Value;
 
 pub(super) fn create(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let (resource, namespace) = (operation.resource, &operation.target.namespace);
@@ -70,7 +69,6 @@ fn change(
     })
 }
 
-/// Writes an object, or only shows it in a dry run.
 fn write(
     operation: &Operation<'_>,
     name: &str,

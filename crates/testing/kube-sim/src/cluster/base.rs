@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-/// Returns the objects that every cluster has.
 pub(crate) fn objects() -> Vec<Value> {
     let namespaces = ["default", "kube-node-lease", "kube-public", "kube-system"].map(|name| {
         let metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});

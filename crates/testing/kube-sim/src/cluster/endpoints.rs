@@ -1,7 +1,5 @@
 //! EndpointSlices: one for each Service that selects pods.
 
-use serde_json::{Value, json};
-
 use super::list;
 use super::pods::{has_ended, is_ending, is_ready, node_of};
 use crate::store::object::{Key, Obj, uuid};
@@ -9,8 +7,8 @@ use crate::store::resource::by_plural;
 use crate::store::selector::labels_match;
 use crate::store::time::now;
 use crate::store::{Edit, Store};
+use serde_json::{Value, json};
 
-/// Writes the slices that have changed.
 pub(super) fn publish(store: &Store) {
     let pods = list(store, "pods");
     for service in list(store, "services") {

@@ -1,18 +1,16 @@
 //! Simulated kubelets, which renew Leases and post heartbeats.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use tokio::time::Instant;
-
 use crate::cluster::node;
 use crate::store::object::{Key, as_map, child_mut, uuid};
 use crate::store::resource::{by_plural, nodes};
 use crate::store::time::{now, now_micro};
 use crate::store::{Edit, Store};
 use crate::writes::managers;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The interval of status posts without changes (`nodeStatusReportFrequency`).
 const HEARTBEAT: Duration = Duration::from_mins(5);
@@ -25,12 +23,10 @@ struct Kubelet {
     beat_at: Instant,
 }
 
-/// The simulated kubelets of a cluster.
 #[derive(Debug)]
 pub(crate) struct Kubelets {
     /// Ordered, so that the same seed gives the same run.
     all: Mutex<BTreeMap<String, Kubelet>>,
-    /// The interval of Lease renewals.
     lease: Duration,
 }
 
@@ -39,7 +35,6 @@ impl Kubelets {
         Kubelets { all: Mutex::new(BTreeMap::new()), lease }
     }
 
-    /// Starts a node's kubelet.
     pub(crate) fn start(&self, node: &str) {
         let now = Instant::now();
         // The heartbeats are spread out, since the kubelets of a cluster do not start in the same instant.

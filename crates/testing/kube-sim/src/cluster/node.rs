@@ -1,15 +1,13 @@
 //! Realistic nodes: the shape of a captured node, with an adjustable size.
 
-use serde_json::{Value, json};
-
 use crate::store::object::{Key, child_mut, uuid};
 use crate::store::resource::nodes;
 use crate::store::status::ApiStatus;
 use crate::store::time::now;
 use crate::store::{Edit, Store};
 use crate::writes::managers;
+use serde_json::{Value, json};
 
-/// The conditions that every kubelet posts.
 const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
@@ -126,7 +124,6 @@ pub(crate) fn set_condition(node: &mut Value, kind: &str, status: &str, reason: 
     }
 }
 
-/// Returns the status of a condition, if the node has it.
 pub(crate) fn condition<'a>(node: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = node.pointer("/status/conditions")?.as_array()?;
     let found = conditions.iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))?;

@@ -1,16 +1,14 @@
 //! The node lifecycle controller: `NoSchedule` taints follow conditions and `spec.unschedulable`.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::Duration;
-
-use serde_json::{Value, json};
-
 use crate::cluster::node::{condition, edit};
 use crate::store::object::child_mut;
 use crate::store::resource::nodes;
 use crate::store::selector::Selector;
 use crate::store::{Feed, Start, Store};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The controller's delay. The captured cluster's controller reacted to a cordon after 9 to 14 ms.
 const REACTION: Duration = Duration::from_millis(5);

@@ -1,16 +1,6 @@
 //! The kubelets' work with pods. A bound pod runs until it is told to end, and has its grace period for that.
 //! The embedding program supplies the code that runs in a pod.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures::future::BoxFuture;
-use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::time::timeout;
-
 use crate::store::object::{Key, Obj, as_map};
 use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
@@ -18,6 +8,14 @@ use crate::store::status::ApiStatus;
 use crate::store::time::now;
 use crate::store::{Edit, Feed, Start, Store};
 use crate::writes::managers;
+use futures::future::BoxFuture;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// The program that runs in pods. The simulator calls it when a pod is bound to a node. The pod is gone when
 /// the future has ended, or when the simulator drops the future at the end of the grace period.
@@ -93,7 +91,6 @@ impl RunningPod {
         while self.grace.changed().await.is_ok() {}
     }
 
-    /// Runs the program to its end.
     async fn run(self, program: PodProgram) {
         let (mut pod, mut runs) = (self.clone(), (program.0)(self));
         tokio::select! {
@@ -119,17 +116,14 @@ pub(crate) fn node_of(pod: &Value) -> &str {
     pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns true if the pod has been told to end.
 pub(crate) fn is_ending(pod: &Obj) -> bool {
     pod.meta("deletionTimestamp").is_some()
 }
 
-/// Returns true if nothing runs in the pod any more.
 pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(pod.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"))
 }
 
-/// Returns true if the pod's Ready condition is True.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     let conditions = pod.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
     let is = |condition: &Value, key: &str, value: &str| condition.get(key) == Some(&json!(value));

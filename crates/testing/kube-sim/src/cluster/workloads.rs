@@ -1,23 +1,20 @@
 //! The controllers around pods: `ReplicaSets` create their pods, the scheduler binds them to nodes, and the
 //! Services' EndpointSlices list their addresses.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures::future::select_all;
-use serde_json::{Value, json};
-use tokio::sync::mpsc::Receiver;
-
 use super::pods::{has_ended, is_ending, make, node_of};
 use super::{endpoints, list, node};
 use crate::store::object::{Key, Obj, child_mut};
 use crate::store::resource::by_plural;
 use crate::store::selector::Selector;
 use crate::store::{Edit, Feed, Start, Store};
+use futures::future::select_all;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::Receiver;
 
 /// The delay of the captured cluster's controllers.
 const REACTION: Duration = Duration::from_millis(5);
-/// The resources that the controllers watch.
 const WATCHED: [&str; 4] = ["pods", "nodes", "replicasets", "services"];
 
 /// Runs all controllers for as long as the store lives.
@@ -46,13 +43,11 @@ async fn next_change(feeds: &mut [Receiver<Feed>]) -> bool {
     rest.all(|feed| goes_on(Some(feed))) && goes_on(next)
 }
 
-/// Returns true if this object controls the pod.
 pub(crate) fn controls(owner: &Obj, pod: &Value) -> bool {
     let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
     owners.into_iter().any(|o| o.get("uid").and_then(Value::as_str) == owner.meta("uid"))
 }
 
-/// Returns the number of pods that a workload wants.
 pub(crate) fn wanted(owner: &Obj) -> usize {
     let replicas = owner.value.pointer("/spec/replicas").and_then(Value::as_u64).unwrap_or(1);
     usize::try_from(replicas).unwrap_or(usize::MAX)
@@ -113,7 +108,6 @@ fn takes_pods(node: &Value) -> bool {
         && node::condition(node, "Ready") == Some("True")
 }
 
-/// Returns true if both pods want the same port of the host.
 fn share_a_port(one: &Value, other: &Value) -> bool {
     let taken = host_ports(one);
     host_ports(other).iter().any(|port| taken.contains(port))

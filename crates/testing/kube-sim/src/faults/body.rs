@@ -1,11 +1,10 @@
 //! Faults of an answer's body: broken JSON and cut streams.
 
+use crate::faults::requests::Effect;
+use crate::wire::reply::{ApiReply, Body, StreamCut};
 use futures::stream;
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-
-use crate::faults::requests::Effect;
-use crate::wire::reply::{ApiReply, Body, StreamCut};
 
 pub(crate) fn reply(reply: ApiReply, effects: &[Effect]) -> ApiReply {
     let cut = if effects.contains(&Effect::CutEvent) {

@@ -1,22 +1,19 @@
 //! Connections that a test can silence.
 
+use crate::counters::Counters;
+use socket2::{SockFilter, Socket};
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-
-use socket2::{SockFilter, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-
-use crate::counters::Counters;
 
 /// `BPF_RET | BPF_K` with 0: the kernel drops every packet before TCP sees it. It acknowledges nothing and
 /// keep-alives go unanswered, as behind a firewall that forgot the flow.
 const DROP_ALL: [SockFilter; 1] = [SockFilter::new(0x06, 0, 0, 0)];
 
-/// The handle that silences or resets a connection.
 #[derive(Debug)]
 pub(crate) struct Switch {
     off: AtomicBool,

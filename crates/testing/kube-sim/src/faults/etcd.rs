@@ -5,12 +5,6 @@
 // with its old content. Requests that need etcd hang. When the link is mended, all events that were held
 // back arrive at once.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use http::StatusCode;
-
 use crate::observed::{Observed, Observer};
 use crate::store::Store;
 use crate::store::object::{Key, Obj};
@@ -19,6 +13,10 @@ use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
 use crate::wire::options::{ReadSource, VERSION_WAIT};
 use crate::wire::request::QueryString;
+use http::StatusCode;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The API server gives up a request after this time (`--request-timeout`), unless the client has set a
 /// shorter one.

@@ -1,18 +1,15 @@
 //! The parts of an API server's `/readyz`, `/livez` and `/healthz`, which a test can let fail.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-use http::StatusCode;
-
 use crate::wire::reply::{self, ApiReply};
 use crate::wire::request::QueryString;
+use http::StatusCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// The parts that every API server has, in the order of a real one.
 const PARTS: [&str; 6] = ["ping", "log", ETCD[0], ETCD[1], "informer-sync", "shutdown"];
 /// `/livez` and `/healthz` have the first three.
 const ALIVE: usize = 3;
-/// The parts that ask etcd.
 const ETCD: [&str; 2] = ["etcd", "etcd-readiness"];
 /// The time for which each of them waits for etcd's answer.
 const ETCD_TIMEOUT: Duration = Duration::from_secs(2);

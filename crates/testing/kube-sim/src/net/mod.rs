@@ -2,6 +2,16 @@
 
 pub(crate) mod tls;
 
+use crate::api::operation::Certified;
+use crate::api::server::{Api, ApiService};
+use crate::counters::Open;
+use crate::faults::connection::{self, Switch, SwitchedStream};
+use crate::wire::reply::{GoAway, StreamCut};
+use http::{Request, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -9,23 +19,10 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-use http::{Request, Version};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use tls::Tls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
-
-use crate::api::operation::Certified;
-use crate::api::server::Api;
-use crate::api::service::ApiService;
-use crate::counters::Open;
-use crate::faults::connection::{self, Switch, SwitchedStream};
-use crate::wire::reply::{GoAway, StreamCut};
-use tls::Tls;
 use tower::Service;
 
 /// The time limit for a client's TLS handshake and for its request headers.

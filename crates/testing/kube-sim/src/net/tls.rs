@@ -1,8 +1,5 @@
 //! The simulator's own CA, and certificates that can be replaced while clients are connected.
 
-use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
-
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -10,6 +7,8 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// An error of making a certificate.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +47,6 @@ impl Tls {
         self.state.read().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
-    /// Returns the administrator's client certificate and its key, as PEM.
     pub(crate) fn administrator(&self) -> Result<(String, String), CertificateError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, "kubernetes-admin");

@@ -6,16 +6,14 @@ pub(crate) mod selector;
 pub(crate) mod status;
 pub(crate) mod time;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use serde_json::Value;
-use tokio::sync::mpsc;
-
 use crate::store::object::{Key, Obj, Object, meta_mut};
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
 
 /// The number of changes kept for each resource, for watches that start in the past. Older changes are
 /// "compacted". As in the API server, busy resources (Leases) do not push out quiet ones.
@@ -23,7 +21,6 @@ const HISTORY: usize = 1_000;
 /// The number of changes by which a watch may lag before it is cut off.
 const WATCH_QUEUE: usize = 1_000;
 
-/// A change of one object.
 #[derive(Debug)]
 pub(crate) struct Change {
     /// The resourceVersion of the change.
@@ -36,7 +33,6 @@ pub(crate) struct Change {
     pub deleted: bool,
 }
 
-/// A message to a watcher.
 #[derive(Clone, Debug)]
 pub(crate) enum Feed {
     Change(Arc<Change>),
@@ -46,14 +42,12 @@ pub(crate) enum Feed {
     Close,
 }
 
-/// The result of a write.
 pub(crate) enum Edit {
     Put(Value),
     Remove,
     Keep,
 }
 
-/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// All current objects, then changes.
@@ -88,7 +82,6 @@ struct Watchers {
     all: Vec<Watcher>,
 }
 
-/// The kept changes of one resource.
 #[derive(Default)]
 struct Window {
     changes: VecDeque<Arc<Change>>,
@@ -96,7 +89,6 @@ struct Window {
     compacted: u64,
 }
 
-/// The objects by plural name.
 type Objects = HashMap<&'static str, BTreeMap<Key, Obj>>;
 
 struct State {

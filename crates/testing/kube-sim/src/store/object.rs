@@ -1,11 +1,9 @@
 //! Kubernetes objects as JSON values: access to the fields that every object has, and rendering.
 
-use std::sync::{Arc, OnceLock};
-
+use crate::store::resource::Resource;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-
-use crate::store::resource::Resource;
+use std::sync::{Arc, OnceLock};
 
 /// One version of one object. Its JSON is rendered once for all clients.
 #[derive(Debug)]
@@ -17,10 +15,8 @@ pub(crate) struct Object {
     rest: OnceLock<Bytes>,
 }
 
-/// A shared, immutable version of an object.
 pub(crate) type Obj = Arc<Object>;
 
-/// The namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub namespace: String,
@@ -45,7 +41,6 @@ impl Object {
         self.rest.get_or_init(|| render_rest(&self.value)).clone()
     }
 
-    /// Returns the whole object with kind and apiVersion.
     pub(crate) fn full(&self) -> Bytes {
         let (kind, version) = (self.resource.kind, self.resource.api_version());
         let prefix = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",");

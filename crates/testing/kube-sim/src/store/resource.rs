@@ -1,6 +1,5 @@
 //! The table of all served resources. Discovery does not advertise any other resource.
 
-/// One resource of one API group.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     pub group: &'static str,
@@ -23,7 +22,6 @@ impl Resource {
         if self.group.is_empty() { "v1".to_owned() } else { format!("{}/v1", self.group) }
     }
 
-    /// Returns the singular, as in kubectl's arguments.
     pub(crate) fn singular(&self) -> String {
         self.kind.to_lowercase()
     }
@@ -89,12 +87,10 @@ const ADMISSION: &str = "admissionregistration.k8s.io";
 pub(crate) static GROUPS: &[&str] =
     &["", "apps", "policy", RBAC, ADMISSION, "coordination.k8s.io", "discovery.k8s.io"];
 
-/// Finds a resource by its path.
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|r| r.plural == plural && r.group == group && version == "v1")
 }
 
-/// Finds a resource by the apiVersion and kind of an object.
 pub(crate) fn find_kind(api_version: &str, kind: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|r| r.kind == kind && r.api_version() == api_version)
 }

@@ -1,15 +1,13 @@
 //! `Status`: the API server's answer in case of an error.
 
+use super::object::{as_map, fill};
 use http::StatusCode;
 use serde_json::{Value, json};
-
-use super::object::{as_map, fill};
 
 /// A Kubernetes `metav1.Status`. It is one pointer, because it is the error type of nearly everything.
 #[derive(Clone, Debug)]
 pub struct ApiStatus(Box<Value>);
 
-/// The object and the resource of an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject<'a> {
     /// The API group; empty for the core group.
@@ -43,7 +41,6 @@ impl ApiStatus {
         ApiStatus(Box::new(status))
     }
 
-    /// Returns a failure without details.
     pub(crate) fn failure(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
         let status = Self::new("Failure", json!({"message": message.into(), "code": code.as_u16()}));
         if reason.is_empty() { status } else { status.with(json!({ "reason": reason })) }
@@ -62,13 +59,11 @@ impl ApiStatus {
         self.0.to_string()
     }
 
-    /// Returns the HTTP status code. A status on success may have none.
     pub(crate) fn http_code(&self) -> StatusCode {
         let code = self.0.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
         code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::OK)
     }
 
-    /// Returns the seconds of the `Retry-After` header, if any.
     pub(crate) fn retry_after(&self) -> Option<u64> {
         self.0.pointer("/details/retryAfterSeconds").and_then(Value::as_u64)
     }
@@ -111,7 +106,6 @@ impl ApiStatus {
         Self::failure(StatusCode::NOT_FOUND, "NotFound", message).about(subject)
     }
 
-    /// Returns a 404 for a resource that is not served.
     pub(crate) fn no_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self::failure(StatusCode::NOT_FOUND, "NotFound", message).with(json!({"details": {}}))

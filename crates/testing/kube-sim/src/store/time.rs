@@ -1,8 +1,7 @@
 //! Timestamps and ages in the API server's formats.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
+use std::time::Duration;
 
 /// Returns the current time as a `metav1.Time`: `2026-11-21T06:40:10Z`.
 pub(crate) fn now() -> String {

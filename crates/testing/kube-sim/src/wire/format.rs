@@ -1,10 +1,8 @@
 //! The formats that a client accepts, and the form of lists and metadata in them.
 
+use crate::store::status::ApiStatus;
 use serde_json::{Value, json};
 
-use crate::store::status::ApiStatus;
-
-/// The format of objects in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectFormat {
     Object,

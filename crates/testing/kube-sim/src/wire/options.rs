@@ -1,22 +1,19 @@
 //! The parameters of `ListOptions`. They determine the source of the answer to a get, list or watch.
 
-use std::time::Duration;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use http::StatusCode;
-use serde_json::{Value, json};
-
 use super::request::QueryString;
 use crate::store::object::Key;
 use crate::store::resource::Resource;
 use crate::store::selector::Selector;
 use crate::store::status::ApiStatus;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::StatusCode;
+use serde_json::{Value, json};
+use std::time::Duration;
 
 /// The time for which the API server waits for its cache to reach a version.
 pub(crate) const VERSION_WAIT: Duration = Duration::from_secs(3);
 
-/// The source of a read.
 #[derive(Debug)]
 pub(crate) enum ReadSource {
     /// The current content of etcd.
@@ -28,7 +25,6 @@ pub(crate) enum ReadSource {
 }
 
 impl ReadSource {
-    /// Returns the source that the query selects.
     pub(crate) fn of(query: &QueryString) -> Result<Self, ApiStatus> {
         let version = version(query)?;
         if !query.text("continue").is_empty() {
@@ -59,7 +55,6 @@ fn no_number(text: &str) -> String {
     )
 }
 
-/// Returns the selector of a list or watch.
 pub(crate) fn selector(resource: &Resource, query: &QueryString) -> Result<Selector, ApiStatus> {
     Selector::parse(resource, query.text("labelSelector"), query.text("fieldSelector"))
 }

@@ -1,12 +1,11 @@
 //! Responses: bodies, headers, and special answers.
 
+use crate::store::status::ApiStatus;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-
-use crate::store::status::ApiStatus;
 
 /// The error of a stream that a fault has cut. On it, hyper drops the connection (or resets the stream).
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +15,6 @@ pub struct StreamCut;
 /// The body of every response.
 pub type Body = UnsyncBoxBody<Bytes, StreamCut>;
 
-/// A response of the simulator.
 pub(crate) type ApiReply = Response<Body>;
 
 pub(crate) fn body(bytes: impl Into<Bytes>) -> Body {
@@ -75,7 +73,6 @@ pub(crate) fn too_many_requests(retry_after: u32) -> ApiReply {
 #[derive(Clone, Copy, Debug)]
 pub struct GoAway;
 
-/// The mark of [`abandoned`].
 #[derive(Clone)]
 struct Abandoned;
 
@@ -86,7 +83,6 @@ pub(crate) fn abandoned() -> ApiReply {
     reply
 }
 
-/// Returns true if the request gets no answer.
 pub(crate) fn is_abandoned(reply: &ApiReply) -> bool {
     reply.extensions().get::<Abandoned>().is_some()
 }

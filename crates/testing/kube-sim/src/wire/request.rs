@@ -104,7 +104,6 @@ impl QueryString {
         QueryString(text.split('&').filter(|p| !p.is_empty()).map(pair).collect())
     }
 
-    /// Returns the first value of a key, if the query has it.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }

@@ -1,9 +1,8 @@
 //! `metadata.managedFields`: the last write of each manager. Of the fields that it owns, only the addresses in
 //! a Service's status are there; no client looks for others.
 
-use serde_json::{Value, json};
-
 use crate::store::object::{as_map, meta_mut};
+use serde_json::{Value, json};
 
 const INGRESS: &str = "/status/loadBalancer/ingress";
 

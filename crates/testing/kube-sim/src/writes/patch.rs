@@ -1,9 +1,8 @@
 //! Merge patches, plain and strategic.
 
-use serde_json::Value;
-
 use crate::store::object::as_map;
 use crate::store::status::ApiStatus;
+use serde_json::Value;
 
 /// The lists that a strategic patch merges item by item, with the key of their items. It replaces all others.
 const KEYED: [(&str, &str); 5] = [

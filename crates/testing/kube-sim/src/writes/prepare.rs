@@ -1,15 +1,14 @@
 //! Decoding of written objects, and the API server's own changes to them.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use serde_json::{Value, json};
-
 use super::patch::json_error;
 use crate::store::object::{as_map, child_mut, fill, meta_mut, uuid};
 use crate::store::resource::Resource;
 use crate::store::status::ApiStatus;
 use crate::store::time::now;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::{Value, json};
 
 /// The fields of the metadata that belong to the server.
 const KEPT: [&str; 6] =
@@ -71,7 +70,6 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Prepares a new object for the store.
 pub(crate) fn create(resource: &Resource, object: &mut Value) {
     let meta = meta_mut(object);
     meta.remove("deletionTimestamp");

@@ -1,10 +1,9 @@
 //! Tests of watch streams, compared with captured ones.
 
-use std::time::Duration;
-
 use crate::client::watch;
 use nodegate_kube_sim::Sim;
 use serde_json::{Value, json};
+use std::time::Duration;
 
 const ONE: &str = "/api/v1/nodes?watch=1&fieldSelector=metadata.name%3Dlab-node";
 

@@ -1,11 +1,10 @@
 //! Discovery: the list of served resources.
 
-use http::StatusCode;
-use serde_json::{Value, json};
-
 use crate::store::resource::{GROUPS, RESOURCES, Resource};
 use crate::store::status::ApiStatus;
 use crate::wire::reply::{self, ApiReply};
+use http::StatusCode;
+use serde_json::{Value, json};
 
 const VERBS: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
 
