@@ -51,11 +51,9 @@ lint: ## Format, clippy, spelling, licences, workflows, documents of the code
 	RUSTDOCFLAGS="-D warnings -A rustdoc::invalid_html_tags" cargo doc --quiet --workspace --no-deps --locked
 
 # STRANGERS="HEADs" plays that attack alone.
-faults: ## Tables: faults that the agent survives, attacks of strangers (25 minutes)
+faults: ## Faults that the agent survives, and a table of the attacks of strangers (25 minutes)
 	@hack/install-tools
-	@[[ -n "$(STRANGERS)" ]] || { \
-	  echo "| fault | what a load balancer saw | seconds to notice, of at most | seconds to recover, of at most | API requests |"; echo "|---|---|---|---|---|"; \
-	  $(play) --test cluster -- faults:: --nocapture --test-threads=4 | sed -u 's/^\.*//'; }
+	@[[ -n "$(STRANGERS)" ]] || $(play) --test cluster -- faults:: --nocapture --test-threads=4 | sed -u 's/^\.*//'
 	@cargo build --quiet --locked --profile quick --bin nodegate
 	@STRANGERS="$(STRANGERS)" STRANGERS_SECONDS="$(STRANGERS_SECONDS)" STRANGERS_AGENT="$(built)/quick/nodegate" \
 	  $(play) --test cluster $(table) strangers::table

@@ -1,6 +1,6 @@
 //! Faults of the API server and of the connections to it.
 
-use super::scene::{CORDONED, FRESH, REPLACED, STALE, Scene, cluster};
+use super::scene::{CORDONED, FRESH, LOST, REPLACED, STALE, Scene, cluster};
 use nodegate_kube_sim::Effect;
 use nodegate_testbed::{NODE, needs_root};
 
@@ -23,19 +23,9 @@ fn a_killed_api_server_is_followed_again_after_its_restart() {
     scene.cluster.sim.cordon(NODE);
     scene.heal(|scene| scene.cluster.wait(scene.cluster.sim.restart(false)).unwrap());
     scene.restarts("disconnected", 1.0);
-    scene.lost_watch_is_logged_once();
+    scene.logged_once(LOST);
     scene.recovers(CORDONED);
     scene.ends("API server killed, restarted", &[FRESH, STALE, CORDONED]);
-}
-
-#[test]
-fn a_frozen_api_server_leaves_the_node_in_the_pool() {
-    let mut scene = Scene::start();
-    scene.fault(|scene| scene.cluster.sim.freeze());
-    scene.fails_open();
-    scene.heal(|scene| scene.cluster.sim.heal());
-    scene.recovers(FRESH);
-    scene.ends("API server frozen", &[FRESH, STALE, FRESH]);
 }
 
 #[test]
@@ -48,7 +38,7 @@ fn a_connection_whose_packets_vanish_is_replaced() {
     });
     scene.notices(CORDONED, REPLACED);
     scene.restarts("disconnected", 1.0);
-    scene.lost_watch_is_logged_once();
+    scene.logged_once(LOST);
     let open = scene.cluster.sim.counters().read().connections_max;
     assert!(open <= 3 + 2, "{open}: three of the agent's, and the dead ones");
     scene.heal(|scene| scene.cluster.sim.heal());
@@ -125,7 +115,7 @@ fn a_rotated_token_is_used_without_a_restart() {
         let config = scene.cluster.sim.kubeconfig_for("new-token");
         std::fs::write(scene.cluster.kubeconfig(), config).unwrap();
     });
-    scene.lost_watch_is_logged_once();
+    scene.logged_once(LOST);
     scene.recovers(FRESH);
     scene.ends("401: token rotated", &[FRESH, STALE, FRESH]);
 }

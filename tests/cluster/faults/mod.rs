@@ -1,7 +1,7 @@
 //! The faults of connections, certificates, files, clock and descriptors: the real program on a simulated cluster, with
 //! a load balancer that probes it before, during and after the fault. The simulation has the API server's other faults.
 
-// `make faults` prints a row for each.
+// `make faults` prints a line for each.
 
 mod connections;
 mod etcd;

@@ -29,7 +29,7 @@ pub(crate) const CORDONED: &str = "503 Unschedulable";
 
 const WARNING: &str = "the cache is stale";
 const RECOVERED: &str = "the cache follows the API server again";
-const LOST: &str = "watch failed; retrying";
+pub(crate) const LOST: &str = "watch failed; retrying";
 
 pub(crate) struct Scene {
     pub(crate) cluster: Cluster,
@@ -37,22 +37,10 @@ pub(crate) struct Scene {
     pub(crate) prober: Prober,
     began: Instant,
     healed: Instant,
-    row: Row,
-}
-
-/// The figures of a fault.
-#[derive(Default)]
-struct Row {
-    /// The answers that a load balancer saw, in their order.
+    /// The answers that a load balancer saw up to the recovery, in their order.
     trail: Vec<String>,
-    /// From the fault until a load balancer saw it, or else until the agent's metrics showed it.
-    notice: Option<Duration>,
-    /// The bound for that.
-    bound: Option<Duration>,
-    /// From the repair to the right answer.
-    recover: Option<Duration>,
-    /// The requests to the API server, from the fault to the recovery.
-    requests: Option<u64>,
+    /// What `make faults` prints besides.
+    figures: Vec<String>,
 }
 
 /// Starts a cluster whose kubelet renews its Lease twice a second.
@@ -89,7 +77,7 @@ impl Scene {
         let prober = Prober::start(agent.address(), health, PROBES_A_SECOND, 1);
         prober.wait(SOME);
         let now = Instant::now();
-        Self { cluster, agent, prober, began: now, healed: now, row: Row::default() }
+        Self { cluster, agent, prober, began: now, healed: now, trail: Vec::new(), figures: Vec::new() }
     }
 
     /// Injects the fault, and starts its time.
@@ -141,15 +129,13 @@ impl Scene {
             late.unwrap().saw,
             self.agent.log_text()
         );
-        self.row.notice = Some(noticed.answered - self.began);
-        self.row.bound = Some(within);
+        self.figures.push(format!("noticed after {:?} of {within:?}", noticed.answered - self.began));
     }
 
     /// Waits until the agent has restarted its watch for this reason `times` times.
-    pub(crate) fn restarts(&mut self, reason: &str, times: f64) {
+    pub(crate) fn restarts(&self, reason: &str, times: f64) {
         let name = format!(r#"nodegate_watch_restarts_total{{resource="nodes",reason="{reason}"}}"#);
         until(reason, || self.agent.metric(&name).filter(|count| *count >= times));
-        self.row.notice.get_or_insert(self.began.elapsed());
     }
 
     /// Asserts that a load balancer sees `answer` after the repair, that log and metrics report the recovery
@@ -178,7 +164,7 @@ impl Scene {
         let since = probes.iter().filter(|probe| probe.sent >= self.healed && probe.sent <= at);
         let allowed = BACK_WITHIN + lag(since) * STEPS;
         assert!(took <= allowed, "back after {took:?}, of {allowed:?}\n{}", self.agent.log_text());
-        self.row.recover = Some(took);
+        self.figures.push(format!("back after {took:?} of {BACK_WITHIN:?}"));
     }
 
     /// Asserts that load balancers notice nothing, and that the agent follows the Node.
@@ -188,12 +174,11 @@ impl Scene {
         self.follows();
     }
 
-    /// Records the requests and the trail up to this time.
+    /// Records the trail up to this time.
     fn record(&mut self, at: Instant) {
-        self.row.requests.get_or_insert(self.cluster.sim.counters().read().total());
         let seen: Vec<Probe> =
             self.prober.probes().into_iter().filter(|probe| probe.answered <= at).collect();
-        self.row.trail = trail(&seen);
+        self.trail = trail(&seen);
     }
 
     /// Asserts that the agent sees changes of the Node.
@@ -224,17 +209,12 @@ impl Scene {
         self.agent.logs_once(line);
     }
 
-    /// Asserts that the log has one line for the episode.
-    pub(crate) fn lost_watch_is_logged_once(&self) {
-        self.logged_once(LOST);
-    }
-
     /// Asserts that no answer was stale.
     pub(crate) fn never_stale(&self) {
         assert_eq!(self.agent.logged(WARNING), 0, "{}", self.agent.log_text());
     }
 
-    /// Asserts this trail, and that every probe got an answer. Prints the row of this fault.
+    /// Asserts this trail, and that every probe got an answer. Prints a line.
     pub(crate) fn ends(mut self, fault: &str, trail: &[&str]) {
         self.prober.wait(1);
         self.prober.stop();
@@ -245,22 +225,10 @@ impl Scene {
         };
         let failed: Vec<String> = failed.iter().map(describe).collect();
         assert!(failed.is_empty(), "failed: {failed:?}\n{}", self.agent.log_text());
-        assert_eq!(self.row.trail, trail, "{}", self.agent.log_text());
+        assert_eq!(self.trail, trail, "{}", self.agent.log_text());
         assert_eq!(self.agent.get("/livez").status, 200);
-        let seconds = |time: Option<Duration>| {
-            time.map_or("–".to_owned(), |time| format!("{:.1}", time.as_secs_f64()))
-        };
-        let Row { trail, notice, bound, recover, requests } = self.row;
-        println!(
-            "| {fault} | {}; {} probes, 0 failed | {} of {} | {} of {} | {} |",
-            trail.join(" → "),
-            self.prober.probes().len(),
-            seconds(notice),
-            seconds(bound),
-            seconds(recover),
-            BACK_WITHIN.as_secs(),
-            requests.unwrap_or_default(),
-        );
+        let (trail, probes) = (self.trail.join(" → "), self.prober.probes().len());
+        println!("{fault}: {trail}; {probes} probes, 0 failed; {}", self.figures.join("; "));
     }
 }
 

@@ -200,11 +200,6 @@ pub(crate) fn sends_new_queries(stranger: &Stranger, rate: u32) {
     });
 }
 
-/// Sends the same request on each connection.
-pub(crate) fn connects_for_each_request(stranger: &Stranger, rate: u32) {
-    stranger.at(rate, |_| stranger.ask("GET /health HTTP/1.0\r\n\r\n"));
-}
-
 /// Holds this number of connections. Every fourth stranger sends a byte of an endless head on each again and again, the
 /// others send nothing.
 pub(crate) fn sends_slowly(stranger: &Stranger, connections: usize) {

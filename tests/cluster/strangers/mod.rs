@@ -65,11 +65,6 @@ const QUERIES: Scenario = Scenario {
     strangers: 8,
     act: |stranger| attacks::sends_new_queries(stranger, 25),
 };
-const CONNECTIONS: Scenario = Scenario {
-    attack: "one query on new connections",
-    strangers: 8,
-    act: |stranger| attacks::connects_for_each_request(stranger, 50),
-};
 const SLOW: Scenario = Scenario {
     attack: "600 silent or slow connections at 4 addresses",
     strangers: 4,
@@ -83,14 +78,13 @@ const MANY_SLOW: Scenario = Scenario {
 };
 
 /// The rows of the table. The first is the baseline.
-const SCENARIOS: [Scenario; 8] = [
+const SCENARIOS: [Scenario; 7] = [
     Scenario { attack: "no attack, for comparison", strangers: 0, act: |_| {} },
     NEVER_READ,
     LONG_NAMES,
     HEADS,
     BUSY,
     QUERIES,
-    CONNECTIONS,
     MANY_SLOW,
 ];
 
@@ -192,11 +186,6 @@ fn strangers_with_busy_kept_connections_do_not_disturb_the_balancer() {
 #[test]
 fn strangers_with_ever_new_queries_do_not_disturb_the_balancer() {
     assert_harmless(QUERIES);
-}
-
-#[test]
-fn strangers_with_ever_new_connections_do_not_disturb_the_balancer() {
-    assert_harmless(CONNECTIONS);
 }
 
 #[test]
