@@ -9,10 +9,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-/// The longest file that is read.
 const LONGEST_FILE: u64 = 1 << 20;
 
-/// Where the certificate comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// The gate's own CA.
@@ -21,7 +19,6 @@ pub(crate) enum Source {
     Files { certificate: PathBuf, key: PathBuf },
 }
 
-/// The certificate that is served.
 pub(crate) struct Keeper {
     source: Source,
     client_cas: Option<PathBuf>,
@@ -30,7 +27,6 @@ pub(crate) struct Keeper {
     next: Mutex<Option<Pair>>,
 }
 
-/// The outcome of a refresh.
 #[derive(Debug, Default)]
 pub(crate) struct Refreshed {
     /// True if a new certificate waits until API servers know its CA. The next refresh should not be long.
@@ -45,7 +41,6 @@ impl Keeper {
         Self { source, client_cas, pair: ArcSwapOption::empty(), next: Mutex::default() }
     }
 
-    /// Returns what new connections are served with.
     pub(crate) fn server_config(&self) -> Option<Arc<ServerConfig>> {
         self.pair.load().as_ref().map(|pair| pair.config.clone())
     }

@@ -17,7 +17,6 @@ const NO_CERTIFICATE: &str = "no certificate in PEM form";
 /// A serving certificate, ready for use.
 #[derive(Clone)]
 pub(crate) struct Pair {
-    /// What connections are served with.
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) not_before: SystemTime,
     pub(crate) not_after: SystemTime,
@@ -31,7 +30,6 @@ pub(crate) struct Pair {
 pub(crate) type ClientCas<'a> = Option<&'a [u8]>;
 
 impl Pair {
-    /// Parses a certificate chain and a key.
     pub(crate) fn parse(certificate: &[u8], key: &[u8], clients: ClientCas<'_>) -> Result<Self, String> {
         let bad_certificate = |error: &dyn Display| format!("unusable certificate: {error}");
         let chain = all(certificate).ok_or_else(|| bad_certificate(&NO_CERTIFICATE))?;

@@ -18,7 +18,6 @@ use std::time::{Duration, SystemTime};
 
 /// The most CAs in the Secret: the present one and its predecessors.
 const MOST_IN_SECRET: usize = 3;
-/// The most CAs in the bundle.
 const MOST_IN_BUNDLE: usize = 8;
 /// The most attempts to write an object that others write, too.
 const ATTEMPTS: usize = 4;

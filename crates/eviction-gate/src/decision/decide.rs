@@ -1,11 +1,11 @@
 //! The rules, in the order in which they count. `review::gate` calls them for each review.
 
-use super::case::{AgentReply, Drain, EvictWhen, HoldMode, Limits, PodView};
-use super::message::{not_known, short, waiting};
-use super::why::{Answer, Decision, Why};
+use super::case::{AgentReply, Answer, Decision, Drain, EvictWhen, HoldMode, Limits, PodView, Why};
 use nodegate_agent_client::DrainSummary;
+use nodegate_program::sanitize_short;
 use nodegate_readiness::Verdict;
 use nodegate_readiness::probers::{NO_PROBERS, TOO_FEW};
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// An agent that is fresh and still says Ready after this time has other drain signals than the gate.
@@ -14,6 +14,10 @@ const MISMATCH_AFTER: Duration = Duration::from_secs(5);
 const DEAD_AFTER: Duration = Duration::from_secs(30);
 /// During this part of a hold the client is asked to retry after a second.
 const RETRY_SOON: Duration = Duration::from_secs(10);
+/// The number of load balancers that a message names.
+const NAMED: usize = 3;
+/// The longest foreign text in a message, in characters: any program may answer at an agent's address.
+const LONGEST: usize = 240;
 
 /// Returns why the gate, which runs in this namespace, does not hold this Pod, whatever its Node; `None` if it depends on
 /// the Node.
@@ -154,4 +158,42 @@ fn in_seconds(duration: Duration) -> String {
     } else {
         format!("{} ms", duration.as_millis())
     }
+}
+
+/// Returns what a drain still waits for.
+fn waiting(summary: &DrainSummary) -> String {
+    let told = summary.told_probers.min(summary.probers);
+    let mut text = format!("{told} of {} load balancers have acknowledged the drain", summary.probers);
+    let mut named = summary.waiting_for.iter().take(NAMED).map(|name| short(name));
+    let Some(first) = named.next() else {
+        return text + "; waiting until the interval of --told-interval has passed";
+    };
+    text.push_str("; waiting for ");
+    text.push_str(&first);
+    for name in named {
+        text.push_str(", ");
+        text.push_str(&name);
+    }
+    let others = summary.probers.saturating_sub(told).max(summary.waiting_for.len()).saturating_sub(NAMED);
+    if others > 0 {
+        // Writing to a String does not fail.
+        let _ = write!(text, " and {others} more");
+    }
+    if !summary.balancers {
+        text.push_str("; without --balancers every regular client of the agent counts as one");
+    }
+    text
+}
+
+/// Returns why the agent does not know.
+fn not_known(summary: &DrainSummary) -> String {
+    let why = summary.not_known.as_deref().map(short);
+    why.unwrap_or_else(|| {
+        "the agent does not say whether the load balancers have acknowledged the drain".to_owned()
+    })
+}
+
+/// Returns foreign text, bounded and without characters that steer a terminal.
+fn short(text: &str) -> String {
+    sanitize_short(text, LONGEST)
 }

@@ -2,11 +2,8 @@
 
 mod case;
 mod decide;
-mod message;
 #[cfg(test)]
 mod tests;
-mod why;
 
-pub(crate) use case::{AgentReply, Drain, EvictWhen, Limits, NodeView, PodView};
+pub(crate) use case::{AgentReply, Answer, Decision, Drain, EvictWhen, Limits, NodeView, PodView, Why};
 pub(crate) use decide::{decide, out_for, pod_is_free};
-pub(crate) use why::{Answer, Decision, Why};

@@ -11,10 +11,8 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// The most agents that are asked at a time.
 pub(crate) const AT_ONCE: usize = 64;
 
-/// The access to agents.
 pub(crate) struct Agents {
     port: u16,
     timeout: Duration,
@@ -24,7 +22,6 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// Asks at this port, and waits for an answer for so long.
     pub(crate) fn new(port: u16, timeout: Duration) -> Self {
         Self {
             port,

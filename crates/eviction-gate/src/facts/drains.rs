@@ -13,7 +13,6 @@ const MOST: usize = 8192;
 /// The time without a review after which a pod is forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
 
-/// The drains and the held pods of one replica.
 #[derive(Debug, Default)]
 pub(crate) struct Drains {
     drains: Mutex<HashMap<String, SeenDrain>>,
@@ -37,7 +36,6 @@ struct HeldPod {
     last: Instant,
 }
 
-/// The age of a drain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DrainAge {
     /// The time since this replica first saw it.
@@ -104,7 +102,6 @@ impl Drains {
         }
     }
 
-    /// Forgets the drain of a Node that no longer drains.
     pub(crate) fn ended(&self, key: &str) {
         self.drains().remove(key);
     }

@@ -20,45 +20,35 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The node controller's taint of a cordoned Node, which has the date of the cordon.
 const CORDON: &str = "node.kubernetes.io/unschedulable";
 
+/// What the gate reads of a Pod, of a Namespace, and besides [`WatchedNode`] of a Node.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Pod {
+struct Object {
     metadata: ObjectMeta,
-    spec: PodSpec,
-    status: PodStatus,
+    spec: Spec,
+    status: Status,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct PodSpec {
+struct Spec {
+    /// Of a Pod.
     node_name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PodStatus {
-    phase: String,
-}
-
-/// The dates of a Node, and any object with annotations.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct DatedObject {
-    metadata: ObjectMeta,
-    spec: Dates,
-    status: Dates,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Dates {
+    /// Of a Node.
     taints: Option<Vec<Taint>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    /// Of a Pod.
+    phase: String,
+    /// Of a Node.
     conditions: Option<Vec<NodeCondition>>,
 }
 
-/// Parses the JSON of a Pod.
 pub(crate) fn pod(json: &str) -> serde_json::Result<PodView> {
-    let Pod { metadata, spec, status } = serde_json::from_str(json)?;
+    let Object { metadata, spec, status } = serde_json::from_str(json)?;
     let evict_when = evict_when(&metadata);
     let owners = metadata.owner_references.unwrap_or_default();
     Ok(PodView {
@@ -76,9 +66,8 @@ pub(crate) fn pod(json: &str) -> serde_json::Result<PodView> {
     })
 }
 
-/// Parses the annotation of a Namespace.
 pub(crate) fn namespace(json: &str) -> serde_json::Result<Option<EvictWhen>> {
-    let DatedObject { metadata, .. } = serde_json::from_str(json)?;
+    let Object { metadata, .. } = serde_json::from_str(json)?;
     Ok(evict_when(&metadata))
 }
 
@@ -96,7 +85,6 @@ fn evict_when(meta: &ObjectMeta) -> Option<EvictWhen> {
 /// A Node, and how its agent is asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadNode {
-    /// What the decision depends on.
     pub(crate) view: NodeView,
     pub(crate) identity: NodeIdentity,
     /// The addresses at which its agent is asked, the preferred one first.
@@ -123,7 +111,7 @@ pub(crate) fn node(
     now: SystemTime,
 ) -> serde_json::Result<ReadNode> {
     let node: WatchedNode = serde_json::from_str(json)?;
-    let dated: DatedObject = serde_json::from_str(json)?;
+    let dated: Object = serde_json::from_str(json)?;
     let name = node.metadata.name.clone().unwrap_or_default();
     let facts = node.facts();
     let reason = signals.reason(&facts);
@@ -148,7 +136,7 @@ pub(crate) fn node(
     })
 }
 
-impl DatedObject {
+impl Object {
     fn taint(&self, key: &str) -> Option<SystemTime> {
         date(self.spec.taints.iter().flatten().find(|taint| taint.key == key)?.time_added.as_ref()?)
     }

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 /// The most reads of one key at a time. One more waits until the oldest has ended.
 const AT_ONCE: usize = 2;
 
-/// Reads that several reviews share, by key.
 pub(crate) struct SharedReads<V> {
     reads: Mutex<HashMap<String, Vec<Read<V>>>>,
     number: AtomicU64,

@@ -2,10 +2,10 @@
 //! others are skipped while they are read, however large and deep they are.
 
 use crate::decision::{Answer, Decision, Why};
+use k8s_openapi::api::policy::v1::Eviction;
 use nodegate_kube_follow::is_name;
 use nodegate_program::sanitize_short;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::json;
 
 /// The only version that the webhook configuration accepts.
@@ -14,7 +14,6 @@ const API_VERSION: &str = "admission.k8s.io/v1";
 /// The longest foreign text in an error, in characters.
 const SHOWN: usize = 120;
 
-/// A review of an eviction.
 #[derive(Debug)]
 pub(crate) struct EvictionReview {
     uid: String,
@@ -22,20 +21,6 @@ pub(crate) struct EvictionReview {
     pub(crate) name: String,
     /// True if the request or its delete options ask for a dry run.
     pub(crate) dry_run: bool,
-}
-
-/// The reason why a body is not a review of an eviction. The API server lets the eviction go on (`failurePolicy: Ignore`).
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BadReview {
-    #[error("not an AdmissionReview of admission.k8s.io/v1: {0}")]
-    NotOne(String),
-    #[error("not a review of CREATE pods/eviction, but of {0}; check the rules of the webhook configuration")]
-    OfSomethingElse(String),
-    #[error("the review names no Pod")]
-    NoName,
-    /// A review that no API server would send.
-    #[error("no API server sends such a review: {0}")]
-    Forged(&'static str),
 }
 
 #[derive(Deserialize)]
@@ -72,52 +57,36 @@ struct UserInfo {
     username: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Eviction {
-    kind: String,
-    metadata: Meta,
-    delete_options: Option<DeleteOptions>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Meta {
-    name: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct DeleteOptions {
-    dry_run: Option<Vec<IgnoredAny>>,
-}
-
-/// Parses the body of an `AdmissionReview`.
-pub(crate) fn parse(body: &[u8]) -> Result<EvictionReview, BadReview> {
-    let not_one = |error: String| BadReview::NotOne(sanitize_short(&error, SHOWN));
+/// Parses the body of an `AdmissionReview`, or returns why it is no review of an eviction. The API server then lets the
+/// eviction go on (`failurePolicy: Ignore`).
+pub(crate) fn parse(body: &[u8]) -> Result<EvictionReview, String> {
+    let not_one =
+        |error: &str| format!("not an AdmissionReview of {API_VERSION}: {}", sanitize_short(error, SHOWN));
     let Review { api_version, kind, request } =
-        serde_json::from_slice(body).map_err(|error| not_one(error.to_string()))?;
+        serde_json::from_slice(body).map_err(|error| not_one(&error.to_string()))?;
     if api_version != API_VERSION || kind != "AdmissionReview" {
-        return Err(not_one(format!("{api_version} {kind}")));
+        return Err(not_one(&format!("{api_version} {kind}")));
     }
     let GroupVersionResource { group, resource } = request.resource;
     let of = format!("{} {resource}/{}", request.operation, request.sub_resource);
     if !group.is_empty() || of != "CREATE pods/eviction" {
-        return Err(BadReview::OfSomethingElse(sanitize_short(&of, SHOWN)));
+        let of = sanitize_short(&of, SHOWN);
+        let advice = "check the rules of the webhook configuration";
+        return Err(format!("not a review of CREATE pods/eviction, but of {of}; {advice}"));
     }
-    let Some(object) = request.object.filter(|object| object.kind == "Eviction") else {
-        return Err(BadReview::Forged("its object is not an Eviction"));
-    };
+    let forged = |why: &str| format!("no API server sends such a review: {why}");
+    let object = request.object.ok_or_else(|| forged("it has no object"))?;
     if !is_uuid(&request.uid) {
-        return Err(BadReview::Forged("its uid is not a UUID"));
+        return Err(forged("its uid is not a UUID"));
     }
     if request.user_info.username.is_empty() {
-        return Err(BadReview::Forged("it names no user"));
+        return Err(forged("it names no user"));
     }
-    let name = if request.name.is_empty() { object.metadata.name } else { request.name };
+    let of_object = object.metadata.name.unwrap_or_default();
+    let name = if request.name.is_empty() { of_object } else { request.name };
     let namespace = request.namespace;
     if !is_name(&name) || !is_name(&namespace) {
-        return Err(BadReview::NoName);
+        return Err("the review names no Pod".to_owned());
     }
     let of_options = object.delete_options.and_then(|options| options.dry_run);
     let dry_run = request.dry_run == Some(true) || of_options.is_some_and(|list| !list.is_empty());
@@ -132,7 +101,6 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.bytes().enumerate().all(fits)
 }
 
-/// Returns the answer as JSON.
 pub(crate) fn answer_json(review: &EvictionReview, decision: &Decision) -> Vec<u8> {
     let (uid, message) = (&review.uid, &decision.message);
     let response = match decision.answer {
@@ -174,7 +142,7 @@ mod tests {
             "oldObject": null, "dryRun": false, "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}}})
     }
 
-    fn parsed(value: &Value) -> Result<EvictionReview, BadReview> {
+    fn parsed(value: &Value) -> Result<EvictionReview, String> {
         parse(value.to_string().as_bytes())
     }
 
@@ -243,7 +211,7 @@ mod tests {
         {
             let mut changed = review();
             *changed.pointer_mut(pointer).unwrap() = json!(evil);
-            let said = parsed(&changed).unwrap_err().to_string();
+            let said = parsed(&changed).unwrap_err();
             let steers = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{202e}');
             assert!(said.len() < 400 && !said.contains(steers), "{pointer}: {said:?}");
         }

@@ -40,16 +40,12 @@ pub(crate) struct LookupArgs {
     pub(crate) agent_port: u16,
 }
 
-/// The settings of the gate.
 #[derive(Clone, Debug)]
 pub(crate) struct GateSettings {
     pub(crate) limits: Limits,
     pub(crate) lookups: LookupArgs,
-    /// The namespace of the gate.
     pub(crate) namespace: String,
-    /// The longest wait for an agent's answer.
     pub(crate) agent_timeout: Duration,
-    /// The longest time for an answer to the API server.
     pub(crate) review_timeout: Duration,
 }
 
@@ -228,51 +224,27 @@ impl Gate {
     }
 
     /// Records the outcome for a pod on a draining node: log, histogram, Event.
-    fn note(&self, review: &EvictionReview, Found { pod, node, .. }: &Found, decision: &Decision) {
+    fn note(&self, review: &EvictionReview, found: &Found, decision: &Decision) {
         let now = nodegate_clock::now();
-        let (namespace, pod_name, why) = (&review.namespace, &review.name, decision.why.0);
-        let (message, node_name) = (&decision.message, &node.view.name);
+        let (namespace, pod, why) = (&review.namespace, &review.name, decision.why.0);
+        let (message, node) = (&decision.message, &found.node.view.name);
         if !decision.answer.is_allowed() {
-            if self.drains.held(&pod.uid, now) {
-                tracing::info!(
-                    namespace,
-                    pod = pod_name,
-                    node = node_name,
-                    why,
-                    message,
-                    "holding an eviction"
-                );
+            if self.drains.held(&found.pod.uid, now) {
+                tracing::info!(namespace, pod, node, why, message, "holding an eviction");
             }
             return;
         }
-        if let Some(held) = self.drains.let_go(&pod.uid, now) {
+        if let Some(held) = self.drains.let_go(&found.pod.uid, now) {
             self.metrics.held(held);
             let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(
-                namespace,
-                pod = pod_name,
-                node = node_name,
-                why,
-                held_ms,
-                "a held eviction goes on"
-            );
+            tracing::info!(namespace, pod, node, why, held_ms, "a held eviction goes on");
         }
         if decision.answer == Answer::AllowedUnacknowledged {
-            let notice = Notice {
-                node: node_name.clone(),
-                uid: node.identity.uid.clone().unwrap_or_default(),
-                why: decision.why,
-                message: message.clone(),
-            };
+            let uid = found.node.identity.uid.clone().unwrap_or_default();
+            let notice = Notice { node: node.clone(), uid, why: decision.why, message: message.clone() };
             if self.notices.tell(notice, now) {
-                tracing::warn!(
-                    namespace,
-                    pod = pod_name,
-                    node = node_name,
-                    why,
-                    message,
-                    "evicting without acknowledgement; load balancers may still send traffic"
-                );
+                let text = "evicting without acknowledgement; load balancers may still send traffic";
+                tracing::warn!(namespace, pod, node, why, message, "{text}");
             }
         }
     }

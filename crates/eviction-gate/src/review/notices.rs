@@ -11,12 +11,10 @@ use tokio::sync::mpsc;
 
 /// The time for which the same notice about a Node is not repeated.
 const ONCE_IN: Duration = Duration::from_mins(5);
-/// The most notices that are remembered.
 const MOST: usize = 1024;
 /// The namespace of Events about objects without a namespace.
 const NAMESPACE: &str = "default";
 
-/// A notice about a Node.
 #[derive(Clone, Debug)]
 pub(crate) struct Notice {
     pub(crate) node: String,
@@ -55,7 +53,6 @@ impl Notices {
     }
 }
 
-/// Posts an Event for each notice.
 pub(crate) async fn post_events(api: KubeApi, mut queue: mpsc::Receiver<Notice>) {
     while let Some(notice) = queue.recv().await {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events");

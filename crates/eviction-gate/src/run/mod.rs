@@ -6,9 +6,8 @@ pub(crate) mod upkeep;
 
 use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::review::{Gate, GateSettings, Notices, post_events};
-use crate::serve::gate_health::GateHealth;
 use crate::serve::gate_metrics::GateMetrics;
-use crate::serve::webhook::{self, Https, Webhook};
+use crate::serve::webhook::{self, GateHealth, Https, Webhook};
 use args::{Args, REMOVED};
 use nodegate_http::{AdminPages, Listener, ServeOptions, Sharing, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};

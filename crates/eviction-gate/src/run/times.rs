@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-/// The timeouts and intervals of the gate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     /// The longest time for the answer to a review, of which a request to the API server may take half. It is less than
     /// `timeoutSeconds` of the webhook configuration (3).
     pub(super) review: Duration,
-    /// The longest wait for an agent's answer.
     pub(super) agent: Duration,
     /// The time between two self-checks.
     pub(super) self_check: Duration,

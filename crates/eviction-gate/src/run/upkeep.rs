@@ -27,7 +27,6 @@ pub(super) struct Upkeep {
     pub(super) interval: Duration,
 }
 
-/// The result of a self-check.
 #[derive(Debug)]
 enum SelfCheck {
     Passed,
@@ -36,7 +35,6 @@ enum SelfCheck {
     Unknown(String),
 }
 
-/// The self-checks up to now.
 #[derive(Debug)]
 struct SelfChecks {
     interval: Duration,
@@ -53,31 +51,31 @@ impl SelfChecks {
     /// Records a result. Returns the value of the metric if the result says so.
     fn add(&mut self, check: &SelfCheck, now: Instant) -> Option<bool> {
         let before = self.passes;
-        match check {
+        let why = match check {
             SelfCheck::Passed => {
                 (self.since, self.passes) = (now, Some(true));
-                if before != Some(true) {
-                    tracing::info!("self-check passed; evictions come to the gate");
-                }
+                ""
             }
             SelfCheck::Bypassed(why) => {
                 (self.since, self.passes) = (now, Some(false));
-                if before != Some(false) {
-                    tracing::error!(why, "self-check failed; evictions go by unheld");
-                }
+                why
             }
             SelfCheck::Unknown(why) => {
                 tracing::warn!(why, "can't check whether evictions come to the gate; retrying");
                 if now.saturating_duration_since(self.since) >= self.interval * LOST_AFTER {
                     self.passes = Some(false);
-                    if before != Some(false) {
-                        tracing::error!(
-                            why,
-                            "no self-check has come back for long; evictions may go by unheld"
-                        );
-                    }
                 }
+                why
             }
+        };
+        match self.passes {
+            Some(true) if before != Some(true) => {
+                tracing::info!("self-check passed; evictions come to the gate");
+            }
+            Some(false) if before != Some(false) => {
+                tracing::error!(why, "self-check failed; evictions go by unheld");
+            }
+            _ => {}
         }
         self.passes
     }

@@ -98,7 +98,6 @@ impl GateMetrics {
         self.lookups.get_or_create(&[("result", result)]).inc();
     }
 
-    /// Observes a hold that has ended.
     pub(crate) fn held(&self, hold: Duration) {
         self.hold.observe(hold.as_secs_f64());
     }

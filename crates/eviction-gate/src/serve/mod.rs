@@ -1,5 +1,4 @@
 //! HTTPS for the API server, and the metrics.
 
-pub(crate) mod gate_health;
 pub(crate) mod gate_metrics;
 pub(crate) mod webhook;

@@ -1,6 +1,5 @@
-//! Serves the webhook over HTTPS; each request is one review.
+//! Serves the webhook over HTTPS; each request is one review. Holds the gate's health, which `upkeep` writes.
 
-use super::gate_health::GateHealth;
 use super::gate_metrics::GateMetrics;
 use crate::certificates::Keeper;
 use crate::review::{EvictionReview, Gate, RareLines, ReviewLimit, answer_json, parse};
@@ -8,14 +7,16 @@ use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Bytes, Incoming};
-use nodegate_http::{ClientStream, Connection, Handler, Limits, Protocol, serve_requests, text};
+use nodegate_http::{ClientStream, Connection, Handler, Health, Limits, Protocol, serve_requests, text};
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
-/// The path of the webhook.
 pub(crate) const PATH: &str = "/evict";
 
 /// The longest time of the handshake and the head of the first request, and of the head of each later one.
@@ -23,7 +24,6 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// The longest idle time of a connection. API servers close theirs after 90 s; if the gate were first, a review could
 /// get lost on the way.
 const IDLE: Duration = Duration::from_secs(150);
-/// The longest time for a body to arrive.
 const BODY_WITHIN: Duration = Duration::from_secs(2);
 /// The longest body of a review, in bytes.
 const LONGEST_BODY: usize = 1 << 20;
@@ -32,6 +32,8 @@ const USUAL_BODY: usize = 16 << 10;
 /// The most longer bodies that are read at a time, so that all connections together don't fill the memory.
 const LONG_BODIES: usize = 8;
 
+/// The upkeep is stuck if it has not started a round for its interval and this time.
+const STUCK: Duration = Duration::from_mins(2);
 /// The most connections. Each has some 40 KiB for TLS and half a request, and the manifests give the gate 128 MiB;
 /// an API server seldom has more than a hundred reviews under way.
 const CONNECTIONS: usize = 640;
@@ -41,7 +43,6 @@ pub(crate) fn limits() -> Limits {
     Limits { connections: CONNECTIONS, header_timeout: HEAD_WITHIN, idle_timeout: IDLE, ..Limits::default() }
 }
 
-/// The HTTP handler that answers reviews.
 pub(crate) struct Webhook {
     pub(crate) gate: Gate,
     pub(crate) health: Arc<GateHealth>,
@@ -51,7 +52,6 @@ pub(crate) struct Webhook {
     long_bodies: Semaphore,
 }
 
-/// The webhook behind TLS.
 pub(crate) struct Https {
     pub(crate) webhook: Arc<Webhook>,
     pub(crate) keeper: Arc<Keeper>,
@@ -146,7 +146,7 @@ impl Webhook {
             }
             bytes.extend_from_slice(&data);
         }
-        parse(&bytes).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))
+        parse(&bytes).map_err(|why| (StatusCode::BAD_REQUEST, why))
     }
 
     /// Counts a rejected request, and logs one in a second.
@@ -154,6 +154,58 @@ impl Webhook {
         self.metrics.rejected(why);
         if let Some(left_out) = self.rejected.next(nodegate_clock::now()) {
             tracing::warn!(client = %from, error, left_out, "rejected a request; an eviction goes by if an API server sent it");
+        }
+    }
+}
+
+/// The program's own health, which the kubelet probes: the time of the last upkeep, and the certificate.
+#[derive(Debug)]
+pub(crate) struct GateHealth {
+    began: Instant,
+    interval: Duration,
+    beat: AtomicU64,
+    has_certificate: AtomicBool,
+    closing: AtomicBool,
+}
+
+impl GateHealth {
+    pub(crate) fn new(interval: Duration) -> Self {
+        let (beat, has_certificate, closing) = Default::default();
+        Self { began: Instant::now(), interval, beat, has_certificate, closing }
+    }
+
+    pub(crate) fn beat(&self) {
+        self.beat.store(self.began.elapsed().as_secs(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn certified(&self, has_certificate: bool) {
+        self.has_certificate.store(has_certificate, Ordering::Relaxed);
+    }
+
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+}
+
+impl Health for GateHealth {
+    fn alive(&self) -> Result<(), Cow<'static, str>> {
+        let since =
+            self.began.elapsed().saturating_sub(Duration::from_secs(self.beat.load(Ordering::Relaxed)));
+        if since < self.interval + STUCK { Ok(()) } else { Err("the upkeep is stuck".into()) }
+    }
+
+    fn ready(&self) -> Result<(), Cow<'static, str>> {
+        if self.is_closing() {
+            return Err("shutting down".into());
+        }
+        if self.has_certificate.load(Ordering::Relaxed) {
+            Ok(())
+        } else {
+            Err("no certificate yet; the log says why".into())
         }
     }
 }
