@@ -18,7 +18,7 @@ use agents::Agents;
 pub use args::Args;
 
 use args::{ClusterArgs, Command};
-use cluster::{Cluster, ClusterError};
+use cluster::Cluster;
 use nodegate_program::UNKNOWN;
 use std::process::ExitCode;
 
@@ -34,7 +34,7 @@ fn run(args: Args) -> ExitCode {
     platform::raise_file_limit();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return failed(&Error::Start(error)),
+        Err(error) => return failed(&format!("can't start: {error}").into()),
     };
     let result = runtime.block_on(done(args));
     // A pending name lookup must not delay the end.
@@ -58,22 +58,20 @@ async fn agents(args: &ClusterArgs) -> Result<Agents, Error> {
 
 /// Prints the error, and returns the exit code for an unknown result.
 fn failed(error: &Error) -> ExitCode {
-    eprintln!("kubectl-nodegate: {}", nodegate_program::sanitize(&error.to_string()));
+    eprintln!("kubectl-nodegate: {}", nodegate_program::sanitize(&error.why));
     ExitCode::from(UNKNOWN)
 }
 
-/// The reason why a command could not run. Events of a single node appear in the node's own lines, and are no
-/// errors of this type.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("can't start: {0}")]
-    Start(std::io::Error),
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error("the cluster has no Node {0}")]
-    NoSuchNode(String),
-    #[error("the cluster has no Node with the labels {0}")]
-    NoneSelected(String),
-    #[error("can't write the fleet as YAML: {0}")]
-    Yaml(String),
+/// The reason why a command could not run, or a request to the API server failed.
+#[derive(Debug)]
+pub(crate) struct Error {
+    pub(crate) why: String,
+    /// Whether the API server has answered that it rejected the request.
+    pub(crate) is_refusal: bool,
+}
+
+impl From<String> for Error {
+    fn from(why: String) -> Self {
+        Self { why, is_refusal: false }
+    }
 }

@@ -10,12 +10,10 @@ use nodegate_readiness::probers::Goal;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The pause between two queries of an agent.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The time that an agent needs to see a change of its Node. Without this delay, it would still report a node
 /// that has just been cordoned as Ready.
 const TO_BE_SEEN: Duration = Duration::from_millis(100);
-/// The number of nodes to wait for concurrently.
 const AT_ONCE: usize = 256;
 
 pub(crate) struct Wait<'a> {
@@ -62,7 +60,7 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
 pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<FleetNode>, Error> {
     let nodes = agents.cluster().named(names).await?;
     match nodes.iter().find(|node| !node.exists) {
-        Some(absent) => Err(Error::NoSuchNode(absent.name.clone())),
+        Some(absent) => Err(format!("the cluster has no Node {}", absent.name).into()),
         None => Ok(nodes),
     }
 }
@@ -82,7 +80,6 @@ impl Wait<'_> {
         ends.into_iter().map(WaitEnd::exit_code).max().unwrap_or_default()
     }
 
-    /// Waits for one node, and prints its progress.
     pub(crate) async fn for_one(&self, node: &FleetNode, steps: &Steps<'_>) -> WaitEnd {
         let began = Instant::now();
         let mut waiting = self.args.begin();
@@ -105,12 +102,10 @@ impl<'a> Steps<'a> {
         Self { console, node, began: Instant::now() }
     }
 
-    /// Prints a line with its node and time.
     pub(crate) fn line(&self, text: &str) {
         self.console.line(&self.with_head(text));
     }
 
-    /// Shows the current state on a terminal.
     fn over(&self, text: &str) {
         self.console.over(&self.with_head(text));
     }

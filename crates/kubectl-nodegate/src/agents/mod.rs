@@ -1,24 +1,27 @@
 //! Queries agents for their whole status, at their node's address or through the API server's proxy of their
 //! pod.
 
-mod proxied;
-
 use crate::args::{ClusterArgs, Via};
 use crate::cluster::{Cluster, FleetNode};
 use futures::stream::{self, Stream, StreamExt};
-use nodegate_agent_client::{Answered, AskError, STATUS_PATH, WrongAgent, ask, parse_status};
-use proxied::Pods;
+use nodegate_agent_client::{AgentReply, Answered, AskError, STATUS_PATH, WrongAgent, ask, parse_status};
+use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 /// The number of concurrent queries. A thousand hanging agents take four times the timeout of one.
 const AT_ONCE: usize = 256;
 /// The time that an agent may take before the plugin also queries it through the API server.
 const DIRECT_FIRST: Duration = Duration::from_millis(500);
+/// The lifetime of a list of pods: a replaced agent has another pod.
+const KEPT: Duration = Duration::from_secs(10);
 
-/// All agents of a cluster.
 pub(crate) struct Agents {
     cluster: Cluster,
     pods: Pods,
@@ -32,7 +35,6 @@ pub(crate) struct AgentAnswer {
     pub(crate) way: Way,
 }
 
-/// The way by which the plugin reached the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Node(SocketAddr),
@@ -160,7 +162,7 @@ impl Agents {
         };
         let reply = self.cluster.ask_pod(pod, self.port, STATUS_PATH).await;
         let reply = reply.map_err(|error| NoAgentAnswer::new("no way to it", error))?;
-        if let Some(refusal) = proxied::refusal(&reply) {
+        if let Some(refusal) = refusal(&reply) {
             return Err(NoAgentAnswer::new("no way to it", refusal));
         }
         let at = format!("the pod {pod}");
@@ -168,4 +170,47 @@ impl Agents {
         node.identity().not_contradicted(&said.status).map_err(|wrong| NoAgentAnswer::wrong(&at, &wrong))?;
         Ok(AgentAnswer { said, way: Way::Proxy { pod: pod.clone() } })
     }
+}
+
+/// The pods by the names of their nodes, or the reason why they are not known.
+type Listed = Result<BTreeMap<String, String>, String>;
+
+/// The agents' pods, listed when they are first needed.
+#[derive(Default)]
+struct Pods(Mutex<Option<List>>);
+
+#[derive(Clone)]
+struct List {
+    started: Instant,
+    pods: Arc<OnceCell<Listed>>,
+}
+
+impl Pods {
+    /// Returns the pods. Concurrent callers wait for the same list.
+    async fn get(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, String> {
+        let list = self.list();
+        let listed = list.get_or_init(|| async { cluster.agents().await.map_err(|error| error.why) });
+        listed.await.clone()
+    }
+
+    fn list(&self) -> Arc<OnceCell<Listed>> {
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let kept = list.take().filter(|list| now - list.started < KEPT);
+        let kept = kept.unwrap_or_else(|| List { started: now, pods: Arc::default() });
+        let pods = kept.pods.clone();
+        *list = Some(kept);
+        pods
+    }
+}
+
+/// Returns the API server's own error message; `None` if the agent itself has answered.
+fn refusal(answer: &AgentReply) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Status {
+        kind: String,
+        message: String,
+    }
+    let status: Status = serde_json::from_slice(&answer.body).ok()?;
+    (answer.status >= 400 && status.kind == "Status").then_some(status.message)
 }

@@ -109,7 +109,6 @@ pub(crate) struct KubectlArgs {
     pub(crate) request_timeout: Option<Duration>,
 }
 
-/// The ways to the agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Via {
     Auto,

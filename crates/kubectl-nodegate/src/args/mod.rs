@@ -146,7 +146,6 @@ pub(crate) struct FleetArgs {
     pub(crate) no_headers: bool,
 }
 
-/// The output formats of the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FleetOutput {
     Table,

@@ -1,6 +1,6 @@
 //! Finds the cluster and the user as kubectl does. `cluster` calls it once for each command.
 
-use super::kubeconfig_files::{self, ConfigError, Read};
+use super::kubeconfig_files::{self, Read};
 use crate::args::KubectlArgs;
 use http::HeaderValue;
 use http::header::USER_AGENT;
@@ -18,7 +18,6 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const POD_CA: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 
-/// The cluster and the user that were found.
 pub(crate) struct ResolvedCluster {
     pub(crate) config: Config,
     /// The context's name; `None` if there is none, as in a pod.
@@ -27,7 +26,7 @@ pub(crate) struct ResolvedCluster {
     pub(crate) kubeconfig: Option<Kubeconfig>,
 }
 
-pub(crate) async fn find(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
+pub(crate) async fn find(args: &KubectlArgs) -> Result<ResolvedCluster, String> {
     let read = kubeconfig_files::read(args)?;
     let mut found = match read.or_else(|| args.server.is_some().then(Read::nothing)) {
         Some(read) => of_kubeconfig(read, args).await?,
@@ -45,12 +44,11 @@ pub(crate) async fn find(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigEr
 }
 
 /// Returns a pod's own cluster. The flags may replace the credentials of its service account.
-async fn in_cluster(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
-    let mut config = Config::incluster().map_err(kubeconfig_files::none)?;
+async fn in_cluster(args: &KubectlArgs) -> Result<ResolvedCluster, String> {
+    let mut config = Config::incluster().map_err(|error| kubeconfig_files::none(&error))?;
     for (what, name) in [("context", &args.context), ("cluster", &args.cluster), ("user", &args.user)] {
-        if let Some(name) = name.clone() {
-            let at = "the pod's service account".to_owned();
-            return Err(ConfigError::Absent { what, name, at, contexts: Vec::new() });
+        if let Some(name) = name {
+            return Err(format!("the pod's service account has no {what} {name:?}"));
         }
     }
     if args.token.is_some() {
@@ -65,12 +63,9 @@ async fn in_cluster(args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> 
     Ok(ResolvedCluster { config, context: None, kubeconfig: None })
 }
 
-async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<ResolvedCluster, ConfigError> {
+async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<ResolvedCluster, String> {
     let read = &all.kubeconfig;
-    let absent = |what, name: &str| {
-        let contexts = if what == "context" { all.contexts() } else { Vec::new() };
-        ConfigError::Absent { what, name: name.to_owned(), at: all.at.clone(), contexts }
-    };
+    let absent = |what, name: &str| format!("{} has no {what} {name:?}", all.at);
     let name = args.context.clone().or_else(|| read.current_context.clone().filter(|name| !name.is_empty()));
     let context = match &name {
         Some(name) => {
@@ -78,10 +73,10 @@ async fn of_kubeconfig(all: Read, args: &KubectlArgs) -> Result<ResolvedCluster,
             let context = named.and_then(|named| named.context.clone());
             // As in kubectl, a missing current context is ignored if the flags define everything.
             let ignored = || (args.context.is_none() && args.server.is_some()).then(Context::default);
-            context.or_else(ignored).ok_or_else(|| absent("context", name))?
+            context.or_else(ignored).ok_or_else(|| absent("context", name) + &all.contexts())?
         }
         None if args.server.is_some() || args.cluster.is_some() => Context::default(),
-        None => return Err(ConfigError::NoCurrentContext { at: all.at.clone(), contexts: all.contexts() }),
+        None => return Err(format!("{} has no current-context: give --context{}", all.at, all.contexts())),
     };
     let name_of_cluster = args.cluster.as_ref().unwrap_or(&context.cluster);
     let cluster = read.clusters.iter().find(|cluster| cluster.name == *name_of_cluster);
@@ -107,7 +102,7 @@ async fn loaded(
     mut user: AuthInfo,
     context: Option<String>,
     args: &KubectlArgs,
-) -> Result<ResolvedCluster, ConfigError> {
+) -> Result<ResolvedCluster, String> {
     let file = |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
     replace(&mut cluster.server, args.server.clone());
     if args.server.is_some() || args.tls_server_name.is_some() {
@@ -141,8 +136,10 @@ async fn loaded(
     let kubeconfig = alone(cluster, user);
     let config = Config::from_custom_kubeconfig(kubeconfig.clone(), &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|error| match error {
-        KubeconfigError::ParseProxyUrl(error) => ConfigError::Proxy(error),
-        error => ConfigError::Unusable(error),
+        KubeconfigError::ParseProxyUrl(error) => {
+            format!("unusable proxy, from proxy-url in the kubeconfig or HTTPS_PROXY: {error}")
+        }
+        error => format!("unusable cluster or user: {error}"),
     })?;
     // kube compares `NO_PROXY` with the proxy's own name.
     let host = config.cluster_url.host().unwrap_or_default();

@@ -5,32 +5,6 @@ use crate::platform;
 use kube::config::{AuthInfo, Cluster, InClusterError, Kubeconfig, KubeconfigError};
 use std::path::PathBuf;
 
-/// The reason why the cluster is not known.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
-    #[error("unusable kubeconfig {file:?}: {}", in_a_line(error))]
-    File { file: PathBuf, error: KubeconfigError },
-    #[error("unusable cluster or user: {0}")]
-    Unusable(#[from] KubeconfigError),
-    #[error("unusable proxy, from proxy-url in the kubeconfig or HTTPS_PROXY: {0}")]
-    Proxy(http::uri::InvalidUri),
-    #[error(
-        "no kubeconfig, and not in a cluster ({error}): give --kubeconfig, or set KUBECONFIG; looked for {looked_for}"
-    )]
-    NoKubeconfig { error: InClusterError, looked_for: String },
-    #[error("{at} has no current-context: give --context{}", one_of(contexts))]
-    NoCurrentContext { at: String, contexts: Vec<String> },
-    #[error("{at} has no {what} {name:?}{}", one_of(contexts))]
-    Absent { what: &'static str, name: String, at: String, contexts: Vec<String> },
-    #[error("the server {0:?} is no URL such as https://10.0.0.1:6443")]
-    Server(String),
-    #[error(
-        "the token, from --token or the kubeconfig, has a character that no token has, such as a line break"
-    )]
-    Token,
-}
-
-/// A kubeconfig and its origin.
 pub(super) struct Read {
     pub(super) kubeconfig: Kubeconfig,
     pub(super) at: String,
@@ -42,21 +16,24 @@ impl Read {
         Self { kubeconfig: Kubeconfig::default(), at: "the command line".to_owned() }
     }
 
-    pub(super) fn contexts(&self) -> Vec<String> {
-        self.kubeconfig.contexts.iter().map(|context| context.name.clone()).collect()
+    /// Returns the names of its contexts as the end of a message.
+    pub(super) fn contexts(&self) -> String {
+        let names: Vec<_> = self.kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+        if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
     }
 }
 
 /// Reads `--kubeconfig`, else the files of `KUBECONFIG`, else `~/.kube/config`. As in kubectl, missing files
 /// of the latter two are skipped.
-pub(super) fn read(args: &KubectlArgs) -> Result<Option<Read>, ConfigError> {
+pub(super) fn read(args: &KubectlArgs) -> Result<Option<Read>, String> {
     let files = match &args.kubeconfig {
         Some(file) => vec![file.clone()],
         None => found().into_iter().filter(|file| file.exists()).collect(),
     };
     let mut read = None::<Read>;
     for file in files {
-        let failed = |error| ConfigError::File { file: file.clone(), error };
+        let name = file.to_string_lossy();
+        let failed = |error| format!("unusable kubeconfig {name:?}: {}", in_a_line(&error));
         let next = Kubeconfig::read_from(&file).map_err(failed)?;
         let at = file.display();
         read = Some(match read {
@@ -80,28 +57,32 @@ fn found() -> Vec<PathBuf> {
     std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect()
 }
 
-pub(super) fn none(error: InClusterError) -> ConfigError {
+pub(super) fn none(error: &InClusterError) -> String {
     let files: Vec<_> = found().iter().map(|file| file.display().to_string()).collect();
     let looked_for =
         if files.is_empty() { "no file, as HOME is not set".to_owned() } else { files.join(", ") };
-    ConfigError::NoKubeconfig { error, looked_for }
+    let advice = "give --kubeconfig, or set KUBECONFIG";
+    format!("no kubeconfig, and not in a cluster ({error}): {advice}; looked for {looked_for}")
 }
 
 /// Rejects values on which kube would panic.
-pub(super) fn check(cluster: &Cluster, user: &AuthInfo) -> Result<(), ConfigError> {
+pub(super) fn check(cluster: &Cluster, user: &AuthInfo) -> Result<(), String> {
     if let Some(server) = &cluster.server {
         let url: Option<http::Uri> = server.parse().ok();
         let is_url =
             url.is_some_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some());
         if !is_url {
-            return Err(ConfigError::Server(server.clone()));
+            return Err(format!("the server {server:?} is no URL such as https://10.0.0.1:6443"));
         }
     }
     // The secret's type is not one that this crate can name.
     let user = serde_json::to_value(user).unwrap_or_default();
     let is_of_token = |c: char| c.is_ascii_graphic();
     match user.get("token").and_then(|token| token.as_str()) {
-        Some(token) if !token.chars().all(is_of_token) => Err(ConfigError::Token),
+        Some(token) if !token.chars().all(is_of_token) => {
+            let what = "the token, from --token or the kubeconfig, has a character that no token has";
+            Err(format!("{what}, such as a line break"))
+        }
         _ => Ok(()),
     }
 }
@@ -114,8 +95,4 @@ fn in_a_line(error: &KubeconfigError) -> String {
         error => error.to_string(),
     };
     text.lines().next().unwrap_or_default().to_owned()
-}
-
-fn one_of(names: &[String]) -> String {
-    if names.is_empty() { String::new() } else { format!("; it has {}", names.join(", ")) }
 }

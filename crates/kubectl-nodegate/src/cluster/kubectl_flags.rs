@@ -9,7 +9,6 @@ use std::time::Duration;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
 
-/// The flags that the plugin passes to kubectl.
 #[derive(Debug)]
 pub(crate) struct KubectlFlags {
     flags: Vec<String>,
@@ -17,12 +16,6 @@ pub(crate) struct KubectlFlags {
     shown: Vec<String>,
     /// The kubeconfig for a kubectl with `--token`, which must not be in the process list.
     kubeconfig: Option<Kubeconfig>,
-}
-
-/// The file with a token, for one kubectl; removed when this is dropped.
-#[derive(Debug)]
-pub(crate) struct TokenFile {
-    _file: Option<NamedTempFile>,
 }
 
 impl KubectlFlags {
@@ -41,16 +34,17 @@ impl KubectlFlags {
         Self { flags, shown, kubeconfig }
     }
 
-    /// Adds the flags to a kubectl that is about to start. The file must live as long as kubectl runs.
-    pub(crate) fn add_to(&self, command: &mut Command) -> io::Result<TokenFile> {
+    /// Adds the flags to a kubectl that is about to start. With `--token` there is a file, which must live as long as
+    /// kubectl runs.
+    pub(crate) fn add_to(&self, command: &mut Command) -> io::Result<Option<NamedTempFile>> {
         command.args(&self.flags);
-        let Some(kubeconfig) = &self.kubeconfig else { return Ok(TokenFile { _file: None }) };
+        let Some(kubeconfig) = &self.kubeconfig else { return Ok(None) };
         let mut file = tempfile::Builder::new().prefix("kubectl-nodegate-").tempfile()?;
         // JSON is also YAML.
         file.write_all(&serde_json::to_vec(kubeconfig)?)?;
         file.flush()?;
         command.arg(path("kubeconfig", file.path()));
-        Ok(TokenFile { _file: Some(file) })
+        Ok(Some(file))
     }
 
     /// Returns the flags without secrets, with a blank before each.

@@ -4,6 +4,7 @@ mod config;
 mod kubeconfig_files;
 mod kubectl_flags;
 
+use crate::Error;
 use crate::args::ClusterArgs;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Request;
@@ -12,8 +13,7 @@ use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::api::{Api, ListParams, ObjectList, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
-use kubeconfig_files::ConfigError;
-pub(crate) use kubectl_flags::{KubectlFlags, TokenFile, go};
+pub(crate) use kubectl_flags::{KubectlFlags, go};
 use nodegate_agent_client::{AddressTypes, AgentReply, MOST, NodeIdentity};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -26,38 +26,12 @@ use std::time::Duration;
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// The number of objects in one page, as in kubectl.
 const PAGE: u32 = 500;
-/// The number of concurrent requests for Nodes by name.
 const BY_NAME_AT_ONCE: usize = 16;
 /// The label of the agents' pods in the manifests.
 const AGENT_LABEL: &str = "app.kubernetes.io/name=nodegate";
 /// The label that kubeadm and Talos put on control-plane nodes.
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
-/// The reason why a request to the API server failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ClusterError {
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    #[error("{what}: {}{}", place(cluster, error), explained(error))]
-    Kube {
-        what: String,
-        /// The context and the server.
-        cluster: Arc<str>,
-        error: Box<kube::Error>,
-    },
-    #[error("{what}: {cluster} did not answer within {} (--request-timeout)", humantime::format_duration(*within))]
-    Timeout { what: String, cluster: Arc<str>, within: Duration },
-}
-
-impl ClusterError {
-    /// Returns true if the API server has answered that it rejected the request.
-    pub(crate) fn is_refusal(&self) -> bool {
-        let Self::Kube { error, .. } = self else { return false };
-        matches!(&**error, kube::Error::Api(status) if status.code < 500)
-    }
-}
-
-/// The parts of a Node that the plugin uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FleetNode {
     pub(crate) name: String,
@@ -70,7 +44,6 @@ pub(crate) struct FleetNode {
     pub(crate) exists: bool,
 }
 
-/// The cluster behind a kubeconfig.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: Client,
@@ -84,7 +57,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Reads the kubeconfig, and runs its credential program if there is one. Sends no request to the API
     /// server yet.
-    pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, ClusterError> {
+    pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
         let found = config::find(&args.kubectl).await?;
         let server = found.config.cluster_url.to_string();
         let server = server.trim_end_matches('/');
@@ -96,11 +69,7 @@ impl Cluster {
         let plugin = found.config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
         let plugin = plugin.map_or_else(String::new, |program| format!(", from the program {program:?}"));
         let what = format!("can't use the credentials for {server}{plugin}");
-        let client = Client::try_from(found.config).map_err(|error| ClusterError::Kube {
-            what,
-            cluster: name.clone(),
-            error: Box::new(error),
-        })?;
+        let client = Client::try_from(found.config).map_err(|error| failed(&what, &name, &error))?;
         Ok(Self {
             client,
             namespace: args.namespace.clone(),
@@ -124,7 +93,7 @@ impl Cluster {
         &self.namespace
     }
 
-    pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<FleetNode>, ClusterError> {
+    pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<FleetNode>, Error> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
@@ -137,7 +106,7 @@ impl Cluster {
     }
 
     /// Returns the names of all Nodes, fetching only their metadata.
-    pub(crate) async fn names(&self) -> Result<Vec<String>, ClusterError> {
+    pub(crate) async fn names(&self) -> Result<Vec<String>, Error> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let mut names = Vec::new();
         let list = async |page: &ListParams| api.list_metadata(page).await;
@@ -147,13 +116,13 @@ impl Cluster {
     }
 
     /// Returns these Nodes, with a mark on those that do not exist.
-    pub(crate) async fn named(&self, names: &[String]) -> Result<Vec<FleetNode>, ClusterError> {
+    pub(crate) async fn named(&self, names: &[String]) -> Result<Vec<FleetNode>, Error> {
         let get = |name: String| async move { self.node(&name).await };
         stream::iter(names.to_vec()).map(get).buffered(BY_NAME_AT_ONCE).try_collect().await
     }
 
     /// Returns a Node, with a mark if it does not exist.
-    pub(crate) async fn node(&self, name: &str) -> Result<FleetNode, ClusterError> {
+    pub(crate) async fn node(&self, name: &str) -> Result<FleetNode, Error> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let found = self.in_time(&format!("can't get Node {name}"), api.get_opt(name)).await?;
         Ok(match found {
@@ -163,7 +132,7 @@ impl Cluster {
     }
 
     /// Returns the agents' pods by the names of their nodes.
-    pub(crate) async fn agents(&self) -> Result<BTreeMap<String, String>, ClusterError> {
+    pub(crate) async fn agents(&self) -> Result<BTreeMap<String, String>, Error> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let mut pods = BTreeMap::new();
         // Two agents on a node share one port; a running pod is the better way to it.
@@ -183,11 +152,7 @@ impl Cluster {
         Ok(pods)
     }
 
-    pub(crate) async fn set_unschedulable(
-        &self,
-        name: &str,
-        unschedulable: bool,
-    ) -> Result<(), ClusterError> {
+    pub(crate) async fn set_unschedulable(&self, name: &str, unschedulable: bool) -> Result<(), Error> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let value = if unschedulable { json!(true) } else { json!(null) };
         let patch = Patch::Merge(json!({"spec": {"unschedulable": value}}));
@@ -215,7 +180,7 @@ impl Cluster {
         wanted: ListParams,
         list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<T>>,
         mut keep: impl FnMut(Vec<T>),
-    ) -> Result<(), ClusterError> {
+    ) -> Result<(), Error> {
         let mut page = wanted.limit(PAGE);
         loop {
             let found = self.in_time(what, list(&page)).await?;
@@ -227,18 +192,12 @@ impl Cluster {
         }
     }
 
-    async fn in_time<T>(
-        &self,
-        what: &str,
-        asked: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, ClusterError> {
-        let (what, cluster, within) = (what.to_owned(), self.name.clone(), self.timeout);
-        match tokio::time::timeout(within, asked).await {
-            Ok(answer) => {
-                answer.map_err(|error| ClusterError::Kube { what, cluster, error: Box::new(error) })
-            }
-            Err(_) => Err(ClusterError::Timeout { what, cluster, within }),
-        }
+    async fn in_time<T>(&self, what: &str, asked: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+        let Ok(answer) = tokio::time::timeout(self.timeout, asked).await else {
+            let (name, within) = (&self.name, humantime::format_duration(self.timeout));
+            return Err(format!("{what}: {name} did not answer within {within} (--request-timeout)").into());
+        };
+        answer.map_err(|error| failed(what, &self.name, &error))
     }
 }
 
@@ -263,9 +222,11 @@ impl FleetNode {
     }
 }
 
-/// Returns the name of the cluster if the API server itself has not answered, else an empty text.
-fn place(cluster: &str, error: &kube::Error) -> String {
-    if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() }
+/// Returns the error of a request, with the name of the cluster if its API server itself has not answered.
+fn failed(what: &str, cluster: &str, error: &kube::Error) -> Error {
+    let place = if matches!(error, kube::Error::Service(_)) { format!("{cluster}: ") } else { String::new() };
+    let is_refusal = matches!(error, kube::Error::Api(status) if status.code < 500);
+    Error { why: format!("{what}: {place}{}", explained(error)), is_refusal }
 }
 
 /// Returns the text of an error for the user. A `Status` has its own message.

@@ -1,14 +1,15 @@
 //! Runs the real `kubectl drain`, which evicts the pods, for `drain`.
 
-use super::stopped::DrainStopped;
+use super::DrainStopped;
 use crate::args::{DrainArgs, DryRun};
-use crate::cluster::{KubectlFlags, TokenFile, go};
+use crate::cluster::{KubectlFlags, go};
 use crate::platform;
 use nodegate_program::sanitize;
 use std::pin::pin;
 use std::process::Stdio;
 use std::task::Poll;
 use std::time::Duration;
+use tempfile::NamedTempFile;
 use tokio::process::{Child, Command};
 
 /// The time that kubectl may take to end after a signal.
@@ -34,10 +35,12 @@ impl<'a> Kubectl<'a> {
     }
 
     /// Returns the command, and the file that must live as long as it runs.
-    fn command(&self, node: &str) -> Result<(Command, TokenFile), DrainStopped> {
+    fn command(&self, node: &str) -> Result<(Command, Option<NamedTempFile>), DrainStopped> {
         let mut command = Command::new("kubectl");
         command.args(["drain", node]).args(&self.flags).stdin(Stdio::null());
-        let file = self.kubectl_flags.add_to(&mut command).map_err(DrainStopped::HandOver)?;
+        let file = self.kubectl_flags.add_to(&mut command).map_err(|error| {
+            DrainStopped::failed(format!("can't write a kubeconfig for kubectl: {error}"))
+        })?;
         Ok((command, file))
     }
 
@@ -47,14 +50,14 @@ impl<'a> Kubectl<'a> {
         let (mut command, file) = self.command(node)?;
         let rehearsed = command.arg("--dry-run=client").kill_on_drop(true).output().await;
         drop(file);
-        let output = rehearsed.map_err(DrainStopped::NoKubectl)?;
+        let output = rehearsed.map_err(|error| no_kubectl(&error))?;
         if output.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr);
         let said: Vec<String> =
             said.lines().map(str::trim).filter(|line| !line.is_empty()).map(sanitize).collect();
-        Err(DrainStopped::WouldNot(said.join("; ")))
+        Err(DrainStopped::failed(format!("kubectl drain would not do it: {}", said.join("; "))))
     }
 
     /// Drains the node, or shows the effect; kubectl writes to the plugin's own output.
@@ -62,7 +65,7 @@ impl<'a> Kubectl<'a> {
         let mut ending = pin!(platform::ending());
         // From here on, a signal no longer ends the plugin before the file is removed.
         if let Poll::Ready(signal) = futures::poll!(ending.as_mut()) {
-            return Err(DrainStopped::BrokenOff(signal));
+            return Err(DrainStopped::broken_off(signal));
         }
         let (mut command, _file) = self.command(node)?;
         match dry_run {
@@ -70,20 +73,24 @@ impl<'a> Kubectl<'a> {
             DryRun::Client => drop(command.arg("--dry-run=client")),
             DryRun::Server => drop(command.arg("--dry-run=server")),
         }
-        let mut child = command.spawn().map_err(DrainStopped::NoKubectl)?;
+        let mut child = command.spawn().map_err(|error| no_kubectl(&error))?;
         let ended = tokio::select! {
             ended = child.wait() => ended,
             signal = ending => {
                 end(&mut child).await;
-                return Err(DrainStopped::BrokenOff(signal));
+                return Err(DrainStopped::broken_off(signal));
             }
         };
         match ended {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(DrainStopped::Kubectl(status)),
-            Err(error) => Err(DrainStopped::Lost(error)),
+            Ok(status) => Err(DrainStopped::failed(format!("kubectl drain ended with {status}"))),
+            Err(error) => Err(DrainStopped::failed(format!("kubectl drain: {error}"))),
         }
     }
+}
+
+fn no_kubectl(error: &std::io::Error) -> DrainStopped {
+    DrainStopped::failed(format!("can't run kubectl, which must be in the PATH: {error}"))
 }
 
 /// Ends kubectl. A terminal also sends Ctrl-C to kubectl; this passes on a signal that only the plugin got.

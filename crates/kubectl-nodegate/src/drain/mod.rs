@@ -3,7 +3,6 @@
 
 mod kubectl;
 mod preflight;
-mod stopped;
 
 use crate::Error;
 use crate::agents::Agents;
@@ -15,7 +14,6 @@ use kubectl::Kubectl;
 use nodegate_agent_client::{Console, WaitEnd};
 use preflight::Preflight;
 use std::cell::Cell;
-use stopped::DrainStopped;
 
 /// The changes made to the node so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +23,28 @@ enum Left {
     Cordoning,
     Cordoned,
     Evicting,
+}
+
+/// Why a drain stops early: its last line and its exit code.
+struct DrainStopped {
+    why: String,
+    code: u8,
+}
+
+impl DrainStopped {
+    /// The drain was refused, timed out, was interrupted or failed.
+    fn failed(why: impl Into<String>) -> Self {
+        Self { why: why.into(), code: WaitEnd::TimedOut.exit_code() }
+    }
+
+    /// It can't be known whether the balancers have acknowledged the drain.
+    fn not_known(why: impl Into<String>) -> Self {
+        Self { why: why.into(), code: WaitEnd::NotKnown.exit_code() }
+    }
+
+    fn broken_off(signal: &str) -> Self {
+        Self::failed(format!("broken off by {signal}"))
+    }
 }
 
 struct Drain<'a> {
@@ -54,13 +74,13 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
             left: Cell::new(Left::Untouched),
         };
         if let Err(stopped) = drain.run().await {
-            drain.steps.line(&stopped.to_string());
+            drain.steps.line(&stopped.why);
             drain.steps.line(&drain.how_to_go_on());
             let others: Vec<_> = nodes.iter().skip(number + 1).map(|node| node.name.as_str()).collect();
             if !others.is_empty() {
                 console.line(&format!("not started: {}", others.join(", ")));
             }
-            return Ok(stopped.code());
+            return Ok(stopped.code);
         }
     }
     Ok(WaitEnd::Reached.exit_code())
@@ -71,7 +91,7 @@ async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<FleetNode>, Err
     let Some(selector) = &args.selector else { return existing(agents, &args.nodes).await };
     let mut nodes = agents.cluster().nodes(Some(selector)).await?;
     if nodes.is_empty() {
-        return Err(Error::NoneSelected(selector.clone()));
+        return Err(format!("the cluster has no Node with the labels {selector}").into());
     }
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(nodes)
@@ -84,7 +104,7 @@ impl Drain<'_> {
         }
         tokio::select! {
             ready = self.until_it_may_be_evicted() => ready?,
-            signal = platform::ending() => return Err(DrainStopped::BrokenOff(signal)),
+            signal = platform::ending() => return Err(DrainStopped::broken_off(signal)),
         }
         self.left.set(Left::Evicting);
         self.steps.line(&self.kubectl.in_words(&self.node.name));
@@ -124,8 +144,12 @@ impl Drain<'_> {
         let wait = Wait { agents: self.agents, console: self.console, args: &wait };
         match wait.for_one(self.node, &self.steps).await {
             WaitEnd::Reached => Ok(()),
-            WaitEnd::TimedOut => Err(DrainStopped::NotTold),
-            WaitEnd::NotKnown => Err(DrainStopped::NotKnown),
+            WaitEnd::TimedOut => Err(DrainStopped::failed(
+                "not drained: not all load balancers acknowledged the drain in time",
+            )),
+            WaitEnd::NotKnown => Err(DrainStopped::not_known(
+                "not drained: it is unknown which balancers have acknowledged the drain",
+            )),
         }
     }
 
@@ -136,10 +160,10 @@ impl Drain<'_> {
             self.left.set(Left::Cordoning);
             let done = self.agents.cluster().set_unschedulable(&self.node.name, true).await;
             done.map_err(|error| {
-                if error.is_refusal() {
+                if error.is_refusal {
                     self.left.set(Left::Untouched);
                 }
-                DrainStopped::Cluster(error)
+                DrainStopped::failed(error.why)
             })?;
             self.steps.line("cordoned");
         }

@@ -1,6 +1,6 @@
 //! Checks that a node may be taken out, before `drain` changes anything.
 
-use super::stopped::DrainStopped;
+use super::DrainStopped;
 use crate::agents::{AgentAnswer, Agents};
 use crate::args::DrainArgs;
 use crate::cluster::FleetNode;
@@ -20,11 +20,17 @@ pub(super) async fn check(
     args: &DrainArgs,
     node: &FleetNode,
 ) -> Result<Preflight, DrainStopped> {
-    let answer = agents.ask(node).await.map_err(|error| DrainStopped::NoAgent(error.detail))?;
+    let answer = agents.ask(node).await.map_err(|error| {
+        let what = "its agent does not answer, so it is unknown which balancers have acknowledged the drain";
+        DrainStopped::not_known(format!("{what}: {}", error.detail))
+    })?;
     can_be_known(&answer, args)?;
     let ready = others_that_are_ready(agents, node).await?;
     if ready < args.min_ready {
-        return Err(DrainStopped::TooFewReady { ready, demanded: args.min_ready });
+        let (are, demanded) = (if ready == 1 { "node is" } else { "nodes are" }, args.min_ready);
+        return Err(DrainStopped::failed(format!(
+            "refused: {ready} other {are} Ready, --min-ready={demanded}"
+        )));
     }
     let alone = "no other node is Ready: it is the last one that gets new traffic";
     let warnings = if ready == 0 { vec![alone.to_owned()] } else { Vec::new() };
@@ -36,22 +42,30 @@ pub(super) async fn check(
 fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopped> {
     let status = &answer.said.status;
     let demands = args.told.demands(args.fall, None);
+    let unknown = |why| DrainStopped::not_known(format!("not known whether balancers would be told: {why}"));
     match told(status, PoolChange::of(status.verdict), &demands) {
         // This may pass, but the clients that fill the table continue.
         Told::Unknown(Unknown::Listening { overflown: true, .. }) => {
             let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);
-            return Err(DrainStopped::Overflown(overflows));
+            return Err(unknown(format!(
+                "its agent has more probers than it can remember: {overflows} probe requests found no slot; \
+                 --balancers names the probers that count"
+            )));
         }
-        Told::Unknown(unknown) if !unknown.may_pass() => return Err(DrainStopped::Unknowable(unknown)),
+        Told::Unknown(why) if !why.may_pass() => return Err(unknown(why.to_string())),
         _ => {}
     }
     let counts = status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some());
-    if args.goal == Goal::Released && !counts { Err(DrainStopped::NoTrafficPort) } else { Ok(()) }
+    if args.goal == Goal::Released && !counts {
+        let why = "its agent has no --traffic-port: it can't be known whether a session is left";
+        return Err(DrainStopped::not_known(why));
+    }
+    Ok(())
 }
 
 /// Returns the number of other nodes that are Ready according to fresh answers of their agents.
 async fn others_that_are_ready(agents: &Agents, node: &FleetNode) -> Result<usize, DrainStopped> {
-    let nodes = agents.cluster().nodes(None).await?;
+    let nodes = agents.cluster().nodes(None).await.map_err(|error| DrainStopped::failed(error.why))?;
     let others: Vec<FleetNode> = nodes.into_iter().filter(|other| other.name != node.name).collect();
     let rows = fleet::look(agents, &others).await;
     Ok(rows.iter().filter(|row| row.is_surely_ready()).count())

@@ -21,7 +21,8 @@ pub(super) fn text(rows: &[Row], output: FleetOutput) -> Result<String, Error> {
 }
 
 pub(super) fn yaml(value: &Value) -> Result<String, Error> {
-    let text = serde_saphyr::to_string(value).map_err(|error| Error::Yaml(error.to_string()))?;
+    let text =
+        serde_saphyr::to_string(value).map_err(|error| format!("can't write the fleet as YAML: {error}"))?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
 }
 

@@ -94,7 +94,7 @@ fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> Str
     let (columns, height) = Console::size();
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
-    lines.extend(error.map(|error| sanitize(&error.to_string())));
+    lines.extend(error.map(|error| sanitize(&error.why)));
     lines.push(String::new());
     let fitting = height.saturating_sub(lines.len() + 2);
     let mut table = table::lines(rows, style);

@@ -8,7 +8,6 @@ use nodegate_readiness::{Age, Verdict};
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// The text for an unknown value.
 pub(super) const NOTHING: &str = "-";
 
 pub(crate) struct Row {
@@ -73,7 +72,6 @@ impl Row {
         self.status().is_some_and(|status| status.unconfirmed)
     }
 
-    /// Returns true if the verdict is only a guess.
     pub(super) fn is_guess(&self) -> bool {
         self.is_stale() || self.is_unconfirmed()
     }

@@ -39,7 +39,6 @@ impl Style {
     }
 }
 
-/// The column with colours.
 const VERDICT: usize = 1;
 
 fn heads(style: Style) -> Vec<&'static str> {
@@ -71,7 +70,6 @@ fn cells(row: &Row, style: Style) -> Vec<String> {
     cells.iter().map(|cell| sanitize(cell)).collect()
 }
 
-/// Returns the sign and the colour of a state.
 fn sign_and_colour(need: Need) -> (char, &'static str) {
     match need {
         Need::Unknown => ('?', MAGENTA),

