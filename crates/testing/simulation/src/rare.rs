@@ -43,7 +43,7 @@ const A_FEW_CHECKS: (f64, f64) = (0.34, 0.41);
 const FOR_LONG: (f64, f64) = (0.63, 0.66);
 const ANY: (f64, f64) = (0.0, 1.0);
 
-const PLANS: [&[Step]; 7] = [
+const PLANS: [&[Step]; 8] = [
     // Events of the Node are lost, bookmarks and Leases arrive, and no check is answered.
     &[
         step(SimulatedFault::LostEvents, (0.0, 2.0), (125.0, 150.0), Hits::All, ANY),
@@ -59,6 +59,11 @@ const PLANS: [&[Step]; 7] = [
         step(SimulatedFault::GoAway, (0.0, 2.0), (0.0, 0.1), Hits::All, (0.0, 0.5)),
         step(SimulatedFault::StreamLost, (2.0, 3.0), (0.0, 0.1), Hits::All, (0.4, 0.6)),
         step(SimulatedFault::CutOff, (16.0, 45.0), (40.0, 60.0), Hits::Another, ANY),
+    ],
+    // The same with a Service's watch.
+    &[
+        step(SimulatedFault::GoAway, (0.0, 2.0), (0.0, 0.1), Hits::All, (0.0, 0.5)),
+        step(SimulatedFault::StreamLost, (2.0, 3.0), (0.0, 0.1), Hits::All, (0.7, 1.0)),
     ],
     // The server in use is overloaded; another one is not.
     &[step(SimulatedFault::Refusals, (0.0, 2.0), (90.0, 120.0), Hits::InUse, FOR_LONG)],
