@@ -1,8 +1,9 @@
 //! Shutdowns of a node by systemd-logind, and power cuts.
 
 use super::course::{Course, header};
+use crate::daemonset::{NAMESPACE, TIMEOUT};
 use crate::site::{Site, WAYS};
-use nodegate_testbed::real_cluster::{PATIENCE, Power, REAL_NODE, RealCluster, now};
+use nodegate_testbed::real_cluster::{PATIENCE, Power, REAL_NODE, RealCluster, now, repository_file};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use serde_json::Value;
@@ -32,22 +33,33 @@ fn back_in_service(cluster: &RealCluster, site: &Site<'_>, power: &mut Power<'_>
     site.wait_in_service();
 }
 
-/// The kubelet ends pods in order, and the agent last.
+/// The kubelet ends pods in order, and the agent last; also while `nodegate-shutdown` delays the shutdown, too.
 #[test]
 #[ignore = "make real-cluster-test"]
 fn a_graceful_shutdown_ends_the_agent_last() {
     let cluster = RealCluster::take();
     let site = Site::start(&cluster, &WAYS);
-    let mut power = with_kubelet(&cluster, GRACEFUL);
     header();
-    let what = "graceful shutdown";
-    let (began, course, reached) = reboot(&site, &power);
-    power.end();
-    let lost = course.report(what, &site, began);
-    seen(what, &format!("systemd ends the rest after {:.1} s", reached.as_secs_f64()));
-    course.held_until_told(what, lost);
-    assert!(course.held <= course.agent, "{what}: the agent ended before the pods");
-    back_in_service(&cluster, &site, &mut power);
+    for beside in [false, true] {
+        let what = if beside { "graceful shutdown beside nodegate-shutdown" } else { "graceful shutdown" };
+        if beside {
+            cluster.apply(&repository_file("manifests/install-host-signals.yaml"));
+            cluster.kubectl.must(&[NAMESPACE, "rollout", "status", "daemonset/nodegate", TIMEOUT]);
+            cluster.wait_pod_agent();
+            site.wait_in_service();
+        }
+        let mut power = with_kubelet(&cluster, GRACEFUL);
+        if beside {
+            power.start_nodegate_shutdown();
+        }
+        let (began, course, reached) = reboot(&site, &power);
+        power.end();
+        let lost = course.report(what, &site, began);
+        seen(what, &format!("systemd ends the rest after {:.1} s", reached.as_secs_f64()));
+        course.held_until_told(what, lost);
+        assert!(course.held <= course.agent, "{what}: the agent ended before the pods");
+        back_in_service(&cluster, &site, &mut power);
+    }
 }
 
 /// Restarts the kubelet with these settings, and waits until it delays shutdowns, if it should, and knows its

@@ -22,6 +22,11 @@ pub fn eviction_gate() -> PathBuf {
     built("nodegate-eviction-gate", "-p nodegate-eviction-gate")
 }
 
+/// Returns the program that delays a shutdown.
+pub fn nodegate_shutdown() -> PathBuf {
+    built("nodegate-shutdown", "-p nodegate-shutdown")
+}
+
 /// Returns the kubectl plugin.
 pub fn kubectl_nodegate() -> PathBuf {
     built("kubectl-nodegate", "-p nodegate-kubectl --bin kubectl-nodegate")

@@ -2,6 +2,7 @@
 //! (`hack/real-power`).
 
 use super::RealCluster;
+use crate::programs::nodegate_shutdown;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
@@ -20,8 +21,8 @@ impl RealCluster {
     pub fn power(&self, kubelet: &str) -> Power<'_> {
         let configuration = fs::read_to_string(self.kubelet_configuration()).unwrap();
         let power = Power { cluster: self, configuration, is_off: false };
-        power.run("off");
-        power.run("on");
+        power.run(&["off"]);
+        power.run(&["on"]);
         power.configure(kubelet);
         power.restart_kubelet().unwrap();
         power
@@ -34,9 +35,9 @@ impl RealCluster {
 
 impl Power<'_> {
     #[track_caller]
-    fn run(&self, command: &str) -> String {
-        let output = self.cluster.script("real-power", &[command]);
-        output.unwrap_or_else(|error| panic!("real-power {command}: {error}"))
+    fn run(&self, command: &[&str]) -> String {
+        let output = self.cluster.script("real-power", command);
+        output.unwrap_or_else(|error| panic!("real-power {command:?}: {error}"))
     }
 
     /// Writes the kubelet's configuration with these lines more. The next kubelet reads it.
@@ -52,18 +53,23 @@ impl Power<'_> {
 
     /// Returns the table of the programs that delay a shutdown.
     pub fn inhibitors(&self) -> String {
-        self.run("inhibitors")
+        self.run(&["inhibitors"])
+    }
+
+    /// Starts `nodegate-shutdown` on the node, and returns when it holds its lock.
+    pub fn start_nodegate_shutdown(&self) {
+        self.run(&["delay", nodegate_shutdown().to_str().unwrap()]);
     }
 
     /// Asks logind for a reboot. Programs that delay it get the signal, and the node runs on until
     /// [`Power::reached`].
     pub fn reboot(&self) {
-        self.run("reboot");
+        self.run(&["reboot"]);
     }
 
     /// Returns the time since 1970 at which logind let systemd end everything, once it has.
     pub fn reached(&self) -> Option<Duration> {
-        let line = self.run("reached");
+        let line = self.run(&["reached"]);
         let (when, target) = line.trim().split_once(' ')?;
         assert_eq!(target, "reboot.target");
         Some(Duration::from_secs_f64(when.parse().unwrap()))
@@ -72,18 +78,18 @@ impl Power<'_> {
     /// Ends everything that the node runs, as systemd does in a shutdown.
     pub fn end(&mut self) {
         self.is_off = true;
-        self.run("end");
+        self.run(&["end"]);
     }
 
     /// Ends everything that the node runs at once. Nothing answers at its address from now on.
     pub fn cut(&mut self) {
         self.is_off = true;
-        self.run("cut");
+        self.run(&["cut"]);
     }
 
     /// Boots the node again.
     pub fn boot(&mut self) {
-        self.run("boot");
+        self.run(&["boot"]);
         self.is_off = false;
     }
 }
