@@ -64,11 +64,10 @@ fn report(what: &str, costs: &[Cost]) -> usize {
     lost(0) + lost(1)
 }
 
-/// A rollout with the hook takes as long as the balancers need. Timers lose or wait. On a busy machine a connect to
-/// the node that stays may time out, whatever the hook.
+/// A rollout with the hook takes as long as the balancers need. Timers lose or wait.
 #[test]
 #[ignore = "make real-cluster-test"]
-fn rollouts_with_the_hook_lose_next_to_nothing() {
+fn rollouts_with_the_hook_lose_no_request() {
     let cluster = RealCluster::take();
     let mut pool = Pool::start(&cluster, 1);
     header();
@@ -85,7 +84,7 @@ fn rollouts_with_the_hook_lose_next_to_nothing() {
         lost.push(report(what, &costs));
     }
     assert!(lost[0] > 0, "no request was lost without a hook: the clients can't see losses");
-    assert!(lost[3] * 10 < lost[0], "{lost:?}: the hook is no better than none");
+    assert_eq!(lost[3], 0, "lost in spite of the hook");
 }
 
 /// The other ways in which a pod ends, and faults meanwhile. Each balancer has twenty Services, of which the

@@ -187,6 +187,17 @@ impl<'a> Pool<'a> {
         let head = format!("kind: {kind}\nmetadata: {{name: ingress, namespace: pool}}\nspec:\n{spec}");
         self.cluster.apply(&format!("{OBJECTS}{services}---\napiVersion: apps/v1\n{head}{}", pods(hook)));
         self.wait_whole();
+        self.forget_unanswered_connections();
+    }
+
+    /// Removes what pods of the hook before have left: for two minutes, conntrack sends each connection from a port
+    /// of a balancer whose last one had no answer to the pod that is gone.
+    fn forget_unanswered_connections(&self) {
+        for mut conntrack in [programs::system("conntrack"), self.second.command("conntrack")] {
+            conntrack.args(["--delete", "--proto", "tcp", "--state", "SYN_SENT", "--src", OUTSIDE]);
+            // It fails if there is none.
+            conntrack.output().unwrap();
+        }
     }
 
     /// Starts a balancer that asks so often, with one way for new and one for kept connections.
