@@ -2,8 +2,13 @@
 
 use super::course::{Course, header};
 use crate::daemonset::{NAMESPACE, TIMEOUT};
-use crate::site::{Site, WAYS};
-use nodegate_testbed::real_cluster::{PATIENCE, Power, REAL_NODE, RealCluster, now, repository_file};
+use crate::rollout::clients::new_connection;
+use crate::rollout::pool::{Hook, OBJECTS, make_image, pods};
+use crate::site::{Pods, Site, WAYS, Way};
+use nodegate_testbed::prober::{Probe, Prober, Saw};
+use nodegate_testbed::real_cluster::{
+    PATIENCE, Power, REAL_NODE, RealCluster, SECOND_NODE_IP, now, repository_file,
+};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use serde_json::Value;
@@ -48,7 +53,7 @@ fn a_graceful_shutdown_ends_the_agent_last() {
             cluster.wait_pod_agent();
             site.wait_in_service();
         }
-        let mut power = with_kubelet(&cluster, GRACEFUL);
+        let mut power = with_kubelet(&cluster, GRACEFUL, &WAYS.map(Way::name));
         if beside {
             power.start_nodegate_shutdown();
         }
@@ -64,14 +69,14 @@ fn a_graceful_shutdown_ends_the_agent_last() {
 
 /// Restarts the kubelet with these settings, and waits until it delays shutdowns, if it should, and knows its
 /// pods: it would end those it does not know yet without their hooks.
-fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str) -> Power<'a> {
+fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str, expected: &[&str]) -> Power<'a> {
     let power = cluster.power(settings);
     let knows = || {
         let pods = cluster.api.get(&format!("/api/v1/nodes/{REAL_NODE}/proxy/pods")).ok()?;
         let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let names: Vec<String> = pods["items"].as_array()?.iter().map(name).collect();
         let delays = settings.is_empty() || power.inhibitors().contains("kubelet");
-        (delays && WAYS.iter().all(|way| names.iter().any(|name| name == way.name()))).then_some(())
+        (delays && expected.iter().all(|pod| names.iter().any(|name| name.starts_with(pod)))).then_some(())
     };
     until_within(PATIENCE, knows, || power.inhibitors());
     // It reads its list of pods one by one.
@@ -86,7 +91,7 @@ fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str) -> Power<'a> {
 fn a_shutdown_that_is_not_configured_and_a_power_cut() {
     let cluster = RealCluster::take();
     let site = Site::start(&cluster, &WAYS);
-    let mut power = with_kubelet(&cluster, "");
+    let mut power = with_kubelet(&cluster, "", &WAYS.map(Way::name));
     assert!(!power.inhibitors().contains("kubelet"), "{}", power.inhibitors());
     header();
     let what = "shutdown that is not configured";
@@ -120,4 +125,54 @@ fn a_shutdown_that_is_not_configured_and_a_power_cut() {
         &format!("the node controller reports Ready=Unknown after {:.0} s", began.elapsed().as_secs_f64()),
     );
     back_in_service(&cluster, &site, &mut power);
+}
+
+/// What no program on the node can prevent: another node forwards requests of a Service with the policy `Cluster` to
+/// the pods of a node that goes down, until the node controller finds out.
+#[test]
+#[ignore = "make real-cluster-test"]
+fn a_shutdown_loses_what_other_nodes_forward() {
+    const NODE_PORT: u16 = 31_200;
+    let cluster = RealCluster::take();
+    let _second = cluster.second_node();
+    make_image(&cluster);
+    let _pods = Pods(&cluster);
+    let service = format!(
+        "---
+apiVersion: v1
+kind: Service
+metadata: {{name: ingress, namespace: pool}}
+spec: {{type: NodePort, selector: {{app: ingress}}, ports: [{{port: 80, targetPort: 8080, nodePort: {NODE_PORT}}}]}}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: ingress, namespace: pool}}
+spec:"
+    );
+    cluster.apply(&format!("{OBJECTS}{service}{}", pods(Hook::None)));
+    cluster.kubectl.must(&["--namespace=pool", "rollout", "status", "daemonset/ingress", TIMEOUT]);
+    let mut power = with_kubelet(&cluster, GRACEFUL, &["ingress"]);
+    let clients =
+        Prober::start(format!("{SECOND_NODE_IP}:{NODE_PORT}").parse().unwrap(), new_connection, 20, 20);
+    clients.wait(100);
+    let began = Instant::now();
+    power.reboot();
+    until_within(PATIENCE, || power.reached(), || power.inhibitors());
+    power.end();
+    let is_over = || {
+        let last = clients.answered_since(Instant::now().checked_sub(Duration::from_secs(10))?);
+        (began.elapsed() > Duration::from_secs(20) && last.iter().all(is_answered)).then_some(())
+    };
+    until_within(PATIENCE, is_over, || cluster.pods());
+    let all = clients.answered_since(began);
+    let lost: Vec<_> = all.iter().filter(|request| !is_answered(request)).collect();
+    let last = lost.last().map(|request| request.answered.duration_since(began).as_secs_f64());
+    seen("forwarded by another node", &format!("{} of {} lost, until {last:.1?} s", lost.len(), all.len()));
+    assert!(!lost.is_empty(), "no request was lost: docs/reboots.md says otherwise");
+    power.boot();
+    cluster.wait_node("True", REAL_NODE);
+}
+
+fn is_answered(request: &Probe) -> bool {
+    matches!(request.saw, Saw::Answer(..))
 }

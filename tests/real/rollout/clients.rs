@@ -18,7 +18,7 @@ fn arrived(reply: &ProbeReply) -> Saw {
 }
 
 /// Sends a request on a connection of its own.
-pub(super) fn new_connection(to: SocketAddr) -> Saw {
+pub(crate) fn new_connection(to: SocketAddr) -> Saw {
     let read = |text: &str| Some(arrived(&ProbeReply::parse(text)?));
     exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", A_REQUEST, read)
 }

@@ -1,7 +1,7 @@
 //! Rollouts and other ends of an ingress with `externalTrafficPolicy: Local` on two nodes, under requests.
 
-mod clients;
-mod pool;
+pub(crate) mod clients;
+pub(crate) mod pool;
 
 use crate::gate::Gate;
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster};

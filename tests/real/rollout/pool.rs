@@ -45,7 +45,7 @@ const WATCHED: usize = 16;
 
 /// What a pod of the ingress does before it gets SIGTERM.
 #[derive(Clone, Copy)]
-pub(super) enum Hook {
+pub(crate) enum Hook {
     None,
     Sleep(u32),
     Told,
@@ -132,9 +132,7 @@ impl<'a> Pool<'a> {
         outside.run(&format!("ip address add {OUTSIDE}/24 dev uplink"));
         outside.run("ip link set uplink up");
         outside.run("ip route add default via 10.10.5.1");
-        // HAProxy ends at SIGTERM, and at SIGUSR1 after its last connection, which its own image therefore asks for.
-        let image = "--stop=SIGUSR1 ingress haproxy -db -f /configuration/haproxy.cfg";
-        cluster.node_script(&[&["image"][..], &image.split(' ').collect::<Vec<_>>()].concat());
+        make_image(cluster);
         let workload = Workload::DaemonSet;
         let (agents, balancers) = (Mutex::default(), Vec::new());
         let mut pool = Self { cluster, agents, services, workload, balancers, kubeconfig, second, outside };
@@ -427,8 +425,15 @@ fn up(haproxy: &Haproxy, backend: &str) -> usize {
     stat.lines().filter(|line| line.split(',').nth(17) == Some("UP")).count()
 }
 
+/// Makes the image of [`pods`]. HAProxy ends at SIGTERM, and at SIGUSR1 after its last connection, which its own
+/// image therefore asks for.
+pub(crate) fn make_image(cluster: &RealCluster) {
+    let image = "image --stop=SIGUSR1 ingress haproxy -db -f /configuration/haproxy.cfg";
+    cluster.node_script(&image.split(' ').collect::<Vec<_>>());
+}
+
 /// The pods of a workload: a server that ends when its last connection has, as an ingress should.
-fn pods(hook: Hook) -> String {
+pub(crate) fn pods(hook: Hook) -> String {
     format!(
         "
   selector: {{matchLabels: {{app: ingress}}}}
@@ -453,7 +458,7 @@ fn pods(hook: Hook) -> String {
     )
 }
 
-const OBJECTS: &str = r#"
+pub(crate) const OBJECTS: &str = r#"
 apiVersion: v1
 kind: Namespace
 metadata: {name: pool}
