@@ -301,6 +301,9 @@ impl<'a, F: Followed> Follower<'a, F> {
                     (None, Stream::Service(index)) if listed => {
                         self.driver.step(Input::ServiceListed { index, asked_at });
                     }
+                    (None, Stream::Lease) if listed && !store.is_empty() => {
+                        self.driver.step(Input::LeaseListed);
+                    }
                     (None, _) => {}
                 }
                 if listed {

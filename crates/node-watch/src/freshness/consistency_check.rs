@@ -365,7 +365,7 @@ impl FreshnessMonitor {
     fn replace_silent_watches(&mut self, now: Moment) {
         let overdue = self.check.check_after.max(self.renewed_every.mul_f64(LEASE_OVERDUE));
         let silent = self.lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
-        if self.lease.is_open() && self.lease.had_event && silent && now >= self.next_replacement {
+        if self.lease.is_open() && self.lease.has_heartbeat && silent && now >= self.next_replacement {
             self.take(Transition::LeaseSilent);
             self.next_replacement = now.plus(self.replacement_gap);
             self.replacement_gap = (self.replacement_gap * 2).min(LONGEST_REPLACEMENT_GAP);

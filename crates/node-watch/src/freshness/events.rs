@@ -68,7 +68,7 @@ impl FreshnessMonitor {
         now: Moment,
     ) {
         self.look_at_clock(wall, now);
-        self.lease.had_event = true;
+        self.lease.has_heartbeat = true;
         self.renewed_every = every.unwrap_or(RENEWED_EVERY);
         let date = at.ok_or(Transition::LeaseWithoutDate);
         let date = date.and_then(|at| self.clock.date(at, now, self.stale_after));

@@ -73,6 +73,8 @@ pub(crate) enum Input {
     Listed { asked_at: Moment, node: NodeVersion },
     /// The list of the Service with this index, requested after `asked_at`, is complete.
     ServiceListed { index: usize, asked_at: Moment },
+    /// The Lease is there, so its renewals should come.
+    LeaseListed,
     /// The API server accepted a watch.
     Accepted(Stream, Connection),
     /// Bytes arrived on an open watch.
@@ -190,6 +192,7 @@ impl FreshnessMonitor {
             Input::Began(stream) => self.with(stream, Watch::begin),
             Input::Listed { asked_at, node } => self.listed(asked_at, node, now),
             Input::ServiceListed { index, asked_at } => self.services_proved(vec![index], asked_at),
+            Input::LeaseListed => self.lease.has_heartbeat = true,
             Input::Accepted(stream, connection) => self.accepted(stream, connection, now),
             Input::Bytes(stream) => self.bytes(stream, now),
             Input::Changed(node) => self.changed(node, now),

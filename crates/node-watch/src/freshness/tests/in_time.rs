@@ -176,3 +176,19 @@ fn a_lease_that_is_renewed_rarely_is_no_silent_one() {
         assert!(!replaced, "{every:?}");
     }
 }
+
+/// An agent's first watch of the Lease may be lost before a renewal came on it.
+#[test]
+fn a_lease_that_was_listed_and_brings_no_renewal_is_a_silent_one() {
+    for listed in [true, false] {
+        let mut scenario = Scenario::watching();
+        if listed {
+            scenario.step(Input::LeaseListed);
+        }
+        let replaced = (0..3).any(|_| {
+            let (number, _) = scenario.asks();
+            !scenario.answers(number, node(1), here()).replaced(ReplacementReason::Unresponsive).is_empty()
+        });
+        assert_eq!(replaced, listed);
+    }
+}
