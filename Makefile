@@ -180,15 +180,20 @@ release-test: root ## The image for arm64 under qemu; the packages on Debian 12 
 	    NODEGATE_DEBIAN=$$release NODEGATE_HAPROXY="$$target/$$(triple "$$here")/quick/nodegate-haproxy" \
 	      $(play) -p nodegate-haproxy --test haproxy -- --include-ignored --nocapture packages:: ansible::; \
 	  done
-	@$(MAKE) --no-print-directory reboots BUS=dbus CASES="without systemctl cancel"
+	@$(MAKE) --no-print-directory reboots BUS=dbus CASES="without systemctl cancel package"
 
 # DEBIAN="13", BUS="dbus-broker" and CASES="systemctl:20" play some.
 reboots: root ## Reboots of a Debian under traffic, and what they lose (two hours)
 	@hack/install-tools
 	@cargo build --quiet --locked -p nodegate -p nodegate-shutdown -p nodegate-kube-sim --bin nodegate --bin nodegate-shutdown --bin kube-sim
-	@for release in $(or $(DEBIAN),12 13); do for bus in $(or $(BUS),dbus dbus$(comma)polkitd dbus-broker); do \
-	  echo "Debian $$release, $$bus"; hack/try-reboots "$$(hack/install-debian $$release $$bus)" $(CASES); \
-	done; done
+	@$(MAKE) --no-print-directory generate WHAT=man >/dev/null
+	@. hack/architectures; built="$(built)"; programs="$$built/try-reboots"; rm -rf "$$programs"; mkdir -p "$$programs"; \
+	  cp -r "$$built/packaging/man" "$$built/packaging/completions" "$$built/debug/nodegate-shutdown" "$$programs"; \
+	  for version in 0.0.1 0.0.2; do PROGRAMS="$$programs" VERSION=$$version FORMATS=deb FAST=1 hack/packages "$$(architecture_here)"; done; \
+	  mv "$$built"/packages/nodegate-shutdown_0.0.[12]-1_*.deb "$$programs"
+	@status=0; for release in $(or $(DEBIAN),12 13); do for bus in $(or $(BUS),dbus dbus$(comma)polkitd dbus-broker); do \
+	  echo "Debian $$release, $$bus"; hack/try-reboots "$$(hack/install-debian $$release $$bus)" $(CASES) || status=1; \
+	done; done; exit $$status
 
 generate: ## Manifests, table of values, man pages, site (WHAT="manifests chart man site")
 	@for what in $(or $(WHAT),manifests chart man site); do case $$what in \
