@@ -1,7 +1,7 @@
 //! Checks the bytes of a watch in transit: every line must be complete, and within the limits.
 
-// kube silently drops a line that ends in the middle of an object (as if the stream had been cut), and
-// continues with the next one: the change in that line would be lost. It also reads lines of any length.
+// kube takes a line that ends in the middle of an object for the end of the stream: it drops the line without an
+// error, and reads on. The change in that line would be lost. It also reads lines of any length.
 
 use memchr::memchr3;
 

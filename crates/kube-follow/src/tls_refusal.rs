@@ -15,11 +15,11 @@ fn remedy(error: &Error) -> &'static str {
     match error {
         Error::InvalidCertificate(why) => of_server(why),
         Error::AlertReceived(_) => {
-            "the API server refuses this client's certificate: renew it, or give it one of a CA that the API server \
-             trusts (--client-ca-file)"
+            "the API server refuses this client's certificate: renew it, or use one of a CA in the API server's \
+             --client-ca-file"
         }
         Error::InvalidMessage(_) => {
-            "the server does not speak TLS: is it the API server's port, and https right?"
+            "the server does not speak TLS: check that this is the API server's port, and that the URL should begin with https"
         }
         _ => {
             "the API server and this client have no version or cipher of TLS in common, or something between them \
@@ -46,8 +46,9 @@ fn of_server(error: &CertificateError) -> &'static str {
         }
         // The library has no variant for this one.
         CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            "the API server shows a CA's certificate as its own, such as `openssl req -x509` makes: give it one that is \
-             signed by a CA and is none itself (basicConstraints CA:FALSE), and give the credentials that CA"
+            "the API server shows a CA's certificate as its own, such as `openssl req -x509` makes: give \
+             it a certificate that a CA signed and that is no CA itself (basicConstraints CA:FALSE), and put that CA into \
+             the credentials"
         }
         _ => {
             "give the API server a certificate for server authentication that the CA of the credentials signed"

@@ -7,12 +7,13 @@ pub(super) struct Times {
     /// The longest time for the answer to a review, of which a request to the API server may take half. It is less than
     /// `timeoutSeconds` of the webhook configuration (3).
     pub(super) review: Duration,
+    /// The timeout of a request to an agent.
     pub(super) agent: Duration,
-    /// The time between two self-checks.
+    /// The time between two self-checks: evictions of a Pod that does not exist, which must come back as reviews.
     pub(super) self_check: Duration,
-    /// The time between two looks at each draining Node.
+    /// The time between two checks of each draining Node.
     pub(super) recheck: Duration,
-    /// The time from SIGTERM to the end, in which the gate still answers reviews and API servers learn that it is going.
+    /// The time from SIGTERM to the exit. Meanwhile the gate answers reviews, and API servers learn that it shuts down.
     pub(super) shutdown: Duration,
 }
 

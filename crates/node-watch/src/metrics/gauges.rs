@@ -43,7 +43,7 @@ impl Readings {
     }
 }
 
-/// The gauges of freshness, read at each scrape.
+/// The gauges of the streams, of the last event and of the API servers, read at each scrape.
 pub(super) struct Gauges {
     pub(super) readings: Arc<Readings>,
     pub(super) board: Arc<Board>,

@@ -31,6 +31,7 @@ impl Board {
                 return false;
             }
             state.set_node(last.node, &self.policy, now, wall);
+            // The catalog lists all checks, with those of the watched Services.
             for (name, local_endpoints) in last.services {
                 let index = self.catalog.services().position(|service| *service == name);
                 if let Some(service) = index.and_then(|index| state.services.get_mut(index)) {

@@ -1,13 +1,13 @@
 //! The answer of an API server to `/readyz?verbose` or `/livez?verbose`.
 
 // It has a line for each part, `[+]ping ok` or `[-]etcd failed: reason withheld`, whatever the status, and a
-// line for the names in `exclude` that are no parts
+// line for the names in `exclude` that the server does not know
 // (`staging/src/k8s.io/apiserver/pkg/server/healthz/healthz.go`).
 
 use http::uri::PathAndQuery;
 use nodegate_readiness::Reason;
 
-/// The most parts that may be left out, and the length of the longest name.
+/// The maximum number of excluded parts, and the maximum length of a name.
 const MAX_PARTS: usize = 32;
 const MAX_NAME: usize = 128;
 
@@ -16,7 +16,7 @@ pub(super) const ETCD: &str = "etcd";
 /// The other part that asks etcd, in `/readyz` alone.
 const ETCD_READINESS: &str = "etcd-readiness";
 
-/// How many failed parts a reason names. A server that starts has a dozen.
+/// How many failed parts a reason names. A server that is starting up has a dozen failed ones.
 const NAMED: usize = 4;
 
 /// Names of parts of `/readyz`, such as `etcd`.
@@ -52,6 +52,7 @@ pub(super) fn failed_parts(code: &'static str, body: &[u8]) -> Option<Reason> {
     let reason = Reason::new(code);
     match failed.as_slice() {
         [] => None,
+        // A name becomes part of the metric's label; a detail does not.
         [part] => Some(reason.name(part)),
         all => {
             let named: Vec<&str> = all.iter().take(NAMED).copied().collect();
@@ -68,7 +69,8 @@ pub(super) fn ask_etcd(body: &[u8]) -> bool {
     ["[+]", "[-]"].into_iter().flat_map(|mark| names(&text, mark)).any(is_etcd)
 }
 
-/// Returns the names of `exclude` that are no parts, without those that ask etcd: `/readyz` may lack them.
+/// Returns the excluded names that the server does not know. Those of etcd are left out, because `/readyz` of some
+/// servers lacks them.
 pub(super) fn unknown_parts<'a>(exclude: &'a ReadyzParts, body: &[u8]) -> Vec<&'a str> {
     let text = String::from_utf8_lossy(body);
     let Some(line) = text.lines().find(|line| line.starts_with("warn: ")) else { return Vec::new() };
@@ -124,10 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_left_out_is_told() {
+    fn excluded_names_that_the_server_does_not_know_are_reported() {
         let exclude = ReadyzParts::parse("etcd:ping:etc:etcd-readiness").unwrap();
-        let told = r#"some health checks cannot be excluded: no matches for "etc","etcd","etcd-readiness""#;
-        let body = format!("[+]ping excluded: ok\nwarn: {told}\nreadyz check passed\n");
+        let warning =
+            r#"some health checks cannot be excluded: no matches for "etc","etcd","etcd-readiness""#;
+        let body = format!("[+]ping excluded: ok\nwarn: {warning}\nreadyz check passed\n");
         assert_eq!(unknown_parts(&exclude, body.as_bytes()), ["etc"]);
         assert!(unknown_parts(&exclude, b"ok").is_empty());
     }
