@@ -136,7 +136,7 @@ impl User {
     /// discovery is for all authenticated users.
     pub(crate) fn may_path(&self, path: &str) -> bool {
         let public = ["/healthz", "/livez", "/readyz", "/version"];
-        let discovery = ["/api", "/apis"];
+        let discovery = ["/api", "/apis", "/openapi"];
         let under = |root: &&str| path == *root || path.starts_with(&format!("{root}/"));
         match self.may {
             Permissions::All => true,

@@ -6,6 +6,7 @@ mod bookmark;
 mod delete;
 mod discovery;
 mod evict;
+mod openapi;
 pub(crate) mod operation;
 mod paths;
 mod proxy;

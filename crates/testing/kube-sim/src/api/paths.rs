@@ -1,6 +1,7 @@
 //! Paths that are not resources: health, version, and the paths that kubectl requests before a resource.
 
 use super::discovery;
+use super::openapi;
 use super::operation::AskedOperation;
 use super::server::Api;
 use crate::store::status::ApiStatus;
@@ -36,6 +37,7 @@ pub(super) async fn reply(api: &Api, asked: &AskedOperation, path: &str) -> ApiR
         ["version"] => reply::json(StatusCode::OK, VERSION),
         [root @ ("api" | "apis")] => discovery::reply(*root == "api", asked.header(&ACCEPT)),
         ["api", "v1"] => reply::json(StatusCode::OK, discovery::evictions()),
+        ["openapi", "v3", rest @ ..] => openapi::reply(&rest.join("/")),
         _ => reply::plain_not_found(),
     }
 }
