@@ -18,7 +18,7 @@ pub(crate) struct Key<T> {
     pub(crate) parse: fn(&str) -> Result<T, String>,
 }
 
-/// A [`Key`] with values of any type.
+/// A `Key` with values of any type.
 pub trait AnyKey: Sync {
     /// Returns the name of the setting.
     fn name(&self) -> &'static str;
