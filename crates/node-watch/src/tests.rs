@@ -19,6 +19,7 @@ use tower::util::BoxCloneService;
 
 const NO_LIMIT: Duration = Duration::from_hours(24);
 const EMPTY: &str = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+const LEASES: &str = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"n","resourceVersion":"1"}}]}"#;
 const UNAUTHORIZED: &str =
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401}"#;
 
@@ -51,6 +52,17 @@ async fn watched_for(seconds: u64, status: u16, list_takes: Duration) -> (NodeWa
 
 /// Like [`watched_for`], with the status of the checks in `check`.
 async fn asked_for(seconds: u64, status: u16, list_takes: Duration, check: u16) -> (NodeWatch, Vec<Asked>) {
+    asked_about(seconds, status, list_takes, check, EMPTY).await
+}
+
+/// Like [`asked_for`], with the list of the Lease.
+async fn asked_about(
+    seconds: u64,
+    status: u16,
+    list_takes: Duration,
+    check: u16,
+    leases: &'static str,
+) -> (NodeWatch, Vec<Asked>) {
     let began = nodegate_clock::now();
     let (clients, asked) = (AtomicUsize::new(0), Arc::new(Mutex::new(Vec::new())));
     let requests = asked.clone();
@@ -63,7 +75,8 @@ async fn asked_for(seconds: u64, status: u16, list_takes: Duration, check: u16) 
             } else if asked.is_check() {
                 (check, "", Duration::ZERO)
             } else {
-                (status, if status == 200 { EMPTY } else { UNAUTHORIZED }, list_takes)
+                let list = if asked.is_list_of("/leases") { leases } else { EMPTY };
+                (status, if status == 200 { list } else { UNAUTHORIZED }, list_takes)
             };
             requests.lock().unwrap().push(asked);
             let body = Full::new(Bytes::from_static(body.as_bytes()));
@@ -165,6 +178,35 @@ async fn refused_credentials_are_read_again() {
         asked.iter().filter(|asked| asked.is_list_of("/nodes")).map(|asked| asked.client).collect();
     assert!(clients.len() >= 3, "{clients:?}");
     assert!(clients.windows(2).all(|pair| pair[0] != pair[1]), "{clients:?}");
+}
+
+/// A first watch may be lost before a renewal came on it. Without a Lease, none is due.
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_a_listed_lease_that_brings_no_renewal_is_replaced() {
+    for (leases, lists) in [(EMPTY, 1), (LEASES, 2)] {
+        let (_, asked) = asked_about(20, 200, Duration::ZERO, 404, leases).await;
+        assert_eq!(asked.iter().filter(|asked| asked.is_list_of("/leases")).count(), lists, "{leases}");
+    }
+}
+
+/// Until then the ports stay closed at most, and a longer wait could open them without an API server that is back.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_starts_waits_three_seconds_at_most_for_twenty() {
+    let mut longest_later = Duration::ZERO;
+    for _ in 0..20 {
+        let (_, asked) = watched_for(60, 401, Duration::ZERO).await;
+        let lists: Vec<_> =
+            asked.iter().filter(|asked| asked.is_list_of("/nodes")).map(|asked| asked.after).collect();
+        for pair in lists.windows(2) {
+            let waited = pair[1].saturating_sub(pair[0]);
+            if pair[0] < Duration::from_secs(20) {
+                assert!(waited < Duration::from_millis(3400), "{waited:?} at {:?}", pair[0]);
+            } else {
+                longest_later = longest_later.max(waited);
+            }
+        }
+    }
+    assert!(longest_later > Duration::from_secs(6), "a long outage costs no more: {longest_later:?}");
 }
 
 const AGENTS: usize = 1000;
