@@ -238,3 +238,28 @@ async fn yield_to_connections() {
     })
     .await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, TcpListener};
+    use tokio::time::timeout;
+
+    struct Silent;
+
+    impl Protocol for Silent {
+        async fn serve(self: Arc<Self>, _stream: ClientStream) {}
+    }
+
+    /// No one takes the connection out of the queue, as if another one always followed.
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_that_never_ends_is_left_at_the_deadline() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = Server::new(Arc::new(Silent), ServeOptions::default());
+        let acceptor = Acceptor::new(listener).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let stopped = timeout(Duration::from_secs(6), server.stop_accepting(&acceptor, false, deadline));
+        assert!(stopped.await.is_ok());
+    }
+}
