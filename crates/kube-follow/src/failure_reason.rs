@@ -135,3 +135,14 @@ pub(crate) fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_an_error_are_bounded_and_on_one_line() {
+        let words = detail(&std::io::Error::other("a line of a page\n".repeat(100)));
+        assert!(words.chars().count() == MAX_DETAIL && !words.contains(char::is_control), "{words}");
+    }
+}
