@@ -236,6 +236,15 @@ fn invented_queries_are_answered_but_only_so_many_are_kept_and_idle_ones_go() {
     assert_eq!(rendered(later), 0);
 }
 
+/// A balancer takes both for out, so its row of answers goes on.
+#[test]
+fn a_flip_between_two_verdicts_that_are_out_is_no_pool_change() {
+    let scenario = Scenario::ready();
+    scenario.board.set_node(node(true), at(5), WALL);
+    scenario.board.set_node(Node::Present(NodeFacts::default()), at(9), WALL);
+    assert_eq!((scenario.board.last_pool_change(), scenario.board.flipped()), (at(5), at(9)));
+}
+
 #[test]
 fn the_last_fifty_flips_and_the_last_reason_are_kept() {
     let scenario = Scenario::ready();
