@@ -96,3 +96,24 @@ fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<
         None => head.text(status, "Down"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nodegate_readiness::{Begins, Board, Catalog, LocalCheck, Policy};
+    use std::future::pending;
+
+    /// nodegate-local-checks waits as long for a result.
+    #[tokio::test(start_paused = true)]
+    async fn a_first_result_may_come_a_second_after_the_timeout() {
+        let timeout = Duration::from_secs(5);
+        let check = LocalCheck { name: "kubelet".to_owned(), timeout, begins: Begins::OnDemand };
+        let (name, catalog) = (Some("n1".to_owned()), Catalog::new(vec![check]));
+        let query = Query::parse("check=kubelet", &catalog).unwrap();
+        let mut app = App::of(Board::new(name, Policy::default(), catalog, &[], Box::new(|_| {})));
+        Arc::get_mut(&mut app).unwrap().activate = Arc::new(|_| Box::pin(pending()));
+        let began = tokio::time::Instant::now();
+        app.wait_for_results(&query, app.now()).await;
+        assert_eq!(began.elapsed().as_millis() / 10, 600);
+    }
+}

@@ -5,6 +5,7 @@ use nodegate_server::{Activate, Limits};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::until;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -223,7 +224,16 @@ fn a_panic_costs_its_own_connection_and_no_other() {
 
 #[test]
 fn a_quarter_of_the_connections_may_wait() {
-    let (gate, scenario) = gated();
+    let (gate, mut scenario) = gated();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let (count, activate) = (Arc::clone(&waiting), scenario.activate);
+    scenario.activate = Arc::new(move |checks| {
+        let (count, result) = (Arc::clone(&count), activate(checks));
+        Box::pin(async move {
+            count.fetch_add(1, Ordering::Relaxed);
+            result.await;
+        })
+    });
     let server = scenario.serve_within(Limits { connections: 8, ..Limits::default() });
     let ask = || {
         let mut client = server.connect();
@@ -238,6 +248,7 @@ fn a_quarter_of_the_connections_may_wait() {
     });
     gate.add_permits(1);
     until("all to be answered", || (answered() == 5).then_some(()));
+    assert_eq!(waiting.load(Ordering::Relaxed), 2, "the others did not wait for their timeouts");
 }
 
 #[test]
@@ -274,7 +285,8 @@ fn a_shutdown_lets_requests_finish_and_tells_kept_connections_to_close() {
     assert_eq!((last.status, last.header("connection")), (503, Some("close")));
     assert!(kept.is_closed());
     gate.add_permits(1);
-    assert_eq!(busy.response().status, 503);
+    let last = busy.response();
+    assert_eq!((last.status, last.header("connection")), (503, Some("close")));
     assert!(server.ended());
 }
 

@@ -268,6 +268,7 @@ impl App {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_readiness::{Board, Catalog, Node, NodeFacts, Policy};
 
     fn take(waiters: &Waiters, count: usize, holder: Holder) -> Vec<Slot> {
         (0..count).map_while(|_| waiters.take(holder)).collect()
@@ -293,6 +294,26 @@ mod tests {
         waiters.limit(64);
         let [own, others] = [Holder::Node, other("10.0.0.1")].map(|holder| take(&waiters, 99, holder).len());
         assert_eq!([own, others], [32, 1]);
+    }
+
+    #[test]
+    fn a_judgement_from_before_a_request_does_not_answer_it() {
+        let [before, after] = [1, 2].map(|second| Moment::from_start(Duration::from_secs(second)));
+        let judged = Judged { at: before, goals: vec![WaitJudgement::InService] };
+        let (timeout, settle) = (Duration::ZERO, Duration::ZERO);
+        let asked = WaitQuery { goal: Goal::Told, timeout, settle, service: None };
+        assert!(judged.of(asked, before).is_some() && judged.of(asked, after).is_none());
+    }
+
+    #[test]
+    fn pods_are_known_by_the_node_and_by_the_named_networks() {
+        let app = App::of(Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {})));
+        let facts = NodeFacts { pod_cidrs: vec!["10.66.0.0/24".to_owned()], ..NodeFacts::default() };
+        app.board.set_node(Node::Present(facts), app.now(), nodegate_clock::wall());
+        let networks = Some("10.67.0.0/24".parse().unwrap());
+        app.set_pods(PodSettings { networks, routes: None });
+        let pods = [[10, 66, 0, 7], [10, 67, 0, 7], [10, 68, 0, 7]].map(|address| app.is_pod(address.into()));
+        assert_eq!(pods, [true, true, false]);
     }
 
     #[test]
