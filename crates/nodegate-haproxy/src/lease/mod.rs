@@ -195,6 +195,28 @@ fn identity() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::candidate::REQUEST;
+    use http::{Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use nodegate_kube_follow::{Connector, NoObserver};
+    use std::sync::Arc;
+    use tower::util::BoxCloneService;
+    use tower::{BoxError, service_fn};
+
+    /// A credential plugin may need seconds, and no request has them to spare.
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_connection_is_no_requests() {
+        let slow = |_: Request<Body>| async {
+            tokio::time::sleep(REQUEST.mul_f64(0.75)).await;
+            let body = Body::from(b"{}".to_vec()).map_err(BoxError::from);
+            Ok::<_, BoxError>(Response::new(body.boxed_unsync()))
+        };
+        let connector = Connector::Simulated(Arc::new(move || BoxCloneService::new(service_fn(slow))));
+        let api = KubeApi::over(connector, REQUEST, Arc::new(NoObserver));
+        let keeper = LeaseKeeper::new(api, "nodegate/a".parse().unwrap());
+        assert_eq!(keeper.round().await.unwrap(), RENEW);
+    }
 
     #[test]
     fn a_lease_has_a_namespace_and_a_name() {

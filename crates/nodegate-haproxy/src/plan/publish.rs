@@ -270,6 +270,26 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_opens_the_ports_that_it_is_granted() {
+        let ports = List::of("")("shop=443,shop=8000-8099,*=30000-32767").ok();
+        let granted = PlanPolicy { ports, ..PlanPolicy::default() };
+        for (namespace, port, opens) in [
+            ("shop", 443, true),
+            ("shop", 8099, true),
+            ("shop", 30000, true),
+            ("shop", 22, false),
+            ("web", 443, false),
+            ("web", 32767, true),
+        ] {
+            let service = ObservedService { namespace: namespace.to_owned(), ..ObservedService::default() };
+            let wanted = PortFacts { name: None, port, node_port: port, protocol: "TCP".to_owned() };
+            let kind = |policy| Listen::of(&service, &wanted, policy).map_err(|(kind, _)| kind).err();
+            assert_eq!(kind(&granted), (!opens).then_some("not-allowed"), "{namespace} {port}");
+            assert_eq!(kind(&PlanPolicy::default()), None, "without --ports all may be opened");
+        }
+    }
+
+    #[test]
     fn two_addresses_meet_if_one_covers_the_other() {
         for (one, two, meets) in [
             ("10.0.0.1", "10.0.0.1", true),

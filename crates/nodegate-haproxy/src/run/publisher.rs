@@ -33,6 +33,7 @@ const NOT_PUBLISHED: &str = "NotPublished";
 type Services = BTreeMap<ServiceKey, Arc<ObservedService>>;
 /// The kind of a request, and its Service.
 type Id = (&'static str, ServiceKey);
+type Sent = BTreeMap<Id, (String, Option<Instant>)>;
 
 pub(crate) struct Publisher {
     pub(crate) lease: Arc<LeaseKeeper>,
@@ -40,7 +41,7 @@ pub(crate) struct Publisher {
     shared: Arc<Shared>,
     addresses: Vec<Ingress>,
     /// The content of the last request, which is not sent twice. If that failed, also the time of the next one.
-    sent: BTreeMap<Id, (String, Option<Instant>)>,
+    sent: Sent,
     /// The Services with entries of another program.
     foreign: BTreeSet<ServiceKey>,
     failing: Failing,
@@ -146,16 +147,8 @@ impl Publisher {
                 writes.push(self.event(key, &service.status.uid, why));
             }
         }
-        let (sent, now) = (&self.sent, Instant::now());
-        writes.retain(|Write { id, content, .. }| {
-            sent.get(id).is_none_or(|(done, again)| again.is_some() || done != content)
-        });
-        let left = writes.len();
-        writes.retain(|Write { id, .. }| {
-            sent.get(id).is_none_or(|(_, again)| again.is_none_or(|at| at <= now))
-        });
-        let mut is_left = left > writes.len().min(AT_ONCE);
-        for write in writes.into_iter().take(AT_ONCE) {
+        let (writes, mut is_left) = due(writes, &self.sent, Instant::now());
+        for write in writes {
             if !self.lease.holds() {
                 return true;
             }
@@ -264,6 +257,18 @@ impl Publisher {
     }
 }
 
+/// Returns the writes of one round, and true if others are left for later.
+fn due(mut writes: Vec<Write>, sent: &Sent, now: Instant) -> (Vec<Write>, bool) {
+    writes.retain(|Write { id, content, .. }| {
+        sent.get(id).is_none_or(|(done, again)| again.is_some() || done != content)
+    });
+    let left = writes.len();
+    writes.retain(|Write { id, .. }| sent.get(id).is_none_or(|(_, again)| again.is_none_or(|at| at <= now)));
+    writes.truncate(AT_ONCE);
+    let is_left = left > writes.len();
+    (writes, is_left)
+}
+
 /// Returns the patch of a Service's status. It fails if the Service has changed since it was observed.
 fn status_write(key: ServiceKey, status: &ServiceStatus, entries: &[Ingress]) -> Write {
     let ServiceStatus { uid, version, .. } = status;
@@ -273,4 +278,29 @@ fn status_write(key: ServiceKey, status: &ServiceStatus, entries: &[Ingress]) ->
         "status": {"loadBalancer": {"ingress": ingress}},
     });
     Write { id: ("status", key), content: body.to_string(), body }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_bounded_and_the_next_ones_do_the_rest() {
+        let write = |number: u8| {
+            let id = ("status", ("shop".to_owned(), number.to_string()));
+            Write { id, content: String::new(), body: Value::Null }
+        };
+        let (mut sent, now) = (Sent::new(), Instant::now());
+        for (count, left) in [(50, true), (50, true), (1, false), (0, false)] {
+            let (writes, is_left) = due((0..101).map(write).collect(), &sent, now);
+            assert_eq!((writes.len(), is_left), (count, left));
+            sent.extend(writes.into_iter().map(|write| (write.id, (write.content, None))));
+        }
+        let later = now + Duration::from_secs(1);
+        sent.insert(write(7).id, (String::new(), Some(later)));
+        for (now, count) in [(now, 0), (later, 1)] {
+            let (writes, is_left) = due((0..101).map(write).collect(), &sent, now);
+            assert_eq!((writes.len(), is_left), (count, count == 0), "a failed write waits");
+        }
+    }
 }

@@ -159,9 +159,7 @@ impl<Object: Watched> Watch<'_, Object> {
         if !self.selector.is_empty() {
             config = config.labels(self.selector);
         }
-        let relist = RELIST.mul_f64(0.9 + 0.2 * fastrand::f64());
-        // A plugin may give credentials that have hardly any time left.
-        let relist = expires_in(&client).map_or(relist, |left| relist.min(left.max(LASTING)));
+        let relist = relist_in(RELIST.mul_f64(0.9 + 0.2 * fastrand::f64()), expires_in(&client));
         let session =
             Session { api: (self.api)(tagged(client, StreamId(0))), config, list_within: LIST_WITHIN };
         let began = Instant::now();
@@ -207,5 +205,23 @@ impl<Object: Watched> Watch<'_, Object> {
             }
             is_news
         });
+    }
+}
+
+/// Returns the time until the next relist, which comes with new credentials.
+fn relist_in(usual: Duration, expires_in: Option<Duration>) -> Duration {
+    // A plugin may give credentials that have hardly any time left.
+    expires_in.map_or(usual, |left| usual.min(left.max(LASTING)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_ends_before_its_credentials_do() {
+        let minutes = |minutes| Duration::from_mins(minutes);
+        let relist = [None, Some(60), Some(10), Some(0)].map(|left| relist_in(RELIST, left.map(minutes)));
+        assert_eq!(relist, [RELIST, RELIST, minutes(10), LASTING]);
     }
 }
