@@ -5,7 +5,7 @@ mod gate;
 mod limit;
 mod notices;
 
-pub(crate) use admission_review::{EvictionReview, answer_json, parse};
+pub(crate) use admission_review::{answer_json, parse};
 pub(crate) use gate::{Gate, GateSettings, LookupArgs};
 pub(crate) use limit::{RareLines, ReviewLimit};
 pub(crate) use notices::{Notices, post_events};

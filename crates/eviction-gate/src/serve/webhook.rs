@@ -2,13 +2,14 @@
 
 use super::gate_metrics::GateMetrics;
 use crate::certificates::Keeper;
-use crate::review::{EvictionReview, Gate, RareLines, ReviewLimit, answer_json, parse};
+use crate::review::{Gate, RareLines, ReviewLimit, answer_json, parse};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body as _, Bytes, Incoming};
+use hyper::body::{Body, Bytes, Incoming};
 use nodegate_http::{ClientStream, Connection, Handler, Health, Limits, Protocol, serve_requests, text};
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -120,7 +121,9 @@ impl Webhook {
             return Err((StatusCode::TOO_MANY_REQUESTS, "too many reviews".to_owned()));
         }
         // The body has a deadline of its own, so that its client gets an answer.
-        let read = tokio::time::timeout(BODY_WITHIN, self.read_review(request.into_body())).await;
+        let read = read_body(&self.long_bodies, request.into_body());
+        let read = async { parse(&read.await?).map_err(|why| (StatusCode::BAD_REQUEST, why)) };
+        let read = tokio::time::timeout(BODY_WITHIN, read).await;
         let late = || (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time".to_owned());
         let review = read.unwrap_or_else(|_| Err(late())).inspect_err(|(status, why)| {
             if *status != StatusCode::REQUEST_TIMEOUT {
@@ -131,24 +134,6 @@ impl Webhook {
         Ok(answer_json(&review, &decision))
     }
 
-    /// Reads a review. Only a limited number of long ones is read at a time.
-    async fn read_review(&self, mut body: Incoming) -> Result<EvictionReview, (StatusCode, String)> {
-        let (mut bytes, mut permit) = (Vec::new(), None);
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
-            let Ok(data) = frame.into_data() else { continue };
-            if bytes.len() + data.len() > LONGEST_BODY {
-                let why = format!("a review has at most {LONGEST_BODY} bytes");
-                return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
-            }
-            if bytes.len() + data.len() > USUAL_BODY && permit.is_none() {
-                permit = self.long_bodies.acquire().await.ok();
-            }
-            bytes.extend_from_slice(&data);
-        }
-        parse(&bytes).map_err(|why| (StatusCode::BAD_REQUEST, why))
-    }
-
     /// Counts a rejected request, and logs one in a second.
     fn reject(&self, from: IpAddr, why: &'static str, error: &str) {
         self.metrics.rejected(why);
@@ -156,6 +141,27 @@ impl Webhook {
             tracing::warn!(client = %from, error, left_out, "rejected a request; an eviction goes by if an API server sent it");
         }
     }
+}
+
+/// Reads the body of a review. Only a limited number of long ones is read at a time.
+async fn read_body<B>(long_bodies: &Semaphore, mut body: B) -> Result<Vec<u8>, (StatusCode, String)>
+where
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+{
+    let (mut bytes, mut permit) = (Vec::new(), None);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > LONGEST_BODY {
+            let why = format!("a review has at most {LONGEST_BODY} bytes");
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        if bytes.len() + data.len() > USUAL_BODY && permit.is_none() {
+            permit = long_bodies.acquire().await.ok();
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
 }
 
 /// The program's own health, which the kubelet probes: the time of the last upkeep, and the certificate.
@@ -207,5 +213,39 @@ impl Health for GateHealth {
         } else {
             Err("no certificate yet; the log says why".into())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{FutureExt as _, StreamExt as _, poll, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use std::convert::Infallible;
+    use std::task::Poll;
+
+    /// Returns a body of this many bytes, which ends or keeps its reader waiting.
+    fn body(length: usize, ends: bool) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
+        let bytes = stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; length])))]);
+        let rest = stream::poll_fn(move |_| if ends { Poll::Ready(None) } else { Poll::Pending });
+        StreamBody::new(bytes.chain(rest))
+    }
+
+    #[tokio::test]
+    async fn few_long_bodies_are_read_at_a_time_and_none_that_is_too_long() {
+        let long_bodies = Semaphore::new(LONG_BODIES);
+        let read = |length, ends| Box::pin(read_body(&long_bodies, body(length, ends)));
+        let mut unfinished: Vec<_> = (0..8).map(|_| read(USUAL_BODY + 1, false)).collect();
+        for read in &mut unfinished {
+            assert!(poll!(read).is_pending());
+        }
+        assert!(read(USUAL_BODY, true).now_or_never().is_some(), "a usual one waits for none");
+        let mut next = read(LONGEST_BODY, true);
+        assert!(poll!(&mut next).is_pending());
+        unfinished.pop();
+        assert_eq!(next.await.unwrap().len(), LONGEST_BODY);
+        let (status, _) = read(LONGEST_BODY + 1, true).await.unwrap_err();
+        assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     }
 }
