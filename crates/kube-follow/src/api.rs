@@ -305,3 +305,33 @@ pub fn is_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     !name.is_empty() && name.len() <= 253 && name.chars().all(allowed) && !name.starts_with('.')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+    use k8s_openapi::jiff::{SignedDuration, Timestamp};
+    use std::convert::Infallible;
+
+    #[tokio::test]
+    async fn a_client_that_is_about_to_expire_serves_no_other_request() {
+        for (seconds, clients) in [(3600, 1), (30, 2)] {
+            let built = Arc::new(AtomicU64::new(0));
+            let count = built.clone();
+            let connect = move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                let empty = |_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) };
+                let now = Timestamp::try_from(nodegate_clock::wall()).unwrap();
+                let until = Some(now + SignedDuration::from_secs(seconds));
+                let client = Client::new(tower::service_fn(empty), "default").with_valid_until(until);
+                async { Ok(client) }.boxed()
+            };
+            let timeout = Duration::from_secs(20);
+            let api = KubeApi { timeout, connect: Arc::new(connect), state: Arc::default() };
+            for _ in 0..2 {
+                api.get("/api/v1/nodes/a").await.unwrap();
+            }
+            assert_eq!(built.load(Ordering::Relaxed), clients, "{seconds} s are left");
+        }
+    }
+}
