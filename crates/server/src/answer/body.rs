@@ -64,8 +64,11 @@ impl Body for AnswerBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::slots::{Holder, Slots};
     use futures::FutureExt;
     use http_body_util::BodyExt;
+    use std::sync::Arc;
+    use std::time::Duration;
 
     #[test]
     fn slices_are_bounded_and_share_the_answer() {
@@ -80,5 +83,18 @@ mod tests {
             at += slice.len();
         }
         assert!(at == whole.len() && body.is_end_stream());
+    }
+
+    #[test]
+    fn an_answer_that_takes_too_long_is_cut_off_and_leaves_its_slot() {
+        let slots = Arc::<Slots>::default();
+        let slot = slots.take(Holder::Node, 1, 1).unwrap();
+        let until = nodegate_clock::now() + Duration::from_millis(1);
+        let mut body = AnswerBody::limited(vec![0; 2 * SLICE].into(), Some((slot, until)));
+        while nodegate_clock::now() <= until {}
+        let cut = body.frame().now_or_never().unwrap().unwrap();
+        assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(body);
+        assert!(slots.take(Holder::Node, 1, 1).is_some());
     }
 }

@@ -1,6 +1,7 @@
 //! One client must not cost another anything.
 
 use crate::scenario::{Client, Scenario, cordoned, ready};
+use nodegate_readiness::Node;
 use nodegate_server::{Activate, Limits};
 use nodegate_testbed::http::PATIENCE;
 use nodegate_testbed::until;
@@ -220,6 +221,17 @@ fn a_panic_costs_its_own_connection_and_no_other() {
     kept.send("GET /health?check=kubelet HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(kept.is_closed());
     until_connections(&mut server.connect(), 1);
+}
+
+#[test]
+fn a_held_request_ends_with_its_client() {
+    let server = Scenario { node: Node::Present(cordoned()), ..Scenario::default() }.serve();
+    let mut observer = server.connect();
+    let mut hook = server.connect();
+    hook.send("GET /wait?timeout=600 HTTP/1.1\r\nHost: a\r\n\r\n");
+    until_connections(&mut observer, 2);
+    drop(hook);
+    until_connections(&mut observer, 1);
 }
 
 #[test]
