@@ -6,6 +6,7 @@ use nodegate_testbed::network::node_network::NodeNetwork;
 use nodegate_testbed::stub::{Act, Stub, answer};
 use nodegate_testbed::{Agent, Cluster, NODE, until};
 use serde_json::json;
+use std::net::TcpListener;
 
 /// A node with an address of each family, whose kubelet reports it as Ready.
 struct Scenario {
@@ -65,6 +66,18 @@ fn a_component_is_found_on_each_address_of_the_node() {
         let set = format!("--check-settings=kubelet:url=http://{host}:{port}/healthz");
         scenario.agent(&[&set]).wait_fails_with("kubelet", reason);
     }
+}
+
+/// The token goes to this node alone: no other machine can have a connection that comes from the address it goes to.
+#[test]
+fn a_connection_to_the_kubelets_api_comes_from_its_own_address() {
+    let scenario = Scenario::start();
+    let kubelet = TcpListener::bind("127.0.0.2:0").unwrap();
+    let url = format!("--check-settings=kubelet:url=https://{}/healthz", kubelet.local_addr().unwrap());
+    let reply = scenario.agent(&[&url]).get("/health?check=kubelet");
+    kubelet.set_nonblocking(true).unwrap();
+    let (_, client) = kubelet.accept().unwrap_or_else(|error| panic!("{error}: {reply:?}"));
+    assert_eq!(client.ip().to_string(), "127.0.0.2");
 }
 
 const FAST: &str = "--check-settings=kubelet:interval=100ms";

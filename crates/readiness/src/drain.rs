@@ -315,6 +315,7 @@ impl fmt::Display for DrainSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Condition;
     use proptest::prelude::*;
 
     #[test]
@@ -352,6 +353,20 @@ mod tests {
             assert_eq!(list.parse::<DrainSignals>().unwrap().to_string(), list);
         }
         assert_eq!("condition:A=True".parse::<DrainSignals>().unwrap().to_string(), "condition:A");
+    }
+
+    #[test]
+    fn a_condition_of_the_lifecycle_drains_while_it_is_true() {
+        let signals: DrainSignals = "lifecycle".parse().unwrap();
+        for (status, drains) in [("True", true), ("False", false), ("Unknown", false)] {
+            let condition = Condition {
+                kind: "GracefulNodeShutdownInProgress".to_owned(),
+                status: ConditionStatus::from_api(status),
+                reason: String::new(),
+            };
+            let facts = NodeFacts { conditions: vec![condition], ..NodeFacts::default() };
+            assert_eq!(signals.reason(&facts).is_some(), drains, "{status}");
+        }
     }
 
     #[test]
