@@ -151,26 +151,31 @@ spec:"
     );
     cluster.apply(&format!("{OBJECTS}{service}{}", pods(Hook::None)));
     cluster.kubectl.must(&["--namespace=pool", "rollout", "status", "daemonset/ingress", TIMEOUT]);
-    let mut power = with_kubelet(&cluster, GRACEFUL, &["ingress"]);
-    let clients =
-        Prober::start(format!("{SECOND_NODE_IP}:{NODE_PORT}").parse().unwrap(), new_connection, 20, 20);
-    clients.wait(100);
-    let began = Instant::now();
-    power.reboot();
-    until_within(PATIENCE, || power.reached(), || power.inhibitors());
-    power.end();
-    let is_over = || {
-        let last = clients.answered_since(Instant::now().checked_sub(Duration::from_secs(10))?);
-        (began.elapsed() > Duration::from_secs(20) && last.iter().all(is_answered)).then_some(())
-    };
-    until_within(PATIENCE, is_over, || cluster.pods());
-    let all = clients.answered_since(began);
-    let lost: Vec<_> = all.iter().filter(|request| !is_answered(request)).collect();
-    let last = lost.last().map(|request| request.answered.duration_since(began).as_secs_f64());
-    let last = last.expect("no request was lost: docs/reboots.md says otherwise");
-    seen("forwarded by another node", &format!("{} of {} lost, until {last:.1} s", lost.len(), all.len()));
-    power.boot();
-    cluster.wait_node("True", REAL_NODE);
+    let address = format!("{SECOND_NODE_IP}:{NODE_PORT}").parse().unwrap();
+    for (kubelet, settings) in [("graceful shutdown", GRACEFUL), ("shutdown that is not configured", "")] {
+        let mut power = with_kubelet(&cluster, settings, &["ingress"]);
+        let clients = Prober::start(address, new_connection, 20, 20);
+        clients.wait(100);
+        let began = Instant::now();
+        power.reboot();
+        until_within(PATIENCE, || power.reached(), || power.inhibitors());
+        power.end();
+        let is_over = || {
+            let last = clients.answered_since(Instant::now().checked_sub(Duration::from_secs(10))?);
+            (began.elapsed() > Duration::from_secs(20) && last.iter().all(is_answered)).then_some(())
+        };
+        until_within(PATIENCE, is_over, || cluster.pods());
+        let all = clients.answered_since(began);
+        let lost: Vec<_> = all.iter().filter(|request| !is_answered(request)).collect();
+        let last = lost.last().expect("no request was lost: docs/reboots.md says otherwise").answered;
+        let until = last.duration_since(began).as_secs_f64();
+        let what = format!("{} of {} lost, until {until:.1} s", lost.len(), all.len());
+        seen("forwarded by another node", &format!("{kubelet}: {what}"));
+        power.boot();
+        cluster.wait_node("True", REAL_NODE);
+        drop(power);
+        cluster.kubectl.must(&["--namespace=pool", "rollout", "status", "daemonset/ingress", TIMEOUT]);
+    }
 }
 
 fn is_answered(request: &Probe) -> bool {
