@@ -1,13 +1,15 @@
 //! The load, the same for both servers. Each client is one blocking thread, so the generator adds no overhead
 //! but the kernel's.
 
-use crate::peer::BODY;
 use nodegate_testbed::http::connect;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// nodegate's answer for a ready node. nginx answers with a constant of the same size.
+pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
 
 /// One kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

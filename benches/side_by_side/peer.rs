@@ -1,7 +1,7 @@
 //! The compared servers. Each is a process on the servers' core; clients and the simulated API are on another one,
 //! so that the scheduler's choices do not change the results.
 
-use crate::load::Prober;
+use crate::load::{BODY, Prober};
 use nodegate_testbed::cluster::{Cluster, NODE};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::system;
@@ -14,9 +14,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
-
-/// nodegate's answer for a ready node. nginx answers with a constant of the same size.
-pub(crate) const BODY: &str = r#"{"status":"ready","checks":[{"name":"node_ready","passed":true,"duration_ms":0}],"total_duration_ms":0}"#;
 
 static SERVER_CORE: OnceLock<usize> = OnceLock::new();
 

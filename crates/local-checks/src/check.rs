@@ -1,8 +1,7 @@
-//! The interface of a local check, and the list of all checks.
+//! The interface of a local check.
 
-use crate::checks;
 use crate::host_root::HostRoot;
-use crate::settings::{AnyKey, Options};
+use crate::options::{AnyKey, Options};
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -42,18 +41,6 @@ impl KnownNode {
         self.internal_ips.iter().copied().collect()
     }
 }
-
-/// The checks that exist, in the order of lists for people.
-pub static KNOWN: &[Definition] = &[
-    checks::own::OKD_ROUTER_1936,
-    checks::kubelet::DEFINITION,
-    checks::apiserver::DEFINITION,
-    checks::kube_proxy::DEFINITION,
-    checks::container_runtime::DEFINITION,
-    checks::filesystem_ro::DEFINITION,
-    checks::disk_pressure::DEFINITION,
-    checks::network::DEFINITION,
-];
 
 /// A check with its default settings.
 pub struct Definition {
@@ -111,17 +98,4 @@ impl Timing {
 /// Returns the reason of a run that exceeded this limit.
 pub(crate) fn timeout_reason(limit: Duration) -> Reason {
     Reason::new("Timeout").counting("after", humantime::format_duration(limit))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_check_can_be_made_when_nothing_is_set() {
-        let (host, options) = (HostRoot::default(), Options::default());
-        for definition in KNOWN {
-            (definition.new)(&Context { host: &host, options: &options, timeout: DEFAULT_TIMEOUT });
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! One HTTP GET to an address on this node, for several checks.
 
 use crate::check::KnownNode;
-use crate::settings::Key;
+use crate::options::Key;
+pub use crate::url::HttpError;
 use crate::url::{HttpUrl, connect_to_own, io_reason};
 use bytes::Bytes;
 use futures::future::{Either, select};
@@ -50,16 +51,6 @@ pub struct HttpReply {
     pub status: StatusCode,
     /// The first 64 KiB of the body.
     pub body: Bytes,
-}
-
-/// The error of a request.
-#[derive(Debug)]
-pub struct HttpError {
-    /// The check's reason.
-    pub reason: Reason,
-    /// `None` if the connection was open: the answer is incomplete or not HTTP/1. Else true if nothing
-    /// listens.
-    pub(crate) refused: Option<bool>,
 }
 
 /// Returns the reason of an answer with an unexpected status.
@@ -202,20 +193,6 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<HttpReply, H
         }
     }
     Ok(HttpReply { status: head.status, body: read.into() })
-}
-
-impl From<HttpError> for Reason {
-    fn from(error: HttpError) -> Self {
-        error.reason
-    }
-}
-
-/// The error of a connection that could not be opened.
-impl From<io::Error> for HttpError {
-    fn from(error: io::Error) -> Self {
-        let refused = Some(error.kind() == ErrorKind::ConnectionRefused);
-        Self { reason: io_reason(&error), refused }
-    }
 }
 
 impl From<hyper::Error> for HttpError {

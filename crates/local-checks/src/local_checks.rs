@@ -1,8 +1,9 @@
 //! The configured local checks, before they run, and their flags, which are flattened into the agent's.
 
-use crate::check::{Check, Context, KNOWN, Timing};
+use crate::check::{Check, Context, Timing};
 use crate::checks::own::OwnChecks;
 use crate::host_root::HostRoot;
+use crate::known::KNOWN;
 use crate::settings::CheckSettings;
 use nodegate_program::Mistakes;
 use nodegate_readiness::board::IDLE;

@@ -1,13 +1,12 @@
 //! Hosts and plain-HTTP URLs in settings, and how to connect to them.
 
-use crate::http_get::HttpError;
-use crate::settings::Key;
+use crate::options::Key;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use nodegate_readiness::Reason;
 use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use tokio::net::{TcpSocket, TcpStream};
@@ -63,6 +62,30 @@ impl HostPort {
         })?;
         let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect();
         Ok(TcpStream::connect(addresses.as_slice()).await?)
+    }
+}
+
+/// The error of a request.
+#[derive(Debug)]
+pub struct HttpError {
+    /// The check's reason.
+    pub reason: Reason,
+    /// `None` if the connection was open: the answer is incomplete or not HTTP/1. Else true if nothing
+    /// listens.
+    pub(crate) refused: Option<bool>,
+}
+
+impl From<HttpError> for Reason {
+    fn from(error: HttpError) -> Self {
+        error.reason
+    }
+}
+
+/// The error of a connection that could not be opened.
+impl From<io::Error> for HttpError {
+    fn from(error: io::Error) -> Self {
+        let refused = Some(error.kind() == ErrorKind::ConnectionRefused);
+        Self { reason: io_reason(&error), refused }
     }
 }
 

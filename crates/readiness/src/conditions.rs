@@ -1,9 +1,9 @@
 //! Node conditions in a setting, each with the status that counts.
 
+use crate::bad_value::{BadValue, of_word};
 use crate::check::Outcome;
 use crate::facts::{Condition, ConditionStatus, NodeFacts};
 use crate::reason::Reason;
-use crate::rules::{BadValue, of_word};
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,9 +1,9 @@
 //! The signals with which an operator or a controller takes a Node out of service.
 
+use crate::bad_value::BadValue;
 use crate::conditions::ConditionRule;
 use crate::facts::{ConditionStatus, NodeFacts, Taint};
 use crate::reason::{MAX_REASON, Reason};
-use crate::rules::BadValue;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;

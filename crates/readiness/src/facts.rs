@@ -1,6 +1,6 @@
 //! The facts of the Node, as plain data. kube-follow converts Kubernetes' types to these.
 
-use crate::rules::of_word;
+use crate::bad_value::of_word;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -3,6 +3,7 @@
 
 pub mod age;
 pub mod answer;
+mod bad_value;
 pub mod board;
 pub mod check;
 pub mod conditions;

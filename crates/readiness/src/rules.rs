@@ -1,13 +1,12 @@
 //! The readiness rules: facts -> outcome, as plain functions on plain data.
 
+use crate::bad_value::{BadValue, of_word};
 use crate::check::Outcome;
 use crate::conditions::ConditionRules;
 use crate::drain::DrainSignals;
 use crate::facts::{ConditionStatus, Node, NodeFacts};
 use crate::reason::Reason;
 use crate::service::NO_LOCAL_ENDPOINTS;
-use serde::de::DeserializeOwned;
-use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -58,16 +57,6 @@ pub enum OnStale {
     KeepDrain,
     /// Fails closed: a stale cache is not ready.
     NotReady,
-}
-
-/// The error for a text that is no value of a setting: what the setting takes.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("takes {0}")]
-pub struct BadValue(pub(crate) &'static str);
-
-/// Returns the variant that serde gives this word.
-pub(crate) fn of_word<T: DeserializeOwned>(word: &str) -> Option<T> {
-    T::deserialize(StrDeserializer::<serde::de::value::Error>::new(word)).ok()
 }
 
 impl FromStr for OnStale {

@@ -1,7 +1,7 @@
 //! Watched Services: the number of their ready endpoints on this node.
 
+use crate::bad_value::BadValue;
 use crate::moment::Moment;
-use crate::rules::BadValue;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

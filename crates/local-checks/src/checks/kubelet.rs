@@ -4,7 +4,7 @@ use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
 use crate::http_get::{HttpGet, LocalPort, get_verified, status_reason};
-use crate::settings::{Key, paths};
+use crate::options::{Key, paths};
 use crate::url::{HostPort, HttpUrl, path_of};
 use http::uri::Scheme;
 use http::{StatusCode, Uri};

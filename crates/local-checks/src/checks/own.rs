@@ -3,7 +3,7 @@
 
 use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::http_get::{Header, HttpGet, status_reason};
-use crate::settings::{AnyKey, Options};
+use crate::options::{AnyKey, Options};
 use crate::url::{HostPort, HttpUrl};
 use nodegate_readiness::Outcome;
 use std::fmt::Display;

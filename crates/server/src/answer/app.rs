@@ -1,7 +1,7 @@
 //! The state, settings and counters that the server answers from.
 
 use super::shared_answer::SharedAnswers;
-use super::wait::Waiters;
+use super::wait::waiters::Waiters;
 use crate::metrics::{Metrics, StateCollector, registry};
 use crate::probers::{ProberSettings, Probers};
 use futures::future::BoxFuture;

@@ -15,4 +15,4 @@ mod wait;
 pub use app::{Activate, App, AppParts};
 pub use body::AnswerBody;
 pub use respond::ResponseFuture;
-pub use wait::PodSettings;
+pub use wait::waiters::PodSettings;

@@ -1,6 +1,6 @@
 //! Chooses the prober to drop when a table is full, or when one address has all slots it may have.
 
-use super::table::{Name, Prober};
+use super::prober::{Name, Prober};
 use nodegate_http::holder_of;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Asked, Standing};

@@ -4,6 +4,7 @@
 mod args;
 mod eviction;
 mod probe_request;
+mod prober;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -13,7 +14,8 @@ pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
 
 use self::eviction::Rules;
 use self::probe_request::{ParsedRequest, parse_shown};
-use self::table::{Answer, Name, Prober, ServerReport, Table};
+use self::prober::{Answer, Name, Prober, ServerReport};
+use self::table::Table;
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
     Asked, DrainStatus, Given, Handover, PoolChanges, ProberRecord, ServerState, Standing, ToldSettings,

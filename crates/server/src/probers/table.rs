@@ -2,79 +2,11 @@
 
 use super::eviction::{self, Rules};
 use super::is_forgotten;
-use super::probe_request::ParsedRequest;
-use nodegate_readiness::probers::{
-    Asked, CheckState, Given, HaproxyReport, PoolChanges, ProberRecord, ServerState,
-};
+use super::prober::{Answer, Name, Prober};
+use nodegate_readiness::probers::Asked;
 use nodegate_readiness::{CheckId, Moment};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
-
-/// The identity of a prober and its probe request.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) address: IpAddr,
-    pub(super) request: ParsedRequest,
-    pub(super) haproxy: Option<(String, String)>,
-}
-
-impl Name {
-    pub(super) fn new(address: IpAddr, request: ParsedRequest, state: Option<ServerState<'_>>) -> Self {
-        let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
-        Self { address: address.to_canonical(), request, haproxy }
-    }
-}
-
-/// HAProxy's report about its server.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ServerReport {
-    pub(super) state: Option<CheckState>,
-    pub(super) sessions: Option<u32>,
-}
-
-/// An answer that a prober got.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
-    pub(super) given: Given,
-    pub(super) report: Option<ServerReport>,
-    pub(super) changes: PoolChanges,
-    pub(super) now: Moment,
-}
-
-/// A prober with its record.
-#[derive(Clone, Debug)]
-pub(super) struct Prober {
-    pub(super) name: Arc<Name>,
-    pub(super) on_this_node: bool,
-    pub(super) asked: Asked,
-    pub(super) report: ServerReport,
-}
-
-impl Prober {
-    fn note(&mut self, answer: &Answer) {
-        let Answer { given, report, changes, now } = *answer;
-        self.asked = if is_forgotten(&self.asked, now) {
-            Asked::first(given, now)
-        } else {
-            self.asked.again(given, changes, now)
-        };
-        self.report = report.unwrap_or(self.report);
-    }
-
-    pub(super) fn record(&self, now: Moment) -> ProberRecord {
-        let ParsedRequest { text, drainable, .. } = &self.name.request;
-        let mut record = ProberRecord::new(self.name.address, text.clone(), *drainable, &self.asked, now);
-        record.on_this_node = self.on_this_node;
-        record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
-            node: node.clone(),
-            server: server.clone(),
-            state: self.report.state.map(|state| state.to_string()),
-            sessions: self.report.sessions.map(u64::from),
-        });
-        record
-    }
-}
 
 /// The probers by the key of their probe request. Keys are odd; one that has not asked this agent yet has an even
 /// one.

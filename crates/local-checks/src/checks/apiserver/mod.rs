@@ -4,7 +4,7 @@ mod parts;
 
 use crate::check::{Check, DEFAULT_TIMEOUT, Definition, KnownNode, Run, Timing};
 use crate::http_get::{HttpReply, MAX_BODY, get_verified, status_reason};
-use crate::settings::{Key, Options};
+use crate::options::{Key, Options};
 use crate::url::HostPort;
 use http::uri::{PathAndQuery, Scheme};
 use http::{StatusCode, Uri};

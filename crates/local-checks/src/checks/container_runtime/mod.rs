@@ -7,7 +7,7 @@ use self::cri::{NOT_CRI, RuntimeStatus};
 use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::{HostRoot, by_descriptor};
-use crate::settings::Key;
+use crate::options::Key;
 use crate::url::io_reason;
 use nodegate_readiness::{Outcome, Reason};
 use std::io;
@@ -164,7 +164,7 @@ mod tests {
     use super::cri::RuntimeCondition;
     use super::*;
     use crate::check::{Context, DEFAULT_TIMEOUT};
-    use crate::settings::Options;
+    use crate::options::Options;
 
     fn status(conditions: &[(&str, bool, &str, &str)]) -> RuntimeStatus {
         let condition = |(kind, status, reason, message): &(&str, bool, &str, &str)| RuntimeCondition {

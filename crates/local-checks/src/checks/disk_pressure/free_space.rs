@@ -1,6 +1,6 @@
 //! The free space of a filesystem, and the required minimum, also the operator's own for a path.
 
-use crate::settings::MAX_PATHS;
+use crate::options::MAX_PATHS;
 use rustix::fs::StatVfs;
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -7,7 +7,7 @@ use crate::check::{Check, Context, Definition, KnownNode, Run, Timing, timeout_r
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
 use crate::mounts::{Mount, MountTable};
-use crate::settings::{Key, paths};
+use crate::options::{Key, paths};
 use futures::future::join_all;
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstatvfs;
@@ -277,7 +277,7 @@ impl MeasuredPath {
 mod tests {
     use super::free_space::{Minimum, Share};
     use super::*;
-    use crate::settings::{AnyKey, Options};
+    use crate::options::{AnyKey, Options};
 
     const TABLE: &str = "\
 1 0 8:1 / / rw - ext4 /dev/sda1 rw

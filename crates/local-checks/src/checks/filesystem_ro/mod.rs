@@ -7,7 +7,7 @@ use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
 use crate::mounts::{Device, Mount, MountTable};
-use crate::settings::{Key, paths};
+use crate::options::{Key, paths};
 use nodegate_readiness::{Outcome, Reason};
 use rustix::fs::fstat;
 use std::collections::HashMap;
@@ -151,7 +151,7 @@ impl Watch {
 mod tests {
     use super::*;
     use crate::check::{Context, DEFAULT_TIMEOUT};
-    use crate::settings::Options;
+    use crate::options::Options;
     use std::fs;
 
     const NO_DISK: [&str; 5] = [

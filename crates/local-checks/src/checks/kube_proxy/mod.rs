@@ -2,7 +2,7 @@
 
 use crate::check::{Check, Definition, KnownNode, Run, Timing};
 use crate::http_get::{LocalPort, MAX_BODY};
-use crate::settings::{Key, millis};
+use crate::options::{Key, millis};
 use crate::url::HttpUrl;
 use healthz::{DEFAULT_MAX_AGE, judge, may_follow_apiserver};
 use nodegate_program::choice;

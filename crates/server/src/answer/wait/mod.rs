@@ -2,42 +2,34 @@
 //! request is a future; one task judges for all of them.
 
 mod wait_query;
+pub(super) mod waiters;
 
 use super::app::App;
 use super::body::AnswerBody;
 use super::respond::ResponseFuture;
 use super::response_head::ResponseHead;
-use super::slots::{Holder, Slot, Slots};
+use super::slots::Holder;
 use crate::route::Route;
-use futures::future::{BoxFuture, Either};
+use futures::future::Either;
 use http::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use http::uri::PathAndQuery;
 use http::{Response, StatusCode, Uri};
 use ipnet::IpNet;
-use nodegate_http::{Client, Networks};
+use nodegate_http::Client;
 use nodegate_readiness::board::{NODE_NAME_MISSING, why};
 use nodegate_readiness::probers::{Goal, WaitJudgement};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Moment, Verdict};
 use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use wait_query::WaitQuery;
+use waiters::{Judged, PodSettings};
 
 /// The longest timeout of a client that is neither this node nor one of its pods.
 const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
-
-const MOST_OF_NODE: usize = 512;
-/// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
-const MOST_OF_POD: usize = 16;
-/// The maximum number of other waiting requests.
-const MOST_OF_OTHERS: usize = 16;
-/// The maximum for one other client or one IPv6 /64.
-const MOST_OF_ONE: usize = 4;
 
 /// The least time between two judgements, so that frequent probes cost no more.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -49,69 +41,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const IN_SERVICE: &str = "the node is not going out\n";
 /// The same for a Service.
 const SERVICE_IN_SERVICE: &str = "a ready endpoint of the Service remains on this node\n";
-
-/// The settings by which the node's pods are known, besides the Node's `spec.podCIDRs`.
-#[derive(Default)]
-pub struct PodSettings {
-    /// The networks of the node's pods.
-    pub networks: Option<Networks>,
-    /// Tells by the node's routes whether an address is that of a pod.
-    pub routes: Option<Arc<dyn Fn(IpAddr) -> BoxFuture<'static, bool> + Send + Sync>>,
-}
-
-/// The waiting requests, and the judgement that all of them share.
-pub(in crate::answer) struct Waiters {
-    slots: Arc<Slots>,
-    /// The number of connections of the smallest listener, half of which may wait.
-    connections: AtomicUsize,
-    pods: OnceLock<PodSettings>,
-    judged: watch::Sender<Judged>,
-    arrived: Notify,
-}
-
-#[derive(Default)]
-struct Judged {
-    at: Moment,
-    /// The judgement for each goal by its discriminant: those of the node, and those of each Service.
-    goals: Vec<WaitJudgement>,
-}
-
-impl Default for Waiters {
-    fn default() -> Self {
-        let (slots, pods, judged, arrived) = Default::default();
-        Self { slots, connections: usize::MAX.into(), pods, judged, arrived }
-    }
-}
-
-impl Waiters {
-    /// Lowers the numbers of slots to fit a listener's connections.
-    pub(super) fn limit(&self, max_connections: usize) {
-        self.connections.fetch_min(max_connections, Ordering::Relaxed);
-    }
-
-    /// Wakes all waiting requests, which look for a shutdown.
-    pub(super) fn wake(&self) {
-        self.judged.send_modify(|_| {});
-    }
-
-    fn take(&self, holder: Holder) -> Option<Slot> {
-        let connections = self.connections.load(Ordering::Relaxed);
-        let of_node = MOST_OF_NODE.min(connections / 2);
-        match holder {
-            Holder::Node => self.slots.take(holder, of_node, usize::MAX),
-            Holder::Pod(_) => self.slots.take(holder, of_node, MOST_OF_POD),
-            Holder::Other(_) => self.slots.take(holder, MOST_OF_OTHERS.min(connections / 64), MOST_OF_ONE),
-        }
-    }
-}
-
-impl Judged {
-    /// Returns the judgement for a request; `None` if there has been none since it was asked.
-    fn of(&self, asked: WaitQuery, at: Moment) -> Option<WaitJudgement> {
-        let first = asked.service.map_or(0, |index| (index + 1) * Goal::ALL.len());
-        self.goals.get(first + asked.goal as usize).filter(|_| self.at >= at).cloned()
-    }
-}
 
 impl App {
     /// Sets how pods are known; only the first call has an effect.
@@ -270,41 +199,6 @@ mod tests {
     use super::*;
     use nodegate_readiness::{Board, Catalog, Node, NodeFacts, Policy};
 
-    fn take(waiters: &Waiters, count: usize, holder: Holder) -> Vec<Slot> {
-        (0..count).map_while(|_| waiters.take(holder)).collect()
-    }
-
-    fn other(client: &str) -> Holder {
-        Holder::other(client.parse().unwrap())
-    }
-
-    #[test]
-    fn the_node_has_slots_of_its_own_and_one_client_a_share_of_the_others() {
-        let waiters = Waiters::default();
-        let own = take(&waiters, 600, Holder::Node);
-        assert_eq!(own.len(), 512);
-        let mut others: Vec<_> =
-            ["10.0.0.1", "::ffff:10.0.0.2", "fd00::1", "fd00::2", "10.0.0.3", "10.0.0.4"]
-                .map(|client| take(&waiters, 5, other(client)))
-                .into();
-        assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 0, 4, 0]);
-        drop(others.remove(1));
-        assert_eq!(take(&waiters, 5, other("10.0.0.4")).len(), 4);
-        drop((own, others));
-        waiters.limit(64);
-        let [own, others] = [Holder::Node, other("10.0.0.1")].map(|holder| take(&waiters, 99, holder).len());
-        assert_eq!([own, others], [32, 1]);
-    }
-
-    #[test]
-    fn a_judgement_from_before_a_request_does_not_answer_it() {
-        let [before, after] = [1, 2].map(|second| Moment::from_start(Duration::from_secs(second)));
-        let judged = Judged { at: before, goals: vec![WaitJudgement::InService] };
-        let (timeout, settle) = (Duration::ZERO, Duration::ZERO);
-        let asked = WaitQuery { goal: Goal::Told, timeout, settle, service: None };
-        assert!(judged.of(asked, before).is_some() && judged.of(asked, after).is_none());
-    }
-
     #[test]
     fn pods_are_known_by_the_node_and_by_the_named_networks() {
         let app = App::of(Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {})));
@@ -314,16 +208,5 @@ mod tests {
         app.set_pods(PodSettings { networks, routes: None });
         let pods = [[10, 66, 0, 7], [10, 67, 0, 7], [10, 68, 0, 7]].map(|address| app.is_pod(address.into()));
         assert_eq!(pods, [true, true, false]);
-    }
-
-    #[test]
-    fn one_pod_leaves_slots_to_the_next_and_to_the_kubelet() {
-        let waiters = Waiters::default();
-        let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
-        let greedy = take(&waiters, 512, pod(1));
-        assert_eq!([greedy.len(), take(&waiters, 40, pod(2)).len()], [16, 16]);
-        let hooks = take(&waiters, 250, Holder::Node);
-        let pods: Vec<_> = (2..40).flat_map(|n| take(&waiters, 16, pod(n))).collect();
-        assert_eq!([hooks.len(), greedy.len() + hooks.len() + pods.len()], [250, 512]);
     }
 }

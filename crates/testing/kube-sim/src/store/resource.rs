@@ -30,11 +30,6 @@ impl Resource {
     pub(crate) fn has_status(&self) -> bool {
         self.sub.contains(&"status")
     }
-
-    /// Returns the subject of an error about an object of this resource.
-    pub(crate) fn subject<'a>(&'static self, name: &'a str) -> crate::store::status::Subject<'a> {
-        crate::store::status::Subject { group: self.group, resource: self.plural, name }
-    }
 }
 
 const BASE: Resource = Resource {

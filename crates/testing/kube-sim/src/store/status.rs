@@ -1,6 +1,7 @@
 //! `Status`: the API server's answer in case of an error.
 
 use super::object::{as_map, fill};
+use super::resource::Resource;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -16,6 +17,13 @@ pub(crate) struct Subject<'a> {
     pub resource: &'a str,
     /// The name of the object.
     pub name: &'a str,
+}
+
+impl Resource {
+    /// Returns the subject of an error about an object of this resource.
+    pub(crate) fn subject<'a>(&'static self, name: &'a str) -> Subject<'a> {
+        Subject { group: self.group, resource: self.plural, name }
+    }
 }
 
 impl Subject<'_> {

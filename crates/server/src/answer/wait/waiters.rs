@@ -1,0 +1,135 @@
+//! The requests that wait, how many may, and the judgement that all of them share.
+
+use super::wait_query::WaitQuery;
+use crate::answer::slots::{Holder, Slot, Slots};
+use futures::future::BoxFuture;
+use nodegate_http::Networks;
+use nodegate_readiness::Moment;
+use nodegate_readiness::probers::{Goal, WaitJudgement};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::{Notify, watch};
+
+const MOST_OF_NODE: usize = 512;
+/// The maximum for one pod. The hooks of its containers are few; the kubelet's own all come from the node.
+const MOST_OF_POD: usize = 16;
+/// The maximum number of other waiting requests.
+const MOST_OF_OTHERS: usize = 16;
+/// The maximum for one other client or one IPv6 /64.
+const MOST_OF_ONE: usize = 4;
+
+/// The settings by which the node's pods are known, besides the Node's `spec.podCIDRs`.
+#[derive(Default)]
+pub struct PodSettings {
+    /// The networks of the node's pods.
+    pub networks: Option<Networks>,
+    /// Tells by the node's routes whether an address is that of a pod.
+    pub routes: Option<Arc<dyn Fn(IpAddr) -> BoxFuture<'static, bool> + Send + Sync>>,
+}
+
+/// The waiting requests, and the judgement that all of them share.
+pub(in crate::answer) struct Waiters {
+    slots: Arc<Slots>,
+    /// The number of connections of the smallest listener, half of which may wait.
+    connections: AtomicUsize,
+    pub(super) pods: OnceLock<PodSettings>,
+    pub(super) judged: watch::Sender<Judged>,
+    pub(super) arrived: Notify,
+}
+
+#[derive(Default)]
+pub(super) struct Judged {
+    pub(super) at: Moment,
+    /// The judgement for each goal by its discriminant: those of the node, and those of each Service.
+    pub(super) goals: Vec<WaitJudgement>,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        let (slots, pods, judged, arrived) = Default::default();
+        Self { slots, connections: usize::MAX.into(), pods, judged, arrived }
+    }
+}
+
+impl Waiters {
+    /// Lowers the numbers of slots to fit a listener's connections.
+    pub(in crate::answer) fn limit(&self, max_connections: usize) {
+        self.connections.fetch_min(max_connections, Ordering::Relaxed);
+    }
+
+    /// Wakes all waiting requests, which look for a shutdown.
+    pub(in crate::answer) fn wake(&self) {
+        self.judged.send_modify(|_| {});
+    }
+
+    pub(super) fn take(&self, holder: Holder) -> Option<Slot> {
+        let connections = self.connections.load(Ordering::Relaxed);
+        let of_node = MOST_OF_NODE.min(connections / 2);
+        match holder {
+            Holder::Node => self.slots.take(holder, of_node, usize::MAX),
+            Holder::Pod(_) => self.slots.take(holder, of_node, MOST_OF_POD),
+            Holder::Other(_) => self.slots.take(holder, MOST_OF_OTHERS.min(connections / 64), MOST_OF_ONE),
+        }
+    }
+}
+
+impl Judged {
+    /// Returns the judgement for a request; `None` if there has been none since it was asked.
+    pub(super) fn of(&self, asked: WaitQuery, at: Moment) -> Option<WaitJudgement> {
+        let first = asked.service.map_or(0, |index| (index + 1) * Goal::ALL.len());
+        self.goals.get(first + asked.goal as usize).filter(|_| self.at >= at).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn take(waiters: &Waiters, count: usize, holder: Holder) -> Vec<Slot> {
+        (0..count).map_while(|_| waiters.take(holder)).collect()
+    }
+
+    fn other(client: &str) -> Holder {
+        Holder::other(client.parse().unwrap())
+    }
+
+    #[test]
+    fn the_node_has_slots_of_its_own_and_one_client_a_share_of_the_others() {
+        let waiters = Waiters::default();
+        let own = take(&waiters, 600, Holder::Node);
+        assert_eq!(own.len(), 512);
+        let mut others: Vec<_> =
+            ["10.0.0.1", "::ffff:10.0.0.2", "fd00::1", "fd00::2", "10.0.0.3", "10.0.0.4"]
+                .map(|client| take(&waiters, 5, other(client)))
+                .into();
+        assert_eq!(others.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4, 4, 0, 4, 0]);
+        drop(others.remove(1));
+        assert_eq!(take(&waiters, 5, other("10.0.0.4")).len(), 4);
+        drop((own, others));
+        waiters.limit(64);
+        let [own, others] = [Holder::Node, other("10.0.0.1")].map(|holder| take(&waiters, 99, holder).len());
+        assert_eq!([own, others], [32, 1]);
+    }
+
+    #[test]
+    fn one_pod_leaves_slots_to_the_next_and_to_the_kubelet() {
+        let waiters = Waiters::default();
+        let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
+        let greedy = take(&waiters, 512, pod(1));
+        assert_eq!([greedy.len(), take(&waiters, 40, pod(2)).len()], [16, 16]);
+        let hooks = take(&waiters, 250, Holder::Node);
+        let pods: Vec<_> = (2..40).flat_map(|n| take(&waiters, 16, pod(n))).collect();
+        assert_eq!([hooks.len(), greedy.len() + hooks.len() + pods.len()], [250, 512]);
+    }
+
+    #[test]
+    fn a_judgement_from_before_a_request_does_not_answer_it() {
+        let [before, after] = [1, 2].map(|second| Moment::from_start(Duration::from_secs(second)));
+        let judged = Judged { at: before, goals: vec![WaitJudgement::InService] };
+        let (timeout, settle) = (Duration::ZERO, Duration::ZERO);
+        let asked = WaitQuery { goal: Goal::Told, timeout, settle, service: None };
+        assert!(judged.of(asked, before).is_some() && judged.of(asked, after).is_none());
+    }
+}
