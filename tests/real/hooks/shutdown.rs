@@ -3,7 +3,7 @@
 use super::course::{Course, header};
 use crate::daemonset::{NAMESPACE, TIMEOUT};
 use crate::rollout::clients::new_connection;
-use crate::rollout::pool::{Hook, OBJECTS, make_image, pods};
+use crate::rollout::ingress::{Hook, OBJECTS, make_image, pods};
 use crate::site::{Pods, Site, WAYS, Way};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::real_cluster::{

@@ -1,12 +1,14 @@
 //! Rollouts and other ends of an ingress with `externalTrafficPolicy: Local` on two nodes, under requests.
 
 pub(crate) mod clients;
-pub(crate) mod pool;
+pub(crate) mod ingress;
+mod pool;
 
 use crate::gate::Gate;
+use ingress::Hook;
 use nodegate_testbed::real_cluster::{REAL_NODE, RealCluster};
 use nodegate_testbed::watching::seen;
-use pool::{Cost, Hook, Pool, Workload, wait_stale};
+use pool::{Cost, Pool, Workload, wait_stale};
 use serde_json::json;
 use std::thread::sleep;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 //! of the nodes that ask the agents.
 
 use super::clients::{Kept, new_connection};
+use super::ingress::{Hook, OBJECTS, make_image, pods};
 use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::http::{self, ProbeReply};
@@ -30,8 +31,6 @@ const USUAL: [&str; 2] = ["500ms rise 2", "2s rise 2"];
 /// Above (rise + 1) x the longer interval: else the next pod could end before a balancer has the first node
 /// back.
 const MIN_READY_SECONDS: u32 = 6;
-/// The longest time that a hook gets.
-const TIMEOUT: u32 = 120;
 const REQUESTS_A_SECOND: u32 = 20;
 const CLIENTS: u32 = 4;
 /// The time for which clients go on after a change.
@@ -42,26 +41,6 @@ const OUTSIDE: &str = "10.10.5.2";
 const NODE_PORT: u16 = 31_080;
 /// How many Services an agent watches at most.
 const WATCHED: usize = 16;
-
-/// What a pod of the ingress does before it gets SIGTERM.
-#[derive(Clone, Copy)]
-pub(crate) enum Hook {
-    None,
-    Sleep(u32),
-    Told,
-}
-
-impl Hook {
-    fn lifecycle(self) -> String {
-        match self {
-            Self::None => "{}".to_owned(),
-            Self::Sleep(seconds) => format!("{{preStop: {{sleep: {{seconds: {seconds}}}}}}}"),
-            Self::Told => format!(
-                "{{preStop: {{httpGet: {{host: 127.0.0.1, port: 25001, path: \"/wait?for=told&service=pool/ingress&timeout={TIMEOUT}\"}}}}}}"
-            ),
-        }
-    }
-}
 
 /// What keeps a pod of the ingress on each node.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -424,57 +403,3 @@ fn up(haproxy: &Haproxy, backend: &str) -> usize {
     let stat = haproxy.command(&format!("show stat {backend} 4 -1")).unwrap_or_default();
     stat.lines().filter(|line| line.split(',').nth(17) == Some("UP")).count()
 }
-
-/// Makes the image of [`pods`]. HAProxy ends at SIGTERM, and at SIGUSR1 after its last connection, which its own
-/// image therefore asks for.
-pub(crate) fn make_image(cluster: &RealCluster) {
-    let image = "image --stop=SIGUSR1 ingress haproxy -db -f /configuration/haproxy.cfg";
-    cluster.node_script(&image.split(' ').collect::<Vec<_>>());
-}
-
-/// The pods of a workload: a server that ends when its last connection has, as an ingress should.
-pub(crate) fn pods(hook: Hook) -> String {
-    format!(
-        "
-  selector: {{matchLabels: {{app: ingress}}}}
-  template:
-    metadata: {{labels: {{app: ingress}}}}
-    spec:
-      terminationGracePeriodSeconds: {}
-      affinity:
-        podAntiAffinity:
-          requiredDuringSchedulingIgnoredDuringExecution:
-          - {{topologyKey: kubernetes.io/hostname, labelSelector: {{matchLabels: {{app: ingress}}}}}}
-      containers:
-      - name: ingress
-        image: real-cluster/ingress:1
-        readinessProbe: {{httpGet: {{path: /, port: 8080}}, periodSeconds: 1}}
-        lifecycle: {}
-        volumeMounts: [{{name: configuration, mountPath: /configuration}}]
-      volumes: [{{name: configuration, configMap: {{name: application}}}}]
-",
-        TIMEOUT + 30,
-        hook.lifecycle()
-    )
-}
-
-pub(crate) const OBJECTS: &str = r#"
-apiVersion: v1
-kind: Namespace
-metadata: {name: pool}
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: application, namespace: pool}
-data:
-  haproxy.cfg: |
-    defaults
-      mode http
-      timeout connect 5s
-      timeout client 10s
-      timeout server 5s
-      option idle-close-on-response
-    frontend all
-      bind :8080
-      http-request return status 200 content-type text/plain string "from the pod"
-"#;
