@@ -97,8 +97,10 @@ mod tests {
         let hangs = shell("sleep 1000 & wait", Duration::from_millis(50)).await;
         assert!(hangs.unwrap_err().contains("takes longer"));
         // A process that it leaves behind does not keep its result back.
-        let left = shell("sleep 100 & echo done", minute);
-        assert!(tokio::time::timeout(Duration::from_secs(30), left).await.unwrap().is_ok());
+        let pid = tempfile::NamedTempFile::new().unwrap();
+        let leaves = format!("sleep 100 & echo $! >{}", pid.path().display());
+        assert!(tokio::time::timeout(Duration::from_secs(30), shell(&leaves, minute)).await.unwrap().is_ok());
+        shell(&format!("kill $(cat {})", pid.path().display()), minute).await.unwrap();
     }
 
     #[test]
