@@ -21,7 +21,7 @@ const GENEROUS: Duration = Duration::from_secs(30);
 const STALE_BOUND: Duration = Duration::from_secs(5 + 1 + 1);
 const VANISHED_BOUND: Duration = Duration::from_secs(6 + 1);
 /// The bound for known probers and for a drain. An agent listens for 90 s before it knows them.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// Pauses for the reader.
 const BREATH: Duration = Duration::from_millis(1_500);
 const PAUSE: Duration = Duration::from_secs(3);
@@ -120,8 +120,8 @@ impl Tour<'_> {
         .await;
         // The drained node is back in the pool, and its agent doubts its verdict.
         let status = agents[0].status().await;
-        let doubt = status.as_ref().and_then(nodegate_agent_client::sentence::doubt).unwrap_or_default();
-        self.saw(doubt.contains("Unschedulable"), &format!("worker-1 calls it a guess: {doubt}"));
+        let caveat = status.as_ref().and_then(nodegate_agent_client::sentence::caveat).unwrap_or_default();
+        self.saw(caveat.contains("Unschedulable"), &format!("worker-1 calls it a guess: {caveat}"));
         let expected = [
             ("worker-3 fresh again", GENEROUS, &agents[2..], READY),
             ("worker-1 Draining again", GENEROUS, &agents[..1], CORDONED),
@@ -151,7 +151,7 @@ impl Tour<'_> {
                 sleep(Duration::from_millis(200)).await;
             }
         };
-        let known = timeout(PATIENCE, known).await.is_ok();
+        let known = timeout(TIMEOUT, known).await.is_ok();
         self.saw(known, "worker-1's agent knows both balancers");
         let before = tally.read().lost;
         self.kubectl("nodegate drain worker-1", &[]).await;
@@ -250,8 +250,8 @@ pub(crate) async fn kubectl(cluster: Option<&Cluster>, args: &str) -> Result<(),
         let cache = cluster.dir().join("kubectl-cache");
         command.env("KUBECONFIG", cluster.kubeconfig()).env("KUBECACHEDIR", cache);
     }
-    let output = timeout(PATIENCE, command.stdin(Stdio::null()).kill_on_drop(true).output()).await;
-    let output = output.map_err(|_| format!("no answer within {} s", PATIENCE.as_secs()))?;
+    let output = timeout(TIMEOUT, command.stdin(Stdio::null()).kill_on_drop(true).output()).await;
+    let output = output.map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?;
     let output = output.map_err(|error| {
         format!("kubectl: {error}; https://kubernetes.io/docs/tasks/tools/ says how to install it")
     })?;

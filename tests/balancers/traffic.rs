@@ -15,7 +15,7 @@ const CLIENTS: u32 = 4;
 /// Enough to show a gap of some milliseconds.
 const REQUESTS_A_SECOND: u32 = 100;
 /// Far more than a request takes, or the next piece of an endless answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts constant traffic with a new connection for each request; it records the name of the node that
 /// answered.
@@ -25,7 +25,7 @@ pub(crate) fn traffic(to: SocketAddr) -> Prober {
 
 /// Sends one request on a new connection, and returns the name of the node that answered.
 pub(crate) fn ask(to: SocketAddr) -> Saw {
-    exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", PATIENCE, |text| match ProbeReply::parse(text) {
+    exchange(to, "GET / HTTP/1.0\r\nhost: x\r\n\r\n", TIMEOUT, |text| match ProbeReply::parse(text) {
         Some(ProbeReply { status: 200, body, .. }) if !body.is_empty() => Some(Saw::Answer(200, body)),
         _ => Some(Saw::Failed(format!("not an answer: {:?}", text.lines().next().unwrap_or_default()))),
     })
@@ -81,7 +81,7 @@ impl Held {
     /// Returns true if the answer goes on.
     pub(crate) fn works(&self) -> bool {
         let asked = Instant::now();
-        while asked.elapsed() < PATIENCE {
+        while asked.elapsed() < TIMEOUT {
             match *self.last.lock().unwrap() {
                 Some(last) if last <= asked => {}
                 last => return last.is_some(),

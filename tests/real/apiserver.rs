@@ -5,7 +5,7 @@ use nodegate_testbed::Agent;
 use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
-use nodegate_testbed::real_cluster::{Api, PATIENCE, REAL_NODE, RealCluster, ServerRoute, repository_file};
+use nodegate_testbed::real_cluster::{Api, DEADLINE, REAL_NODE, RealCluster, ServerRoute, repository_file};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use std::fmt::Write as _;
@@ -112,11 +112,11 @@ impl<'a> Site<'a> {
     fn wait_arrivals(&self) {
         for (way, address) in WAYS.into_iter().zip(&self.addresses) {
             let arrives = || matches!(request(&self.cluster.api, *address), Saw::Answer(..)).then_some(());
-            until_within(PATIENCE, arrives, || format!("nothing arrives by {way}"));
+            until_within(DEADLINE, arrives, || format!("nothing arrives by {way}"));
         }
         for backend in ["api_servers", "any_api_server", "plain", "readyz"] {
             let all = || (self.up(backend)? == SERVERS.len()).then_some(());
-            until_within(PATIENCE, all, || {
+            until_within(DEADLINE, all, || {
                 let stat = self.balancer.command(&format!("show stat {backend} -1 -1"));
                 format!("{backend}: not all servers are up: {}", stat.unwrap_or_default())
             });

@@ -3,7 +3,7 @@
 use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::programs::system;
-use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, repository_file};
+use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, repository_file};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn rollouts_cost_no_probe() {
         cluster.kubectl.must(&[NAMESPACE, "rollout", "restart", "daemonset/nodegate"]);
         cluster.kubectl.must(&[NAMESPACE, "rollout", "status", "daemonset/nodegate", TIMEOUT]);
         let old_is_gone = || pods(&cluster.kubectl).is_disjoint(&before).then_some(());
-        until_within(PATIENCE, old_is_gone, || cluster.pods());
+        until_within(DEADLINE, old_is_gone, || cluster.pods());
     }
     let took = began.elapsed();
     prober.wait(100);
@@ -67,7 +67,7 @@ fn rollouts_cost_no_probe() {
     // The new agent saw the node before its first answer: the cordon shows.
     cluster.kubectl.must(&["cordon", REAL_NODE]);
     until_within(
-        PATIENCE,
+        DEADLINE,
         || nodegate_testbed::http::get(installed.address, "/health").ok().filter(|reply| reply.status == 503),
         || cluster.pods(),
     );
@@ -136,7 +136,7 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     prober.wait(100);
     let before = pods(&cluster.kubectl);
     helm(&cluster, &[&install[..], &["--set", "settings.staleAfter=20s"]].concat());
-    until_within(PATIENCE, || pods(&cluster.kubectl).is_disjoint(&before).then_some(()), || cluster.pods());
+    until_within(DEADLINE, || pods(&cluster.kubectl).is_disjoint(&before).then_some(()), || cluster.pods());
     upgrade_takes_the_new_image_and_keeps_the_values(&cluster);
     helm(&cluster, &["rollback", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     helm(&cluster, &["test", "nodegate", NAMESPACE, TIMEOUT]);
@@ -144,7 +144,7 @@ fn a_helm_release_installs_upgrades_and_uninstalls() {
     prober.stop();
     only_ready(&prober, "helm upgrade, rollback and test");
     helm(&cluster, &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
-    until_within(PATIENCE, || pods(&cluster.kubectl).is_empty().then_some(()), || cluster.pods());
+    until_within(DEADLINE, || pods(&cluster.kubectl).is_empty().then_some(()), || cluster.pods());
     let refused = || prober::health(address) == prober::Saw::Failed("refused".to_owned());
     until_within(Duration::from_mins(1), || refused().then_some(()), || "the agent still answers".to_owned());
     for kind in ["clusterroles", "clusterrolebindings"] {

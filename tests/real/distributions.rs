@@ -3,7 +3,7 @@
 
 use crate::daemonset::{CHART, NAMESPACE, TIMEOUT, helm};
 use nodegate_testbed::http;
-use nodegate_testbed::real_cluster::{PATIENCE, RealCluster};
+use nodegate_testbed::real_cluster::{DEADLINE, RealCluster};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 
@@ -29,7 +29,7 @@ fn install(cluster: &RealCluster, file: &str, more: &[&str]) {
 fn uninstall(cluster: &RealCluster) {
     helm(cluster, &["uninstall", "nodegate", NAMESPACE, "--wait", TIMEOUT]);
     let pods = || cluster.kubectl.must(&[NAMESPACE, "get", "pods", "--output=name"]);
-    until_within(PATIENCE, || pods().is_empty().then_some(()), || cluster.pods());
+    until_within(DEADLINE, || pods().is_empty().then_some(()), || cluster.pods());
 }
 
 fn enforce(cluster: &RealCluster, level: &str) {
@@ -44,7 +44,7 @@ fn is_refused(cluster: &RealCluster, level: &str) {
     let verdict = format!(r#"violates PodSecurity "{level}:latest": host namespaces (hostNetwork=true)"#);
     let events = [NAMESPACE, "get", "events", "--field-selector=reason=FailedCreate", "--output=yaml"];
     let refused = || cluster.kubectl.must(&events).replace("\\\"", "\"").contains(&verdict).then_some(());
-    until_within(PATIENCE, refused, || cluster.kubectl.must(&events));
+    until_within(DEADLINE, refused, || cluster.kubectl.must(&events));
     uninstall(cluster);
     seen(&format!("Pod Security, {level}"), "no pod: host namespaces (hostNetwork=true)");
 }
@@ -63,7 +63,7 @@ fn a_release_with_each_file_of_values_answers() {
         let address = cluster.wait_pod_agent();
         let path = format!("/health?check={checks}");
         let passes = || http::get(address, &path).ok().filter(|reply| reply.status == 200).map(drop);
-        until_within(PATIENCE, passes, || {
+        until_within(DEADLINE, passes, || {
             format!("{file}: {:?}\n{}", http::get(address, &path), cluster.pods())
         });
         seen(file, &format!("installed from the node's own image; {checks}: pass"));

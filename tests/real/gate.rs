@@ -4,7 +4,7 @@
 use crate::site::{Requests, Site, Way, drain};
 use nodegate_testbed::process::Program;
 use nodegate_testbed::real_cluster::{
-    PATIENCE, REAL_NODE, REAL_NODE_IP, RealCluster, ServerRoute, repository_file,
+    DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, ServerRoute, repository_file,
 };
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
@@ -51,7 +51,7 @@ ports: [{{name: https, port: {REVIEWS}}}]
         command.env("KUBECONFIG", cluster.agent_kubeconfig(ServerRoute::A, NAME));
         let program = Program::start_into(&mut command, &cluster.files.path().join("gate.log"));
         let asked = || metrics().contains("nodegate_gate_self_check_passed 1").then_some(());
-        until_within(PATIENCE, asked, || {
+        until_within(DEADLINE, asked, || {
             fs::read_to_string(cluster.files.path().join("gate.log")).unwrap_or_default()
         });
         Self { cluster, manifests, _program: program }
@@ -123,7 +123,7 @@ fn watch(site: &Site<'_>) -> [Instant; 3] {
         let [cordoned, told, evicted] = times;
         Some([cordoned?, told?, evicted?])
     };
-    until_within(PATIENCE, step, || drain(site.agent).to_string())
+    until_within(DEADLINE, step, || drain(site.agent).to_string())
 }
 
 fn median_and_longest(drains: &[Drained], of: impl Fn(&Drained) -> Duration) -> String {

@@ -1,6 +1,6 @@
 //! Faults of a node's kubelet, with the reactions of the node controller and the agent.
 
-use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, ServerRoute};
+use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, ServerRoute};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use nodegate_testbed::{Agent, ProbeReply};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Waits longer than `Agent::until` does: the node controller takes a kubelet for lost after 40 to 50 s.
 fn until(agent: &Agent, what: &str, wanted: impl Fn(&ProbeReply) -> bool) -> ProbeReply {
     let attempt = || Some(agent.health()).filter(|reply| wanted(reply));
-    until_within(PATIENCE, attempt, || agent.all_it_says(what))
+    until_within(DEADLINE, attempt, || agent.all_it_says(what))
 }
 
 fn agent(cluster: &RealCluster, args: &[&str]) -> Agent {
@@ -98,7 +98,7 @@ fn the_authenticated_port_needs_the_right_to_nodes_healthz_and_a_trusted_certifi
     let granted = Instant::now();
     // The kubelet remembers for 30 s that the right was missing.
     let passes = || Some(trusting.get("/health?check=kubelet")).filter(|reply| reply.status == 200);
-    until_within(PATIENCE, passes, || trusting.all_it_says("the kubelet's answer"));
+    until_within(DEADLINE, passes, || trusting.all_it_says("the kubelet's answer"));
     let passed = granted.elapsed();
     distrusting.wait_fails_with("kubelet", "Certificate: UnknownIssuer");
     for kind in ["clusterrole", "clusterrolebinding"] {

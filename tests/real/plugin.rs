@@ -3,7 +3,7 @@
 use crate::daemonset::Installed;
 use nodegate_testbed::prober::{self, Prober};
 use nodegate_testbed::programs;
-use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster};
+use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use std::process::Command;
@@ -51,7 +51,7 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
     let cluster = RealCluster::take();
     let installed = Installed::by_manifests(&cluster);
     cluster.apply(WORKLOAD);
-    until_within(PATIENCE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
+    until_within(DEADLINE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
     let balancer = Prober::start(installed.address, prober::health, 5, 1);
 
     let fleet = |via: &str| {
@@ -63,7 +63,7 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
     fleet("--via=proxy");
     // The agent listens for a minute and a half before it knows its probers.
     let known = || nodegate(&cluster, &[]).text.contains(" 1/1 ").then_some(());
-    until_within(PATIENCE, known, || nodegate(&cluster, &["--output=wide"]).text);
+    until_within(DEADLINE, known, || nodegate(&cluster, &["--output=wide"]).text);
 
     let began = Instant::now();
     let drained = nodegate(&cluster, &["drain", REAL_NODE]);
@@ -78,7 +78,7 @@ fn the_plugin_drains_and_uncordons_a_real_node() {
 
     let back = nodegate(&cluster, &["uncordon", REAL_NODE]);
     assert_eq!(back.code, Some(0), "{}", back.text);
-    until_within(PATIENCE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
+    until_within(DEADLINE, || (running(&cluster).len() == 2).then_some(()), || cluster.pods());
     cluster.kubectl.must(&["delete", "deployment", "workload"]);
     seen(
         "kubectl nodegate",

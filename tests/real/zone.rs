@@ -3,7 +3,7 @@
 
 use crate::kubelet::is_unconfirmed;
 use nodegate_testbed::Agent;
-use nodegate_testbed::real_cluster::{Member, PATIENCE, REAL_NODE, RealCluster, ServerRoute};
+use nodegate_testbed::real_cluster::{DEADLINE, Member, REAL_NODE, RealCluster, ServerRoute};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn effects(cluster: &RealCluster, node: &str) -> Vec<String> {
 
 fn wait_effects(cluster: &RealCluster, node: &str, wanted: &[&str]) {
     let as_wanted = || (effects(cluster, node) == wanted).then_some(());
-    until_within(PATIENCE, as_wanted, || {
+    until_within(DEADLINE, as_wanted, || {
         format!("{node} has {:?} and not {wanted:?}", effects(cluster, node))
     });
 }
@@ -55,7 +55,7 @@ fn agent_of(cluster: &RealCluster, node: &str) -> Agent {
 fn leaves(cluster: &RealCluster, node: &str, agent: &Agent) -> Duration {
     let added: jiff::Timestamp = added(cluster, node).expect("timeAdded").parse().unwrap();
     let gone = || Some(agent.health()).filter(|reply| reply.status == 503);
-    let out = until_within(unknown_after() + PATIENCE, gone, || agent.all_it_says("a tainted node to leave"));
+    let out = until_within(unknown_after() + DEADLINE, gone, || agent.all_it_says("a tainted node to leave"));
     // timeAdded is in whole seconds, so it may be up to a second early, and never late.
     let age = jiff::Timestamp::now().duration_since(added).unsigned_abs();
     assert!(age >= unknown_after(), "{node} left when the taint was {age:?} old: {}", out.body);
@@ -96,7 +96,7 @@ fn one_silent_node_of_four_leaves_and_all_silent_nodes_stay() {
         let keeps = |node: &&&str| effects(&cluster, node).iter().any(|effect| effect == "NoExecute");
         nodes.iter().filter(keeps).copied().collect()
     };
-    until_within(PATIENCE, || (keepers().len() <= 1).then_some(()), || format!("{:?} keep it", keepers()));
+    until_within(DEADLINE, || (keepers().len() <= 1).then_some(()), || format!("{:?} keep it", keepers()));
     let kept = keepers();
     let all = began.elapsed();
     let back = agent.until("an unconfirmed answer", |reply| reply.status == 200 && is_unconfirmed(reply));

@@ -97,7 +97,7 @@ pub fn why(status: &Status) -> String {
 
 /// Explains why the verdict is only a guess, and what was known before; `None` while the cache can be trusted
 /// and the Ready condition counts.
-pub fn doubt(status: &Status) -> Option<String> {
+pub fn caveat(status: &Status) -> Option<String> {
     if status.unconfirmed {
         let leaves = status.leaves_in_ms.map(|left| format!("; the node leaves the pool in {}", Age(left)));
         return Some(UNCONFIRMED.to_owned() + &leaves.unwrap_or_default());

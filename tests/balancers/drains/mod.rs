@@ -104,7 +104,7 @@ fn table() {
         .collect();
     assert_eq!(gate.unacknowledged(), 0, "{}", gate.metrics());
     // A request counts in the row in which it began, and the last ones may take as long as clients wait.
-    std::thread::sleep(http::PATIENCE);
+    std::thread::sleep(http::TIMEOUT);
     println!(
         "\n| balancers | waits for {COLUMNS} cordon to eviction, median and longest |\n|---|---|---|---|---|---|---|---|"
     );

@@ -23,7 +23,7 @@ const INGRESS_PORT: u16 = 8_081;
 const SLOW_ONE_IN: u32 = 25;
 const SLOW: Duration = Duration::from_millis(1_500);
 /// The timeout of a read: a balancer's own check connects and sends nothing.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The times at which pods were told to end, with the node of each.
 pub(super) type Told = Arc<Mutex<Vec<(Instant, String)>>>;
@@ -90,7 +90,7 @@ async fn listen(address: IpAddr, port: u16) -> TcpListener {
 
 async fn answer(mut stream: TcpStream) -> io::Result<()> {
     let mut request = [0; 1024];
-    if timeout(PATIENCE, stream.read(&mut request)).await?? == 0 {
+    if timeout(TIMEOUT, stream.read(&mut request)).await?? == 0 {
         return Ok(());
     }
     if fastrand::u32(..SLOW_ONE_IN) == 0 {

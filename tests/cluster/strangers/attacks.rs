@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// The longest time that an attacker waits for anything.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A set of strangers, each at an address of its own; dropping it stops them.
 pub(crate) struct Attack {
@@ -73,10 +73,10 @@ impl Stranger {
     fn connect(&self) -> io::Result<TcpStream> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 9, 0, self.number), 0)).into())?;
-        socket.connect_timeout(&self.to.into(), PATIENCE)?;
+        socket.connect_timeout(&self.to.into(), TIMEOUT)?;
         let stream = TcpStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(stream)
     }
 

@@ -85,9 +85,9 @@ fn the_kubelets_probes_ask_for_the_agents_own_health_and_allow_its_startup() {
         assert_eq!(container[probe]["httpGet"], json!({"path": path, "port": port}), "{probe}");
     }
     let start_up = &container["startupProbe"];
-    let patience = start_up.number("/periodSeconds") * start_up.number("/failureThreshold");
+    let timeout = start_up.number("/periodSeconds") * start_up.number("/failureThreshold");
     assert!(
-        patience > settings.seconds("NODEGATE_STALE_AFTER"),
+        timeout > settings.seconds("NODEGATE_STALE_AFTER"),
         "nothing listens before the wait for the API server is over"
     );
     let end = manifests.pod().number("/terminationGracePeriodSeconds");

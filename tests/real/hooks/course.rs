@@ -1,7 +1,7 @@
 //! The course of an ending: when balancers are told and pods end, and which requests are lost.
 
 use crate::site::{Site, WAYS, Way, drain, listens};
-use nodegate_testbed::real_cluster::PATIENCE;
+use nodegate_testbed::real_cluster::DEADLINE;
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use std::thread;
@@ -41,7 +41,7 @@ impl Course {
             note(&mut course.agent, now, agent);
             is_over(&course).then_some(())
         };
-        until_within(PATIENCE, step, || "the pods go on".to_owned());
+        until_within(DEADLINE, step, || "the pods go on".to_owned());
         course
     }
 

@@ -9,7 +9,7 @@ use crate::daemonset::Installed;
 use crate::site::{HOOK, Pods, Way, drain};
 use nodegate_testbed::http;
 use nodegate_testbed::prober::{self, Prober};
-use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster, repository_file};
+use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster, repository_file};
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
 use std::fmt::Write as _;
@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// Waits until this is so, and returns the time since `began`.
 fn after(began: Instant, what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
-    until_within(PATIENCE, || is_so().then_some(()), || what.to_owned());
+    until_within(DEADLINE, || is_so().then_some(()), || what.to_owned());
     began.elapsed()
 }
 

@@ -7,7 +7,7 @@ use crate::rollout::ingress::{Hook, OBJECTS, make_image, pods};
 use crate::site::{Pods, Site, WAYS, Way};
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::real_cluster::{
-    PATIENCE, Power, REAL_NODE, RealCluster, SECOND_NODE_IP, now, repository_file,
+    DEADLINE, Power, REAL_NODE, RealCluster, SECOND_NODE_IP, now, repository_file,
 };
 use nodegate_testbed::waiting::until_within;
 use nodegate_testbed::watching::seen;
@@ -26,7 +26,7 @@ fn reboot(site: &Site<'_>, power: &Power<'_>) -> (Instant, Course, Duration) {
         power.reboot();
         watching.join().unwrap()
     });
-    let reached = until_within(PATIENCE, || power.reached(), || power.inhibitors());
+    let reached = until_within(DEADLINE, || power.reached(), || power.inhibitors());
     (began, course, reached.saturating_sub(at))
 }
 
@@ -78,7 +78,7 @@ fn with_kubelet<'a>(cluster: &'a RealCluster, settings: &str, expected: &[&str])
         let delays = settings.is_empty() || power.inhibitors().contains("kubelet");
         (delays && expected.iter().all(|pod| names.iter().any(|name| name.starts_with(pod)))).then_some(())
     };
-    until_within(PATIENCE, knows, || power.inhibitors());
+    until_within(DEADLINE, knows, || power.inhibitors());
     // It reads its list of pods one by one.
     thread::sleep(Duration::from_secs(2));
     power
@@ -97,7 +97,7 @@ fn a_shutdown_that_is_not_configured_and_a_power_cut() {
     let what = "shutdown that is not configured";
     let (began, at) = (Instant::now(), now());
     power.reboot();
-    let reached = until_within(PATIENCE, || power.reached(), || power.inhibitors()).saturating_sub(at);
+    let reached = until_within(DEADLINE, || power.reached(), || power.inhibitors()).saturating_sub(at);
     let course = thread::scope(|scope| {
         let watching = scope.spawn(|| Course::watch(&site, began, Course::all_has_ended));
         power.end();
@@ -158,13 +158,13 @@ spec:"
         clients.wait(100);
         let began = Instant::now();
         power.reboot();
-        until_within(PATIENCE, || power.reached(), || power.inhibitors());
+        until_within(DEADLINE, || power.reached(), || power.inhibitors());
         power.end();
         let is_over = || {
             let last = clients.answered_since(Instant::now().checked_sub(Duration::from_secs(10))?);
             (began.elapsed() > Duration::from_secs(20) && last.iter().all(is_answered)).then_some(())
         };
-        until_within(PATIENCE, is_over, || cluster.pods());
+        until_within(DEADLINE, is_over, || cluster.pods());
         let all = clients.answered_since(began);
         let lost: Vec<_> = all.iter().filter(|request| !is_answered(request)).collect();
         let last = lost.last().expect("no request was lost: docs/reboots.md says otherwise").answered;

@@ -10,7 +10,7 @@ use nodegate_testbed::network::namespaces::Namespace;
 use nodegate_testbed::prober::{Prober, Saw};
 use nodegate_testbed::programs::{self, run};
 use nodegate_testbed::real_cluster::{
-    PATIENCE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE, SECOND_NODE_IP, SecondNode, ServerRoute,
+    DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, SECOND_NODE, SECOND_NODE_IP, SecondNode, ServerRoute,
     repository_file,
 };
 use nodegate_testbed::waiting::until_within;
@@ -230,14 +230,14 @@ impl<'a> Pool<'a> {
             let good = pods.iter().filter(|pod| is_ready(pod) && !is_ending(pod)).count();
             (good == NODES.len() && pods.len() == NODES.len()).then_some(())
         };
-        until_within(PATIENCE, is_whole, || self.describe());
+        until_within(DEADLINE, is_whole, || self.describe());
     }
 
     /// Waits until each balancer sends requests to each node, and each agent knows that.
     pub(super) fn wait_in_service(&self) {
         for balancer in &self.balancers {
             let both = || (["new", "kept"].map(|way| up(&balancer.haproxy, way)) == [2, 2]).then_some(());
-            until_within(PATIENCE, both, || self.describe());
+            until_within(DEADLINE, both, || self.describe());
         }
         for (node, ip) in NODES {
             let address: SocketAddr = format!("{ip}:25001").parse().unwrap();
@@ -246,7 +246,7 @@ impl<'a> Pool<'a> {
                 let answer = http::exchange(address, asked, Duration::from_secs(70)).ok()?;
                 ProbeReply::parse(&answer).filter(|reply| reply.status == 200)
             };
-            until_within(PATIENCE, knows, || format!("{node}: {:?}", http::get(address, "/status.json")));
+            until_within(DEADLINE, knows, || format!("{node}: {:?}", http::get(address, "/status.json")));
         }
     }
 
@@ -338,7 +338,7 @@ impl<'a> Pool<'a> {
 pub(super) fn wait_stale(node: usize) {
     let address: SocketAddr = format!("{}:25001", NODES[node].1).parse().unwrap();
     let is_stale = || http::get(address, "/health").ok().filter(ProbeReply::is_stale);
-    until_within(PATIENCE, is_stale, || "the agent does not get stale".to_owned());
+    until_within(DEADLINE, is_stale, || "the agent does not get stale".to_owned());
 }
 
 impl Drop for Pool<'_> {

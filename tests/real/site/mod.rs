@@ -10,7 +10,7 @@ use nodegate_testbed::haproxy::Haproxy;
 use nodegate_testbed::http::{self, ProbeReply};
 use nodegate_testbed::network::ports;
 use nodegate_testbed::prober::{Prober, Saw, exchange};
-use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, RealCluster};
+use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, RealCluster};
 use nodegate_testbed::waiting::until_within;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -83,7 +83,7 @@ impl<'a> Site<'a> {
             let all = drain["probers"].as_u64() >= Some(probers as u64);
             (drain["told_ready"] == true && all).then_some(())
         };
-        until_within(PATIENCE, knows, || drain(self.agent).to_string());
+        until_within(DEADLINE, knows, || drain(self.agent).to_string());
         let since = Instant::now();
         thread::sleep(Duration::from_secs(2));
         for &way in self.ways {

@@ -1,6 +1,6 @@
 //! The pods on the node.
 
-use nodegate_testbed::real_cluster::{PATIENCE, REAL_NODE, REAL_NODE_IP, RealCluster, repository_file};
+use nodegate_testbed::real_cluster::{DEADLINE, REAL_NODE, REAL_NODE_IP, RealCluster, repository_file};
 use nodegate_testbed::waiting::until_within;
 use serde_json::Value;
 use std::net::{SocketAddr, TcpStream};
@@ -102,7 +102,7 @@ spec:
             way.lifecycle(),
         ));
         self.0.wait_pod("pool", name);
-        until_within(PATIENCE, || listens(way.address()).then_some(()), || format!("{name} does not answer"));
+        until_within(DEADLINE, || listens(way.address()).then_some(()), || format!("{name} does not answer"));
     }
 
     /// Deletes pods as `kubectl delete` does, and does not wait.
@@ -128,7 +128,7 @@ spec:
         self.delete(&ways.iter().map(|way| way.name()).collect::<Vec<_>>());
         for &way in ways {
             let gone = || self.is_gone(way.name()).then_some(());
-            until_within(PATIENCE, gone, || format!("the pod {} stays", way.name()));
+            until_within(DEADLINE, gone, || format!("the pod {} stays", way.name()));
             self.start(way);
         }
     }

@@ -3,7 +3,7 @@
 mod prober_table;
 
 use crate::health_reply::{HealthCheck, NodeHealth};
-use crate::sentence::{UNCONFIRMED, doubt, shutdown, why};
+use crate::sentence::{UNCONFIRMED, caveat, shutdown, why};
 use nodegate_program::sanitize;
 use nodegate_readiness::status::{CheckStatus, Status};
 use nodegate_readiness::{Age, Reason, Stamp, Verdict};
@@ -42,8 +42,8 @@ impl Text {
     /// Returns the text of a whole status.
     pub fn status(mut self, status: &Status, wall: Duration) -> String {
         self.headline(status.verdict, &why(status));
-        if let Some(doubt) = doubt(status) {
-            self.guess(&doubt);
+        if let Some(caveat) = caveat(status) {
+            self.guess(&caveat);
         }
         if let Some(error) = &status.cache.error {
             let word = self.painted(BOLD, "API server");
@@ -119,9 +119,9 @@ impl Text {
         self.line(&format!("{word}: {}", sanitize(why)));
     }
 
-    fn guess(&mut self, doubt: &str) {
+    fn guess(&mut self, caveat: &str) {
         let guess = self.painted(YELLOW, "a guess");
-        self.line(&format!("{guess}: {}", sanitize(doubt)));
+        self.line(&format!("{guess}: {}", sanitize(caveat)));
     }
 
     fn fact(&mut self, name: &str, value: &str) {

@@ -1,7 +1,7 @@
 //! A simulated cluster with the gate as its webhook, and an agent with canned replies.
 
 use nodegate_kube_sim::{Builder, Rule, Sim};
-use nodegate_testbed::http::{PATIENCE, ProbeReply, exchange, get};
+use nodegate_testbed::http::{ProbeReply, TIMEOUT, exchange, get};
 use nodegate_testbed::stub::{Act, Stub, answer};
 use nodegate_testbed::{Cluster, NODE, until, until_or};
 use serde_json::{Value, json};
@@ -226,7 +226,7 @@ pub(crate) fn evict(api: SocketAddr, namespace: &str, name: &str, query: &str) -
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    let reply = ProbeReply::parse(&exchange(api, &request, PATIENCE).unwrap()).unwrap();
+    let reply = ProbeReply::parse(&exchange(api, &request, TIMEOUT).unwrap()).unwrap();
     let message = serde_json::from_str::<Value>(&reply.body).unwrap()["message"]
         .as_str()
         .unwrap_or_default()

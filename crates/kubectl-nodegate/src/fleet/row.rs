@@ -2,7 +2,7 @@
 
 use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
 use crate::cluster::FleetNode;
-use nodegate_agent_client::sentence::{doubt, why};
+use nodegate_agent_client::sentence::{caveat, why};
 use nodegate_agent_client::{Status, exit_code};
 use nodegate_readiness::{Age, Verdict};
 use std::cmp::Ordering;
@@ -120,8 +120,8 @@ impl Row {
 
     pub(super) fn why(&self) -> String {
         match &self.said {
-            Ok(answer) => match doubt(&answer.said.status) {
-                Some(doubt) => format!("{}; a guess: {doubt}", why(&answer.said.status)),
+            Ok(answer) => match caveat(&answer.said.status) {
+                Some(caveat) => format!("{}; a guess: {caveat}", why(&answer.said.status)),
                 None => why(&answer.said.status),
             },
             Err(error) => error.detail.clone(),

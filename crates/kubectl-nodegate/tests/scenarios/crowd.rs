@@ -12,7 +12,7 @@ use tokio::runtime::Runtime;
 /// The largest number of agents that have addresses.
 const MOST: usize = 250 * 250;
 /// The time limit for a client's request.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// An agent's answer to `/status.json`.
 #[derive(Clone)]
@@ -99,7 +99,7 @@ async fn accept(listener: TcpListener, behaviours: Behaviours) {
         let behaviour = to.ok().and_then(|to| behaviours.lock().unwrap().get(&to).cloned());
         let Some(behaviour) = behaviour else { continue };
         tokio::spawn(async move {
-            let _ = tokio::time::timeout(PATIENCE, answer(stream, behaviour)).await;
+            let _ = tokio::time::timeout(TIMEOUT, answer(stream, behaviour)).await;
         });
     }
 }

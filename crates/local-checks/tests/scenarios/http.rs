@@ -4,7 +4,7 @@ use crate::support::{World, check, fail, healthz};
 use nodegate_local_checks::http_get::{HttpGet, MAX_BODY};
 use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnChecks};
 use nodegate_readiness::Outcome;
-use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::http::TIMEOUT;
 use nodegate_testbed::stub::{StubServer, hang};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io::Write as _;
@@ -150,7 +150,7 @@ async fn a_dropped_request_closes_its_connection() {
     });
     let get = HttpGet::new(healthz(&server));
     assert!(tokio::time::timeout(Duration::from_millis(100), get.status()).await.is_err());
-    tokio::time::timeout(PATIENCE, closed).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, closed).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn a_port_that_takes_none_fails_by_how() {
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     assert_eq!(own("tcp:mine", &closed.to_string(), "timeout=30s").await, fail("ConnectionRefused"));
     let unresolved = own("tcp:mine", "nowhere.invalid:80", "timeout=30s");
-    let unresolved = tokio::time::timeout(PATIENCE, unresolved).await.unwrap();
+    let unresolved = tokio::time::timeout(TIMEOUT, unresolved).await.unwrap();
     let reason = unresolved.reason().unwrap().clone();
     assert!(reason.as_str().starts_with("NameNotResolved: nowhere.invalid ("), "{reason}");
     assert_eq!(reason.label(), "NameNotResolved");

@@ -7,7 +7,7 @@ use nodegate_local_checks::{
     Check, CheckSettings, HostRoot, KNOWN, KnownNode, LocalChecks, OwnChecks, Run, Timing,
 };
 use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
-use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::http::TIMEOUT;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -194,5 +194,5 @@ async fn unknown_ids_and_a_dropped_runner_block_no_caller() {
     );
     let waiting = world.runner.activate(&[world.id("x")]);
     drop(world);
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap();
+    tokio::time::timeout(TIMEOUT, waiting).await.unwrap();
 }

@@ -4,7 +4,7 @@ use nodegate_local_checks::{
     Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, OwnChecks, Run, Runner, Timing,
 };
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
-use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::http::TIMEOUT;
 use nodegate_testbed::stub::StubServer;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -76,9 +76,9 @@ impl World {
 
     /// Polls in real time, which a paused clock does not speed up.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !holds(self) {
-            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+            assert!(Instant::now() < deadline, "not within {TIMEOUT:?}: {what}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

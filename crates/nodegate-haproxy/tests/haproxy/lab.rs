@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 /// The longest wait for one condition. 500 nodes need this long on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Without retries, each request that goes astray is lost.
 pub(crate) const TEMPLATE: &str = "global\n  maxconn 2000\n";
@@ -340,7 +340,7 @@ impl Lab {
             if let Some(found) = look().await {
                 return found;
             }
-            assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", self.log());
+            assert!(began.elapsed() < TIMEOUT, "{what}: not within {TIMEOUT:?}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

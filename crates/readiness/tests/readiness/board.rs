@@ -1,6 +1,6 @@
 //! Tests of the board. Time is a number here; nothing waits.
 
-use nodegate_agent_client::sentence::{doubt, last_known};
+use nodegate_agent_client::sentence::{caveat, last_known};
 use nodegate_readiness::board::IDLE;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
@@ -116,7 +116,7 @@ fn a_host_that_goes_down_drains_until_it_says_otherwise() {
                     r#"{"status":"draining","checks":[{"name":"node_ready","passed":false,"reason":"NodeShutdown","duration_ms":0}],"total_duration_ms":0}"#
                 );
                 let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
-                assert!(!status.rests_on_stale_cache() && doubt(&status).is_none(), "{status:?}");
+                assert!(!status.rests_on_stale_cache() && caveat(&status).is_none(), "{status:?}");
                 assert_eq!(status.host, Some(shutdown(true)));
             }
             scenario.board.set_host(shutdown(false), at(61), WALL);
@@ -167,7 +167,7 @@ fn the_last_known_facts_are_told_while_the_cache_is_stale() {
     assert_eq!(told(16).as_deref(), Some("Draining: cordoned (Unschedulable)"), "of the watch alone");
     let status = Status::read(&scenario.board, "1.2.3", at(256), WALL);
     assert_eq!(
-        doubt(&status).as_deref(),
+        caveat(&status).as_deref(),
         Some(
             "the API server was last heard 4 min ago; before that the node was Draining: cordoned (Unschedulable); the \
              answer fails open"

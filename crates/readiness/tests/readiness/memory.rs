@@ -37,8 +37,8 @@ fn successor(on_stale: OnStale, last: LastFacts) -> Scenario {
     scenario
 }
 
-fn doubt(scenario: &Scenario, second: u64) -> String {
-    sentence::doubt(&Status::read(&scenario.board, "1.2.3", at(second), WALL)).unwrap()
+fn caveat(scenario: &Scenario, second: u64) -> String {
+    sentence::caveat(&Status::read(&scenario.board, "1.2.3", at(second), WALL)).unwrap()
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn facts_taken_over_are_stale_and_count_as_set() {
         assert_eq!(scenario.ask("", 1).fails_open, on_stale == OnStale::Ready, "{on_stale}");
         let known = "the API server was last heard 3 min ago, by the agent before this one; before that the node was \
                      Draining: cordoned (Unschedulable); the answer ";
-        assert!(doubt(&scenario, 121).starts_with(known), "{}", doubt(&scenario, 121));
+        assert!(caveat(&scenario, 121).starts_with(known), "{}", caveat(&scenario, 121));
         assert_eq!(scenario.verdicts(), []);
     }
 }
@@ -94,9 +94,9 @@ fn an_agent_without_facts_hands_none_on() {
     let last = told(&gone, 1).last_facts("n1", wall(0)).unwrap().unwrap();
     let scenario = successor(OnStale::Ready, last);
     assert!(
-        doubt(&scenario, 1).contains("NotReady: the cluster has no Node of this name"),
+        caveat(&scenario, 1).contains("NotReady: the cluster has no Node of this name"),
         "{}",
-        doubt(&scenario, 1)
+        caveat(&scenario, 1)
     );
 }
 

@@ -1,7 +1,7 @@
 //! Tests of `--not-ready-after`: how long `Ready=False` must last before it takes a Ready node out.
 
 use crate::board::{Scenario, at};
-use nodegate_agent_client::sentence::doubt;
+use nodegate_agent_client::sentence::caveat;
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{
     Condition, ConditionStatus, Node, NodeFacts, OnUnknown, PendingNotReady, Policy, Verdict,
@@ -47,7 +47,7 @@ fn a_kubelet_that_restarts_takes_no_node_out_and_one_that_stays_not_ready_does()
     assert_eq!((code(&scenario, 1), code(&scenario, 10)), (200, 200));
     let status = Status::read(&scenario.board, "1", at(4), WALL);
     assert_eq!(status.not_ready_pending, Some(PendingNotReady { for_ms: 3000, counts_in_ms: 7000 }));
-    assert_eq!(doubt(&status).as_deref(), Some("Ready=False for 3 s, counts after 10 s"));
+    assert_eq!(caveat(&status).as_deref(), Some("Ready=False for 3 s, counts after 10 s"));
     assert_eq!((status.verdict, scenario.board.expires(at(4))), (Some(Verdict::Ready), Some(at(11))));
     set(&scenario, node(ConditionStatus::True, false), 5);
     assert!(scenario.verdicts().is_empty(), "no flip");

@@ -252,10 +252,10 @@ fn people_are_told() {
     set(&scenario, tainted(Some(1)), 1);
     kubelet(&scenario, Outcome::Pass, 1);
     let status = Status::read(&scenario.board, "1", at(1), wall(1));
-    let doubt = sentence::doubt(&status).unwrap();
+    let caveat = sentence::caveat(&status).unwrap();
     assert!(
-        doubt.contains("does not hear the kubelet") && doubt.ends_with("leaves the pool in 5 min"),
-        "{doubt}"
+        caveat.contains("does not hear the kubelet") && caveat.ends_with("leaves the pool in 5 min"),
+        "{caveat}"
     );
     let json = serde_json::to_value(&status).unwrap();
     assert_eq!((&json["unconfirmed"], &json["verdict"]), (&true.into(), &"ready".into()));

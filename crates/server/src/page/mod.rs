@@ -5,7 +5,7 @@ mod prober_section;
 mod tables;
 
 use escape::{Breakable, Escaped};
-use nodegate_agent_client::sentence::{doubt, shutdown, why};
+use nodegate_agent_client::sentence::{caveat, shutdown, why};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
 use std::fmt::{self, Write};
@@ -111,11 +111,11 @@ fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
         style.word,
         Breakable(why(status)),
     )?;
-    if let Some(doubt) = doubt(status) {
-        write!(page, "<p class=\"doubt\"><strong>A guess:</strong> {}.</p>", Escaped(doubt))?;
+    if let Some(caveat) = caveat(status) {
+        write!(page, "<p class=\"caveat\"><strong>A guess:</strong> {}.</p>", Escaped(caveat))?;
     }
     if let Some(error) = &status.cache.error {
-        write!(page, "<p class=\"doubt\"><strong>API server:</strong> {}.</p>", Escaped(error))?;
+        write!(page, "<p class=\"caveat\"><strong>API server:</strong> {}.</p>", Escaped(error))?;
     }
     if let Some(hint) = &status.hint {
         write!(page, "<p class=\"hint\"><strong>Hint:</strong> {}.</p>", Escaped(hint))?;

@@ -21,7 +21,7 @@ pub(super) fn write(page: &mut String, status: &Status) -> fmt::Result {
     let (Some(drain), Some(verdict)) = (&status.drain, status.verdict) else { return Ok(()) };
     page.push_str("<section class=\"asks\"><h2>Load balancers</h2>");
     write_steps(page, status, drain, verdict)?;
-    write_doubts(page, drain)?;
+    write_caveats(page, drain)?;
     for service in &status.services {
         write!(page, "<p class=\"note\">{}.</p>", Escaped(sentence::service(service)))?;
     }
@@ -105,7 +105,7 @@ fn released(status: &Status, drain: &DrainStatus, verdict: Verdict) -> Step {
     Step::new(drain.released, "Released", more)
 }
 
-fn write_doubts(page: &mut String, drain: &DrainStatus) -> fmt::Result {
+fn write_caveats(page: &mut String, drain: &DrainStatus) -> fmt::Result {
     for (what, why) in [("Told", &drain.not_known), ("Released", &drain.released_not_known)] {
         if let Some(why) = why {
             write!(page, "<p class=\"note\">{what} is unknown: {}.</p>", Escaped(why))?;

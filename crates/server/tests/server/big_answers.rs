@@ -2,7 +2,7 @@
 
 use crate::scenario::{Client, Running, Scenario};
 use nodegate_server::{Limits, ServeOptions, Sharing, bind};
-use nodegate_testbed::http::{self, PATIENCE};
+use nodegate_testbed::http::{self, TIMEOUT};
 use nodegate_testbed::until;
 use socket2::{Domain, Socket, Type};
 use std::io::Write;
@@ -19,7 +19,7 @@ fn client(server: &Running, address: [u8; 4]) -> Client {
     socket.bind(&SocketAddr::from((Ipv4Addr::from(address), 0)).into()).unwrap();
     socket.connect(&server.address.into()).unwrap();
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     Client(stream)
 }
 

@@ -3,7 +3,7 @@
 use crate::scenario::{Client, Scenario, cordoned, ready};
 use nodegate_readiness::Node;
 use nodegate_server::{Activate, Limits};
-use nodegate_testbed::http::PATIENCE;
+use nodegate_testbed::http::TIMEOUT;
 use nodegate_testbed::until;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -276,9 +276,9 @@ fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
 /// Limits that no test on a slow machine reaches.
 const PATIENT: Limits = Limits {
     connections: 1024,
-    header_timeout: PATIENCE,
-    write_timeout: PATIENCE,
-    idle_timeout: PATIENCE,
+    header_timeout: TIMEOUT,
+    write_timeout: TIMEOUT,
+    idle_timeout: TIMEOUT,
     drain_timeout: Duration::from_mins(1),
 };
 

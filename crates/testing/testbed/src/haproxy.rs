@@ -1,6 +1,6 @@
 //! A real `HAProxy` and its stats socket.
 
-use crate::http::PATIENCE;
+use crate::http::TIMEOUT;
 use crate::process;
 use crate::programs::system;
 use crate::waiting::{until, until_or};
@@ -87,7 +87,7 @@ impl Haproxy {
     /// Sends a command to the stats socket. Returns `None` without an answer.
     pub fn command(&self, command: &str) -> Option<String> {
         let mut stream = UnixStream::connect(&self.socket).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(TIMEOUT)).ok()?;
         stream.write_all(format!("{command}\n").as_bytes()).ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// A timeout longer than any answer takes, even on the slowest machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The answer to a probe.
 #[derive(Clone, Debug)]
@@ -53,21 +53,21 @@ impl ProbeReply {
     }
 }
 
-/// Opens a connection with [`PATIENCE`] as its timeout.
+/// Opens a connection with [`TIMEOUT`] as its timeout.
 pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
-    connect_within(to, PATIENCE)
+    connect_within(to, TIMEOUT)
 }
 
-fn connect_within(to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&to, patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+fn connect_within(to: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&to, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     Ok(stream)
 }
 
 /// Sends a request, and reads to the end of the connection.
-pub fn exchange(to: SocketAddr, request: &str, patience: Duration) -> io::Result<String> {
-    let mut stream = connect_within(to, patience)?;
+pub fn exchange(to: SocketAddr, request: &str, timeout: Duration) -> io::Result<String> {
+    let mut stream = connect_within(to, timeout)?;
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
@@ -76,7 +76,7 @@ pub fn exchange(to: SocketAddr, request: &str, patience: Duration) -> io::Result
 
 /// Sends a GET on a new connection.
 pub fn get(to: SocketAddr, path: &str) -> io::Result<ProbeReply> {
-    let answer = exchange(to, &format!("GET {path} HTTP/1.0\r\n\r\n"), PATIENCE)?;
+    let answer = exchange(to, &format!("GET {path} HTTP/1.0\r\n\r\n"), TIMEOUT)?;
     ProbeReply::parse(&answer).ok_or_else(|| io::Error::other(format!("no answer in HTTP: {answer:?}")))
 }
 

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The probe timeout, as long as that of most balancers. A longer probe has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A load balancer's result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +157,7 @@ pub fn trail(probes: &[Probe]) -> Vec<String> {
 
 /// Sends a GET of `/health`.
 pub fn health(address: SocketAddr) -> Saw {
-    exchange(address, "GET /health HTTP/1.0\r\n\r\n", PATIENCE, |text| {
+    exchange(address, "GET /health HTTP/1.0\r\n\r\n", TIMEOUT, |text| {
         let reply = ProbeReply::parse(text)?;
         let json: serde_json::Value = serde_json::from_str(&reply.body).ok()?;
         let checks = json.get("checks")?.as_array()?;
@@ -170,7 +170,7 @@ pub fn health(address: SocketAddr) -> Saw {
 
 /// Sends a probe as HAProxy's agent-check does.
 pub fn agent_check(address: SocketAddr) -> Saw {
-    exchange(address, "", PATIENCE, |line| {
+    exchange(address, "", TIMEOUT, |line| {
         line.ends_with('\n').then(|| Saw::Answer(200, line.trim_end().to_owned()))
     })
 }
@@ -179,11 +179,11 @@ pub fn agent_check(address: SocketAddr) -> Saw {
 pub fn exchange(
     address: SocketAddr,
     request: &str,
-    patience: Duration,
+    timeout: Duration,
     read: impl FnOnce(&str) -> Option<Saw>,
 ) -> Saw {
     let failed = |how: &str| Saw::Failed(how.to_owned());
-    match http::exchange(address, request, patience) {
+    match http::exchange(address, request, timeout) {
         Ok(text) if text.is_empty() => failed("empty"),
         Ok(text) => read(&text).unwrap_or_else(|| failed("garbled")),
         Err(error) => match error.kind() {

@@ -78,7 +78,7 @@ fn an_answer_that_the_watch_has_overtaken_revives_no_stale_cache() {
 
 /// A list is requested later than any check.
 #[test]
-fn a_list_ends_the_doubt_about_a_change() {
+fn a_list_settles_whether_a_change_was_missed() {
     for is_new in [false, true] {
         let mut scenario = Scenario::watching();
         let (mut number, mut new) = scenario.asks();

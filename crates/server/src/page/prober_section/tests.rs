@@ -158,6 +158,6 @@ fn nothing_that_a_prober_sends_is_markup() {
     }
     let page = page(&status).replace("<wbr>", "");
     assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'), "{page}");
-    // Probe request, name, server, state, reason for waiting; the gone prober, twice; two doubts.
+    // Probe request, name, server, state, reason for waiting; the gone prober, twice; two caveats.
     assert_eq!(page.matches("&lt;script&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}").count(), 9, "{page}");
 }

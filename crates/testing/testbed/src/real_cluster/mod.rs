@@ -30,7 +30,7 @@ pub const REAL_NODE: &str = "real-node";
 /// The address of the cluster's node. The agents in pods listen there.
 pub const REAL_NODE_IP: &str = "10.10.0.10";
 /// The time limit for a restarted program on a busy machine.
-pub const PATIENCE: Duration = Duration::from_mins(5);
+pub const DEADLINE: Duration = Duration::from_mins(5);
 
 /// The lock that lets one test at a time use the cluster.
 static EXCLUSIVE: Mutex<()> = Mutex::new(());
@@ -87,7 +87,7 @@ impl RealCluster {
         self.node_script(&["repair"]);
         let into_service = r#"{"spec": {"unschedulable": null, "taints": null}}"#;
         until_within(
-            PATIENCE,
+            DEADLINE,
             || self.kubectl.run(&["patch", "node", REAL_NODE, "--type=merge", "--patch", into_service]).ok(),
             || "the node can't be uncordoned".to_owned(),
         );
@@ -178,7 +178,7 @@ impl RealCluster {
     #[track_caller]
     pub fn wait_node(&self, status: &str, node: &str) {
         let is = || self.ready_condition(node).filter(|(found, _)| found == status).map(drop);
-        until_within(PATIENCE, is, || {
+        until_within(DEADLINE, is, || {
             format!("{node} did not become Ready={status}: {:?}", self.ready_condition(node))
         });
     }
@@ -193,7 +193,7 @@ impl RealCluster {
             let ready = |condition: &&Value| condition["type"] == "Ready" && condition["status"] == "True";
             conditions.iter().find(ready).map(drop)
         };
-        until_within(PATIENCE, is_ready, || {
+        until_within(DEADLINE, is_ready, || {
             let about = ["--namespace", namespace, "describe", "pod", pod];
             self.kubectl.run(&about).unwrap_or_else(|error| error)
         });
@@ -206,7 +206,7 @@ impl RealCluster {
             let reply = crate::http::get(address, "/health").ok()?;
             (reply.status == 200 && !reply.is_stale()).then_some(())
         };
-        until_within(PATIENCE, ready, || self.pods());
+        until_within(DEADLINE, ready, || self.pods());
         address
     }
 
