@@ -3,7 +3,8 @@
 
 use nodegate_readiness::Age;
 use nodegate_readiness::probers::{
-    Demands, Goal, ProberRecord, Standing, Told, ToldSettings, Unknown, WaitingFor, balancers, is_free, told,
+    Goal, ProberRecord, Standing, Told, ToldOverrides, ToldSettings, Unknown, WaitingFor, balancers, is_free,
+    told,
 };
 use nodegate_readiness::status::Status;
 use std::collections::BTreeMap;
@@ -53,7 +54,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Waiting {
     goal: Goal,
-    demands: Demands,
+    overrides: ToldOverrides,
     /// The agent's settings, with those of the client applied.
     settings: ToldSettings,
     timeout: Option<Duration>,
@@ -110,11 +111,11 @@ impl WaitState {
 
 impl Waiting {
     /// Creates a wait. Without a timeout it takes two minutes, or as long as the slowest prober needs.
-    pub fn new(goal: Goal, demands: Demands, timeout: Option<Duration>) -> Self {
+    pub fn new(goal: Goal, overrides: ToldOverrides, timeout: Option<Duration>) -> Self {
         Self {
             goal,
-            demands,
-            settings: demands.over(ToldSettings::default()),
+            overrides,
+            settings: overrides.apply_to(ToldSettings::default()),
             timeout,
             longest: Duration::ZERO,
             heard: false,
@@ -139,8 +140,9 @@ impl Waiting {
         let state = match said {
             Ok(status) => {
                 self.heard = true;
-                self.settings =
-                    self.demands.over(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
+                self.settings = self
+                    .overrides
+                    .apply_to(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
                 self.note_intervals(status);
                 let state = self.look(status);
                 self.report_probers(status, &state, &mut lines);
@@ -171,7 +173,7 @@ impl Waiting {
     fn look(&mut self, status: &Status) -> WaitState {
         self.sessions = status.sessions();
         self.cant_see_drains = status.cant_see_drains();
-        let told = told(status, self.goal.pool_change(), &self.demands);
+        let told = told(status, self.goal.pool_change(), &self.overrides);
         self.all_told = told.is_yes() == Some(true);
         match told {
             Told::Unknown(unknown) => WaitState::Unknown(unknown),

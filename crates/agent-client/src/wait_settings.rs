@@ -2,7 +2,7 @@
 
 use crate::wait::Waiting;
 use nodegate_program::{choice, duration, number};
-use nodegate_readiness::probers::{Demands, Goal};
+use nodegate_readiness::probers::{Goal, ToldOverrides};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -58,19 +58,19 @@ pub struct ToldArgs {
 impl WaitSettings {
     /// Starts a wait with these settings.
     pub fn begin(&self) -> Waiting {
-        Waiting::new(self.goal, self.demands(), self.told.timeout)
+        Waiting::new(self.goal, self.overrides(), self.told.timeout)
     }
 
     /// Returns the settings of told; the agent has the defaults.
-    pub fn demands(&self) -> Demands {
-        self.told.demands(self.fall, self.rise)
+    pub fn overrides(&self) -> ToldOverrides {
+        self.told.overrides(self.fall, self.rise)
     }
 }
 
 impl ToldArgs {
     /// Returns the settings of told; the agent has the defaults.
-    pub fn demands(&self, fall: Option<u32>, rise: Option<u32>) -> Demands {
-        Demands { fall, rise, probers: self.probers, interval: self.interval }
+    pub fn overrides(&self, fall: Option<u32>, rise: Option<u32>) -> ToldOverrides {
+        ToldOverrides { fall, rise, probers: self.probers, interval: self.interval }
     }
 
     /// Returns the settings of a wait for this goal.

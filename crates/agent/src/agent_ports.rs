@@ -1,7 +1,7 @@
 //! The settings and the sockets of the agent's ports. `agent` binds and serves them.
 
 use nodegate_program::{AGENT_CHECK_PORT, HTTP_PORT, Mistakes, duration, number, shown};
-use nodegate_server::{App, BindError, Limits, Listener, Networks, ServeOptions, Sharing, bind};
+use nodegate_server::{App, BindError, Limits, Listener, Networks, PortSharing, ServeOptions, bind};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -105,7 +105,7 @@ impl Ports {
     pub(crate) fn bind(settings: PortArgs) -> Result<Self, BindError> {
         let limits = Limits { drain_timeout: settings.shutdown_grace, ..Limits::default() };
         let limits = limits.within_descriptors();
-        let bind = |address, port| bind(address, port, Sharing::WithSuccessor);
+        let bind = |address, port| bind(address, port, PortSharing::WithSuccessor);
         let agent_check = settings.agent_check().map(|port| bind(settings.address(), port)).transpose()?;
         let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
         let metrics = settings.metrics_addr.map(metrics).transpose()?;

@@ -11,7 +11,7 @@ use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::check::NODE_READY;
-use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Memory, Policy, Timeline};
+use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Policy, SavedFacts, Timeline};
 use nodegate_server::{App, AppParts, Metrics, ProberSettings};
 use std::fmt;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl AssembledAgent {
     /// credentials. Waits for first results at least as long as a run may take by default: a load balancer's
     /// probe would have to wait for them, too, and the previous agent still answers. Returns the last facts
     /// of a fresh predecessor.
-    async fn wait_until_answerable(&self, sources: &impl LastKnownSources) -> Option<Memory> {
+    async fn wait_until_answerable(&self, sources: &impl LastKnownSources) -> Option<SavedFacts> {
         let Some(node) = self.board.node_name() else {
             tracing::error!("{}", nodegate_readiness::board::NODE_NAME_MISSING);
             return None;

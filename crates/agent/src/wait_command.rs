@@ -158,7 +158,7 @@ impl WaitQuery {
     }
 
     fn explain(&self, console: &Console, status: &Status) -> WaitEnd {
-        match hook_recipe(status, &self.wait.demands()) {
+        match hook_recipe(status, &self.wait.overrides()) {
             Ok(lines) => {
                 for line in &lines {
                     console.line(line);

@@ -2,8 +2,8 @@
 
 use crate::activity::{Activity, Order, Phase, Snapshot};
 use crate::counts::ConnectionCounts;
-use crate::eviction::{AllIdle, FAIR, Holders, Idle};
 use crate::limits::Limits;
+use crate::reclaim::{AllIdle, FAIR, Holders, Idle};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -208,14 +208,14 @@ impl Table {
     }
 
     fn pop_idle(&mut self) -> Option<u64> {
-        while let Some(Idle { since, key }) = self.to_evict.pop() {
+        while let Some(Idle { order, key }) = self.to_evict.pop() {
             let Some(entry) = self.entries.get(&key) else { continue };
             if !self.holders.is_among_the_largest(entry.client) {
                 self.to_evict.clear();
                 return None;
             }
             // A different order means that the connection was busy in between.
-            if entry.activity.phase() != Phase::Busy && entry.activity.since() == since {
+            if entry.activity.phase() != Phase::Busy && entry.activity.since() == order {
                 return Some(key);
             }
         }
@@ -238,7 +238,7 @@ impl Table {
     fn idle(&self, keys: impl Iterator<Item = u64>) -> Vec<Idle> {
         let mut all = AllIdle::default();
         for (key, entry) in keys.filter_map(|key| Some((key, self.entries.get(&key)?))) {
-            let idle = Idle { since: entry.activity.since(), key };
+            let idle = Idle { order: entry.activity.since(), key };
             match entry.activity.phase() {
                 Phase::Busy => {}
                 Phase::New => all.new.push(idle),

@@ -1,10 +1,10 @@
 //! The HTTP server of every program of nodegate. hyper parses every request and writes every answer, on the
 //! runtime that calls [`serve`]; nothing here knows what a program answers.
 //!
-//! A program has a [`Handler`] and serves it:
+//! A program implements [`Handler`] and passes it to [`serve`]:
 //!
 //! ```
-//! use nodegate_http::{Connection, Handler, Http, ServeOptions, Sharing, bind, serve, text};
+//! use nodegate_http::{Connection, Handler, Http, ServeOptions, PortSharing, bind, serve, text};
 //! use http::{Request, Response, StatusCode};
 //! use std::sync::Arc;
 //!
@@ -23,14 +23,14 @@
 //! }
 //!
 //! # async fn run(shutdown: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
-//! let listener = bind(None, 8080, Sharing::Exclusive)?;
+//! let listener = bind(None, 8080, PortSharing::Exclusive)?;
 //! serve(listener, Arc::new(Http(Arc::new(Hello))), ServeOptions::default(), shutdown).await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! For TLS, a [`Protocol`] does the handshake on the [`ClientStream`] and passes its stream to
-//! [`serve_requests`]; the handshake counts as part of the first head.
+//! [`serve_requests`]; the handshake counts toward the header timeout of the first request.
 
 mod accept;
 mod activity;
@@ -40,7 +40,6 @@ mod connection_handle;
 mod connection_start;
 mod connections;
 mod counts;
-mod eviction;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod lazy_socket;
@@ -49,6 +48,7 @@ mod listener;
 mod metrics_format;
 mod networks;
 mod port_owner;
+mod reclaim;
 mod requests;
 mod server;
 
@@ -57,11 +57,11 @@ pub use byte_stream::ClientStream;
 pub use connection_handle::{Client, Connection};
 pub use counts::ConnectionCounts;
 pub use limits::Limits;
-pub use listener::{BindError, Listener, Sharing, bind};
+pub use listener::{BindError, Listener, PortSharing, bind};
 pub use metrics_format::Format;
-pub use networks::{Networks, holder_of};
+pub use networks::{Networks, client_key};
 pub use requests::{Handler, Http, Protocol, serve_requests};
 pub use server::{ServeOptions, serve};
 
-// The programs register their metric families with it.
+// Re-exported so that the programs register their metric families with the same version.
 pub use prometheus_client;

@@ -1,4 +1,4 @@
-//! Limits on the resources of one client.
+//! The limits of a listener: connections and times.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct Limits {
     /// of the connection. The sweep looks for late clients about once a second, so a connection lives up to
     /// two seconds longer.
     pub header_timeout: Duration,
-    /// The time that a client may leave no room for its answer. The sweep looks for late clients about once a
+    /// The time that a client may go without reading its answer. The sweep looks for late clients about once a
     /// second.
     pub write_timeout: Duration,
     /// The time that a connection is kept without a request.

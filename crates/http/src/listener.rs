@@ -28,7 +28,7 @@ const MAX_DELAY: Duration = Duration::from_secs(5);
 
 /// Tells who else may listen on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
+pub enum PortSharing {
     /// No other process may listen.
     Exclusive,
     /// The process that replaces this one, or that this one replaces: same user, same options.
@@ -40,7 +40,7 @@ pub enum Sharing {
 pub struct Listener {
     socket: Option<TcpListener>,
     address: SocketAddr,
-    sharing: Sharing,
+    sharing: PortSharing,
 }
 
 /// An address that could not be bound.
@@ -56,7 +56,7 @@ pub struct BindError {
 
 /// Listens on `address`, or on all addresses of both families if it is `None` or unspecified IPv6 (only IPv4
 /// on a host without IPv6). Port 0 takes any free port.
-pub fn bind(address: Option<IpAddr>, port: u16, sharing: Sharing) -> Result<Listener, BindError> {
+pub fn bind(address: Option<IpAddr>, port: u16, sharing: PortSharing) -> Result<Listener, BindError> {
     let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
     let ip = address.unwrap_or(any);
     match listen_or_wait(SocketAddr::new(ip, port), sharing) {
@@ -67,7 +67,7 @@ pub fn bind(address: Option<IpAddr>, port: u16, sharing: Sharing) -> Result<List
     }
 }
 
-fn listen_or_wait(address: SocketAddr, sharing: Sharing) -> Result<Listener, BindError> {
+fn listen_or_wait(address: SocketAddr, sharing: PortSharing) -> Result<Listener, BindError> {
     let error = match listen(address, sharing) {
         Ok(socket) => {
             let address = socket.local_addr().unwrap_or(address);
@@ -95,14 +95,14 @@ fn lacks_ipv6(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL | Errno::PROTONOSUPPORT))
 }
 
-fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(false)?;
     }
     socket.set_reuse_address(true)?;
     // The new pod of a surge upgrade binds while the old one still answers.
-    socket.set_reuse_port(sharing == Sharing::WithSuccessor)?;
+    socket.set_reuse_port(sharing == PortSharing::WithSuccessor)?;
     // Linux copies this option to accepted sockets: one system call here instead of one for each connection.
     socket.set_tcp_nodelay(true)?;
     // Linux copies these, too. The window offered to clients depends on them, so they are set before
@@ -112,7 +112,7 @@ fn listen(address: SocketAddr, sharing: Sharing) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     let listener = socket.into();
-    if sharing == Sharing::WithSuccessor {
+    if sharing == PortSharing::WithSuccessor {
         // The predecessor may be a version that does not steer. By the time it ends, no handshake with it is in
         // flight any more. And the new pod must answer the kubelet's probes of the new pod.
         steer(&listener, ReuseportSlot::Second);
@@ -157,7 +157,7 @@ impl Listener {
     /// Returns the socket, once the port is free, and true if the port is shared.
     pub(crate) async fn bound(self) -> io::Result<(TcpListener, bool)> {
         let Self { socket, address, sharing } = self;
-        let is_shared = sharing == Sharing::WithSuccessor;
+        let is_shared = sharing == PortSharing::WithSuccessor;
         if let Some(socket) = socket {
             return Ok((socket, is_shared));
         }
@@ -184,7 +184,7 @@ mod tests {
     const V4: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     fn shared(address: Option<IpAddr>, port: u16) -> Result<Listener, BindError> {
-        bind(address, port, Sharing::WithSuccessor)
+        bind(address, port, PortSharing::WithSuccessor)
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
             TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
         }
         shared(None, port).unwrap();
-        bind(None, port, Sharing::Exclusive).unwrap_err();
+        bind(None, port, PortSharing::Exclusive).unwrap_err();
     }
 
     fn answers(listeners: &[&Listener], ip: IpAddr) -> Vec<usize> {
@@ -268,7 +268,7 @@ mod tests {
         let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let outgoing = TcpStream::connect(other.local_addr().unwrap()).unwrap();
         let port = outgoing.local_addr().unwrap().port();
-        for (address, sharing) in [(V4, Sharing::WithSuccessor), (None, Sharing::Exclusive)] {
+        for (address, sharing) in [(V4, PortSharing::WithSuccessor), (None, PortSharing::Exclusive)] {
             let listener = bind(address, port, sharing).unwrap();
             assert!(listener.socket.is_none() && listener.local_addr().port() == port);
         }

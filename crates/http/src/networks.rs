@@ -50,7 +50,7 @@ impl FromStr for Networks {
 
 /// Returns the address that identifies a client for per-client limits. For IPv6 this is the /64, because one
 /// host has as many addresses in it as it likes.
-pub fn holder_of(client: IpAddr) -> IpAddr {
+pub fn client_key(client: IpAddr) -> IpAddr {
     const PREFIX: u128 = !0 << 64;
     match client.to_canonical() {
         IpAddr::V6(client) => Ipv6Addr::from_bits(client.to_bits() & PREFIX).into(),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_host_with_many_addresses_is_one_holder() {
-        let holder = |client: &str| holder_of(client.parse().unwrap()).to_string();
+        let holder = |client: &str| client_key(client.parse().unwrap()).to_string();
         assert_eq!(holder("fd00::1:2:3:4"), holder("fd00::"));
         assert_ne!(holder("fd00:0:0:1::"), holder("fd00::"));
         assert_eq!(holder("::ffff:10.0.0.1"), "10.0.0.1");

@@ -75,9 +75,9 @@ impl Runner {
             };
             tasks.spawn_on(cycle.run(), handle);
         }
-        let demands: Vec<_> = slots.iter().map(|slot: &Slot| (slot.id, slot.demand.clone())).collect();
+        let overrides: Vec<_> = slots.iter().map(|slot: &Slot| (slot.id, slot.demand.clone())).collect();
         board.when_needed(move |needed| {
-            demands.iter().filter(|(id, _)| *id == needed).for_each(|(_, demand)| demand.wake());
+            overrides.iter().filter(|(id, _)| *id == needed).for_each(|(_, demand)| demand.wake());
         });
         Self { board: Arc::clone(board), timeline, slots, _tasks: tasks }
     }

@@ -15,11 +15,14 @@ use std::process::ExitCode;
 ///
 /// An empty variable counts as not set; so does an empty value of an option that has no default.
 pub fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
-    read_without(&[], exit_code)
+    read_rejecting_removed(&[], exit_code)
 }
 
 /// Reads a program's settings like [`read`]. A removed setting is a mistake.
-pub(crate) fn read_without<P: Parser>(removed: &[Removed], exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
+pub(crate) fn read_rejecting_removed<P: Parser>(
+    removed: &[Removed],
+    exit_code: u8,
+) -> Result<(P, Mistakes), ExitCode> {
     parse(std::env::args_os(), exit_code, removed).map_err(|error| {
         if error.use_stderr() {
             eprintln!("{}: {}", P::command().get_name(), one_line(&error));

@@ -1,8 +1,8 @@
-//! The way of every program from its command line to its exit code.
+//! Runs a program, from its command line to its exit code.
 
 use crate::logging::LogSettings;
 use crate::mistakes::Mistakes;
-use crate::read::read_without;
+use crate::read::read_rejecting_removed;
 use crate::removed_setting::Removed;
 use crate::{BAD_SETTING, failed};
 use clap::Parser;
@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 
 /// A program: its command line, and what it does.
 pub trait Program: Parser {
-    /// What the program works with: the settings, once each of them and all together are sound.
+    /// The validated settings.
     type Setup;
 
     /// The settings that earlier releases had.
@@ -34,13 +34,13 @@ pub trait Program: Parser {
     fn run(setup: Self::Setup) -> ExitCode;
 }
 
-/// Runs a program, and returns its exit code: without a sound setup, that for a wrong setting.
+/// Runs a program, and returns its exit code: [`Program::bad_setting`] if a setting is wrong.
 pub fn run<P: Program>() -> ExitCode {
     start::<P>().unwrap_or_else(|code| code)
 }
 
 fn start<P: Program>() -> Result<ExitCode, ExitCode> {
-    let (args, mut mistakes) = read_without::<P>(P::REMOVED, P::bad_setting())?;
+    let (args, mut mistakes) = read_rejecting_removed::<P>(P::REMOVED, P::bad_setting())?;
     let log = args.log();
     let setup = args.setup(&mut mistakes);
     mistakes.ensure_none()?;
@@ -48,7 +48,7 @@ fn start<P: Program>() -> Result<ExitCode, ExitCode> {
     Ok(P::run(setup))
 }
 
-/// Runs a future on two threads until it ends, and abandons what it has started. Logs its error, and returns
+/// Runs a future on two threads until it ends, then drops the tasks that still run. Logs its error, and returns
 /// the exit code.
 pub fn block_on<E: Display>(work: impl Future<Output = Result<(), E>>) -> ExitCode {
     let runtime = match Builder::new_multi_thread().worker_threads(2).enable_all().build() {

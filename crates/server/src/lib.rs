@@ -12,7 +12,7 @@ mod serve;
 
 pub use answer::{Activate, AnswerBody, App, AppParts, PodSettings, ResponseFuture};
 pub use metrics::Metrics;
-pub use nodegate_http::{BindError, Limits, Listener, Networks, Sharing, bind};
+pub use nodegate_http::{BindError, Limits, Listener, Networks, PortSharing, bind};
 pub use probers::{ProberArgs, ProberSettings};
 pub use serve::{ServeOptions, serve, serve_agent_check};
 

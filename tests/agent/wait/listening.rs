@@ -5,7 +5,7 @@ use nodegate_agent::{AgentSettings, AssembledAgent, Environment};
 use nodegate_readiness::{
     Board, Catalog, Condition, ConditionStatus, Moment, Node, NodeFacts, Policy, Timeline,
 };
-use nodegate_server::{ServeOptions, Sharing, bind, serve};
+use nodegate_server::{PortSharing, ServeOptions, bind, serve};
 use nodegate_testbed::{NODE, http, waiting};
 use serde_json::Value;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -47,7 +47,7 @@ impl Listening {
         board.open(Moment::default(), nodegate_clock::wall());
         // Each request is answered as of now: what these scenarios compare are times below a second.
         Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
-        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, Sharing::WithSuccessor).unwrap();
+        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
         let (stop, stopped) = oneshot::channel();
         let service_proof = Arc::new(AtomicBool::new(true));

@@ -6,7 +6,7 @@ use crate::agent_ports::PortArgs;
 use crate::fetch::{self, FetchError};
 use crate::target::AgentAddress;
 use nodegate_agent_client::{GetError, STATUS_PATH};
-use nodegate_readiness::Memory;
+use nodegate_readiness::SavedFacts;
 use nodegate_readiness::probers::Handover;
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
@@ -40,7 +40,7 @@ impl LastKnownSources for HostSources {
         on_a_thread(move || Ok(file.answered_recently())).await.unwrap_or(false)
     }
 
-    async fn predecessor(&self) -> Result<Option<Memory>, String> {
+    async fn predecessor(&self) -> Result<Option<SavedFacts>, String> {
         let targets = self.predecessors.clone();
         on_a_thread(move || memory(&targets)).await
     }
@@ -51,7 +51,7 @@ impl LastKnownSources for HostSources {
         on_a_thread(move || first(&targets, parse)).await
     }
 
-    async fn recorded(&self) -> Result<Option<Memory>, String> {
+    async fn recorded(&self) -> Result<Option<SavedFacts>, String> {
         let Some(file) = self.state_file.clone() else { return Ok(None) };
         on_a_thread(move || file.read()).await
     }
@@ -107,8 +107,8 @@ fn first<T>(
     nothing
 }
 
-fn memory(targets: &[AgentAddress]) -> Result<Option<Memory>, String> {
-    first(targets, |status| Memory::parse(status).map(Some).map_err(|error| error.to_string()))
+fn memory(targets: &[AgentAddress]) -> Result<Option<SavedFacts>, String> {
+    first(targets, |status| SavedFacts::parse(status).map(Some).map_err(|error| error.to_string()))
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     use nodegate_testbed::stub::{StubServer, hang};
     use std::net::SocketAddr;
 
-    fn ask(addresses: &[SocketAddr]) -> Result<Option<Memory>, String> {
+    fn ask(addresses: &[SocketAddr]) -> Result<Option<SavedFacts>, String> {
         let targets: Vec<_> = addresses.iter().map(|at| AgentAddress::at(at.ip(), at.port())).collect();
         memory(&targets)
     }

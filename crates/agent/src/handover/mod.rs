@@ -15,9 +15,9 @@ pub(crate) use startup::{Opens, wait};
 pub(crate) use state_file::StateFile;
 
 use nodegate_agent_client::sentence::last_known;
-use nodegate_readiness::memory::Unusable;
 use nodegate_readiness::probers::Handover;
-use nodegate_readiness::{Age, Board, LastFacts, Memory, Node, Timeline};
+use nodegate_readiness::saved_facts::Unusable;
+use nodegate_readiness::{Age, Board, LastFacts, Node, SavedFacts, Timeline};
 use nodegate_server::App;
 use std::fmt;
 use std::future::Future;
@@ -42,13 +42,13 @@ pub trait LastKnownSources {
 
     /// Queries the predecessor, the agent on this agent's ports, for its facts; `None` if there is no
     /// predecessor.
-    fn predecessor(&self) -> impl Future<Output = Result<Option<Memory>, Self::Error>>;
+    fn predecessor(&self) -> impl Future<Output = Result<Option<SavedFacts>, Self::Error>>;
 
     /// Queries the predecessor for its probers. A predecessor on another node is an error.
     fn probers(&self, node: &str) -> impl Future<Output = Result<Option<Handover>, Self::Error>>;
 
     /// Reads the facts in `--state-dir`; `None` if no agent has written any.
-    fn recorded(&self) -> impl Future<Output = Result<Option<Memory>, Self::Error>>;
+    fn recorded(&self) -> impl Future<Output = Result<Option<SavedFacts>, Self::Error>>;
 }
 
 /// Takes over the last known facts if the API server has not answered. `seen` are the facts of a fresh
@@ -56,7 +56,7 @@ pub trait LastKnownSources {
 /// still learn more, and this agent's own listener would hide it.
 pub(crate) async fn take_over(
     sources: &impl LastKnownSources,
-    seen: Option<Memory>,
+    seen: Option<SavedFacts>,
     board: &Board,
     timeline: Timeline,
 ) {
@@ -79,11 +79,15 @@ pub(crate) async fn take_over(
 }
 
 /// Returns the facts that can be taken over from one source. Logs the error if there is one.
-fn usable(from: &str, node: &str, memory: Result<Option<Memory>, impl fmt::Display>) -> Option<LastFacts> {
+fn usable(
+    from: &str,
+    node: &str,
+    memory: Result<Option<SavedFacts>, impl fmt::Display>,
+) -> Option<LastFacts> {
     let warn = |error: &dyn fmt::Display| {
         tracing::warn!(from, %error, "can't take over the last known facts of the node");
     };
-    let dated = |memory: Memory| -> Result<Option<LastFacts>, Unusable> {
+    let dated = |memory: SavedFacts| -> Result<Option<LastFacts>, Unusable> {
         memory.last_facts(node, nodegate_clock::wall())
     };
     let memory = memory.inspect_err(|error| warn(error)).ok()??;

@@ -1,7 +1,7 @@
 //! Saves the known facts, and that this agent answers, for the next agent after a crash. `agent` starts it.
 
 use super::state_file::StateFile;
-use nodegate_readiness::{Board, Memory, Moment, Timeline};
+use nodegate_readiness::{Board, Moment, SavedFacts, Timeline};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -39,14 +39,15 @@ pub(crate) fn record(
 
 struct Recorder {
     file: StateFile,
-    written: Option<(Memory, Moment)>,
+    written: Option<(SavedFacts, Moment)>,
     failing: bool,
 }
 
 impl Recorder {
     /// Saves the facts if they are news, or if the last time is long ago. Returns true if it tried.
-    fn record(&mut self, memory: Memory, now: Moment) -> bool {
-        let is_saved = |(old, at): &(Memory, Moment)| old.same_facts(&memory) && now.since(*at) < SAVE_EVERY;
+    fn record(&mut self, memory: SavedFacts, now: Moment) -> bool {
+        let is_saved =
+            |(old, at): &(SavedFacts, Moment)| old.same_facts(&memory) && now.since(*at) < SAVE_EVERY;
         if !memory.knows_something() || self.written.as_ref().is_some_and(is_saved) {
             return false;
         }

@@ -2,7 +2,7 @@
 
 use super::LastKnownSources;
 use nodegate_node_watch::Startup;
-use nodegate_readiness::Memory;
+use nodegate_readiness::SavedFacts;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -37,7 +37,7 @@ pub(crate) async fn wait(
     node: &str,
     mut started: watch::Receiver<Startup>,
     stale_after: Duration,
-) -> (Opens, Option<Memory>) {
+) -> (Opens, Option<SavedFacts>) {
     let began = Instant::now();
     let mut seen = None;
     if let Some(opens) = first_sync(&mut started, began + GRACE).await {
@@ -77,7 +77,7 @@ pub(crate) async fn wait(
 }
 
 /// Queries the predecessor for this node's facts; `None` if there is no predecessor.
-async fn ask_predecessor(sources: &impl LastKnownSources, node: &str) -> Option<Memory> {
+async fn ask_predecessor(sources: &impl LastKnownSources, node: &str) -> Option<SavedFacts> {
     let memory = sources.predecessor().await.ok().flatten().filter(|memory| memory.is_about(node));
     memory.map(|memory| memory.written_at(nodegate_clock::wall()))
 }

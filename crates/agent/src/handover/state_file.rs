@@ -2,7 +2,7 @@
 //! agent that starts right after a crash need not wait.
 
 use nodegate_clock::boottime;
-use nodegate_readiness::Memory;
+use nodegate_readiness::SavedFacts;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -35,7 +35,7 @@ struct Answering {
 #[derive(Serialize)]
 struct Saved<'a> {
     #[serde(flatten)]
-    memory: &'a Memory,
+    memory: &'a SavedFacts,
     #[serde(flatten)]
     answering: Answering,
 }
@@ -64,9 +64,9 @@ impl StateFile {
     }
 
     /// Reads the facts; `None` if none were ever saved. The error is a text for the log.
-    pub(crate) fn read(&self) -> Result<Option<Memory>, String> {
+    pub(crate) fn read(&self) -> Result<Option<SavedFacts>, String> {
         let memory = self.bytes().and_then(|bytes| match bytes {
-            Some(bytes) => Memory::parse(&bytes).map(Some).map_err(|unusable| unusable.to_string()),
+            Some(bytes) => SavedFacts::parse(&bytes).map(Some).map_err(|unusable| unusable.to_string()),
             None => Ok(None),
         });
         memory.map_err(|error| format!("{}: {error}", self.path().display()))
@@ -98,7 +98,7 @@ impl StateFile {
 
     /// Saves the facts of an agent that answers now. A reader finds the old file or the new one. After a crash of the
     /// machine, `read` may refuse it, and no answer is recent, so the write is not synced.
-    pub(super) fn write(&self, memory: &Memory) -> io::Result<()> {
+    pub(super) fn write(&self, memory: &SavedFacts) -> io::Result<()> {
         let bytes = serde_json::to_vec(&Saved { memory, answering: Answering::now()? })?;
         if bytes.len() as u64 > MOST {
             return Err(io::Error::other(format!("it would be longer than {MOST} bytes")));

@@ -21,7 +21,7 @@ const LONGEST: usize = 240;
 
 /// Returns why the gate, which runs in this namespace, does not hold this Pod, whatever its Node; `None` if it depends on
 /// the Node.
-pub(crate) fn pod_is_free(pod: &PodView, own_namespace: &str) -> Option<Why> {
+pub(crate) fn exemption(pod: &PodView, own_namespace: &str) -> Option<Why> {
     let is_gate = pod.namespace == own_namespace && pod.is_labelled_as_gate;
     let rules = [
         (pod.is_terminating, Why::POD_TERMINATING),
@@ -46,12 +46,11 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
     };
     let age = age(drain);
     if age > limits.max_hold {
-        let held =
-            format!("; the drain is older than {}: evicting nevertheless", in_seconds(limits.max_hold));
+        let held = format!("; the drain is older than {}: evicting anyway", in_seconds(limits.max_hold));
         return Decision::unacknowledged(Why::MAX_HOLD, about(drain, &what, &held));
     }
     if is_unknown && age >= limits.told_unknown_hold {
-        let held = format!("; held for {}: evicting nevertheless", in_seconds(limits.told_unknown_hold));
+        let held = format!("; held for {}: evicting anyway", in_seconds(limits.told_unknown_hold));
         return Decision::unacknowledged(why, about(drain, &what, &held));
     }
     let retry_soon = drain.seen_for < RETRY_SOON;
@@ -132,7 +131,7 @@ fn hold_by(drain: &Drain<'_>, summary: &DrainSummary, when: EvictWhen) -> Result
 }
 
 fn nevertheless(drain: &Drain<'_>, why: Why, what: &str) -> Decision {
-    Decision::unacknowledged(why, about(drain, what, "; evicting nevertheless"))
+    Decision::unacknowledged(why, about(drain, what, "; evicting anyway"))
 }
 
 /// Returns the age of the drain: the highest that anything shows. An agent that was restarted, that lies, or that does

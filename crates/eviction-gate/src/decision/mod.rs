@@ -6,4 +6,4 @@ mod decide;
 mod tests;
 
 pub(crate) use case::{AgentReply, Answer, Decision, Drain, EvictWhen, Limits, NodeView, PodView, Why};
-pub(crate) use decide::{decide, out_for, pod_is_free};
+pub(crate) use decide::{decide, exemption, out_for};

@@ -84,7 +84,7 @@ const UNACKNOWLEDGED: Answer = Answer::AllowedUnacknowledged;
 fn pods_without_traffic_are_free() {
     let own = "nodegate";
     let web = PodView { node: "n1".to_owned(), is_running: true, ..PodView::default() };
-    assert_eq!(pod_is_free(&web, own), None);
+    assert_eq!(exemption(&web, own), None);
     let rows: [(Change, Why); 5] = [
         (|pod| pod.is_terminating = true, Why::POD_TERMINATING),
         (|pod| pod.is_running = false, Why::POD_NOT_RUNNING),
@@ -95,15 +95,15 @@ fn pods_without_traffic_are_free() {
     for (change, why) in rows {
         let mut pod = web.clone();
         change(&mut pod);
-        assert_eq!(pod_is_free(&pod, own), Some(why));
+        assert_eq!(exemption(&pod, own), Some(why));
     }
     let app = |namespace: &str| PodView {
         namespace: namespace.to_owned(),
         is_labelled_as_gate: true,
         ..web.clone()
     };
-    assert_eq!(pod_is_free(&app("nodegate"), own), Some(Why::GATE_POD));
-    assert_eq!(pod_is_free(&app("other"), own), None, "any pod may have the label");
+    assert_eq!(exemption(&app("nodegate"), own), Some(Why::GATE_POD));
+    assert_eq!(exemption(&app("other"), own), None, "any pod may have the label");
 }
 
 #[test]

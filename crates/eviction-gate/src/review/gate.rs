@@ -4,7 +4,7 @@ use super::SELF_CHECK;
 use super::admission_review::EvictionReview;
 use super::notices::{Notice, Notices};
 use crate::decision::{
-    AgentReply, Answer, Decision, Drain, EvictWhen, Limits, PodView, Why, decide, out_for, pod_is_free,
+    AgentReply, Answer, Decision, Drain, EvictWhen, Limits, PodView, Why, decide, exemption, out_for,
 };
 use crate::facts::agents::Agents;
 use crate::facts::drains::{DrainAge, Drains};
@@ -121,7 +121,7 @@ impl Gate {
         let path = format!("/api/v1/namespaces/{}/pods/{}", review.namespace, review.name);
         let Some(json) = self.api.get(&path).await? else { return Ok(Err(Why::POD_GONE)) };
         let pod = reduced_objects::pod(&json).map_err(|error| unreadable(&path, &error))?;
-        if let Some(why) = pod_is_free(&pod, &self.settings.namespace) {
+        if let Some(why) = exemption(&pod, &self.settings.namespace) {
             return Ok(Err(why));
         }
         let (node, annotation) = tokio::join!(self.node(&pod.node, arrival), async {
@@ -256,8 +256,5 @@ fn unreadable(path: &str, error: &serde_json::Error) -> ApiError {
 
 fn failed(review: &EvictionReview, error: &dyn std::fmt::Display) -> Decision {
     tracing::warn!(namespace = review.namespace, pod = review.name, %error, "review failed; evicting without a hold");
-    Decision::unacknowledged(
-        Why::ERROR,
-        format!("nodegate's eviction gate failed: {error}; evicting nevertheless"),
-    )
+    Decision::unacknowledged(Why::ERROR, format!("nodegate's eviction gate failed: {error}; evicting anyway"))
 }

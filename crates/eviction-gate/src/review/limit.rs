@@ -1,6 +1,6 @@
 //! Limits the reviews of each client, which cost quorum reads, and the log lines about rejected ones.
 
-use nodegate_http::holder_of;
+use nodegate_http::client_key;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -29,7 +29,7 @@ impl ReviewLimit {
     /// Returns true if this client may send one more review.
     pub(crate) fn allows(&self, from: IpAddr, now: Instant) -> bool {
         let mut clients = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = holder_of(from);
+        let key = client_key(from);
         if clients.len() >= MOST && !clients.contains_key(&key) {
             let oldest = clients.iter().min_by_key(|(_, client)| client.at).map(|(key, _)| *key);
             oldest.and_then(|oldest| clients.remove(&oldest));

@@ -9,7 +9,7 @@ use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::{self, GateHealth, Https, Webhook};
 use args::{Args, REMOVED};
-use nodegate_http::{AdminPages, Listener, ServeOptions, Sharing, bind, serve};
+use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, shown};
 use std::io;
@@ -135,5 +135,5 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
 }
 
 fn listen(at: SocketAddr) -> io::Result<Listener> {
-    bind(Some(at.ip()), at.port(), Sharing::Exclusive).map_err(io::Error::other)
+    bind(Some(at.ip()), at.port(), PortSharing::Exclusive).map_err(io::Error::other)
 }

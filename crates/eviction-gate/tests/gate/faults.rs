@@ -44,7 +44,7 @@ fn errors_of_the_api_server_let_evictions_go_on() {
         lab.pod(&name);
         let evicted = lab.evict(&name);
         assert_eq!(evicted.code, 201, "{evicted:?}");
-        assert!(evicted.warning.unwrap().contains("evicting nevertheless"));
+        assert!(evicted.warning.unwrap().contains("evicting anyway"));
         lab.sim().faults().remove(fault);
         gate.wait_for_reviews("allowed", "error", number as u64 + 1);
     }

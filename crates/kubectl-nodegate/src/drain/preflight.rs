@@ -41,9 +41,9 @@ pub(super) async fn check(
 /// without a result.
 fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopped> {
     let status = &answer.said.status;
-    let demands = args.told.demands(args.fall, None);
+    let overrides = args.told.overrides(args.fall, None);
     let unknown = |why| DrainStopped::not_known(format!("not known whether balancers would be told: {why}"));
-    match told(status, PoolChange::of(status.verdict), &demands) {
+    match told(status, PoolChange::of(status.verdict), &overrides) {
         // This may pass, but the clients that fill the table continue.
         Told::Unknown(Unknown::Listening { overflown: true, .. }) => {
             let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);

@@ -3,7 +3,8 @@
 use crate::plan::{
     Backend, Balance, Check, CheckKind, Desired, Facts, Forward, Frontend, Health, KUBE_PROXY_PATH, Listen,
     Mode, ObservedNode, ObservedService, PlanPolicy, PlannedNode, PlannedServer, Pool, PortFacts, Problem,
-    Refusal, SendProxy, ServiceKey, TakenPorts, for_port, is_ours, last_resort, names, parse_word, sources,
+    Refusal, SendProxy, ServiceKey, TakenPorts, check_selected, for_port, last_resort, names, parse_word,
+    sources,
 };
 use clap::ValueEnum;
 use nodegate_program::is_object_name;
@@ -14,11 +15,11 @@ use std::sync::Arc;
 pub(crate) const MAX_FRONTENDS: usize = 10_000;
 pub(crate) const MAX_NODES: usize = 20_000;
 const MAX_PROBLEMS: usize = 10_000;
-/// The maximum number of Services that the agents are asked for. Each agent watches as many.
+/// The maximum number of Services whose health the agents may be asked for; an agent watches no more.
 const MAX_AGENT_SERVICES: usize = 16;
 const CHECKED: &str = "Each node is checked once, here. The servers of other backends follow (\"track\").";
-const CHECKED_AGAIN: &str = "Each node is asked once more: whether it passes its check, drained or not.";
-const SHARE: u16 = 100;
+const PASSING_COMMENT: &str = "Checks each node again; here a drained node passes, too.";
+const DEFAULT_WEIGHT: u16 = 100;
 
 pub(crate) fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
     let mut planner = Planner {
@@ -29,17 +30,17 @@ pub(crate) fn plan(facts: &Facts, policy: &PlanPolicy) -> Desired {
         pools: BTreeMap::new(),
         asked_of_agents: 0,
     };
-    planner.nodes();
+    planner.plan_nodes();
     for forward in &policy.forward {
-        planner.forward(forward);
+        planner.plan_forward(forward);
     }
     // The oldest Service comes first. The name decides between two of the same second.
     let mut services: Vec<&ObservedService> = facts.services.values().map(Arc::as_ref).collect();
     services.sort_by_key(|service| (service.created, &service.namespace, &service.name));
     for service in services {
-        planner.service(service);
+        planner.plan_service(service);
     }
-    planner.check_backends();
+    planner.plan_check_backends();
     planner.desired
 }
 
@@ -56,8 +57,8 @@ struct Planner<'a> {
 type Servers = (Arc<Vec<PlannedServer>>, Arc<Vec<PlannedServer>>);
 
 impl Planner<'_> {
-    fn nodes(&mut self) {
-        // Of two Nodes with one address, the one in the better state stands for the machine.
+    fn plan_nodes(&mut self) {
+        // If two Nodes share an address, the one in the better state represents the machine.
         let mut by_state: Vec<&ObservedNode> = self.facts.nodes.values().map(Arc::as_ref).collect();
         by_state.sort_by_key(|node| (node.state, &node.name));
         let mut owners = BTreeMap::new();
@@ -72,7 +73,7 @@ impl Planner<'_> {
             };
             let owner = *owners.entry(address).or_insert(&node.name);
             if *owner != node.name {
-                let text = format!("has the address of {owner}, {address}, and counts once with it");
+                let text = format!("has the address of {owner}, {address}, so both count as one node");
                 self.problem("same-address", &node.name, text);
                 continue;
             }
@@ -83,10 +84,10 @@ impl Planner<'_> {
     }
 
     fn share(&mut self, node: &ObservedNode) -> u16 {
-        let Some(text) = &node.weight else { return SHARE };
+        let Some(text) = &node.weight else { return DEFAULT_WEIGHT };
         text.parse().ok().filter(|share| *share <= 256).unwrap_or_else(|| {
             self.problem("annotation", &node.name, "haproxy-weight takes a number from 0 to 256");
-            SHARE
+            DEFAULT_WEIGHT
         })
     }
 
@@ -102,7 +103,7 @@ impl Planner<'_> {
         self.pools.entry(pool.name()).or_insert_with(servers).clone()
     }
 
-    fn check_backends(&mut self) {
+    fn plan_check_backends(&mut self) {
         if self.policy.check.kind != CheckKind::Agent {
             return;
         }
@@ -114,7 +115,7 @@ impl Planner<'_> {
         let mut checks = vec![(names::NODES, CHECKED, self.agent_check(&[]))];
         let tracks = |b: &Backend| matches!(&b.health, Health::Track(other, _) if other == names::PASSING);
         if self.desired.backends.values().any(tracks) {
-            checks.push((names::PASSING, CHECKED_AGAIN, last_resort::passing(self.policy)));
+            checks.push((names::PASSING, PASSING_COMMENT, last_resort::passing(self.policy)));
         }
         for (name, comment, check) in checks {
             let backend = Backend::new(name.to_owned(), check.port, Health::Own(check), Arc::clone(&servers));
@@ -137,7 +138,7 @@ impl Planner<'_> {
         }
     }
 
-    fn forward(&mut self, forward: &Forward) {
+    fn plan_forward(&mut self, forward: &Forward) {
         let listen = Listen { port: forward.port, addresses: self.policy.default_addresses() };
         let about = format!("forward {}", forward.name);
         if let Err((kind, text)) = self.taken.take(&listen, about.clone()) {
@@ -153,11 +154,11 @@ impl Planner<'_> {
         self.publish((about, None), listen, None, backend, &pool);
     }
 
-    fn service(&mut self, service: &ObservedService) {
+    fn plan_service(&mut self, service: &ObservedService) {
         if !is_object_name(&service.namespace) || !is_object_name(&service.name) {
             return self.problem("name", "", "a Service has a name that no Service can have");
         }
-        let pool = match is_ours(service, self.policy).and_then(|()| Pool::of(service)) {
+        let pool = match check_selected(service, self.policy).and_then(|()| Pool::of(service)) {
             Ok(pool) => pool,
             Err(refusal) => return self.refuse(service, refusal),
         };
@@ -173,7 +174,7 @@ impl Planner<'_> {
         let published = self.desired.frontends.len() > before;
         if published && self.servers(&pool).0.is_empty() && !self.facts.nodes.is_empty() {
             let text =
-                "no node has an address of its families, and the labels of haproxy-nodes if it names some";
+                "no node has an address in its IP families and the labels of haproxy-nodes, if it has any";
             self.problem("no-nodes", &service.shown(), text);
         }
     }
@@ -266,8 +267,11 @@ impl Planner<'_> {
                 self.asked_of_agents += 1;
                 None
             }
-            Some("agent") => Some(("local-check", "older Services have all that the agents watch, 16")),
-            Some(_) => Some(("annotation", "it takes agent")),
+            Some("agent") => Some((
+                "local-check",
+                "the agents already watch as many Services as they can, all of them older",
+            )),
+            Some(_) => Some(("annotation", "the only accepted value is \"agent\"")),
         };
         let of_agents = asks.is_some() && refusal.is_none();
         if let Some((kind, why)) = refusal {
@@ -282,7 +286,7 @@ impl Planner<'_> {
         Health::Own(Check { port: Some(port), path: Some(path) })
     }
 
-    /// Returns a setting from an annotation. A wrong value is a problem, and counts as none.
+    /// Returns a setting from an annotation. A wrong value is a problem, and is treated as unset.
     fn setting<T: ValueEnum>(
         &mut self,
         service: &ObservedService,

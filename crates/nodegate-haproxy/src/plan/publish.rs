@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 const MAX_RANGES: usize = 1000;
 
 /// Checks that a Service is to be published. The error is the reason against it.
-pub(crate) fn is_ours(service: &ObservedService, policy: &PlanPolicy) -> Result<(), Refusal> {
+pub(crate) fn check_selected(service: &ObservedService, policy: &PlanPolicy) -> Result<(), Refusal> {
     // A value other than true or false prevents publishing, because its author wanted less, not more.
     let flag = |name: &str| {
         let value = service.annotations.get(name).map(|text| text.parse::<bool>()).transpose();
@@ -215,7 +215,7 @@ mod tests {
                     .collect(),
                 ..ObservedService::default()
             };
-            assert_eq!(is_ours(&service, policy).is_ok(), published, "{service:?}");
+            assert_eq!(check_selected(&service, policy).is_ok(), published, "{service:?}");
         }
     }
 

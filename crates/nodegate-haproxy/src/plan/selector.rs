@@ -7,8 +7,8 @@ const MAX_BYTES: usize = 1024;
 const TAKES: &str = "takes a label selector, e.g. role=ingress,zone!=b,tier in (web,edge)";
 
 pub(crate) fn parse(text: &str) -> Result<Selector, &'static str> {
-    let demands = || split(text).into_iter().map(demand).collect::<Option<Vec<_>>>();
-    if text.len() > MAX_BYTES { Err(TAKES) } else { demands().map(Selector::from_iter).ok_or(TAKES) }
+    let overrides = || split(text).into_iter().map(demand).collect::<Option<Vec<_>>>();
+    if text.len() > MAX_BYTES { Err(TAKES) } else { overrides().map(Selector::from_iter).ok_or(TAKES) }
 }
 
 fn split(text: &str) -> Vec<&str> {

@@ -5,7 +5,7 @@ use crate::run::args::Args;
 use crate::run::metrics::HaproxyMetrics;
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};
-use nodegate_http::{AdminPages, Sharing, bind};
+use nodegate_http::{AdminPages, PortSharing, bind};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, failed};
 use publisher::Publisher;
 use std::borrow::Cow;
@@ -76,7 +76,7 @@ fn lock(config: &Path) -> Result<File, String> {
 async fn run(setup: Args) -> Result<(), String> {
     let listen = setup.listen;
     let signals = Signals::listen().map_err(|error| format!("can't wait for signals: {error}"))?;
-    let listener = listen.map(|at| bind(Some(at.ip()), at.port(), Sharing::Exclusive)).transpose();
+    let listener = listen.map(|at| bind(Some(at.ip()), at.port(), PortSharing::Exclusive)).transpose();
     let listener = listener.map_err(|error| error.to_string())?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

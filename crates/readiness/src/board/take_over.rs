@@ -3,8 +3,8 @@
 
 use super::Board;
 use crate::facts::Node;
-use crate::memory::{LastFacts, LastService, Memory};
 use crate::moment::Moment;
+use crate::saved_facts::{LastFacts, LastService, SavedFacts};
 use std::time::{Duration, SystemTime};
 
 /// The age of the facts that were taken over, and the time at which that happened. These facts are never
@@ -50,9 +50,9 @@ impl Board {
     }
 
     /// Returns the current facts, for the next agent.
-    pub fn memory(&self, now: Moment) -> Memory {
+    pub fn memory(&self, now: Moment) -> SavedFacts {
         let age = self.freshness(now).age;
-        Memory::new(self.node_name(), &self.published.load().state.node, age, self.services_known())
+        SavedFacts::new(self.node_name(), &self.published.load().state.node, age, self.services_known())
     }
 
     /// Returns the known facts of the watched Services.

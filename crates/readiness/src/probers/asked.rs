@@ -41,7 +41,7 @@ impl Standing {
 
 /// An answer to a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Given {
+pub struct GivenAnswer {
     /// The verdict in the answer.
     pub verdict: Verdict,
     /// The HTTP status of the answer; `None` for an agent-check.
@@ -56,14 +56,14 @@ pub(super) fn takes_out(verdict: Verdict) -> bool {
 
 /// The latest pool changes that matter for an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct PoolChanges {
+pub struct PoolChangeTimes {
     /// That of the node, at which every row starts over.
     pub node: Moment,
     /// The latest one of the node or of the Service that the answer is about.
     pub latest: Moment,
 }
 
-impl From<Moment> for PoolChanges {
+impl From<Moment> for PoolChangeTimes {
     fn from(node: Moment) -> Self {
         Self { node, latest: node }
     }
@@ -89,7 +89,7 @@ pub enum Habit {
 
 /// The record of one prober: its probes and the answers to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ProbeHistory {
     /// The time of its first probe.
     pub first: Moment,
     /// The time of its latest probe.
@@ -101,7 +101,7 @@ pub struct Asked {
     /// The evidence that it is regular.
     pub habit: Habit,
     /// The latest answer to it.
-    pub given: Given,
+    pub given: GivenAnswer,
     /// The length of the current row: the number of consecutive answers that agree, in or out, since the last
     /// pool change.
     pub in_a_row: u32,
@@ -116,9 +116,9 @@ pub struct Asked {
     pub pace: ProbePace,
 }
 
-impl Asked {
+impl ProbeHistory {
     /// Creates the record of a prober from its first probe.
-    pub fn first(given: Given, now: Moment) -> Self {
+    pub fn first(given: GivenAnswer, now: Moment) -> Self {
         Self {
             first: now,
             last: now,
@@ -139,7 +139,7 @@ impl Asked {
     /// gone, because it may have restarted. It does not start over for the pool change of a Service that
     /// leaves the answer as it is: a drained node stays told while its Services go out.
     #[must_use]
-    pub fn again(self, given: Given, changes: PoolChanges, now: Moment) -> Self {
+    pub fn again(self, given: GivenAnswer, changes: PoolChangeTimes, now: Moment) -> Self {
         let gap = now.since(self.last);
         let came_back = self.standing(now) == Standing::Gone;
         let goes_on = takes_out(given.verdict) == takes_out(self.given.verdict)

@@ -3,7 +3,7 @@
 use super::AGENT_CHECK;
 use super::asked::Standing;
 use super::record::{ProberRecord, millis};
-use super::told::{Demands, PoolChange, Told, ToldSettings, WaitingFor, told};
+use super::told::{PoolChange, Told, ToldOverrides, ToldSettings, WaitingFor, told};
 use crate::status::Status;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -125,7 +125,7 @@ impl Status {
                 (known && prober.is_waited_for()).then(|| prober.has_been_told(change, since_ms, &settings));
         }
         let [out, ready] =
-            [PoolChange::Out, PoolChange::Ready].map(|change| told(&self, change, &Demands::default()));
+            [PoolChange::Out, PoolChange::Back].map(|change| told(&self, change, &ToldOverrides::default()));
         let (free, cant_see_drains) = (is_free(&self), self.cant_see_drains());
         let hint = self.host.and_then(|host| host.hint(self.told_needs_ms())).map(Cow::Owned);
         self.hint = self.hint.take().or(hint);

@@ -1,6 +1,6 @@
 //! `/drain.json`: the progress of a drain, for programs that poll it often.
 
-use super::told::{Demands, PoolChange, Told, ToldSettings, told};
+use super::told::{PoolChange, Told, ToldOverrides, ToldSettings, told};
 use crate::check::Verdict;
 use crate::host_signals::HostSignals;
 use crate::status::Status;
@@ -80,7 +80,7 @@ impl Status {
         let drain = self.drain.clone().unwrap_or_default();
         let (told_probers, probers) = self.told_of();
         let waiting_for = drain.waiting_for.iter().take(NAMED);
-        let not_known_code = match told(self, PoolChange::of(self.verdict), &Demands::default()) {
+        let not_known_code = match told(self, PoolChange::of(self.verdict), &ToldOverrides::default()) {
             Told::Unknown(unknown) => Some(unknown.code().to_owned()),
             Told::Yes { .. } | Told::NotYet { .. } => None,
         };

@@ -1,14 +1,14 @@
 //! The probers, and a `Ready=False` that does not count yet, which an agent takes over from its predecessor's
 //! `/status.json`.
 
-use super::asked::{Asked, Given, Habit};
+use super::asked::{GivenAnswer, Habit, ProbeHistory};
 use super::pace::ProbePace;
 use super::record::ProberRecord;
 use super::{LISTENS_AT_MOST, MOST_BETWEEN};
-use crate::memory::Unusable;
 use crate::moment::Moment;
 use crate::not_ready::PendingNotReady;
 use crate::reason::clean;
+use crate::saved_facts::Unusable;
 use serde::Deserialize;
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn is_possible(prober: &ProberRecord) -> bool {
         && prober.in_a_row <= prober.asked
 }
 
-impl Asked {
+impl ProbeHistory {
     /// Takes over a prober from the previous agent; `None` if the prober is not regular. Its row starts over
     /// with its next probe.
     pub fn taken_over(prober: &ProberRecord, now: Moment) -> Option<Self> {
@@ -93,7 +93,7 @@ impl Asked {
             interval: Some(prober.interval_ms.map_or(longest, Duration::from_millis)),
             times: prober.asked,
             habit: Habit::Regular { since: at(prober.regular_ms?) },
-            given: Given { verdict: prober.verdict, code: prober.code },
+            given: GivenAnswer { verdict: prober.verdict, code: prober.code },
             in_a_row: 0,
             // Before any pool change.
             in_a_row_since: Moment::default(),

@@ -12,7 +12,7 @@ mod service_status;
 mod told;
 mod wait_judgement;
 
-pub use asked::{Asked, Given, Habit, PoolChanges, Standing};
+pub use asked::{GivenAnswer, Habit, PoolChangeTimes, ProbeHistory, Standing};
 pub use drain_status::{DrainStatus, Traffic, is_free};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::Handover;
@@ -22,7 +22,7 @@ pub use record::{HaproxyReport, ProberRecord};
 pub use server_state::{CheckState, ServerState};
 pub use service_status::ServiceStatus;
 pub use told::{
-    Demands, NO_PROBERS, PoolChange, TOO_FEW, Told, ToldSettings, Unknown, WaitingFor, cant_see, told,
+    NO_PROBERS, PoolChange, TOO_FEW, Told, ToldOverrides, ToldSettings, Unknown, WaitingFor, cant_see, told,
 };
 pub use wait_judgement::{Goal, WaitJudgement, balancers};
 

@@ -1,6 +1,6 @@
 //! A prober in `/status.json`, and the rule by which it is told.
 
-use super::asked::{Asked, Standing, takes_out};
+use super::asked::{ProbeHistory, Standing, takes_out};
 use super::{LISTENS_AT_MOST, LISTENS_FOR, MOST_BETWEEN, PoolChange, ToldSettings};
 use crate::check::Verdict;
 use crate::moment::Moment;
@@ -84,7 +84,7 @@ pub struct HaproxyReport {
 
 impl ProberRecord {
     /// Creates the record of a prober, as of `now`.
-    pub fn new(address: IpAddr, request: String, drainable: bool, asked: &Asked, now: Moment) -> Self {
+    pub fn new(address: IpAddr, request: String, drainable: bool, asked: &ProbeHistory, now: Moment) -> Self {
         Self {
             address: address.to_canonical(),
             request,
@@ -178,13 +178,13 @@ pub(crate) fn millis(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probers::Given;
+    use crate::probers::GivenAnswer;
     use std::net::Ipv4Addr;
 
     /// Returns a prober with four answers in a row that take the node out, measured from 3.5 s ago.
     fn record() -> ProberRecord {
-        let given = Given { verdict: Verdict::Draining, code: Some(503) };
-        let asked = Asked::first(given, Moment::default());
+        let given = GivenAnswer { verdict: Verdict::Draining, code: Some(503) };
+        let asked = ProbeHistory::first(given, Moment::default());
         let address = Ipv4Addr::new(10, 0, 0, 1).into();
         let record = ProberRecord::new(address, "/health".to_owned(), true, &asked, Moment::default());
         let (in_a_row, in_a_row_ms) = (4, 3000);
@@ -198,10 +198,10 @@ mod tests {
             record.row_needs(change, &ToldSettings { interval_ms, ..ToldSettings::default() })
         };
         assert_eq!(needs(Some(1000), None, PoolChange::Out), 3500);
-        assert_eq!(needs(Some(1000), None, PoolChange::Ready), 2500);
+        assert_eq!(needs(Some(1000), None, PoolChange::Back), 2500);
         assert_eq!(needs(Some(1000), Some(2000), PoolChange::Out), 7000);
         assert_eq!(needs(None, None, PoolChange::Out), 12_500);
-        assert_eq!(needs(None, Some(2000), PoolChange::Ready), 3000);
+        assert_eq!(needs(None, Some(2000), PoolChange::Back), 3000);
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         assert!(!told(ProberRecord { row_ms: Some(3499), ..record() }, 3000));
         assert!(!told(ProberRecord { last_ms: 1, ..record() }, 3000), "the row ends with its last probe");
         assert!(told(ProberRecord { row_ms: None, ..record() }, 3000), "an older agent counts answers alone");
-        assert!(!record().has_been_told(PoolChange::Ready, 3000, &ToldSettings::default()));
+        assert!(!record().has_been_told(PoolChange::Back, 3000, &ToldSettings::default()));
     }
 
     #[test]

@@ -21,13 +21,13 @@ pub enum PoolChange {
     /// The node went out of the pool: it is draining or not ready.
     Out,
     /// The node came back: it is ready.
-    Ready,
+    Back,
 }
 
 impl PoolChange {
     /// Returns the pool change that leads to this verdict.
     pub fn of(verdict: Option<Verdict>) -> Self {
-        if verdict.is_some_and(takes_out) { Self::Out } else { Self::Ready }
+        if verdict.is_some_and(takes_out) { Self::Out } else { Self::Back }
     }
 }
 
@@ -43,7 +43,7 @@ pub struct ToldSettings {
     /// behind one address look like one that asks more often.
     #[serde(default)]
     pub interval_ms: Option<u64>,
-    /// The least number of regular probers; `null` if one is enough.
+    /// The minimum number of regular probers; `null` if one is enough.
     #[serde(default)]
     pub probers: Option<usize>,
 }
@@ -59,14 +59,14 @@ impl ToldSettings {
     pub fn times(&self, change: PoolChange) -> u32 {
         match change {
             PoolChange::Out => self.fall,
-            PoolChange::Ready => self.rise,
+            PoolChange::Back => self.rise,
         }
     }
 }
 
 /// The settings of the waiting client, which override the agent's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demands {
+pub struct ToldOverrides {
     /// The value in place of `--told-fall`.
     pub fall: Option<u32>,
     /// The value in place of `--told-rise`.
@@ -77,10 +77,10 @@ pub struct Demands {
     pub interval: Option<Duration>,
 }
 
-impl Demands {
+impl ToldOverrides {
     /// Returns the effective settings, given those of the agent.
     #[must_use]
-    pub fn over(&self, agents: ToldSettings) -> ToldSettings {
+    pub fn apply_to(&self, agents: ToldSettings) -> ToldSettings {
         ToldSettings {
             fall: self.fall.unwrap_or(agents.fall),
             rise: self.rise.unwrap_or(agents.rise),
@@ -226,7 +226,7 @@ impl Told {
 
 /// Returns whether all regular probers have been told of a pool change, as of the time of the status. Without
 /// a regular prober the result is never [`Told::Yes`].
-pub fn told(status: &Status, change: PoolChange, demands: &Demands) -> Told {
+pub fn told(status: &Status, change: PoolChange, overrides: &ToldOverrides) -> Told {
     if let Some(unknown) = verdict_not_known(status) {
         return Told::Unknown(unknown);
     }
@@ -234,7 +234,7 @@ pub fn told(status: &Status, change: PoolChange, demands: &Demands) -> Told {
         return Told::NotYet { why: Some(not_turned(status)), waiting_for: Vec::new() };
     }
     let drain = status.drain.as_ref();
-    let settings = demands.over(drain.map(|drain| drain.settings).unwrap_or_default());
+    let settings = overrides.apply_to(drain.map(|drain| drain.settings).unwrap_or_default());
     if let Some(unknown) = probers_not_known(status, &settings) {
         return Told::Unknown(unknown);
     }

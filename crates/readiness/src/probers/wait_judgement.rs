@@ -1,7 +1,7 @@
 //! Decides whether `GET /wait` answers or holds a request.
 
 use super::drain_status::is_free;
-use super::told::{Demands, PoolChange, Told, Unknown, cant_see, told};
+use super::told::{PoolChange, Told, ToldOverrides, Unknown, cant_see, told};
 use crate::age::Age;
 use crate::check::Verdict;
 use crate::status::Status;
@@ -41,7 +41,7 @@ impl Goal {
     pub fn pool_change(self) -> PoolChange {
         match self {
             Self::Told | Self::Released => PoolChange::Out,
-            Self::Ready => PoolChange::Ready,
+            Self::Ready => PoolChange::Back,
         }
     }
 }
@@ -71,7 +71,7 @@ impl Status {
                 _ => {}
             }
         }
-        match told(self, goal.pool_change(), &Demands::default()) {
+        match told(self, goal.pool_change(), &ToldOverrides::default()) {
             Told::Unknown(unknown @ Unknown::NoProbers { .. }) => WaitJudgement::Over(unknown.to_string()),
             Told::Unknown(unknown) => WaitJudgement::Waiting(unknown.to_string()),
             Told::NotYet { why, waiting_for } => {

@@ -3,13 +3,13 @@
 #[cfg(test)]
 mod board;
 #[cfg(test)]
-mod memory;
-#[cfg(test)]
 mod not_ready;
 #[cfg(test)]
 mod probers;
 #[cfg(test)]
 mod rules;
+#[cfg(test)]
+mod saved_facts;
 #[cfg(test)]
 mod services;
 #[cfg(test)]

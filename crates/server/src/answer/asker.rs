@@ -5,7 +5,7 @@ use crate::probers::{ProbeRequest, RequestTarget};
 use http::header::{ACCEPT, HeaderName, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Uri};
 use nodegate_http::Client;
-use nodegate_readiness::probers::Given;
+use nodegate_readiness::probers::GivenAnswer;
 use nodegate_readiness::{Moment, Verdict};
 use std::net::IpAddr;
 
@@ -49,7 +49,7 @@ impl App {
         let server_state = asker.server_state.as_ref().map(HeaderValue::as_bytes);
         let server_state = server_state.filter(|state| state.len() <= MOST_OF_STATE);
         let request = ProbeRequest { peer, on_this_node, target, server_state };
-        self.probers.note(&request, Given { verdict, code }, &self.board, now);
+        self.probers.note(&request, GivenAnswer { verdict, code }, &self.board, now);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Limits how many requests of a kind are served at a time, in all and for each client: each holds a slot.
 
-use nodegate_http::holder_of;
+use nodegate_http::client_key;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ pub(super) enum Holder {
 
 impl Holder {
     pub(super) fn other(address: IpAddr) -> Self {
-        Self::Other(holder_of(address))
+        Self::Other(client_key(address))
     }
 
     pub(super) fn is_other(self) -> bool {

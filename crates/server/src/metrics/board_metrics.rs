@@ -65,7 +65,7 @@ impl StateCollector {
         if let Some(age) = freshness.age {
             family.encode_gauge(&age.as_secs_f64())?;
         }
-        let help = "1 while the cache can not be trusted.";
+        let help = "1 while the cache cannot be trusted.";
         gauge(encoder, "cache_stale", help)?.encode_gauge(&u64::from(freshness.stale))?;
         let help = "While the cache is stale: 1 for the verdict of the last known facts, 0 for the others; absent if fresh.";
         let mut family = gauge(encoder, "last_known_verdict", help)?;
@@ -98,7 +98,7 @@ impl StateCollector {
             board.catalog().ids().filter(|id| board.catalog().local(*id).is_none() || result(*id).is_some())
         };
 
-        let help = "1 if the check passes, 0 if not, of checks that run; configured says whether a setting or a regular prober names the check.";
+        let help = "1 if the check passes, 0 if not, for each running check; configured says whether a setting or a regular prober names the check.";
         let mut family = gauge(encoder, "check_passed", help)?;
         for id in active() {
             let passed = u64::from(board.report(id, now).outcome.passed());

@@ -67,7 +67,7 @@ impl Metrics {
         registry.register("http_requests", "HTTP requests answered", self.requests.clone());
         let help = "Answers to load balancers by verdict, agent-checks included";
         registry.register("answers", help, self.answers.clone());
-        let help = "Answers that staleness made better than the last known facts would have";
+        let help = "Answers that were better than the last known facts because the cache was stale";
         registry.register("fail_open", help, self.fail_open.clone());
         self.connections.register(registry);
     }

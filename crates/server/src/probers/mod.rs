@@ -2,9 +2,9 @@
 //! records, and concludes from them whether all probers are told.
 
 mod args;
-mod eviction;
 mod probe_request;
 mod prober;
+mod replacement;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -12,14 +12,14 @@ mod tests;
 pub use args::ProberArgs;
 pub(crate) use probe_request::{MOST_OF_AGENT_SEND, ProbeRequest, RequestTarget};
 
-use self::eviction::Rules;
 use self::probe_request::{ParsedRequest, parse_shown};
-use self::prober::{Answer, Name, Prober, ServerReport};
+use self::prober::{Prober, ProberId, RecordedAnswer, ServerReport};
+use self::replacement::Rules;
 use self::table::Table;
 use nodegate_http::Networks;
 use nodegate_readiness::probers::{
-    Asked, DrainStatus, Given, Handover, PoolChanges, ProberRecord, ServerState, Standing, ToldSettings,
-    Traffic,
+    DrainStatus, GivenAnswer, Handover, PoolChangeTimes, ProbeHistory, ProberRecord, ServerState, Standing,
+    ToldSettings, Traffic,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Board, CheckId, Moment};
@@ -110,20 +110,20 @@ impl Probers {
     }
 
     /// Records that a client sent this probe request and got this answer.
-    pub(crate) fn note(&self, request: &ProbeRequest<'_>, given: Given, board: &Board, now: Moment) {
+    pub(crate) fn note(&self, request: &ProbeRequest<'_>, given: GivenAnswer, board: &Board, now: Moment) {
         if self.settings.get().is_some_and(|settings| !settings.balancers.contains(request.peer)) {
             return;
         }
         let (changed, now) = (date(board.last_pool_change()), date(now));
         let changes = match request.target {
             RequestTarget::Service { changed: of_service, .. } => {
-                PoolChanges { node: changed, latest: changed.max(date(of_service)) }
+                PoolChangeTimes { node: changed, latest: changed.max(date(of_service)) }
             }
             _ => changed.into(),
         };
         let state = request.server_state.and_then(ServerState::parse);
         let report = state.map(|state| ServerReport { state: state.state, sessions: state.sessions });
-        let (key, answer) = (self.key(request, state), Answer { given, report, changes, now });
+        let (key, answer) = (self.key(request, state), RecordedAnswer { given, report, changes, now });
         let is_known = {
             let Tables { counted, shown_only, services } = &mut *self.tables();
             [counted, shown_only, services].into_iter().any(|table| table.note(key, &answer))
@@ -154,10 +154,10 @@ impl Probers {
         key: u64,
         request: &ProbeRequest<'_>,
         state: Option<ServerState<'_>>,
-        answer: &Answer,
+        answer: &RecordedAnswer,
         board: &Board,
     ) {
-        let name = Name::new(request.peer, request.target.parse(board), state);
+        let name = ProberId::new(request.peer, request.target.parse(board), state);
         let mut tables = self.tables();
         let (table, rules) = tables.of(&name.request);
         table.enter(key, name, request.on_this_node, answer, self.rules(rules));
@@ -260,8 +260,8 @@ impl Probers {
 /// Returns all remembered probers, sorted by address and probe request.
 fn records(probers: &[Prober], now: Moment) -> Vec<ProberRecord> {
     let now = date(now);
-    let remembered = probers.iter().filter(|prober| !is_forgotten(&prober.asked, now));
-    let mut records: Vec<_> = remembered.map(|prober| prober.record(now)).collect();
+    let remembered = probers.iter().filter(|prober| !has_expired(&prober.history, now));
+    let mut records: Vec<_> = remembered.map(|prober| prober.to_record(now)).collect();
     records.sort_by_cached_key(|record| (record.address, record.request.clone(), record.who()));
     records
 }
@@ -273,9 +273,9 @@ fn taken_over(prober: &ProberRecord, board: &Board, now: Moment) -> Option<Probe
         Some(haproxy) => Some(ServerState::named(&haproxy.node, &haproxy.server)?),
         None => None,
     };
-    let name = Arc::new(Name::new(prober.address, request, state));
-    let asked = Asked::taken_over(prober, now)?;
-    Some(Prober { name, on_this_node: prober.on_this_node, asked, report: ServerReport::default() })
+    let name = Arc::new(ProberId::new(prober.address, request, state));
+    let history = ProbeHistory::taken_over(prober, now)?;
+    Some(Prober { name, on_this_node: prober.on_this_node, history, report: ServerReport::default() })
 }
 
 /// Converts a moment to the clock of this module.
@@ -283,7 +283,7 @@ fn date(moment: Moment) -> Moment {
     moment.plus(CLOCK_OFFSET)
 }
 
-fn is_forgotten(asked: &Asked, now: Moment) -> bool {
-    let since = now.since(asked.last);
-    since > STRANGERS_REMEMBERED && (since > REMEMBERED || asked.standing(now) == Standing::Occasional)
+fn has_expired(history: &ProbeHistory, now: Moment) -> bool {
+    let since = now.since(history.last);
+    since > STRANGERS_REMEMBERED && (since > REMEMBERED || history.standing(now) == Standing::Occasional)
 }

@@ -1,23 +1,23 @@
-//! A prober: its identity, its record, and what it is told.
+//! A prober: its identity, its record, and what it has been told.
 
-use super::is_forgotten;
+use super::has_expired;
 use super::probe_request::ParsedRequest;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{
-    Asked, CheckState, Given, HaproxyReport, PoolChanges, ProberRecord, ServerState,
+    CheckState, GivenAnswer, HaproxyReport, PoolChangeTimes, ProbeHistory, ProberRecord, ServerState,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The identity of a prober and its probe request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Name {
+pub(super) struct ProberId {
     pub(super) address: IpAddr,
     pub(super) request: ParsedRequest,
     pub(super) haproxy: Option<(String, String)>,
 }
 
-impl Name {
+impl ProberId {
     pub(super) fn new(address: IpAddr, request: ParsedRequest, state: Option<ServerState<'_>>) -> Self {
         let haproxy = state.map(|state| (state.node.to_owned(), state.server.to_owned()));
         Self { address: address.to_canonical(), request, haproxy }
@@ -33,36 +33,36 @@ pub(super) struct ServerReport {
 
 /// An answer that a prober got.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answer {
-    pub(super) given: Given,
+pub(super) struct RecordedAnswer {
+    pub(super) given: GivenAnswer,
     pub(super) report: Option<ServerReport>,
-    pub(super) changes: PoolChanges,
+    pub(super) changes: PoolChangeTimes,
     pub(super) now: Moment,
 }
 
 /// A prober with its record.
 #[derive(Clone, Debug)]
 pub(super) struct Prober {
-    pub(super) name: Arc<Name>,
+    pub(super) name: Arc<ProberId>,
     pub(super) on_this_node: bool,
-    pub(super) asked: Asked,
+    pub(super) history: ProbeHistory,
     pub(super) report: ServerReport,
 }
 
 impl Prober {
-    pub(super) fn note(&mut self, answer: &Answer) {
-        let Answer { given, report, changes, now } = *answer;
-        self.asked = if is_forgotten(&self.asked, now) {
-            Asked::first(given, now)
+    pub(super) fn record_answer(&mut self, answer: &RecordedAnswer) {
+        let RecordedAnswer { given, report, changes, now } = *answer;
+        self.history = if has_expired(&self.history, now) {
+            ProbeHistory::first(given, now)
         } else {
-            self.asked.again(given, changes, now)
+            self.history.again(given, changes, now)
         };
         self.report = report.unwrap_or(self.report);
     }
 
-    pub(super) fn record(&self, now: Moment) -> ProberRecord {
+    pub(super) fn to_record(&self, now: Moment) -> ProberRecord {
         let ParsedRequest { text, drainable, .. } = &self.name.request;
-        let mut record = ProberRecord::new(self.name.address, text.clone(), *drainable, &self.asked, now);
+        let mut record = ProberRecord::new(self.name.address, text.clone(), *drainable, &self.history, now);
         record.on_this_node = self.on_this_node;
         record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
             node: node.clone(),

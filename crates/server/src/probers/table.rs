@@ -1,14 +1,14 @@
 //! A table of probers of one kind, found by a hash of their identity and of their probe request.
 
-use super::eviction::{self, Rules};
-use super::is_forgotten;
-use super::prober::{Answer, Name, Prober};
-use nodegate_readiness::probers::Asked;
+use super::has_expired;
+use super::prober::{Prober, ProberId, RecordedAnswer};
+use super::replacement::{self, Rules};
+use nodegate_readiness::probers::ProbeHistory;
 use nodegate_readiness::{CheckId, Moment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The probers by the key of their probe request. Keys are odd; one that has not asked this agent yet has an even
+/// The probers by the key of their probe request. Keys are odd; one that has not history this agent yet has an even
 /// one.
 #[derive(Debug)]
 pub(super) struct Table {
@@ -26,20 +26,28 @@ impl Table {
     }
 
     /// Records an answer. Returns false if no prober has this key.
-    pub(super) fn note(&mut self, key: u64, answer: &Answer) -> bool {
-        self.probers.get_mut(&key).map(|prober| prober.note(answer)).is_some()
+    pub(super) fn note(&mut self, key: u64, answer: &RecordedAnswer) -> bool {
+        self.probers.get_mut(&key).map(|prober| prober.record_answer(answer)).is_some()
     }
 
     /// Records an answer to a prober with a new key. A prober that sends the same probe request in other words
     /// keeps its record.
-    pub(super) fn enter(&mut self, key: u64, name: Name, on_this_node: bool, answer: &Answer, rules: Rules) {
+    pub(super) fn enter(
+        &mut self,
+        key: u64,
+        name: ProberId,
+        on_this_node: bool,
+        answer: &RecordedAnswer,
+        rules: Rules,
+    ) {
         let known = self.find(&name).and_then(|known| self.probers.remove(&known));
         if let Some(mut prober) = known {
-            prober.note(answer);
+            prober.record_answer(answer);
             self.probers.insert(key, prober);
         } else if self.make_room(&name, rules, answer.now) {
-            let (asked, report) = (Asked::first(answer.given, answer.now), answer.report.unwrap_or_default());
-            self.probers.insert(key, Prober { name: Arc::new(name), on_this_node, asked, report });
+            let (history, report) =
+                (ProbeHistory::first(answer.given, answer.now), answer.report.unwrap_or_default());
+            self.probers.insert(key, Prober { name: Arc::new(name), on_this_node, history, report });
         }
     }
 
@@ -54,23 +62,23 @@ impl Table {
         true
     }
 
-    fn find(&self, name: &Name) -> Option<u64> {
+    fn find(&self, name: &ProberId) -> Option<u64> {
         self.probers.iter().find(|(_, known)| *known.name == *name).map(|(key, _)| *key)
     }
 
     /// Returns true if there is a slot for a new prober. Drops another one for it if need be.
-    fn make_room(&mut self, name: &Name, rules: Rules, now: Moment) -> bool {
-        self.probers.retain(|_, prober| !is_forgotten(&prober.asked, now));
-        let room = eviction::room_for(name, &self.probers, self.most, rules, now);
-        if room.as_ref().is_none_or(|room| room.evicts_possible_balancer) {
+    fn make_room(&mut self, name: &ProberId, rules: Rules, now: Moment) -> bool {
+        self.probers.retain(|_, prober| !has_expired(&prober.history, now));
+        let slot = replacement::slot_for(name, &self.probers, self.most, rules, now);
+        if slot.as_ref().is_none_or(|slot| slot.evicts_possible_balancer) {
             self.overflows += 1;
             self.overflown = self.overflown.max(Some(now));
         }
-        if let Some(key) = room.as_ref().and_then(|room| room.evicts) {
+        if let Some(key) = slot.as_ref().and_then(|slot| slot.evicts) {
             self.probers.remove(&key);
         }
         debug_assert!(self.probers.len() <= self.most);
-        room.is_some()
+        slot.is_some()
     }
 
     pub(super) fn probers(&self) -> impl Iterator<Item = &Prober> {
@@ -80,7 +88,7 @@ impl Table {
     /// Returns true if a regular or silent prober names this check.
     pub(super) fn names_check(&self, check: CheckId, now: Moment) -> bool {
         self.probers().any(|prober| {
-            prober.name.request.checks.contains(&check) && prober.asked.standing(now).is_waited_for()
+            prober.name.request.checks.contains(&check) && prober.history.standing(now).is_waited_for()
         })
     }
 }

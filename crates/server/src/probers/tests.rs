@@ -6,7 +6,7 @@ use nodegate_readiness::{Begins, Catalog, LocalCheck, Policy, Verdict};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 
-const OUT: Given = Given { verdict: Verdict::Draining, code: Some(503) };
+const OUT: GivenAnswer = GivenAnswer { verdict: Verdict::Draining, code: Some(503) };
 
 struct Desk {
     probers: Probers,

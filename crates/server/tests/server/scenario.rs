@@ -4,7 +4,7 @@ use nodegate_readiness::{
     Begins, Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment,
     Node, NodeFacts, Outcome, Policy, Timeline,
 };
-use nodegate_server::{Activate, App, AppParts, Limits, Listener, Metrics, ServeOptions, Sharing, bind};
+use nodegate_server::{Activate, App, AppParts, Limits, Listener, Metrics, PortSharing, ServeOptions, bind};
 use nodegate_testbed::http;
 use nodegate_testbed::{ProbeReply, until};
 use std::future::ready as ready_at_once;
@@ -144,7 +144,7 @@ impl Scenario {
 
     fn start(self, options: ServeOptions, serve: Serve) -> Running {
         let World { board, timeline, app } = self.build();
-        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, Sharing::WithSuccessor).unwrap();
+        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
         let app = Arc::new(app);
         let (stop, stopped) = oneshot::channel::<()>();

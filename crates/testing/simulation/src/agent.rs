@@ -15,7 +15,7 @@ use nodegate_kube_sim::Observed;
 use nodegate_local_checks::LocalChecks;
 use nodegate_node_watch::{Connector, Transitions};
 use nodegate_readiness::probers::{DrainStatus, Handover};
-use nodegate_readiness::{Catalog, Memory, Moment, Verdict};
+use nodegate_readiness::{Catalog, Moment, SavedFacts, Verdict};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
@@ -51,7 +51,7 @@ impl LastKnownSources for NoSources {
         false
     }
 
-    async fn predecessor(&self) -> Result<Option<Memory>, Infallible> {
+    async fn predecessor(&self) -> Result<Option<SavedFacts>, Infallible> {
         Ok(None)
     }
 
@@ -59,7 +59,7 @@ impl LastKnownSources for NoSources {
         Ok(None)
     }
 
-    async fn recorded(&self) -> Result<Option<Memory>, Infallible> {
+    async fn recorded(&self) -> Result<Option<SavedFacts>, Infallible> {
         Ok(None)
     }
 }

@@ -155,7 +155,7 @@ fn short(number: u64) -> String {
 }
 
 const TAKES: &str = "takes <path>=<bytes>[/<inodes>], separated by \":\", at most 64, each path once, each limit \
-                     a share or a quantity, e.g. /var/lib/kubelet=5%/0.5%:/data=1Gi; 0% is never too little";
+                     a share or a quantity, e.g. /var/lib/kubelet=5%/0.5%:/data=1Gi; 0% turns this limit off";
 
 /// Parses limits such as `/var/lib/kubelet=5%/2%:/data=1Gi`: bytes, then inodes unless the default applies.
 pub(super) fn limits(text: &str) -> Result<Vec<(PathBuf, MinimumFree)>, &'static str> {

@@ -2,8 +2,8 @@
 
 use super::world::{World, balancer};
 use nodegate_readiness::Moment;
-use nodegate_readiness::memory::Unusable;
-use nodegate_readiness::probers::{Asked, Handover, Standing};
+use nodegate_readiness::probers::{Handover, ProbeHistory, Standing};
+use nodegate_readiness::saved_facts::Unusable;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ fn those_that_go_on_asking_are_taken_over_with_their_dates() {
     assert_eq!(handover.probers.len(), 2);
     assert!(handover.listened.unwrap() >= Duration::from_secs(599));
     let now = Moment::from_start(Duration::from_hours(24));
-    let slow = Asked::taken_over(&handover.probers[1], now).unwrap();
+    let slow = ProbeHistory::taken_over(&handover.probers[1], now).unwrap();
     assert_eq!(slow.standing(now), Standing::Regular);
     assert_eq!(slow.longest_interval(now), Some(Duration::from_mins(1)));
     assert!(now.since(slow.first) > Duration::from_secs(590));
     // Its times lie before the origin.
-    let early = Asked::taken_over(&handover.probers[1], Moment::default()).unwrap();
+    let early = ProbeHistory::taken_over(&handover.probers[1], Moment::default()).unwrap();
     assert_eq!(early.first, Moment::default());
 }
 

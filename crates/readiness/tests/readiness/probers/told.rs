@@ -2,7 +2,7 @@
 
 use super::world::{World, balancer};
 use nodegate_readiness::probers::{
-    DRAIN_SUMMARY_BYTES, Demands, DrainSummary, Goal, PoolChange, Standing, Told, Traffic, Unknown,
+    DRAIN_SUMMARY_BYTES, DrainSummary, Goal, PoolChange, Standing, Told, ToldOverrides, Traffic, Unknown,
     WaitJudgement, told,
 };
 use nodegate_readiness::status::Status;
@@ -163,13 +163,13 @@ fn behind_one_address_the_interval_must_be_set() {
     world.pass_seconds(100);
     world.cordon(true);
     let began = world.now_ms;
-    let demands = Demands { interval: Some(Duration::from_secs(2)), ..Demands::default() };
+    let overrides = ToldOverrides { interval: Some(Duration::from_secs(2)), ..ToldOverrides::default() };
     assert!(world.until_told(60_000).unwrap() <= 4000, "it can't be seen that they are two");
-    assert!(matches!(world.judge(PoolChange::Out, &demands), Told::NotYet { why: Some(_), .. }));
+    assert!(matches!(world.judge(PoolChange::Out, &overrides), Told::NotYet { why: Some(_), .. }));
     world.pass(8000 - (world.now_ms - began) - 1);
-    assert!(matches!(world.judge(PoolChange::Out, &demands), Told::NotYet { why: Some(_), .. }));
+    assert!(matches!(world.judge(PoolChange::Out, &overrides), Told::NotYet { why: Some(_), .. }));
     world.pass(1);
-    assert_eq!(world.judge(PoolChange::Out, &demands), Told::Yes { probers: 1 });
+    assert_eq!(world.judge(PoolChange::Out, &overrides), Told::Yes { probers: 1 });
 }
 
 #[test]
@@ -275,11 +275,12 @@ fn as_many_probers_and_answers_are_needed_as_are_demanded() {
     let mut world = two();
     world.cordon(true);
     world.pass_seconds(10);
-    let judge =
-        |wanted| world.judge(PoolChange::Out, &Demands { probers: Some(wanted), ..Demands::default() });
+    let judge = |wanted| {
+        world.judge(PoolChange::Out, &ToldOverrides { probers: Some(wanted), ..ToldOverrides::default() })
+    };
     assert_eq!(judge(2), Told::Yes { probers: 2 });
     assert_eq!(judge(3), Told::Unknown(Unknown::TooFew { probers: 2, wanted: 3 }));
-    let ten = Demands { fall: Some(10), ..Demands::default() };
+    let ten = ToldOverrides { fall: Some(10), ..ToldOverrides::default() };
     world.pass_seconds(9);
     assert!(matches!(world.judge(PoolChange::Out, &ten), Told::NotYet { .. }));
     world.pass_seconds(3);
@@ -324,7 +325,7 @@ fn a_wait_ends_when_its_goal_is_reached_or_can_not_be() {
     unprobed.pass_seconds(100);
     assert_eq!(judge(&unprobed, Goal::Told), over("no balancer probes this agent regularly"));
     let older = Status { drain: None, ..unprobed.status() };
-    assert_eq!(told(&older, PoolChange::Out, &Demands::default()), Told::Unknown(Unknown::OlderAgent));
+    assert_eq!(told(&older, PoolChange::Out, &ToldOverrides::default()), Told::Unknown(Unknown::OlderAgent));
 }
 
 /// The bound holds for all names, and for long reasons.

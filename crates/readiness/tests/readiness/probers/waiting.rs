@@ -2,7 +2,7 @@
 
 use super::world::{World, balancer};
 use nodegate_agent_client::{WaitEnd, Waiting};
-use nodegate_readiness::probers::{Demands, Goal, Traffic};
+use nodegate_readiness::probers::{Goal, ToldOverrides, Traffic};
 use std::time::Duration;
 
 struct Watch {
@@ -12,8 +12,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(world: &World, goal: Goal, demands: Demands) -> Self {
-        Self { waiting: Waiting::new(goal, demands, None), began_ms: world.now_ms, lines: Vec::new() }
+    fn begin(world: &World, goal: Goal, overrides: ToldOverrides) -> Self {
+        Self { waiting: Waiting::new(goal, overrides, None), began_ms: world.now_ms, lines: Vec::new() }
     }
 
     fn look(&mut self, world: &World) -> Option<WaitEnd> {
@@ -35,13 +35,13 @@ impl Watch {
 }
 
 /// Returns the result of a wait, and its lines.
-fn wait(world: &mut World, goal: Goal, demands: Demands) -> (WaitEnd, Vec<String>) {
-    let mut watch = Watch::begin(world, goal, demands);
+fn wait(world: &mut World, goal: Goal, overrides: ToldOverrides) -> (WaitEnd, Vec<String>) {
+    let mut watch = Watch::begin(world, goal, overrides);
     (watch.until_end(world), watch.lines)
 }
 
 fn told(world: &mut World) -> (WaitEnd, Vec<String>) {
-    wait(world, Goal::Told, Demands::default())
+    wait(world, Goal::Told, ToldOverrides::default())
 }
 
 fn after_a_while(mut world: World) -> World {
@@ -66,7 +66,7 @@ fn each_is_named_when_it_gets_there() {
     );
     assert_eq!((ended, ended.exit_code()), (WaitEnd::Reached, 0));
     world.cordon(false);
-    let (ended, lines) = wait(&mut world, Goal::Ready, Demands::default());
+    let (ended, lines) = wait(&mut world, Goal::Ready, ToldOverrides::default());
     assert_eq!((ended, lines.last().unwrap().as_str()), (WaitEnd::Reached, "ready after 6 s: 2 balancers"));
 }
 
@@ -88,8 +88,8 @@ fn a_balancer_that_never_asks_is_not_known() {
     assert_eq!((ended, ended.exit_code(), world.now_ms), (WaitEnd::NotKnown, 3, began), "waiting can't help");
     assert_eq!(lines.last().unwrap(), "not known whether told: no balancer probes this agent regularly");
     let mut world = after_a_while(World::new([balancer(1, 2000)]));
-    let demands = Demands { probers: Some(2), ..Demands::default() };
-    let (ended, lines) = wait(&mut world, Goal::Told, demands);
+    let overrides = ToldOverrides { probers: Some(2), ..ToldOverrides::default() };
+    let (ended, lines) = wait(&mut world, Goal::Told, overrides);
     assert_eq!(ended, WaitEnd::NotKnown);
     assert!(lines.last().unwrap().contains("1 of 2 required balancers"), "{lines:?}");
 }
@@ -130,7 +130,7 @@ fn one_that_dies_is_named_and_given_up_when_it_is_gone() {
 #[test]
 fn an_agent_that_is_replaced_in_the_middle_is_waited_for() {
     let world = after_a_while(World::new([balancer(1, 2000)]));
-    let mut watch = Watch::begin(&world, Goal::Told, Demands::default());
+    let mut watch = Watch::begin(&world, Goal::Told, ToldOverrides::default());
     assert_eq!(watch.look(&world), None);
     let refused = watch.waiting.step(Err("connection refused"), Duration::from_secs(1));
     assert_eq!(refused.lines, ["no answer of the agent: connection refused"]);
@@ -144,7 +144,7 @@ fn an_agent_that_is_replaced_in_the_middle_is_waited_for() {
 
 #[test]
 fn an_agent_that_never_answers_is_given_up() {
-    let mut waiting = Waiting::new(Goal::Told, Demands::default(), None);
+    let mut waiting = Waiting::new(Goal::Told, ToldOverrides::default(), None);
     let mut step = |seconds| waiting.step(Err("connection refused"), Duration::from_secs(seconds));
     assert_eq!(step(0).lines.len(), 1);
     assert_eq!(step(9).lines.len(), 0);
@@ -175,7 +175,7 @@ fn released_is_told_and_no_connection() {
     };
     let mut world = after_a_while(World::new([balancer(1, 2000)]));
     world.traffic = traffic(14);
-    let mut watch = Watch::begin(&world, Goal::Released, Demands::default());
+    let mut watch = Watch::begin(&world, Goal::Released, ToldOverrides::default());
     for _ in 0..100 {
         assert_eq!(watch.look(&world), None);
         world.pass(500);

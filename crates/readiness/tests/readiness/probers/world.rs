@@ -2,8 +2,8 @@
 
 use crate::board::{Scenario, node};
 use nodegate_readiness::probers::{
-    Asked, Demands, DrainStatus, Given, HaproxyReport, PoolChange, ProberRecord, Standing, Told,
-    ToldSettings, Traffic, told,
+    DrainStatus, GivenAnswer, HaproxyReport, PoolChange, ProbeHistory, ProberRecord, Standing, Told,
+    ToldOverrides, ToldSettings, Traffic, told,
 };
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{HostSignals, Moment, Reply, Verdict};
@@ -21,7 +21,7 @@ pub(crate) struct Prober {
     pub(crate) request: &'static str,
     pub(crate) drainable: bool,
     pub(crate) name: Option<&'static str>,
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<ProbeHistory>,
     /// The variation of its interval in percent, as with HAProxy's `spread-checks`.
     pub(crate) spread: u64,
     /// The number of consecutive answers to the prober itself that took the node out.
@@ -145,10 +145,10 @@ impl World {
     pub(crate) fn ask_as(&mut self, n: usize) -> bool {
         let (now, turned) = (self.now(), self.scenario.board.last_pool_change());
         let reply = self.answer(n);
-        let given = Given { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
+        let given = GivenAnswer { verdict: reply.verdict.unwrap(), code: Some(reply.status) };
         let prober = &mut self.probers[n];
         prober.asked = Some(match prober.asked {
-            None => Asked::first(given, now),
+            None => ProbeHistory::first(given, now),
             Some(asked) => asked.again(given, turned.into(), now),
         });
         given.verdict != Verdict::Ready
@@ -199,8 +199,8 @@ impl World {
         self.judged().drain.unwrap().told
     }
 
-    pub(crate) fn judge(&self, change: PoolChange, demands: &Demands) -> Told {
-        told(&self.status(), change, demands)
+    pub(crate) fn judge(&self, change: PoolChange, overrides: &ToldOverrides) -> Told {
+        told(&self.status(), change, overrides)
     }
 
     /// Lets time pass until all are told; returns the time that this took.

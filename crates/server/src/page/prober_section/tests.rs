@@ -1,6 +1,6 @@
 use super::*;
 use crate::page::tests::{page, status};
-use nodegate_readiness::probers::{Asked, Given, ToldSettings, Traffic};
+use nodegate_readiness::probers::{GivenAnswer, ProbeHistory, ToldSettings, Traffic};
 use nodegate_readiness::{LastKnown, Moment, Reason};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,9 +15,10 @@ fn now() -> Moment {
 /// Returns a prober that has asked once a second from the start, and got this verdict the last `times` times.
 fn prober(address: &str, request: &str, verdict: Verdict, times: u32) -> ProberRecord {
     let before = if verdict == Verdict::Ready { Verdict::Draining } else { Verdict::Ready };
-    let given = |verdict| Given { verdict, code: Some(if verdict == Verdict::Ready { 200 } else { 503 }) };
+    let given =
+        |verdict| GivenAnswer { verdict, code: Some(if verdict == Verdict::Ready { 200 } else { 503 }) };
     let (turned, at) = (301 - times, |second| Moment::from_start(SECOND * second));
-    let asked = (1..=300).fold(Asked::first(given(before), Moment::default()), |asked, second| {
+    let asked = (1..=300).fold(ProbeHistory::first(given(before), Moment::default()), |asked, second| {
         let verdict = if second < turned { before } else { verdict };
         asked.again(given(verdict), at(turned).into(), at(second))
     });

@@ -1,9 +1,9 @@
 //! Chooses the prober to drop when a table is full, or when one address has all slots it may have.
 
-use super::prober::{Name, Prober};
-use nodegate_http::holder_of;
+use super::prober::{Prober, ProberId};
+use nodegate_http::client_key;
 use nodegate_readiness::Moment;
-use nodegate_readiness::probers::{Asked, Standing};
+use nodegate_readiness::probers::{ProbeHistory, Standing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ const SENIORS: usize = 128;
 
 /// A slot for a new prober.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct Slot {
     /// The key of the prober that it replaces; `None` for a free slot.
     pub(super) evicts: Option<u64>,
     /// True if that prober is regular, or may be about to become regular.
@@ -39,15 +39,15 @@ pub(super) struct Room {
 }
 
 /// Returns the best slot: a free one, else that of the least important prober.
-pub(super) fn room_for(
-    name: &Name,
+pub(super) fn slot_for(
+    name: &ProberId,
     probers: &BTreeMap<u64, Prober>,
     most: usize,
     rules: Rules,
     now: Moment,
-) -> Option<Room> {
-    let client = holder_of(name.address);
-    let own = || probers.iter().filter(|(_, other)| holder_of(other.name.address) == client);
+) -> Option<Slot> {
+    let client = client_key(name.address);
+    let own = || probers.iter().filter(|(_, other)| client_key(other.name.address) == client);
     let requests: BTreeSet<_> = own().map(|(_, own)| own.name.request.text.as_str()).collect();
     let many = own().count() >= rules.slots
         || (requests.len() >= rules.requests && !requests.contains(name.request.text.as_str()));
@@ -55,38 +55,38 @@ pub(super) fn room_for(
         return lowest_ranked(own(), now);
     }
     if probers.len() < most {
-        return Some(Room::default());
+        return Some(Slot::default());
     }
     lowest_ranked(probers.iter(), now).or_else(|| {
         let key = beyond_its_share(probers, rules)?;
-        Some(Room { evicts: Some(key), evicts_possible_balancer: true })
+        Some(Slot { evicts: Some(key), evicts_possible_balancer: true })
     })
 }
 
 /// Returns the slot of the least important prober, unless all are regular.
-fn lowest_ranked<'a>(probers: impl Iterator<Item = (&'a u64, &'a Prober)>, now: Moment) -> Option<Room> {
-    let (rank, key) = probers.map(|(key, prober)| (Rank::of(&prober.asked, now), *key)).min()?;
+fn lowest_ranked<'a>(probers: impl Iterator<Item = (&'a u64, &'a Prober)>, now: Moment) -> Option<Slot> {
+    let (rank, key) = probers.map(|(key, prober)| (Rank::of(&prober.history, now), *key)).min()?;
     let evicts_possible_balancer = match rank {
         Rank::Regular => return None,
         Rank::Expendable(_) => false,
         Rank::Undecided(..) => true,
     };
-    Some(Room { evicts: Some(key), evicts_possible_balancer })
+    Some(Slot { evicts: Some(key), evicts_possible_balancer })
 }
 
 /// Returns the key of a prober that has become regular lately, at an address that has more than its share.
 /// It is the latest one of the address that has most.
 fn beyond_its_share(probers: &BTreeMap<u64, Prober>, rules: Rules) -> Option<u64> {
     let mut by_age: Vec<_> = probers.iter().collect();
-    by_age.sort_by_key(|(_, prober)| prober.asked.regular_since());
+    by_age.sort_by_key(|(_, prober)| prober.history.regular_since());
     let mut slots: BTreeMap<IpAddr, usize> = BTreeMap::new();
     let mut juniors = Vec::new();
     for (age, (key, prober)) in by_age.into_iter().enumerate() {
-        let client = holder_of(prober.name.address);
+        let client = client_key(prober.name.address);
         let its = slots.entry(client).or_default();
         *its += 1;
         if age >= SENIORS && *its > rules.keeps {
-            juniors.push((client, prober.asked.regular_since(), *key));
+            juniors.push((client, prober.history.regular_since(), *key));
         }
     }
     let most = |(client, since, _): &(IpAddr, _, _)| (slots.get(client).copied(), *since);
@@ -105,11 +105,13 @@ enum Rank {
 }
 
 impl Rank {
-    fn of(asked: &Asked, now: Moment) -> Self {
-        match asked.standing(now) {
+    fn of(history: &ProbeHistory, now: Moment) -> Self {
+        match history.standing(now) {
             Standing::Regular | Standing::Silent => Self::Regular,
-            Standing::Occasional if asked.may_become_regular(now) => Self::Undecided(asked.times, asked.last),
-            Standing::Gone | Standing::Occasional => Self::Expendable(asked.last),
+            Standing::Occasional if history.may_become_regular(now) => {
+                Self::Undecided(history.times, history.last)
+            }
+            Standing::Gone | Standing::Occasional => Self::Expendable(history.last),
         }
     }
 }

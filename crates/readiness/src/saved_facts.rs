@@ -17,7 +17,7 @@ const CLOCKS_DIFFER_BY: Duration = Duration::from_mins(5);
 
 /// The facts that an agent knows of its node, each field as in `/status.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Memory {
+pub struct SavedFacts {
     /// The time of writing, to which the ages refer. An answer over HTTP has none: its ages refer to the
     /// present.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -83,7 +83,7 @@ impl Unusable {
     }
 }
 
-impl Memory {
+impl SavedFacts {
     /// Creates a memory of a node's facts, with the time since they were proved.
     pub(crate) fn new(
         name: Option<&str>,

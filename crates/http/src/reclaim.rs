@@ -1,12 +1,12 @@
-//! Chooses the idle connections to close when there is no slot left.
+//! Chooses the connection to close when the table of connections is full.
 
-use crate::networks::holder_of;
+use crate::networks::client_key;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// One search of a client's connections returns one in this many. A new search for each eviction would cost
 /// the client that fills the table nothing, but the agent a thousand entries for every connection.
-const SHARE: usize = 16;
+const SEARCHED_FRACTION: usize = 16;
 
 /// The number of connections up to which a client is not singled out, even if all others hold fewer. A
 /// balancer has a kept connection for each of its backends, and a flood may come from a thousand addresses.
@@ -22,7 +22,7 @@ pub(crate) struct Holders {
 impl Holders {
     /// Adds a connection, and returns the client that it counts for.
     pub(crate) fn add(&mut self, client: IpAddr, key: u64) -> IpAddr {
-        let client = holder_of(client);
+        let client = client_key(client);
         let keys = self.keys.entry(client).or_default();
         self.counts.remove(&(keys.len(), client));
         keys.insert(key);
@@ -50,7 +50,7 @@ impl Holders {
     /// Returns the oldest connection of the client that holds most if it must be closed, although it is busy,
     /// for a client that holds less than half as many.
     pub(crate) fn yields_to(&self, newcomer: IpAddr) -> Option<u64> {
-        let own = self.keys.get(&holder_of(newcomer)).map_or(0, BTreeSet::len);
+        let own = self.keys.get(&client_key(newcomer)).map_or(0, BTreeSet::len);
         let (count, keys) = self.largest_first().next()?;
         if count > FAIR && (own + 1) * 2 < count { keys.first().copied() } else { None }
     }
@@ -66,8 +66,8 @@ impl Holders {
 /// A connection without activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Idle {
-    /// The place of its last activity in the order of all.
-    pub(crate) since: u64,
+    /// A number that grows with each activity of all connections: the smallest was idle for longest.
+    pub(crate) order: u64,
     pub(crate) key: u64,
 }
 
@@ -92,7 +92,7 @@ impl AllIdle {
             _ => [new, kept].concat(),
         };
         oldest.sort_unstable();
-        oldest.truncate((all / SHARE).max(1));
+        oldest.truncate((all / SEARCHED_FRACTION).max(1));
         oldest.reverse();
         oldest
     }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn idle(range: std::ops::Range<u64>) -> Vec<Idle> {
-        range.map(|since| Idle { since, key: since }).rev().collect()
+        range.map(|order| Idle { order, key: order }).rev().collect()
     }
 
     fn first_keys(new: Vec<Idle>, kept: Vec<Idle>) -> Vec<u64> {

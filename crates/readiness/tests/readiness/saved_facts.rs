@@ -2,9 +2,9 @@
 
 use crate::board::{Scenario, at, node};
 use nodegate_agent_client::sentence;
-use nodegate_readiness::memory::{FACTS_FORMAT, Unusable};
+use nodegate_readiness::saved_facts::{FACTS_FORMAT, Unusable};
 use nodegate_readiness::status::Status;
-use nodegate_readiness::{LastFacts, Memory, Node, NodeFacts, OnStale, Policy, Taint, UnreachableTaint};
+use nodegate_readiness::{LastFacts, Node, NodeFacts, OnStale, Policy, SavedFacts, Taint, UnreachableTaint};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime};
@@ -25,9 +25,9 @@ fn predecessor() -> Scenario {
 }
 
 /// Returns the facts that the next agent reads in `/status.json`.
-fn told(scenario: &Scenario, second: u64) -> Memory {
+fn told(scenario: &Scenario, second: u64) -> SavedFacts {
     let status = Status::read(&scenario.board, "1.2.3", at(second), WALL);
-    Memory::parse(&serde_json::to_vec(&status).unwrap()).unwrap()
+    SavedFacts::parse(&serde_json::to_vec(&status).unwrap()).unwrap()
 }
 
 fn successor(on_stale: OnStale, last: LastFacts) -> Scenario {
@@ -106,7 +106,7 @@ fn written() -> Value {
 }
 
 fn read(value: &Value, second: u64) -> Result<Option<LastFacts>, Unusable> {
-    Memory::parse(value.to_string().as_bytes())?.last_facts("n1", wall(second))
+    SavedFacts::parse(value.to_string().as_bytes())?.last_facts("n1", wall(second))
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn a_malformed_file_is_refused() {
         assert!(said.starts_with(why), "{said}");
     }
     for garbage in ["", "{", "[]", "7", "null", "\u{0}", "{\"facts_format\":2}", "{\"facts_format\":\"2\"}"] {
-        let said = Memory::parse(garbage.as_bytes()).unwrap_err().to_string();
+        let said = SavedFacts::parse(garbage.as_bytes()).unwrap_err().to_string();
         assert!(said.starts_with(foreign), "{garbage:?}: {said}");
     }
-    let said = Memory::parse(b"{\"node\":\"n1\",\"facts\":{}}").unwrap_err().to_string();
+    let said = SavedFacts::parse(b"{\"node\":\"n1\",\"facts\":{}}").unwrap_err().to_string();
     assert!(said.starts_with(older), "{said}");
     let day = json!(24 * 3600 * 1000);
     assert!(read(&with("written_at_unix_ms", day.clone()), 0).is_ok());
@@ -200,7 +200,7 @@ proptest! {
         let place = at.index(bytes.len());
         bytes[place] = byte;
         bytes.truncate(cut.index(bytes.len() + 1));
-        if let Ok(memory) = Memory::parse(&bytes) {
+        if let Ok(memory) = SavedFacts::parse(&bytes) {
             let _ = memory.last_facts("n1", wall(0));
         }
     }
@@ -223,7 +223,7 @@ fn services_are_taken_over_by_their_names() {
     let json = serde_json::to_vec(&before.memory(at(1))).unwrap();
     let after = board(&["a/new", "a/two", "a/unheard", "a/none"]);
     assert!(after.take_over(
-        Memory::parse(&json).unwrap().last_facts("n1", WALL).unwrap().unwrap(),
+        SavedFacts::parse(&json).unwrap().last_facts("n1", WALL).unwrap().unwrap(),
         at(1),
         WALL
     ));
