@@ -8,7 +8,8 @@ use serde::Deserialize;
 /// The answer to `/health?check=…&drain=200`, where 200 is the status while the node drains.
 #[derive(Debug, Deserialize)]
 pub struct NodeHealth {
-    status: Verdict,
+    /// The verdict of these checks together.
+    pub status: Verdict,
     /// The checks that were asked for.
     pub checks: Vec<HealthCheck>,
 }
@@ -31,11 +32,6 @@ pub struct HealthCheck {
 }
 
 impl NodeHealth {
-    /// Returns the verdict of these checks together.
-    pub fn verdict(&self) -> Verdict {
-        self.status
-    }
-
     /// Returns the reasons of all checks that fail, because the answer does not tell those that drain
     /// from those that fail.
     pub fn why(&self) -> String {

@@ -26,7 +26,7 @@ pub use identity::{NodeIdentity, WrongAgent};
 pub use nodegate_readiness::probers::DrainSummary;
 pub use nodegate_readiness::status::Status;
 pub use status_reply::{Answered, AskError, DRAIN_PATH, STATUS_PATH, parse_status};
-pub use text::Text;
+pub use text::{health_text, status_text};
 pub use wait::{Progress, WaitEnd, Waiting};
 pub use wait_settings::{TIMES, ToldArgs, WaitSettings};
 

@@ -3,7 +3,8 @@
 use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{
-    AgentReply, AskError, Console, NodeHealth, STATUS_PATH, Text, exit_code, parse_status, refusal,
+    AgentReply, AskError, Console, NodeHealth, STATUS_PATH, exit_code, health_text, parse_status, refusal,
+    status_text,
 };
 use nodegate_program::{Mistakes, UNKNOWN, choice, duration, sanitize};
 use nodegate_readiness::Verdict;
@@ -129,7 +130,7 @@ fn status(reply: AgentReply) -> Result<Shown, String> {
     })?;
     // With a wall clock before 1970, flips look young. Nothing depends on that.
     let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let text = Text::new(Console::default().is_colourful).status(&answered.status, wall).into();
+    let text = status_text(&answered.status, wall, Console::default().is_colourful).into();
     Ok(Shown { verdict: answered.status.verdict, text })
 }
 
@@ -141,7 +142,7 @@ fn health(path: &str, reply: &AgentReply) -> Result<Shown, String> {
     let health: NodeHealth = serde_json::from_slice(&reply.body)
         .map_err(|error| sanitize(&format!("the answer to {path} is not one of nodegate: {error}")))?;
     Ok(Shown {
-        verdict: Some(health.verdict()),
-        text: Text::new(Console::default().is_colourful).health(&health).into(),
+        verdict: Some(health.status),
+        text: health_text(&health, Console::default().is_colourful).into(),
     })
 }

@@ -214,7 +214,8 @@ impl App {
             Representation::Page { refreshes } => {
                 // With a wall clock before 1970, flips look young. Nothing depends on that.
                 let wall = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-                Ok(page::render(&self.status(now), wall, refreshes).into_bytes())
+                let page = page::render(&self.status(now), wall, refreshes);
+                page.map(String::into_bytes).map_err(|error| error.to_string())
             }
         }
     }

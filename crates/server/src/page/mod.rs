@@ -1,271 +1,192 @@
-//! The status page for people: self-contained, without scripts.
+//! The status page for people: self-contained, without scripts. `page.html` is its template.
 
-mod escape;
-mod prober_section;
-mod tables;
+#[cfg(test)]
+mod tests;
 
-use escape::{Breakable, Escaped};
-use nodegate_agent_client::sentence::{caveat, shutdown, why};
+use askama::Template;
+use askama::filters::{Escaper, Html, Safe};
+use nodegate_agent_client::sentence;
+use nodegate_program::sanitize;
+use nodegate_readiness::probers::{self, DrainStatus, ProberRecord, Standing};
 use nodegate_readiness::status::Status;
 use nodegate_readiness::{Age, Stamp, Verdict};
-use std::fmt::{self, Write};
+use std::fmt;
 use std::time::Duration;
 
 /// The content security policy. It allows only the style sheet inside the page, by its hash, and the inline
 /// icon.
-pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-Qbdzl6GSX/PQpLv61gC+1UxvEZJm1hBjQ8wHLau6Pxc='; \
+pub(crate) const POLICY: &str = "default-src 'none'; style-src 'sha256-5WRg6esYwG3yyaXduDLVS9W62NsvUAcwcffG55DfRjU='; \
      img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const STYLE: &str = include_str!("page.css");
 
-/// The hint for an agent that does not know its node.
-const NODE_NAME_ENV: &str =
-    "env:\n- name: NODE_NAME\n  valueFrom:\n    fieldRef:\n      fieldPath: spec.nodeName";
+/// The maximum number of probers in the table; `/status.json` has all.
+const ROWS: usize = 40;
+/// The maximum number of names in the list of other probers.
+const NAMES: usize = 10;
 
-/// The look of a verdict: a sign of its own shape beside the colour.
-#[derive(Clone, Copy)]
-struct VerdictStyle {
-    word: &'static str,
-    /// The class in the style sheet.
-    class: &'static str,
-    sign: char,
-    /// The colour of the icon in the browser's tab; it must work on a light and on a dark tab.
-    icon: &'static str,
-}
-
-impl VerdictStyle {
-    /// Returns the style of a verdict, or of an agent without one.
-    fn of(verdict: Option<Verdict>) -> Self {
-        let (word, class, sign, icon) = match verdict {
-            Some(Verdict::Ready) => ("Ready", "ready", '✓', "2a9d5c"),
-            Some(Verdict::Draining) => ("Draining", "draining", '▽', "c98200"),
-            Some(Verdict::NotReady) => ("NotReady", "not-ready", '✕', "d63a32"),
-            None => ("Misconfigured", "misconfigured", '!', "d63a32"),
-        };
-        Self { word, class, sign, icon }
-    }
-}
-
-/// Returns true if the verdict comes from a stale cache, or against the Node's Ready condition.
-fn is_guess(status: &Status) -> bool {
-    let against_ready = status.unconfirmed || status.not_ready_pending.is_some();
-    (status.rests_on_stale_cache() || against_ready) && status.verdict.is_some()
+#[derive(Template)]
+#[template(path = "page/page.html")]
+struct Page<'a> {
+    status: &'a Status,
+    /// The time since the epoch, in milliseconds.
+    wall: u64,
+    refreshes: bool,
 }
 
 /// Renders the page for a status at `wall`, the time since the epoch. With `refreshes` the page reloads
 /// itself every few seconds.
-pub(crate) fn render(status: &Status, wall: Duration, refreshes: bool) -> String {
-    let mut page = String::with_capacity(16 * 1024);
+pub(crate) fn render(status: &Status, wall: Duration, refreshes: bool) -> askama::Result<String> {
     let wall = u64::try_from(wall.as_millis()).unwrap_or(u64::MAX);
-    // Writing to a string does not fail.
-    let _ = write_page(&mut page, status, wall, refreshes);
-    page
+    Page { status, wall, refreshes }.render()
 }
 
-fn write_page(page: &mut String, status: &Status, wall: u64, refreshes: bool) -> fmt::Result {
-    write_head(page, status, refreshes)?;
-    // Two columns on a wide screen, one on a phone.
-    page.push_str("<body><main><div>");
-    write_verdict(page, status, wall)?;
-    write_facts(page, status)?;
-    prober_section::write(page, status)?;
-    page.push_str("</div><div>");
-    // A misconfigured agent answers 500, whatever its checks say.
-    if status.verdict.is_some() {
-        tables::write_checks(page, &status.checks)?;
-    }
-    tables::write_flips(page, status, wall)?;
-    page.push_str("</div></main>");
-    write_foot(page, status, wall, refreshes)
-}
+/// Makes text harmless in an element and in a quoted attribute. Marks that change the writing direction could make
+/// one reason read as another.
+#[derive(Clone, Copy)]
+pub(crate) struct ForeignText;
 
-fn write_head(page: &mut String, status: &Status, refreshes: bool) -> fmt::Result {
-    let style = VerdictStyle::of(status.verdict);
-    let node = status.node.as_deref().unwrap_or("unknown node");
-    let refresh = if refreshes { "<meta http-equiv=\"refresh\" content=\"5\">" } else { "" };
-    let question_mark = if is_guess(status) { "?" } else { "" };
-    write!(
-        page,
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">{refresh}<meta name=\"viewport\" \
-         content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\
-         <title>{}{question_mark} · {}</title><link rel=\"icon\" href=\"data:image/svg+xml,%3Csvg \
-         xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Ctext x='12' y='21' font-size='24' \
-         text-anchor='middle' fill='%23{}'%3E{}%3C/text%3E%3C/svg%3E\"><style>{STYLE}</style></head>",
-        style.word,
-        Escaped(node),
-        style.icon,
-        style.sign,
-    )
-}
-
-fn write_verdict(page: &mut String, status: &Status, wall: u64) -> fmt::Result {
-    let style = VerdictStyle::of(status.verdict);
-    let (guess, question_mark) = if is_guess(status) { (" guess", "<span>?</span>") } else { ("", "") };
-    write!(
-        page,
-        "<header class=\"verdict {}{guess}\"><p class=\"node\"><span>Node</span> {}</p>\
-         <h1><span aria-hidden=\"true\">{}</span> {}{question_mark}</h1><p class=\"why\">{}</p>",
-        style.class,
-        Escaped(status.node.as_deref().unwrap_or("unknown")),
-        style.sign,
-        style.word,
-        Breakable(why(status)),
-    )?;
-    if let Some(caveat) = caveat(status) {
-        write!(page, "<p class=\"caveat\"><strong>A guess:</strong> {}.</p>", Escaped(caveat))?;
-    }
-    if let Some(error) = &status.cache.error {
-        write!(page, "<p class=\"caveat\"><strong>API server:</strong> {}.</p>", Escaped(error))?;
-    }
-    if let Some(hint) = &status.hint {
-        write!(page, "<p class=\"hint\"><strong>Hint:</strong> {}.</p>", Escaped(hint))?;
-    }
-    if status.verdict.is_none() {
-        write!(page, "<pre>{NODE_NAME_ENV}</pre>")?;
-    } else if let Some(flip) = status.flips.first() {
-        let (since, ago) = (Stamp(flip.at_unix_ms), Age(u128::from(wall.saturating_sub(flip.at_unix_ms))));
-        write!(
-            page,
-            "<p class=\"since\">for {ago}, since <time datetime=\"{since}\">{since:#}</time> UTC</p>"
-        )?;
-    } else {
-        write!(page, "<p class=\"since\">since the agent's start {} ago</p>", Age(status.uptime_ms))?;
-    }
-    page.push_str("</header>");
-    Ok(())
-}
-
-fn write_facts(page: &mut String, status: &Status) -> fmt::Result {
-    let answer = match status.verdict {
-        Some(Verdict::Ready) => "200",
-        Some(Verdict::Draining | Verdict::NotReady) => "503",
-        None => "500",
-    };
-    let (class, trust) = if status.cache.stale { ("draining", "stale") } else { ("ready", "fresh") };
-    write!(page, "<dl><div><dt>Cache<dd><b class=\"{class}\">{trust}</b></div><div><dt>Last proof<dd>")?;
-    match status.cache.age_ms {
-        Some(age) => write!(page, "{} ago", Age(age))?,
-        None => page.push_str("none yet"),
-    }
-    write!(
-        page,
-        "</div><div><dt>Stale after<dd>{}</div><div><dt>/health<dd>{answer}</div></dl>",
-        Age(status.cache.stale_after_ms)
-    )?;
-    match status.host {
-        Some(host) => write!(page, "<dl><div><dt>Reboot<dd>{}</div></dl>", Escaped(shutdown(host))),
-        None => Ok(()),
+impl Escaper for ForeignText {
+    fn write_escaped_str<W: fmt::Write>(&self, dest: W, text: &str) -> fmt::Result {
+        Html.write_escaped_str(dest, &sanitize(text))
     }
 }
 
-fn write_foot(page: &mut String, status: &Status, wall: u64, refreshes: bool) -> fmt::Result {
-    let refresh = if refreshes {
-        "Reloads every 5 s (<a href=\"?pause\">pause</a>)"
-    } else {
-        "Paused (<a href=\"./\">resume</a>)"
-    };
-    write!(
-        page,
-        "<footer><p>As of <time datetime=\"{0}\">{0:#}</time> UTC. {refresh}.</p><p>nodegate {1}, up {2} · \
-         <a href=\"status.json?pretty\">status.json</a> · <a href=\"metrics\">metrics</a></p></footer></body></html>",
-        Stamp(wall),
-        Escaped(&status.version),
-        Age(status.uptime_ms)
-    )
+/// A word, its class in the style sheet, and a sign of its own shape beside the colour.
+struct Look {
+    word: &'static str,
+    class: &'static str,
+    sign: char,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nodegate_readiness::status::{CacheStatus, CheckStatus};
-    use nodegate_readiness::{LastKnown, Reason};
-    use std::borrow::Cow;
-    use std::process::Command;
+/// The progress of one step of a drain, or of the way back.
+type Step = (Look, String);
 
-    /// Returns the status of a ready node from an agent that has just started.
-    pub(super) fn status() -> Status {
-        let cache = CacheStatus {
-            age_ms: Some(100),
-            stale_after_ms: 15_000,
-            on_stale: "ready".to_owned(),
-            ..CacheStatus::default()
+impl Page<'_> {
+    fn node(&self) -> &str {
+        self.status.node.as_deref().unwrap_or("unknown")
+    }
+
+    /// Returns true if the verdict comes from a stale cache, or against the Node's Ready condition.
+    fn is_guess(&self) -> bool {
+        let against_ready = self.status.unconfirmed || self.status.not_ready_pending.is_some();
+        (self.status.rests_on_stale_cache() || against_ready) && self.status.verdict.is_some()
+    }
+
+    fn since(&self, unix_ms: u64) -> Age {
+        self.wall.saturating_sub(unix_ms).age()
+    }
+
+    fn steps(&self, drain: &DrainStatus, verdict: Verdict) -> [Step; 3] {
+        let is_ready = verdict == Verdict::Ready;
+        let step = |come, word| {
+            let (class, sign) = match come {
+                Some(true) => ("done", '✓'),
+                Some(false) => ("open", '…'),
+                None => ("unknown", '?'),
+            };
+            Look { word, class, sign }
         };
-        Status {
-            node: Some("n1".to_owned()),
-            version: Cow::Borrowed("1.2.3"),
-            verdict: Some(Verdict::Ready),
-            cache,
-            ..Status::default()
-        }
+        let (word, pool) = if is_ready { ("In", "the pool") } else { ("Out", "of the pool") };
+        let sure = (!self.status.rests_on_stale_cache()).then_some(true);
+        // Keeps the number and its unit on one line.
+        let since = drain.since_ms.age().to_string().replace(' ', "\u{a0}");
+        let told = match self.status.told_of() {
+            (_, 0) => "no regular prober".to_owned(),
+            (told, of) => format!("{told} of {of} balancers"),
+        };
+        let sessions = match self.status.sessions() {
+            None => "not counted".to_owned(),
+            Some(_) if !is_ready && drain.released == Some(true) => "no session is left".to_owned(),
+            Some(count) => {
+                let (plural, left) = (if count == 1 { "" } else { "s" }, if is_ready { "" } else { " left" });
+                format!("{count} session{plural}{left}")
+            }
+        };
+        let released = if is_ready {
+            Look { word: "Sessions", class: "idle", sign: '·' }
+        } else {
+            step(drain.released, "Released")
+        };
+        [
+            (step(sure, word), format!("{pool} for {since}")),
+            (step(if is_ready { drain.told_ready } else { drain.told }, "Told"), told),
+            (released, sessions),
+        ]
     }
 
-    pub(super) fn page(status: &Status) -> String {
-        render(status, Duration::from_secs(1_700_000_000), true)
-    }
-
-    #[test]
-    fn nothing_from_elsewhere_is_markup() {
-        let evil = "<script>\"'&\u{1b}\u{202e}";
-        let mut status = Status { node: Some(evil.to_owned()), verdict: Some(Verdict::NotReady), ..status() };
-        status.reason = Some(Reason::new(evil));
-        status.version = Cow::Borrowed(evil);
-        status.checks.push(CheckStatus {
-            name: evil.to_owned(),
-            default: false,
-            active: true,
-            passed: Some(false),
-            verdict: Some(Verdict::NotReady),
-            reason: Some(Reason::new(evil)),
-            last_reason: Some(Reason::new(evil)),
-            age_ms: None,
-            duration_ms: 0,
-        });
-        let (from, to, reason) = (Verdict::Ready, Verdict::NotReady, Reason::new(evil));
-        status.flips.push(nodegate_readiness::Flip { at_unix_ms: 1, from, to, reason });
-        let page = page(&status).replace("<wbr>", "");
-        assert!(
-            !page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),
-            "{page}"
-        );
-        // Reasons arrive without control characters.
-        let shown = |end| page.matches(&format!("&lt;script&gt;&quot;&#39;&amp;{end}")).count();
-        assert_eq!((shown("\u{fffd}\u{fffd}"), shown(" \u{fffd}")), (4, 3), "{page}");
-    }
-
-    #[test]
-    fn a_guess_is_one_at_a_glance() {
-        let mut status = status();
-        assert!(!page(&status).contains("A guess:"));
-        status.cache.stale = true;
-        status.cache.error = Some("certificate expired; renew it".to_owned());
-        status.last_known =
-            Some(LastKnown { verdict: Verdict::Draining, reason: Some(Reason::new("Unschedulable")) });
-        let page = page(&status);
-        for part in [
-            "<title>Ready? · n1",
-            "class=\"verdict ready guess\"",
-            "A guess:</strong> the API server was last heard 100 ms ago; before that the node was Draining: cordoned \
-             (Unschedulable); the answer fails open.",
-            "API server:</strong> certificate expired; renew it.",
-        ] {
-            assert!(page.contains(part), "no {part} in {page}");
-        }
-    }
-
-    #[test]
-    fn it_can_be_paused() {
-        let paused = render(&status(), Duration::ZERO, false);
-        assert!(!paused.contains("http-equiv") && paused.contains("resume"));
-        assert!(page(&status()).contains("http-equiv=\"refresh\" content=\"5\""));
-    }
-
-    #[test]
-    fn the_policy_names_the_style_sheet() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page/page.css");
-        let hash = format!("sha256sum {path} | cut -c1-64 | tr a-f A-F | basenc --base16 -d | base64");
-        let output = Command::new("sh").args(["-c", &hash]).output().expect("coreutils");
-        let hash = String::from_utf8(output.stdout).unwrap();
-        let source = format!("'sha256-{}'", hash.trim());
-        assert!(POLICY.contains(&source), "the style sheet has changed: {source}");
+    /// Returns the regular and silent probers, and the others. Those that the operator still waits for come first.
+    fn probers(&self) -> (Vec<&ProberRecord>, Vec<&ProberRecord>) {
+        let (mut rows, others): (Vec<_>, Vec<_>) =
+            self.status.probers.iter().partition(|prober| prober.standing.is_waited_for());
+        rows.sort_by_key(|prober| (prober.told == Some(true), !prober.drainable, prober.standing));
+        (rows, others)
     }
 }
+
+/// Returns whether the prober has acknowledged the verdict.
+fn told(prober: &ProberRecord) -> Look {
+    let (word, class, sign) = match (prober.drainable, prober.told) {
+        (false, _) => ("never", "not-ready", '✕'),
+        (true, Some(true)) => ("told", "ready", '✓'),
+        (true, Some(false)) => ("not yet", "draining", '…'),
+        (true, None) => ("not known", "unknown", '?'),
+    };
+    Look { word, class, sign }
+}
+
+/// Returns what the operator should know of a prober.
+fn remark<'a>(prober: &ProberRecord, drain: &'a DrainStatus) -> Option<&'a str> {
+    let who = prober.who();
+    let mut waiting_for = drain.waiting_for.iter();
+    match waiting_for.find(|one| one.prober == who && one.request == prober.request) {
+        _ if prober.misses_drains() => Some("can't see drains: a drain does not change this answer"),
+        _ if !prober.drainable => Some("a drain does not change this answer"),
+        Some(waiting) => Some(&waiting.why),
+        None => (prober.standing == Standing::Silent).then_some("silent"),
+    }
+}
+
+/// The forms in which the template shows values.
+trait Shown {
+    fn look(&self) -> Look
+    where
+        Self: Copy + Into<Option<Verdict>>,
+    {
+        let (word, class, sign) = match (*self).into() {
+            Some(Verdict::Ready) => ("Ready", "ready", '✓'),
+            Some(Verdict::Draining) => ("Draining", "draining", '▽'),
+            Some(Verdict::NotReady) => ("NotReady", "not-ready", '✕'),
+            None => ("Misconfigured", "misconfigured", '!'),
+        };
+        Look { word, class, sign }
+    }
+
+    fn age(&self) -> Age
+    where
+        Self: Copy + Into<u128>,
+    {
+        Age((*self).into())
+    }
+
+    /// Returns the escaped text, in which a long name may wrap between its parts.
+    fn breakable(&self) -> Safe<String>
+    where
+        Self: AsRef<str>,
+    {
+        let (mut html, mut before) = (String::new(), ' ');
+        for c in self.as_ref().chars() {
+            let of_two_words = before.is_lowercase() && c.is_uppercase();
+            let after_a_part = matches!(before, '/' | ':' | ',' | '&' | '?' | '=' | '_' | '.') && c != ' ';
+            if of_two_words || after_a_part {
+                html.push_str("<wbr>");
+            }
+            // Writing to a string does not fail.
+            let _ = ForeignText.write_escaped_char(&mut html, c);
+            before = c;
+        }
+        Safe(html)
+    }
+}
+
+impl<T> Shown for T {}

@@ -1,9 +1,10 @@
 use super::*;
-use crate::page::tests::{page, status};
-use nodegate_readiness::probers::{GivenAnswer, ProbeHistory, ToldSettings, Traffic};
+use nodegate_readiness::probers::{GivenAnswer, HaproxyReport, ProbeHistory, ToldSettings, Traffic};
+use nodegate_readiness::status::{CacheStatus, CheckStatus};
 use nodegate_readiness::{LastKnown, Moment, Reason};
+use std::borrow::Cow;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::process::Command;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -72,7 +73,7 @@ fn untold_probers_come_first_with_their_reason() {
         "Released</b><span>1 session left</span>",
         "<span class=\"name\">lb2</span> <span class=\"dim\">10.0.0.12</span><code>/health?drain=404</code>",
         "every 1 s, last 0 ms ago",
-        "app/worker-1 is NOLB 2/3 there, 14\u{a0}sessions",
+        "app/worker-1 is NOLB 2/3 there, 14&nbsp;sessions",
         "not yet<span class=\"more\">heard <b class=\"draining\">Draining</b> (503)",
         "told 2 of 4 times, probes every 1 s",
         "never<span class=\"more\">heard <b class=\"ready\">Ready</b> (200)",
@@ -160,5 +161,102 @@ fn nothing_that_a_prober_sends_is_markup() {
     let page = page(&status).replace("<wbr>", "");
     assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'), "{page}");
     // Probe request, name, server, state, reason for waiting; the gone prober, twice; two caveats.
-    assert_eq!(page.matches("&lt;script&gt;&quot;&#39;&amp;\u{fffd}\u{fffd}").count(), 9, "{page}");
+    assert_eq!(page.matches("&#60;script&#62;&#34;&#39;&#38;\u{fffd}\u{fffd}").count(), 9, "{page}");
+}
+
+/// Returns the status of a ready node from an agent that has just started.
+fn status() -> Status {
+    let cache = CacheStatus {
+        age_ms: Some(100),
+        stale_after_ms: 15_000,
+        on_stale: "ready".to_owned(),
+        ..CacheStatus::default()
+    };
+    Status {
+        node: Some("n1".to_owned()),
+        version: Cow::Borrowed("1.2.3"),
+        verdict: Some(Verdict::Ready),
+        cache,
+        ..Status::default()
+    }
+}
+
+fn page(status: &Status) -> String {
+    render(status, Duration::from_secs(1_700_000_000), true).unwrap()
+}
+
+#[test]
+fn nothing_from_elsewhere_is_markup() {
+    let evil = "<script>\"'&\u{1b}\u{202e}";
+    let mut status = Status { node: Some(evil.to_owned()), verdict: Some(Verdict::NotReady), ..status() };
+    status.reason = Some(Reason::new(evil));
+    status.version = Cow::Borrowed(evil);
+    status.checks.push(CheckStatus {
+        name: evil.to_owned(),
+        default: false,
+        active: true,
+        passed: Some(false),
+        verdict: Some(Verdict::NotReady),
+        reason: Some(Reason::new(evil)),
+        last_reason: Some(Reason::new(evil)),
+        age_ms: None,
+        duration_ms: 0,
+    });
+    let (from, to, reason) = (Verdict::Ready, Verdict::NotReady, Reason::new(evil));
+    status.flips.push(nodegate_readiness::Flip { at_unix_ms: 1, from, to, reason });
+    let page = page(&status).replace("<wbr>", "");
+    assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'), "{page}");
+    // Reasons arrive without control characters.
+    let shown = |end| page.matches(&format!("&#60;script&#62;&#34;&#39;&#38;{end}")).count();
+    assert_eq!((shown("\u{fffd}\u{fffd}"), shown(" \u{fffd}")), (4, 3), "{page}");
+}
+
+#[test]
+fn a_guess_is_one_at_a_glance() {
+    let mut status = status();
+    assert!(!page(&status).contains("A guess:"));
+    status.cache.stale = true;
+    status.cache.error = Some("certificate expired; renew it".to_owned());
+    status.last_known =
+        Some(LastKnown { verdict: Verdict::Draining, reason: Some(Reason::new("Unschedulable")) });
+    let page = page(&status);
+    for part in [
+        "<title>Ready? · n1",
+        "class=\"verdict ready guess\"",
+        "A guess:</strong> the API server was last heard 100 ms ago; before that the node was Draining: cordoned \
+         (Unschedulable); the answer fails open.",
+        "API server:</strong> certificate expired; renew it.",
+    ] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+}
+
+#[test]
+fn it_can_be_paused() {
+    let paused = render(&status(), Duration::ZERO, false).unwrap();
+    assert!(!paused.contains("http-equiv") && paused.contains("resume"));
+    assert!(page(&status()).contains("http-equiv=\"refresh\" content=\"5\""));
+}
+
+#[test]
+fn the_policy_names_the_style_sheet() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/page/page.css");
+    let hash = format!("sha256sum {path} | cut -c1-64 | tr a-f A-F | basenc --base16 -d | base64");
+    let output = Command::new("sh").args(["-c", &hash]).output().expect("coreutils");
+    let hash = String::from_utf8(output.stdout).unwrap();
+    let source = format!("'sha256-{}'", hash.trim());
+    assert!(POLICY.contains(&source), "the style sheet has changed: {source}");
+}
+
+#[test]
+fn names_are_broken_between_their_parts() {
+    for (text, broken) in [
+        ("Taint:ToBeDeleted", "Taint:<wbr>To<wbr>Be<wbr>Deleted"),
+        ("node_ready", "node_<wbr>ready"),
+        ("DNS: no answer", "DNS: no answer"),
+        ("/health?check=a,b&drain=404", "/<wbr>health?<wbr>check=<wbr>a,<wbr>b&#38;<wbr>drain=<wbr>404"),
+        ("<b>", "&#60;b&#62;"),
+    ] {
+        assert_eq!(text.breakable().0, broken);
+    }
 }
