@@ -2,7 +2,7 @@
 
 use crate::agents::{AgentAnswer, NoAgentAnswer, Way};
 use crate::cluster::FleetNode;
-use nodegate_agent_client::sentence::{caveat, why};
+use nodegate_agent_client::sentence::{caveat, shutdown, why};
 use nodegate_agent_client::{Status, exit_code};
 use nodegate_readiness::{Age, Verdict};
 use std::cmp::Ordering;
@@ -120,10 +120,13 @@ impl Row {
 
     pub(super) fn why(&self) -> String {
         match &self.said {
-            Ok(answer) => match caveat(&answer.said.status) {
-                Some(caveat) => format!("{}; a guess: {caveat}", why(&answer.said.status)),
-                None => why(&answer.said.status),
-            },
+            Ok(answer) => {
+                let status = &answer.said.status;
+                let guess = caveat(status).map(|caveat| format!("; a guess: {caveat}"));
+                let unlocked = status.host.filter(|host| !host.lock && !host.shutdown);
+                let reboot = unlocked.map(|host| format!("; a reboot {}", shutdown(host)));
+                why(status) + &guess.unwrap_or_default() + &reboot.unwrap_or_default()
+            }
             Err(error) => error.detail.clone(),
         }
     }

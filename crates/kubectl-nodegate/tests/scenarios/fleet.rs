@@ -18,6 +18,7 @@ fn one_of_each() -> Lab {
     waiting["drain"]["waiting_for"] =
         json!([{"prober": "10.0.0.6", "question": "/health", "why": "told 1 of 4 times"}]);
     waiting["drain"]["traffic"] = json!({"ports": [443], "established": 14, "age_ms": 500});
+    waiting["host"] = json!({"shutdown": false, "lock": false});
     let mut stale = ready("worker-3");
     stale["cache"]["stale"] = json!(true);
     stale["cache"]["age_ms"] = json!(240_000);
@@ -107,10 +108,8 @@ fn wide_output_shows_the_reason_and_the_way_to_the_agent() {
     let said = lab.run(&["-o", "wide", "worker-2", "worker-3", "worker-6"]);
     let addresses: Vec<_> = lab.crowd.nodes().map(|(_, address)| address.to_string()).collect();
     let answered = format!("{}:{}", addresses[1], lab.crowd.port());
-    assert!(
-        said.row("worker-2").ends_with(&format!("0.1.0 {answered} cordoned (Unschedulable)")),
-        "{said:#?}"
-    );
+    let why = "cordoned (Unschedulable); a reboot does not wait for load balancers: nodegate-shutdown holds no lock";
+    assert!(said.row("worker-2").ends_with(&format!("0.1.0 {answered} {why}")), "{said:#?}");
     let guess = "may get new traffic; a guess: the API server was last heard 4 min ago; before that the node was Draining: \
                  cordoned (Unschedulable)";
     assert!(said.row("worker-3").contains(guess), "{said:#?}");
