@@ -132,10 +132,10 @@ impl App {
         self.waiters.limit(max_connections);
     }
 
-    /// Starts the shutdown: `/readyz` fails, every answer closes its connection, and no request waits longer.
+    /// Starts the shutdown: `/readyz` fails, every answer closes its connection, and waiting requests end with the next
+    /// judgement.
     pub(crate) fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
-        self.waiters.wake();
     }
 
     pub(crate) fn is_closing(&self) -> bool {

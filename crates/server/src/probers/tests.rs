@@ -290,6 +290,19 @@ fn a_request_that_no_drain_changes_takes_no_counted_slot() {
     assert!(aside.clone().any(|record| record.request == "/services/shop/web" && record.asked == 300));
 }
 
+/// Else its first answer would seem to be the rest of a row that began before the pause.
+#[test]
+fn the_row_of_a_prober_that_paused_begins_with_the_change_of_its_service() {
+    let (desk, path) = (Desk::new(), "/services/shop/web");
+    let ready = GivenAnswer { verdict: Verdict::Ready, code: Some(200) };
+    for second in 0..120 {
+        desk.probers.note(&http(address(1), path, ""), ready, &desk.board, at(second * 1000));
+    }
+    let target = RequestTarget::Service { path, query: "", changed: at(130_000) };
+    desk.note(&ProbeRequest { target, ..http(address(1), path, "") }, 132_000);
+    assert_eq!(desk.records(132_000)[0].row_ms, Some(2000));
+}
+
 #[test]
 fn named_balancers_may_ask_more_and_no_other_client_counts() {
     let desk = Desk::new();

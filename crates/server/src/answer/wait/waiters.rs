@@ -58,11 +58,6 @@ impl Waiters {
         self.connections.fetch_min(max_connections, Ordering::Relaxed);
     }
 
-    /// Wakes all waiting requests, which look for a shutdown.
-    pub(in crate::answer) fn wake(&self) {
-        self.judged.send_modify(|_| {});
-    }
-
     pub(super) fn take(&self, holder: Holder) -> Option<Slot> {
         let connections = self.connections.load(Ordering::Relaxed);
         let of_node = MOST_OF_NODE.min(connections / 2);
