@@ -52,7 +52,7 @@ pub fn ask(board: &Board, raw: &str, now: Moment) -> Reply {
     match board.lookup(raw, now) {
         Lookup::Hit(reply) => reply,
         Lookup::Miss(query) => board.answer(raw, &query, now),
-        Lookup::Bad(bad) => Reply::error(400, &bad.to_string()),
+        Lookup::Bad(bad) => Reply::error(400, &bad),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The settings of the readiness rules; the core has no clap. `args` flattens them.
 
-use nodegate_program::{duration, shown};
+use nodegate_program::{choice, duration, shown};
 use nodegate_readiness::{ConditionRules, DrainSignals, OnStale, OnUnknown, Policy};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -13,6 +13,10 @@ const UNKNOWN_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_
 /// The range of `--not-ready-after`. Kubernetes itself replaces the pods of a node that is not ready for 5 min.
 const NOT_READY_AFTER: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_mins(5);
 
+/// The words of `--on-stale`.
+const ON_STALE: &[(&str, OnStale)] =
+    &[("ready", OnStale::Ready), ("keep-drain", OnStale::KeepDrain), ("not-ready", OnStale::NotReady)];
+
 /// The settings of the readiness rules.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct PolicyArgs {
@@ -23,13 +27,20 @@ pub(crate) struct PolicyArgs {
 
     /// Answer while the cache is stale: ready fails open; keep-drain fails open but holds the last known
     /// drain signal; not-ready fails closed
-    #[arg(long, env = "NODEGATE_ON_STALE", value_name = "ready|keep-drain|not-ready", default_value_t)]
+    #[arg(
+        long,
+        env = "NODEGATE_ON_STALE",
+        value_name = "ready|keep-drain|not-ready",
+        default_value = "ready"
+    )]
+    #[arg(value_parser = choice(ON_STALE))]
     on_stale: OnStale,
 
     /// Verdict when the control plane has lost the kubelet (Ready=Unknown): local keeps the node in the pool
     /// while the kubelet's health endpoint on this node answers (check kubelet; see --unknown-after);
     /// not-ready takes the node out at once
-    #[arg(long, env = "NODEGATE_ON_UNKNOWN", value_name = "local|not-ready", default_value_t)]
+    #[arg(long, env = "NODEGATE_ON_UNKNOWN", value_name = "local|not-ready", default_value = "local")]
+    #[arg(value_parser = choice(&[("local", OnUnknown::Local), ("not-ready", OnUnknown::NotReady)]))]
     on_unknown: OnUnknown,
 
     /// With --on-unknown=local: the age of the taint node.kubernetes.io/unreachable:NoExecute at which the

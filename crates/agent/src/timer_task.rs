@@ -24,7 +24,7 @@ pub(crate) async fn run(
     let (mut stale, mut cut_off, mut pending) = (Episode::default(), Episode::default(), Episode::default());
     let wake = Arc::new(Notify::new());
     let on_pending = wake.clone();
-    board.when_pending(move || on_pending.notify_one());
+    let _ = board.on_pending.set(Box::new(move |()| on_pending.notify_one()));
     let mut unreachable = false;
     // The sender lives as long as the process.
     let _ = open.wait_for(|open| *open).await;

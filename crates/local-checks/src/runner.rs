@@ -3,7 +3,7 @@
 use crate::check::{SLACK, Timing};
 use crate::cycle::{Cycle, Demand};
 use crate::local_checks::LocalChecks;
-use nodegate_readiness::unconfirmed::{FIRST_RESULT_WITHIN, KUBELET};
+use nodegate_readiness::ready_history::{FIRST_RESULT_WITHIN, KUBELET};
 use nodegate_readiness::{Begins, Board, CheckId, OnUnknown, Timeline};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -75,10 +75,10 @@ impl Runner {
             };
             tasks.spawn_on(cycle.run(), handle);
         }
-        let overrides: Vec<_> = slots.iter().map(|slot: &Slot| (slot.id, slot.demand.clone())).collect();
-        board.when_needed(move |needed| {
-            overrides.iter().filter(|(id, _)| *id == needed).for_each(|(_, demand)| demand.wake());
-        });
+        let demands: Vec<_> = slots.iter().map(|slot: &Slot| (slot.id, slot.demand.clone())).collect();
+        let _ = board.on_need.set(Box::new(move |needed| {
+            demands.iter().filter(|(id, _)| *id == needed).for_each(|(_, demand)| demand.wake());
+        }));
         Self { board: Arc::clone(board), timeline, slots, _tasks: tasks }
     }
 
@@ -123,7 +123,7 @@ impl Runner {
         let now = self.timeline.at(nodegate_clock::now());
         slot.demand.ask(now);
         let published = self.board.published();
-        let result = published.state.local_result(self.board.catalog(), id);
+        let result = published.state.local_result(id);
         let valid = result.is_some_and(|result| now <= result.good_until);
         (!valid).then_some(slot)
     }

@@ -159,11 +159,11 @@ impl Followed for ServiceSlices<'_> {
     }
 
     fn api(&self, client: Client) -> Api<WatchedSlice> {
-        Api::namespaced(client, self.name.namespace())
+        Api::namespaced(client, &self.name.namespace)
     }
 
     fn selected(&self) -> watcher::Config {
-        watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name()))
+        watcher::Config::default().labels(&format!("{SERVICE_LABEL}={}", self.name.name))
     }
 
     fn changed(&mut self, slices: &[Arc<WatchedSlice>]) -> Option<NodeVersion> {

@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn text_from_a_request_or_the_api_is_escaped() {
-        let fail = Outcome::Fail(Reason::unknown_check("\"<\u{0}\n"));
+        let fail = Outcome::Fail(Reason::of_check("Unknown check", "\"<\u{0}\n"));
         let reply = Reply::render(&[report("\"<\u{0}\n", fail, false)], None);
         let value: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(value["checks"][0]["name"], "\"<\u{0}\n");

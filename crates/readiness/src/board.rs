@@ -4,24 +4,21 @@
 mod freshness;
 mod published;
 mod service_board;
-mod take_over;
 mod unknown_ready;
-mod view;
 
 pub use freshness::{Freshness, LastKnown};
-pub use published::Published;
+pub use published::{BoardView, Published};
 pub use service_board::ServiceView;
-pub use view::BoardView;
 
+use self::freshness::TakenOver;
 use self::published::Rendered;
-use self::take_over::TakenOver;
 use crate::answer::{Answer, Reply};
-use crate::check::{Begins, Catalog, CheckId, CheckReport, Source, Verdict, verdict};
+use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Verdict, verdict};
 use crate::facts::Node;
 use crate::flips::{Flip, Flips, RECOVERED};
 use crate::host_signals::HostSignals;
 use crate::moment::{AtomicMoment, Moment};
-use crate::query::{BadQuery, CheckRef, Query, known};
+use crate::query::{CheckRef, Query, known};
 use crate::reason::Reason;
 use crate::rules::{CACHE_STALE, Policy};
 use crate::service::WatchedService;
@@ -52,16 +49,17 @@ pub struct Board {
     writer: Mutex<Writer>,
     published: ArcSwap<Published>,
     on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
-    on_need: OnceLock<OnNeed>,
-    on_pending: OnceLock<Wake>,
-    after_flip: OnceLock<Wake>,
+    /// Starts a local check that becomes [needed](Board::needed). The board calls this, like the next two,
+    /// outside of any lock.
+    pub on_need: OnceLock<Listener<CheckId>>,
+    /// Called when a `Ready=False` must last before it counts.
+    pub on_pending: OnceLock<Listener<()>>,
+    /// Called after each flip.
+    pub after_flip: OnceLock<Listener<()>>,
 }
 
-/// Starts a local check.
-type OnNeed = Box<dyn Fn(CheckId) + Send + Sync>;
-
-/// Wakes the code that waits for an event on the board.
-type Wake = Box<dyn Fn() + Send + Sync>;
+/// Code that waits for an event on the board.
+pub type Listener<T> = Box<dyn Fn(T) + Send + Sync>;
 
 /// The state that only the writer uses.
 #[derive(Default)]
@@ -81,8 +79,8 @@ pub enum Lookup {
     /// A query not seen before, or one with a local check that has no valid result: start and await the
     /// checks, then ask [`Board::answer`].
     Miss(Query),
-    /// The query is malformed.
-    Bad(BadQuery),
+    /// The query is malformed; with the text of the 400.
+    Bad(String),
 }
 
 impl Board {
@@ -142,7 +140,9 @@ impl Board {
             }
             Some(rendered) => Lookup::Miss((*rendered.query).clone()),
             None => match Query::parse(raw, &self.catalog) {
-                _ if self.node_name.is_none() => Lookup::Hit(published.default.answer.fresh.clone()),
+                _ if self.node_name.is_none() => {
+                    Lookup::Hit(self.render(&published.state, &Query::default(), now).fresh)
+                }
                 Ok(query) => Lookup::Miss(query),
                 Err(bad) => Lookup::Bad(bad),
             },
@@ -186,10 +186,7 @@ impl Board {
     }
 
     fn asked_slot(&self, id: CheckId) -> Option<&AtomicMoment> {
-        match self.catalog.source(id) {
-            Source::Local(index) => self.asked.get(index),
-            Source::NodeReady | Source::CustomConditions | Source::Service(_) => None,
-        }
+        if let CheckId::Local(index) = id { self.asked.get(index) } else { None }
     }
 
     /// Returns the time at which a request last named this local check.
@@ -203,7 +200,7 @@ impl Board {
         let published = self.published.load();
         let runs = |id: &CheckId| self.catalog.local(*id).is_some_and(|check| check.begins != Begins::Never);
         let lacks_result = |id: &CheckId| {
-            let result = published.state.local_result(&self.catalog, *id);
+            let result = published.state.local_result(*id);
             result.is_none_or(|result| now > result.good_until)
         };
         known(self.checks_of(query)).filter(|id| runs(id) && lacks_result(id)).collect()
@@ -224,7 +221,7 @@ impl Board {
     pub fn report(&self, id: CheckId, now: Moment) -> CheckReport {
         let stale = self.freshness(now).stale;
         let state = &self.published.load().state;
-        state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now)
+        state.report(id, &self.catalog, &self.policy, stale, now)
     }
 
     /// Returns the time at which the ports opened; `None` before.
@@ -266,7 +263,7 @@ impl Board {
 
     /// Records the result of a local check; `None` if the check stopped running.
     pub fn set_local(&self, id: CheckId, result: Option<LocalResult>, now: Moment, wall: SystemTime) {
-        let Source::Local(index) = self.catalog.source(id) else { return };
+        let CheckId::Local(index) = id else { return };
         self.change(now, wall, |state| {
             let Some(slot) = state.local.get_mut(index) else { return false };
             let changed = *slot != result;
@@ -320,7 +317,7 @@ impl Board {
             on_need(id);
         }
         if let (Some(_), Some(on_pending)) = (self.not_ready_pending(now), self.on_pending.get()) {
-            on_pending();
+            on_pending(());
         }
     }
 
@@ -329,8 +326,8 @@ impl Board {
         let state = &self.published.load().state;
         let stale = self.freshness(now).stale;
         for id in self.catalog.ids() {
-            let report = state.report(&CheckRef::Known(id), &self.catalog, &self.policy, stale, now);
-            let runs = self.catalog.local(id).is_none() || state.local_result(&self.catalog, id).is_some();
+            let report = state.report(id, &self.catalog, &self.policy, stale, now);
+            let runs = self.catalog.local(id).is_none() || state.local_result(id).is_some();
             if let (true, Some(reason)) = (runs, report.outcome.reason()) {
                 writer.last_reasons.insert(id, reason.clone());
             }
@@ -377,7 +374,13 @@ impl Board {
     }
 
     fn reports(&self, state: &State, checks: &[CheckRef], stale: bool, now: Moment) -> Vec<CheckReport> {
-        checks.iter().map(|check| state.report(check, &self.catalog, &self.policy, stale, now)).collect()
+        let report = |check: &CheckRef| match check {
+            CheckRef::Known(id) => state.report(*id, &self.catalog, &self.policy, stale, now),
+            CheckRef::Unknown(name) => {
+                CheckReport::from_memory(name, Outcome::Fail(Reason::of_check("Unknown check", name)), false)
+            }
+        };
+        checks.iter().map(report).collect()
     }
 }
 

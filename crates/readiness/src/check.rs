@@ -125,9 +125,18 @@ pub fn verdict(reports: &[CheckReport]) -> Verdict {
     reports.iter().map(|report| report.outcome.verdict()).max().unwrap_or(Verdict::Ready)
 }
 
-/// The index of a check in the [`Catalog`].
+/// A check of the [`Catalog`], by the source of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CheckId(usize);
+pub enum CheckId {
+    /// The readiness rules over the watched Node.
+    NodeReady,
+    /// The configured conditions of the watched Node.
+    CustomConditions,
+    /// The background run with this index.
+    Local(usize),
+    /// The watched Service with this index.
+    Service(usize),
+}
 
 /// The name of the check that applies the readiness rules.
 pub const NODE_READY: &str = "node_ready";
@@ -135,10 +144,6 @@ const CUSTOM_CONDITIONS: &str = "custom_conditions";
 /// The name of the local check of kube-proxy. A load balancer that sends a probe request for a Service gets
 /// its result, too.
 pub const KUBE_PROXY: &str = "kube_proxy";
-
-const NODE_READY_ID: usize = 0;
-const CUSTOM_CONDITIONS_ID: usize = 1;
-const MEMORY_CHECKS: [&str; 2] = [NODE_READY, CUSTOM_CONDITIONS];
 
 /// A check that runs in the background on this node.
 #[derive(Clone, Debug)]
@@ -165,47 +170,24 @@ pub enum Begins {
 
 /// All checks that exist, fixed at start: the two from memory, then the local ones, then those of watched
 /// Services.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// The names of all checks, in the order of their ids.
-    names: Vec<String>,
     local: Vec<LocalCheck>,
-    services: Vec<ServiceName>,
-}
-
-impl Default for Catalog {
-    fn default() -> Self {
-        Self::new(Vec::new())
-    }
-}
-
-/// The source of a check's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The readiness rules over the watched Node.
-    NodeReady,
-    /// The configured conditions of the watched Node.
-    CustomConditions,
-    /// The background run with this index.
-    Local(usize),
-    /// The watched Service with this index.
-    Service(usize),
+    /// The watched Services, each with the name of its check.
+    services: Vec<(ServiceName, String)>,
 }
 
 impl Catalog {
     /// Returns a catalog with these local checks.
     pub fn new(local: Vec<LocalCheck>) -> Self {
-        let of_memory = MEMORY_CHECKS.map(str::to_owned).into_iter();
-        let names = of_memory.chain(local.iter().map(|check| check.name.clone())).collect();
-        Self { names, local, services: Vec::new() }
+        Self { local, services: Vec::new() }
     }
 
     /// Adds the checks of watched Services. The index of each Service is its place in this list.
     #[must_use]
-    pub fn with_services(mut self, services: Vec<ServiceName>) -> Self {
-        self.names.extend(services.iter().map(|service| format!("service:{service}")));
-        self.services = services;
-        self
+    pub fn with_services(self, services: Vec<ServiceName>) -> Self {
+        let with_check = |service: ServiceName| (service.clone(), format!("service:{service}"));
+        Self { services: services.into_iter().map(with_check).collect(), ..self }
     }
 
     /// Sets the local checks that begin at the start, and those that may begin on demand. The others never
@@ -232,53 +214,42 @@ impl Catalog {
 
     /// Returns the watched Services, in the order of their indices.
     pub fn services(&self) -> impl Iterator<Item = &ServiceName> {
-        self.services.iter()
+        self.services.iter().map(|(service, _)| service)
     }
 
     /// Returns the index of a watched Service.
     pub fn service(&self, namespace: &str, name: &str) -> Option<usize> {
-        self.services().position(|service| service.namespace() == namespace && service.name() == name)
+        self.services().position(|service| service.namespace == namespace && service.name == name)
     }
 
     /// Returns the check of this name.
     pub fn find(&self, name: &str) -> Option<CheckId> {
-        self.names().position(|known| known == name).map(CheckId)
-    }
-
-    /// Returns all names, in the order of their ids.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str)
+        self.ids().find(|id| self.name(*id) == name)
     }
 
     /// Returns the name of a check.
     pub fn name(&self, id: CheckId) -> &str {
-        self.names.get(id.0).map_or("", String::as_str)
+        match id {
+            CheckId::NodeReady => NODE_READY,
+            CheckId::CustomConditions => CUSTOM_CONDITIONS,
+            CheckId::Local(index) => self.local.get(index).map_or("", |check| &check.name),
+            CheckId::Service(index) => self.services.get(index).map_or("", |(_, check)| check),
+        }
     }
 
     /// Returns the local check with this id; `None` for one that answers from memory.
     pub fn local(&self, id: CheckId) -> Option<&LocalCheck> {
-        id.0.checked_sub(MEMORY_CHECKS.len()).and_then(|index| self.local.get(index))
+        if let CheckId::Local(index) = id { self.local.get(index) } else { None }
     }
 
     /// Returns the ids of all checks.
     pub fn ids(&self) -> impl Iterator<Item = CheckId> + use<> {
-        (0..self.names.len()).map(CheckId)
+        let services = (0..self.services.len()).map(CheckId::Service);
+        [CheckId::NodeReady, CheckId::CustomConditions].into_iter().chain(self.local_ids()).chain(services)
     }
 
     /// Returns the ids of all local checks.
     pub fn local_ids(&self) -> impl Iterator<Item = CheckId> + use<> {
-        self.ids().skip(MEMORY_CHECKS.len()).take(self.local.len())
-    }
-
-    /// Returns the source of a check's answer.
-    pub fn source(&self, id: CheckId) -> Source {
-        match id.0 {
-            NODE_READY_ID => Source::NodeReady,
-            CUSTOM_CONDITIONS_ID => Source::CustomConditions,
-            other => {
-                let index = other - MEMORY_CHECKS.len();
-                index.checked_sub(self.local.len()).map_or(Source::Local(index), Source::Service)
-            }
-        }
+        (0..self.local.len()).map(CheckId::Local)
     }
 }

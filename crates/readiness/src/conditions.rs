@@ -10,14 +10,14 @@ use std::str::FromStr;
 /// A condition with a certain status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionRule {
-    kind: String,
+    pub(crate) kind: String,
     status: ConditionStatus,
 }
 
 impl ConditionRule {
-    /// Returns the condition's type.
-    pub(crate) fn kind(&self) -> &str {
-        &self.kind
+    /// Returns the rule that this condition is True.
+    pub(crate) fn is_true(kind: &str) -> Self {
+        Self { kind: kind.to_owned(), status: ConditionStatus::True }
     }
 
     /// Returns the Node's condition if it has this status. A condition that the Node lacks has none.
@@ -49,9 +49,7 @@ impl Default for ConditionRules {
     /// is not among them: a pod's volume sets it, too, and nothing clears it before the next boot.
     fn default() -> Self {
         let kinds = ["NetworkUnavailable", "KernelDeadlock", "DiskPressure", "MemoryPressure", "PIDPressure"];
-        Self(
-            kinds.map(|kind| ConditionRule { kind: kind.to_owned(), status: ConditionStatus::True }).to_vec(),
-        )
+        Self(kinds.map(ConditionRule::is_true).to_vec())
     }
 }
 

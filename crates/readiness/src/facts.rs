@@ -35,6 +35,11 @@ impl Node {
             Self::Present(facts) => Some(facts),
         }
     }
+
+    /// Returns the Node's `InternalIP`s as last seen; none if they are not known.
+    pub fn internal_ips(&self) -> &[IpAddr] {
+        self.facts().map_or(&[], |facts| &facts.internal_ips)
+    }
 }
 
 /// The part of a Node that readiness depends on. [`FACTS_FORMAT`](crate::saved_facts::FACTS_FORMAT) is the version
@@ -136,13 +141,6 @@ pub struct AddressFamilies {
     pub ipv4: bool,
     /// True if the Node has an `IPv6` address.
     pub ipv6: bool,
-}
-
-impl Node {
-    /// Returns the Node's `InternalIP`s as last seen; none if they are not known.
-    pub fn internal_ips(&self) -> &[IpAddr] {
-        self.facts().map_or(&[], |facts| &facts.internal_ips)
-    }
 }
 
 impl AddressFamilies {

@@ -1,10 +1,12 @@
 //! Changes of verdict; the last fifty are kept.
 
 use crate::check::Verdict;
+use crate::probers::millis;
 use crate::reason::Reason;
+use crate::saved_facts::since_epoch;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 /// The number of flips that are kept.
 pub const REMEMBERED: usize = 50;
@@ -40,10 +42,7 @@ impl Flips {
         if from == to {
             return None;
         }
-        // A wall clock before 1970 is shown as the epoch; nothing depends on it.
-        let since_epoch = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let at_unix_ms = u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX);
-        let flip = Flip { at_unix_ms, from, to, reason };
+        let flip = Flip { at_unix_ms: millis(since_epoch(wall)), from, to, reason };
         if self.remembered.len() == REMEMBERED {
             self.remembered.pop_front();
         }

@@ -12,7 +12,7 @@ const CUT: char = '…';
 
 /// The reason why a check does not pass: a code of one word as in Kubernetes' conditions, names from a small
 /// set, and a detail for people. Its text is one line, no longer than [`MAX_REASON`] plus the mark of a cut.
-/// Only the text of [`Reason::unknown_check`] is as long as the query; the agent does not keep it.
+/// Only that of an unknown check is as long as the query; the agent does not keep it.
 ///
 /// ```
 /// # use nodegate_readiness::Reason;
@@ -41,17 +41,8 @@ impl Reason {
         Self { code: text.len(), named: text.len(), counts: false, text }
     }
 
-    /// Returns `Unknown check: <name>`, with the name exactly as in the request.
-    pub fn unknown_check(name: &str) -> Self {
-        Self::about_name("Unknown check", name)
-    }
-
-    /// Returns `Not enabled: <name>`: the check exists, but no request may start it.
-    pub fn not_enabled(name: &str) -> Self {
-        Self::about_name("Not enabled", name)
-    }
-
-    fn about_name(code: &str, name: &str) -> Self {
+    /// Returns `<code>: <name>`, with the name of a check exactly as in the request.
+    pub(crate) fn of_check(code: &str, name: &str) -> Self {
         Self { text: format!("{code}: {name}"), code: code.len(), named: code.len(), counts: false }
     }
 

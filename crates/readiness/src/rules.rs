@@ -1,6 +1,5 @@
 //! The readiness rules: facts -> outcome, as plain functions on plain data.
 
-use crate::bad_value::{BadValue, of_word};
 use crate::check::Outcome;
 use crate::conditions::ConditionRules;
 use crate::drain::DrainSignals;
@@ -9,7 +8,6 @@ use crate::reason::Reason;
 use crate::service::NO_LOCAL_ENDPOINTS;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// The settings that the rules depend on.
@@ -59,14 +57,6 @@ pub enum OnStale {
     NotReady,
 }
 
-impl FromStr for OnStale {
-    type Err = BadValue;
-
-    fn from_str(word: &str) -> Result<Self, BadValue> {
-        of_word(word).ok_or(BadValue("ready, keep-drain or not-ready"))
-    }
-}
-
 impl fmt::Display for OnStale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -74,28 +64,13 @@ impl fmt::Display for OnStale {
 }
 
 /// The meaning of `Ready=Unknown` while the cache is fresh.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnknown {
     /// The node's own kubelet decides.
     #[default]
     Local,
     /// The node is not ready.
     NotReady,
-}
-
-impl FromStr for OnUnknown {
-    type Err = BadValue;
-
-    fn from_str(word: &str) -> Result<Self, BadValue> {
-        of_word(word).ok_or(BadValue("local or not-ready"))
-    }
-}
-
-impl fmt::Display for OnUnknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
-    }
 }
 
 /// The reason while the cache is stale, with `--on-stale=not-ready`.

@@ -2,9 +2,8 @@
 
 use crate::age::Age;
 use crate::facts::{Node, NodeFacts};
-use crate::probers::millis;
+use crate::probers::{ServiceStatus, millis};
 use crate::reason::clean;
-use crate::service::ServiceName;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -30,7 +29,7 @@ pub struct SavedFacts {
     #[serde(skip_serializing_if = "Option::is_none")]
     facts: Option<NodeFacts>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    services: Vec<LastService>,
+    services: Vec<ServiceStatus>,
 }
 
 /// The part of the cache's status that is handed on.
@@ -43,15 +42,6 @@ struct CacheAge {
     stale: Option<bool>,
 }
 
-/// A watched Service of which something is known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastService {
-    /// The Service as `<namespace>/<name>`.
-    pub service: String,
-    /// The number of ready endpoints on this node.
-    pub local_endpoints: usize,
-}
-
 /// The last known facts of a node, for a board without facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastFacts {
@@ -59,8 +49,8 @@ pub struct LastFacts {
     pub node: Node,
     /// The time since these facts were proved.
     pub age: Duration,
-    /// The Services that were watched, with the numbers of their ready endpoints on this node.
-    pub services: Vec<(ServiceName, usize)>,
+    /// The Services that were watched.
+    pub services: Vec<ServiceStatus>,
 }
 
 /// The error for facts or probers that can't be taken over.
@@ -89,7 +79,7 @@ impl SavedFacts {
         name: Option<&str>,
         node: &Node,
         age: Option<Duration>,
-        services: Vec<LastService>,
+        services: Vec<ServiceStatus>,
     ) -> Self {
         Self {
             written_at_unix_ms: None,
@@ -133,11 +123,6 @@ impl SavedFacts {
         undated(self) == undated(other)
     }
 
-    /// Returns the time at which the facts were last proved, by the clock that dated them.
-    pub fn proved_at_unix_ms(&self) -> Option<u64> {
-        Some(self.written_at_unix_ms?.saturating_sub(self.cache.age_ms?))
-    }
-
     /// Parses the JSON of a status or a file.
     pub fn parse(json: &[u8]) -> Result<Self, Unusable> {
         #[derive(Deserialize)]
@@ -165,9 +150,8 @@ impl SavedFacts {
             (Some(true), Some(facts), Some(age)) => (Node::Present(facts), age),
             _ => return Ok(None),
         };
-        let service = |known: LastService| Some((known.service.parse().ok()?, known.local_endpoints));
-        let services = self.services.into_iter().filter_map(service).collect();
-        Ok(Some(LastFacts { node, age: Duration::from_millis(age).saturating_add(since), services }))
+        let age = Duration::from_millis(age).saturating_add(since);
+        Ok(Some(LastFacts { node, age, services: self.services }))
     }
 }
 
@@ -182,6 +166,6 @@ fn elapsed(unix_ms: u64, wall: SystemTime) -> Result<Duration, Unusable> {
 }
 
 /// Returns the time since 1970; zero for a clock before that.
-fn since_epoch(wall: SystemTime) -> Duration {
+pub(crate) fn since_epoch(wall: SystemTime) -> Duration {
     wall.duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -13,11 +13,14 @@ pub const NO_LOCAL_ENDPOINTS: &str = "NoLocalEndpoints";
 /// (`minSyncPeriod`), and refuses connections until then.
 const RULES_OF_KUBE_PROXY: Duration = Duration::from_secs(2);
 
-/// A Service's namespace and name.
+/// A Service's namespace and name, which parsing creates alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub struct ServiceName {
-    namespace: String,
-    name: String,
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// Its name in the namespace.
+    pub name: String,
 }
 
 /// A watched Service. Its facts are stale if the Node's are, or if its own proof is too old.
@@ -31,20 +34,6 @@ pub struct WatchedService {
     pub proved: Option<Moment>,
     /// The time at which its last ready endpoint left this node, or the first one came back.
     pub changed: Moment,
-}
-
-// === impl ServiceName ===
-
-impl ServiceName {
-    /// Returns the namespace of the Service.
-    pub fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    /// Returns its name in the namespace.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 impl FromStr for ServiceName {
@@ -76,8 +65,6 @@ fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-// === impl WatchedService ===
-
 impl WatchedService {
     /// Sets the number of ready endpoints as of `now`.
     pub fn set(&mut self, local_endpoints: usize, now: Moment) {
@@ -108,7 +95,7 @@ mod tests {
     #[test]
     fn names() {
         let name: ServiceName = "ingress/router-2".parse().unwrap();
-        assert_eq!((name.namespace(), name.name()), ("ingress", "router-2"));
+        assert_eq!((name.namespace.as_str(), name.name.as_str()), ("ingress", "router-2"));
         assert_eq!(name.to_string(), "ingress/router-2");
         for bad in ["", "a", "a/", "/a", "a/b/c", "A/b", "a/b,c", "a/b=c", "a b/c", "-a/b", "a/b-", "a/é"] {
             assert!(bad.parse::<ServiceName>().is_err(), "{bad:?}");

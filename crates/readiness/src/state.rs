@@ -1,15 +1,13 @@
 //! The whole state at one moment, and the reports that follow from it.
 
-use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome, Source};
+use crate::check::{Begins, Catalog, CheckId, CheckReport, Outcome};
 use crate::facts::Node;
 use crate::host_signals::HostSignals;
 use crate::moment::Moment;
-use crate::not_ready::PendingNotReady;
-use crate::query::CheckRef;
+use crate::ready_history::{KUBELET, PendingNotReady, ReadyHistory};
 use crate::reason::Reason;
 use crate::rules::Policy;
 use crate::service::WatchedService;
-use crate::unconfirmed::{KUBELET, ReadyHistory};
 use std::time::{Duration, SystemTime};
 
 /// The known facts of the Node and the results of the local checks. Immutable once published.
@@ -56,30 +54,23 @@ impl State {
     /// Reports one check as of `now`.
     pub fn report(
         &self,
-        check: &CheckRef,
+        id: CheckId,
         catalog: &Catalog,
         policy: &Policy,
         stale: bool,
         now: Moment,
     ) -> CheckReport {
-        let id = match check {
-            CheckRef::Known(id) => *id,
-            CheckRef::Unknown(name) => {
-                let outcome = Outcome::Fail(Reason::unknown_check(name));
-                return CheckReport::from_memory(name, outcome, false);
-            }
-        };
         let name = catalog.name(id);
         let from_memory = |outcome| CheckReport::from_memory(name, outcome, stale);
-        match catalog.source(id) {
-            Source::Service(index) => {
+        match id {
+            CheckId::Service(index) => {
                 let service = self.services.get(index).cloned().unwrap_or_default();
                 let stale = stale || service.is_stale(policy.stale_after, now);
                 let outcome = policy.service(service.local_endpoints, stale);
                 let expires = service.proved.filter(|_| !stale).map(|proved| proved.plus(policy.stale_after));
                 CheckReport { expires, ..CheckReport::from_memory(name, outcome, stale) }
             }
-            Source::NodeReady => {
+            CheckId::NodeReady => {
                 if let Some(outcome) = self.host.and_then(HostSignals::outcome) {
                     return CheckReport::from_memory(name, outcome, false);
                 }
@@ -92,11 +83,11 @@ impl State {
                     None => report,
                 }
             }
-            Source::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
-            Source::Local(_) if catalog.local(id).is_some_and(|check| check.begins == Begins::Never) => {
-                CheckReport::from_memory(name, Outcome::Fail(Reason::not_enabled(name)), false)
+            CheckId::CustomConditions => from_memory(policy.custom_conditions(&self.node, stale)),
+            CheckId::Local(_) if catalog.local(id).is_some_and(|check| check.begins == Begins::Never) => {
+                CheckReport::from_memory(name, Outcome::Fail(Reason::of_check("Not enabled", name)), false)
             }
-            Source::Local(index) => self.local_report(name, index, now),
+            CheckId::Local(_) => self.local_report(name, id, now),
         }
     }
 
@@ -109,12 +100,12 @@ impl State {
             return (now < not_ready.counts_at).then(|| alive(not_ready.counts_at, false));
         }
         let unconfirmed = self.ready.unconfirmed?;
-        let until = match self.local_result(catalog, catalog.find(KUBELET)?) {
+        let until = match self.local_result(catalog.find(KUBELET)?) {
             Some(result) if result.outcome.passed() => result.good_until,
             Some(_) => return None,
-            None => unconfirmed.holds_until(),
+            None => unconfirmed.holds_until,
         };
-        let until = unconfirmed.leaves_at().map_or(until, |leaves_at| until.min(leaves_at));
+        let until = unconfirmed.leaves_at.map_or(until, |leaves_at| until.min(leaves_at));
         (now < until).then(|| alive(until, true))
     }
 
@@ -146,8 +137,8 @@ impl State {
         changed
     }
 
-    fn local_report(&self, name: &str, index: usize, now: Moment) -> CheckReport {
-        let (outcome, duration, expires) = match self.local.get(index).and_then(Option::as_ref) {
+    fn local_report(&self, name: &str, id: CheckId, now: Moment) -> CheckReport {
+        let (outcome, duration, expires) = match self.local_result(id) {
             Some(result) if now <= result.good_until => {
                 (result.outcome.clone(), result.duration, result.good_until)
             }
@@ -159,10 +150,7 @@ impl State {
     }
 
     /// Returns the last result of a local check.
-    pub fn local_result(&self, catalog: &Catalog, id: CheckId) -> Option<&LocalResult> {
-        match catalog.source(id) {
-            Source::Local(index) => self.local.get(index).and_then(Option::as_ref),
-            Source::NodeReady | Source::CustomConditions | Source::Service(_) => None,
-        }
+    pub fn local_result(&self, id: CheckId) -> Option<&LocalResult> {
+        if let CheckId::Local(index) = id { self.local.get(index)?.as_ref() } else { None }
     }
 }

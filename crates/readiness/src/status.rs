@@ -7,8 +7,8 @@ use crate::facts::{Node, NodeFacts};
 use crate::flips::Flip;
 use crate::host_signals::{HostSignals, NODE_SHUTDOWN};
 use crate::moment::Moment;
-use crate::not_ready::PendingNotReady;
 use crate::probers::{DrainStatus, ProberRecord, ServiceStatus};
+use crate::ready_history::PendingNotReady;
 use crate::reason::Reason;
 use crate::saved_facts::FACTS_FORMAT;
 use serde::{Deserialize, Serialize};
@@ -166,12 +166,6 @@ impl Status {
         self.cache.stale && !by_host
     }
 
-    /// Adds the identity of the process that answers, which is not on the board.
-    #[must_use]
-    pub fn started_as(self, start_id: &str) -> Self {
-        Self { start_id: Some(start_id.to_owned()), ..self }
-    }
-
     /// Returns a copy with the probers, and the conclusions from them.
     #[must_use]
     pub fn with_probers(self, probers: Vec<ProberRecord>, drain: DrainStatus) -> Self {
@@ -240,7 +234,7 @@ impl CheckStatus {
     fn read(board: &BoardView<'_>, id: CheckId) -> Self {
         let now = board.now();
         let published = board.published();
-        let result = published.state.local_result(board.catalog(), id);
+        let result = published.state.local_result(id);
         let local = board.catalog().local(id).is_some();
         let runs = board.catalog().local(id).is_some_and(|check| check.begins != Begins::Never);
         let active = !local || (runs && result.is_some());

@@ -63,7 +63,7 @@ impl World {
     }
 
     pub(crate) fn result(&self, name: &str) -> Option<LocalResult> {
-        self.board.published().state.local_result(self.board.catalog(), self.id(name)).cloned()
+        self.board.published().state.local_result(self.id(name)).cloned()
     }
 
     pub(crate) fn outcome(&self, name: &str) -> Option<Outcome> {

@@ -1,15 +1,17 @@
-//! The freshness of the Node's cache, and the verdict of the last known facts while it is stale, which shows
-//! people what the guess replaces.
+//! The freshness of the Node's cache, the verdict of the last known facts while it is stale, which shows people
+//! what the guess replaces, and the facts from before the start: from the previous agent, or the agent's own from
+//! before a crash.
 
 use super::{Board, why};
-use crate::check::{CheckId, Source, Verdict};
+use crate::check::{CheckId, Verdict};
 use crate::facts::Node;
 use crate::moment::Moment;
-use crate::query::CheckRef;
+use crate::probers::ServiceStatus;
 use crate::reason::Reason;
+use crate::saved_facts::{LastFacts, SavedFacts};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The freshness of the cache: its age, and the judgement on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +33,17 @@ pub struct LastKnown {
     pub reason: Option<Reason>,
 }
 
-impl LastKnown {
-    /// Returns true if only staleness allows an answer with this verdict.
-    pub fn is_overruled_by(&self, verdict: Verdict) -> bool {
-        verdict < self.verdict
+/// The age of the facts that were taken over, and the time at which that happened. These facts are never
+/// fresh: this agent has no proof of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TakenOver {
+    age: Duration,
+    at: Moment,
+}
+
+impl TakenOver {
+    pub(super) fn age(&self, now: Moment) -> Duration {
+        self.age.saturating_add(now.since(self.at))
     }
 }
 
@@ -78,14 +87,48 @@ impl Board {
             return None;
         }
         let published = self.published.load();
-        let from_memory = |id: &CheckId| !matches!(self.catalog.source(*id), Source::Local(_));
-        let report =
-            |id| published.state.report(&CheckRef::Known(id), &self.catalog, &self.policy, false, now);
+        let from_memory = |id: &CheckId| !matches!(id, CheckId::Local(_));
+        let report = |id| published.state.report(id, &self.catalog, &self.policy, false, now);
         let reports: Vec<_> = self.default_checks().filter(from_memory).map(report).collect();
         if published.state.node == Node::Unknown || reports.is_empty() {
             return None;
         }
         let (verdict, reason) = why(&reports);
         Some(LastKnown { verdict, reason: (verdict != Verdict::Ready).then_some(reason) })
+    }
+
+    /// Takes over the last known facts if the board has none yet; returns true if it did.
+    pub fn take_over(&self, last: LastFacts, now: Moment, wall: SystemTime) -> bool {
+        let mut taken = false;
+        self.change(now, wall, |state| {
+            let knows_nothing = state.node == Node::Unknown && self.last_proof().is_none();
+            if !knows_nothing || self.taken_over.set(TakenOver { age: last.age, at: now }).is_err() {
+                return false;
+            }
+            state.set_node(last.node, &self.policy, now, wall);
+            // The catalog lists all checks, with those of the watched Services.
+            for known in last.services {
+                let index = self.catalog.services().position(|service| service.to_string() == known.service);
+                if let Some(service) = index.and_then(|index| state.services.get_mut(index)) {
+                    service.local_endpoints.get_or_insert(known.local_endpoints);
+                }
+            }
+            taken = true;
+            true
+        });
+        taken
+    }
+
+    /// Returns true if the board has only facts that were taken over.
+    pub fn has_only_taken_over(&self) -> bool {
+        self.last_proof().is_none() && self.taken_over.get().is_some()
+    }
+
+    /// Returns the current facts, for the next agent.
+    pub fn memory(&self, now: Moment) -> SavedFacts {
+        let age = self.freshness(now).age;
+        let known = |service| ServiceStatus { stale: false, drain: None, ..service };
+        let services = self.service_statuses(now).into_iter().map(known).collect();
+        SavedFacts::new(self.node_name(), &self.published.load().state.node, age, services)
     }
 }

@@ -2,7 +2,7 @@
 //! the Node's cache stale.
 
 use super::Board;
-use crate::check::{CheckId, Source};
+use crate::check::CheckId;
 use crate::moment::Moment;
 use crate::probers::{DrainStatus, ServiceStatus, millis};
 use std::time::{Duration, SystemTime};
@@ -79,7 +79,7 @@ impl Board {
     /// Returns the time since the last proof behind a check from memory.
     pub fn proof_age(&self, id: CheckId, now: Moment) -> Option<Duration> {
         let age = self.freshness(now).age;
-        let Source::Service(index) = self.catalog.source(id) else { return age };
+        let CheckId::Service(index) = id else { return age };
         let proved = self.published.load().state.services.get(index)?.proved?;
         age.max(Some(now.since(proved)))
     }

@@ -2,10 +2,10 @@
 //! alone.
 
 use super::Board;
-use crate::check::{CheckId, NODE_READY, Outcome};
+use crate::check::{CheckId, Outcome};
 use crate::facts::ConditionStatus;
 use crate::moment::Moment;
-use crate::not_ready::{NotReady, PendingNotReady};
+use crate::ready_history::{NotReady, PendingNotReady};
 use crate::reason::Reason;
 use crate::rules::OnUnknown;
 use std::time::SystemTime;
@@ -15,12 +15,6 @@ impl Board {
     /// mostly.
     pub fn needed(&self) -> Option<CheckId> {
         self.published.load().state.needed(&self.catalog)
-    }
-
-    /// Calls `on_need` whenever a local check becomes [needed](Board::needed), outside of any lock. Only the
-    /// first call of this function counts.
-    pub fn when_needed(&self, on_need: impl Fn(CheckId) + Send + Sync + 'static) {
-        let _ = self.on_need.set(Box::new(on_need));
     }
 
     /// Records the outcome of a run of the check `kubelet`, also of one that nothing asked for.
@@ -46,26 +40,19 @@ impl Board {
 
     /// Returns true if `node_ready` goes by the node's own kubelet, against a `Ready=Unknown` of the API.
     pub fn unconfirmed(&self, now: Moment) -> bool {
-        let node_ready = self.catalog.find(NODE_READY);
-        node_ready.is_some_and(|id| self.report(id, now).unconfirmed)
+        self.report(CheckId::NodeReady, now).unconfirmed
     }
 
     /// Returns the time at which the node leaves the pool although its kubelet answers; `None` if no such
     /// time is known.
     pub fn leaves_at(&self, now: Moment) -> Option<Moment> {
         let unconfirmed = self.published.load().state.ready.unconfirmed.filter(|_| self.unconfirmed(now));
-        unconfirmed.and_then(|unconfirmed| unconfirmed.leaves_at())
+        unconfirmed.and_then(|unconfirmed| unconfirmed.leaves_at)
     }
 
     /// Returns the `Ready=False` that does not take the node out yet; `None` mostly.
     pub fn not_ready_pending(&self, now: Moment) -> Option<PendingNotReady> {
         self.published.load().state.not_ready_pending(now).filter(|_| !self.freshness(now).stale)
-    }
-
-    /// Calls `on_pending` when a `Ready=False` must last before it counts, outside of any lock. Only the first
-    /// call of this function counts.
-    pub fn when_pending(&self, on_pending: impl Fn() + Send + Sync + 'static) {
-        let _ = self.on_pending.set(Box::new(on_pending));
     }
 
     /// Takes over from the previous agent how long the present `Ready=False` has lasted.

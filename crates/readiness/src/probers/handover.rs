@@ -2,14 +2,15 @@
 //! `/status.json`.
 
 use super::asked::{GivenAnswer, Habit, ProbeHistory};
+use super::drain_status::DrainStatus;
 use super::pace::ProbePace;
 use super::record::ProberRecord;
 use super::{LISTENS_AT_MOST, MOST_BETWEEN};
 use crate::moment::Moment;
-use crate::not_ready::PendingNotReady;
+use crate::ready_history::PendingNotReady;
 use crate::reason::clean;
 use crate::saved_facts::Unusable;
-use serde::Deserialize;
+use crate::status::Status;
 use std::time::Duration;
 
 /// The maximum number of probers that are taken over. An agent remembers fewer.
@@ -31,21 +32,7 @@ pub struct Handover {
 impl Handover {
     /// Parses the answer of an agent; `None` if its version does not report probers.
     pub fn parse(json: &[u8], node: &str) -> Result<Option<Self>, Unusable> {
-        #[derive(Deserialize)]
-        struct Form {
-            node: Option<String>,
-            #[serde(default)]
-            probers: Vec<ProberRecord>,
-            drain: Option<Listened>,
-            not_ready_pending: Option<PendingNotReady>,
-        }
-        #[derive(Deserialize)]
-        struct Listened {
-            listening_ms: u64,
-            #[serde(default)]
-            balancers: Vec<String>,
-        }
-        let Form { node: of, probers, drain, not_ready_pending } = serde_json::from_slice(json)?;
+        let Status { node: of, probers, drain, not_ready_pending, .. } = serde_json::from_slice(json)?;
         if let Some(other) = of.filter(|name| name != node) {
             return Err(Unusable::other_node(other));
         }
@@ -56,7 +43,7 @@ impl Handover {
         if let Some(wrong) = probers.iter().find(|prober| !is_possible(prober)) {
             return Err(Unusable(format!("what it says of prober {} can't be", clean(wrong.who()))));
         }
-        let Some(Listened { listening_ms, balancers }) = drain else { return Ok(None) };
+        let Some(DrainStatus { listening_ms, balancers, .. }) = drain else { return Ok(None) };
         let regular = |prober: &ProberRecord| prober.standing.is_waited_for();
         // An older agent lacks these fields, without which a prober does not count.
         let known =

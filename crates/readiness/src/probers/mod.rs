@@ -8,19 +8,17 @@ mod handover;
 mod pace;
 mod record;
 mod server_state;
-mod service_status;
 mod told;
 mod wait_judgement;
 
 pub use asked::{GivenAnswer, Habit, PoolChangeTimes, ProbeHistory, Standing};
-pub use drain_status::{DrainStatus, Traffic, is_free};
+pub use drain_status::{DrainStatus, ServiceStatus, Traffic, is_free};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::Handover;
 pub use pace::ProbePace;
 pub(crate) use record::millis;
 pub use record::{HaproxyReport, ProberRecord};
-pub use server_state::{CheckState, ServerState};
-pub use service_status::ServiceStatus;
+pub use server_state::ServerState;
 pub use told::{
     NO_PROBERS, PoolChange, TOO_FEW, Told, ToldOverrides, ToldSettings, Unknown, WaitingFor, cant_see, told,
 };

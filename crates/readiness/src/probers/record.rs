@@ -74,7 +74,7 @@ pub struct HaproxyReport {
     pub node: String,
     /// The server that stands for this node there, with its backend: `app/worker-1`.
     pub server: String,
-    /// Its state there, as HAProxy has it: `UP 2/3`, `DOWN`, `NOLB`.
+    /// Its state there, as HAProxy has it: `UP`, `DOWN`, `NOLB`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Its sessions there; absent if the header has none.

@@ -66,7 +66,7 @@ impl Scenario {
         match self.board.lookup(raw, at(second)) {
             Lookup::Hit(reply) => reply,
             Lookup::Miss(query) => self.board.answer(raw, &query, at(second)),
-            Lookup::Bad(bad) => Reply::error(400, &bad.to_string()),
+            Lookup::Bad(bad) => Reply::error(400, &bad),
         }
     }
 

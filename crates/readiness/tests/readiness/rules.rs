@@ -1,8 +1,7 @@
 //! The table of readiness rules.
 
 use nodegate_readiness::{
-    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, OnUnknown, Outcome, Policy, Reason,
-    Taint,
+    Condition, ConditionStatus, DrainSignals, Node, NodeFacts, OnStale, Outcome, Policy, Reason, Taint,
 };
 
 fn condition(kind: &str, status: ConditionStatus, reason: &str) -> Condition {
@@ -173,18 +172,4 @@ fn custom_conditions_fail_on_the_configured_status() {
     assert_eq!(Policy::default().custom_conditions(&node, true), Outcome::Pass, "stale fails open");
     let closed = Policy { on_stale: OnStale::NotReady, ..Policy::default() };
     assert_eq!(closed.custom_conditions(&node, true), fail("CacheStale"));
-}
-
-#[test]
-fn words_of_settings_are_read_and_shown() {
-    for word in ["ready", "keep-drain", "not-ready"] {
-        assert_eq!(word.parse::<OnStale>().unwrap().to_string(), word);
-    }
-    for word in ["local", "not-ready"] {
-        assert_eq!(word.parse::<OnUnknown>().unwrap().to_string(), word);
-    }
-    assert_eq!("ready".parse(), Ok(OnStale::Ready));
-    assert_eq!("local".parse(), Ok(OnUnknown::Local));
-    let refused = "local".parse::<OnStale>().unwrap_err();
-    assert_eq!(refused.to_string(), "takes ready, keep-drain or not-ready");
 }

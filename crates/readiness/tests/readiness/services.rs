@@ -40,7 +40,7 @@ impl Scenario {
         match self.0.lookup(raw, at(second)) {
             Lookup::Hit(reply) => reply,
             Lookup::Miss(query) => self.0.answer(raw, &query, at(second)),
-            Lookup::Bad(bad) => Reply::error(400, &bad.to_string()),
+            Lookup::Bad(bad) => Reply::error(400, &bad),
         }
     }
 

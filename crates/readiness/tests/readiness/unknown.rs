@@ -217,10 +217,10 @@ fn the_check_is_started_when_it_is_needed() {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     let kubelet = scenario.board.catalog().find("kubelet").unwrap();
-    scenario.board.when_needed(move |id| {
+    let _ = scenario.board.on_need.set(Box::new(move |id| {
         assert_eq!(id, kubelet);
         count.fetch_add(1, Ordering::Relaxed);
-    });
+    }));
     set(&scenario, facts(READY), 0);
     assert_eq!((scenario.board.needed(), asked.load(Ordering::Relaxed)), (None, 0));
     set(&scenario, facts(SILENT), 1);

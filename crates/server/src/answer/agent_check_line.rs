@@ -31,7 +31,7 @@ impl App {
         self.wait_for_results(&Query::default(), self.now()).await;
         let now = self.now();
         let (verdict, reason) = why(&self.board.default_reports(now));
-        if self.board.last_known(now).is_some_and(|known| known.is_overruled_by(verdict)) {
+        if self.board.last_known(now).is_some_and(|known| verdict < known.verdict) {
             self.metrics.failed_open();
         }
         self.metrics.answered_agent_check(verdict);

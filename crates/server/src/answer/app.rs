@@ -66,7 +66,7 @@ impl App {
         let AppParts { board, timeline, liveness, activate, metrics, version, revision } = parts;
         let probers = Arc::<Probers>::default();
         let noted = Arc::clone(&probers.noted);
-        board.when_flipped(move || noted.notify_one());
+        let _ = board.after_flip.set(Box::new(move |()| noted.notify_one()));
         let (board_read, probers_read) = (Arc::clone(&board), Arc::clone(&probers));
         let state = StateCollector { board: board_read, timeline, probers: probers_read, version };
         let registry = registry(state, &metrics, revision);

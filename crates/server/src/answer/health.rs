@@ -34,7 +34,7 @@ impl App {
                 Either::Left(ready(Ok(self.give_verdict(head, route, &asker, uri, reply, now))))
             }
             Lookup::Bad(bad) => {
-                let reply = Reply::error(400, &bad.to_string());
+                let reply = Reply::error(400, &bad);
                 self.count_response(route, None, verdict_response(head, route, reply))
             }
             Lookup::Miss(query) => {

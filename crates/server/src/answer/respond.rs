@@ -141,7 +141,7 @@ impl App {
     fn live(&self, head: ResponseHead, now: Moment) -> Response<AnswerBody> {
         match self.liveness.check(now) {
             Ok(()) => head.text(StatusCode::OK, "ok"),
-            Err(stuck) => head.text(StatusCode::SERVICE_UNAVAILABLE, stuck.to_string()),
+            Err(stuck) => head.text(StatusCode::SERVICE_UNAVAILABLE, stuck),
         }
     }
 
@@ -157,7 +157,8 @@ impl App {
 
     /// Returns the whole status: node, checks, flips, probers and drain.
     pub fn status(&self, now: Moment) -> Status {
-        self.probers.status(&self.board, self.version, now).0.started_as(self.start_id())
+        let (status, _) = self.probers.status(&self.board, self.version, now);
+        Status { start_id: Some(self.start_id().to_owned()), ..status }
     }
 
     /// Answers with the latest rendering. If it is too old and `elsewhere`, a thread of the pool renders a new

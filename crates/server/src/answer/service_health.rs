@@ -56,7 +56,7 @@ impl App {
         let drain = match Query::parse(raw, self.board.catalog()) {
             Ok(query) => query.drain.filter(|_| self.is_draining(now)),
             Err(bad) => {
-                let body = Reply::error(400, &bad.to_string()).body;
+                let body = Reply::error(400, &bad).body;
                 return (head.finish(StatusCode::BAD_REQUEST, BodyFormat::Json, body), None);
             }
         };
@@ -92,7 +92,7 @@ impl App {
     /// eligible is healthy: upstream keeps the two apart.
     fn is_proxy_healthy(&self, now: Moment) -> bool {
         let Some(id) = self.board.catalog().find(KUBE_PROXY) else { return true };
-        let known = self.board.published().state.local_result(self.board.catalog(), id).is_some();
+        let known = self.board.published().state.local_result(id).is_some();
         !known || self.board.report(id, now).outcome.verdict() != Verdict::NotReady
     }
 }

@@ -93,7 +93,7 @@ impl StateCollector {
     fn checks(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let board = &self.board;
         let published = board.published();
-        let result = |id: CheckId| published.state.local_result(board.catalog(), id);
+        let result = |id: CheckId| published.state.local_result(id);
         let active = || {
             board.catalog().ids().filter(|id| board.catalog().local(*id).is_none() || result(*id).is_some())
         };

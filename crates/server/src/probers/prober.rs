@@ -4,7 +4,7 @@ use super::has_expired;
 use super::probe_request::ParsedRequest;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{
-    CheckState, GivenAnswer, HaproxyReport, PoolChangeTimes, ProbeHistory, ProberRecord, ServerState,
+    GivenAnswer, HaproxyReport, PoolChangeTimes, ProbeHistory, ProberRecord, ServerState,
 };
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl ProberId {
 /// HAProxy's report about its server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ServerReport {
-    pub(super) state: Option<CheckState>,
+    pub(super) state: Option<&'static str>,
     pub(super) sessions: Option<u32>,
 }
 
@@ -67,7 +67,7 @@ impl Prober {
         record.haproxy = self.name.haproxy.as_ref().map(|(node, server)| HaproxyReport {
             node: node.clone(),
             server: server.clone(),
-            state: self.report.state.map(|state| state.to_string()),
+            state: self.report.state.map(str::to_owned),
             sessions: self.report.sessions.map(u64::from),
         });
         record

@@ -183,7 +183,7 @@ impl SimulatedAgent {
 
     /// Checks the agent's tasks. The error says what is wrong.
     pub(crate) fn is_well(&self) -> Result<(), String> {
-        self.agent.liveness.check(self.now()).map_err(|stuck| stuck.to_string())?;
+        self.agent.liveness.check(self.now())?;
         if self.background.is_finished() { Err("the background tasks have ended".to_owned()) } else { Ok(()) }
     }
 }

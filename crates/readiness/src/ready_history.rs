@@ -1,10 +1,12 @@
-//! A Node whose kubelet the control plane has lost, although the kubelet may be alive: the rules of
-//! `--on-unknown=local`.
+//! The Node's past, as far as it matters to a Ready condition that is not True now: a kubelet that the control
+//! plane has lost, although it may be alive (`--on-unknown=local`), and a `Ready=False` that has not lasted for
+//! `--not-ready-after` yet. `state` applies both.
 
 use crate::facts::{ConditionStatus, Node, NodeFacts};
 use crate::moment::Moment;
-use crate::not_ready::NotReady;
+use crate::probers::millis;
 use crate::rules::{OnUnknown, Policy};
+use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The local check whose result decides.
@@ -17,24 +19,12 @@ pub const FIRST_RESULT_WITHIN: Duration = Duration::from_secs(2);
 
 /// A `Ready=Unknown` that the Node's own kubelet may overrule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unconfirmed {
-    /// The time at which the condition was first seen as Unknown.
-    since: Moment,
+pub(crate) struct Unconfirmed {
+    /// The time until which the previous verdict holds without a result of the check.
+    pub(crate) holds_until: Moment,
     /// The time at which the node leaves the pool all the same, because its pods are replaced elsewhere;
     /// `None` without the taint `node.kubernetes.io/unreachable:NoExecute`.
-    leaves_at: Option<Moment>,
-}
-
-impl Unconfirmed {
-    /// Returns the time until which the previous verdict holds without a result of the check.
-    pub(crate) fn holds_until(&self) -> Moment {
-        self.since.plus(FIRST_RESULT_WITHIN)
-    }
-
-    /// Returns the time at which the node leaves the pool although its kubelet answers.
-    pub fn leaves_at(&self) -> Option<Moment> {
-        self.leaves_at
-    }
+    pub(crate) leaves_at: Option<Moment>,
 }
 
 /// The Node's past, as far as it matters to a Ready condition that is not True now.
@@ -87,7 +77,62 @@ impl ReadyHistory {
                 Some(now.plus(policy.unknown_after.saturating_sub(age)))
             }
         };
-        let since = self.unconfirmed.map_or(now, |unconfirmed| unconfirmed.since);
-        Self { unconfirmed: Some(Unconfirmed { since, leaves_at }), not_ready: None, ..self }
+        let first_seen = || now.plus(FIRST_RESULT_WITHIN);
+        let holds_until = self.unconfirmed.map_or_else(first_seen, |unconfirmed| unconfirmed.holds_until);
+        Self { unconfirmed: Some(Unconfirmed { holds_until, leaves_at }), not_ready: None, ..self }
+    }
+}
+
+/// A `Ready=False` that follows a `Ready=True`, and takes the node out only when it has lasted long enough. A
+/// kubelet that restarts reports it for seconds. Both times are by this agent's clock: the condition's own date
+/// is by the kubelet's wall clock, which can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotReady {
+    /// The time at which this agent first saw it.
+    since: Moment,
+    /// How long it had lasted then, as the previous agent saw it.
+    before: Duration,
+    /// The time from which it counts.
+    pub(crate) counts_at: Moment,
+}
+
+/// A `Ready=False` that does not count yet, in `/status.json`. The next agent takes it over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingNotReady {
+    /// The time since the agent first saw it.
+    pub for_ms: u64,
+    /// The time until it counts.
+    pub counts_in_ms: u64,
+}
+
+impl NotReady {
+    /// Returns the `Ready=False` of `facts`, if the same Node was Ready `before`.
+    pub(crate) fn following(
+        before: &NodeFacts,
+        facts: &NodeFacts,
+        policy: &Policy,
+        now: Moment,
+    ) -> Option<Self> {
+        let was_ready = before.condition("Ready").is_some_and(|ready| ready.status == ConditionStatus::True);
+        let counts_at = now.plus(policy.not_ready_after);
+        (was_ready && before.uid == facts.uid).then_some(Self {
+            since: now,
+            before: Duration::ZERO,
+            counts_at,
+        })
+    }
+
+    /// Returns what the previous agent knew of it. It waits no longer than this agent's own setting.
+    pub(crate) fn taken_over(pending: PendingNotReady, policy: &Policy, now: Moment) -> Self {
+        let left = Duration::from_millis(pending.counts_in_ms).min(policy.not_ready_after);
+        Self { since: now, before: Duration::from_millis(pending.for_ms), counts_at: now.plus(left) }
+    }
+
+    /// Returns its times as of `now`; `None` if it counts.
+    pub(crate) fn pending(&self, now: Moment) -> Option<PendingNotReady> {
+        let at = |now: Moment| millis(self.before.saturating_add(now.since(self.since)));
+        let (lasted, needed) = (at(now), at(self.counts_at));
+        let pending = PendingNotReady { for_ms: lasted, counts_in_ms: needed.saturating_sub(lasted) };
+        (now < self.counts_at).then_some(pending)
     }
 }
