@@ -26,11 +26,6 @@ impl DedicatedThread {
         Self { thread_name: check.to_owned(), last: Arc::default() }
     }
 
-    pub(crate) fn is_busy(&self) -> bool {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.as_ref().is_some_and(|(_, token)| token.strong_count() > 0)
-    }
-
     /// Runs `call` on a thread of its own. Dropping this future discards the result, but does not end the call.
     pub(crate) async fn run<T: Send + 'static>(
         &self,

@@ -1,6 +1,5 @@
 //! The directory of the host's files.
 
-use nodegate_readiness::Reason;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat2, readlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -36,11 +35,6 @@ impl HostRoot {
         let path = path.into();
         let takes = "takes a directory that begins with /, e.g. /host";
         if path.is_absolute() { Ok(Self(path)) } else { Err(takes) }
-    }
-
-    /// Returns the reason for a check of the host's own files where they are not mounted.
-    pub(crate) fn not_mounted(&self) -> Reason {
-        Reason::new("HostNotMounted").detail(format_args!("the host's / is not at --host-root={self}"))
     }
 
     pub(crate) fn as_path(&self) -> &Path {

@@ -11,19 +11,16 @@
 
 mod check;
 mod checks;
-mod cycle;
 mod dedicated_thread;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod host_directory;
 mod host_root;
 pub mod http_get;
-mod known;
 mod local_checks;
 mod mounts;
 mod netlink;
 mod options;
-mod pod_routes;
 mod routes;
 mod runner;
 mod sessions;
@@ -31,13 +28,13 @@ mod settings;
 mod url;
 
 pub use check::{Check, DEFAULT_TIMEOUT, Definition, KnownNode, Run, Timing};
-pub use checks::own::OwnChecks;
+pub use checks::KNOWN;
+pub use checks::own::OwnCheck;
 pub use host_directory::HostSignalArgs;
 pub use host_root::HostRoot;
-pub use known::KNOWN;
 pub use local_checks::{LocalCheckArgs, LocalChecks};
 pub use options::AnyKey;
-pub use pod_routes::PodRoutes;
+pub use routes::PodRoutes;
 pub use runner::Runner;
 pub use sessions::{Counted, Sessions};
 pub use settings::CheckSettings;

@@ -1,9 +1,9 @@
 //! The configured local checks, before they run, and their flags, which are flattened into the agent's.
 
 use crate::check::{Check, Context, Timing};
-use crate::checks::own::OwnChecks;
+use crate::checks::KNOWN;
+use crate::checks::own::OwnCheck;
 use crate::host_root::HostRoot;
-use crate::known::KNOWN;
 use crate::settings::CheckSettings;
 use nodegate_program::Mistakes;
 use nodegate_readiness::board::IDLE;
@@ -21,13 +21,13 @@ pub struct LocalCheckArgs {
 
     /// A check of your own that passes while the URL answers 2xx; requests name it with "http:" before the
     /// name. May be repeated, and the environment variable takes several separated by ";"
-    #[arg(long, env = "NODEGATE_HTTP_CHECK", value_name = "NAME=URL", value_delimiter = ';')]
-    http_check: Vec<String>,
+    #[arg(long, env = "NODEGATE_HTTP_CHECK", value_name = "NAME=URL", value_delimiter = ';', value_parser = OwnCheck::http)]
+    http_check: Vec<OwnCheck>,
 
     /// A check of your own that passes while the port accepts connections; requests name it with "tcp:"
     /// before the name. May be repeated, and the environment variable takes several separated by ";"
-    #[arg(long, env = "NODEGATE_TCP_CHECK", value_name = "NAME=HOST:PORT", value_delimiter = ';')]
-    tcp_check: Vec<String>,
+    #[arg(long, env = "NODEGATE_TCP_CHECK", value_name = "NAME=HOST:PORT", value_delimiter = ';', value_parser = OwnCheck::tcp)]
+    tcp_check: Vec<OwnCheck>,
 
     /// Directory of the host's files; in a container, the path at which the host's / is mounted
     #[arg(long, env = "NODEGATE_HOST_ROOT", value_name = "DIR", default_value_t, value_parser = |path: &str| HostRoot::new(path))]
@@ -37,12 +37,12 @@ pub struct LocalCheckArgs {
 impl LocalCheckArgs {
     /// Returns the checks that exist and the operator's own.
     pub fn local_checks(self, mistakes: &mut Mistakes) -> LocalChecks {
-        let mut own = OwnChecks::default();
-        for text in &self.http_check {
-            mistakes.sound("http-check", text, own.add_http(text));
-        }
-        for text in &self.tcp_check {
-            mistakes.sound("tcp-check", text, own.add_tcp(text));
+        let own = [self.http_check, self.tcp_check].concat();
+        for (at, OwnCheck { name, .. }) in own.iter().enumerate() {
+            if own.iter().take(at).any(|other| other.name == *name) {
+                let kind = name.split(':').next().unwrap_or_default();
+                mistakes.setting(&format!("{kind}-check"), format_args!("there is another {name}"));
+            }
         }
         let settings = CheckSettings::parse(&self.check_settings, &own).unwrap_or_else(|errors| {
             for error in &errors {
@@ -60,6 +60,7 @@ pub struct LocalChecks {
     pub(crate) idle: Duration,
 }
 
+#[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) timing: Timing,
@@ -68,15 +69,16 @@ pub(crate) struct Entry {
 
 impl LocalChecks {
     /// Returns the checks that exist and the operator's own, on the host whose files are below `host`.
-    pub fn new(settings: &CheckSettings, own: &OwnChecks, host: &HostRoot) -> Self {
-        let known = KNOWN.iter().fold(Self::none(), |checks, definition| {
+    pub fn new(settings: &CheckSettings, own: &[OwnCheck], host: &HostRoot) -> Self {
+        let checks = KNOWN.iter().fold(Self::none(), |checks, definition| {
             let timing = settings.timing(definition.name);
             let options = settings.options(definition.name);
             let check = (definition.new)(&Context { host, options: &options, timeout: timing.timeout });
             checks.with(definition.name, timing, check)
         });
-        own.checks(|name| settings.options(name))
-            .fold(known, |checks, (name, check)| checks.with(name, settings.timing(name), check))
+        own.iter().fold(checks, |checks, own| {
+            checks.with(&*own.name, settings.timing(&own.name), own.check(&settings.options(&own.name)))
+        })
     }
 
     /// Returns no checks.

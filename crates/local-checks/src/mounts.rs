@@ -4,6 +4,7 @@
 // space.
 
 use crate::host_root::HostRoot;
+use nodegate_readiness::Reason;
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
@@ -43,21 +44,29 @@ pub(crate) struct Mount<'a> {
     super_options: &'a [u8],
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Device {
-    pub(crate) major: u32,
-    pub(crate) minor: u32,
-}
+/// The major and the minor number of a device.
+pub(crate) type Device = (u32, u32);
 
 impl MountTable {
     /// Reads the table of the host's first process if the host's `/proc` is there. Only that one shows how
     /// the host has mounted a filesystem: a container sees it through a mount of its own. Otherwise reads the
     /// table of this process, in which the host's mounts are below the root.
-    pub(crate) fn read(host: &HostRoot) -> io::Result<Self> {
+    fn read(host: &HostRoot) -> io::Result<Self> {
         match host.read(OF_FIRST_PROCESS, MAX_TABLE) {
             Ok(text) => Ok(Self { text, root: PathBuf::from("/"), of_first_process: true }),
             Err(_) => Self::of_own(host.as_path()),
         }
+    }
+
+    /// Reads the table of the host for a check. If it is `usual`, only a table with the host's filesystems counts,
+    /// since those of a container would look right.
+    pub(crate) fn of_host(host: &HostRoot, usual: bool) -> Result<Self, Reason> {
+        let table = Self::read(host).map_err(|error| Reason::new("NoMountTable").detail(error))?;
+        if usual && !table.is_of_host(host) {
+            let detail = format!("the host's / is not at --host-root={host}");
+            return Err(Reason::new("HostNotMounted").detail(detail));
+        }
+        Ok(table)
     }
 
     fn of_own(root: &Path) -> io::Result<Self> {
@@ -65,9 +74,7 @@ impl MountTable {
         Ok(Self { text, root: root.to_owned(), of_first_process: false })
     }
 
-    /// Returns true if the table contains the host's filesystems, and not only those of a container, whose
-    /// own root would look right.
-    pub(crate) fn is_of_host(&self, host: &HostRoot) -> bool {
+    fn is_of_host(&self, host: &HostRoot) -> bool {
         if host.as_path() != Path::new("/") {
             return self.mounts().next().is_some();
         }
@@ -104,7 +111,7 @@ impl<'a> Mount<'a> {
         let id = number(fields.next()?)?;
         let (_parent, device, directory) = (fields.next()?, fields.next()?, fields.next()?);
         let mut device = device.splitn(2, |byte| *byte == b':');
-        let device = Device { major: number(device.next()?)?, minor: number(device.next()?)? };
+        let device = (number(device.next()?)?, number(device.next()?)?);
         let (point, options) = (fields.next()?, fields.next()?);
         fields.find(|field| *field == b"-")?;
         let (kind, source, super_options) = (fields.next()?, fields.next()?, fields.next()?);
@@ -153,7 +160,7 @@ impl<'a> Mount<'a> {
     /// but a source under /dev, or their kind.
     pub(crate) fn is_block_backed(&self) -> bool {
         let of_device = self.source.starts_with("/dev") && *self.source != *Path::new("/dev/fuse");
-        self.device.major != 0 || of_device || self.kind == b"zfs"
+        self.device.0 != 0 || of_device || self.kind == b"zfs"
     }
 }
 
@@ -188,16 +195,15 @@ fn octal<'a>((digits, after): (&[u8], &'a [u8])) -> Option<(u8, &'a [u8])> {
 }
 
 #[cfg(test)]
-impl MountTable {
-    pub(crate) fn of(text: impl Into<Vec<u8>>) -> Self {
-        Self { text: text.into(), root: PathBuf::from("/"), of_first_process: true }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    impl MountTable {
+        pub(crate) fn of(text: impl Into<Vec<u8>>) -> Self {
+            Self { text: text.into(), root: PathBuf::from("/"), of_first_process: true }
+        }
+    }
 
     const TABLE: &str = "\
 22 1 0:2 / / rw - rootfs rootfs rw
@@ -216,7 +222,7 @@ nonsense
         let mounts: Vec<_> = table.mounts().collect();
         assert_eq!(mounts.len(), 5);
         let var = &mounts[2];
-        assert_eq!((var.id, var.device), (24, Device { major: 8, minor: 17 }));
+        assert_eq!((var.id, var.device), (24, (8, 17)));
         assert_eq!((var.kind, &*var.source), (&b"xfs"[..], Path::new("/dev/sdb1")));
         assert!(var.is_read_only() && !var.is_filesystem_read_only() && var.has_super_option("inode64"));
         assert_eq!(&*mounts[3].point, Path::new("/mnt/with space\\"));

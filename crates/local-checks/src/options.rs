@@ -1,8 +1,6 @@
 //! The settings of one check besides its timing: their names, their parsers and the values that are set.
 
-use nodegate_program::duration;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The maximum number of paths of one check.
 pub(crate) const MAX_PATHS: usize = 64;
@@ -30,11 +28,6 @@ impl<T> AnyKey for Key<T> {
     fn check(&self, value: &str) -> Result<(), String> {
         (self.parse)(value).map(drop)
     }
-}
-
-/// Returns a setting that is a duration from `LEAST` to `MOST` milliseconds.
-pub(crate) const fn millis<const LEAST: u64, const MOST: u64>(name: &'static str) -> Key<Duration> {
-    Key { name, parse: |text| duration(Duration::from_millis(LEAST)..=Duration::from_millis(MOST))(text) }
 }
 
 /// Parses paths of the host, separated by colons.

@@ -1,38 +1,51 @@
-//! Runs the local checks.
+//! Runs the local checks in the background: each from the first request that names it until the requests end.
 
-use crate::check::{SLACK, Timing};
-use crate::cycle::{Cycle, Demand};
-use crate::local_checks::LocalChecks;
+use crate::check::{KnownNode, SLACK, Timing, timeout_reason};
+use crate::local_checks::{Entry, LocalChecks};
+use futures::FutureExt;
 use nodegate_readiness::ready_history::{FIRST_RESULT_WITHIN, KUBELET};
-use nodegate_readiness::{Begins, Board, CheckId, OnUnknown, Timeline};
+use nodegate_readiness::{
+    AtomicMoment, Begins, Board, CheckId, Damper, LocalResult, Moment, OnUnknown, Outcome, Timeline, Verdict,
+};
+use std::future::pending;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 /// The number of its intervals after which the check `kubelet` runs although nothing asks for it.
 const INTERVALS_TO_A_LOOK: u32 = 12;
+/// The interval at which a check that ran before the Node was known looks for it.
+const LOOK_FOR_NODE: Duration = Duration::from_millis(50);
 
 /// Runs local checks in the background and starts them on use. Dropping it stops all of them.
 pub struct Runner {
     board: Arc<Board>,
-    timeline: Timeline,
-    slots: Vec<Slot>,
+    cycles: Vec<Arc<Cycle>>,
     /// The tasks of the checks, one for each, asleep while the check is not wanted.
     _tasks: JoinSet<()>,
 }
 
-#[derive(Clone)]
-struct Slot {
+/// A check with everything that it needs to run.
+struct Cycle {
     id: CheckId,
-    is_eager: bool,
-    timeout: Duration,
-    demand: Arc<Demand>,
-    /// Changes with each result; closed when the task is gone.
-    results: watch::Receiver<()>,
+    entry: Entry,
+    board: Arc<Board>,
+    timeline: Timeline,
+    /// The time without requests after which the check stops; `None` if it never stops.
+    idle: Option<Duration>,
+    /// The time after which the check runs once although nothing asks for it.
+    look_after: Option<Duration>,
+    /// The time of the last request that named it.
+    asked: AtomicMoment,
+    /// Makes it test again whether it is idle.
+    wake: Arc<Notify>,
+    /// Changes with each result; closed when the runner is gone.
+    results: watch::Sender<()>,
 }
 
 impl Runner {
@@ -41,7 +54,7 @@ impl Runner {
     /// none.
     pub fn start(checks: &LocalChecks, board: &Arc<Board>, timeline: Timeline, handle: &Handle) -> Self {
         let mut tasks = JoinSet::new();
-        let mut slots = Vec::new();
+        let mut cycles = Vec::new();
         for id in board.catalog().local_ids() {
             let idle = match board.catalog().local(id).map(|check| check.begins) {
                 Some(Begins::AtStart) => None,
@@ -52,34 +65,25 @@ impl Runner {
             };
             let name = board.catalog().name(id);
             let Some(entry) = checks.entries.iter().find(|entry| entry.name == name) else { continue };
-            let demand = Arc::new(Demand::default());
-            let (tell, results) = watch::channel(());
-            slots.push(Slot {
+            let cycle = Arc::new(Cycle {
                 id,
-                is_eager: idle.is_none(),
-                timeout: entry.timing.timeout,
-                demand: Arc::clone(&demand),
-                results,
-            });
-            let cycle = Cycle {
-                id,
-                name: entry.name.clone(),
-                timing: entry.timing,
-                check: Arc::clone(&entry.check),
+                entry: entry.clone(),
                 board: Arc::clone(board),
                 timeline,
                 idle,
                 look_after: look_after(name, &entry.timing, board),
-                demand,
-                results: tell,
-            };
-            tasks.spawn_on(cycle.run(), handle);
+                asked: AtomicMoment::default(),
+                wake: Arc::default(),
+                results: watch::Sender::new(()),
+            });
+            tasks.spawn_on(Arc::clone(&cycle).run(), handle);
+            cycles.push(cycle);
         }
-        let demands: Vec<_> = slots.iter().map(|slot: &Slot| (slot.id, slot.demand.clone())).collect();
+        let wakes: Vec<_> = cycles.iter().map(|cycle| (cycle.id, Arc::clone(&cycle.wake))).collect();
         let _ = board.on_need.set(Box::new(move |needed| {
-            demands.iter().filter(|(id, _)| *id == needed).for_each(|(_, demand)| demand.wake());
+            wakes.iter().filter(|(id, _)| *id == needed).for_each(|(_, wake)| wake.notify_one());
         }));
-        Self { board: Arc::clone(board), timeline, slots, _tasks: tasks }
+        Self { board: Arc::clone(board), cycles, _tasks: tasks }
     }
 
     /// Starts each of these checks that is not running, and resolves when each has a valid result, or after
@@ -89,20 +93,19 @@ impl Runner {
     /// It uses the timers of the runtime that awaits it: even if the background is stuck, a request is not.
     pub fn activate(&self, ids: &[CheckId]) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
         // The checks start before the future is first polled, so that all of them run in parallel.
-        let waiting: Vec<Slot> = ids.iter().filter_map(|id| self.demand(*id)).collect();
+        let waiting: Vec<_> = ids.iter().filter_map(|id| self.ask(*id)).collect();
         Box::pin(async move {
             let started = Instant::now();
-            for mut slot in waiting {
-                let time_limit = slot.timeout + SLACK;
+            for (mut results, time_limit) in waiting {
                 // It is too late, or the runner is gone: either way the board has the answer.
-                let _ = timeout_at(started + time_limit, slot.results.changed()).await;
+                let _ = timeout_at(started + time_limit, results.changed()).await;
             }
         })
     }
 
     /// Resolves when each eager check has its first result, with the limit of [`Runner::activate`].
     pub fn eager_ready(&self) -> Pin<Box<dyn Future<Output = ()> + Send + 'static>> {
-        let eager = self.slots.iter().filter(|slot| slot.is_eager).map(|slot| slot.id);
+        let eager = self.cycles.iter().filter(|cycle| cycle.idle.is_none()).map(|cycle| cycle.id);
         self.activate(&eager.collect::<Vec<_>>())
     }
 
@@ -115,17 +118,18 @@ impl Runner {
         })
     }
 
-    /// Records the demand for a check; returns its slot if there is a result to wait for.
-    fn demand(&self, id: CheckId) -> Option<Slot> {
-        let mut slot = self.slots.iter().find(|slot| slot.id == id)?.clone();
+    /// Records the demand for a check. Returns its results and the time limit if there is one to wait for.
+    fn ask(&self, id: CheckId) -> Option<(watch::Receiver<()>, Duration)> {
+        let cycle = self.cycles.iter().find(|cycle| cycle.id == id)?;
         // This comes before the board is read: a result in between is then seen twice rather than missed.
-        slot.results.mark_unchanged();
-        let now = self.timeline.at(nodegate_clock::now());
-        slot.demand.ask(now);
+        let results = cycle.results.subscribe();
+        let now = cycle.now();
+        cycle.asked.advance(now);
+        cycle.wake.notify_one();
         let published = self.board.published();
         let result = published.state.local_result(id);
         let valid = result.is_some_and(|result| now <= result.good_until);
-        (!valid).then_some(slot)
+        (!valid).then_some((results, cycle.entry.timing.timeout + SLACK))
     }
 }
 
@@ -134,4 +138,141 @@ impl Runner {
 fn look_after(name: &str, timing: &Timing, board: &Board) -> Option<Duration> {
     let depends = name == KUBELET && board.policy().on_unknown == OnUnknown::Local;
     depends.then_some(timing.interval * INTERVALS_TO_A_LOOK)
+}
+
+/// The results so far, and the verdict that was logged last.
+type Memory = (Damper, Option<Verdict>);
+
+impl Cycle {
+    async fn run(self: Arc<Self>) {
+        loop {
+            // A wake-up alone proves no demand: it may be left over from before a stop.
+            while self.is_idle() {
+                tokio::select! {
+                    biased;
+                    () = self.wake.notified() => {}
+                    () = self.look() => {}
+                }
+            }
+            self.run_until_idle().await;
+            self.board.set_local(self.id, None, self.now(), nodegate_clock::wall());
+            tracing::debug!(check = self.entry.name, "no request uses this local check; stopping it");
+        }
+    }
+
+    /// Runs the check once after a while, although nothing asks for it, if the agent has to know of it
+    /// beforehand.
+    async fn look(&self) {
+        let Some(after) = self.look_after else { return pending().await };
+        sleep(after).await;
+        let outcome = self.outcome().await;
+        self.board.set_kubelet(outcome, self.now(), nodegate_clock::wall());
+    }
+
+    async fn run_until_idle(&self) {
+        let mut memory = (Damper::new(self.entry.timing.rise, self.entry.timing.fall), None);
+        let knew_node = self.knows_node();
+        self.run_once(&mut memory).await;
+        // This phase keeps checks that started together from running in step.
+        let phase = self.entry.timing.interval.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let mut due = Instant::now() + phase;
+        if !knew_node {
+            due = self.until_node_known(due).await;
+        }
+        loop {
+            sleep_until(due).await;
+            if self.is_idle() {
+                return;
+            }
+            self.run_once(&mut memory).await;
+            due = next_due(due, self.entry.timing.interval, Instant::now());
+        }
+    }
+
+    /// Waits until `due`, or until the Node is known: a run without its addresses may have missed a port.
+    async fn until_node_known(&self, due: Instant) -> Instant {
+        while !self.knows_node() && Instant::now() < due {
+            sleep_until(due.min(Instant::now() + LOOK_FOR_NODE)).await;
+        }
+        Instant::now()
+    }
+
+    fn knows_node(&self) -> bool {
+        self.board.published().state.node.exists().is_some()
+    }
+
+    async fn run_once(&self, memory: &mut Memory) {
+        let started = Instant::now();
+        let outcome = memory.0.observe(self.outcome().await);
+        let duration = started.elapsed();
+        self.log(&outcome, memory);
+        let at = self.now();
+        if self.look_after.is_some() {
+            self.board.set_kubelet(outcome.clone(), at, nodegate_clock::wall());
+        }
+        // The next run begins within the interval and ends within the timeout.
+        let good_until = at.plus(self.entry.timing.interval + self.entry.timing.timeout + SLACK);
+        let result = LocalResult { outcome, duration, at, good_until };
+        self.board.set_local(self.id, Some(result), at, nodegate_clock::wall());
+        self.results.send_replace(());
+    }
+
+    /// Runs the check once, within its timeout. A panic costs only this run.
+    async fn outcome(&self) -> Outcome {
+        let limit = self.entry.timing.timeout;
+        // The call itself is inside: a check may panic before it returns its future.
+        let node = self.known_node();
+        let run = AssertUnwindSafe(async { self.entry.check.run(&node).await }).catch_unwind();
+        match timeout(limit, run).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Outcome::fail("Panicked"),
+            Err(_) => Outcome::Fail(timeout_reason(limit)),
+        }
+    }
+
+    fn known_node(&self) -> KnownNode {
+        // Freshness is read before the state, because a state is published before its proof is recorded.
+        let freshness = self.board.freshness(self.now());
+        let internal_ips = self.board.published().state.node.internal_ips().to_vec();
+        let name = self.board.node_name().unwrap_or_default().to_owned();
+        KnownNode { name, internal_ips, heard: freshness.age, stale: freshness.stale }
+    }
+
+    /// Logs changes of verdict only: the reason of a check that keeps failing may count seconds.
+    fn log(&self, outcome: &Outcome, memory: &mut Memory) {
+        let verdict = outcome.verdict();
+        if memory.1.replace(verdict) == Some(verdict) {
+            return;
+        }
+        match outcome {
+            Outcome::Pass => tracing::info!(check = self.entry.name, "local check passes"),
+            Outcome::Draining(reason) => {
+                tracing::info!(check = self.entry.name, reason = reason.as_str(), "local check drains");
+            }
+            Outcome::Fail(reason) => {
+                tracing::warn!(check = self.entry.name, reason = reason.as_str(), "local check fails");
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let Some(idle) = self.idle else { return false };
+        if self.board.needed() == Some(self.id) {
+            return false;
+        }
+        let asked = self.asked.get().max(self.board.last_asked(self.id));
+        asked.is_none_or(|asked| self.now().since(asked) > idle)
+    }
+
+    fn now(&self) -> Moment {
+        self.timeline.at(nodegate_clock::now())
+    }
+}
+
+/// Returns the first multiple of the interval after `now`. tokio's `Interval` would start a run at once after
+/// a slow one, and a check that hangs would run without a pause.
+fn next_due(due: Instant, interval: Duration, now: Instant) -> Instant {
+    let nanos = now.saturating_duration_since(due).as_nanos() % interval.as_nanos().max(1);
+    // It is less than an interval, so it fits; otherwise the next run would just be later.
+    now + interval.saturating_sub(Duration::from_nanos(u64::try_from(nanos).unwrap_or(0)))
 }

@@ -1,18 +1,23 @@
 //! An operator's settings of single checks: `kubelet:interval=2s,timeout=1s,fall=2`.
 
-use crate::check::Timing;
-use crate::checks::own::OwnChecks;
-use crate::known::KNOWN;
-use crate::options::{AnyKey, Key, Options, millis};
-use nodegate_program::number;
+use crate::check::{Definition, Timing};
+use crate::checks::KNOWN;
+use crate::checks::own::OwnCheck;
+use crate::options::{AnyKey, Key, Options};
+use nodegate_program::{duration, number};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 const FORM: &str = "takes <check>:<key>=<value>[,<key>=<value>], e.g. kubelet:interval=2s,timeout=1s";
 
-const INTERVAL: Key<Duration> = millis::<100, 3_600_000>("interval");
+const INTERVAL: Key<Duration> = Key {
+    name: "interval",
+    parse: |text| duration(Duration::from_millis(100)..=Duration::from_hours(1))(text),
+};
 /// A request that first names a check waits for as long as its timeout.
-const TIMEOUT: Key<Duration> = millis::<10, 300_000>("timeout");
+const TIMEOUT: Key<Duration> =
+    Key { name: "timeout", parse: |text| duration(Duration::from_millis(10)..=Duration::from_mins(5))(text) };
 const RISE: Key<NonZeroU32> = Key { name: "rise", parse: runs };
 const FALL: Key<NonZeroU32> = Key { name: "fall", parse: runs };
 /// The settings that every check has.
@@ -23,14 +28,18 @@ fn runs(text: &str) -> Result<NonZeroU32, String> {
     number(NonZeroU32::MIN..=MOST, "takes a whole number from 1 to 100")(text).map_err(str::to_owned)
 }
 
+fn known(name: &str) -> Option<&'static Definition> {
+    KNOWN.iter().find(|known| known.name == name)
+}
+
 /// The settings of each check by its name, over its defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CheckSettings(Vec<(String, Options)>);
+pub struct CheckSettings(BTreeMap<String, Options>);
 
 impl CheckSettings {
     /// Parses any number of `<check>:<key>=<value>,…`. Each setting of a check may be set once; a comma in a
     /// URL is written `%2C`. The error has all mistakes.
-    pub fn parse<S: AsRef<str>>(texts: &[S], own: &OwnChecks) -> Result<Self, Vec<String>> {
+    pub fn parse<S: AsRef<str>>(texts: &[S], own: &[OwnCheck]) -> Result<Self, Vec<String>> {
         let (mut settings, mut mistakes) = (Self::default(), Vec::new());
         for text in texts {
             settings.add(text.as_ref(), own, &mut mistakes);
@@ -38,7 +47,7 @@ impl CheckSettings {
         if mistakes.is_empty() { Ok(settings) } else { Err(mistakes) }
     }
 
-    fn add(&mut self, text: &str, own: &OwnChecks, mistakes: &mut Vec<String>) {
+    fn add(&mut self, text: &str, own: &[OwnCheck], mistakes: &mut Vec<String>) {
         // The last colon before the first value separates: a check's name may contain one, and so may a URL.
         let parts = text.split_once('=').and_then(|(left, _)| left.rsplit_once(':'));
         let Some((written, _)) = parts else {
@@ -46,14 +55,15 @@ impl CheckSettings {
             return;
         };
         let name = written.trim();
-        let registered = KNOWN.iter().find(|known| known.name == name);
-        let Some(keys) = registered.map(|known| known.options).or_else(|| own.keys(name)) else {
-            let known: Vec<_> = KNOWN.iter().map(|known| known.name).chain(own.names()).collect();
+        let of_own = || own.iter().find(|own| own.name == name).map(OwnCheck::keys);
+        let Some(keys) = known(name).map(|known| known.options).or_else(of_own) else {
+            let own = own.iter().map(|own| own.name.as_str());
+            let known: Vec<_> = KNOWN.iter().map(|known| known.name).chain(own).collect();
             mistakes.push(format!("{name:?}: no such check; takes {}", known.join(", ")));
             return;
         };
         let keys = [&OF_ALL, keys].concat();
-        let mut options = self.options(name);
+        let options = self.0.entry(name.to_owned()).or_default();
         for pair in text.get(written.len() + 1..).unwrap_or_default().split(',') {
             let set = match pair.split_once('=') {
                 Some((key, value)) => options
@@ -63,14 +73,11 @@ impl CheckSettings {
             };
             mistakes.extend(set.err());
         }
-        self.0.retain(|(other, _)| other != name);
-        self.0.push((name.to_owned(), options));
     }
 
     /// Returns the timing of the check of this name.
     pub(crate) fn timing(&self, name: &str) -> Timing {
-        let known = KNOWN.iter().find(|known| known.name == name);
-        let (usual, set) = (known.map_or(Timing::USUAL, |known| known.timing), self.options(name));
+        let (usual, set) = (known(name).map_or(Timing::USUAL, |known| known.timing), self.options(name));
         Timing {
             interval: set.get(&INTERVAL).unwrap_or(usual.interval),
             timeout: set.get(&TIMEOUT).unwrap_or(usual.timeout),
@@ -81,7 +88,7 @@ impl CheckSettings {
 
     /// Returns the settings of a check.
     pub(crate) fn options(&self, name: &str) -> Options {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, options)| options.clone()).unwrap_or_default()
+        self.0.get(name).cloned().unwrap_or_default()
     }
 }
 
@@ -91,7 +98,7 @@ mod tests {
     use crate::url::HttpUrl;
 
     fn parse(texts: &[&str]) -> Result<CheckSettings, Vec<String>> {
-        CheckSettings::parse(texts, &OwnChecks::default())
+        CheckSettings::parse(texts, &[])
     }
 
     #[test]

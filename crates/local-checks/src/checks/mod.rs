@@ -1,4 +1,4 @@
-//! The checks, one in each file.
+//! The checks, one in each file, and the list of them.
 
 pub(crate) mod apiserver;
 pub(crate) mod container_runtime;
@@ -8,3 +8,17 @@ pub(crate) mod kube_proxy;
 pub(crate) mod kubelet;
 pub(crate) mod network;
 pub(crate) mod own;
+
+use crate::check::Definition;
+
+/// The checks that exist, in the order of lists for people. A new one is a line here.
+pub static KNOWN: &[Definition] = &[
+    own::OKD_ROUTER_1936,
+    kubelet::DEFINITION,
+    apiserver::DEFINITION,
+    kube_proxy::DEFINITION,
+    container_runtime::DEFINITION,
+    filesystem_ro::DEFINITION,
+    disk_pressure::DEFINITION,
+    network::DEFINITION,
+];

@@ -2,7 +2,7 @@
 
 use crate::support::{World, check, fail, healthz};
 use nodegate_local_checks::http_get::{HttpGet, MAX_BODY};
-use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnChecks};
+use nodegate_local_checks::{CheckSettings, HostRoot, LocalChecks, OwnCheck};
 use nodegate_readiness::Outcome;
 use nodegate_testbed::http::TIMEOUT;
 use nodegate_testbed::stub::{StubServer, hang};
@@ -22,12 +22,8 @@ fn response(status: &str) -> String {
 
 /// Returns the outcome of the operator's own check of this target, with these settings.
 async fn own(name: &str, target: &str, settings: &str) -> Outcome {
-    let mut own = OwnChecks::default();
-    if name.starts_with("http:") {
-        own.add_http(&format!("mine={target}")).unwrap();
-    } else {
-        own.add_tcp(&format!("mine={target}")).unwrap();
-    }
+    let parse = if name.starts_with("http:") { OwnCheck::http } else { OwnCheck::tcp };
+    let own = [parse(&format!("mine={target}")).unwrap()];
     let settings = CheckSettings::parse(&[format!("{name}:{settings}")], &own).unwrap();
     let world =
         World::start(&LocalChecks::new(&settings, &own, &HostRoot::default()), &Handle::current(), &[]);

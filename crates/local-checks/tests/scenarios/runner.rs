@@ -3,9 +3,7 @@
 use crate::support::{Scripted, World, every, fail, log_of};
 use futures::FutureExt;
 use futures::future::join_all;
-use nodegate_local_checks::{
-    Check, CheckSettings, HostRoot, KNOWN, KnownNode, LocalChecks, OwnChecks, Run, Timing,
-};
+use nodegate_local_checks::{Check, CheckSettings, HostRoot, KNOWN, KnownNode, LocalChecks, Run, Timing};
 use nodegate_readiness::{LocalResult, Outcome, Query, Reason};
 use nodegate_testbed::http::TIMEOUT;
 use std::num::NonZeroU32;
@@ -187,9 +185,7 @@ async fn unknown_ids_and_a_dropped_runner_block_no_caller() {
         World::start(&LocalChecks::none().with("x", every(1000, 30_000), check), &Handle::current(), &[]);
     world.activate("node_ready").await;
     assert_eq!(
-        LocalChecks::new(&CheckSettings::default(), &OwnChecks::default(), &HostRoot::default())
-            .for_catalog()
-            .len(),
+        LocalChecks::new(&CheckSettings::default(), &[], &HostRoot::default()).for_catalog().len(),
         KNOWN.len()
     );
     let waiting = world.runner.activate(&[world.id("x")]);

@@ -1,7 +1,7 @@
 //! Scripted checks, and a board with their results.
 
 use nodegate_local_checks::{
-    Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, OwnChecks, Run, Runner, Timing,
+    Check, CheckSettings, HostRoot, HttpUrl, KnownNode, LocalChecks, Run, Runner, Timing,
 };
 use nodegate_readiness::{Board, Catalog, CheckId, LocalResult, Outcome, Policy, Reason, Timeline};
 use nodegate_testbed::http::TIMEOUT;
@@ -95,8 +95,7 @@ pub(crate) async fn check(name: &str, url: &HttpUrl, timeout: &str) -> Outcome {
 
 /// Returns the checks of the registry with a setting.
 pub(crate) fn checks(setting: &str, host: &HostRoot) -> LocalChecks {
-    let own = OwnChecks::default();
-    LocalChecks::new(&CheckSettings::parse(&[setting], &own).unwrap(), &own, host)
+    LocalChecks::new(&CheckSettings::parse(&[setting], &[]).unwrap(), &[], host)
 }
 
 /// The log of this thread.

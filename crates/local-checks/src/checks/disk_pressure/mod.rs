@@ -14,9 +14,9 @@ use rustix::fs::fstatvfs;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 /// The paths of the kubelet, and of all programs without a disk of their own.
 const OF_NODE: [&str; 2] = ["/", "/var/lib/kubelet"];
@@ -74,12 +74,10 @@ struct MeasuredPath {
     set: Option<MinimumFree>,
     /// The thread of this path alone, so that a filesystem that hangs does not block the others.
     thread: DedicatedThread,
-    /// The target of its links in the last run: links to a filesystem that hangs can't be resolved any more.
-    real: Arc<Mutex<PathBuf>>,
 }
 
-/// A path with its free space, or with the reason why it could not be measured.
-type Measured<'a> = (&'a MeasuredPath, Result<FreeSpace, String>);
+/// A path with its free space and the target of its links, or with the reason why it could not be measured.
+type Measured<'a> = (&'a MeasuredPath, Result<(FreeSpace, PathBuf), String>);
 
 struct Host {
     mounts: MountTable,
@@ -88,7 +86,7 @@ struct Host {
 
 impl Check for DiskPressure {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
-        Box::pin(self.look())
+        Box::pin(async { self.look().await.unwrap_or_else(Outcome::Fail) })
     }
 }
 
@@ -106,23 +104,13 @@ impl DiskPressure {
         }
     }
 
-    async fn look(&self) -> Outcome {
-        let deadline = Instant::now() + self.time_limit;
-        let host = self.host.clone();
-        let usual = self.usual;
+    async fn look(&self) -> Result<Outcome, Reason> {
+        let (host, usual) = (self.host.clone(), self.usual);
         let read = move || {
-            let table = MountTable::read(&host)?;
-            let is_of_host = !usual || table.is_of_host(&host);
-            io::Result::Ok(is_of_host.then(|| Host { mounts: table, distribution: distribution(&host) }))
+            MountTable::of_host(&host, usual).map(|mounts| Host { mounts, distribution: distribution(&host) })
         };
-        let host = match self.table.run(read).await {
-            Ok(Ok(Some(host))) => host,
-            Ok(Ok(None)) => return Outcome::Fail(self.host.not_mounted()),
-            Ok(Err(error)) => return Outcome::Fail(Reason::new("NoMountTable").detail(error)),
-            Err(why) => return Outcome::Fail(why),
-        };
-        let seen =
-            join_all(self.by_filesystem(&host.mounts).into_iter().map(|paths| self.ask(paths, deadline)));
+        let host = self.table.run(read).await??;
+        let seen = join_all(self.paths.iter().map(|path| path.measure(&self.host, self.time_limit)));
         let mut seen: Vec<Measured<'_>> = seen.await.into_iter().flatten().collect();
         let found = seen.len();
         seen.retain(|seen| !is_overlay(&host.mounts, seen));
@@ -134,48 +122,16 @@ impl DiskPressure {
                     "the host has its paths on overlays alone, so no disk can fill up; the check passes"
                 );
             });
-            return Outcome::Pass;
+            return Ok(Outcome::Pass);
         }
         if seen.is_empty() {
             // For example, only a container's overlay was found. A pass would be wrong.
-            return Outcome::Fail(Reason::new("NothingToMeasure").detail(format_args!(
+            return Err(Reason::new("NothingToMeasure").detail(format_args!(
                 "none of the paths is on a disk; is --host-root={} the host's /?",
                 self.host.as_path().display()
             )));
         }
-        verdict(&host, &seen)
-    }
-
-    /// Returns the paths by filesystem. A link that has never been resolved counts where it is.
-    fn by_filesystem(&self, table: &MountTable) -> Vec<Vec<&MeasuredPath>> {
-        let device = |path: &MeasuredPath| table.holder(&path.real()).map(|mount| mount.device);
-        let mut paths: Vec<_> = self.paths.iter().map(|path| (device(path), path)).collect();
-        paths.sort_by_key(|(device, _)| *device);
-        let groups = paths.chunk_by(|one, other| one.0 == other.0);
-        groups.map(|group| group.iter().map(|(_, path)| *path).collect()).collect()
-    }
-
-    /// Measures one path after the other, one that hangs since an earlier run first, and stops after one
-    /// without an answer: the next would hang as well.
-    async fn ask<'a>(&'a self, mut paths: Vec<&'a MeasuredPath>, deadline: Instant) -> Vec<Measured<'a>> {
-        paths.sort_by_key(|path| !path.thread.is_busy());
-        let mut seen = Vec::new();
-        for measured in paths {
-            let (host, path, real) = (self.host.clone(), measured.path.clone(), Arc::clone(&measured.real));
-            let call = measured.thread.run(move || measure(&host, &path, &real));
-            let hangs = match timeout_at(deadline, call).await {
-                Ok(Ok(found)) => {
-                    let found = found.map_err(|error| error.to_string()).transpose();
-                    seen.extend(found.map(|space| (measured, space)));
-                    continue;
-                }
-                Ok(Err(why)) => why,
-                Err(_) => timeout_reason(self.time_limit),
-            };
-            seen.push((measured, Err(hangs.to_string())));
-            break;
-        }
-        seen
+        Ok(verdict(&host, &seen))
     }
 }
 
@@ -201,43 +157,46 @@ fn distribution(host: &HostRoot) -> Option<&'static str> {
 }
 
 /// Measures one path; `None` if it does not exist.
-fn measure(host: &HostRoot, path: &Path, real: &Mutex<PathBuf>) -> io::Result<Option<FreeSpace>> {
+fn measure(host: &HostRoot, path: &Path) -> io::Result<Option<(FreeSpace, PathBuf)>> {
     let file = match host.locate(path) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }
         file => file?,
     };
-    let led_to = host.real_path(&file).unwrap_or_else(|_| path.to_owned());
-    *real.lock().unwrap_or_else(PoisonError::into_inner) = led_to;
-    Ok(Some(fstatvfs(&file)?.into()))
+    let real = host.real_path(&file).unwrap_or_else(|_| path.to_owned());
+    Ok(Some((fstatvfs(&file)?.into(), real)))
 }
 
 /// Returns true if the path is on an overlay, a container's own root or that of a live image. Its space is
 /// that of another directory.
-fn is_overlay(table: &MountTable, (path, space): &Measured<'_>) -> bool {
-    space.is_ok() && table.holder(&path.real()).is_some_and(|mount| mount.kind == b"overlay")
+fn is_overlay(table: &MountTable, (_, found): &Measured<'_>) -> bool {
+    let holder = found.as_ref().ok().and_then(|(_, real)| table.holder(real));
+    holder.is_some_and(|mount| mount.kind == b"overlay")
 }
 
 fn verdict(host: &Host, seen: &[Measured<'_>]) -> Outcome {
     let mut texts = Vec::new();
     // Of several paths on one filesystem, the one with the highest minimum. The total distinguishes two quotas.
     let mut worst = BTreeMap::<_, (u64, String)>::new();
-    for (path, space) in seen {
+    for (path, found) in seen {
         let name = path.path.display();
-        let mount = host.mounts.holder(&path.real());
-        match space {
-            Err(why) => texts.push(format!("{name}: {why}")),
-            Ok(_) if mount.as_ref().is_some_and(takes_no_writes) => {}
-            Ok(space) => {
-                let (limits, source) = path.limits(host.distribution);
-                for Shortage { kind, total, needs, text } in space.shortages(limits) {
-                    let known =
-                        worst.entry((mount.as_ref().map(|mount| mount.device), kind, total)).or_default();
-                    if needs > known.0 {
-                        *known = (needs, format!("{name}: {text} ({source})"));
-                    }
-                }
+        let (space, real) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                texts.push(format!("{name}: {why}"));
+                continue;
+            }
+        };
+        let mount = host.mounts.holder(real);
+        if mount.as_ref().is_some_and(takes_no_writes) {
+            continue;
+        }
+        let (device, (limits, source)) = (mount.map(|mount| mount.device), path.limits(host.distribution));
+        for Shortage { kind, total, needs, text } in space.shortages(limits) {
+            let known = worst.entry((device, kind, total)).or_default();
+            if needs > known.0 {
+                *known = (needs, format!("{name}: {text} ({source})"));
             }
         }
     }
@@ -255,8 +214,18 @@ fn takes_no_writes(mount: &Mount<'_>) -> bool {
 
 impl MeasuredPath {
     fn new(path: PathBuf, set: Option<MinimumFree>) -> Self {
-        let real = Arc::new(Mutex::new(path.clone()));
-        Self { path, set, thread: DedicatedThread::new("disk_pressure"), real }
+        Self { path, set, thread: DedicatedThread::new("disk_pressure") }
+    }
+
+    /// Measures this path within the limit; `None` if it does not exist.
+    async fn measure(&self, host: &HostRoot, limit: Duration) -> Option<Measured<'_>> {
+        let (host, path) = (host.clone(), self.path.clone());
+        let found = match timeout(limit, self.thread.run(move || measure(&host, &path))).await {
+            Ok(Ok(found)) => found.map_err(|error| error.to_string()),
+            Ok(Err(why)) => Err(why.to_string()),
+            Err(_) => Err(timeout_reason(limit).to_string()),
+        };
+        found.transpose().map(|found| (self, found))
     }
 
     fn limits(&self, distribution: Option<&'static str>) -> (MinimumFree, &'static str) {
@@ -266,10 +235,6 @@ impl MeasuredPath {
             (None, Some(distribution)) => (RANCHER, distribution),
             (None, None) => (if of_images { IMAGES } else { NODE }, KUBELET),
         }
-    }
-
-    fn real(&self) -> PathBuf {
-        self.real.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -298,7 +263,8 @@ mod tests {
             paths_and_limits(Some(paths), &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect();
         let share = |free| Share { free, total: 100 };
         let seen = seen.iter().zip(&paths).map(|((_, bytes, inodes), path)| {
-            (path, Ok(FreeSpace { bytes: share(*bytes), inodes: share(*inodes) }))
+            let space = FreeSpace { bytes: share(*bytes), inodes: share(*inodes) };
+            (path, Ok((space, path.path.clone())))
         });
         let host = Host { mounts: MountTable::of(TABLE), distribution };
         match verdict(&host, &seen.collect::<Vec<_>>()) {
@@ -415,11 +381,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_path_that_hangs_is_named_and_those_on_its_filesystem_are_not_asked() {
+    async fn a_path_that_hangs_is_named_and_the_others_are_measured() {
         let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("b")).unwrap();
+        // No disk has so much space: each measurement finds a shortage.
+        let check = check(directory.path(), &[(&PATHS, "/:/b"), (&LIMITS, "/=100%/0%:/b=100%/0%")]);
         for (number, path) in ["/", "/b"].into_iter().enumerate() {
-            // No disk has so much space: each measurement finds a shortage.
-            let check = check(directory.path(), &[(&PATHS, "/:/b"), (&LIMITS, "/=100%/0%")]);
             let (release, stuck) = std::sync::mpsc::channel::<()>();
             let (enter, mut entered) = tokio::sync::mpsc::channel(1);
             let call = check.paths[number].thread.run(move || {
@@ -431,8 +398,13 @@ mod tests {
                 began = entered.recv() => began.unwrap(),
             }
             let Outcome::Fail(reason) = check.run(&KnownNode::default()).await else { panic!("it hangs") };
-            assert_eq!(reason, Reason::new("NotMeasured").detail(format_args!("{path}: Hung for 0s")));
+            let other = if number == 0 { "/b" } else { "/" };
+            assert!(reason.as_str().starts_with(&format!("DiskPressure: {path}: Hung for ")), "{reason}");
+            assert!(reason.as_str().contains(&format!("; {other}: ")), "{reason}");
             drop(release);
+            while check.paths[number].thread.run(|| ()).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
         }
     }
 }

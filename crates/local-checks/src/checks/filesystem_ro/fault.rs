@@ -69,7 +69,8 @@ fn stopped_silently(host: &HostRoot, mount: &Mount<'_>) -> Option<bool> {
         return Some(false);
     }
     // The link has the kernel's own name of the device, such as dm-0 for /dev/mapper/vg-var in the table.
-    let link = host.join(format!("/sys/dev/block/{}:{}", mount.device.major, mount.device.minor));
+    let (major, minor) = mount.device;
+    let link = host.join(format!("/sys/dev/block/{major}:{minor}"));
     let link = fs::read_link(link).ok()?;
     let name = Path::new(link.file_name()?);
     let of_device = |file: &str| read(&Path::new("/sys/fs/ext4").join(name).join(file));

@@ -61,7 +61,9 @@ struct FilesystemRo {
 impl Check for FilesystemRo {
     fn run<'a>(&'a self, _: &'a KnownNode) -> Run<'a> {
         let watch = Arc::clone(&self.watch);
-        Box::pin(async { self.thread.run(move || watch.look()).await.unwrap_or_else(Outcome::Fail) })
+        Box::pin(async {
+            self.thread.run(move || watch.look()).await.flatten().unwrap_or_else(Outcome::Fail)
+        })
     }
 }
 
@@ -78,14 +80,8 @@ struct Watch {
 }
 
 impl Watch {
-    fn look(&self) -> Outcome {
-        let table = match MountTable::read(&self.host) {
-            Ok(table) => table,
-            Err(error) => return Outcome::Fail(Reason::new("NoMountTable").detail(error)),
-        };
-        if self.usual && !table.is_of_host(&self.host) {
-            return Outcome::Fail(self.host.not_mounted());
-        }
+    fn look(&self) -> Result<Outcome, Reason> {
+        let table = MountTable::of_host(&self.host, self.usual)?;
         let mounts = self.watched(&table);
         let has_disk = || table.mounts().any(|mount| mount.is_block_backed());
         if mounts.is_empty() && table.of_first_process && (self.usual || !has_disk()) {
@@ -95,15 +91,15 @@ impl Watch {
                     "the host has no disk under the watched paths, by its own mount table; the check passes"
                 );
             });
-            return Outcome::Pass;
+            return Ok(Outcome::Pass);
         }
         if mounts.is_empty() {
-            return Outcome::Fail(Reason::new("NothingToWatch").detail(format_args!(
+            return Err(Reason::new("NothingToWatch").detail(format_args!(
                 "no disk under the watched paths; is --host-root={} the host's /?",
                 self.host.as_path().display()
             )));
         }
-        Reason::join(self.faults(&table, &mounts), "; ").into()
+        Ok(Reason::join(self.faults(&table, &mounts), "; ").into())
     }
 
     /// Returns the block-backed filesystems of the watched paths, each once.

@@ -45,8 +45,7 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
             Some((address, scope)) => (address, Some(scope.to_owned())),
             None => (address, None),
         };
-        let ip = address.parse().ok().or_else(|| inet_aton(address).map(IpAddr::from));
-        let Some(ip) = ip else { continue };
+        let Ok(ip) = address.parse() else { continue };
         let nameserver = Nameserver { ip, scope };
         if found.len() < MAX_NAMESERVERS && !found.contains(&nameserver) {
             found.push(nameserver);
@@ -56,31 +55,6 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Nameserver> {
         found.push(Nameserver { ip: Ipv4Addr::LOCALHOST.into(), scope: None });
     }
     found
-}
-
-/// Parses an IPv4 address in the forms of `inet_aton(3)`: `127.1`, `0x7f000001`, `0177.0.0.1`.
-fn inet_aton(text: &str) -> Option<Ipv4Addr> {
-    let parts: Vec<u32> = text.split('.').map(part).collect::<Option<_>>()?;
-    let (last, front) = parts.split_last().filter(|(_, front)| front.len() < 4)?;
-    // The last part fills all bytes that are left.
-    let bits = 32 - 8 * u32::try_from(front.len()).ok()?;
-    let rest = u64::from(*last) < 1 << bits;
-    let byte = |part: &u32| u8::try_from(*part).ok();
-    let front: Vec<u8> = front.iter().map(byte).collect::<Option<_>>()?;
-    let shifted = front.iter().zip([24, 16, 8]).map(|(byte, shift)| u32::from(*byte) << shift);
-    rest.then(|| Ipv4Addr::from_bits(shifted.sum::<u32>() | *last))
-}
-
-/// Parses a number as in C: hexadecimal after `0x`, octal after `0`, else decimal.
-fn part(text: &str) -> Option<u32> {
-    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let (digits, radix) = match (hexadecimal, text.strip_prefix('0')) {
-        (Some(digits), _) => (digits, 16),
-        (None, Some(digits)) if !digits.is_empty() => (digits, 8),
-        (None, _) => (text, 10),
-    };
-    // `from_str_radix` accepts a sign, too.
-    u32::from_str_radix(digits, radix).ok().filter(|_| digits.starts_with(|c: char| c.is_ascii_hexdigit()))
 }
 
 impl Nameserver {
@@ -135,26 +109,6 @@ mod tests {
             assert_eq!(shown(none), ["127.0.0.1"], "{none:?}");
         }
         assert_eq!(parse(b"nameserver 10.0.0.1\n\xff\xfe\nnameserver 10.0.0.2").len(), 2);
-    }
-
-    #[test]
-    fn addresses_have_the_forms_of_the_c_library() {
-        for (text, address) in [
-            ("127.1", "127.0.0.1"),
-            ("10.1.2", "10.1.0.2"),
-            ("10.1.258", "10.1.1.2"),
-            ("0x7f.0.0.1", "127.0.0.1"),
-            ("0177.0.0.01", "127.0.0.1"),
-            ("2130706433", "127.0.0.1"),
-            ("0", "0.0.0.0"),
-        ] {
-            assert_eq!(inet_aton(text), Some(address.parse().unwrap()), "{text}");
-        }
-        for bad in
-            ["", ".", "1.", "1.2.3.4.5", "256.1", "1.16777216", "4294967296", "09", "0x", "+1", "1.-1", "a"]
-        {
-            assert_eq!(inet_aton(bad), None, "{bad:?}");
-        }
     }
 
     #[test]
