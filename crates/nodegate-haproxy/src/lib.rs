@@ -5,8 +5,6 @@
 //! decides which of several processes writes to the cluster. [`run`] has the arguments, the tasks, pages and metrics.
 
 mod failure;
-#[cfg(test)]
-mod fuzzing;
 mod haproxy;
 mod lease;
 mod plan;

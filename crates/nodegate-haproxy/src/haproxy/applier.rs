@@ -2,11 +2,11 @@
 
 use crate::failure::Failure;
 use crate::haproxy::config_file::{ConfigFile, Stamp};
-use crate::haproxy::launch::{Launch, check};
+use crate::haproxy::launch::{Launch, check, run};
 use crate::haproxy::master::{ABSENT, Master, RELOAD};
 use crate::haproxy::states::States;
+use crate::haproxy::template;
 use crate::haproxy::template::leave_out;
-use crate::haproxy::{command, template};
 use crate::plan::{
     Backend, CheckKind, DEFAULT_TIMEOUTS, Desired, MARKER, Passing, Problem, Timeouts, hash_of, names,
     render, states_file, timeouts,
@@ -196,7 +196,7 @@ impl Applier {
         let mut reload = tokio::process::Command::new(program);
         reload.args(words).stdin(Stdio::null());
         let failed = |why: String| Failure::new("reload", format!("--reload-command failed: {why}"));
-        command::run(reload, RELOAD).await.map_err(failed)?;
+        run(reload, RELOAD).await.map_err(failed)?;
         master.wait_for_proof(hash).await
     }
 

@@ -1,8 +1,7 @@
 //! HAProxy's master process. A command is one connection, one line and one answer.
 
 use crate::failure::Failure;
-use crate::haproxy::command::alerts;
-use crate::haproxy::launch::Launch;
+use crate::haproxy::launch::{Launch, alerts};
 use crate::plan::names;
 use std::fmt::Display;
 use std::io::{self, ErrorKind};

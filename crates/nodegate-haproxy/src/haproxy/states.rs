@@ -92,7 +92,7 @@ impl States {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Check, Health};
+    use crate::plan::{Check, Facts, Health, ObservedNode, PlanPolicy, plan};
     use proptest::prelude::*;
     use std::sync::Arc;
 
@@ -142,8 +142,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_dump_is_read(text in "([a-z0-9.#-]{0,4} ?|\n){0,200}") {
-            prop_assert!(crate::fuzzing::states(&text));
+        fn a_file_made_of_any_dump_has_the_planned_server_once(text in "([a-z0-9.#-]{0,4} ?|\n){0,200}") {
+            let mut states = States::default();
+            states.add(&text);
+            let addresses = vec![("InternalIP".to_owned(), [127, 0, 0, 1].into())];
+            let node = ObservedNode { name: "n".to_owned(), addresses, ..ObservedNode::default() };
+            let file = states.compose(&plan(&Facts::of([node], []), &PlanPolicy::default()));
+            let lines: Vec<Vec<&str>> = file.lines().skip(2).map(|line| line.split(' ').collect()).collect();
+            prop_assert!(lines.len() <= 1);
+            for line in lines {
+                prop_assert_eq!((line.len(), line[4], line[18]), (20, "127.0.0.1", "25001"));
+            }
         }
     }
 }

@@ -19,8 +19,6 @@ pub(crate) struct LeaseState {
     /// The identity of the holder; empty if it was released.
     pub(crate) holder: String,
     pub(crate) duration: Duration,
-    /// The number of changes of the holder.
-    pub(crate) transitions: i64,
     pub(crate) version: String,
 }
 
@@ -42,9 +40,9 @@ impl Candidate {
         self.renewed.is_some_and(|renewed| now.saturating_duration_since(renewed) < HOLD)
     }
 
-    /// Decides about a Lease that was read just now: the number of transitions to write over that version, or
-    /// else the wait before the next look.
-    pub(crate) fn look(&mut self, lease: &LeaseState, now: Instant) -> Result<i64, Duration> {
+    /// Decides about a Lease that was read just now. The error is the wait before the next look, if this process may
+    /// not write over that version.
+    pub(crate) fn look(&mut self, lease: &LeaseState, now: Instant) -> Result<(), Duration> {
         let since = match &self.seen {
             Some((version, since)) if *version == lease.version => *since,
             _ => {
@@ -60,7 +58,7 @@ impl Candidate {
         if !ours && !lease.holder.is_empty() && unchanged < lease.duration {
             return Err(LOOK.min(lease.duration.saturating_sub(unchanged)));
         }
-        Ok(if ours { lease.transitions } else { lease.transitions.saturating_add(1) })
+        Ok(())
     }
 
     /// Records that the API server accepted a write of the Lease that was sent at this time.
@@ -80,12 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn lease(holder: &str, version: u64) -> LeaseState {
-        LeaseState {
-            holder: holder.to_owned(),
-            duration: DURATION,
-            transitions: 3,
-            version: version.to_string(),
-        }
+        LeaseState { holder: holder.to_owned(), duration: DURATION, version: version.to_string() }
     }
 
     fn seconds(start: Instant, seconds: f64) -> Instant {
@@ -99,14 +92,14 @@ mod tests {
         assert_eq!(candidate.look(&lease("a", 1), at(0.0)), Err(LOOK));
         assert_eq!(candidate.look(&lease("a", 2), at(9.0)), Err(LOOK));
         assert_eq!(candidate.look(&lease("a", 2), at(18.0)), Err(Duration::from_secs(1)));
-        assert_eq!(candidate.look(&lease("a", 2), at(19.0)), Ok(4));
+        assert_eq!(candidate.look(&lease("a", 2), at(19.0)), Ok(()));
         assert!(!candidate.holds(at(19.0)), "the API server has not accepted it yet");
         candidate.written(at(19.0));
         assert!(candidate.holds(at(26.4)) && !candidate.holds(at(26.6)));
-        assert_eq!(candidate.look(&lease("b", 7), at(30.0)), Ok(3));
+        assert_eq!(candidate.look(&lease("b", 7), at(30.0)), Ok(()));
         candidate.lost();
         assert!(!candidate.holds(at(19.0)));
-        assert_eq!(candidate.look(&lease("", 8), at(31.0)), Ok(4), "one that was released");
+        assert_eq!(candidate.look(&lease("", 8), at(31.0)), Ok(()), "one that was released");
     }
 
     #[test]
@@ -144,15 +137,14 @@ mod tests {
                     Act::Lost(index) => (index, false),
                 };
                 let candidate = &mut all[index];
-                match candidate.look(&server, now) {
-                    Err(time) => prop_assert!(time <= LOOK && !time.is_zero()),
-                    Ok(transitions) => {
-                        let next = server.version.parse::<u64>().unwrap() + 1;
-                        let holder = candidate.identity.clone();
-                        server = LeaseState { holder, duration: DURATION, transitions, version: next.to_string() };
-                        if answered {
-                            candidate.written(now);
-                        }
+                if let Err(time) = candidate.look(&server, now) {
+                    prop_assert!(time <= LOOK && !time.is_zero());
+                } else {
+                    let next = server.version.parse::<u64>().unwrap() + 1;
+                    let holder = candidate.identity.clone();
+                    server = LeaseState { holder, duration: DURATION, version: next.to_string() };
+                    if answered {
+                        candidate.written(now);
                     }
                 }
                 prop_assert!(all.iter().filter(|candidate| candidate.holds(now)).count() <= 1);

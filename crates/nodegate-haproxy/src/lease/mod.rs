@@ -2,7 +2,7 @@
 
 pub(crate) mod candidate;
 
-use crate::failure::{FORBIDDEN, Failing};
+use crate::failure::FORBIDDEN;
 use crate::lease::candidate::{Candidate, DURATION, LOOK, LeaseState, RENEW};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
@@ -11,8 +11,8 @@ use nodegate_kube_follow::{ApiError, Backoff, KubeApi};
 use nodegate_program::is_object_name;
 use serde_json::{Value, json};
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The wait of a holder after a failed renewal.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -51,81 +51,70 @@ impl FromStr for LeaseName {
     }
 }
 
-#[derive(Debug)]
 pub(crate) struct LeaseKeeper {
     api: KubeApi,
     name: LeaseName,
-    candidate: Mutex<Candidate>,
+    candidate: Candidate,
+    /// The time of the next look at the Lease.
+    due: Instant,
+    backoff: Backoff,
 }
 
 impl LeaseKeeper {
     /// Creates a keeper with an identity that no other process has.
     pub(crate) fn new(api: KubeApi, name: LeaseName) -> Self {
-        Self { api, name, candidate: Mutex::new(Candidate::new(identity())) }
+        let candidate = Candidate::new(identity());
+        Self { api, name, candidate, due: Instant::now(), backoff: Backoff::new() }
     }
 
-    pub(crate) fn identity(&self) -> String {
-        self.candidate().identity.clone()
+    pub(crate) fn identity(&self) -> &str {
+        &self.candidate.identity
     }
 
     pub(crate) fn holds(&self) -> bool {
-        self.candidate().holds(nodegate_clock::now())
+        self.candidate.holds(nodegate_clock::now())
     }
 
-    fn candidate(&self) -> MutexGuard<'_, Candidate> {
-        self.candidate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs forever. While `may` is false, this process does not want the Lease. Calls `failed` for failed
-    /// requests.
-    pub(crate) async fn run(&self, may: impl Fn() -> bool, failed: impl Fn()) {
-        let mut backoff = Backoff::new();
-        let mut failing = Failing::default();
-        loop {
-            if !may() {
-                self.release().await;
-                tokio::time::sleep(LOOK).await;
-                continue;
-            }
-            let wait = match self.round().await {
-                Ok(wait) => {
-                    failing.succeeded("lease");
-                    backoff.reset();
-                    wait
-                }
-                Err(error) => {
-                    failed();
-                    failing.failed("lease", &error);
-                    match error.code() {
-                        Some(403) => FORBIDDEN,
-                        _ if self.holds() => AGAIN,
-                        _ => backoff.wait().min(LATER),
-                    }
-                }
-            };
-            tokio::time::sleep(wait).await;
+    /// Takes or renews the Lease, or releases it if this process does not want it. `None` if neither is due.
+    pub(crate) async fn keep(&mut self, wanted: bool) -> Option<Result<(), ApiError>> {
+        if Instant::now() < self.due {
+            return None;
         }
+        let result = if wanted {
+            self.round().await
+        } else {
+            self.release().await;
+            Ok(LOOK)
+        };
+        let wait = match &result {
+            Ok(wait) => {
+                self.backoff.reset();
+                *wait
+            }
+            Err(error) if error.code() == Some(403) => FORBIDDEN,
+            Err(_) if self.holds() => AGAIN,
+            Err(_) => self.backoff.wait().min(LATER),
+        };
+        self.due = Instant::now() + wait;
+        Some(result.map(drop))
     }
 
     /// Reads the Lease, and takes or renews it if that is due. Returns the wait before the next round.
-    async fn round(&self) -> Result<Duration, ApiError> {
+    async fn round(&mut self) -> Result<Duration, ApiError> {
         let late = || ApiError::Late("connect".to_owned(), CONNECT);
         tokio::time::timeout(CONNECT, self.api.open()).await.map_err(|_| late())??;
         let known = self.read().await?;
         let sent = nodegate_clock::now();
-        let version = known.as_ref().map(|lease| lease.version.as_str());
-        let transitions = match known.as_ref().map_or(Ok(0), |lease| self.candidate().look(lease, sent)) {
-            Ok(transitions) => transitions,
-            Err(wait) => return Ok(wait),
-        };
+        if let Some(Err(wait)) = known.as_ref().map(|lease| self.candidate.look(lease, sent)) {
+            return Ok(wait);
+        }
         let now = json!(MicroTime(Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()));
         let spec = json!({
-            "holderIdentity": self.identity(), "leaseDurationSeconds": DURATION.as_secs(),
-            "leaseTransitions": transitions, "renewTime": now,
+            "holderIdentity": self.identity(), "leaseDurationSeconds": DURATION.as_secs(), "renewTime": now,
         });
-        match self.write(version, spec).await {
+        match self.write(known.as_ref().map(|lease| lease.version.as_str()), spec).await {
             Ok(_) => {
-                self.candidate().written(sent);
+                self.candidate.written(sent);
                 Ok(RENEW)
             }
             // Another process was faster.
@@ -144,7 +133,6 @@ impl LeaseKeeper {
         Ok(Some(LeaseState {
             holder: spec.holder_identity.unwrap_or_default(),
             duration: Duration::from_secs(seconds.unwrap_or_default()),
-            transitions: spec.lease_transitions.unwrap_or_default().into(),
             version: lease.metadata.resource_version.unwrap_or_default(),
         }))
     }
@@ -169,11 +157,11 @@ impl LeaseKeeper {
     }
 
     /// Gives the Lease up if this process holds it, so that another one can take it at once.
-    pub(crate) async fn release(&self) {
+    pub(crate) async fn release(&mut self) {
         if !self.holds() {
             return;
         }
-        self.candidate().lost();
+        self.candidate.lost();
         let Ok(Some(lease)) = self.read().await else { return };
         if lease.holder == self.identity() {
             let spec = json!({"holderIdentity": null, "leaseDurationSeconds": 1});
@@ -214,7 +202,7 @@ mod tests {
         };
         let connector = Connector::Simulated(Arc::new(move || BoxCloneService::new(service_fn(slow))));
         let api = KubeApi::over(connector, REQUEST, Arc::new(NoObserver));
-        let keeper = LeaseKeeper::new(api, "nodegate/a".parse().unwrap());
+        let mut keeper = LeaseKeeper::new(api, "nodegate/a".parse().unwrap());
         assert_eq!(keeper.round().await.unwrap(), RENEW);
     }
 

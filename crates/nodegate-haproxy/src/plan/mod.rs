@@ -11,7 +11,6 @@ mod policy;
 mod publish;
 mod removal_limit;
 mod render;
-pub(crate) mod selector;
 #[cfg(test)]
 pub(crate) mod tests;
 mod values;

@@ -3,7 +3,7 @@
 
 use crate::plan::{
     Family, Forward, INTENDED, ObservedNode, ObservedService, PlanPolicy, PortFacts, Refusal, for_port,
-    names, parse_port, selector,
+    names, parse_port, parse_selector,
 };
 use ipnet::IpNet;
 use kube::core::{Selector, SelectorExt};
@@ -60,7 +60,7 @@ impl Pool {
     /// Returns the requirements of a Service. A selector that can't be parsed must not mean all nodes.
     pub(crate) fn of(service: &ObservedService) -> Result<Self, Refusal> {
         let parse = |text: &String| {
-            let selector = selector::parse(text);
+            let selector = parse_selector(text);
             let refused = |takes| ("annotation", format!("haproxy-nodes {takes}; it is not published"));
             Ok((text.trim().to_owned(), selector.map_err(refused)?))
         };

@@ -1,6 +1,6 @@
 //! The values of settings that only nodegate-haproxy has.
 
-use crate::plan::{CheckPolicy, parse_port, parse_word, selector};
+use crate::plan::{CheckPolicy, parse_port, parse_selector, parse_word};
 use kube::core::Selector;
 use nodegate_program::{List, duration, is_object_name, number};
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ pub(crate) fn timeouts(value: &str) -> Result<Timeouts, String> {
 }
 
 pub(crate) fn node_selector(value: &str) -> Result<String, &'static str> {
-    selector::parse(value).map(|_| value.to_owned())
+    parse_selector(value).map(|_| value.to_owned())
 }
 
 pub(crate) fn class(value: &str) -> Result<String, &'static str> {
@@ -138,7 +138,7 @@ impl FromStr for Forward {
         let (name, rest) = text.trim().split_once('=').ok_or(TAKES)?;
         let (rest, checks) = rest.split_once('?').unwrap_or((rest, ""));
         let (ports, nodes) = match rest.split_once('@') {
-            Some((ports, nodes)) => (ports, Some((nodes.trim().to_owned(), selector::parse(nodes.trim())?))),
+            Some((ports, nodes)) => (ports, Some((nodes.trim().to_owned(), parse_selector(nodes.trim())?))),
             None => (rest, None),
         };
         let (port, node_port) = ports.split_once(':').ok_or(TAKES)?;

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::haproxy::applier::passing;
 use crate::haproxy::template::{self, leave_out};
 use crate::plan::{Desired, Frontend, Health, Passing, PlannedNode, Problem, RemovalLimit, plan};
-use crate::run::args::Args;
+use crate::run::Args;
 use crate::run::planning::{KnownFile, Reported};
 use crate::watch::life::Life;
 use crate::watch::{self, Observed};

@@ -1,15 +1,20 @@
-//! The program: arguments, wiring and tasks, the data that the tasks share, and the answers of `/livez` and `/readyz`.
+//! The program: its own settings (the others are beside the code that reads them), wiring and tasks, the data that the
+//! tasks share, and the answers of `/livez` and `/readyz`.
 
-use crate::plan::{Desired, InEffect};
-use crate::run::args::Args;
+use crate::haproxy::applier::Tools;
+use crate::lease::LeaseName;
+use crate::plan::{Desired, InEffect, Ingress, NamedAddress, PlanPolicy, listen};
 use crate::run::metrics::HaproxyMetrics;
 use crate::watch::life::Life;
-use crate::watch::{self, Observed};
+use crate::watch::{self, Observed, WatchScope};
+use clap::Parser;
 use nodegate_http::{AdminPages, PortSharing, bind};
-use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, failed};
+use nodegate_program::{List, LogSettings, Mistakes, Program, Removed, Signals, block_on, failed};
 use publisher::Publisher;
+use socket2::{Domain, Socket, Type};
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,11 +23,124 @@ use tokio::sync::watch::{Sender, channel};
 use tokio::time::Instant;
 
 mod applying;
-mod args;
 mod explaining;
 mod metrics;
 mod planning;
 mod publisher;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "nodegate-haproxy",
+    version,
+    about = "Configures a HAProxy from a cluster's Nodes and Services",
+    long_about = "nodegate-haproxy runs beside a HAProxy, outside or inside the cluster, and owns the whole \
+configuration of it: your part (--template), to the byte, and below it the sections that it generates from the \
+cluster's Nodes and Services. It watches these two kinds of objects, and nothing else.\n\n\
+Each TCP port of a Service of type LoadBalancer, or of type NodePort that asks for it, becomes a frontend on the \
+Service's port and a backend with one server per node. A changed file is checked with haproxy -c, put in place in one \
+step and loaded; it counts as applied once the running HAProxy proves that it has it. If any of that fails, the old file \
+and the old processes stay, and it is tried again.\n\n\
+A node that is cordoned, drained or not ready leaves by HAProxy's own check, which asks nodegate's agent there, and by \
+its weight with the next reload.",
+    after_long_help = include_str!("help.txt")
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) tools: Tools,
+
+    #[command(flatten)]
+    pub(crate) scope: WatchScope,
+
+    #[command(flatten)]
+    pub(crate) policy: PlanPolicy,
+
+    /// Addresses or host names that clients use: they become status.loadBalancer.ingress of each published
+    /// load-balancer Service, and a Service that can't be published gets an Event that says why. A Service that has
+    /// chosen another address of --bind gets that one. The account needs more rights: haproxy-kubeconfig
+    /// --publish-status. Without this setting, nothing is written to the cluster
+    #[arg(long, env = "NODEGATE_HAPROXY_PUBLISH_STATUS", value_name = "ADDRESSES")]
+    #[arg(value_parser = List::<Ingress>::of("IP addresses and host names, e.g. 203.0.113.10,lb.example.com"))]
+    pub(crate) publish_status: Option<List<Ingress>>,
+
+    /// Lease of --publish-status: of all processes with the same Lease, one at a time writes. Its name is also
+    /// the field manager of the statuses, so give each pair of one cluster a name of its own. Without a
+    /// namespace: that of this Pod, or outside of a Pod "nodegate"
+    #[arg(long, env = "NODEGATE_HAPROXY_LEASE", value_name = "[NAMESPACE/]NAME")]
+    #[arg(default_value = "nodegate-haproxy", value_parser = |text: &str| text.parse::<LeaseName>())]
+    pub(crate) lease: LeaseName,
+
+    /// Address and port of /metrics, /livez and /readyz; "none" opens none
+    #[arg(long, env = "NODEGATE_HAPROXY_LISTEN", value_name = "IP:PORT")]
+    #[arg(default_value = "127.0.0.1:25003", value_parser = listen)]
+    // In full, as clap takes a plain Option for a setting without a value.
+    pub(crate) listen: std::option::Option<SocketAddr>,
+
+    /// Show the published Services with their ports, the unpublished ones with the reason, and the nodes with
+    /// HAProxy's check, and exit
+    #[arg(long)]
+    pub(crate) explain: bool,
+
+    #[command(flatten)]
+    pub(crate) log: LogSettings,
+}
+
+impl Args {
+    /// Records the mistakes that a single argument does not show.
+    pub(crate) fn checked(mut self, wrong: &mut Mistakes) -> Self {
+        let Self { tools, policy, .. } = &mut self;
+        wrong.sound("config", tools.config.path.display(), usable(&tools.config.path));
+        // Without IPv6, no socket takes all addresses of both families.
+        if policy.bound().next().is_none() && Socket::new(Domain::IPV6, Type::STREAM, None).is_err() {
+            let all = NamedAddress(String::new(), Ipv4Addr::UNSPECIFIED.into());
+            policy.bind = Some(List(vec![all]));
+        }
+        for (at, forward) in policy.forward.iter().enumerate() {
+            if policy.forward.iter().take(at).any(|other| other.name == forward.name) {
+                wrong.setting("forward", format_args!("has two of the name {}", forward.name));
+            }
+        }
+        self
+    }
+}
+
+/// Checks that the directory exists, and that HAProxy reads the path as one word: the configuration has it.
+fn usable(path: &Path) -> Result<(), &'static str> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ':' | '@');
+    let is_plain = path.to_string_lossy().chars().all(plain);
+    let is_usable = is_plain && path.file_name().is_some() && path.parent().is_some_and(Path::is_dir);
+    let takes = "takes a path of letters, digits and / . _ - + : @ in a directory that exists";
+    if is_usable { Ok(()) } else { Err(takes) }
+}
+
+/// The settings that are gone.
+const REMOVED: &[Removed] = &[
+    gone("before", "NODEGATE_HAPROXY_BEFORE", "make your part the --template; HAProxy loads one file alone"),
+    gone("prefix", "NODEGATE_HAPROXY_PREFIX", "run a second HAProxy for a second cluster"),
+    gone("state-dir", "NODEGATE_HAPROXY_STATE_DIR", "states are kept beside --config"),
+    gone("state-file", "NODEGATE_HAPROXY_STATE_FILE", "states are kept beside --config"),
+    gone("pause-file", "NODEGATE_HAPROXY_PAUSE_FILE", "stop nodegate-haproxy; HAProxy goes on"),
+    gone("runtime-socket", "NODEGATE_HAPROXY_RUNTIME_SOCKET", "use --master-socket"),
+    gone("reload-timeout", "NODEGATE_HAPROXY_RELOAD_TIMEOUT", "a reload has 30 s"),
+    gone("service-selector", "NODEGATE_HAPROXY_SERVICE_SELECTOR", "use --namespaces"),
+    gone("publish", "NODEGATE_HAPROXY_PUBLISH", "use the annotation nodegate.io/haproxy-publish"),
+    gone("bind-allow", "NODEGATE_HAPROXY_BIND_ALLOW", "use --ports"),
+    gone("reserved-ports", "NODEGATE_HAPROXY_RESERVED_PORTS", "use --ports; no port is taken away"),
+    gone("mode", "NODEGATE_HAPROXY_MODE", "use the annotation nodegate.io/haproxy-mode"),
+    gone("balance", "NODEGATE_HAPROXY_BALANCE", "use the annotation nodegate.io/haproxy-balance"),
+    gone("address-types", "NODEGATE_HAPROXY_ADDRESS_TYPES", "use --node-networks"),
+    gone("check-port", "NODEGATE_HAPROXY_CHECK_PORT", "use --check agent:port=PORT"),
+    gone("check-path", "NODEGATE_HAPROXY_CHECK_PATH", "use --check"),
+    gone("check-interval", "NODEGATE_HAPROXY_CHECK_INTERVAL", "use --check agent:interval=DURATION"),
+    gone("agent-check-port", "NODEGATE_HAPROXY_AGENT_CHECK_PORT", "--check asks the agents"),
+    gone("local-check", "NODEGATE_HAPROXY_LOCAL_CHECK", "use the annotation nodegate.io/haproxy-local-check"),
+    gone("once", "NODEGATE_HAPROXY_ONCE", "it writes the file as soon as it knows the cluster"),
+    gone("print", "NODEGATE_HAPROXY_PRINT", "use --explain, or read the file"),
+    gone("diff", "NODEGATE_HAPROXY_DIFF", "use --explain, or read the file"),
+];
+
+const fn gone(flag: &'static str, variable: &'static str, instead: &'static str) -> Removed {
+    Removed::flag(flag, variable, instead)
+}
 
 /// The longest time for the release of the Lease at the end.
 const RELEASE: Duration = Duration::from_secs(3);
@@ -40,7 +158,7 @@ pub fn main() -> ExitCode {
 impl Program for Args {
     type Setup = Self;
 
-    const REMOVED: &'static [Removed] = args::REMOVED;
+    const REMOVED: &'static [Removed] = REMOVED;
 
     fn log(&self) -> Option<LogSettings> {
         Some(self.log.clone())
@@ -89,7 +207,7 @@ async fn run(setup: Args) -> Result<(), String> {
     let life = Life::new(&lists);
     let shared = Arc::new(Shared::new(setup));
     let pages = AdminPages { health: shared.clone(), registry: shared.metrics.registry(life.clone()) };
-    let publisher = Publisher::of(&shared, &life);
+    let mut publisher = Publisher::of(&shared, &life);
     let observer = channel(Observed::of(&lists)).0;
     let mut tasks = tokio::task::JoinSet::new();
     if let Some(listener) = listener {
@@ -101,18 +219,22 @@ async fn run(setup: Args) -> Result<(), String> {
     }
     tasks.spawn(applying::run(shared.clone()));
     tasks.spawn(planning::run(shared.clone(), observer.clone()));
-    let lease = publisher.as_ref().map(|publisher| publisher.lease.clone());
-    if let Some(publisher) = publisher {
-        tasks.spawn(publisher.run(observer.subscribe()));
-    }
+    let observed = observer.subscribe();
     tasks.spawn(watch::run(shared.setup.scope.clone(), observer, life));
+    let publishing = async {
+        match &mut publisher {
+            Some(publisher) => publisher.run(observed).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = signals.shutdown() => {}
         // No task ends by itself.
+        () = publishing => {}
         ended = tasks.join_next() => tracing::error!(?ended, "a task has ended"),
     }
     tasks.shutdown().await;
-    if let Some(lease) = lease {
+    if let Some(Publisher { lease, .. }) = &mut publisher {
         // Nothing writes any more, so another process may.
         let _ = tokio::time::timeout(RELEASE, lease.release()).await;
     }

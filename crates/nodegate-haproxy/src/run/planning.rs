@@ -7,8 +7,7 @@ use crate::plan::{
     Desired, Facts, INTENDED, NodeState, ObservedNode, ObservedService, PlannedNode, Problem, RemovalLimit,
     Retained, names, plan,
 };
-use crate::run::Shared;
-use crate::run::args::Args;
+use crate::run::{Args, Shared};
 use crate::watch::Observed;
 use nodegate_program::sanitize_short;
 use std::collections::{BTreeMap, BTreeSet};

@@ -36,7 +36,8 @@ type Id = (&'static str, ServiceKey);
 type Sent = BTreeMap<Id, (String, Option<Instant>)>;
 
 pub(crate) struct Publisher {
-    pub(crate) lease: Arc<LeaseKeeper>,
+    pub(crate) lease: LeaseKeeper,
+    held: bool,
     api: KubeApi,
     shared: Arc<Shared>,
     addresses: Vec<Ingress>,
@@ -63,7 +64,8 @@ impl Publisher {
         }
         let api = KubeApi::new(REQUEST, life.observer(""));
         Some(Self {
-            lease: Arc::new(LeaseKeeper::new(api.clone(), shared.setup.lease.clone())),
+            lease: LeaseKeeper::new(api.clone(), shared.setup.lease.clone()),
+            held: false,
             api,
             shared: shared.clone(),
             addresses,
@@ -74,29 +76,21 @@ impl Publisher {
         })
     }
 
-    pub(crate) async fn run(self, observed: Receiver<Observed>) {
-        let (lease, shared) = (self.lease.clone(), self.shared.clone());
-        // A process whose HAProxy does not prove that it runs the configuration leaves the Lease to its peer.
-        let may = || shared.applied.borrow().is_ok();
-        tokio::join!(lease.run(may, || shared.metrics.failed("lease")), self.write_changes(observed));
-    }
-
     /// Writes after each change, while this process holds the Lease.
-    async fn write_changes(mut self, mut observed: Receiver<Observed>) {
+    pub(crate) async fn run(&mut self, mut observed: Receiver<Observed>) {
         let mut desired = self.shared.desired.subscribe();
         let mut applied = self.shared.applied.subscribe();
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut held, mut is_due) = (false, false);
+        let mut is_due = false;
         loop {
             let changed = tokio::select! {
                 changed = desired.changed() => changed,
                 changed = applied.changed() => changed,
                 changed = observed.changed() => changed,
                 _ = tick.tick() => {
-                    let before = std::mem::replace(&mut held, self.lease.holds());
-                    self.lease_changed(before, held);
-                    if !is_due && before == held { continue }
+                    let before = self.held;
+                    if self.keeps_lease().await == before && !is_due { continue }
                     Ok(())
                 }
             };
@@ -108,9 +102,7 @@ impl Publisher {
             let (desired, applied) =
                 (desired.borrow_and_update().clone(), applied.borrow_and_update().clone());
             is_due = match (desired, applied) {
-                (Some(desired), Ok(applied)) if self.lease.holds() => {
-                    self.round(&desired, &applied, &facts.services).await
-                }
+                (Some(desired), Ok(applied)) => self.round(&desired, &applied, &facts.services).await,
                 _ => false,
             };
         }
@@ -120,9 +112,21 @@ impl Publisher {
         &self.shared.setup.lease.name
     }
 
-    fn lease_changed(&mut self, before: bool, held: bool) {
+    /// Takes or renews the Lease if that is due. Returns true if this process holds it. One whose HAProxy does not
+    /// prove that it runs the configuration leaves the Lease to its peer.
+    async fn keeps_lease(&mut self) -> bool {
+        let may = self.shared.applied.borrow().is_ok();
+        match self.lease.keep(may).await {
+            Some(Ok(())) => self.failing.succeeded("lease"),
+            Some(Err(error)) => {
+                self.shared.metrics.failed("lease");
+                self.failing.failed("lease", &error);
+            }
+            None => {}
+        }
+        let held = self.lease.holds();
         let lease = self.manager();
-        match (before, held) {
+        match (self.held, held) {
             (false, true) => tracing::info!(lease, "holding the Lease; writing statuses and Events"),
             (true, false) => {
                 tracing::info!(lease, "no longer holding the Lease; writing nothing");
@@ -131,11 +135,16 @@ impl Publisher {
             }
             _ => {}
         }
+        self.held = held;
         self.shared.metrics.lease_held.set(held.into());
+        held
     }
 
     /// Does what is to do now. Returns true if something is left for later.
     async fn round(&mut self, desired: &Desired, in_effect: &InEffect, services: &Services) -> bool {
+        if !self.keeps_lease().await {
+            return false;
+        }
         let wanted = in_effect.wanted(desired, &self.addresses, &self.shared.setup.policy);
         let mut writes = self.statuses(&wanted, services);
         let reasons = in_effect.not_published(desired);
@@ -149,7 +158,7 @@ impl Publisher {
         }
         let (writes, mut is_left) = due(writes, &self.sent, Instant::now());
         for write in writes {
-            if !self.lease.holds() {
+            if !self.keeps_lease().await {
                 return true;
             }
             is_left |= !self.send(write).await;

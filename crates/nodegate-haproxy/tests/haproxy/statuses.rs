@@ -100,7 +100,6 @@ async fn one_of_two_writes_once_and_the_other_takes_over() {
     until_ingress(&labs[1 - writer], "next", &vip(ADDRESS)).await;
     let after = lease(&labs[0]);
     assert_ne!(after["holderIdentity"], before["holderIdentity"]);
-    assert_eq!(after["leaseTransitions"].as_i64(), before["leaseTransitions"].as_i64().map(|n| n + 1));
     a_while(&labs[0]).await;
     assert_eq!(writes(&labs[0]), 2, "the other one repeats nothing\n{}", labs[1 - writer].log());
 
