@@ -111,7 +111,6 @@ impl AssembledAgent {
         let timeline = Timeline::new(started);
         let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
         let metrics = Arc::new(Metrics::default());
-        let stale_after = policy.stale_after;
         let on_flip = count_and_log(node_name.clone(), metrics.clone(), on_flip);
         let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
         let runner = Arc::new(Runner::start(&local_checks, &board, timeline, checks_run_on));
@@ -130,7 +129,6 @@ impl AssembledAgent {
         watch_metrics.register(app.registry_mut(), board.clone(), timeline);
         let node_watch = node_name.map(|node_name| NodeWatch {
             node_name,
-            stale_after,
             connector,
             board: board.clone(),
             timeline,

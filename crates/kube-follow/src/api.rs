@@ -1,7 +1,6 @@
 //! Single requests to the API server: quorum reads and a few writes.
 
-use crate::client::{ClientError, expires_in};
-use crate::connector::Connector;
+use crate::client::{ClientError, Connector, expires_in};
 use crate::failure_reason::detail;
 use crate::observe::WatchObserver;
 use futures::FutureExt;
@@ -92,12 +91,6 @@ pub struct Answer {
     pub text: String,
     /// The API server's own time of the answer, in whole seconds.
     pub date: Option<SystemTime>,
-}
-
-impl std::fmt::Debug for KubeApi {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KubeApi").field("timeout", &self.timeout).finish_non_exhaustive()
-    }
 }
 
 impl KubeApi {

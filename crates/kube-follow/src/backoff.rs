@@ -21,16 +21,11 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self::new()
+        Self { window: FIRST }
     }
 }
 
 impl Backoff {
-    /// Creates a backoff with the shortest window.
-    pub fn new() -> Self {
-        Self { window: FIRST }
-    }
-
     /// Returns the next wait.
     pub fn wait(&mut self) -> Duration {
         self.wait_by(fastrand::f64())
@@ -70,11 +65,11 @@ mod tests {
 
     #[test]
     fn waits_are_spread_bounded_and_grow() {
-        let firsts: Vec<Duration> = (0..1000).map(|_| Backoff::new().wait()).collect();
+        let firsts: Vec<Duration> = (0..1000).map(|_| Backoff::default().wait()).collect();
         assert!(firsts.iter().all(|wait| (SHORTEST..=FIRST).contains(wait)));
         let early = firsts.iter().filter(|wait| **wait < FIRST / 2).count();
         assert!((300..700).contains(&early), "{early} of 1000 in the first half");
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         let waits: Vec<Duration> = (0..100).map(|_| backoff.wait()).collect();
         assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(10)));
         assert!(waits[10..].iter().any(|wait| *wait > LONGEST / 2));

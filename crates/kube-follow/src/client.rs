@@ -11,24 +11,29 @@
 // TLS.
 
 use crate::credentials::Credentials;
-use crate::observe::{ObservingService, StreamId, WatchObserver};
-use crate::resolver::Resolver;
+use crate::observe::{BoxedService, ObservingService, StreamId, WatchObserver};
 use crate::tls;
+use futures::future::BoxFuture;
+use hickory_resolver::{ResolverBuilder, TokioResolver};
 use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderValue, Request};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::fmt::Display;
+use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tower::ServiceBuilder;
+use tower::util::ServiceFn;
 
 /// The longest wait for a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -129,9 +134,25 @@ fn asks_for_proxy(kubeconfig: &Kubeconfig) -> bool {
     cluster.and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|proxy| !proxy.is_empty())
 }
 
-/// Returns a client. `observer` observes all its requests and bytes.
-pub async fn connect(observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
-    connect_with(config().await?, observer).await
+/// A source of clients.
+#[derive(Clone, Default)]
+pub enum Connector {
+    /// Connects over sockets, with the credentials and the API server of this environment.
+    #[default]
+    Network,
+    /// Uses a service that is created for each client, in place of the connection and the signing of requests:
+    /// a simulation's network.
+    Simulated(Arc<dyn Fn() -> BoxedService + Send + Sync>),
+}
+
+impl Connector {
+    /// Returns a client. `observer` observes all its requests and bytes.
+    pub async fn connect(&self, observer: Arc<dyn WatchObserver>) -> Result<Client, ClientError> {
+        match self {
+            Self::Network => connect_with(config().await?, observer).await,
+            Self::Simulated(open) => Ok(Client::new(ObservingService::new(open(), observer), "default")),
+        }
+    }
 }
 
 /// Returns a client with this configuration.
@@ -200,9 +221,25 @@ fn https(config: &Config) -> Result<HttpsConnector<HttpConnector<Resolver>>, Cli
     Ok(builder.enable_all_versions().wrap_connector(connector()))
 }
 
+/// Resolves names without the C library: a static binary has no resolver of its own.
+type Resolver = ServiceFn<fn(Name) -> BoxFuture<'static, io::Result<std::vec::IntoIter<SocketAddr>>>>;
+
+/// Resolves a name by `/etc/resolv.conf` and `/etc/hosts`. In a cluster the API server's name is an address, and
+/// this is never called.
+fn resolve(name: Name) -> BoxFuture<'static, io::Result<std::vec::IntoIter<SocketAddr>>> {
+    Box::pin(async move {
+        // The resolver is built for each connection, so that a changed resolv.conf needs no restart; connections
+        // are rare.
+        let resolver =
+            TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(io::Error::other)?;
+        let found = resolver.lookup_ip(name.as_str()).await.map_err(io::Error::other)?;
+        Ok(found.iter().map(|ip| SocketAddr::new(ip, 0)).collect::<Vec<_>>().into_iter())
+    })
+}
+
 /// Returns the way to a server's TCP port, and how soon a silent one is noticed.
 pub(crate) fn connector() -> HttpConnector<Resolver> {
-    let mut connector = HttpConnector::new_with_resolver(Resolver);
+    let mut connector = HttpConnector::new_with_resolver(tower::service_fn(resolve as fn(Name) -> _));
     connector.enforce_http(false);
     connector.set_nodelay(true);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));

@@ -4,10 +4,13 @@ use crate::lines::BadBody;
 use crate::observe::Unanswered;
 use crate::tls_refusal;
 use kube::runtime::watcher;
+use serde::Serialize;
 use std::error::Error as StdError;
+use std::fmt;
 
-/// The reason why a session ended; also the values of a metric's label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason why a session ended; also the values of a metric's label, as serde writes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum FailureReason {
     /// No client could be built.
     NoClient,
@@ -43,29 +46,13 @@ pub enum FailureReason {
     Relist,
 }
 
-impl FailureReason {
-    /// Returns the value of a metric's label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoClient => "no-client",
-            Self::BadRequest => "bad-request",
-            Self::Unauthorized => "unauthorized",
-            Self::Forbidden => "forbidden",
-            Self::Expired => "expired",
-            Self::Throttled => "throttled",
-            Self::ServerError => "server-error",
-            Self::Rejected => "rejected",
-            Self::Timeout => "timeout",
-            Self::ClosedEarly => "closed-early",
-            Self::Tls => "tls",
-            Self::Disconnected => "disconnected",
-            Self::Malformed => "malformed",
-            Self::Unresponsive => "unresponsive",
-            Self::Moved => "moved",
-            Self::Relist => "relist",
-        }
+impl fmt::Display for FailureReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
+}
 
+impl FailureReason {
     fn of_status(code: u16) -> Self {
         match code {
             400 => Self::BadRequest,

@@ -8,7 +8,6 @@ mod api;
 mod backoff;
 mod client;
 mod connection;
-mod connector;
 mod credentials;
 mod failure_reason;
 #[cfg(feature = "fuzzing")]
@@ -16,7 +15,6 @@ pub mod fuzzing;
 mod lines;
 mod observe;
 mod plugin;
-mod resolver;
 mod resource;
 mod session;
 mod tls;
@@ -26,9 +24,8 @@ mod watched_node;
 
 pub use api::{Answer, ApiError, KubeApi, is_name};
 pub use backoff::Backoff;
-pub use client::{ClientError, connect, expires_in, tagged};
+pub use client::{ClientError, Connector, expires_in, tagged};
 pub use connection::{Connection, Ends, retry_after};
-pub use connector::Connector;
 pub use failure_reason::{FailureReason, detail};
 pub use observe::{BoxedService, NoObserver, RequestOutcome, StreamId, WatchObserver};
 pub use session::{Session, SessionEnd};

@@ -13,7 +13,7 @@ pub(crate) fn explained(error: &Error) -> String {
 
 fn remedy(error: &Error) -> &'static str {
     match error {
-        Error::InvalidCertificate(why) => of_server(why),
+        Error::InvalidCertificate(why) => mistake(why).1,
         Error::AlertReceived(_) => {
             "the API server refuses this client's certificate: renew it, or use one of a CA in the API server's \
              --client-ca-file"
@@ -28,31 +28,35 @@ fn remedy(error: &Error) -> &'static str {
     }
 }
 
-/// Returns what to do about a server's certificate.
-fn of_server(error: &CertificateError) -> &'static str {
+/// Returns one word for the mistake in a server's certificate, and what to do about it.
+pub(crate) fn mistake(error: &CertificateError) -> (&'static str, &'static str) {
     match error {
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => (
+            "UnknownIssuer",
             "the API server's certificate is not signed by the CA of the credentials: give them the CA that signed it \
-             (certificate-authority); the server's own certificate does not count as one"
-        }
+             (certificate-authority); the server's own certificate does not count as one",
+        ),
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "renew the API server's certificate; if it is valid, set this machine's clock"
+            ("Expired", "renew the API server's certificate; if it is valid, set this machine's clock")
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "set this machine's clock, or that of the machine that made the certificate"
+            ("NotValidYet", "set this machine's clock, or that of the machine that made the certificate")
         }
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "reach the API server by a name or address that its certificate has, or set tls-server-name to one"
-        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => (
+            "NotValidForName",
+            "reach the API server by a name or address that its certificate has, or set tls-server-name to one",
+        ),
         // The library has no variant for this one.
-        CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+        CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => (
+            "Invalid",
             "the API server shows a CA's certificate as its own, such as `openssl req -x509` makes: give \
              it a certificate that a CA signed and that is no CA itself (basicConstraints CA:FALSE), and put that CA into \
-             the credentials"
-        }
-        _ => {
-            "give the API server a certificate for server authentication that the CA of the credentials signed"
-        }
+             the credentials",
+        ),
+        _ => (
+            "Invalid",
+            "give the API server a certificate for server authentication that the CA of the credentials signed",
+        ),
     }
 }
 

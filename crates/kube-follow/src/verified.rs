@@ -7,11 +7,11 @@ use crate::client::{ClientError, config, connector};
 use crate::credentials::Credentials;
 use crate::failure_reason::{detail, find};
 use crate::tls;
+use crate::tls_refusal::mistake;
 use http::{HeaderValue, Uri};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
 use kube::config::AuthInfo;
-use rustls::CertificateError;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, DnsName, ServerName};
 use std::error::Error as StdError;
@@ -134,23 +134,11 @@ impl OpenError {
     fn of(error: &(dyn StdError + 'static)) -> Self {
         match find::<rustls::Error>(error) {
             Some(rustls::Error::InvalidCertificate(why)) => {
-                Self::Certificate { kind: kind(why), detail: why.to_string() }
+                Self::Certificate { kind: mistake(why).0, detail: why.to_string() }
             }
             Some(other) => Self::Tls(other.to_string()),
             None => Self::Io(innermost(error).unwrap_or_else(|| io::Error::other(detail(error)))),
         }
-    }
-}
-
-fn kind(error: &CertificateError) -> &'static str {
-    match error {
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => "UnknownIssuer",
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "Expired",
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "NotValidYet",
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "NotValidForName"
-        }
-        _ => "Invalid",
     }
 }
 

@@ -6,7 +6,6 @@ use k8s_openapi::jiff::Timestamp;
 use nodegate_readiness::reason::clean;
 use nodegate_readiness::{Condition, ConditionStatus, NodeFacts, Taint, UnreachableTaint};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// The maximum number of networks of a node's pods: one of each family.
@@ -84,6 +83,8 @@ impl WatchedNode {
     pub fn facts(&self) -> NodeFacts {
         let spec = self.spec.clone().unwrap_or_default();
         let conditions = self.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let internal_ips = self.addresses().filter(|(kind, _)| *kind == "InternalIP");
+        let annotations = self.metadata.annotations.iter().flatten();
         let unreachable = spec.taints.iter().flatten().find_map(ApiTaint::to_unreachable);
         NodeFacts {
             uid: self.metadata.uid.clone().filter(|uid| !uid.is_empty()).map(clean),
@@ -92,21 +93,11 @@ impl WatchedNode {
             deleting: self.metadata.deletion_timestamp.is_some(),
             taints: spec.taints.into_iter().flatten().map(ApiTaint::into_taint).collect(),
             labels: self.metadata.labels.clone().unwrap_or_default(),
-            annotations: self.annotations(),
+            annotations: annotations.map(|(key, value)| (key.clone(), clean(value.clone()))).collect(),
             pod_cidrs: spec.pod_cidrs.into_iter().flatten().take(MOST_POD_CIDRS).map(clean).collect(),
-            internal_ips: self.internal_ips().take(MOST_INTERNAL_IPS).collect(),
+            internal_ips: internal_ips.map(|(_, address)| address).take(MOST_INTERNAL_IPS).collect(),
             unreachable,
         }
-    }
-
-    /// Returns its annotations, each value cut after 256 bytes.
-    fn annotations(&self) -> BTreeMap<String, String> {
-        let annotations = self.metadata.annotations.iter().flatten();
-        annotations.map(|(key, value)| (key.clone(), clean(value.clone()))).collect()
-    }
-
-    fn internal_ips(&self) -> impl Iterator<Item = IpAddr> {
-        self.addresses().filter(|(kind, _)| *kind == "InternalIP").map(|(_, address)| address)
     }
 
     /// Returns its addresses with their types; host names are skipped.
@@ -123,9 +114,7 @@ impl ApiTaint {
         let Self { key, value, effect, .. } = self;
         Taint { key, value: value.unwrap_or_default(), effect: effect.unwrap_or_default() }
     }
-}
 
-impl ApiTaint {
     /// Returns the taint if it is the one of an unreachable node. A malformed date, or one before 1970,
     /// counts as missing.
     fn to_unreachable(&self) -> Option<UnreachableTaint> {

@@ -78,7 +78,7 @@ impl Driver {
         let services = watch.board.catalog().services().count();
         let rng = fastrand::Rng::with_seed(fastrand::u64(..));
         let transitions = watch.metrics.transitions();
-        let machine = FreshnessMonitor::new(watch.stale_after, services, rng, transitions);
+        let machine = FreshnessMonitor::new(watch.board.policy().stale_after, services, rng, transitions);
         let state = State {
             machine,
             followers: (0..services + 2).map(|_| FollowerLine::default()).collect(),
@@ -134,12 +134,12 @@ impl Driver {
             Action::Prove(at) => self.prove(at),
             Action::ProveNode(at) => {
                 self.prove(at);
-                self.watch.metrics.node_proved(at);
+                self.watch.metrics.node_proved.advance(at);
             }
             Action::ProveServices(indices, at) => {
                 self.watch.board.prove_services(&indices, at, self.now(), nodegate_clock::wall());
             }
-            Action::LeaseRenewed(at) => self.watch.metrics.lease_renewed(at),
+            Action::LeaseRenewed(at) => self.watch.metrics.lease_renewed.advance(at),
             Action::Check { number, on_a_new_connection } => {
                 state.next_check = Some(NextCheck { number, on_a_new_connection });
                 self.wake.notify_one();
@@ -283,13 +283,7 @@ impl Driver {
                 let server = state.outcome.server.clone();
                 drop(state);
                 self.trouble((!server.is_empty()).then(|| server.clone()), &failure.error);
-                if failing {
-                    tracing::debug!(
-                        server,
-                        error = failure.error,
-                        "the API server still does not answer the consistency check"
-                    );
-                } else {
+                if !failing {
                     tracing::info!(
                         server,
                         error = failure.error,

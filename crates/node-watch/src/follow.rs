@@ -1,13 +1,12 @@
 //! Follows one list with a reflector, and relists after every fault. The old objects stay until the new list
 //! is complete.
 
-use crate::NodeWatch;
 use crate::driver::{Driver, Shared};
-use crate::first_list::FirstList;
 use crate::followed::{Followed, OwnLease, OwnNode, Renewed, ServiceSlices};
 use crate::freshness::{Input, NodeVersion, ReplacementReason};
 use crate::stream::Stream;
 use crate::watched_objects::Watched;
+use crate::{FirstList, NodeWatch};
 use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
@@ -161,7 +160,7 @@ struct Follower<'a, F> {
 impl<'a, F: Followed> Follower<'a, F> {
     fn new(watch: &'a NodeWatch, driver: Arc<Driver>, followed: F) -> Self {
         let stream = followed.stream();
-        Self { watch, driver, stream, followed, backoff: Backoff::new(), told: Vec::new() }
+        Self { watch, driver, stream, followed, backoff: Backoff::default(), told: Vec::new() }
     }
 
     /// Follows on the shared client, forever, and moves to each new one.
@@ -184,7 +183,7 @@ impl<'a, F: Followed> Follower<'a, F> {
 
     /// Counts and logs the end of a session, and waits before the next.
     async fn rest(&mut self, ended: &SessionEnd) {
-        self.watch.metrics.restart(F::RESOURCE, ended.reason.as_str());
+        self.watch.metrics.restart(F::RESOURCE, ended.reason);
         if self.stream == Stream::Node
             && !matches!(ended.reason, FailureReason::Unresponsive | FailureReason::Moved)
         {
@@ -217,7 +216,7 @@ impl<'a, F: Followed> Follower<'a, F> {
     /// Logs a fault. The first of a row is news, and so is each other kind: an API server that was restarted
     /// may come back without the agent's rights. The rest are details.
     fn log(&self, ended: &SessionEnd, wait: Duration) {
-        let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.as_str(), wait.as_millis());
+        let (resource, reason, retry_ms) = (F::RESOURCE, ended.reason.to_string(), wait.as_millis());
         let (error, server) = (&ended.detail, self.driver.server(self.stream));
         let forbidden = ended.reason == FailureReason::Forbidden;
         // A fault of the Lease's watch also hits the Node's, whose line is enough.

@@ -1,10 +1,9 @@
 //! The followed types of objects, and what happens to their events.
 
-use crate::NodeWatch;
-use crate::first_list::FirstList;
 use crate::freshness::NodeVersion;
 use crate::stream::Stream;
 use crate::watched_objects::{LEASE_NAMESPACE, Watched, WatchedLease, WatchedSlice, local_endpoints};
+use crate::{FirstList, NodeWatch};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use nodegate_kube_follow::WatchedNode;

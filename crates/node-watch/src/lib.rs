@@ -6,7 +6,6 @@
 //! for it. The results go to the [`Board`] as facts.
 
 mod driver;
-mod first_list;
 mod follow;
 mod followed;
 mod freshness;
@@ -17,19 +16,16 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod watched_objects;
-mod watched_services;
 
 pub use freshness::{Transition, Transitions};
 pub use metrics::WatchMetrics;
 pub use nodegate_kube_follow::Connector;
-pub use watched_services::ServiceArgs;
 
 use driver::Driver;
-use first_list::FirstList;
 use futures::future::join_all;
-use nodegate_readiness::{Board, Liveness, Timeline};
+use nodegate_program::Mistakes;
+use nodegate_readiness::{Board, Liveness, ServiceName, Timeline};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 
 /// The progress of the first connection.
@@ -43,13 +39,59 @@ pub enum Startup {
     Synced,
 }
 
+/// A handle on the startup. Each follower has a clone, and gives it back when its first list is complete or
+/// can't be had. With the last one, the startup is synced.
+#[derive(Clone)]
+pub(crate) struct FirstList(Arc<watch::Sender<Startup>>);
+
+impl FirstList {
+    pub(crate) fn new(startup: watch::Sender<Startup>) -> Self {
+        Self(Arc::new(startup))
+    }
+
+    pub(crate) fn settled(self) {
+        if let Some(startup) = Arc::into_inner(self.0) {
+            startup.send_replace(Startup::Synced);
+        }
+    }
+}
+
+/// The maximum number of Services: each costs the API server a watch from every node.
+const MAX_SERVICES: usize = 16;
+
+/// The Services to watch.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ServiceArgs {
+    /// Service whose ready endpoints on this node the agent counts, as namespace/name; may be repeated, and
+    /// the environment variable takes several separated by ",". Provides /services/<namespace>/<name> and the
+    /// check service:<namespace>/<name>; each needs a watch, and the right to watch `EndpointSlices` in its
+    /// namespace
+    #[arg(long, env = "NODEGATE_WATCH_SERVICE", value_name = "NAMESPACE/NAME", value_delimiter = ',')]
+    watch_service: Vec<ServiceName>,
+}
+
+impl ServiceArgs {
+    /// Returns the Services, each once.
+    pub fn services(self, mistakes: &mut Mistakes) -> Vec<ServiceName> {
+        let mut names = Vec::new();
+        for name in self.watch_service {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.len() > MAX_SERVICES {
+            let what = format_args!("names {} Services: takes at most {MAX_SERVICES}", names.len());
+            mistakes.setting("watch-service", what);
+        }
+        names
+    }
+}
+
 /// The settings and handles of the loops.
 #[derive(Clone)]
 pub struct NodeWatch {
     /// The name of the own Node.
     pub node_name: String,
-    /// Freshness older than this is stale; the check comes well before.
-    pub stale_after: Duration,
     /// The transport of the clients.
     pub connector: Connector,
     /// The board for facts and proof.

@@ -1,6 +1,6 @@
 //! Tests of the loops with an API server that is a function.
 
-use crate::{Connector, NodeWatch, Startup, WatchMetrics};
+use crate::{Connector, FirstList, NodeWatch, Startup, WatchMetrics};
 use bytes::Bytes;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -99,11 +99,10 @@ fn node_watch(
     open: impl Fn() -> BoxedService + Send + Sync + 'static,
 ) -> NodeWatch {
     let (timeline, policy) = (Timeline::new(began), Policy::default());
-    let (node_name, stale_after) = ("n".to_owned(), policy.stale_after);
+    let node_name = "n".to_owned();
     NodeWatch {
         board: Arc::new(Board::new(Some(node_name.clone()), policy, catalog, &[], Box::new(|_| {}))),
         node_name,
-        stale_after,
         connector: Connector::Simulated(Arc::new(open)),
         timeline,
         liveness: Arc::new(Liveness::new(timeline.at(began))),
@@ -207,6 +206,17 @@ async fn an_agent_that_starts_waits_three_seconds_at_most_for_twenty() {
         }
     }
     assert!(longest_later > Duration::from_secs(6), "a long outage costs no more: {longest_later:?}");
+}
+
+#[test]
+fn the_last_first_list_completes_the_startup() {
+    let startup = watch::Sender::new(Startup::Connecting);
+    let node = FirstList::new(startup.clone());
+    let service = node.clone();
+    node.settled();
+    assert_eq!(*startup.borrow(), Startup::Connecting);
+    service.settled();
+    assert_eq!(*startup.borrow(), Startup::Synced);
 }
 
 const AGENTS: usize = 1000;

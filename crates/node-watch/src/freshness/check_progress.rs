@@ -53,10 +53,3 @@ impl CheckProgress {
         }
     }
 }
-
-impl SentCheck {
-    /// Describes a check that is sent now, while the cache has this state.
-    pub(super) fn new(at: Moment, held: NodeVersion, on_a_new_connection: bool) -> Self {
-        Self { at, held: vec![held], on_a_new_connection }
-    }
-}

@@ -34,7 +34,7 @@ pub(super) struct ConsistencyCheck {
     /// The number of the last check.
     number: u64,
     /// The time of the last check that showed the cache to be current.
-    verified: Option<Moment>,
+    pub(super) verified: Option<Moment>,
     backoff: Backoff,
     not_before: Moment,
     /// The end of the API server's `Retry-After`.
@@ -47,8 +47,8 @@ pub(super) struct ConsistencyCheck {
     /// True if a stream has had bytes since the cache became stale.
     expedited: bool,
     /// True if the check is due before the proof is old: the last renewal that counts has come, or something
-    /// looks wrong.
-    early: bool,
+    /// looks wrong. The API server may still have to be left alone.
+    pub(super) early: bool,
 }
 
 /// The connection of the next check.
@@ -69,7 +69,7 @@ impl ConsistencyCheck {
             progress: CheckProgress::Idle,
             number: 0,
             verified: None,
-            backoff: Backoff::new(),
+            backoff: Backoff::default(),
             not_before: Moment::default(),
             left_alone_until: Moment::default(),
             failing: false,
@@ -81,10 +81,6 @@ impl ConsistencyCheck {
         }
     }
 
-    pub(super) fn verified(&self) -> Option<Moment> {
-        self.verified
-    }
-
     /// Returns the time before which no check may be sent.
     fn waits_until(&self) -> Moment {
         if self.next == Next::ElsewhereAtOnce {
@@ -92,16 +88,6 @@ impl ConsistencyCheck {
         } else {
             self.not_before.max(self.left_alone_until)
         }
-    }
-
-    /// Makes the check due now, as far as the API server permits.
-    pub(super) fn check_early(&mut self) {
-        self.early = true;
-    }
-
-    /// Clears the early due time after an answer.
-    pub(super) fn answered_early(&mut self) {
-        self.early = false;
     }
 
     /// Ends an outage after a list, and the check in progress, because the list was requested later. The next
@@ -126,7 +112,7 @@ impl FreshnessMonitor {
     fn check_due_at(&self) -> Option<Moment> {
         self.node.connection()?;
         let silent = self.node_proved?.plus(self.check.check_after);
-        let heard = self.node.last_bytes().max(self.check.verified)?;
+        let heard = self.node.last_bytes.max(self.check.verified)?;
         let due = silent.min(heard.plus(BOOKMARK_OVERDUE));
         let due = if self.check.early { Moment::default() } else { due };
         Some(due.max(self.check.waits_until()))
@@ -168,8 +154,8 @@ impl FreshnessMonitor {
             Transition::CheckSent
         });
         self.check.number += 1;
-        self.check.progress =
-            CheckProgress::AwaitingAnswer(SentCheck::new(now, self.held.clone(), on_a_new_connection));
+        let held = vec![self.held.clone()];
+        self.check.progress = CheckProgress::AwaitingAnswer(SentCheck { at: now, held, on_a_new_connection });
         self.actions.push(Action::Check { number: self.check.number, on_a_new_connection });
     }
 
@@ -333,7 +319,7 @@ impl FreshnessMonitor {
             self.prove_node(asked_at, Some(connection));
         }
         self.check.wait(now, self.rng.f64());
-        self.check.check_early();
+        self.check.early = true;
     }
 
     /// Drops the cached state and its proof, because history went back and nothing may be compared with it
@@ -364,7 +350,7 @@ impl FreshnessMonitor {
     /// does not get through, and only a new watch can tell which.
     fn replace_silent_watches(&mut self, now: Moment) {
         let overdue = self.check.check_after.max(self.renewed_every.mul_f64(LEASE_OVERDUE));
-        let silent = self.lease.last_bytes().is_some_and(|heard| now.since(heard) >= overdue);
+        let silent = self.lease.last_bytes.is_some_and(|heard| now.since(heard) >= overdue);
         if self.lease.is_open() && self.lease.has_heartbeat && silent && now >= self.next_replacement {
             self.take(Transition::LeaseSilent);
             self.next_replacement = now.plus(self.replacement_gap);

@@ -36,7 +36,7 @@ impl FreshnessMonitor {
 
     /// Handles bytes on a stream. They prove nothing; but if the cache is stale, now is the time for a check.
     pub(super) fn bytes(&mut self, stream: Stream, now: Moment) {
-        self.with(stream, |watch| watch.bytes(now));
+        self.with(stream, |watch| watch.last_bytes = Some(now));
         self.traffic_while_stale(now);
     }
 
@@ -48,14 +48,14 @@ impl FreshnessMonitor {
         if !self.hold(node, now) {
             self.take(Transition::NodeEventFromThePast);
             // A server that keeps replaying history does not cause a check each time.
-            if self.check.verified().is_none_or(|verified| now.since(verified) > RENEWED_EVERY) {
-                self.check.check_early();
+            if self.check.verified.is_none_or(|verified| now.since(verified) > RENEWED_EVERY) {
+                self.check.early = true;
             }
         } else if self.node.is_open() {
             let stale = self.is_stale(now);
             self.take(if stale { Transition::NodeEventWhileStale } else { Transition::NodeEvent });
             if was_absent {
-                self.check.check_early();
+                self.check.early = true;
             }
         }
     }
@@ -88,7 +88,7 @@ impl FreshnessMonitor {
                 let next = date.plus(self.renewed_every.mul_f64(RENEWAL_LATE));
                 if self.lease_speaks_until.is_some_and(|until| next > until) {
                     self.take(Transition::LeaseSpokeLast);
-                    self.check.check_early();
+                    self.check.early = true;
                 }
             }
             Err(silenced) => self.take(silenced),
@@ -98,7 +98,7 @@ impl FreshnessMonitor {
     /// Returns the connection on which the Lease counts for the Node, or the reason why it does not.
     fn lease_speaks(&self, now: Moment) -> Result<Connection, Transition> {
         let connection = self.node.connection().ok_or(Transition::LeaseWithoutNodeWatch)?;
-        let heard = self.node.last_bytes().max(self.check.verified());
+        let heard = self.node.last_bytes.max(self.check.verified);
         if !self.lease.is_on(connection) {
             Err(Transition::LeaseWithoutNodeWatch)
         } else if self.proved_on != Some(connection) {
@@ -120,7 +120,7 @@ impl FreshnessMonitor {
             // The machine may have stood still, and the monotonic clock with it.
             Some(Step::Forward) => {
                 self.take(Transition::ClockSetForward);
-                self.check.check_early();
+                self.check.early = true;
             }
             None => {}
         }

@@ -197,7 +197,7 @@ impl FreshnessMonitor {
             Input::Bytes(stream) => self.bytes(stream, now),
             Input::Changed(node) => self.changed(node, now),
             Input::Renewed { at, every, wall } => self.renewed(at, every, wall, now),
-            Input::Closed(stream) => self.with(stream, Watch::close),
+            Input::Closed(stream) => self.with(stream, |watch| watch.connection = None),
             Input::Answered { number, node, connection } => {
                 self.answered(number, node, connection, now);
             }
@@ -241,7 +241,7 @@ impl FreshnessMonitor {
     fn prove_node(&mut self, at: Moment, on: Option<Connection>) {
         self.lease_speaks_until = self.lease_speaks_until.max(Some(at.plus(LEASE_SPEAKS_FOR)));
         self.proved_on = on;
-        self.check.answered_early();
+        self.check.early = false;
         self.node_proved = self.node_proved.max(Some(at));
         self.prove_services(at, on, true);
         self.actions.push(Action::ProveNode(at));
@@ -285,7 +285,7 @@ impl FreshnessMonitor {
     /// Requests a check if the changes of a Service arrive that the last proof of the Node did not prove.
     fn check_for_services(&mut self) {
         if self.services.iter().any(|watch| watch.is_open() && watch.proved < self.node_proved) {
-            self.check.check_early();
+            self.check.early = true;
         }
     }
 

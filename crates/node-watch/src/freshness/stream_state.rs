@@ -13,9 +13,9 @@ pub(crate) const BOOKMARK_OVERDUE: Duration = Duration::from_secs(70);
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The connection on which it is open.
-    connection: Option<Connection>,
+    pub(super) connection: Option<Connection>,
     /// The time of the last bytes, or of the acceptance of the watch: the server is alive. It proves nothing.
-    last_bytes: Option<Moment>,
+    pub(super) last_bytes: Option<Moment>,
     /// True if its object was ever there: renewals should come.
     pub(super) has_heartbeat: bool,
     /// The time of a Service's last proof.
@@ -27,20 +27,12 @@ pub(super) struct Watch {
 impl Watch {
     /// Resets the state for a follower's restart; earlier events no longer count.
     pub(super) fn begin(&mut self) {
-        self.close();
+        self.connection = None;
         self.marked_for_replacement = false;
     }
 
     pub(super) fn open(&mut self, connection: Connection, now: Moment) {
         self.connection = Some(connection);
-        self.last_bytes = Some(now);
-    }
-
-    pub(super) fn close(&mut self) {
-        self.connection = None;
-    }
-
-    pub(super) fn bytes(&mut self, now: Moment) {
         self.last_bytes = Some(now);
     }
 
@@ -60,10 +52,6 @@ impl Watch {
 
     pub(super) fn is_on(&self, connection: Connection) -> bool {
         self.connection() == Some(connection)
-    }
-
-    pub(super) fn last_bytes(&self) -> Option<Moment> {
-        self.last_bytes
     }
 
     /// Returns the time after which it counts as unresponsive unless bytes arrive; `None` while it is not

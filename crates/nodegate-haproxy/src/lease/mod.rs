@@ -64,7 +64,7 @@ impl LeaseKeeper {
     /// Creates a keeper with an identity that no other process has.
     pub(crate) fn new(api: KubeApi, name: LeaseName) -> Self {
         let candidate = Candidate::new(identity());
-        Self { api, name, candidate, due: Instant::now(), backoff: Backoff::new() }
+        Self { api, name, candidate, due: Instant::now(), backoff: Backoff::default() }
     }
 
     pub(crate) fn identity(&self) -> &str {

@@ -72,7 +72,7 @@ impl Publisher {
             sent: BTreeMap::new(),
             foreign: BTreeSet::new(),
             failing: Failing::default(),
-            backoff: Backoff::new(),
+            backoff: Backoff::default(),
         })
     }
 

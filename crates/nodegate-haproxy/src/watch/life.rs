@@ -16,7 +16,7 @@ pub(crate) type Kind = [(&'static str, &'static str); 1];
 #[derive(Debug, Default)]
 pub(crate) struct Life {
     requests: Family<[(&'static str, String); 2], Counter>,
-    restarts: Family<Kind, Counter>,
+    restarts: Family<[(&'static str, String); 1], Counter>,
     watches: Mutex<BTreeMap<String, Watch>>,
 }
 
@@ -49,8 +49,8 @@ impl Life {
         all.register("watch_restarts", "Watches restarted after a failure, by reason", self.restarts.clone());
     }
 
-    pub(super) fn restart(&self, kind: &'static str) {
-        self.restarts.get_or_create(&[("kind", kind)]).inc();
+    pub(super) fn restart(&self, kind: &str) {
+        self.restarts.get_or_create(&[("kind", kind.to_owned())]).inc();
     }
 
     pub(crate) fn closed(&self, list: &str) {

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client};
 use nodegate_kube_follow::{
-    Backoff, FailureReason, Session, SessionEnd, StreamId, WatchedNode, connect, expires_in, tagged,
+    Backoff, Connector, FailureReason, Session, SessionEnd, StreamId, WatchedNode, expires_in, tagged,
 };
 use nodegate_program::List;
 use nodegate_readiness::{DrainSignals, Policy};
@@ -130,25 +130,25 @@ struct Watch<'a, Object> {
 
 impl<Object: Watched> Watch<'_, Object> {
     async fn run(self) {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         let mut failing =
             Lasting::new("watch failed; retrying and keeping the last configuration", "watching again");
         let list = &self.name;
         loop {
-            let ended = match connect(self.life.observer(list)).await {
+            let ended = match Connector::Network.connect(self.life.observer(list)).await {
                 Ok(client) => self.session(client, &mut failing).await,
                 Err(error) => SessionEnd::before_it_began(FailureReason::NoClient, error.to_string()),
             };
             self.life.closed(list);
-            let reason = ended.reason.as_str();
-            self.life.restart(reason);
+            let reason = ended.reason.to_string();
+            self.life.restart(&reason);
             if ended.reason == FailureReason::Relist {
                 continue;
             }
             if ended.lasted > LASTING {
                 backoff.reset();
             }
-            failing.tell_of(reason, &format!("{list}: {reason}: {}", ended.detail));
+            failing.tell_of(&reason, &format!("{list}: {reason}: {}", ended.detail));
             tokio::time::sleep(backoff.wait()).await;
         }
     }

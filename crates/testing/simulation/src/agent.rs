@@ -3,9 +3,9 @@
 
 use crate::cluster::NODE;
 use crate::network::Network;
+use crate::oracle::SimulatedAnswer;
 use crate::plan::WorldSettings;
 use crate::trace::{Trace, note};
-use crate::truth::SimulatedAnswer;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::Request;

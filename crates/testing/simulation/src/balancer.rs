@@ -1,7 +1,7 @@
 //! The load balancer. It checks that the agent never reports told too early
 //! or without probers, and that told comes. `world.rs` calls it.
 
-use crate::truth::KINDS;
+use crate::oracle::KINDS;
 use nodegate_readiness::probers::{DrainStatus, FALL, MOST_BETWEEN};
 use std::time::{Duration, Instant};
 

@@ -4,8 +4,8 @@
 use crate::connection::StreamKind;
 use crate::fault::{ProofEffect, SimulatedFault, StopsProof};
 use crate::network::Address;
+use crate::plan::Planned;
 use crate::plan::WorldSettings;
-use crate::planned::Planned;
 use std::time::{Duration, Instant};
 
 /// The bounds from the beginning of a fault until the agent has recovered from it.

@@ -1,11 +1,11 @@
 //! Simulates the cluster, and begins and ends faults in it. `world.rs` and `episode.rs` call it.
 
 use crate::bounds::LATE;
+use crate::connection::Refusals;
 use crate::fault::{SimulatedFault, StopsProof};
 use crate::network::{Address, Network};
+use crate::plan::Planned;
 use crate::plan::WorldSettings;
-use crate::planned::Planned;
-use crate::server_faults::Refusals;
 use crate::trace::{Trace, note};
 use fastrand::Rng;
 use futures::FutureExt;

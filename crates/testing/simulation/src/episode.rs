@@ -2,11 +2,11 @@
 //! fresh. `world.rs` plays ten of them.
 
 use crate::bounds::{Aftermath, BOOKMARK_OVERDUE, FaultBounds, GRACE, NODES_LOST};
+use crate::connection::ApiUsage;
 use crate::events::Event;
 use crate::fault::{ProofEffect, SimulatedFault};
 use crate::plan::Plan;
-use crate::planned::Planned;
-use crate::server_faults::ApiUsage;
+use crate::plan::Planned;
 use crate::trace::note;
 use crate::world::RunningWorld;
 use std::time::{Duration, Instant};

@@ -25,12 +25,8 @@ mod fault;
 mod network;
 mod oracle;
 mod plan;
-mod planned;
-mod rare;
 mod report;
-mod server_faults;
 mod trace;
-mod truth;
 mod world;
 
 pub use report::SimulationReport;

@@ -1,8 +1,8 @@
 //! Simulates the network between the agent and the API servers: connections, and an address with one server
 //! or several behind it. The agent's client uses it, and `cluster.rs` breaks it.
 
+use crate::connection::{ApiUsage, Refusals, ServerFaults};
 use crate::connection::{ConnectionEnd, Events, Link, SimulatedConnection, StreamKind, response_body};
-use crate::server_faults::{ApiUsage, Refusals, ServerFaults};
 use crate::trace::{Trace, note};
 use bytes::Bytes;
 use futures::FutureExt;

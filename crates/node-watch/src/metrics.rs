@@ -1,11 +1,15 @@
-//! Ages and addresses, computed at each scrape so that they can't drift.
+//! Metrics of the watches: counts, and ages and addresses that are computed at each scrape so that they can't drift.
 
+use crate::freshness::Transitions;
+use nodegate_kube_follow::FailureReason;
 use nodegate_readiness::{AtomicMoment, Board, Timeline};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Unit;
+use prometheus_client::registry::{Registry, Unit};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,17 +17,46 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The maximum number of API servers. One behind an address changes rarely; the oldest is dropped.
 const MOST_SERVERS: usize = 8;
 
-/// The source of the gauges.
-#[derive(Debug, Default)]
-pub(super) struct Readings {
-    pub(super) last_event: AtomicMoment,
-    pub(super) node_proved: AtomicMoment,
-    pub(super) lease_renewed: AtomicMoment,
-    servers: Mutex<VecDeque<(String, bool)>>,
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabels {
+    resource: &'static str,
+    r#type: &'static str,
 }
 
-impl Readings {
-    pub(super) fn server(&self, address: &str, named: &str, up: bool) {
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RestartLabels {
+    resource: &'static str,
+    reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    verb: &'static str,
+    code: String,
+}
+
+/// The metrics of the watches; label values are closed sets.
+#[derive(Debug, Default)]
+pub struct WatchMetrics {
+    events: Family<EventLabels, Counter>,
+    restarts: Family<RestartLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    pub(crate) node_proved: AtomicMoment,
+    pub(crate) lease_renewed: AtomicMoment,
+    last_event: AtomicMoment,
+    /// The API servers, each with whether it answered its last request.
+    servers: Mutex<VecDeque<(String, bool)>>,
+    transitions: Arc<Transitions>,
+}
+
+impl WatchMetrics {
+    /// Returns the counts of the state machine's transitions.
+    pub fn transitions(&self) -> Arc<Transitions> {
+        self.transitions.clone()
+    }
+
+    /// Records if the API server at this address answered its last request, which used this name.
+    pub(crate) fn server(&self, address: &str, named: &str, up: bool) {
         if address.is_empty() {
             return;
         }
@@ -41,25 +74,63 @@ impl Readings {
         servers.push_back((address.to_owned(), up));
         debug_assert!(servers.len() <= MOST_SERVERS);
     }
+
+    /// Adds the families to a registry, whose prefix is `nodegate`.
+    pub fn register(self: &Arc<Self>, registry: &mut Registry, board: Arc<Board>, timeline: Timeline) {
+        // The series exist from the start, because the alerts use increase(), which misses the event that
+        // creates a series.
+        for resource in ["nodes", "leases"] {
+            let reason = FailureReason::Unresponsive.to_string();
+            drop(self.restarts.get_or_create(&RestartLabels { resource, reason }));
+        }
+        registry.register("watch_events", "Objects received from the API server", self.events.clone());
+        registry.register(
+            "watch_restarts",
+            "Watch restarts after a failure, by reason",
+            self.restarts.clone(),
+        );
+        registry.register(
+            "api_requests",
+            "Requests sent to the API server; code is none where no answer came",
+            self.requests.clone(),
+        );
+        registry.register_collector(Box::new(Gauges { metrics: self.clone(), board, timeline }));
+    }
+
+    pub(crate) fn event(&self, resource: &'static str, r#type: &'static str, timeline: Timeline) {
+        self.events.get_or_create(&EventLabels { resource, r#type }).inc();
+        if resource == "nodes" {
+            self.last_event.advance(timeline.at(nodegate_clock::now()));
+        }
+    }
+
+    pub(crate) fn restart(&self, resource: &'static str, reason: FailureReason) {
+        self.restarts.get_or_create(&RestartLabels { resource, reason: reason.to_string() }).inc();
+    }
+
+    pub(crate) fn request(&self, verb: &'static str, code: Option<u16>) {
+        let code = code.map_or_else(|| "none".to_owned(), |code| code.to_string());
+        self.requests.get_or_create(&RequestLabels { verb, code }).inc();
+    }
 }
 
 /// The gauges of the streams, of the last event and of the API servers, read at each scrape.
-pub(super) struct Gauges {
-    pub(super) readings: Arc<Readings>,
-    pub(super) board: Arc<Board>,
-    pub(super) timeline: Timeline,
+struct Gauges {
+    metrics: Arc<WatchMetrics>,
+    board: Arc<Board>,
+    timeline: Timeline,
 }
 
 impl fmt::Debug for Gauges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.readings.fmt(f)
+        self.metrics.fmt(f)
     }
 }
 
 impl Gauges {
     fn proofs(&self, mut family: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         let now = self.timeline.at(nodegate_clock::now());
-        let own = [("node", &self.readings.node_proved), ("lease", &self.readings.lease_renewed)];
+        let own = [("node", &self.metrics.node_proved), ("lease", &self.metrics.lease_renewed)];
         for (stream, proved) in own {
             if let Some(proved) = proved.get() {
                 let age = now.since(proved).as_secs_f64();
@@ -79,7 +150,7 @@ impl Gauges {
 
 impl Collector for Gauges {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        if let Some(last) = self.readings.last_event.get() {
+        if let Some(last) = self.metrics.last_event.get() {
             let age = ConstGauge::new(self.timeline.at(nodegate_clock::now()).since(last).as_secs_f64());
             let help = "Time since the Node was last received, in a list or an event.";
             let unit = Some(&Unit::Seconds);
@@ -95,7 +166,7 @@ impl Collector for Gauges {
         let help =
             "1 if the last request to the API server at this address was answered, 0 if not, or with 5xx.";
         let mut family = encoder.encode_descriptor("api_server_up", help, None, MetricType::Gauge)?;
-        for (address, up) in &*self.readings.servers.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (address, up) in &*self.metrics.servers.lock().unwrap_or_else(PoisonError::into_inner) {
             family.encode_family(&[("address", address.as_str())])?.encode_gauge(&u64::from(*up))?;
         }
         Ok(())
@@ -108,7 +179,7 @@ mod tests {
 
     #[test]
     fn each_server_is_named_once_and_not_too_many() {
-        let readings = Readings::default();
+        let readings = WatchMetrics::default();
         for number in 0..20 {
             readings.server(&format!("10.0.0.{number}:6443"), "api.example:6443", number % 2 == 0);
             readings.server("10.0.0.19:6443", "10.0.0.19:6443", false);
@@ -120,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_name_is_forgotten_once_its_address_is_known() {
-        let readings = Readings::default();
+        let readings = WatchMetrics::default();
         let servers = || Vec::from(readings.servers.lock().unwrap().clone());
         readings.server("api.example:6443", "api.example:6443", false);
         assert_eq!(servers(), [("api.example:6443".to_owned(), false)]);
