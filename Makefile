@@ -189,8 +189,8 @@ reboots: root ## Reboots of a Debian under traffic, and what they lose (two hour
 	@$(MAKE) --no-print-directory generate WHAT=man >/dev/null
 	@. hack/architectures; built="$(built)"; programs="$$built/try-reboots"; rm -rf "$$programs"; mkdir -p "$$programs"; \
 	  cp -r "$$built/packaging/man" "$$built/packaging/completions" "$$built/debug/nodegate-shutdown" "$$programs"; \
-	  for version in 0.0.1 0.0.2; do PROGRAMS="$$programs" VERSION=$$version FORMATS=deb FAST=1 hack/packages "$$(architecture_here)"; done; \
-	  mv "$$built"/packages/nodegate-shutdown_0.0.[12]-1_*.deb "$$programs"
+	  for version in 0.0.1 0.0.2; do PROGRAMS="$$programs" VERSION=$$version FAST=1 hack/packages "$$(architecture_here)"; done; \
+	  mv "$$built"/packages/nodegate-shutdown[-_]0.0.[12]-1[._]* "$$programs"
 	@status=0; for release in $(or $(DEBIAN),12 13); do for bus in $(or $(BUS),dbus dbus$(comma)polkitd dbus-broker); do \
 	  echo "Debian $$release, $$bus"; hack/try-reboots "$$(hack/install-debian $$release $$bus)" $(CASES) || status=1; \
 	done; done; exit $$status
