@@ -8,7 +8,6 @@
 mod agents;
 mod args;
 mod cluster;
-mod complete;
 mod drain;
 mod fleet;
 mod platform;
@@ -24,13 +23,11 @@ use std::process::ExitCode;
 
 /// Runs the command, and returns the exit code.
 pub fn main() -> ExitCode {
-    match complete::words() {
-        Some(words) => complete::run(&words),
-        None => nodegate_program::run::<Args>(),
-    }
+    nodegate_program::run::<Args>()
 }
 
 fn run(args: Args) -> ExitCode {
+    #[cfg(unix)]
     platform::raise_file_limit();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,

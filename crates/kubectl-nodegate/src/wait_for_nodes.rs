@@ -40,11 +40,11 @@ pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
 pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
     let console = Console::default();
-    console.line(&format!("cluster: {}", agents.cluster().in_words()));
+    console.line(&format!("cluster: {}", agents.cluster.name));
     for node in &nodes {
         let steps = Steps::begin(&console, &node.name);
         if node.unschedulable {
-            agents.cluster().set_unschedulable(&node.name, false).await?;
+            agents.cluster.set_unschedulable(&node.name, false).await?;
             steps.line("uncordoned");
         } else {
             steps.line("was not cordoned");
@@ -58,7 +58,7 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
 
 /// Returns the nodes with these names. Fails if one does not exist.
 pub(crate) async fn existing(agents: &Agents, names: &[String]) -> Result<Vec<FleetNode>, Error> {
-    let nodes = agents.cluster().named(names).await?;
+    let nodes = agents.cluster.named(names).await?;
     match nodes.iter().find(|node| !node.exists) {
         Some(absent) => Err(format!("the cluster has no Node {}", absent.name).into()),
         None => Ok(nodes),

@@ -73,7 +73,7 @@ fn parse<P: Parser>(
         mistakes.line(removed);
     }
     let mut typed = each_argument(command.clone(), without_variable);
-    let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_last_set());
+    let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_positional());
     for (arg, text) in before.into_iter().flat_map(|arg| given(arg, texts).map(move |text| (arg, text))) {
         sound.push(word(arg, text));
         let Err(error) = typed.try_get_matches_from_mut(&sound) else { continue };
@@ -165,9 +165,6 @@ mod tests {
         },
         Take {
             names: Vec<String>,
-            /// Arguments for another program
-            #[arg(last = true)]
-            flags: Vec<String>,
             #[arg(long, default_value = "2", value_parser = number(1..=9_u8, "takes 1 to 9"))]
             count: u8,
         },
@@ -249,13 +246,12 @@ mod tests {
         assert_eq!(read("ask --count 0").1, [r#"--count "0": takes 1 to 9"#]);
     }
 
-    /// Arguments for another program stay as they are, whatever they look like.
+    /// What is behind two dashes is no flag, whatever it looks like.
     #[test]
     fn a_command_takes_names_and_what_is_behind_two_dashes() {
         let (args, lines) = read("take a --count 0 b -- --count=7 -x c");
-        let Some(Below::Take { names, flags, count: 2 }) = args.command else { panic!("{:?}", args.command) };
-        assert_eq!(names, ["a", "b"]);
-        assert_eq!(flags, ["--count=7", "-x", "c"]);
+        let Some(Below::Take { names, count: 2 }) = args.command else { panic!("{:?}", args.command) };
+        assert_eq!(names, ["a", "b", "--count=7", "-x", "c"]);
         assert_eq!(lines, [r#"--count "0": takes 1 to 9"#]);
     }
 

@@ -34,7 +34,6 @@ fn is_valid(manifest: &Value) {
     for line in text("description").lines().chain(text("caveats").lines()) {
         assert!(line.len() <= LONGEST_LINE, "{line}");
     }
-    assert!(text("caveats").contains("ln -s kubectl-nodegate kubectl_complete-nodegate\n"), "{manifest}");
 }
 
 #[test]

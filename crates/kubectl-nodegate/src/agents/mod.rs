@@ -3,6 +3,7 @@
 
 use crate::args::{ClusterArgs, Via};
 use crate::cluster::{Cluster, FleetNode};
+use futures::future::{Either, select};
 use futures::stream::{self, Stream, StreamExt};
 use nodegate_agent_client::{AgentReply, Answered, AskError, STATUS_PATH, WrongAgent, ask, parse_status};
 use serde::Deserialize;
@@ -23,7 +24,7 @@ const DIRECT_FIRST: Duration = Duration::from_millis(500);
 const KEPT: Duration = Duration::from_secs(10);
 
 pub(crate) struct Agents {
-    cluster: Cluster,
+    pub(crate) cluster: Cluster,
     pods: Pods,
     port: u16,
     via: Via,
@@ -75,10 +76,6 @@ impl Agents {
         Self { cluster, pods: Pods::default(), port, via, timeout }
     }
 
-    pub(crate) fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
     /// Queries the agents of these nodes concurrently; the stream yields each answer as it arrives.
     pub(crate) fn ask_all<'a>(
         &'a self,
@@ -108,25 +105,21 @@ impl Agents {
     /// comes first, because balancers probe that address.
     async fn first_of_both(&self, node: &FleetNode, address: IpAddr) -> Result<AgentAnswer, NoAgentAnswer> {
         let mut direct = pin!(self.direct(node, address));
-        let failed = match tokio::time::timeout(DIRECT_FIRST.min(self.timeout / 2), &mut direct).await {
+        let first = tokio::time::timeout(DIRECT_FIRST.min(self.timeout / 2), &mut direct).await;
+        let proxied = pin!(self.within(self.proxied(node)));
+        let (failed, error) = match first {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => Some(error),
-            Err(_) => None,
+            Ok(Err(failed)) => (failed, proxied.await),
+            Err(_) => match select(direct, proxied).await {
+                Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => return Ok(answer),
+                Either::Left((Err(failed), proxied)) => (failed, proxied.await),
+                Either::Right((error, direct)) => match direct.await {
+                    Ok(answer) => return Ok(answer),
+                    Err(failed) => (failed, error),
+                },
+            },
         };
-        let mut proxied = pin!(self.within(self.proxied(node)));
-        if let Some(failed) = failed {
-            return proxied.await.map_err(|error| failed.and(&error));
-        }
-        tokio::select! {
-            answer = &mut direct => match answer {
-                Ok(answer) => Ok(answer),
-                Err(failed) => proxied.await.map_err(|error| failed.and(&error)),
-            },
-            answer = &mut proxied => match answer {
-                Ok(answer) => Ok(answer),
-                Err(error) => direct.await.map_err(|failed| failed.and(&error)),
-            },
-        }
+        error.map_err(|error| failed.and(&error))
     }
 
     async fn within(
@@ -156,7 +149,7 @@ impl Agents {
         let pods =
             self.pods.get(&self.cluster).await.map_err(|error| NoAgentAnswer::new("no way to it", error))?;
         let Some(pod) = pods.get(&node.name) else {
-            let namespace = self.cluster.namespace();
+            let namespace = &self.cluster.namespace;
             let detail = format!("no pod of an agent on this node in the namespace {namespace} (-n)");
             return Err(NoAgentAnswer::new("no agent", detail));
         };

@@ -54,23 +54,6 @@ pub(crate) struct KubectlArgs {
     #[arg(long, value_name = "NAME", help_heading = KUBECTL)]
     pub(crate) context: Option<String>,
 
-    /// The kubeconfig's cluster, in place of the context's
-    #[arg(long, value_name = "NAME", help_heading = KUBECTL)]
-    pub(crate) cluster: Option<String>,
-
-    /// The kubeconfig's user, in place of the context's
-    #[arg(long, value_name = "NAME", help_heading = KUBECTL)]
-    pub(crate) user: Option<String>,
-
-    /// The API server's URL, in place of the cluster's
-    #[arg(short, long, value_name = "URL", help_heading = KUBECTL)]
-    pub(crate) server: Option<String>,
-
-    /// A bearer token, in place of the user's credentials. The process list shows it; kubectl gets it in a
-    /// file of mode 0600
-    #[arg(long, value_name = "TOKEN", help_heading = KUBECTL)]
-    pub(crate) token: Option<String>,
-
     /// The user to impersonate
     #[arg(long = "as", value_name = "USER", help_heading = KUBECTL)]
     pub(crate) impersonate: Option<String>,
@@ -78,31 +61,6 @@ pub(crate) struct KubectlArgs {
     /// A group to impersonate; may be given several times
     #[arg(long = "as-group", value_name = "GROUP", help_heading = KUBECTL)]
     pub(crate) impersonate_groups: Vec<String>,
-
-    /// The UID to impersonate
-    #[arg(long = "as-uid", value_name = "UID", help_heading = KUBECTL)]
-    pub(crate) impersonate_uid: Option<String>,
-
-    /// A file with the certificates of the authority that the API server's certificate must come from
-    #[arg(long, value_name = "FILE", help_heading = KUBECTL)]
-    pub(crate) certificate_authority: Option<PathBuf>,
-
-    /// A file with the client's certificate
-    #[arg(long, value_name = "FILE", help_heading = KUBECTL)]
-    pub(crate) client_certificate: Option<PathBuf>,
-
-    /// A file with the key of the client's certificate
-    #[arg(long, value_name = "FILE", help_heading = KUBECTL)]
-    pub(crate) client_key: Option<PathBuf>,
-
-    /// The name that the API server's certificate must have, if it is not that of the URL
-    #[arg(long, value_name = "NAME", help_heading = KUBECTL)]
-    pub(crate) tls_server_name: Option<String>,
-
-    /// Accepts any certificate of the API server
-    #[arg(long, value_name = "true|false", help_heading = KUBECTL)]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    pub(crate) insecure_skip_tls_verify: Option<bool>,
 
     /// Timeout of one request to the API server; 30 s if not set
     #[arg(long, value_name = "DURATION", help_heading = KUBECTL, value_parser = duration(REQUEST_TIMEOUT))]

@@ -1,9 +1,8 @@
 //! The settings of a drain: the nodes, the state to wait for, and kubectl drain's own flags.
 
 use super::ClusterArgs;
-use clap::{Arg, CommandFactory};
 use nodegate_agent_client::{TIMES, ToldArgs};
-use nodegate_program::{Mistakes, choice, number};
+use nodegate_program::{choice, number};
 use nodegate_readiness::probers::Goal;
 
 /// The heading of kubectl drain's flags in the help.
@@ -13,7 +12,7 @@ const EVICTION: &str = "Eviction, as with kubectl drain";
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
     /// Nodes to drain, one after the other
-    #[arg(value_name = "NODE", required_unless_present_any = ["selector", "behind"])]
+    #[arg(value_name = "NODE", required_unless_present = "selector")]
     pub(crate) nodes: Vec<String>,
 
     /// Labels of the nodes to drain instead, one after the other, in the order of their names
@@ -47,10 +46,6 @@ pub(crate) struct DrainArgs {
     pub(crate) eviction: EvictionArgs,
     #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
-
-    /// Rejected flags, each with the one to use instead.
-    #[arg(last = true, hide = true)]
-    pub(crate) behind: Vec<String>,
 }
 
 /// The modes of `--dry-run`.
@@ -97,11 +92,6 @@ pub(crate) struct EvictionArgs {
     #[arg(long, value_name = "SECONDS", help_heading = EVICTION)]
     #[arg(value_parser = number(0..=i32::MAX, "takes a number of seconds"))]
     pub(crate) skip_wait_for_delete_timeout: Option<i32>,
-
-    /// Objects in one page of kubectl's lists; 0 lists all at once
-    #[arg(long, value_name = "N", help_heading = EVICTION)]
-    #[arg(value_parser = number(0..=i64::MAX, "takes a number of objects"))]
-    pub(crate) chunk_size: Option<i64>,
 }
 
 impl EvictionArgs {
@@ -124,36 +114,7 @@ impl EvictionArgs {
             flag("pod-selector", self.pod_selector.as_ref()),
             switch("disable-eviction", self.disable_eviction),
             flag("skip-wait-for-delete-timeout", self.skip_wait_for_delete_timeout.as_ref()),
-            flag("chunk-size", self.chunk_size.as_ref()),
         ];
         flags.into_iter().flatten().collect()
-    }
-}
-
-impl DrainArgs {
-    /// Rejects arguments after `--`. kubectl would use them without the plugin's knowledge: another cluster,
-    /// another user, another node.
-    pub(super) fn refuse_behind(&self, wrong: &mut Mistakes) {
-        let program = super::Args::command();
-        let drain = program.find_subcommand("drain").unwrap_or(&program);
-        for word in &self.behind {
-            let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
-            let advice = if !word.starts_with('-') {
-                "; name nodes and values before it".to_owned()
-            } else if drain.get_arguments().any(|arg| is_named(arg, name)) {
-                format!("; give {name} before it")
-            } else {
-                format!(", and drain has no {name}; see kubectl nodegate drain --help")
-            };
-            wrong.line(format_args!("{word:?} behind --: nothing is taken there{advice}"));
-        }
-    }
-}
-
-/// Returns true if the argument has this flag, such as `--selector` or `-l`.
-pub(crate) fn is_named(arg: &Arg, flag: &str) -> bool {
-    match flag.strip_prefix("--") {
-        Some(long) => arg.get_long() == Some(long),
-        None => arg.get_short().is_some_and(|short| flag.strip_prefix('-') == Some(&*short.to_string())),
     }
 }

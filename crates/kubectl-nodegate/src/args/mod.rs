@@ -4,7 +4,7 @@ mod cluster;
 mod drain_args;
 
 pub(crate) use cluster::{ClusterArgs, KubectlArgs, Via};
-pub(crate) use drain_args::{DrainArgs, DryRun, is_named};
+pub(crate) use drain_args::{DrainArgs, DryRun};
 
 use clap::{Parser, Subcommand};
 use nodegate_agent_client::{TIMES, ToldArgs};
@@ -42,8 +42,8 @@ REACHING AGENTS
 
 CREDENTIALS
   Those of kubectl: --kubeconfig, else KUBECONFIG, else ~/.kube/config, else the service account of the pod that it runs
-  in; with --context, --cluster, --user, --server, --token, --as and the like. It lists Nodes, and for the proxy Pods in
-  --namespace with get on pods/proxy; cordoning needs patch on Nodes.
+  in; with --context, --as and --as-group. It lists Nodes, and for the proxy Pods in --namespace with get on pods/proxy;
+  cordoning needs patch on Nodes.
 
 ENVIRONMENT
   KUBECONFIG, HOME (on Windows also USERPROFILE), HTTPS_PROXY and NO_PROXY as kubectl has them; NO_COLOR
@@ -135,15 +135,9 @@ pub(crate) struct FleetArgs {
     pub(crate) watch: bool,
 
     /// Format of the output: a table, or data for programs
-    #[arg(short, long, value_name = "table|wide|json|yaml|name", default_value = "table")]
-    #[arg(value_parser = choice(&[
-        ("table", FleetOutput::Table), ("wide", FleetOutput::Wide), ("json", FleetOutput::Json), ("yaml", FleetOutput::Yaml), ("name", FleetOutput::Name)
-    ]))]
+    #[arg(short, long, value_name = "table|wide|json", default_value = "table")]
+    #[arg(value_parser = choice(&[("table", FleetOutput::Table), ("wide", FleetOutput::Wide), ("json", FleetOutput::Json)]))]
     pub(crate) output: FleetOutput,
-
-    /// Prints the table without its head and its last line
-    #[arg(long)]
-    pub(crate) no_headers: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,10 +147,6 @@ pub(crate) enum FleetOutput {
     Wide,
     /// JSON with the whole of each `/status.json`.
     Json,
-    /// YAML with the same content.
-    Yaml,
-    /// `node/NAME`, one on each line.
-    Name,
 }
 
 #[derive(Debug, clap::Args)]
@@ -225,12 +215,6 @@ impl Args {
         }
         if self.command.is_none() && self.fleet.selector.is_some() && !nodes.is_empty() {
             wrong.line("takes names of nodes or a --selector, and not both");
-        }
-        if self.fleet.no_headers && self.fleet.watch {
-            wrong.line("takes --no-headers or --watch, and not both");
-        }
-        if let Some(Command::Drain(args)) = &self.command {
-            args.refuse_behind(wrong);
         }
     }
 }

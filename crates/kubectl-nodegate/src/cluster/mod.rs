@@ -1,25 +1,23 @@
 //! Requests to the API server, for every command.
 
 mod config;
-mod kubeconfig_files;
-mod kubectl_flags;
 
 use crate::Error;
-use crate::args::ClusterArgs;
+use crate::args::{ClusterArgs, KubectlArgs};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use http::Request;
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
-use kube::api::{Api, ListParams, ObjectList, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
-pub(crate) use kubectl_flags::{KubectlFlags, go};
 use nodegate_agent_client::{AddressTypes, AgentReply, MOST, NodeIdentity};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
+use std::fmt::Debug;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The timeout of a request without `--request-timeout`; a list of 5,000 Nodes over a slow link takes long.
@@ -44,75 +42,47 @@ pub(crate) struct FleetNode {
     pub(crate) exists: bool,
 }
 
-#[derive(Clone)]
 pub(crate) struct Cluster {
     client: Client,
-    namespace: String,
+    pub(crate) namespace: String,
     timeout: Duration,
-    name: Arc<str>,
+    /// Context and server, for messages.
+    pub(crate) name: String,
     address_types: AddressTypes,
-    kubectl_flags: Arc<KubectlFlags>,
+    /// The flags with which kubectl acts in the same cluster as the same user.
+    pub(crate) kubectl_flags: Vec<String>,
 }
 
 impl Cluster {
     /// Reads the kubeconfig, and runs its credential program if there is one. Sends no request to the API
     /// server yet.
     pub(crate) async fn connect(args: &ClusterArgs) -> Result<Self, Error> {
-        let found = config::find(&args.kubectl).await?;
-        let server = found.config.cluster_url.to_string();
+        let (config, context) = config::find(&args.kubectl).await?;
+        let server = config.cluster_url.to_string();
         let server = server.trim_end_matches('/');
-        let name: Arc<str> = match &found.context {
-            Some(context) => format!("context {context}, server {server}").into(),
-            None => format!("server {server}").into(),
-        };
-        let kubectl_flags = KubectlFlags::new(&args.kubectl, &found);
-        let plugin = found.config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
+        let name = context.as_ref().map_or_else(String::new, |context| format!("context {context}, "));
+        let name = format!("{name}server {server}");
+        let plugin = config.auth_info.exec.as_ref().and_then(|exec| exec.command.as_deref());
         let plugin = plugin.map_or_else(String::new, |program| format!(", from the program {program:?}"));
         let what = format!("can't use the credentials for {server}{plugin}");
-        let client = Client::try_from(found.config).map_err(|error| failed(&what, &name, &error))?;
+        let client = Client::try_from(config).map_err(|error| failed(&what, &name, &error))?;
         Ok(Self {
             client,
             namespace: args.namespace.clone(),
             timeout: args.kubectl.request_timeout.unwrap_or(API_TIMEOUT),
             name,
             address_types: args.address_types.clone(),
-            kubectl_flags: Arc::new(kubectl_flags),
+            kubectl_flags: kubectl_flags(&args.kubectl, context),
         })
-    }
-
-    /// Returns the name of the cluster for messages: context and server.
-    pub(crate) fn in_words(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn kubectl_flags(&self) -> &KubectlFlags {
-        &self.kubectl_flags
-    }
-
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
     }
 
     pub(crate) async fn nodes(&self, selector: Option<&str>) -> Result<Vec<FleetNode>, Error> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
         let page = ListParams { label_selector: selector.map(str::to_owned), ..ListParams::default() };
         let mut nodes = Vec::new();
-        let list = async |page: &ListParams| api.list(page).await;
-        self.pages("can't list Nodes", page, list, |items| {
-            nodes.extend(items.iter().map(|node| FleetNode::of(node, &self.address_types)));
-        })
-        .await?;
+        let keep = |node: NodeObject| nodes.push(FleetNode::of(&node, &self.address_types));
+        self.pages("can't list Nodes", &api, page, keep).await?;
         Ok(nodes)
-    }
-
-    /// Returns the names of all Nodes, fetching only their metadata.
-    pub(crate) async fn names(&self) -> Result<Vec<String>, Error> {
-        let api: Api<NodeObject> = Api::all(self.client.clone());
-        let mut names = Vec::new();
-        let list = async |page: &ListParams| api.list_metadata(page).await;
-        let keep = |items: Vec<_>| names.extend(items.iter().map(ResourceExt::name_any));
-        self.pages("can't list Nodes", ListParams::default(), list, keep).await?;
-        Ok(names)
     }
 
     /// Returns these Nodes, with a mark on those that do not exist.
@@ -136,19 +106,16 @@ impl Cluster {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let mut pods = BTreeMap::new();
         // Two agents on a node share one port; a running pod is the better way to it.
-        let keep = |items: Vec<Pod>| {
-            for pod in items {
-                let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { continue };
-                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                let runs = phase == Some("Running") && pod.metadata.deletion_timestamp.is_none();
-                if runs || !pods.contains_key(&node) {
-                    pods.insert(node, pod.name_any());
-                }
+        let keep = |pod: Pod| {
+            let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) else { return };
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let runs = phase == Some("Running") && pod.metadata.deletion_timestamp.is_none();
+            if runs || !pods.contains_key(&node) {
+                pods.insert(node, pod.name_any());
             }
         };
         let what = format!("can't list Pods in {}", self.namespace);
-        let list = async |page: &ListParams| api.list(page).await;
-        self.pages(&what, ListParams::default().labels(AGENT_LABEL), list, keep).await?;
+        self.pages(&what, &api, ListParams::default().labels(AGENT_LABEL), keep).await?;
         Ok(pods)
     }
 
@@ -173,18 +140,18 @@ impl Cluster {
         Ok(AgentReply { status, body })
     }
 
-    /// Lists page by page, and passes the items of each page to `keep`.
-    async fn pages<T: Clone>(
+    /// Lists page by page, and passes each object to `keep`.
+    async fn pages<T: Clone + Debug + DeserializeOwned>(
         &self,
         what: &str,
+        api: &Api<T>,
         wanted: ListParams,
-        list: impl AsyncFn(&ListParams) -> kube::Result<ObjectList<T>>,
-        mut keep: impl FnMut(Vec<T>),
+        mut keep: impl FnMut(T),
     ) -> Result<(), Error> {
         let mut page = wanted.limit(PAGE);
         loop {
-            let found = self.in_time(what, list(&page)).await?;
-            keep(found.items);
+            let found = self.in_time(what, api.list(&page)).await?;
+            found.items.into_iter().for_each(&mut keep);
             match found.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = page.continue_token(&token),
                 None => return Ok(()),
@@ -219,6 +186,25 @@ impl FleetNode {
     /// Returns the identity that the Node's agent must have.
     pub(crate) fn identity(&self) -> NodeIdentity {
         NodeIdentity { name: self.name.clone(), uid: self.uid.clone() }
+    }
+}
+
+/// Returns flags for kubectl. They name the context even if it is the current one, because the current one may
+/// change while a drain waits.
+fn kubectl_flags(args: &KubectlArgs, context: Option<String>) -> Vec<String> {
+    let file = args.kubeconfig.as_ref().map(|file| format!("--kubeconfig={}", file.display()));
+    let context = context.map(|name| format!("--context={name}"));
+    let user = args.impersonate.as_ref().map(|user| format!("--as={user}"));
+    let timeout = args.request_timeout.map(|timeout| format!("--request-timeout={}", go(timeout)));
+    let groups = args.impersonate_groups.iter().map(|group| format!("--as-group={group}"));
+    [file, context, user, timeout].into_iter().flatten().chain(groups).collect()
+}
+
+/// Formats a duration as Go parses it.
+pub(crate) fn go(duration: Duration) -> String {
+    match (duration.as_secs(), duration.subsec_millis()) {
+        (seconds, 0) => format!("{seconds}s"),
+        _ => format!("{}ms", duration.as_millis()),
     }
 }
 

@@ -51,7 +51,7 @@ struct Drain<'a> {
     agents: &'a Agents,
     args: &'a DrainArgs,
     console: &'a Console,
-    kubectl: &'a Kubectl<'a>,
+    kubectl: &'a Kubectl,
     node: &'a FleetNode,
     steps: Steps<'a>,
     left: Cell<Left>,
@@ -60,8 +60,8 @@ struct Drain<'a> {
 /// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
     let nodes = chosen(agents, args).await?;
-    let (console, kubectl) = (Console::default(), Kubectl::new(args, agents.cluster().kubectl_flags()));
-    console.line(&format!("cluster: {}", agents.cluster().in_words()));
+    let (console, kubectl) = (Console::default(), Kubectl::new(args, &agents.cluster.kubectl_flags));
+    console.line(&format!("cluster: {}", agents.cluster.name));
     for (number, node) in nodes.iter().enumerate() {
         let steps = Steps::begin(&console, &node.name);
         let drain = Drain {
@@ -89,7 +89,7 @@ pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> 
 /// Returns the named nodes, or those with the labels.
 async fn chosen(agents: &Agents, args: &DrainArgs) -> Result<Vec<FleetNode>, Error> {
     let Some(selector) = &args.selector else { return existing(agents, &args.nodes).await };
-    let mut nodes = agents.cluster().nodes(Some(selector)).await?;
+    let mut nodes = agents.cluster.nodes(Some(selector)).await?;
     if nodes.is_empty() {
         return Err(format!("the cluster has no Node with the labels {selector}").into());
     }
@@ -158,7 +158,7 @@ impl Drain<'_> {
             self.steps.line("is cordoned already");
         } else {
             self.left.set(Left::Cordoning);
-            let done = self.agents.cluster().set_unschedulable(&self.node.name, true).await;
+            let done = self.agents.cluster.set_unschedulable(&self.node.name, true).await;
             done.map_err(|error| {
                 if error.is_refusal {
                     self.left.set(Left::Untouched);
@@ -174,10 +174,8 @@ impl Drain<'_> {
     /// Returns a line about the state in which the node is left, and the possible next commands.
     fn how_to_go_on(&self) -> String {
         let name = &self.node.name;
-        let (back, on) = (
-            format!("kubectl nodegate uncordon {name}{}", self.agents.cluster().kubectl_flags().shown()),
-            self.kubectl.in_words(name),
-        );
+        let flags = self.agents.cluster.kubectl_flags.join(" ");
+        let (back, on) = (format!("kubectl nodegate uncordon {name} {flags}"), self.kubectl.in_words(name));
         match self.left.get() {
             Left::Untouched if self.node.unschedulable => "it is cordoned, as it was before".to_owned(),
             Left::Untouched => "nothing was done to it".to_owned(),

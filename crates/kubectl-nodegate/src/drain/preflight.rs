@@ -65,7 +65,7 @@ fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopp
 
 /// Returns the number of other nodes that are Ready according to fresh answers of their agents.
 async fn others_that_are_ready(agents: &Agents, node: &FleetNode) -> Result<usize, DrainStopped> {
-    let nodes = agents.cluster().nodes(None).await.map_err(|error| DrainStopped::failed(error.why))?;
+    let nodes = agents.cluster.nodes(None).await.map_err(|error| DrainStopped::failed(error.why))?;
     let others: Vec<FleetNode> = nodes.into_iter().filter(|other| other.name != node.name).collect();
     let rows = fleet::look(agents, &others).await;
     Ok(rows.iter().filter(|row| row.is_surely_ready()).count())

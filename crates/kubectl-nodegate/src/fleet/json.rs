@@ -1,32 +1,12 @@
-//! Renders the fleet as JSON, YAML or names, for programs.
+//! Renders the fleet as JSON, for programs.
 
 use super::row::Row;
-use crate::Error;
 use crate::agents::Way;
-use crate::args::FleetOutput;
-use nodegate_program::sanitize;
 use nodegate_readiness::Verdict;
 use serde_json::{Value, json};
 
-/// Returns the whole fleet: a line of JSON, YAML, or only the names.
-pub(super) fn text(rows: &[Row], output: FleetOutput) -> Result<String, Error> {
-    Ok(match output {
-        FleetOutput::Yaml => yaml(&document(rows))?,
-        FleetOutput::Name => rows
-            .iter()
-            .flat_map(|row| ["node/".to_owned(), sanitize(&row.node.name), "\n".to_owned()])
-            .collect(),
-        FleetOutput::Json | FleetOutput::Table | FleetOutput::Wide => format!("{}\n", document(rows)),
-    })
-}
-
-pub(super) fn yaml(value: &Value) -> Result<String, Error> {
-    let text =
-        serde_saphyr::to_string(value).map_err(|error| format!("can't write the fleet as YAML: {error}"))?;
-    Ok(if text.ends_with('\n') { text } else { text + "\n" })
-}
-
-fn document(rows: &[Row]) -> Value {
+/// Returns the whole fleet.
+pub(super) fn document(rows: &[Row]) -> Value {
     let count = |verdict| rows.iter().filter(|row| row.verdict() == verdict).count();
     json!({
         "nodes": rows.iter().map(row).collect::<Vec<_>>(),

@@ -27,6 +27,9 @@ const HOME: &str = "\u{1b}[H";
 const TO_END_OF_LINE: &str = "\u{1b}[K";
 const TO_END_OF_SCREEN: &str = "\u{1b}[J";
 const WHOLE_SCREEN: &str = "\u{1b}[2J";
+/// The escape code after which the terminal cuts long lines.
+const CLIP: &str = "\u{1b}[?7l";
+const WRAP: &str = "\u{1b}[?7h";
 
 struct Listed {
     nodes: Vec<FleetNode>,
@@ -39,7 +42,7 @@ struct Listed {
 pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) -> Result<u8, Error> {
     let mut listed = Listed { nodes: nodes(agents, args).await?, at: Instant::now(), error: None };
     let style = Style::of(console, args.output);
-    let is_table = matches!(args.output, FleetOutput::Table | FleetOutput::Wide);
+    let is_table = args.output != FleetOutput::Json;
     let on_screen = console.is_terminal && is_table;
     let mut said = BTreeMap::new();
     let mut code = UNKNOWN;
@@ -52,14 +55,13 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
             _ = &mut ending => return Ok(code),
         };
         code = exit_code(&rows);
-        let text = match (on_screen, first, args.output) {
-            (true, ..) => screen(&rows, style, listed.error.as_ref(), first),
-            (false, true, FleetOutput::Table | FleetOutput::Wide) => table::table(&rows, style),
-            _ => String::new(),
+        let changed = changes(&rows, &mut said, args.output);
+        let text = match (on_screen, first && is_table) {
+            (true, _) => screen(&rows, style, listed.error.as_ref(), first),
+            (false, true) => table::table(&rows, style),
+            (false, false) => changed,
         };
-        let changed = changes(&rows, &mut said, args.output)?;
-        let lines = if on_screen || (first && is_table) { String::new() } else { changed };
-        if !Console::write(&format!("{text}{lines}")) {
+        if !Console::write(&text) {
             return Ok(code);
         }
         first = false;
@@ -91,7 +93,7 @@ impl Listed {
 
 /// Returns as many lines as the terminal holds, the most urgent rows first.
 fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> String {
-    let (columns, height) = Console::size();
+    let (_, height) = Console::size();
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = vec![format!("{now:#}  {}", table::summary(rows, style))];
     lines.extend(error.map(|error| sanitize(&error.why)));
@@ -104,31 +106,13 @@ fn screen(rows: &[Row], style: Style, error: Option<&Error>, first: bool) -> Str
         table.push(format!("and {} more", hidden + 1));
     }
     lines.extend(table);
-    let lines: Vec<String> = lines.iter().map(|line| clipped(line, columns)).collect();
     let begin = if first { WHOLE_SCREEN } else { "" };
-    format!("{begin}{HOME}{}{TO_END_OF_LINE}\n{TO_END_OF_SCREEN}", lines.join(&format!("{TO_END_OF_LINE}\n")))
-}
-
-/// Cuts a line to the width; escape codes for colours take no columns.
-fn clipped(line: &str, columns: usize) -> String {
-    let (mut out, mut left, mut in_escape) = (String::new(), columns, false);
-    for c in line.chars() {
-        if c == '\u{1b}' {
-            in_escape = true;
-        }
-        if in_escape {
-            out.push(c);
-            in_escape = c != 'm';
-        } else if left > 0 {
-            out.push(c);
-            left -= 1;
-        }
-    }
-    out
+    let lines: String = lines.iter().flat_map(|line| [line, TO_END_OF_LINE, "\n"]).collect();
+    format!("{begin}{HOME}{CLIP}{lines}{TO_END_OF_SCREEN}{WRAP}")
 }
 
 /// Returns a line for each node that has changed.
-fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutput) -> Result<String, Error> {
+fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutput) -> String {
     let now = Stamp(u64::try_from(wall().as_millis()).unwrap_or(u64::MAX));
     let mut lines = Vec::new();
     for row in rows {
@@ -144,8 +128,6 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutpu
         }
         lines.push(match output {
             FleetOutput::Json => json::row(row).to_string(),
-            FleetOutput::Yaml => format!("---\n{}", json::yaml(&json::row(row))?.trim_end()),
-            FleetOutput::Name => format!("node/{}", sanitize(&row.node.name)),
             FleetOutput::Wide => {
                 format!("{now}  {}  {}  {}", row.node.name, sanitize(&says), sanitize(&row.why()))
             }
@@ -157,20 +139,9 @@ fn changes(rows: &[Row], said: &mut BTreeMap<String, String>, output: FleetOutpu
     let gone: Vec<String> = said.keys().filter(|name| !there.contains(name.as_str())).cloned().collect();
     for name in gone {
         said.remove(&name);
-        if matches!(output, FleetOutput::Table | FleetOutput::Wide) {
+        if output != FleetOutput::Json {
             lines.push(format!("{now}  {name}  gone"));
         }
     }
-    Ok(lines.into_iter().map(|line| line + "\n").collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_clipped_and_keeps_its_colours() {
-        assert_eq!(clipped("\u{1b}[31mabc\u{1b}[0mdef", 4), "\u{1b}[31mabc\u{1b}[0md");
-        assert_eq!(clipped("abc", 10), "abc");
-    }
+    lines.into_iter().map(|line| line + "\n").collect()
 }

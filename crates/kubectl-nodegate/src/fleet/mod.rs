@@ -23,11 +23,8 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
     }
     let rows = look(agents, &nodes(agents, args).await?).await;
     let text = match args.output {
-        FleetOutput::Table | FleetOutput::Wide => {
-            let style = Style::of(&console, args.output);
-            if args.no_headers { table::bare(&rows, style) } else { table::table(&rows, style) }
-        }
-        output => json::text(&rows, output)?,
+        FleetOutput::Json => format!("{}\n", json::document(&rows)),
+        output => table::table(&rows, Style::of(&console, output)),
     };
     // Ignores a closed stdout; the exit code still has the result.
     let _ = Console::write(&text);
@@ -36,8 +33,8 @@ pub(crate) async fn run(agents: &Agents, args: &FleetArgs) -> Result<u8, Error> 
 
 async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Error> {
     Ok(match &args.nodes[..] {
-        [] => agents.cluster().nodes(args.selector.as_deref()).await?,
-        names => agents.cluster().named(names).await?,
+        [] => agents.cluster.nodes(args.selector.as_deref()).await?,
+        names => agents.cluster.named(names).await?,
     })
 }
 

@@ -94,10 +94,9 @@ impl Row {
         }
     }
 
-    /// Orders rows by urgency, then by name, with worker-2 before worker-10.
+    /// Orders rows by urgency, then by name.
     pub(super) fn by_need(one: &Self, other: &Self) -> Ordering {
-        let of = |row: &Self| (row.need(), in_parts(&row.node.name));
-        of(one).cmp(&of(other))
+        (one.need(), &one.node.name).cmp(&(other.need(), &other.node.name))
     }
 
     pub(super) fn verdict_word(&self) -> String {
@@ -187,40 +186,5 @@ impl Row {
             Ok(Way::Proxy { pod }) => format!("proxy of {pod}"),
             Err(_) => NOTHING.to_owned(),
         }
-    }
-}
-
-/// Splits a name into text and numbers, for sorting.
-fn in_parts(name: &str) -> Vec<(u64, String)> {
-    let mut parts = vec![(0_u64, String::new())];
-    let mut in_number = false;
-    for c in name.chars() {
-        if c.is_ascii_digit() != in_number {
-            in_number = c.is_ascii_digit();
-            parts.push((0, String::new()));
-        }
-        if let Some((number, text)) = parts.last_mut() {
-            match c.to_digit(10) {
-                Some(digit) => *number = number.saturating_mul(10).saturating_add(digit.into()),
-                None => text.push(c),
-            }
-        }
-    }
-    parts
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_sorted_as_people_count() {
-        let mut names =
-            ["worker-10", "worker-2", "control-1", "worker", "worker-2a", "7", "worker-99999999999999999999"];
-        names.sort_by_key(|name| in_parts(name));
-        assert_eq!(
-            names,
-            ["7", "control-1", "worker", "worker-2", "worker-2a", "worker-10", "worker-99999999999999999999"]
-        );
     }
 }

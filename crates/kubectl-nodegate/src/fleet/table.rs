@@ -41,14 +41,6 @@ impl Style {
 
 const VERDICT: usize = 1;
 
-fn heads(style: Style) -> Vec<&'static str> {
-    let mut heads = vec!["NODE", "VERDICT", "REASON", "SINCE", "CACHE", "TOLD", "SESSIONS", "VERSION"];
-    if style.wide {
-        heads.extend(["ANSWERED BY", "WHY"]);
-    }
-    heads
-}
-
 fn cells(row: &Row, style: Style) -> Vec<String> {
     let mut verdict = row.verdict_word();
     if style.signs {
@@ -96,13 +88,12 @@ pub(super) fn table(rows: &[Row], style: Style) -> String {
     lines.join("\n")
 }
 
-/// Returns a line for each row, without a head.
-pub(super) fn bare(rows: &[Row], style: Style) -> String {
-    lines(rows, style).into_iter().skip(1).flat_map(|line| [line, "\n".to_owned()]).collect()
-}
-
 pub(super) fn lines(rows: &[Row], style: Style) -> Vec<String> {
-    let heads: Vec<String> = heads(style).into_iter().map(str::to_owned).collect();
+    let mut heads = vec!["NODE", "VERDICT", "REASON", "SINCE", "CACHE", "TOLD", "SESSIONS", "VERSION"];
+    if style.wide {
+        heads.extend(["ANSWERED BY", "WHY"]);
+    }
+    let heads: Vec<String> = heads.into_iter().map(str::to_owned).collect();
     let cells: Vec<Vec<String>> = rows.iter().map(|row| cells(row, style)).collect();
     let width_of = |column: usize| {
         let widths = cells.iter().chain([&heads]).filter_map(|row| row.get(column));

@@ -13,7 +13,6 @@
 )]
 
 mod arguments;
-mod complete;
 mod credentials;
 mod crowd;
 mod drain;

@@ -11,7 +11,8 @@ fn kubectl(lab: &Lab, kubectl: &str, args: &[&str]) -> Said {
     if !bin.exists() {
         std::fs::create_dir(&bin).unwrap();
         symlink(env!("CARGO_BIN_EXE_kubectl-nodegate"), bin.join("kubectl-nodegate")).unwrap();
-        symlink("kubectl-nodegate", bin.join("kubectl_complete-nodegate")).unwrap();
+        let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/kubectl_complete-nodegate");
+        symlink(packaging, bin.join("kubectl_complete-nodegate")).unwrap();
     }
     let path = std::env::var("PATH").unwrap();
     let mut command = Command::new(kubectl);
@@ -31,8 +32,13 @@ fn check(lab: &Lab, program: &str) -> String {
     assert!(fleet.code == Some(0) && fleet.row("a").starts_with("a Ready"), "{fleet:#?}");
     let wrong = kubectl(lab, program, &["nodegate", "--bogus"]);
     assert_eq!(wrong.code, Some(3), "its exit code is kubectl's: {wrong:#?}");
-    let completed = kubectl(lab, program, &["__completeNoDesc", "nodegate", "drain", "--for=told", ""]);
-    assert_eq!((completed.code, completed.out.as_str()), (Some(0), "a\n:4\n"), "{completed:#?}");
+    for (words, offers) in [
+        (&[""][..], "drain\nuncordon\nwait\na\n:4\n"),
+        (&["drain", "--for=told", "--context", "sim", ""], "a\n:4\n"),
+    ] {
+        let completed = kubectl(lab, program, &[&["__completeNoDesc", "nodegate"], words].concat());
+        assert_eq!((completed.code, completed.out.as_str()), (Some(0), offers), "{completed:#?}");
+    }
     version.out.lines().next().unwrap_or_default().to_owned()
 }
 

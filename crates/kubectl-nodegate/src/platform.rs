@@ -1,0 +1,71 @@
+//! Everything that differs between operating systems: signals, the home directory, limits.
+
+use std::path::PathBuf;
+use tokio::process::Child;
+
+/// Waits for a signal to end, and returns its name.
+#[cfg(unix)]
+pub(crate) async fn ending() -> &'static str {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => "Ctrl-C",
+        _ = terminate.recv() => "SIGTERM",
+        _ = hangup.recv() => "SIGHUP",
+    }
+}
+
+/// Waits for a signal to end, and returns its name.
+#[cfg(windows)]
+pub(crate) async fn ending() -> &'static str {
+    use tokio::signal::windows::{ctrl_break, ctrl_c, ctrl_close};
+    let (Ok(mut interrupt), Ok(mut broken), Ok(mut closed)) = (ctrl_c(), ctrl_break(), ctrl_close()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => "Ctrl-C",
+        _ = broken.recv() => "Ctrl-Break",
+        _ = closed.recv() => "closing the console",
+    }
+}
+
+/// Asks a program to end, as Ctrl-C does. On Windows, the console notifies all of its programs.
+pub(crate) fn interrupt(child: &Child) {
+    #[cfg(unix)]
+    if let Some(pid) = child.id().and_then(|id| rustix::process::Pid::from_raw(id.try_into().ok()?)) {
+        // The program may already have ended.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    }
+    #[cfg(windows)]
+    let _ = child;
+}
+
+/// Returns the home directories in which kubectl looks for `.kube/config`, in its order. On Linux and macOS it
+/// uses `HOME` alone.
+pub(crate) fn homes() -> Vec<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let on_drive = set("HOMEDRIVE").zip(set("HOMEPATH")).map(|(mut drive, path)| {
+        drive.push(path);
+        drive
+    });
+    let of_windows = [on_drive, set("USERPROFILE")].into_iter().filter(|_| cfg!(windows));
+    [set("HOME")].into_iter().chain(of_windows).flatten().map(PathBuf::from).collect()
+}
+
+/// Raises the limit on open files as far as needed; with a lower limit, some agents would seem not to answer.
+#[cfg(unix)]
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    // One for every agent, two if the API server is queried as well. macOS gives 256.
+    const FILES: u64 = 2048;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(FILES, |maximum| maximum.min(FILES));
+    if current.is_some_and(|current| current < wanted) {
+        // Without permission, the present limit stays.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
+}
