@@ -293,12 +293,6 @@ async fn send_once(
     Err(ApiError::Refused { what: what.to_owned(), code: head.status.as_u16(), message })
 }
 
-/// Returns true if this is the name of an object, which may become part of a path.
-pub fn is_name(name: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    !name.is_empty() && name.len() <= 253 && name.chars().all(allowed) && !name.starts_with('.')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

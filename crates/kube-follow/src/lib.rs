@@ -22,7 +22,7 @@ mod tls_refusal;
 mod verified;
 mod watched_node;
 
-pub use api::{Answer, ApiError, KubeApi, is_name};
+pub use api::{Answer, ApiError, KubeApi};
 pub use backoff::Backoff;
 pub use client::{ClientError, Connector, expires_in, tagged};
 pub use connection::{Connection, Ends, retry_after};

@@ -55,16 +55,6 @@ pub(crate) enum HoldMode {
     Annotated,
 }
 
-/// A Node, as far as the decision depends on it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeView {
-    pub(crate) name: String,
-    /// The reason of its first drain signal.
-    pub(crate) drain_reason: Option<String>,
-    /// For how long its condition `Ready` has not been True.
-    pub(crate) not_ready_for: Option<Duration>,
-}
-
 /// The outcome of a lookup of the node's agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AgentReply {
@@ -81,7 +71,10 @@ pub(crate) enum AgentReply {
 /// A review of a pod on a draining node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain<'a> {
-    pub(crate) node: &'a NodeView,
+    /// The name of the node.
+    pub(crate) node: &'a str,
+    /// For how long the Node's condition `Ready` has not been True.
+    pub(crate) not_ready_for: Option<Duration>,
     /// The annotation of the pod, else that of its namespace.
     pub(crate) annotation: Option<EvictWhen>,
     pub(crate) agent: &'a AgentReply,

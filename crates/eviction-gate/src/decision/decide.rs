@@ -82,7 +82,7 @@ fn hold(drain: &Drain<'_>, when: EvictWhen) -> Result<Hold, Decision> {
         AgentReply::WrongAgent(why) => Ok(Hold::unknown(Why::WRONG_AGENT, short(why))),
         AgentReply::NoReply(why) => {
             let what = format!("the node's agent does not answer: {}", short(why));
-            match drain.node.not_ready_for {
+            match drain.not_ready_for {
                 Some(time) if time >= DEAD_AFTER => Err(nevertheless(drain, Why::NODE_DEAD, &what)),
                 _ => Ok(Hold::unknown(Why::UNREACHABLE, what)),
             }
@@ -148,7 +148,7 @@ pub(crate) fn out_for(agent: &AgentReply) -> Option<Duration> {
 }
 
 fn about(drain: &Drain<'_>, what: &str, end: &str) -> String {
-    format!("node {}: {what}{end}", short(&drain.node.name))
+    format!("node {}: {what}{end}", short(drain.node))
 }
 
 fn in_seconds(duration: Duration) -> String {

@@ -35,12 +35,8 @@ fn summary() -> DrainSummary {
     }
 }
 
-fn node() -> NodeView {
-    NodeView {
-        name: "worker-1".to_owned(),
-        drain_reason: Some("Unschedulable".to_owned()),
-        not_ready_for: None,
-    }
+fn drain(agent: &AgentReply, annotation: Option<EvictWhen>, age: Duration) -> Drain<'_> {
+    Drain { node: "worker-1", not_ready_for: None, annotation, agent, seen_for: age, age }
 }
 
 fn said(change: impl FnOnce(&mut DrainSummary)) -> AgentReply {
@@ -60,7 +56,7 @@ fn limits() -> Limits {
 
 /// Decides about a pod on a node whose drain has this age, as this replica has seen all of it.
 fn decide_at(age: Duration, annotation: Option<EvictWhen>, agent: &AgentReply, limits: &Limits) -> Decision {
-    decide(&Drain { node: &node(), annotation, agent, seen_for: age, age }, limits)
+    decide(&drain(agent, annotation, age), limits)
 }
 
 fn after(agent: &AgentReply, seconds: u32) -> Decision {
@@ -180,9 +176,8 @@ fn an_unknown_told_holds_for_half_a_minute() {
 fn a_dead_node_is_not_waited_for() {
     let agent = AgentReply::NoReply("no whole answer within 1s".to_owned());
     for (dead_for, allowed) in [(None, false), (Some(29), false), (Some(30), true)] {
-        let node = NodeView { not_ready_for: dead_for.map(Duration::from_secs), ..node() };
-        let (seen_for, age) = (Duration::ZERO, Duration::ZERO);
-        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for, age };
+        let not_ready_for = dead_for.map(Duration::from_secs);
+        let drain = Drain { not_ready_for, ..drain(&agent, None, Duration::ZERO) };
         assert_eq!(decide(&drain, &limits()).answer.is_allowed(), allowed, "{dead_for:?}");
     }
 }
@@ -241,15 +236,15 @@ fn no_agent_makes_a_hold_longer_than_its_limit() {
             let (replicas, start) = ([Drains::default(), Drains::default()], nodegate_clock::now());
             let mut last_denial = None;
             for number in 0..1000 {
-                let (after, node) = (Duration::from_secs(number * pause), node());
-                let read = ReadNode { view: node.clone(), drained_for: Some(after), ..ReadNode::default() };
+                let after = Duration::from_secs(number * pause);
+                let read = ReadNode { drained_for: Some(after), ..ReadNode::default() };
                 let agent = behaviour(number, number * pause);
                 let drains = &replicas[usize::from(number % 2 == 1)];
                 let DrainAge { seen_for, age } = drains.seen(&read, start + after, false);
                 if let AgentReply::Summary(summary) = &agent {
                     drains.out_for(read.key(), Duration::from_millis(summary.since_ms), start + after);
                 }
-                let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for, age };
+                let drain = Drain { seen_for, ..drain(&agent, None, age) };
                 if !decide(&drain, &limits()).answer.is_allowed() {
                     last_denial = Some(after);
                 }
@@ -356,9 +351,8 @@ proptest! {
 
     #[test]
     fn messages_are_bounded_and_without_control_characters(agent in any_reply(), ms in 0..100_000_u64) {
-        let node = NodeView { name: "n".repeat(253), ..node() };
-        let age = Duration::from_millis(ms);
-        let drain = Drain { node: &node, annotation: None, agent: &agent, seen_for: age, age };
+        let node = "n".repeat(253);
+        let drain = Drain { node: &node, ..drain(&agent, None, Duration::from_millis(ms)) };
         let message = decide(&drain, &limits()).message;
         prop_assert!(message.chars().count() < 1400 && !message.contains(|c: char| c.is_control()), "{message}");
     }

@@ -6,50 +6,31 @@ use crate::decision::AgentReply;
 use nodegate_agent_client::{AskError, ask_drain};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-pub(crate) const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 64;
 
 pub(crate) struct Agents {
     port: u16,
     timeout: Duration,
-    lookups: Arc<Semaphore>,
-    reads: Arc<SharedReads<Arc<AgentReply>>>,
-    counts_everyone: AtomicBool,
+    lookups: Semaphore,
+    reads: SharedReads<Arc<AgentReply>>,
 }
 
 impl Agents {
     pub(crate) fn new(port: u16, timeout: Duration) -> Self {
-        Self {
-            port,
-            timeout,
-            lookups: Arc::new(Semaphore::new(AT_ONCE)),
-            reads: Arc::default(),
-            counts_everyone: AtomicBool::new(false),
-        }
+        Self { port, timeout, lookups: Semaphore::new(AT_ONCE), reads: SharedReads::default() }
     }
 
     /// Asks the agent of a node. Reviews share an answer that the agent was asked for after each of them had arrived.
     pub(crate) async fn ask(&self, node: &ReadNode, arrival: Instant) -> Arc<AgentReply> {
-        let (lookups, asked) = (self.lookups.clone(), node.clone());
-        let (port, timeout) = (self.port, self.timeout);
-        let read = async move {
-            let Ok(_lookup) = lookups.try_acquire() else { return Arc::new(AgentReply::Overloaded) };
-            Arc::new(ask(&asked, port, timeout).await)
+        let read = async {
+            let Ok(_lookup) = self.lookups.try_acquire() else { return Arc::new(AgentReply::Overloaded) };
+            Arc::new(ask(node, self.port, self.timeout).await)
         };
-        let reply = self.reads.get(node.key(), arrival, read).await;
-        if let AgentReply::Summary(summary) = &*reply {
-            self.counts_everyone.store(!summary.balancers, Ordering::Relaxed);
-        }
-        reply
-    }
-
-    /// Returns true if the last agent that answered has no `--balancers`.
-    pub(crate) fn count_everyone(&self) -> bool {
-        self.counts_everyone.load(Ordering::Relaxed)
+        self.reads.get(node.key(), arrival, read).await
     }
 }
 

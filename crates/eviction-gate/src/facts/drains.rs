@@ -47,7 +47,7 @@ pub(crate) struct DrainAge {
 impl SeenDrain {
     fn new(node: &ReadNode, now: Instant) -> Self {
         Self {
-            node: node.view.name.clone(),
+            node: node.identity.name.clone(),
             first: now,
             last: now,
             before: node.drained_for.unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! Objects of the API, reduced to the fields on which a decision depends. `review::gate` reads them.
 
-use crate::decision::{EvictWhen, NodeView, PodView};
+use crate::decision::{EvictWhen, PodView};
 use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use nodegate_agent_client::{AddressTypes, NodeIdentity};
@@ -85,8 +85,10 @@ fn evict_when(meta: &ObjectMeta) -> Option<EvictWhen> {
 /// A Node, and how its agent is asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadNode {
-    pub(crate) view: NodeView,
     pub(crate) identity: NodeIdentity,
+    pub(crate) is_draining: bool,
+    /// For how long its condition `Ready` has not been True.
+    pub(crate) not_ready_for: Option<Duration>,
     /// The addresses at which its agent is asked, the preferred one first.
     pub(crate) addresses: Vec<IpAddr>,
     /// The age of its first drain signal, if that has a date.
@@ -112,7 +114,6 @@ pub(crate) fn node(
 ) -> serde_json::Result<ReadNode> {
     let node: WatchedNode = serde_json::from_str(json)?;
     let dated: Object = serde_json::from_str(json)?;
-    let name = node.metadata.name.clone().unwrap_or_default();
     let facts = node.facts();
     let reason = signals.reason(&facts);
     let cordon = dated.taint(CORDON);
@@ -124,12 +125,12 @@ pub(crate) fn node(
         other => dated.taint(other.strip_prefix("Taint:")?),
     });
     Ok(ReadNode {
-        view: NodeView {
-            name: name.clone(),
-            drain_reason: reason.map(|reason| reason.to_string()),
-            not_ready_for: dated.not_ready_since().map(|since| since_then(since, now)),
+        identity: NodeIdentity {
+            name: node.metadata.name.clone().unwrap_or_default(),
+            uid: facts.uid.clone(),
         },
-        identity: NodeIdentity { name, uid: facts.uid.clone() },
+        is_draining: reason.is_some(),
+        not_ready_for: dated.not_ready_since().map(|since| since_then(since, now)),
         addresses: types.choose(node.addresses()),
         drained_for: drained_since.map(|since| since_then(since, now)),
         cordoned_at: cordon.filter(|_| is_cordoned_only),
@@ -208,19 +209,16 @@ mod tests {
         let all = DrainSignals::default().to_string();
         let at = UNIX_EPOCH + Duration::from_secs(1_795_392_000 + 40);
         let cordoned = read(&all, &json, at);
-        assert_eq!(cordoned.view.drain_reason.as_deref(), Some("Unschedulable"));
-        assert_eq!(cordoned.view.not_ready_for, Some(Duration::from_secs(40)));
+        assert!(cordoned.is_draining);
+        assert_eq!(cordoned.not_ready_for, Some(Duration::from_secs(40)));
         assert_eq!(cordoned.drained_for, Some(Duration::from_secs(70)));
         assert_eq!(cordoned.cordoned_at, Some(at - Duration::from_secs(70)));
         assert_eq!(cordoned.identity, NodeIdentity { name: "n1".into(), uid: Some("u1".into()) });
         assert_eq!(cordoned.addresses, ["10.0.0.1".parse::<IpAddr>().unwrap()]);
         // A clock that is behind the dates.
         let early = read(&all, &json, UNIX_EPOCH);
-        assert_eq!(
-            (early.view.not_ready_for, early.drained_for),
-            (Some(Duration::ZERO), Some(Duration::ZERO))
-        );
-        assert_eq!(read("none", &json, at).view.drain_reason, None);
+        assert_eq!((early.not_ready_for, early.drained_for), (Some(Duration::ZERO), Some(Duration::ZERO)));
+        assert!(!read("none", &json, at).is_draining);
         // A second signal, which may have been there before the cordon and stay after it.
         let mut json = json;
         json["metadata"]["deletionTimestamp"] = json!("2026-11-23T00:00:00Z");

@@ -3,8 +3,7 @@
 
 use crate::decision::{Answer, Decision, Why};
 use k8s_openapi::api::policy::v1::Eviction;
-use nodegate_kube_follow::is_name;
-use nodegate_program::sanitize_short;
+use nodegate_program::{is_object_name, sanitize_short};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -40,9 +39,8 @@ struct Request {
     name: String,
     namespace: String,
     operation: String,
-    user_info: UserInfo,
     dry_run: Option<bool>,
-    object: Option<Eviction>,
+    object: Eviction,
 }
 
 #[derive(Default, Deserialize)]
@@ -50,11 +48,6 @@ struct Request {
 struct GroupVersionResource {
     group: String,
     resource: String,
-}
-
-#[derive(Default, Deserialize)]
-struct UserInfo {
-    username: String,
 }
 
 /// Parses the body of an `AdmissionReview`, or returns why it is no review of an eviction. The API server then lets the
@@ -74,18 +67,14 @@ pub(crate) fn parse(body: &[u8]) -> Result<EvictionReview, String> {
         let advice = "check the rules of the webhook configuration";
         return Err(format!("not a review of CREATE pods/eviction, but of {of}; {advice}"));
     }
-    let forged = |why: &str| format!("no API server sends such a review: {why}");
-    let object = request.object.ok_or_else(|| forged("it has no object"))?;
     if !is_uuid(&request.uid) {
-        return Err(forged("its uid is not a UUID"));
+        return Err("no API server sends such a review: its uid is not a UUID".to_owned());
     }
-    if request.user_info.username.is_empty() {
-        return Err(forged("it names no user"));
-    }
+    let object = request.object;
     let of_object = object.metadata.name.unwrap_or_default();
     let name = if request.name.is_empty() { of_object } else { request.name };
     let namespace = request.namespace;
-    if !is_name(&name) || !is_name(&namespace) {
+    if !is_object_name(&name) || !is_object_name(&namespace) {
         return Err("the review names no Pod".to_owned());
     }
     let of_options = object.delete_options.and_then(|options| options.dry_run);
@@ -189,7 +178,6 @@ mod tests {
             ("/request/namespace", Value::Null),
             ("/request/uid", json!("u".repeat(36))),
             ("/request/name", json!("n".repeat(1000))),
-            ("/request/userInfo/username", json!("")),
             ("/request/object/kind", json!("Pod")),
             ("/request/object", Value::Null),
             ("/request/resource/group", json!("apps")),

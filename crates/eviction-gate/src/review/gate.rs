@@ -2,7 +2,7 @@
 
 use super::SELF_CHECK;
 use super::admission_review::EvictionReview;
-use super::notices::{Notice, Notices};
+use super::notices::Notices;
 use crate::decision::{
     AgentReply, Answer, Decision, Drain, EvictWhen, Limits, PodView, Why, decide, exemption, out_for,
 };
@@ -50,7 +50,6 @@ pub(crate) struct GateSettings {
 }
 
 type NodeRead = Result<Option<Arc<ReadNode>>, ApiError>;
-type NamespaceRead = Result<Option<EvictWhen>, ApiError>;
 
 /// Decides about all evictions that come to one replica.
 pub(crate) struct Gate {
@@ -58,8 +57,8 @@ pub(crate) struct Gate {
     api: KubeApi,
     agents: Agents,
     drains: Drains,
-    nodes: Arc<SharedReads<NodeRead>>,
-    namespaces: Arc<SharedReads<NamespaceRead>>,
+    nodes: SharedReads<NodeRead>,
+    namespaces: SharedReads<Option<EvictWhen>>,
     notices: Notices,
     metrics: Arc<GateMetrics>,
 }
@@ -83,7 +82,7 @@ impl Gate {
         metrics: Arc<GateMetrics>,
     ) -> Self {
         let agents = Agents::new(settings.lookups.agent_port, settings.agent_timeout);
-        let (drains, nodes, namespaces) = (Drains::default(), Arc::default(), Arc::default());
+        let (drains, nodes, namespaces) = Default::default();
         Self { settings, api, agents, drains, nodes, namespaces, notices, metrics }
     }
 
@@ -131,7 +130,7 @@ impl Gate {
             }
         });
         let Some(node) = node? else { return Ok(Err(Why::NODE_GONE)) };
-        if node.view.drain_reason.is_none() {
+        if !node.is_draining {
             self.drains.ended(node.key());
             return Ok(Err(Why::NOT_DRAINING));
         }
@@ -140,10 +139,9 @@ impl Gate {
 
     /// Reads a Node from etcd, after the review has arrived.
     async fn node(&self, name: &str, arrival: Instant) -> NodeRead {
-        let (api, lookups) = (self.api.clone(), self.settings.lookups.clone());
-        let path = format!("/api/v1/nodes/{name}");
-        let read = async move {
-            let Some(answer) = api.get_dated(&path).await? else { return Ok(None) };
+        let (path, lookups) = (format!("/api/v1/nodes/{name}"), &self.settings.lookups);
+        let read = async {
+            let Some(answer) = self.api.get_dated(&path).await? else { return Ok(None) };
             let now = answer.date.unwrap_or_else(nodegate_clock::wall);
             let node = reduced_objects::node(&answer.text, &lookups.drain_on, &lookups.address_types, now);
             node.map(|node| Some(Arc::new(node))).map_err(|error| unreadable(&path, &error))
@@ -158,7 +156,7 @@ impl Gate {
             tokio::time::sleep(interval).await;
             for (key, name) in self.drains.nodes() {
                 let is_over = match self.node(&name, Instant::now()).await {
-                    Ok(Some(node)) => node.key() != key || node.view.drain_reason.is_none(),
+                    Ok(Some(node)) => node.key() != key || !node.is_draining,
                     Ok(None) => true,
                     Err(_) => false,
                 };
@@ -170,22 +168,20 @@ impl Gate {
         }
     }
 
-    /// Returns true if the last agent that answered has no `--balancers`.
-    pub(crate) fn agents_count_everyone(&self) -> bool {
-        self.agents.count_everyone()
-    }
-
     /// Returns the annotation of a namespace. One that can't be read has none: the pod is held.
     async fn namespace(&self, name: &str, arrival: Instant) -> Option<EvictWhen> {
-        let (api, path) = (self.api.clone(), format!("/api/v1/namespaces/{name}"));
-        let read = self.namespaces.get(name, arrival, async move {
-            let Some(json) = api.get(&path).await? else { return Ok(None) };
+        let path = format!("/api/v1/namespaces/{name}");
+        let read = async {
+            let Some(json) = self.api.get(&path).await? else { return Ok(None) };
             reduced_objects::namespace(&json).map_err(|error| unreadable(&path, &error))
-        });
-        read.await.unwrap_or_else(|error| {
-            tracing::warn!(namespace = name, %error, "can't read the Namespace; ignoring its annotation");
-            None
-        })
+        };
+        let read = async {
+            read.await.unwrap_or_else(|error| {
+                tracing::warn!(namespace = name, %error, "can't read the Namespace; ignoring its annotation");
+                None
+            })
+        };
+        self.namespaces.get(name, arrival, read).await
     }
 
     async fn on_draining_node(
@@ -207,7 +203,14 @@ impl Gate {
         if let Some(time) = out_for(&reply).filter(|_| !review.dry_run) {
             self.drains.out_for(node.key(), time, now);
         }
-        let drain = Drain { node: &node.view, annotation: *annotation, agent: &reply, seen_for, age };
+        let drain = Drain {
+            node: &node.identity.name,
+            not_ready_for: node.not_ready_for,
+            annotation: *annotation,
+            agent: &reply,
+            seen_for,
+            age,
+        };
         let decision = decide(&drain, &self.settings.limits);
         if !review.dry_run {
             self.note(review, found, &decision);
@@ -227,7 +230,7 @@ impl Gate {
     fn note(&self, review: &EvictionReview, found: &Found, decision: &Decision) {
         let now = nodegate_clock::now();
         let (namespace, pod, why) = (&review.namespace, &review.name, decision.why.0);
-        let (message, node) = (&decision.message, &found.node.view.name);
+        let (message, node) = (&decision.message, &found.node.identity.name);
         if !decision.answer.is_allowed() {
             if self.drains.held(&found.pod.uid, now) {
                 tracing::info!(namespace, pod, node, why, message, "holding an eviction");
@@ -239,13 +242,11 @@ impl Gate {
             let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
             tracing::info!(namespace, pod, node, why, held_ms, "a held eviction goes on");
         }
-        if decision.answer == Answer::AllowedUnacknowledged {
-            let uid = found.node.identity.uid.clone().unwrap_or_default();
-            let notice = Notice { node: node.clone(), uid, why: decision.why, message: message.clone() };
-            if self.notices.tell(notice, now) {
-                let text = "evicting without acknowledgement; load balancers may still send traffic";
-                tracing::warn!(namespace, pod, node, why, message, "{text}");
-            }
+        if decision.answer == Answer::AllowedUnacknowledged
+            && self.notices.tell(&found.node.identity, decision, now)
+        {
+            let text = "evicting without acknowledgement; load balancers may still send traffic";
+            tracing::warn!(namespace, pod, node, why, message, "{text}");
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Posts Events on Nodes about evictions that go on without acknowledgement.
 
-use crate::decision::Why;
+use crate::decision::{Decision, Why};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use nodegate_agent_client::NodeIdentity;
 use nodegate_kube_follow::KubeApi;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// The time for which the same notice about a Node is not repeated.
@@ -15,63 +17,52 @@ const MOST: usize = 1024;
 /// The namespace of Events about objects without a namespace.
 const NAMESPACE: &str = "default";
 
-#[derive(Clone, Debug)]
-pub(crate) struct Notice {
-    pub(crate) node: String,
-    pub(crate) uid: String,
-    pub(crate) why: Why,
-    pub(crate) message: String,
-}
-
-/// Passes notices on, each once in five minutes.
+/// Queues Events, each once in five minutes.
 #[derive(Debug)]
 pub(crate) struct Notices {
     said: Mutex<HashMap<(String, Why), Instant>>,
-    events: mpsc::Sender<Notice>,
+    events: mpsc::Sender<Value>,
 }
 
 impl Notices {
     /// Returns notices, and the queue for [`post_events`].
-    pub(crate) fn new() -> (Self, mpsc::Receiver<Notice>) {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Value>) {
         let (events, queue) = mpsc::channel(64);
         (Self { said: Mutex::default(), events }, queue)
     }
 
-    /// Passes a notice on. Returns true if it is not a repetition.
-    pub(crate) fn tell(&self, notice: Notice, now: Instant) -> bool {
+    /// Queues an Event about an eviction from this node. Returns true if it is not a repetition.
+    pub(crate) fn tell(&self, node: &NodeIdentity, decision: &Decision, now: Instant) -> bool {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.retain(|_, at| now.saturating_duration_since(*at) < ONCE_IN);
-        let key = (notice.node.clone(), notice.why);
+        let key = (node.name.clone(), decision.why);
         if said.contains_key(&key) || said.len() >= MOST {
             return false;
         }
         said.insert(key, now);
         drop(said);
         // A full queue loses an Event; the log has the line.
-        let _ = self.events.try_send(notice);
+        let _ = self.events.try_send(event(node, &decision.message));
         true
     }
 }
 
-pub(crate) async fn post_events(api: KubeApi, mut queue: mpsc::Receiver<Notice>) {
-    while let Some(notice) = queue.recv().await {
+pub(crate) async fn post_events(api: KubeApi, mut queue: mpsc::Receiver<Value>) {
+    while let Some(event) = queue.recv().await {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events");
-        if let Err(error) = api.post(&path, &event(&notice)).await {
-            tracing::warn!(node = notice.node, %error, "can't post an Event; going on without it");
+        if let Err(error) = api.post(&path, &event).await {
+            tracing::warn!(%error, "can't post an Event; going on without it");
         }
     }
 }
 
-fn event(notice: &Notice) -> serde_json::Value {
-    let since = nodegate_clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let seconds = i64::try_from(since.as_secs()).unwrap_or_default();
-    let now = Timestamp::from_second(seconds).map(|now| now.to_string()).unwrap_or_default();
-    let node = &notice.node;
+fn event(NodeIdentity { name, uid }: &NodeIdentity, message: &str) -> Value {
+    let now = json!(Time(Timestamp::try_from(nodegate_clock::wall()).unwrap_or_default()));
     json!({
         "kind": "Event", "apiVersion": "v1",
-        "metadata": {"name": format!("{node}.{:016x}", fastrand::u64(..)), "namespace": NAMESPACE},
-        "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": node, "uid": notice.uid},
-        "type": "Warning", "reason": "EvictedUnacknowledged", "message": notice.message,
+        "metadata": {"name": format!("{name}.{:016x}", fastrand::u64(..)), "namespace": NAMESPACE},
+        "involvedObject": {"kind": "Node", "apiVersion": "v1", "name": name, "uid": uid.as_deref().unwrap_or_default()},
+        "type": "Warning", "reason": "EvictedUnacknowledged", "message": message,
         "source": {"component": "nodegate-eviction-gate"}, "reportingComponent": "nodegate-eviction-gate",
         "firstTimestamp": now, "lastTimestamp": now, "count": 1,
     })

@@ -3,8 +3,7 @@
 use crate::decision::Limits;
 use crate::review::LookupArgs;
 use clap::Parser;
-use nodegate_kube_follow::is_name;
-use nodegate_program::{LogSettings, Removed};
+use nodegate_program::{LogSettings, Removed, is_object_name};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -89,7 +88,11 @@ pub(crate) struct Args {
 }
 
 fn name(text: &str) -> Result<String, &'static str> {
-    if is_name(text) { Ok(text.to_owned()) } else { Err("takes the name of an object: a-z, 0-9, - and .") }
+    if is_object_name(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("takes the name of an object: a-z, 0-9, - and .")
+    }
 }
 
 /// The settings of earlier releases.

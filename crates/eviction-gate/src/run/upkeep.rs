@@ -15,8 +15,6 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// After so many intervals without a self-check that came back, evictions count as unheld.
 const LOST_AFTER: u32 = 3;
-/// The time between two warnings that the agents count everyone as a load balancer.
-const REMIND: Duration = Duration::from_hours(1);
 
 pub(super) struct Upkeep {
     pub(super) api: KubeApi,
@@ -83,7 +81,7 @@ impl SelfChecks {
 
 impl Upkeep {
     pub(super) async fn run(self) {
-        let (mut last_failure, mut reminded) = (None, None);
+        let mut last_failure = None;
         let mut checks = SelfChecks::new(self.interval, Instant::now());
         loop {
             self.webhook.health.beat();
@@ -97,22 +95,10 @@ impl Upkeep {
             if let Some(passes) = checks.add(&check, Instant::now()) {
                 self.metrics.self_check.set(i64::from(passes));
             }
-            self.remind(&mut reminded);
             // Replicas that were started together do not write the Secret together.
             let jitter = self.interval.mul_f64(fastrand::f64() / 10.0);
             let wait = if has_passed && !is_pending { self.interval } else { self.interval.min(RETRY * 5) };
             tokio::time::sleep(wait + jitter).await;
-        }
-    }
-
-    /// Warns if the agents that the gate asked count every client as a load balancer.
-    fn remind(&self, reminded: &mut Option<Instant>) {
-        let is_due = reminded.is_none_or(|last| last.elapsed() >= REMIND);
-        if is_due && self.webhook.gate.agents_count_everyone() {
-            *reminded = Some(Instant::now());
-            tracing::warn!(
-                "the agents have no --balancers; any client that probes a node can delay its drain"
-            );
         }
     }
 
