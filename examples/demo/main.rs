@@ -90,11 +90,12 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let ingresses = network.listen()?;
     let with_haproxy = args.haproxy || (!args.no_haproxy && balancer::is_installed());
     let (screen, mut processes, mut tasks) = (Screen::new(), Processes::default(), JoinSet::new());
+    let cluster = Cluster::start(&network.nodes(), args.tour).await?;
     let pods = Pods::new(screen.clone());
-    let cluster = Cluster::start(&network.nodes(), pods.program(), args.tour).await?;
     guide::show(&screen, &cluster, network, args.tour, with_haproxy);
+    // Not among the tasks: they serve until the requests are counted.
+    tokio::spawn(pods.clone().keep(cluster.sim.clone()));
     for (node, listener) in ingresses {
-        // Not one of the tasks: it serves until the requests are counted.
         tokio::spawn(pods.clone().ingress(node.name, TcpListener::from_std(listener)?));
     }
     network.start_agents(cluster.dir(), if args.tour { tour::AGENT_ARGS } else { &[] }, &mut processes)?;
@@ -104,7 +105,6 @@ async fn start(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         None
     };
-    tasks.spawn(cluster::rebalance(cluster.sim.clone(), network));
     for agent in &agents {
         tasks.spawn(drain::follow(agent.clone(), pods.clone(), tally.clone(), screen.clone()));
     }

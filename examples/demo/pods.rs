@@ -1,13 +1,13 @@
 //! The programs in the demo's pods, which end when their pod does.
 
-// The ingress of each node hands each request to a pod `web` of its own node, as with `externalTrafficPolicy: Local`.
-// The pod answers with the name of its node, and ends after its last answer.
+// The ingress of each node hands each request to a pod of its own node, as with `externalTrafficPolicy: Local`. The pod
+// answers with the name of its node, and ends after its last answer.
 
 use crate::screen::Screen;
-use nodegate_kube_sim::{PodProgram, RunningPod};
+use nodegate_kube_sim::Sim;
+use nodegate_testbed::pods::{RunningPod, keep};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -32,15 +32,6 @@ impl Pods {
         Self { serving: Arc::default(), screen }
     }
 
-    /// Returns the program of each pod.
-    pub(crate) fn program(&self) -> PodProgram {
-        let pods = self.clone();
-        PodProgram::new(move |pod| {
-            let pods = pods.clone();
-            async move { pods.run(pod).await }
-        })
-    }
-
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Serving>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,13 +41,20 @@ impl Pods {
         self.lock().values().filter(|on| &***on == node).count()
     }
 
-    async fn run(&self, mut pod: RunningPod) {
-        let (node, name) = (pod.node().to_owned(), pod.name().to_owned());
+    /// Keeps two pods on each node. A node that is back gets them before the balancers know of it.
+    pub(crate) async fn keep(self, sim: Sim) {
+        let run = |pod| {
+            let pods = self.clone();
+            async move { pods.run(pod).await }
+        };
+        keep(sim, &["web", "shop"], run).await;
+    }
+
+    async fn run(&self, RunningPod { name, node, evicted, .. }: RunningPod) {
         let serving = Serving::from(node.as_str());
         self.lock().insert(name.clone(), Arc::clone(&serving));
-        pod.ready(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.screen.pod(&node, &format!("pod {name} serves"));
-        pod.asked_to_end().await;
+        let _ = evicted.await;
         self.lock().remove(&name);
         self.screen.pod(&node, &format!("pod {name} is evicted"));
         while Arc::strong_count(&serving) > 1 {

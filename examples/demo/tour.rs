@@ -155,8 +155,13 @@ impl Tour<'_> {
         self.saw(known, "worker-1's agent knows both balancers");
         let before = tally.read().lost;
         self.kubectl("nodegate drain worker-1", &[]).await;
-        let left = self.pods.count("worker-1");
-        self.saw(left == 0, &format!("{left} pods take requests on worker-1"));
+        let evicted = async {
+            while self.pods.count("worker-1") > 0 {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let evicted = timeout(GENEROUS, evicted).await.is_ok();
+        self.saw(evicted, "no pod takes requests on worker-1");
         self.kubectl("nodegate uncordon worker-1", &[]).await;
         let lost = tally.read().lost - before;
         self.saw(lost == 0, &format!("{lost} requests lost"));

@@ -115,20 +115,12 @@ impl<'a> Site<'a> {
             until_within(DEADLINE, arrives, || format!("nothing arrives by {way}"));
         }
         for backend in ["api_servers", "any_api_server", "plain", "readyz"] {
-            let all = || (self.up(backend)? == SERVERS.len()).then_some(());
+            let all = || (self.balancer.up(backend) == SERVERS.len()).then_some(());
             until_within(DEADLINE, all, || {
                 let stat = self.balancer.command(&format!("show stat {backend} -1 -1"));
                 format!("{backend}: not all servers are up: {}", stat.unwrap_or_default())
             });
         }
-    }
-
-    /// Returns the number of servers that HAProxy sees up in a backend.
-    fn up(&self, backend: &str) -> Option<usize> {
-        // Type 4: servers alone.
-        let stat = self.balancer.command(&format!("show stat {backend} 4 -1"))?;
-        let states = stat.lines().filter_map(|line| line.split(',').nth(17));
-        Some(states.filter(|state| *state == "UP").count())
     }
 
     /// Plays an event, lets requests go on for a while, and reports what was lost by each way.

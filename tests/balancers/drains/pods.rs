@@ -2,8 +2,7 @@
 //! and finishes the open ones.
 
 use super::site::{NODES, address};
-use nodegate_kube_sim::{PodProgram, RunningPod, Sim};
-use serde_json::json;
+use nodegate_testbed::pods::RunningPod;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -32,53 +31,27 @@ pub(super) fn ingress_port(node: usize) -> u16 {
     INGRESS_PORT + u16::try_from(node).unwrap()
 }
 
-pub(super) fn program(told: Told) -> PodProgram {
-    PodProgram::new(move |pod| run(pod, told.clone()))
-}
+/// The pods of both services.
+pub(super) const APPS: [&str; 2] = ["local", "ingress"];
 
-/// Creates as many pods of both services as there are nodes; their ports keep two of one kind from one node.
-pub(super) fn make(sim: &Sim) {
-    for app in ["local", "ingress"] {
-        let container = json!({"name": app, "image": app, "ports": [{"containerPort": 8080, "hostPort": 8080 + app.len()}]});
-        sim.apply(json!({
-            "kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": {"name": app},
-            "spec": {
-                "replicas": NODES.len(), "selector": {"matchLabels": {"app": app}},
-                "template": {
-                    "metadata": {"labels": {"app": app}},
-                    "spec": {"containers": [container], "terminationGracePeriodSeconds": 30},
-                },
-            },
-        }))
-        .unwrap();
-    }
-}
-
-async fn run(pod: RunningPod, told: Told) {
-    let node = NODES.iter().position(|node| *node == pod.node()).unwrap();
-    let port =
-        if pod.object()["metadata"]["labels"]["app"] == "local" { NODE_PORT } else { ingress_port(node) };
+pub(super) async fn run(mut pod: RunningPod, told: Told) {
+    let node = NODES.iter().position(|node| *node == pod.node).unwrap();
+    let port = if pod.app == APPS[0] { NODE_PORT } else { ingress_port(node) };
     let listener = listen(address(node), port).await;
-    pod.ready(address(node));
     let mut requests = JoinSet::new();
-    let told_to_end = {
-        let mut pod = pod.clone();
-        async move { pod.asked_to_end().await }
-    };
-    tokio::pin!(told_to_end);
     loop {
         tokio::select! {
-            () = &mut told_to_end => break,
+            _ = &mut pod.evicted => break,
             Ok((stream, _)) = listener.accept() => drop(requests.spawn(answer(stream))),
             Some(_) = requests.join_next() => {}
         }
     }
-    told.lock().unwrap().push((Instant::now(), pod.node().to_owned()));
+    told.lock().unwrap().push((Instant::now(), pod.node));
     drop(listener);
     while requests.join_next().await.is_some() {}
 }
 
-/// Waits for the port: the previous pod may not be gone yet.
+/// Waits for the port: the program of the previous pod may not have closed it yet.
 async fn listen(address: IpAddr, port: u16) -> TcpListener {
     loop {
         match TcpListener::bind(SocketAddr::new(address, port)).await {

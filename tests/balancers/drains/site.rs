@@ -1,10 +1,11 @@
 //! Three nodes with agents and pods, the network between them and the balancers, and clients.
 
 use super::balancer::Balancer;
-use super::pods::{self, Told, ingress_port};
+use super::pods::{self, APPS, Told, ingress_port};
 use super::{EVICTED_WITHIN, Requests, SOON};
 use crate::traffic::ask;
 use nodegate_testbed::network::namespaces::Namespace;
+use nodegate_testbed::pods::keep;
 use nodegate_testbed::prober::{Probe, Prober, Saw};
 use nodegate_testbed::programs::{self, needs_root};
 use nodegate_testbed::{Agent, Cluster, NODE, http, until};
@@ -139,7 +140,7 @@ impl Site {
     /// When the first pod there was told to end, after this.
     pub(super) fn first_eviction(&self, node: usize, since: Instant) -> Instant {
         let first = |(at, name): &(Instant, String)| (*at >= since && name == NODES[node]).then_some(*at);
-        self.told.lock().unwrap().iter().find_map(first).expect("a pod that was evicted")
+        until("a pod to be evicted", || self.told.lock().unwrap().iter().find_map(first))
     }
 
     /// Puts a drained node back into the pool.
@@ -219,9 +220,8 @@ fn is_lost(probe: &Probe) -> bool {
 }
 
 fn cluster(lan: &Namespace, told: &Told) -> Cluster {
-    let program = pods::program(told.clone());
     let set = |builder: nodegate_kube_sim::Builder| {
-        builder.listen(([10, 0, 0, 1], 0).into()).nodes(NODES).kubelets(true).pods(program)
+        builder.listen(([10, 0, 0, 1], 0).into()).nodes(NODES).kubelets(true)
     };
     let cluster = lan.act(|| Cluster::with(set));
     assert!(cluster.sim.delete_node(NODE));
@@ -231,7 +231,9 @@ fn cluster(lan: &Namespace, told: &Told) -> Cluster {
         let set = |object: &mut Value| object["status"]["addresses"] = addresses.clone();
         assert!(cluster.sim.edit_node(node, "test", set));
     }
-    pods::make(&cluster.sim);
+    let (sim, told) = (cluster.sim.clone(), told.clone());
+    let keep = async move { keep(sim, &APPS, move |pod| pods::run(pod, told.clone())).await };
+    lan.act(|| cluster.wait(async { drop(tokio::spawn(keep)) }));
     cluster
 }
 

@@ -236,7 +236,7 @@ impl<'a> Pool<'a> {
     /// Waits until each balancer sends requests to each node, and each agent knows that.
     pub(super) fn wait_in_service(&self) {
         for balancer in &self.balancers {
-            let both = || (["new", "kept"].map(|way| up(&balancer.haproxy, way)) == [2, 2]).then_some(());
+            let both = || (["new", "kept"].map(|way| balancer.haproxy.up(way)) == [2, 2]).then_some(());
             until_within(DEADLINE, both, || self.describe());
         }
         for (node, ip) in NODES {
@@ -396,10 +396,4 @@ spec:
         health_port(index),
         NODE_PORT + number(index),
     )
-}
-
-/// Returns the number of servers that HAProxy sees up in a backend.
-fn up(haproxy: &Haproxy, backend: &str) -> usize {
-    let stat = haproxy.command(&format!("show stat {backend} 4 -1")).unwrap_or_default();
-    stat.lines().filter(|line| line.split(',').nth(17) == Some("UP")).count()
 }

@@ -2,8 +2,7 @@
 
 use crate::api::server::{Api, Settings};
 use crate::cluster::kubelet::Kubelets;
-use crate::cluster::pods::{self, PodProgram};
-use crate::cluster::{base, node_controller, workloads};
+use crate::cluster::{base, node_controller};
 use crate::faults::health::Distribution;
 use crate::net::Net;
 use crate::net::tls::{CertificateError, Tls};
@@ -41,7 +40,6 @@ pub struct Builder {
     kubelets: bool,
     lease_interval: Duration,
     lifecycle: bool,
-    pods: Option<PodProgram>,
     anonymous: Option<bool>,
     distribution: Distribution,
 }
@@ -57,7 +55,6 @@ impl Default for Builder {
             kubelets: false,
             lease_interval: Duration::from_secs(10),
             lifecycle: true,
-            pods: None,
             anonymous: None,
             distribution: Distribution::default(),
         }
@@ -98,10 +95,6 @@ setters! {
     lease_interval(interval: Duration) => lease_interval = interval;
     /// Sets whether taints follow cordons and conditions (default on).
     lifecycle(on: bool) => lifecycle = on;
-    /// Simulates the life of pods: `ReplicaSets` create pods, a scheduler binds them, `program` runs in them,
-    /// EndpointSlices list their addresses, and a deleted pod has its grace period to end. Without this call,
-    /// pods are objects like others.
-    pods(program: PodProgram) => pods = Some(program);
     /// Sets whether a request without a token is `system:anonymous` (403) rather than the administrator. The
     /// default is on over TLS and off over plain HTTP, where kubectl sends no token.
     anonymous(on: bool) => anonymous = Some(on);
@@ -149,8 +142,7 @@ impl Builder {
 
     fn api(&self) -> Arc<Api> {
         let anonymous = self.anonymous.unwrap_or(self.tls);
-        let settings =
-            Settings { anonymous, pods_live: self.pods.is_some(), distribution: self.distribution };
+        let settings = Settings { anonymous, distribution: self.distribution };
         Arc::new(Api::new(Arc::new(Store::new()), settings))
     }
 
@@ -162,11 +154,7 @@ impl Builder {
         let is_up = move || any.iter().any(|server| server.is_up());
         let mut tasks = vec![tokio::spawn(kubelets.clone().run(store.clone(), is_up))];
         if self.lifecycle {
-            tasks.push(tokio::spawn(node_controller::run(store.clone())));
-        }
-        if let Some(program) = self.pods {
-            tasks.push(tokio::spawn(pods::run(store.clone(), program)));
-            tasks.push(tokio::spawn(workloads::run(store)));
+            tasks.push(tokio::spawn(node_controller::run(store)));
         }
         let sim = Sim {
             inner: Arc::new(Inner {

@@ -25,7 +25,6 @@ pub use api::auth::{ADMIN_TOKEN, Rule};
 pub use api::server::ApiService;
 pub use builder::{Builder, StartError};
 pub use cluster::node::make as make_node;
-pub use cluster::pods::{PodProgram, RunningPod};
 pub use counters::{Counters, Reading, RequestKind};
 pub use faults::health::Distribution;
 pub use faults::requests::{Effect, Fault, FaultId, FaultScope, Faults};

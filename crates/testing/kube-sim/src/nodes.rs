@@ -59,15 +59,6 @@ impl Sim {
         })
     }
 
-    /// Removes a condition of a Node.
-    pub fn remove_condition(&self, name: &str, kind: &str) -> bool {
-        self.edit_node(name, "kubelet", |node| {
-            if let Some(Value::Array(all)) = node.pointer_mut("/status/conditions") {
-                all.retain(|c| c.get("type").and_then(Value::as_str) != Some(kind));
-            }
-        })
-    }
-
     /// Adds a taint, or replaces the one with the same key and effect.
     pub fn taint(&self, name: &str, key: &str, value: &str, effect: &str) -> bool {
         self.edit_node(name, "kubectl", |node| {
@@ -77,19 +68,6 @@ impl Sim {
                     !(t.get("key") == Some(&json!(key)) && t.get("effect") == Some(&json!(effect)))
                 });
                 all.push(json!({"key": key, "value": value, "effect": effect}));
-            }
-        })
-    }
-
-    /// Removes all taints with a key.
-    pub fn untaint(&self, name: &str, key: &str) -> bool {
-        self.edit_node(name, "kubectl", |node| {
-            let spec = child_mut(node, "spec");
-            if let Some(Value::Array(all)) = spec.get_mut("taints") {
-                all.retain(|t| t.get("key") != Some(&json!(key)));
-                if all.is_empty() {
-                    spec.remove("taints");
-                }
             }
         })
     }

@@ -94,6 +94,13 @@ impl Haproxy {
         Some(text)
     }
 
+    /// Returns the number of servers that are up in a backend.
+    pub fn up(&self, backend: &str) -> usize {
+        // Type 4: servers alone.
+        let stat = self.command(&format!("show stat {backend} 4 -1")).unwrap_or_default();
+        stat.lines().filter(|line| line.split(',').nth(17) == Some("UP")).count()
+    }
+
     /// Restarts HAProxy, which loses its state.
     pub fn restart(&mut self) {
         self.stop();

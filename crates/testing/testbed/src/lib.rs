@@ -19,6 +19,7 @@ pub mod haproxy;
 pub mod http;
 pub mod kubectl;
 pub mod network;
+pub mod pods;
 pub mod prober;
 pub mod process;
 pub mod programs;

@@ -12,11 +12,6 @@ pub fn agent() -> PathBuf {
     other.unwrap_or_else(|| built("nodegate", "--bin nodegate"))
 }
 
-/// Returns the program `nodegate-haproxy`.
-pub fn nodegate_haproxy() -> PathBuf {
-    built("nodegate-haproxy", "-p nodegate-haproxy")
-}
-
 /// Returns the eviction gate.
 pub fn eviction_gate() -> PathBuf {
     built("nodegate-eviction-gate", "-p nodegate-eviction-gate")

@@ -2,18 +2,15 @@
 
 use super::operation::Operation;
 use super::read;
-use crate::cluster::pods;
 use crate::store::Edit;
 use crate::store::object::{Obj, meta_mut};
 use crate::store::status::ApiStatus;
+use crate::store::time::now;
 use crate::wire::reply::{self, ApiReply};
 use crate::writes::patch::json_error;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Value, json};
-
-/// The default grace period of Kubernetes for pods.
-const DEFAULT_GRACE_SECONDS: u64 = 30;
 
 pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply, ApiStatus> {
     let options: Value = if body.iter().all(u8::is_ascii_whitespace) {
@@ -29,7 +26,8 @@ pub(super) fn delete(operation: &Operation<'_>, body: &Bytes) -> Result<ApiReply
     Ok(reply::status(&ApiStatus::deleted(operation.resource.subject(&object.key.name), uid)))
 }
 
-/// Removes the operation's object, with these `DeleteOptions`. An object with finalizers, or a pod that must end first, is only marked. Returns the object, and true if it is gone.
+/// Removes the operation's object, with these `DeleteOptions`. One with finalizers is only marked. Returns the object, and
+/// true if it is gone.
 pub(super) fn remove(operation: &Operation<'_>, options: &Value) -> Result<(Obj, bool), ApiStatus> {
     let (api, resource, key) = (operation.api, operation.resource, operation.key());
     let missing = || ApiStatus::not_found(resource.subject(&key.name));
@@ -37,11 +35,8 @@ pub(super) fn remove(operation: &Operation<'_>, options: &Value) -> Result<(Obj,
     let (object, gone) = api.store.write(resource, &key, |old| {
         let old = old.ok_or_else(missing)?;
         let finalizers = old.value.pointer("/metadata/finalizers").and_then(Value::as_array);
-        let seconds = if api.settings.pods_live { grace(options, old) } else { 0 };
-        let held = finalizers.is_some_and(|f| !f.is_empty()) || seconds > 0;
-        // A second deletion can only shorten the grace period.
-        let given = old.value.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
-        if dry_run || (held && given.is_some_and(|given| given <= seconds)) {
+        let held = finalizers.is_some_and(|all| !all.is_empty());
+        if dry_run || (held && old.meta("deletionTimestamp").is_some()) {
             return Ok(Edit::Keep);
         }
         if !held {
@@ -49,21 +44,11 @@ pub(super) fn remove(operation: &Operation<'_>, options: &Value) -> Result<(Obj,
         }
         let mut marked = old.value.clone();
         let meta = meta_mut(&mut marked);
-        meta.insert("deletionTimestamp".to_owned(), crate::store::time::in_seconds(seconds).into());
-        meta.insert("deletionGracePeriodSeconds".to_owned(), json!(seconds));
+        meta.insert("deletionTimestamp".to_owned(), now().into());
+        meta.insert("deletionGracePeriodSeconds".to_owned(), json!(0));
         Ok(Edit::Put(marked))
     })?;
     let object = object.ok_or_else(missing)?;
     let gone = gone && api.store.get(resource, &key).is_none();
     Ok((object, gone))
-}
-
-/// Returns the grace period of a pod in seconds, or 0 if nothing runs in it.
-fn grace(options: &Value, object: &Obj) -> u64 {
-    let runs = object.resource.plural == "pods"
-        && !pods::node_of(&object.value).is_empty()
-        && !pods::has_ended(&object.value);
-    let own = || object.value.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_u64);
-    let wanted = options.get("gracePeriodSeconds").and_then(Value::as_u64).or_else(own);
-    if runs { wanted.unwrap_or(DEFAULT_GRACE_SECONDS) } else { 0 }
 }

@@ -22,9 +22,6 @@ pub(crate) struct Settings {
     /// True if a request without a token is `system:anonymous`, who may read health and version. Otherwise it
     /// is the administrator, as on the insecure port that API servers once had.
     pub anonymous: bool,
-    /// True if controllers start and end pods. Otherwise a pod runs once it is bound and is gone once it is
-    /// deleted.
-    pub pods_live: bool,
     /// The distribution that the simulator imitates.
     pub distribution: Distribution,
 }

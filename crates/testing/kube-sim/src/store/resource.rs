@@ -65,7 +65,6 @@ pub(crate) static RESOURCES: &[Resource] = &[
     Resource { plural: "serviceaccounts", kind: "ServiceAccount", short: &["sa"], returns_deleted: true, ..BASE },
     Resource { plural: "services", kind: "Service", short: &["svc"], sub: &["status"], fields: &["spec.clusterIP", "spec.type"], returns_deleted: true, ..BASE },
     Resource { group: "apps", plural: "daemonsets", kind: "DaemonSet", short: &["ds"], sub: &["status"], ..BASE },
-    Resource { group: "apps", plural: "replicasets", kind: "ReplicaSet", short: &["rs"], sub: &["status"], ..BASE },
     Resource { group: RBAC, plural: "clusterrolebindings", kind: "ClusterRoleBinding", namespaced: false, ..BASE },
     Resource { group: RBAC, plural: "clusterroles", kind: "ClusterRole", namespaced: false, ..BASE },
     Resource { group: RBAC, plural: "rolebindings", kind: "RoleBinding", ..BASE },

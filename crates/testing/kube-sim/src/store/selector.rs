@@ -63,15 +63,6 @@ impl Requirement {
     }
 }
 
-/// Returns true if the `matchLabels` of a Service match. A missing selector matches nothing,
-/// an empty one everything.
-pub(crate) fn labels_match(selector: Option<&Value>, object: &Value) -> bool {
-    let Some(selector) = selector else { return false };
-    let label = |key: &str| object.get("metadata")?.get("labels")?.get(key);
-    let mut exact = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
-    exact.all(|(key, value)| label(key) == Some(value))
-}
-
 /// Returns the value that a field selector compares. Missing fields are empty, as in the API server's
 /// `SelectableFields`.
 fn field(object: &Object, path: &str) -> String {

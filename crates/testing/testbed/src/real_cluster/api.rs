@@ -60,11 +60,6 @@ impl Api {
         curl
     }
 
-    /// Returns the URLs of both API servers.
-    pub fn urls(&self) -> [&'static str; 2] {
-        [A, B]
-    }
-
     fn send(
         &self,
         server: &str,
