@@ -3,12 +3,11 @@
 
 use nodegate_readiness::Age;
 use nodegate_readiness::probers::{
-    Goal, ProberRecord, Standing, Told, ToldOverrides, ToldSettings, Unknown, WaitingFor, balancers, is_free,
-    told,
+    Goal, Standing, Told, ToldOverrides, ToldSettings, Unknown, balancers, is_free, told,
 };
 use nodegate_readiness::status::Status;
 use std::collections::BTreeMap;
-use std::mem::discriminant;
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 /// The lower bound of the default timeout.
@@ -16,6 +15,9 @@ const AT_LEAST: Duration = Duration::from_mins(2);
 
 /// The time within which the agent must answer for the first time.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// The kind of a progress whose sessions can't be counted.
+const UNCOUNTED: &str = "uncounted";
 
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +46,6 @@ impl WaitEnd {
 pub struct Progress {
     /// The news, one log line each.
     pub lines: Vec<String>,
-    /// The current progress in one line, which may overwrite the previous one.
-    pub now: String,
     /// The result, if the wait has ended; the last line gives the reason.
     pub ended: Option<WaitEnd>,
 }
@@ -61,51 +61,31 @@ pub struct Waiting {
     /// The longest interval of a prober that is waited for.
     longest: Duration,
     heard: bool,
-    probers: BTreeMap<(String, String), ProberState>,
-    state: Option<WaitState>,
-    sessions: Option<u64>,
-    cant_see_drains: Vec<String>,
-    all_told: bool,
+    /// The last word on each prober, and whether it can't see drains.
+    probers: BTreeMap<(String, String), (&'static str, bool)>,
+    kind: Option<Kind>,
 }
 
-/// The state of a prober that was last reported.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ProberState {
-    WaitedFor,
-    Silent,
-    Told,
-    Gone,
-    NotDrainable,
-    CantSeeDrains,
-}
+/// The kind of a progress. A number that only grows is no news.
+type Kind = (&'static str, Option<Discriminant<Unknown>>);
 
 /// The progress as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum WaitState {
-    Unreachable(String),
-    Unknown(Unknown),
-    NotYet { why: Option<String>, waiting_for: Vec<WaitingFor> },
-    Told { probers: usize },
-    SessionsLeft(u64),
-    SessionsNotKnown(String),
-    Reached { probers: usize },
+struct WaitState {
+    kind: Kind,
+    /// The line for a progress of a new kind.
+    news: Option<String>,
+    /// The progress as the last line has it.
+    words: String,
+    /// The result, if this is the end whatever time is left.
+    ended: Option<WaitEnd>,
+    /// The result if it does not change in time.
+    late: WaitEnd,
 }
 
 impl WaitState {
-    /// Returns true if this is news compared to `before`. A number that only grows is no news.
-    fn is_new_after(&self, before: Option<&Self>) -> bool {
-        match (self, before) {
-            (Self::Unknown(now), Some(Self::Unknown(before))) => discriminant(now) != discriminant(before),
-            (Self::NotYet { why: now, .. }, Some(Self::NotYet { why: before, .. })) => {
-                now.is_some() && before.is_none()
-            }
-            (now, Some(before)) => discriminant(now) != discriminant(before),
-            (_, None) => true,
-        }
-    }
-
-    fn is_not_known(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Unknown(_) | Self::SessionsNotKnown(_))
+    /// Creates the state of a goal that is not reached yet.
+    fn not_yet(kind: &'static str, news: Option<String>, words: String) -> Self {
+        Self { kind: (kind, None), news, words, ended: None, late: WaitEnd::TimedOut }
     }
 }
 
@@ -120,15 +100,12 @@ impl Waiting {
             longest: Duration::ZERO,
             heard: false,
             probers: BTreeMap::new(),
-            state: None,
-            sessions: None,
-            cant_see_drains: Vec::new(),
-            all_told: false,
+            kind: None,
         }
     }
 
     /// Returns the time after which the wait ends unsuccessfully.
-    pub fn timeout(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         let longest = self.longest.max(Duration::from_millis(self.settings.interval_ms.unwrap_or_default()));
         let needed = longest.saturating_mul(self.settings.times(self.goal.pool_change()).saturating_add(2));
         self.timeout.unwrap_or(needed.max(AT_LEAST))
@@ -138,175 +115,112 @@ impl Waiting {
     pub fn step(&mut self, said: Result<&Status, &str>, elapsed: Duration) -> Progress {
         let mut lines = Vec::new();
         let state = match said {
-            Ok(status) => {
-                self.heard = true;
-                self.settings = self
-                    .overrides
-                    .apply_to(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
-                self.note_intervals(status);
-                let state = self.look(status);
-                self.report_probers(status, &state, &mut lines);
-                state
+            Ok(status) => self.look(status, &mut lines),
+            Err(error) => {
+                let words = format!("no answer of the agent: {error}");
+                let ended = (!self.heard && elapsed >= FIRST_ANSWER_WITHIN).then_some(WaitEnd::NotKnown);
+                let state = WaitState::not_yet("unreachable", Some(words.clone()), words);
+                WaitState { ended, late: WaitEnd::NotKnown, ..state }
             }
-            Err(error) => WaitState::Unreachable(error.to_owned()),
         };
-        if state.is_new_after(self.state.as_ref()) {
-            lines.extend(self.news(&state));
+        if self.kind.replace(state.kind) != Some(state.kind) {
+            lines.extend(state.news);
         }
-        let ended = self.end(&state, elapsed);
-        if let Some(ended) = ended {
-            lines.push(self.last_line(ended, &state, elapsed));
-        }
-        let now = self.in_one_line(&state, elapsed);
-        self.state = Some(state);
-        Progress { lines, now, ended }
+        let ended = state.ended.or((elapsed >= self.timeout()).then_some(state.late));
+        let (goal, after, words) = (self.goal.as_str(), Age(elapsed.as_millis()), state.words);
+        lines.extend(ended.map(|ended| match ended {
+            WaitEnd::Reached => format!("{goal} after {after}: {words}"),
+            WaitEnd::TimedOut => format!("not {goal} after {after}: {words}"),
+            WaitEnd::NotKnown if state.kind.0 == UNCOUNTED => {
+                format!("all told, but not known whether {goal}: {words}")
+            }
+            WaitEnd::NotKnown => format!("not known whether {goal}: {words}"),
+        }));
+        Progress { lines, ended }
     }
 
-    fn note_intervals(&mut self, status: &Status) {
+    fn look(&mut self, status: &Status, lines: &mut Vec<String>) -> WaitState {
+        self.heard = true;
+        self.settings =
+            self.overrides.apply_to(status.drain.as_ref().map(|drain| drain.settings).unwrap_or_default());
         let waited_for = status.probers.iter().filter(|prober| prober.is_waited_for());
         let longest =
             waited_for.filter_map(|prober| prober.longest_interval_ms.max(prober.interval_ms)).max();
-        let longest = longest.unwrap_or_default();
-        self.longest = self.longest.max(Duration::from_millis(longest));
-    }
+        self.longest = self.longest.max(Duration::from_millis(longest.unwrap_or_default()));
 
-    fn look(&mut self, status: &Status) -> WaitState {
-        self.sessions = status.sessions();
-        self.cant_see_drains = status.cant_see_drains();
         let told = told(status, self.goal.pool_change(), &self.overrides);
-        self.all_told = told.is_yes() == Some(true);
-        match told {
-            Told::Unknown(unknown) => WaitState::Unknown(unknown),
-            Told::NotYet { why, waiting_for } => WaitState::NotYet { why, waiting_for },
-            Told::Yes { probers } if self.goal != Goal::Released => WaitState::Reached { probers },
-            Told::Yes { probers } => match is_free(status) {
-                Ok(true) => WaitState::Reached { probers },
-                Ok(false) => WaitState::SessionsLeft(self.sessions.unwrap_or_default()),
-                // A late count may still arrive.
-                Err(_) if status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some()) => {
-                    WaitState::Told { probers }
-                }
-                Err(why) => WaitState::SessionsNotKnown(why),
-            },
+        if !matches!(told, Told::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale)) {
+            self.report_probers(status, lines);
+        }
+        let probers = match told {
+            Told::Unknown(unknown) => {
+                let (ended, kind) =
+                    ((!unknown.may_pass()).then_some(WaitEnd::NotKnown), discriminant(&unknown));
+                let state =
+                    WaitState::not_yet("", Some(format!("not known yet: {unknown}")), unknown.to_string());
+                return WaitState { kind: ("unknown", Some(kind)), ended, late: WaitEnd::NotKnown, ..state };
+            }
+            Told::NotYet { why, waiting_for } => {
+                let kind = if why.is_some() { "not out" } else { "not told" };
+                let each =
+                    waiting_for.iter().map(|one| format!("{} {} ({})", one.prober, one.request, one.why));
+                let words = why.iter().cloned().chain(each).collect::<Vec<_>>().join("; ");
+                return WaitState::not_yet(kind, why, words);
+            }
+            Told::Yes { probers } => balancers(probers, &status.cant_see_drains()),
+        };
+        if self.goal != Goal::Released {
+            return WaitState {
+                ended: Some(WaitEnd::Reached),
+                ..WaitState::not_yet("reached", None, probers)
+            };
+        }
+        match is_free(status) {
+            Ok(true) => {
+                let state = WaitState::not_yet("reached", None, format!("no session left; told: {probers}"));
+                WaitState { ended: Some(WaitEnd::Reached), ..state }
+            }
+            Ok(false) => {
+                let left = format!("{} sessions are left", status.sessions().unwrap_or_default());
+                WaitState::not_yet("sessions", Some(format!("all told; {left}")), left)
+            }
+            // A late count may still arrive.
+            Err(_) if status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some()) => {
+                let words = "the sessions have not been counted lately".to_owned();
+                WaitState::not_yet("told", Some(format!("all told: {probers}")), words)
+            }
+            Err(why) => {
+                WaitState { ended: Some(WaitEnd::NotKnown), ..WaitState::not_yet(UNCOUNTED, None, why) }
+            }
         }
     }
 
     /// Adds a line for each prober with news.
-    fn report_probers(&mut self, status: &Status, state: &WaitState, lines: &mut Vec<String>) {
+    fn report_probers(&mut self, status: &Status, lines: &mut Vec<String>) {
         let since_ms = status.drain.as_ref().map_or(0, |drain| drain.since_ms);
-        if matches!(state, WaitState::Unknown(Unknown::OlderAgent | Unknown::Misconfigured | Unknown::Stale))
-        {
-            return;
-        }
         for prober in &status.probers {
-            let told = prober.has_been_told(self.goal.pool_change(), since_ms, &self.settings);
-            let now = match prober.standing {
+            let every = prober.interval_ms.map(|ms| format!(", probes every {}", Age(ms.into())));
+            let every = every.unwrap_or_default();
+            let silent = || format!(": nothing for {}", Age(prober.last_ms.into()));
+            let is_told = prober.has_been_told(self.goal.pool_change(), since_ms, &self.settings);
+            let is_blind = prober.misses_drains();
+            let (word, more) = match prober.standing {
                 Standing::Occasional => continue,
-                _ if prober.misses_drains() => ProberState::CantSeeDrains,
-                _ if !prober.drainable => ProberState::NotDrainable,
-                Standing::Gone => ProberState::Gone,
-                Standing::Regular | Standing::Silent if told => ProberState::Told,
-                Standing::Silent => ProberState::Silent,
-                Standing::Regular => ProberState::WaitedFor,
+                _ if !prober.drainable => {
+                    let cause = if is_blind { "can't see drains, because " } else { "" };
+                    ("ignored", format!(": {cause}no drain changes its answer; not waited for"))
+                }
+                Standing::Gone => ("gone", silent() + "; not waited for"),
+                Standing::Regular | Standing::Silent if is_told => {
+                    ("told", format!(": {} times in a row{every}", prober.in_a_row))
+                }
+                Standing::Silent => ("silent", silent() + &every),
+                Standing::Regular => ("waiting", every),
             };
-            let key = (prober.who(), prober.request.clone());
-            let before = self.probers.insert(key, now);
-            if before != Some(now) {
-                lines.push(line(prober, now));
+            let (key, now) = ((prober.who(), prober.request.clone()), (word, is_blind));
+            if self.probers.insert(key, now) != Some(now) {
+                lines.push(format!("{word:<7}  {} {}{more}", prober.who(), prober.request));
             }
         }
-    }
-
-    fn end(&self, state: &WaitState, elapsed: Duration) -> Option<WaitEnd> {
-        match state {
-            WaitState::Reached { .. } => Some(WaitEnd::Reached),
-            WaitState::SessionsNotKnown(_) => Some(WaitEnd::NotKnown),
-            WaitState::Unknown(unknown) if !unknown.may_pass() => Some(WaitEnd::NotKnown),
-            WaitState::Unreachable(_) if !self.heard && elapsed >= FIRST_ANSWER_WITHIN => {
-                Some(WaitEnd::NotKnown)
-            }
-            _ if elapsed < self.timeout() => None,
-            state if state.is_not_known() => Some(WaitEnd::NotKnown),
-            _ => Some(WaitEnd::TimedOut),
-        }
-    }
-
-    /// Returns the progress if it is worth a line before the last one.
-    fn news(&self, state: &WaitState) -> Option<String> {
-        match state {
-            WaitState::Unreachable(error) => Some(format!("no answer of the agent: {error}")),
-            WaitState::Unknown(unknown) => Some(format!("not known yet: {unknown}")),
-            WaitState::NotYet { why, .. } => why.clone(),
-            WaitState::Told { probers } => {
-                Some(format!("all told: {}", balancers(*probers, &self.cant_see_drains)))
-            }
-            WaitState::SessionsLeft(left) => Some(format!("all told; {left} sessions are left")),
-            WaitState::SessionsNotKnown(_) | WaitState::Reached { .. } => None,
-        }
-    }
-
-    fn last_line(&self, ended: WaitEnd, state: &WaitState, elapsed: Duration) -> String {
-        let (goal, after) = (self.goal.as_str(), Age(elapsed.as_millis()));
-        let balancers = |probers: usize| balancers(probers, &self.cant_see_drains);
-        match (ended, state) {
-            (WaitEnd::Reached, WaitState::Reached { probers }) if self.goal == Goal::Released => {
-                format!("released after {after}: no session left; told: {}", balancers(*probers))
-            }
-            (WaitEnd::Reached, WaitState::Reached { probers }) => {
-                format!("{goal} after {after}: {}", balancers(*probers))
-            }
-            (WaitEnd::NotKnown, state) => {
-                let all_told = if self.all_told { "all told, but " } else { "" };
-                format!("{all_told}not known whether {goal}: {}", in_words(state))
-            }
-            (_, state) => format!("not {goal} after {after}: {}", in_words(state)),
-        }
-    }
-
-    fn in_one_line(&self, state: &WaitState, elapsed: Duration) -> String {
-        use ProberState::{CantSeeDrains, Gone, NotDrainable};
-        let waited_for =
-            self.probers.values().filter(|state| !matches!(state, Gone | NotDrainable | CantSeeDrains));
-        let told = waited_for.clone().filter(|state| **state == ProberState::Told);
-        let (told, of) = (told.count(), waited_for.count());
-        let sessions = self.sessions.map_or(String::new(), |sessions| format!(", sessions {sessions}"));
-        let (after, timeout) = (Age(elapsed.as_millis()), Age(self.timeout().as_millis()));
-        format!("told {told}/{of}{sessions}, {after} of {timeout}: {}", in_words(state))
-    }
-}
-
-/// Returns the line with the news of a prober.
-fn line(prober: &ProberRecord, now: ProberState) -> String {
-    let who = format!("{} {}", prober.who(), prober.request);
-    let every = prober.interval_ms.map_or(String::new(), |ms| format!(", probes every {}", Age(ms.into())));
-    match now {
-        ProberState::WaitedFor => format!("waiting  {who}{every}"),
-        ProberState::Silent => format!("silent   {who}: nothing for {}{every}", Age(prober.last_ms.into())),
-        ProberState::Told => format!("told     {who}: {} times in a row{every}", prober.in_a_row),
-        ProberState::Gone => {
-            format!("gone     {who}: nothing for {}; not waited for", Age(prober.last_ms.into()))
-        }
-        ProberState::NotDrainable => {
-            format!("ignored  {who}: no drain changes its answer; not waited for")
-        }
-        ProberState::CantSeeDrains => {
-            format!("ignored  {who}: can't see drains, because no drain changes its answer; not waited for")
-        }
-    }
-}
-
-fn in_words(state: &WaitState) -> String {
-    match state {
-        WaitState::Unreachable(error) => format!("no answer of the agent: {error}"),
-        WaitState::Unknown(unknown) => unknown.to_string(),
-        WaitState::NotYet { why, waiting_for } => {
-            let probers =
-                waiting_for.iter().map(|one| format!("{} {} ({})", one.prober, one.request, one.why));
-            why.iter().cloned().chain(probers).collect::<Vec<_>>().join("; ")
-        }
-        WaitState::Told { .. } => "the sessions have not been counted lately".to_owned(),
-        WaitState::SessionsLeft(left) => format!("{left} sessions are left"),
-        WaitState::SessionsNotKnown(why) => why.clone(),
-        WaitState::Reached { .. } => "all told".to_owned(),
     }
 }

@@ -26,7 +26,7 @@ fn runtime(what: &'static str) -> Result<Runtime, String> {
 }
 
 /// An agent with sound settings, before it runs.
-pub struct AgentSetup {
+pub(crate) struct AgentSetup {
     pub(crate) settings: AgentSettings,
     pub(crate) ports: PortArgs,
     pub(crate) traffic: TrafficArgs,

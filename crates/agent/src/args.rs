@@ -8,9 +8,10 @@ use crate::checks::CheckArgs;
 use crate::handover::{HandoverArgs, StateFile};
 use crate::pod_addresses::PodArgs;
 use crate::rule_settings::PolicyArgs;
-use crate::status_command::{StatusArgs, StatusQuery};
+use crate::status_command::StatusArgs;
+use crate::target::AgentAddress;
 use crate::traffic::TrafficArgs;
-use crate::wait_command::{WaitArgs, WaitQuery};
+use crate::wait_command::WaitArgs;
 use clap::{Parser, Subcommand};
 use nodegate_local_checks::{HostSignalArgs, LocalCheckArgs};
 use nodegate_node_watch::ServiceArgs;
@@ -112,18 +113,9 @@ enum Command {
     Wait(WaitArgs),
 }
 
-/// What the program does with sound settings.
-pub enum Setup {
-    /// Runs the agent until a signal ends it.
-    Agent(Box<AgentSetup>),
-    /// Shows the status of an agent.
-    Status(StatusQuery),
-    /// Waits until an agent's balancers are told.
-    Wait(WaitQuery),
-}
-
 impl Program for Args {
-    type Setup = Setup;
+    /// The work, with sound settings.
+    type Setup = Box<dyn FnOnce() -> ExitCode>;
 
     const REMOVED: &'static [Removed] = &[
         Removed::flag(
@@ -154,20 +146,26 @@ impl Program for Args {
         self.command.is_none().then(|| self.log.clone())
     }
 
-    fn setup(self, mistakes: &mut Mistakes) -> Setup {
+    fn setup(self, mistakes: &mut Mistakes) -> Self::Setup {
         match self.command {
-            Some(Command::Status(args)) => Setup::Status(args.query(mistakes)),
-            Some(Command::Wait(args)) => Setup::Wait(args.query(mistakes)),
-            None => Setup::Agent(Box::new(self.agent(mistakes))),
+            Some(Command::Status(args)) => {
+                let target = AgentAddress::chosen(args.addr.as_deref(), mistakes);
+                Box::new(move || args.run(&target))
+            }
+            Some(Command::Wait(args)) => {
+                args.check(mistakes);
+                let target = AgentAddress::chosen(args.addr.as_deref(), mistakes);
+                Box::new(move || args.run(&target))
+            }
+            None => {
+                let setup = self.agent(mistakes);
+                Box::new(|| agent::run(setup).map_or_else(failed, |()| ExitCode::SUCCESS))
+            }
         }
     }
 
-    fn run(setup: Setup) -> ExitCode {
-        match setup {
-            Setup::Agent(setup) => agent::run(*setup).map_or_else(failed, |()| ExitCode::SUCCESS),
-            Setup::Status(query) => query.run(),
-            Setup::Wait(query) => query.run(),
-        }
+    fn run(setup: Self::Setup) -> ExitCode {
+        setup()
     }
 }
 

@@ -6,7 +6,7 @@
 // `crate::agent` adds, because no simulated clock can drive it: the two runtimes and their threads, the
 // sockets, the signals, and the thread that writes to `--state-dir`.
 
-use crate::handover::{self, LastKnownSources, Opens};
+use crate::handover::{self, LastKnownSources};
 use crate::timer_task;
 use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
@@ -172,10 +172,7 @@ impl AssembledAgent {
         };
         let began = tokio::time::Instant::now();
         let stale_after = self.board.policy().stale_after;
-        let (opens, seen) = handover::wait(sources, node, self.started.clone(), stale_after).await;
-        if opens == Opens::NoClient {
-            tracing::warn!("no Kubernetes client; answering without one and retrying");
-        }
+        let seen = handover::wait(sources, node, self.started.clone(), stale_after).await;
         let deadline = began + DEFAULT_TIMEOUT;
         if timeout_at(deadline, self.runner.eager_ready()).await.is_err() {
             tracing::warn!("a local check has no first result yet; listening without it");

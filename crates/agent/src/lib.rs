@@ -17,9 +17,6 @@ mod timer_task;
 mod traffic;
 mod wait_command;
 
-pub use agent::AgentSetup;
-pub use args::{Args, Setup};
+pub use args::Args;
 pub use assembly::{AgentSettings, AssembledAgent, Background, Environment};
 pub use handover::LastKnownSources;
-pub use status_command::StatusQuery;
-pub use wait_command::WaitQuery;

@@ -6,7 +6,7 @@ use nodegate_agent_client::{
     AgentReply, AskError, Console, NodeHealth, STATUS_PATH, exit_code, health_text, parse_status, refusal,
     status_text,
 };
-use nodegate_program::{Mistakes, UNKNOWN, choice, duration, sanitize};
+use nodegate_program::{UNKNOWN, choice, duration, sanitize};
 use nodegate_readiness::Verdict;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::io::{Write, stdout};
@@ -46,7 +46,7 @@ pub(crate) struct StatusArgs {
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
     /// port: that of the agent on this machine
     #[arg(long, value_name = "ADDRESS")]
-    addr: Option<String>,
+    pub(crate) addr: Option<String>,
 
     /// Output format: text or json. Text has colour on a terminal, unless `NO_COLOR` is set
     #[arg(short, long, value_name = "text|json", default_value = "text")]
@@ -71,12 +71,6 @@ enum StatusOutput {
     Json,
 }
 
-/// A query of an agent, and the form of its output.
-pub struct StatusQuery {
-    target: AgentAddress,
-    args: StatusArgs,
-}
-
 /// The agent's verdict, and the text to print.
 struct Shown {
     verdict: Option<Verdict>,
@@ -84,38 +78,31 @@ struct Shown {
 }
 
 impl StatusArgs {
-    /// Returns the query of the command line.
-    pub(crate) fn query(self, mistakes: &mut Mistakes) -> StatusQuery {
-        StatusQuery { target: AgentAddress::chosen(self.addr.as_deref(), mistakes), args: self }
-    }
-}
-
-impl StatusQuery {
     /// Queries the agent, prints its status, and returns the exit code.
-    pub(crate) fn run(&self) -> ExitCode {
-        match self.ask() {
+    pub(crate) fn run(self, target: &AgentAddress) -> ExitCode {
+        match self.ask(target) {
             Ok(shown) => {
                 // Ignores a closed stdout; the exit code still has the result.
                 let _ = stdout().write_all(&shown.text).and_then(|()| stdout().flush());
                 ExitCode::from(exit_code(shown.verdict))
             }
             Err(error) => {
-                eprintln!("nodegate: http://{}: {error}", self.target);
+                eprintln!("nodegate: http://{target}: {error}");
                 ExitCode::from(UNKNOWN)
             }
         }
     }
 
-    fn ask(&self) -> Result<Shown, String> {
-        let list = self.args.check.as_ref();
+    fn ask(self, target: &AgentAddress) -> Result<Shown, String> {
+        let list = self.check.as_ref();
         let path = list.map_or_else(
             || STATUS_PATH.to_owned(),
             |list| format!("/health?check={}&drain=200", utf8_percent_encode(list, LIST)),
         );
-        let reply = fetch::get(&self.target, &path, self.args.timeout).map_err(|error| error.to_string())?;
+        let reply = fetch::get(target, &path, self.timeout).map_err(|error| error.to_string())?;
         let body = reply.body.clone();
         let shown = if list.is_some() { health(&path, &reply) } else { status(reply) }?;
-        Ok(match self.args.output {
+        Ok(match self.output {
             StatusOutput::Json => Shown { text: body.into(), ..shown },
             StatusOutput::Text => shown,
         })

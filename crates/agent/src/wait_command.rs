@@ -2,9 +2,7 @@
 
 use crate::fetch;
 use crate::target::AgentAddress;
-use nodegate_agent_client::{
-    Console, NodeIdentity, STATUS_PATH, Status, WaitEnd, WrongAgent, hook_recipe, parse_status,
-};
+use nodegate_agent_client::{Console, NodeIdentity, STATUS_PATH, Status, WaitEnd, hook_recipe, parse_status};
 use nodegate_program::{Mistakes, node_name};
 use nodegate_readiness::ServiceName;
 use nodegate_readiness::probers::Goal;
@@ -69,7 +67,7 @@ pub(crate) struct WaitArgs {
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
     /// port: that of the agent on this machine
     #[arg(long, value_name = "ADDRESS")]
-    addr: Option<String>,
+    pub(crate) addr: Option<String>,
 
     /// Name of the Node whose agent must answer; the answer of another Node's agent is an error. Without it,
     /// any agent will do
@@ -82,20 +80,8 @@ pub(crate) struct WaitArgs {
     node_uid: Option<String>,
 }
 
-/// An agent, and what to wait for.
-pub struct WaitQuery {
-    target: AgentAddress,
-    /// The expected Node; without it any agent will do.
-    node: Option<NodeIdentity>,
-    wait: nodegate_agent_client::WaitSettings,
-    service: Option<ServiceName>,
-    explain: bool,
-}
-
 impl WaitArgs {
-    /// Returns the query of the command line.
-    pub(crate) fn query(self, mistakes: &mut Mistakes) -> WaitQuery {
-        let target = AgentAddress::chosen(self.addr.as_deref(), mistakes);
+    pub(crate) fn check(&self, mistakes: &mut Mistakes) {
         if self.node_uid.is_some() && self.node.is_none() {
             mistakes.setting("node-uid", "needs --node");
         }
@@ -105,80 +91,55 @@ impl WaitArgs {
         if self.service.is_some() && self.wait.goal == Goal::Released {
             mistakes.setting("for", "takes told or ready with --service");
         }
-        let node = self.node.map(|name| NodeIdentity { name, uid: self.node_uid });
-        WaitQuery { target, node, wait: self.wait, service: self.service, explain: self.explain }
     }
-}
 
-impl WaitQuery {
     /// Queries the agent until the wait ends, and returns the exit code.
-    pub(crate) fn run(&self) -> ExitCode {
-        ExitCode::from(self.ended().exit_code())
+    pub(crate) fn run(self, target: &AgentAddress) -> ExitCode {
+        let end = self.wait(target).unwrap_or_else(|unknown| {
+            Console::line(&format!("not known: {unknown}"));
+            WaitEnd::NotKnown
+        });
+        ExitCode::from(end.exit_code())
     }
 
-    fn ended(&self) -> WaitEnd {
+    /// The error says why the goal can't be known.
+    fn wait(self, target: &AgentAddress) -> Result<WaitEnd, String> {
+        let node = self.node.map(|name| NodeIdentity { name, uid: self.node_uid });
         let mut waiting = self.wait.begin();
-        let console = Console::default();
         let began = nodegate_clock::now();
         loop {
-            let said = match self.ask() {
-                Ok(status) => match self.confirm(&status) {
-                    Ok(()) => match self.chosen(status) {
-                        Ok(status) if self.explain => return self.explain(&console, &status),
-                        Ok(status) => Ok(status),
-                        Err(unwatched) => {
-                            console.line(&format!("not known: {unwatched}"));
-                            return WaitEnd::NotKnown;
-                        }
-                    },
-                    Err(wrong) if wrong.may_pass() => Err(wrong.at(&self.target)),
-                    Err(wrong) => {
-                        console.line(&format!("not known: {}", wrong.at(&self.target)));
-                        return WaitEnd::NotKnown;
-                    }
-                },
-                Err(error) => Err(format!("http://{}: {error}", self.target)),
-            };
+            let mut said = ask(target);
+            if let (Ok(status), Some(node)) = (&said, &node)
+                && let Err(wrong) = node.confirm(status)
+            {
+                let why = wrong.at(target);
+                said = Err(if wrong.may_pass() { why } else { return Err(why) });
+            }
+            if let (Ok(status), Some(service)) = (&said, &self.service) {
+                let of_service = status.of_service(&service.to_string()).ok_or_else(|| {
+                    format!("the agent does not watch {service}; name it with --watch-service")
+                })?;
+                if self.explain {
+                    hook_recipe(&of_service, &self.wait.overrides())?
+                        .iter()
+                        .for_each(|line| Console::line(line));
+                    return Ok(WaitEnd::Reached);
+                }
+                said = Ok(of_service);
+            }
             let elapsed = nodegate_clock::now().saturating_duration_since(began);
             let progress = waiting.step(said.as_ref().map_err(String::as_str), elapsed);
-            progress.lines.iter().for_each(|line| console.line(line));
+            progress.lines.iter().for_each(|line| Console::line(line));
             if let Some(ended) = progress.ended {
-                return ended;
+                return Ok(ended);
             }
-            console.over(&progress.now);
             thread::sleep(ASK_EVERY);
         }
     }
+}
 
-    /// Returns the status of the Service, if one is named, else that of the node.
-    fn chosen(&self, status: Status) -> Result<Status, String> {
-        let Some(service) = &self.service else { return Ok(status) };
-        let unwatched = || format!("the agent does not watch {service}; name it with --watch-service");
-        status.of_service(&service.to_string()).ok_or_else(unwatched)
-    }
-
-    fn explain(&self, console: &Console, status: &Status) -> WaitEnd {
-        match hook_recipe(status, &self.wait.overrides()) {
-            Ok(lines) => {
-                for line in &lines {
-                    console.line(line);
-                }
-                WaitEnd::Reached
-            }
-            Err(why) => {
-                console.line(&format!("not known: {why}"));
-                WaitEnd::NotKnown
-            }
-        }
-    }
-
-    fn ask(&self) -> Result<Status, String> {
-        let reply =
-            fetch::get(&self.target, STATUS_PATH, ANSWER_WITHIN).map_err(|error| error.to_string())?;
-        parse_status(reply).map(|answered| answered.status).map_err(|error| error.to_string())
-    }
-
-    fn confirm(&self, status: &Status) -> Result<(), WrongAgent> {
-        self.node.as_ref().map_or(Ok(()), |node| node.confirm(status))
-    }
+fn ask(target: &AgentAddress) -> Result<Status, String> {
+    let status = fetch::get(target, STATUS_PATH, ANSWER_WITHIN).map_err(|error| error.to_string());
+    let status = status.and_then(|reply| parse_status(reply).map_err(|error| error.to_string()));
+    status.map(|answered| answered.status).map_err(|error| format!("http://{target}: {error}"))
 }

@@ -18,31 +18,27 @@ const AT_ONCE: usize = 256;
 
 pub(crate) struct Wait<'a> {
     pub(crate) agents: &'a Agents,
-    pub(crate) console: &'a Console,
     pub(crate) args: &'a nodegate_agent_client::WaitSettings,
 }
 
 /// The lines of one node, with the seconds since the start.
 pub(crate) struct Steps<'a> {
-    console: &'a Console,
     node: &'a str,
     began: Instant,
 }
 
 pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
-    let console = Console::default();
-    let wait = Wait { agents, console: &console, args: &args.wait };
+    let wait = Wait { agents, args: &args.wait };
     Ok(wait.for_all(&nodes).await)
 }
 
 /// Brings the nodes back, then waits for all of them; returns the exit code.
 pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
-    let console = Console::default();
-    console.line(&format!("cluster: {}", agents.cluster.name));
+    Console::line(&format!("cluster: {}", agents.cluster.name));
     for node in &nodes {
-        let steps = Steps::begin(&console, &node.name);
+        let steps = Steps::begin(&node.name);
         if node.unschedulable {
             agents.cluster.set_unschedulable(&node.name, false).await?;
             steps.line("uncordoned");
@@ -52,7 +48,7 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
     }
     until_seen().await;
     let wait = args.told.wait_for(Goal::Ready, None, args.rise);
-    let wait = Wait { agents, console: &console, args: &wait };
+    let wait = Wait { agents, args: &wait };
     Ok(wait.for_all(&nodes).await)
 }
 
@@ -73,9 +69,8 @@ pub(crate) async fn until_seen() {
 impl Wait<'_> {
     /// Waits for all nodes at once; returns the exit code of the worst end.
     pub(crate) async fn for_all(&self, nodes: &[FleetNode]) -> u8 {
-        let waits = nodes
-            .iter()
-            .map(|node| async move { self.for_one(node, &Steps::begin(self.console, &node.name)).await });
+        let waits =
+            nodes.iter().map(|node| async move { self.for_one(node, &Steps::begin(&node.name)).await });
         let ends: Vec<WaitEnd> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
         ends.into_iter().map(WaitEnd::exit_code).max().unwrap_or_default()
     }
@@ -91,26 +86,17 @@ impl Wait<'_> {
             if let Some(ended) = progress.ended {
                 return ended;
             }
-            steps.over(&progress.now);
             tokio::time::sleep(PAUSE).await;
         }
     }
 }
 
 impl<'a> Steps<'a> {
-    pub(crate) fn begin(console: &'a Console, node: &'a str) -> Self {
-        Self { console, node, began: Instant::now() }
+    pub(crate) fn begin(node: &'a str) -> Self {
+        Self { node, began: Instant::now() }
     }
 
     pub(crate) fn line(&self, text: &str) {
-        self.console.line(&self.with_head(text));
-    }
-
-    fn over(&self, text: &str) {
-        self.console.over(&self.with_head(text));
-    }
-
-    fn with_head(&self, text: &str) -> String {
-        format!("{}  {:>5.1} s  {text}", self.node, self.began.elapsed().as_secs_f64())
+        Console::line(&format!("{}  {:>5.1} s  {text}", self.node, self.began.elapsed().as_secs_f64()));
     }
 }

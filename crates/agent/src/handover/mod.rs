@@ -11,7 +11,7 @@ mod state_file;
 
 pub(crate) use host_sources::HostSources;
 pub(crate) use recorder::record;
-pub(crate) use startup::{Opens, wait};
+pub(crate) use startup::wait;
 pub(crate) use state_file::StateFile;
 
 use nodegate_agent_client::sentence::last_known;

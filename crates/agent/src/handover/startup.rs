@@ -18,17 +18,6 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// A time longer than any wait.
 const NO_LIMIT: Duration = Duration::from_hours(24);
 
-/// The reason why the ports open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opens {
-    /// The Node is known.
-    Synced,
-    /// No client can be built; waiting does not provide credentials.
-    NoClient,
-    /// The API server has not answered in time.
-    NoAnswer,
-}
-
 /// Waits for the API server's first answer, for `stale_after` at most: if no agent answered here recently, no
 /// balancer counts on this node, and a guess is worse than a closed port. While a fresh predecessor answers, this
 /// agent waits longer, because the predecessor knows more. Returns the last facts of such a predecessor, too.
@@ -37,18 +26,18 @@ pub(crate) async fn wait(
     node: &str,
     mut started: watch::Receiver<Startup>,
     stale_after: Duration,
-) -> (Opens, Option<SavedFacts>) {
+) -> Option<SavedFacts> {
     let began = Instant::now();
     let mut seen = None;
-    if let Some(opens) = first_sync(&mut started, began + GRACE).await {
-        return (opens, seen);
+    if has_begun(&mut started, began + GRACE).await {
+        return seen;
     }
     let just_crashed = sources.answered_recently().await;
     let limit = began + if just_crashed { GRACE } else { stale_after.min(LONGEST) };
     loop {
         let memory = tokio::select! {
             biased;
-            Some(opens) = first_sync(&mut started, began + NO_LIMIT) => return (opens, seen),
+            true = has_begun(&mut started, began + NO_LIMIT) => return seen,
             memory = ask_predecessor(sources, node) => memory,
         };
         match memory {
@@ -67,13 +56,13 @@ pub(crate) async fn wait(
         }
         let next = Instant::now() + ASK_EVERY;
         let next = if seen.is_some() { next } else { next.min(limit) };
-        if let Some(opens) = first_sync(&mut started, next).await {
-            return (opens, seen);
+        if has_begun(&mut started, next).await {
+            return seen;
         }
     }
     let waited_ms = (Instant::now() - began).as_millis();
     tracing::warn!(waited_ms, "no answer from the API server yet; listening without it");
-    (Opens::NoAnswer, seen)
+    seen
 }
 
 /// Queries the predecessor for this node's facts; `None` if there is no predecessor.
@@ -82,11 +71,12 @@ async fn ask_predecessor(sources: &impl LastKnownSources, node: &str) -> Option<
     memory.map(|memory| memory.written_at(nodegate_clock::wall()))
 }
 
-/// Waits until the deadline for the state of the watches; `None` if they are still connecting.
-async fn first_sync(started: &mut watch::Receiver<Startup>, deadline: Instant) -> Option<Opens> {
-    match timeout_at(deadline, started.wait_for(|reached| *reached != Startup::Connecting)).await {
-        Ok(Ok(reached)) if *reached == Startup::Synced => Some(Opens::Synced),
-        Ok(_) => Some(Opens::NoClient),
-        Err(_) => None,
+/// Waits until the deadline; returns true if the Node is known, or if no client can be built, because waiting does not
+/// provide credentials.
+async fn has_begun(started: &mut watch::Receiver<Startup>, deadline: Instant) -> bool {
+    let reached = timeout_at(deadline, started.wait_for(|reached| *reached != Startup::Connecting)).await;
+    if reached.as_ref().is_ok_and(|reached| reached.as_ref().map_or(true, |now| **now == Startup::NoClient)) {
+        tracing::warn!("no Kubernetes client; answering without one and retrying");
     }
+    reached.is_ok()
 }

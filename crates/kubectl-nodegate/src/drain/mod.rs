@@ -50,7 +50,6 @@ impl DrainStopped {
 struct Drain<'a> {
     agents: &'a Agents,
     args: &'a DrainArgs,
-    console: &'a Console,
     kubectl: &'a Kubectl,
     node: &'a FleetNode,
     steps: Steps<'a>,
@@ -60,25 +59,17 @@ struct Drain<'a> {
 /// Drains the nodes, and returns the exit code.
 pub(crate) async fn run(agents: &Agents, args: &DrainArgs) -> Result<u8, Error> {
     let nodes = chosen(agents, args).await?;
-    let (console, kubectl) = (Console::default(), Kubectl::new(args, &agents.cluster.kubectl_flags));
-    console.line(&format!("cluster: {}", agents.cluster.name));
+    let kubectl = Kubectl::new(args, &agents.cluster.kubectl_flags);
+    Console::line(&format!("cluster: {}", agents.cluster.name));
     for (number, node) in nodes.iter().enumerate() {
-        let steps = Steps::begin(&console, &node.name);
-        let drain = Drain {
-            agents,
-            args,
-            console: &console,
-            kubectl: &kubectl,
-            node,
-            steps,
-            left: Cell::new(Left::Untouched),
-        };
+        let steps = Steps::begin(&node.name);
+        let drain = Drain { agents, args, kubectl: &kubectl, node, steps, left: Cell::new(Left::Untouched) };
         if let Err(stopped) = drain.run().await {
             drain.steps.line(&stopped.why);
             drain.steps.line(&drain.how_to_go_on());
             let others: Vec<_> = nodes.iter().skip(number + 1).map(|node| node.name.as_str()).collect();
             if !others.is_empty() {
-                console.line(&format!("not started: {}", others.join(", ")));
+                Console::line(&format!("not started: {}", others.join(", ")));
             }
             return Ok(stopped.code);
         }
@@ -108,7 +99,6 @@ impl Drain<'_> {
         }
         self.left.set(Left::Evicting);
         self.steps.line(&self.kubectl.in_words(&self.node.name));
-        self.console.clear();
         self.kubectl.drain(&self.node.name, DryRun::None).await?;
         self.steps.line("drained");
         Ok(())
@@ -121,7 +111,6 @@ impl Drain<'_> {
         }
         preflight.would_wait_for(self.args.goal).iter().for_each(|line| self.steps.line(line));
         self.steps.line(&format!("would run {}", self.kubectl.in_words(&self.node.name)));
-        self.console.clear();
         self.kubectl.drain(&self.node.name, self.args.dry_run).await?;
         self.steps.line("dry run: nothing was done to it");
         Ok(())
@@ -141,7 +130,7 @@ impl Drain<'_> {
         self.cordon().await?;
         until_seen().await;
         let wait = self.args.told.wait_for(self.args.goal, self.args.fall, None);
-        let wait = Wait { agents: self.agents, console: self.console, args: &wait };
+        let wait = Wait { agents: self.agents, args: &wait };
         match wait.for_one(self.node, &self.steps).await {
             WaitEnd::Reached => Ok(()),
             WaitEnd::TimedOut => Err(DrainStopped::failed(
