@@ -25,6 +25,9 @@ pub struct Answered {
 /// The reason why a query of an agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
+    /// The name of the host could not be looked up.
+    #[error("could not look the name up: {0}")]
+    Lookup(String),
     /// There is no answer.
     #[error(transparent)]
     Get(#[from] GetError),
@@ -43,6 +46,7 @@ impl AskError {
     /// Returns a short form for a table.
     pub fn short(&self) -> String {
         match self {
+            Self::Lookup(_) => "no such host".to_owned(),
             Self::Get(error) => error.short().to_owned(),
             Self::Late(_) => "no answer in time".to_owned(),
             Self::Refused(_, code) => format!("HTTP {code}"),

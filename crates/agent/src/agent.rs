@@ -2,7 +2,7 @@
 //! everything that waits (the API server, the local checks, timers), so that a slow one can't delay an answer.
 
 use crate::agent_ports::{PortArgs, Ports};
-use crate::assembly::{AgentSettings, AssembledAgent, Background, Environment};
+use crate::assembly::{AgentSettings, AssembledAgent, Environment};
 use crate::handover::{self, HostSources, StateFile};
 use crate::pod_addresses::PodArgs;
 use crate::traffic::TrafficArgs;
@@ -97,17 +97,18 @@ fn open_ports(agent: &AssembledAgent, settings: PortArgs) -> Result<Ports, Strin
     Ok(ports)
 }
 
-fn start_background(background: Runtime, tasks: Background) -> Result<(), String> {
-    let run = move || run_background(&background, tasks);
-    thread::Builder::new().name("background".to_owned()).spawn(run).map_err(starting("background thread"))?;
-    Ok(())
-}
-
 /// Runs the background tasks, which never end. If they end nevertheless, by a panic (its message is already
 /// on stderr), the agent exits, because it would fail open forever without them. The kubelet or another
 /// supervisor must restart it.
-fn run_background(background: &Runtime, tasks: Background) {
-    let _ = catch_unwind(AssertUnwindSafe(|| background.block_on(tasks.run())));
-    tracing::error!("the background tasks have ended; the agent exits");
-    std::process::exit(1);
+fn start_background(
+    background: Runtime,
+    tasks: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), String> {
+    let run = move || {
+        let _ = catch_unwind(AssertUnwindSafe(|| background.block_on(tasks)));
+        tracing::error!("the background tasks have ended; the agent exits");
+        std::process::exit(1);
+    };
+    thread::Builder::new().name("background".to_owned()).spawn(run).map_err(starting("background thread"))?;
+    Ok(())
 }

@@ -20,7 +20,18 @@ use nodegate_readiness::Catalog;
 use nodegate_server::ProberArgs;
 use std::process::ExitCode;
 
-/// The command line of the program.
+/// Answers load balancers whether this Kubernetes node may get new traffic now
+///
+/// nodegate runs on every node and answers one question for load balancers that live outside the cluster: may
+/// this node get new traffic now?
+///
+/// It watches the node's own Node object and answers /health from memory: 200 while the node is Ready and not
+/// being drained, else 503 with the reason. No probe costs an API request. When the API server can't be
+/// reached for longer than --stale-after, the cache is stale and nodegate fails open (see --on-stale), so
+/// that a control-plane outage never empties the pool.
+///
+/// nodegate status queries a running agent; its exit code is the verdict. nodegate wait ends when every load
+/// balancer has been told that the node is out, so that a drain loses nothing.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate",
@@ -28,50 +39,7 @@ use std::process::ExitCode;
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
     subcommand_help_heading = "Commands (without one, the agent runs)",
-    about = "Answers load balancers whether this Kubernetes node may get new traffic now",
-    long_about = "nodegate runs on every node and answers one question for load balancers that live outside the cluster: \
-may this node get new traffic now?\n\n\
-It watches the node's own Node object and answers /health from memory: 200 while the node is Ready and not being \
-drained, else 503 with the reason. No probe costs an API request. When the API server can't be reached for longer than \
---stale-after, the cache is stale and nodegate fails open (see --on-stale), so that a control-plane outage never \
-empties the pool.\n\n\
-nodegate status queries a running agent; its exit code is the verdict. nodegate wait ends when every load \
-balancer has been told that the node is out, so that a drain loses nothing.",
-    after_long_help = "\
-PATHS
-  /health                    200 or 503 and JSON; ?check=a,b names checks, ?drain=<code> asks for a third state
-  /nodecheck                 OK or Down, for balancers that match a body
-  /nodename                  Node: \"<name>\"
-  /services/<ns>/<name>      what kube-proxy's healthCheckNodePort answers; with ?drain=<code> a cordon counts, too
-  /status.json               everything known
-  /drain.json                how far a drain has come, in short
-  /wait                      answers when all balancers know that the node is out, for a preStop hook;
-                             ?for=told|released|ready, ?timeout=<s> (20, at most 600), ?settle=<s>
-  /metrics                   Prometheus or OpenMetrics text
-  /livez, /readyz            nodegate itself, for the kubelet
-
-CREDENTIALS
-  The Pod's service account if there is one, else the file that KUBECONFIG names. They are read again at each connection.
-  A credential plugin (exec) may take 20 s; the image has no programs, so it can run none.
-
-ENVIRONMENT
-  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME,
-  and the KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of a pod.
-
-EXAMPLES
-  nodegate --node-name worker-1                          # with KUBECONFIG set
-  nodegate --on-stale keep-drain --stale-after 30s       # a drained node stays out while the API server is upgraded
-  nodegate --default-checks node_ready,okd_router_1936   # in the pool only while the router answers, too
-  nodegate --http-check nginx=http://127.0.0.1:10254/healthz   # a check of your own, asked for as http:nginx
-  nodegate status                                        # what the agent on this machine says
-  nodegate wait --for told                               # until all balancers know that the node is out
-
-EXIT CODES
-  0  ended by SIGTERM or SIGINT
-  1  could not start, e.g. the port is taken; or a second signal ended a shutdown at once
-  2  a setting is wrong; every wrong one is named on a line of its own
-  nodegate status ends with the verdict: 0 to 2, and 3 if nothing is known; nodegate wait with 0, 1 if it took too long,
-  and 3 if it can't be known"
+    after_long_help = include_str!("help/agent.txt")
 )]
 pub struct Args {
     #[command(subcommand)]

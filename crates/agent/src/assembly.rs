@@ -88,30 +88,25 @@ pub struct AssembledAgent {
     opened: watch::Sender<bool>,
 }
 
-/// The tasks of an agent that wait for something else than a request.
-pub struct Background {
-    node_watch: Option<NodeWatch>,
-    startup: watch::Sender<Startup>,
-    board: Arc<Board>,
-    liveness: Arc<Liveness>,
-    timeline: Timeline,
-    open: watch::Receiver<bool>,
-}
-
 impl AssembledAgent {
-    /// Assembles an agent whose local checks run on this runtime. It follows no Node before its background
-    /// tasks run.
+    /// Assembles an agent whose local checks run on this runtime, and returns the rest of its background tasks: the
+    /// watches, and the timers from when the ports are open. They run forever.
     pub fn new(
         settings: AgentSettings,
         environment: Environment,
         checks_run_on: &Handle,
-    ) -> (Self, Background) {
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let AgentSettings { node_name, policy, catalog, default_checks, probers } = settings;
         let Environment { started, connector, local_checks, on_flip } = environment;
         let timeline = Timeline::new(started);
         let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
         let metrics = Arc::new(Metrics::default());
-        let on_flip = count_and_log(node_name.clone(), metrics.clone(), on_flip);
+        let (node, counts) = (node_name.clone(), metrics.clone());
+        let on_flip = Box::new(move |flip: &Flip| {
+            counts.flip(flip);
+            on_flip(flip);
+            tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason.as_str(), "flip");
+        });
         let board = Arc::new(Board::new(node_name.clone(), policy, catalog, &default_checks, on_flip));
         let runner = Arc::new(Runner::start(&local_checks, &board, timeline, checks_run_on));
         let watch_metrics = Arc::new(WatchMetrics::default());
@@ -137,13 +132,15 @@ impl AssembledAgent {
         });
         let (startup, started) = watch::channel(Startup::Connecting);
         let (opened, open) = watch::channel(false);
-        let background = Background {
-            node_watch,
-            startup,
-            board: board.clone(),
-            liveness: liveness.clone(),
-            timeline,
-            open,
+        let timers = timer_task::run(board.clone(), liveness.clone(), timeline, open);
+        let watch = async move {
+            match node_watch {
+                Some(node_watch) => node_watch.run(startup).await,
+                None => drop(startup),
+            }
+        };
+        let background = async {
+            tokio::join!(watch, timers);
         };
         let app = Arc::new(app);
         let agent = Self { board, timeline, liveness, app, watch_metrics, runner, started, opened };
@@ -191,31 +188,4 @@ impl fmt::Debug for AssembledAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AssembledAgent").finish_non_exhaustive()
     }
-}
-
-impl Background {
-    /// Runs forever: the watches, and the timers from when the ports are open.
-    pub async fn run(self) {
-        let Self { node_watch, startup, board, liveness, timeline, open } = self;
-        let timers = timer_task::run(board, liveness, timeline, open);
-        match node_watch {
-            Some(node_watch) => {
-                tokio::join!(node_watch.run(startup), timers);
-            }
-            None => timers.await,
-        }
-    }
-}
-
-/// Returns the function that counts and logs each change of verdict.
-fn count_and_log(
-    node: Option<String>,
-    metrics: Arc<Metrics>,
-    on_flip: Box<dyn Fn(&Flip) + Send + Sync>,
-) -> Box<dyn Fn(&Flip) + Send + Sync> {
-    Box::new(move |flip| {
-        metrics.flip(flip);
-        on_flip(flip);
-        tracing::info!(node, from = %flip.from, to = %flip.to, reason = flip.reason.as_str(), "flip");
-    })
 }

@@ -25,29 +25,23 @@ pub(crate) struct CheckArgs {
 impl CheckArgs {
     /// Returns the catalog with the beginning of each check, and the default checks.
     pub(crate) fn choose(self, catalog: Catalog, mistakes: &mut Mistakes) -> (Catalog, Vec<CheckId>) {
-        let default_checks = checks(&self.default_checks, &catalog, |_| true).and_then(at_least_one);
+        let default_checks = match checks(&self.default_checks, &catalog, |_| true) {
+            Ok(none) if none.is_empty() => Err("takes at least one check".to_owned()),
+            checks => checks,
+        };
         let default_checks = mistakes.sound("default-checks", &self.default_checks, default_checks);
         let named = self.background_checks.unwrap_or_default();
-        let at_start = mistakes.sound("background-checks", &named, local_checks_of(&named, &catalog));
+        let mut at_start = mistakes.sound("background-checks", &named, local_checks_of(&named, &catalog));
         let on_demand = on_demand(&self.on_demand, &catalog);
         let on_demand = mistakes.sound("on-demand", &self.on_demand, on_demand);
-        (beginning(catalog, at_start, &default_checks, &on_demand), default_checks)
+        // Every plain request needs them.
+        at_start.extend(&default_checks);
+        // A Service's answer reports the health of kube-proxy.
+        if catalog.services().next().is_some() {
+            at_start.extend(catalog.find(KUBE_PROXY));
+        }
+        (catalog.beginning(&at_start, &on_demand), default_checks)
     }
-}
-
-/// Marks the checks that run from the start: the given ones and those that every plain request needs.
-fn beginning(
-    catalog: Catalog,
-    mut at_start: Vec<CheckId>,
-    default_checks: &[CheckId],
-    on_demand: &[CheckId],
-) -> Catalog {
-    at_start.extend(default_checks);
-    // A Service's answer reports the health of kube-proxy.
-    if catalog.services().next().is_some() {
-        at_start.extend(catalog.find(KUBE_PROXY));
-    }
-    catalog.beginning(&at_start, on_demand)
 }
 
 /// Parses the checks that a request may start.
@@ -82,8 +76,4 @@ fn checks(list: &str, catalog: &Catalog, fits: impl Fn(CheckId) -> bool) -> Resu
         }
     }
     Ok(ids)
-}
-
-fn at_least_one(checks: Vec<CheckId>) -> Result<Vec<CheckId>, String> {
-    if checks.is_empty() { Err("takes at least one check".to_owned()) } else { Ok(checks) }
 }

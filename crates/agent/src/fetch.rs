@@ -2,35 +2,22 @@
 //! use it.
 
 use crate::target::AgentAddress;
-use nodegate_agent_client::{AgentReply, GetError, get as get_from};
+use nodegate_agent_client::{AgentReply, AskError, get as get_from};
 use nodegate_local_checks::resolve;
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, timeout_at};
 
-/// The reason why a GET failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FetchError {
-    #[error("could not start a runtime: {0}")]
-    Start(io::Error),
-    #[error("could not look the name up: {0}")]
-    Lookup(String),
-    #[error(transparent)]
-    Get(#[from] GetError),
-    #[error("no whole answer within {}", humantime::format_duration(*.0))]
-    Late(Duration),
-}
-
 /// Gets a path. Must not be called on a thread that already runs a runtime.
-pub(crate) fn get(target: &AgentAddress, path: &str, timeout: Duration) -> Result<AgentReply, FetchError> {
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(FetchError::Start)?;
+pub(crate) fn get(target: &AgentAddress, path: &str, timeout: Duration) -> Result<AgentReply, AskError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| AskError::Lookup(error.to_string()))?;
     runtime.block_on(async {
         let deadline = Instant::now() + timeout;
-        let late = |_| FetchError::Late(timeout);
+        let late = |_| AskError::Late(timeout);
         let found = timeout_at(deadline, resolve(&target.host)).await.map_err(late)?;
-        let found = found.map_err(FetchError::Lookup)?;
+        let found = found.map_err(AskError::Lookup)?;
         let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, target.port)).collect();
         Ok(timeout_at(deadline, get_from(&addresses, path)).await.map_err(late)??)
     })

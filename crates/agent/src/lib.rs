@@ -18,5 +18,5 @@ mod traffic;
 mod wait_command;
 
 pub use args::Args;
-pub use assembly::{AgentSettings, AssembledAgent, Background, Environment};
+pub use assembly::{AgentSettings, AssembledAgent, Environment};
 pub use handover::LastKnownSources;

@@ -18,30 +18,12 @@ const LIST: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b',').remove(b':').remove(b'/');
 
 /// Shows the verdict of a running agent; the exit code is the verdict
+///
+/// nodegate status queries a running agent and shows its answer: the verdict and its reason, the freshness of
+/// the cache, each check, and the last flips. The exit code is the verdict, as monitoring plugins have it, so
+/// that scripts, keepalived and exec probes need no curl and no jq.
 #[derive(Debug, clap::Args)]
-#[command(
-    long_about = "nodegate status queries a running agent and shows its answer: the verdict and its reason, the freshness of the \
-cache, each check, and the last flips. The exit code is the verdict, as monitoring plugins have it, so that scripts, \
-keepalived and exec probes need no curl and no jq.",
-    after_long_help = "\
-THE AGENT ON THIS MACHINE
-  is found by its own settings, if they are in the environment: NODEGATE_METRICS_ADDR,
-  else NODEGATE_LISTEN_ADDRESS and LISTEN_PORT, else 127.0.0.1 and 25001. No other setting matters.
-
-EXAMPLES
-  nodegate status                              # the agent on this machine; in a Pod: /nodegate status
-  nodegate status --addr 10.0.0.11             # another one
-  nodegate status --check node_ready,kubelet   # these checks instead of the default ones
-  nodegate status -o json | jq .cache          # the agent's /status.json, unchanged
-
-EXIT CODES (those of monitoring plugins)
-  0  Ready: OK
-  1  Draining: WARNING
-  2  NotReady: CRITICAL
-  3  UNKNOWN: no answer, an agent that does not know its node, or wrong arguments
-  While the cache is stale it is the code of the answer that balancers get, by --on-stale. The text calls it a guess and
-  shows the last known facts; as data: -o json | jq .last_known"
-)]
+#[command(after_long_help = include_str!("help/status.txt"))]
 pub(crate) struct StatusArgs {
     /// Agent to query: HOST, HOST:PORT or http://HOST:PORT, where HOST is a name or an address. Without a
     /// port: that of the agent on this machine

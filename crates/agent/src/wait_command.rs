@@ -17,41 +17,18 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Waits until every load balancer has acknowledged that the node is out, or back
+///
+/// nodegate wait queries a running agent and exits when every load balancer has acknowledged the drain
+/// (told). With --for released it also waits until no session is left, with --for ready until every load
+/// balancer has acknowledged that the node is back. Run it between kubectl cordon and kubectl drain, in place
+/// of a sleep that is too long or too short. It changes nothing.
+///
+/// A balancer is told when it has had the answer so often in a row that it must have acted on it (--fall,
+/// --rise), has probed once more, which shows that it has processed the answer before, and all of that has
+/// taken as long as it takes at its interval. nodegate wait waits for every regular prober. It also waits for
+/// one that falls silent, until that one is gone: ten of its intervals and half a minute later.
 #[derive(Debug, clap::Args)]
-#[command(
-    long_about = "nodegate wait queries a running agent and exits when every load balancer has acknowledged the drain (told). With \
---for released it also waits until no session is left, with --for ready until every load balancer has acknowledged that the \
-node is back. Run it between kubectl cordon and kubectl drain, in place of a sleep that is too long or too short. It changes \
-nothing.\n\n\
-A balancer is told when it has had the answer so often in a row that it must have acted on it (--fall, --rise), has probed \
-once more, which shows that it has processed the answer before, and all of that has taken as long as it takes at its \
-interval. nodegate wait waits for every regular prober. It also waits for one that falls silent, until that one is gone: ten \
-of its intervals and half a minute later.",
-    after_long_help = "\
-LIMITS
-  For 90 s after its start an agent does not know its probers, and told is unknown. The same holds while the
-  cache is stale and while no balancer probes. Several balancers behind one address look like one that
-  probes more often, unless they name themselves (HAProxy: http-check send-state, agent-send); --interval
-  is the interval of each of them. The agent counts sessions if --traffic-port is set.
-
-THE AGENT ON THIS MACHINE
-  is found as nodegate status finds it; in its Pod: kubectl -n nodegate exec <pod> -- /nodegate wait
-
-EXAMPLES
-  kubectl cordon worker-1 && nodegate wait --addr 10.0.0.11 && kubectl drain worker-1 --ignore-daemonsets
-  nodegate wait --addr 10.0.0.11 --node worker-1   # another node's agent is an error
-  nodegate wait --probers 2              # at least two balancers must be told
-  nodegate wait --fall 5 --interval 10s  # as they are set, behind one address
-  nodegate wait --for released           # an ingress on the host's network has no connection left
-  nodegate wait --for ready              # after kubectl uncordon
-  nodegate wait --service ingress/web    # the Service's last ready endpoint here has gone
-  nodegate wait --service ingress/web --explain  # what a rollout of its pods needs
-
-EXIT CODES
-  0  reached
-  1  not in time; the last line names the missing balancers
-  3  unknown, and the last line says why; or wrong arguments"
-)]
+#[command(after_long_help = include_str!("help/wait.txt"))]
 pub(crate) struct WaitArgs {
     #[command(flatten)]
     wait: nodegate_agent_client::WaitSettings,
@@ -139,7 +116,6 @@ impl WaitArgs {
 }
 
 fn ask(target: &AgentAddress) -> Result<Status, String> {
-    let status = fetch::get(target, STATUS_PATH, ANSWER_WITHIN).map_err(|error| error.to_string());
-    let status = status.and_then(|reply| parse_status(reply).map_err(|error| error.to_string()));
-    status.map(|answered| answered.status).map_err(|error| format!("http://{target}: {error}"))
+    let reply = fetch::get(target, STATUS_PATH, ANSWER_WITHIN).and_then(parse_status);
+    reply.map(|answered| answered.status).map_err(|error| format!("http://{target}: {error}"))
 }

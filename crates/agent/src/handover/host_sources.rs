@@ -3,9 +3,9 @@
 use super::LastKnownSources;
 use super::state_file::StateFile;
 use crate::agent_ports::PortArgs;
-use crate::fetch::{self, FetchError};
+use crate::fetch;
 use crate::target::AgentAddress;
-use nodegate_agent_client::{GetError, STATUS_PATH};
+use nodegate_agent_client::{AskError, GetError, STATUS_PATH};
 use nodegate_readiness::SavedFacts;
 use nodegate_readiness::probers::Handover;
 use std::net::{IpAddr, Ipv4Addr};
@@ -95,7 +95,7 @@ fn first<T>(
                 parse(&answer.body).map_err(|error| format!("http://{target}: {error}"))
             }
             Ok(answer) => Err(format!("http://{target} answered HTTP {}", answer.status)),
-            Err(FetchError::Get(GetError::Connect(_))) => Ok(None),
+            Err(AskError::Get(GetError::Connect(_))) => Ok(None),
             Err(error) => Err(format!("http://{target}: {error}")),
         };
         match answer {

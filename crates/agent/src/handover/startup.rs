@@ -29,7 +29,7 @@ pub(crate) async fn wait(
 ) -> Option<SavedFacts> {
     let began = Instant::now();
     let mut seen = None;
-    if has_begun(&mut started, began + GRACE).await {
+    if is_startup_over(&mut started, began + GRACE).await {
         return seen;
     }
     let just_crashed = sources.answered_recently().await;
@@ -37,7 +37,7 @@ pub(crate) async fn wait(
     loop {
         let memory = tokio::select! {
             biased;
-            true = has_begun(&mut started, began + NO_LIMIT) => return seen,
+            true = is_startup_over(&mut started, began + NO_LIMIT) => return seen,
             memory = ask_predecessor(sources, node) => memory,
         };
         match memory {
@@ -56,7 +56,7 @@ pub(crate) async fn wait(
         }
         let next = Instant::now() + ASK_EVERY;
         let next = if seen.is_some() { next } else { next.min(limit) };
-        if has_begun(&mut started, next).await {
+        if is_startup_over(&mut started, next).await {
             return seen;
         }
     }
@@ -73,7 +73,7 @@ async fn ask_predecessor(sources: &impl LastKnownSources, node: &str) -> Option<
 
 /// Waits until the deadline; returns true if the Node is known, or if no client can be built, because waiting does not
 /// provide credentials.
-async fn has_begun(started: &mut watch::Receiver<Startup>, deadline: Instant) -> bool {
+async fn is_startup_over(started: &mut watch::Receiver<Startup>, deadline: Instant) -> bool {
     let reached = timeout_at(deadline, started.wait_for(|reached| *reached != Startup::Connecting)).await;
     if reached.as_ref().is_ok_and(|reached| reached.as_ref().map_or(true, |now| **now == Startup::NoClient)) {
         tracing::warn!("no Kubernetes client; answering without one and retrying");

@@ -3,14 +3,17 @@
 use super::counters::MAX_REASON_CHARS;
 use crate::probers::Probers;
 use nodegate_readiness::board::why;
-use nodegate_readiness::{Board, CheckId, Moment, Timeline, Verdict};
+use nodegate_readiness::{Board, CheckId, Moment, Reason, Timeline, Verdict};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeGaugeValue, EncodeLabel, EncodeMetric, MetricEncoder,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) struct StateCollector {
     pub(crate) board: Arc<Board>,
@@ -25,112 +28,90 @@ impl Collector for StateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         let now = self.timeline.at(nodegate_clock::now());
         self.verdict(&mut encoder, now)?;
-        self.out(&mut encoder, now)?;
         self.cache(&mut encoder, now)?;
-        self.shutdown_lock(&mut encoder)?;
         self.checks(&mut encoder, now)?;
         self.probers(&mut encoder, now)
     }
 }
 
 impl StateCollector {
+    /// Encodes at most one series of `out`: the one of the check that decides.
     fn verdict(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let verdict = self.board.node_name().map(|_| why(&self.board.default_reports(now)).0);
+        let decided = self.board.node_name().map(|_| why(&self.board.default_reports(now)));
+        let verdict = decided.as_ref().map(|(verdict, _)| *verdict);
         let help = "1 for the verdict of the default checks, 0 for the others; all 0 while misconfigured.";
-        let mut family = gauge(encoder, "verdict", help)?;
-        for state in Verdict::ALL {
-            let value = u64::from(verdict == Some(state));
-            family.encode_family(&[("state", state.as_str())])?.encode_gauge(&value)?;
-        }
-        Ok(())
-    }
-
-    /// Encodes at most one series: the one of the check that decides.
-    fn out(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
+        gauge(encoder, "verdict", help, each_verdict(verdict))?;
         let help =
             "1 while the node is out, by the reason of the check that decides; absent while it is ready.";
-        let mut family = gauge(encoder, "out", help)?;
-        let (verdict, reason) = why(&self.board.default_reports(now));
-        if self.board.node_name().is_some() && verdict != Verdict::Ready {
-            let reason: String = reason.label().chars().take(MAX_REASON_CHARS).collect();
-            family.encode_family(&[("reason", reason.as_str())])?.encode_gauge(&1_u64)?;
-        }
-        Ok(())
+        let out = decided.filter(|(verdict, _)| *verdict != Verdict::Ready);
+        let label = |reason: Reason| reason.label().chars().take(MAX_REASON_CHARS).collect::<String>();
+        gauge(encoder, "out", help, out.map(|(_, reason)| ([("reason", label(reason))], 1_u64)))
     }
 
     fn cache(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
         let freshness = self.board.freshness(now);
         let help = "Time since the last proof that the cache follows the API server, an earlier agent's if this one has none.";
-        let mut family = seconds(encoder, "cache_age", help)?;
-        if let Some(age) = freshness.age {
-            family.encode_gauge(&age.as_secs_f64())?;
-        }
+        seconds(encoder, "cache_age", help, freshness.age.map(alone))?;
         let help = "1 while the cache cannot be trusted.";
-        gauge(encoder, "cache_stale", help)?.encode_gauge(&u64::from(freshness.stale))?;
+        gauge(encoder, "cache_stale", help, [alone(u64::from(freshness.stale))])?;
         let help = "While the cache is stale: 1 for the verdict of the last known facts, 0 for the others; absent if fresh.";
-        let mut family = gauge(encoder, "last_known_verdict", help)?;
-        if let Some(known) = self.board.last_known(now) {
-            for state in Verdict::ALL {
-                let value = u64::from(known.verdict == state);
-                family.encode_family(&[("state", state.as_str())])?.encode_gauge(&value)?;
-            }
-        }
+        let known = self.board.last_known(now).into_iter();
+        gauge(
+            encoder,
+            "last_known_verdict",
+            help,
+            known.flat_map(|known| each_verdict(Some(known.verdict))),
+        )?;
         let help = "1 while the node stays in the pool because its own kubelet answers, though the Node is Ready=Unknown.";
-        gauge(encoder, "unconfirmed", help)?.encode_gauge(&u64::from(self.board.unconfirmed(now)))?;
+        gauge(encoder, "unconfirmed", help, [alone(u64::from(self.board.unconfirmed(now)))])?;
         let help =
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
         let unreachable = u64::from(self.board.kubelet_unreachable(now).is_some());
-        gauge(encoder, "kubelet_unreachable", help)?.encode_gauge(&unreachable)
-    }
-
-    fn shutdown_lock(&self, encoder: &mut DescriptorEncoder<'_>) -> Encoded {
+        gauge(encoder, "kubelet_unreachable", help, [alone(unreachable)])?;
         let Some(host) = self.board.host() else { return Ok(()) };
         let help = "1 while nodegate-shutdown holds the lock that delays a shutdown of the host; absent without --host-signals.";
-        gauge(encoder, "shutdown_lock", help)?.encode_gauge(&u64::from(host.lock))
+        gauge(encoder, "shutdown_lock", help, [alone(u64::from(host.lock))])
     }
 
     /// Encodes the checks that have a result; the others do not run.
     fn checks(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
-        let board = &self.board;
-        let published = board.published();
+        let (board, published) = (&self.board, self.board.published());
+        let catalog = board.catalog();
         let result = |id: CheckId| published.state.local_result(id);
-        let active = || {
-            board.catalog().ids().filter(|id| board.catalog().local(*id).is_none() || result(*id).is_some())
-        };
+        let active = || catalog.ids().filter(|id| catalog.local(*id).is_none() || result(*id).is_some());
 
         let help = "1 if the check passes, 0 if not, for each running check; configured says whether a setting or a regular prober names the check.";
-        let mut family = gauge(encoder, "check_passed", help)?;
-        for id in active() {
-            let passed = u64::from(board.report(id, now).outcome.passed());
-            let configured = board.catalog().is_configured(id) || self.probers.name_check(id, now);
-            let configured = if configured { "true" } else { "false" };
-            let labels = [("check", board.catalog().name(id)), ("configured", configured)];
-            family.encode_family(&labels)?.encode_gauge(&passed)?;
-        }
+        let passed = active().map(|id| {
+            let configured = catalog.is_configured(id) || self.probers.name_check(id, now);
+            let labels =
+                [("check", catalog.name(id)), ("configured", if configured { "true" } else { "false" })];
+            (labels, u64::from(board.report(id, now).outcome.passed()))
+        });
+        gauge(encoder, "check_passed", help, passed)?;
         let help = "Time since the check's last run, or for checks from memory since the cache's last proof.";
-        let mut family = seconds(encoder, "check_age", help)?;
-        for id in active() {
-            let age = match board.catalog().local(id) {
+        let age = active().filter_map(|id| {
+            let age = match catalog.local(id) {
                 Some(_) => result(id).map(|result| now.since(result.at)),
                 None => board.proof_age(id, now),
             };
-            if let Some(age) = age {
-                let labels = [("check", board.catalog().name(id))];
-                family.encode_family(&labels)?.encode_gauge(&age.as_secs_f64())?;
-            }
-        }
-        let mut family = seconds(
-            encoder,
-            "check_duration",
-            "Duration of the check's last run; 0 for checks from memory.",
-        )?;
-        for id in active() {
-            let duration = result(id).map(|result| result.duration).unwrap_or_default();
-            let labels = [("check", board.catalog().name(id))];
-            family.encode_family(&labels)?.encode_gauge(&duration.as_secs_f64())?;
-        }
-        Ok(())
+            Some(([("check", catalog.name(id))], age?))
+        });
+        seconds(encoder, "check_age", help, age)?;
+        let help = "Duration of the check's last run; 0 for checks from memory.";
+        let duration = active().map(|id| {
+            ([("check", catalog.name(id))], result(id).map(|result| result.duration).unwrap_or_default())
+        });
+        seconds(encoder, "check_duration", help, duration)
     }
+}
+
+/// Returns a value without labels.
+pub(super) fn alone<V>(value: V) -> ([(&'static str, &'static str); 0], V) {
+    ([], value)
+}
+
+fn each_verdict(verdict: Option<Verdict>) -> [([(&'static str, &'static str); 1], u64); 3] {
+    Verdict::ALL.map(|state| ([("state", state.as_str())], u64::from(verdict == Some(state))))
 }
 
 impl fmt::Debug for StateCollector {
@@ -139,21 +120,39 @@ impl fmt::Debug for StateCollector {
     }
 }
 
-pub(super) fn gauge<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    name: &'e str,
+/// Encodes a gauge with these series.
+pub(super) fn gauge<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
     help: &str,
-) -> Result<MetricEncoder<'e>, fmt::Error> {
-    encoder.encode_descriptor(name, help, None, MetricType::Gauge)
+    series: impl IntoIterator<Item = ([L; N], V)>,
+) -> Encoded {
+    encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?, series)
 }
 
-/// Creates a gauge in seconds, whose name ends with its unit.
-pub(super) fn seconds<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    name: &'e str,
+/// Encodes a gauge in seconds, whose name ends with its unit.
+pub(super) fn seconds<L: EncodeLabel, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
     help: &str,
-) -> Result<MetricEncoder<'e>, fmt::Error> {
-    encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)
+    series: impl IntoIterator<Item = ([L; N], Duration)>,
+) -> Encoded {
+    let series = series.into_iter().map(|(labels, time)| (labels, time.as_secs_f64()));
+    encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Gauge)?, series)
+}
+
+fn encode<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
+    mut family: MetricEncoder<'_>,
+    series: impl IntoIterator<Item = ([L; N], V)>,
+) -> Encoded {
+    for (labels, value) in series {
+        if N == 0 {
+            family.encode_gauge(&value)?;
+        } else {
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {

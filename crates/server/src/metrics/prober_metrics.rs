@@ -1,8 +1,8 @@
 //! The metric families of the regular probers and of their acknowledgement.
 
-use super::board_metrics::{Encoded, StateCollector, counter, gauge, seconds};
+use super::board_metrics::{Encoded, StateCollector, alone, counter, gauge, seconds};
 use nodegate_readiness::Moment;
-use nodegate_readiness::probers::{ProberRecord, Standing};
+use nodegate_readiness::probers::{ProberRecord, ServiceStatus, Standing};
 use prometheus_client::encoding::DescriptorEncoder;
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -19,34 +19,23 @@ impl StateCollector {
         let shown = shown(&status.probers, self.probers.balancers_are_named());
 
         let help = "Regular probers whose answer a drain changes.";
-        gauge(encoder, "probers", help)?
-            .encode_gauge(&u64::try_from(status.told_of().1).unwrap_or(u64::MAX))?;
+        gauge(encoder, "probers", help, [alone(status.told_of().1)])?;
         let help = "Regular clients, not of this node, whose answer no drain changes: load balancers that can't see drains.";
         let blind = status.drain.as_ref().map_or(0, |drain| drain.cant_see_drains.len());
-        gauge(encoder, "probers_without_drains", help)?
-            .encode_gauge(&u64::try_from(blind).unwrap_or(u64::MAX))?;
+        gauge(encoder, "probers_without_drains", help, [alone(blind)])?;
         let help = "Time since the last probe of each regular prober; a prober in --balancers is kept for an hour after it is gone.";
-        let mut family = seconds(encoder, "prober_age", help)?;
-        for prober in &shown {
-            let (who, age) = (prober.who(), Duration::from_millis(prober.last_ms).as_secs_f64());
-            family.encode_family(&labels(&who, prober))?.encode_gauge(&age)?;
-        }
+        let age = shown.iter().map(|prober| (labels(prober), Duration::from_millis(prober.last_ms)));
+        seconds(encoder, "prober_age", help, age)?;
         let help = "1 if a prober has had the present verdict so often that it must have acted on it, 0 if not; of each regular prober.";
-        let mut family = gauge(encoder, "prober_told", help)?;
-        for (prober, told) in shown.iter().filter_map(|prober| Some((prober, prober.told?))) {
-            family.encode_family(&labels(&prober.who(), prober))?.encode_gauge(&u64::from(told))?;
-        }
+        let told = shown.iter().filter_map(|prober| Some((labels(prober), u64::from(prober.told?))));
+        gauge(encoder, "prober_told", help, told)?;
         let help = "1 if every regular prober of a watched Service knows that it is out or back, 0 if not; absent while not known.";
-        let mut family = gauge(encoder, "service_told", help)?;
-        for (service, told) in status.services.iter().filter_map(|service| Some((service, service.told()?))) {
-            family.encode_family(&[("service", &*service.service)])?.encode_gauge(&u64::from(told))?;
-        }
-        counter(
-            encoder,
-            "prober_overflows",
-            "Probe requests that found no slot in the table of probers.",
-            overflows,
-        )
+        let told = |service: &ServiceStatus| {
+            Some(([("service", service.service.clone())], u64::from(service.told()?)))
+        };
+        gauge(encoder, "service_told", help, status.services.iter().filter_map(told))?;
+        let help = "Probe requests that found no slot in the table of probers.";
+        counter(encoder, "prober_overflows", help, overflows)
     }
 }
 
@@ -61,6 +50,6 @@ fn shown(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
     shown
 }
 
-fn labels<'a>(who: &'a str, prober: &'a ProberRecord) -> [(&'static str, &'a str); 2] {
-    [("prober", who), ("question", &prober.request)]
+fn labels(prober: &ProberRecord) -> [(&'static str, String); 2] {
+    [("prober", prober.who()), ("question", prober.request.clone())]
 }

@@ -92,7 +92,7 @@ impl SimulatedAgent {
         let stale_after = agent.board.policy().stale_after;
         Self {
             agent,
-            background: spawn_local(run_unless_starved(background.run(), starved.clone())),
+            background: spawn_local(run_unless_starved(background, starved.clone())),
             opening: spawn_local(async move {
                 opens.prepare(&NoSources).await;
                 opens.open();
