@@ -66,7 +66,7 @@ pub(crate) fn gate() -> Metrics {
 pub(crate) fn haproxy() -> BTreeSet<String> {
     let code = ["run/metrics.rs", "watch/life.rs"];
     let code = code.map(|file| read(&format!("crates/nodegate-haproxy/src/{file}"))).concat();
-    let calls = [".register(", ".encode_descriptor("].into_iter().flat_map(|call| code.split(call).skip(1));
+    let calls = [".register(", "gauge(encoder, "].into_iter().flat_map(|call| code.split(call).skip(1));
     let names = calls.filter_map(|rest| rest.trim_start().strip_prefix('"')?.split('"').next());
     names.map(|name| format!("nodegate_haproxy_{name}")).collect()
 }

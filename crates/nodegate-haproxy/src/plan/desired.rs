@@ -1,6 +1,7 @@
 //! The desired configuration of HAProxy.
 
-use crate::plan::{Balance, CheckPolicy, Listen, Mode, NodeState, SendProxy, ServiceKey};
+use crate::plan::{Balance, CheckPolicy, Listen, Mode, NodeOut, SendProxy, ServiceKey};
+use nodegate_readiness::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -10,16 +11,22 @@ use std::sync::Arc;
 pub(crate) struct PlannedNode {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
-    pub(crate) state: NodeState,
-    pub(crate) reason: Option<String>,
+    pub(crate) out: NodeOut,
     /// Its share of the traffic while it is ready, 0 to 256.
     pub(crate) share: u16,
 }
 
 impl PlannedNode {
+    /// Returns the verdict on the node, and the reason if it is out.
+    pub(crate) fn verdict(&self) -> (Verdict, Option<&str>) {
+        self.out
+            .as_ref()
+            .map_or((Verdict::Ready, None), |(verdict, reason)| (*verdict, Some(reason.as_str())))
+    }
+
     /// Returns the weight of the node's servers: 0 if the node is out.
     pub(crate) fn weight(&self) -> u16 {
-        if self.state == NodeState::Ready { self.share } else { 0 }
+        if self.out.is_none() { self.share } else { 0 }
     }
 }
 

@@ -70,6 +70,7 @@ fn addresses_of(listens_on: &[IpAddr], given: &[Ingress], policy: &PlanPolicy) -
 /// The configuration that HAProxy runs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InEffect {
+    pub(crate) hash: String,
     pub(crate) runs: Desired,
     pub(crate) left_out: BTreeSet<Problem>,
 }
@@ -225,7 +226,8 @@ mod tests {
                 text: "why".to_owned(),
                 unpublished: true,
             };
-            let effect = InEffect { runs: runs.clone(), left_out: kind.map(problem).into_iter().collect() };
+            let left_out = kind.map(problem).into_iter().collect();
+            let effect = InEffect { runs: runs.clone(), left_out, ..InEffect::default() };
             assert_eq!(effect.wanted(&desired, &given, &policy)[&key("new")].is_some(), wanted, "{kind:?}");
             assert_eq!(effect.not_published(&desired).remove(&key("new")).as_deref(), reason, "{kind:?}");
         }

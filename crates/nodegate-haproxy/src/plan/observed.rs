@@ -3,6 +3,7 @@
 use crate::plan::Ingress;
 use ipnet::IpNet;
 use nodegate_program::is_object_name;
+use nodegate_readiness::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,26 +12,9 @@ use std::sync::Arc;
 /// A Service's namespace and name.
 pub(crate) type ServiceKey = (String, String);
 
-/// The state of a node, with regard to new traffic. The better state comes first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum NodeState {
-    #[default]
-    Ready,
-    /// The node is healthy, and an operator or controller is taking it out (`--drain-on`).
-    Draining,
-    /// The kubelet is not ready, or has never reported that it is.
-    NotReady,
-}
-
-impl NodeState {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Draining => "drained",
-            Self::NotReady => "not-ready",
-        }
-    }
-}
+/// Why a node gets no new traffic: the verdict of the agent's rules, and the reason in one word. `None` for a node that
+/// is ready.
+pub(crate) type NodeOut = Option<(Verdict, String)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Family {
@@ -49,14 +33,11 @@ impl Family {
 #[serde(default)]
 pub(crate) struct ObservedNode {
     pub(crate) name: String,
-    /// The state that decides about new traffic. After a restart, HAProxy's own checks know it.
+    /// After a restart, HAProxy's own checks know it.
     #[serde(skip)]
-    pub(crate) state: NodeState,
+    pub(crate) out: NodeOut,
     pub(crate) weight: Option<String>,
     pub(crate) chosen: Option<String>,
-    /// The reason why it gets no new traffic, in one word.
-    #[serde(skip)]
-    pub(crate) reason: Option<String>,
     pub(crate) labels: BTreeMap<String, String>,
     /// Its addresses by type (`InternalIP`, `ExternalIP`), in the order of its status.
     pub(crate) addresses: Vec<(String, IpAddr)>,

@@ -60,7 +60,7 @@ impl Planner<'_> {
     fn plan_nodes(&mut self) {
         // If two Nodes share an address, the one in the better state represents the machine.
         let mut by_state: Vec<&ObservedNode> = self.facts.nodes.values().map(Arc::as_ref).collect();
-        by_state.sort_by_key(|node| (node.state, &node.name));
+        by_state.sort_by_key(|node| (node.out.as_ref().map(|(verdict, _)| *verdict), &node.name));
         let mut owners = BTreeMap::new();
         for node in by_state.into_iter().take(MAX_NODES) {
             if node.chosen.is_some() && node.chosen().is_none() {
@@ -77,8 +77,8 @@ impl Planner<'_> {
                 self.problem("same-address", &node.name, text);
                 continue;
             }
-            let (state, reason, share) = (node.state, node.reason.clone(), self.share(node));
-            self.desired.nodes.push(PlannedNode { name: node.name.clone(), address, state, reason, share });
+            let (name, out, share) = (node.name.clone(), node.out.clone(), self.share(node));
+            self.desired.nodes.push(PlannedNode { name, address, out, share });
         }
         self.desired.nodes.sort_by(|a, b| a.name.cmp(&b.name));
     }

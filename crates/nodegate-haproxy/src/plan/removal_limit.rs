@@ -91,7 +91,7 @@ impl RemovalLimit {
             let Some(before) = self.accepted.nodes.get(name) else { continue };
             let mut node = ObservedNode::clone(before);
             if let Some(now) = facts.nodes.get(name) {
-                (node.state, node.reason) = (now.state, now.reason.clone());
+                node.out.clone_from(&now.out);
             }
             facts.nodes.insert(name.clone(), Arc::new(node));
         }
@@ -107,15 +107,16 @@ impl RemovalLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::ObservedService;
     use crate::plan::tests::node_of;
-    use crate::plan::{NodeState, ObservedService};
+    use nodegate_readiness::Verdict;
 
     fn limit(percent: u8, all: &Facts) -> RemovalLimit {
         let policy = PlanPolicy { max_removal: percent, ..PlanPolicy::default() };
         RemovalLimit::new(&policy, all.clone())
     }
 
-    fn node(name: &str, role: &str, state: NodeState) -> ObservedNode {
+    fn node(name: &str, role: &str, state: Verdict) -> ObservedNode {
         node_of(name, &format!("10.0.0.{}", name.as_bytes()[0]), state, role)
     }
 
@@ -123,7 +124,7 @@ mod tests {
         Facts::of(nodes, [])
     }
 
-    fn nodes(names: &str, state: NodeState) -> Facts {
+    fn nodes(names: &str, state: Verdict) -> Facts {
         facts(names.split(' ').map(|name| node(name, "x", state)))
     }
 
@@ -140,24 +141,24 @@ mod tests {
 
     #[test]
     fn half_may_go_and_more_may_not_and_states_are_the_current_ones() {
-        let all = nodes("a b c d", NodeState::Ready);
+        let all = nodes("a b c d", Verdict::Ready);
         let mut limit = limit(50, &all);
         assert_eq!(limit.accept(&all, |_| false), (all.clone(), Retained::default()));
-        let (facts, held) = limit.accept(&nodes("a", NodeState::Draining), |_| false);
+        let (facts, held) = limit.accept(&nodes("a", Verdict::Draining), |_| false);
         assert_eq!((facts.nodes.len(), names(&held.nodes)), (4, vec!["b", "c", "d"]));
-        assert_eq!(facts.nodes["a"].state, NodeState::Draining);
+        assert_eq!(facts.nodes["a"].out.as_ref().unwrap().0, Verdict::Draining);
         let (facts, held) = limit.accept(&Facts::default(), |_| false);
         assert_eq!((facts.nodes.len(), held.nodes.len()), (4, 4));
-        let (facts, held) = limit.accept(&nodes("a b", NodeState::Ready), |_| false);
+        let (facts, held) = limit.accept(&nodes("a b", Verdict::Ready), |_| false);
         assert_eq!((facts.nodes.len(), held), (2, Retained::default()));
     }
 
     #[test]
     fn new_nodes_in_place_of_old_ones_are_a_replacement_and_everything_may_go_if_told_so() {
-        let mut limit_0 = limit(0, &nodes("a b c", NodeState::Ready));
-        let new = nodes("d e f", NodeState::Ready);
+        let mut limit_0 = limit(0, &nodes("a b c", Verdict::Ready));
+        let new = nodes("d e f", Verdict::Ready);
         assert_eq!(limit_0.accept(&new, |_| false), (new.clone(), Retained::default()));
-        let (facts, held) = limit_0.accept(&nodes("g h", NodeState::Ready), |_| false);
+        let (facts, held) = limit_0.accept(&nodes("g h", Verdict::Ready), |_| false);
         assert_eq!((facts.nodes.len(), names(&held.nodes)), (5, vec!["d", "e", "f"]));
         let nothing = (Facts::default(), Retained::default());
         assert_eq!(limit(100, &new).accept(&Facts::default(), |_| false), nothing);
@@ -165,17 +166,20 @@ mod tests {
 
     #[test]
     fn a_node_without_an_address_keeps_its_last_one() {
-        let all = nodes("a b c d", NodeState::Ready);
+        let all = nodes("a b c d", Verdict::Ready);
         let mut limit = limit(50, &all);
         // Each of them is less than the limit, one after the other is not.
         let mut without = all.clone();
         for name in ["a", "b", "c", "d"] {
-            let bare = ObservedNode { addresses: Vec::new(), ..node(name, "x", NodeState::Draining) };
+            let bare = ObservedNode { addresses: Vec::new(), ..node(name, "x", Verdict::Draining) };
             without.nodes.insert(name.to_owned(), Arc::new(bare));
             let (facts, held) = limit.accept(&without, |_| false);
             let kept = &facts.nodes[name];
             assert!(held.nodes.contains(name), "{held:?}");
-            assert_eq!((&kept.addresses, kept.state), (&all.nodes[name].addresses, NodeState::Draining));
+            assert_eq!(
+                (&kept.addresses, kept.out.as_ref().unwrap().0),
+                (&all.nodes[name].addresses, Verdict::Draining)
+            );
         }
         assert_eq!(limit.accept(&all, |_| false), (all, Retained::default()));
     }
@@ -183,7 +187,7 @@ mod tests {
     #[test]
     fn servers_are_counted_for_each_service_by_what_it_asks_for_now() {
         let label = |name: &str| if name < "c" { "ingress" } else { "x" };
-        let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, label(name), NodeState::Ready)));
+        let all = facts(["a", "b", "c", "d", "e", "f"].map(|name| node(name, label(name), Verdict::Ready)));
         let all = with_service(with_service(all, "all", None), "few", Some("role=ingress"));
         let mut limit = limit(50, &all);
         // Two of six nodes are below the limit, but they are all that one of the Services has.
@@ -192,7 +196,7 @@ mod tests {
         let (kept, held) = limit.accept(&fewer, |_| false);
         assert_eq!((kept.nodes.len(), names(&held.nodes)), (6, vec!["a", "b"]));
         // The same for nodes that only lost their labels.
-        fewer.nodes.extend(nodes("a b", NodeState::Ready).nodes);
+        fewer.nodes.extend(nodes("a b", Verdict::Ready).nodes);
         let (kept, held) = limit.accept(&fewer, |_| false);
         assert_eq!((&kept.nodes, names(&held.nodes)), (&all.nodes, vec!["a", "b"]));
         // The Service itself asks for fewer nodes.
@@ -201,7 +205,7 @@ mod tests {
         // Other nodes have replaced them.
         let mut replaced = all.clone();
         replaced.nodes.retain(|name, _| name.as_str() > "b");
-        replaced.nodes.extend(facts(["x", "y"].map(|name| node(name, "ingress", NodeState::Ready))).nodes);
+        replaced.nodes.extend(facts(["x", "y"].map(|name| node(name, "ingress", Verdict::Ready))).nodes);
         assert_eq!(limit.accept(&replaced, |_| false), (replaced, Retained::default()));
     }
 

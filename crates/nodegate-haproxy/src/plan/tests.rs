@@ -4,9 +4,10 @@
 use crate::haproxy::launch::check;
 use crate::haproxy::states::States;
 use crate::plan::{
-    CheckKind, CheckPolicy, Desired, Facts, Family, Frontend, LastResort, NodeState, ObservedNode,
+    CheckKind, CheckPolicy, Desired, Facts, Family, Frontend, LastResort, NodeOut, ObservedNode,
     ObservedService, PlanPolicy, PortFacts, plan, render,
 };
+use nodegate_readiness::Verdict;
 use nodegate_testbed::programs::system;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -36,7 +37,7 @@ fn value() -> impl Strategy<Value = String> {
 }
 
 fn node() -> impl Strategy<Value = ObservedNode> {
-    let state = select(vec![NodeState::Ready, NodeState::Draining, NodeState::NotReady]);
+    let state = select(Verdict::ALL.to_vec());
     let kind = select(vec!["InternalIP", "ExternalIP", "Other"]).prop_map(str::to_owned);
     let address = any::<(bool, u32, u128)>().prop_map(|(v4, low, high)| -> IpAddr {
         if v4 { IpAddr::from(low.to_be_bytes()) } else { IpAddr::from(high.to_be_bytes()) }
@@ -44,7 +45,7 @@ fn node() -> impl Strategy<Value = ObservedNode> {
     (word(), state, proptest::option::of(value()), proptest::collection::vec((kind, address), 0..4)).prop_map(
         |(name, state, weight, addresses)| ObservedNode {
             name,
-            state,
+            out: out_by(state),
             chosen: weight.clone(),
             weight,
             addresses,
@@ -166,7 +167,7 @@ proptest! {
         for name in desired.frontends.keys() {
             for server in desired.backends[name].servers.iter() {
                 let node = desired.nodes.iter().find(|node| node.name == server.name).unwrap();
-                prop_assert_eq!(server.weight > 0, node.state == NodeState::Ready && node.share > 0);
+                prop_assert_eq!(server.weight > 0, node.out.is_none() && node.share > 0);
             }
         }
     }
@@ -191,10 +192,14 @@ pub(crate) fn service_of(name: &str, port: u16) -> ObservedService {
     }
 }
 
-pub(crate) fn node_of(name: &str, address: &str, state: NodeState, role: &str) -> ObservedNode {
+fn out_by(verdict: Verdict) -> NodeOut {
+    (verdict != Verdict::Ready).then(|| (verdict, "x".to_owned()))
+}
+
+pub(crate) fn node_of(name: &str, address: &str, state: Verdict, role: &str) -> ObservedNode {
     ObservedNode {
         name: name.to_owned(),
-        state,
+        out: out_by(state),
         labels: annotated(&[("role", role)]),
         addresses: vec![("InternalIP".to_owned(), address.parse().unwrap())],
         ..ObservedNode::default()
@@ -207,11 +212,11 @@ pub(crate) fn annotated(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 fn cluster() -> Facts {
     let nodes = [
-        node_of("worker-1", "10.0.0.1", NodeState::Ready, "infra"),
-        node_of("worker-2", "10.0.0.2", NodeState::Draining, "infra"),
+        node_of("worker-1", "10.0.0.1", Verdict::Ready, "infra"),
+        node_of("worker-2", "10.0.0.2", Verdict::Draining, "infra"),
         // The same machine under an older name.
-        node_of("old-1", "10.0.0.1", NodeState::NotReady, "infra"),
-        node_of("worker-3", "fd00::3", NodeState::Ready, "app"),
+        node_of("old-1", "10.0.0.1", Verdict::NotReady, "infra"),
+        node_of("worker-3", "fd00::3", Verdict::Ready, "app"),
     ];
     let services = [
         service_of("web", 8080),

@@ -65,7 +65,6 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 sleep(BURST).await;
                 task.wanted.clone_from(&desired.borrow_and_update());
                 task.is_due = true;
-                task.count_problems();
                 // The change may be what an operator does about the failure.
                 task.not_before = task.not_before.min(Instant::now() + task.shared.setup.tools.reload_interval);
             }
@@ -121,13 +120,8 @@ impl Applying {
     }
 
     fn unproven(&self, reason: String) {
-        self.shared.metrics.set_applied(false);
+        self.shared.metrics.set_passing(None);
         self.shared.applied.send_if_modified(|applied| std::mem::replace(applied, Err(reason)).is_ok());
-    }
-
-    fn count_problems(&self) {
-        let planned = self.wanted.iter().flat_map(|wanted| &wanted.problems);
-        self.shared.metrics.set_problems(planned.chain(&self.applier.left_out));
     }
 
     async fn apply(&mut self) {
@@ -136,7 +130,6 @@ impl Applying {
         self.template = self.applier.template_stamp();
         let outcome = self.applier.apply(&mut desired).await;
         self.left_out.problems(&self.applier.left_out);
-        self.count_problems();
         match outcome {
             Ok(applied) => self.succeeded(applied, desired),
             Err(failure) => self.failed(&failure),
@@ -159,7 +152,7 @@ impl Applying {
     fn succeeded(&mut self, applied: Applied, desired: Desired) {
         self.error.end();
         self.wait = RETRY.0;
-        let (frontends, hash) = (desired.frontends.len(), self.applier.hash());
+        let (frontends, hash) = (desired.frontends.len(), self.applier.hash().unwrap_or_default().to_owned());
         let Shared { metrics, applied: in_effect, .. } = self.shared.as_ref();
         if applied == Applied::Reloaded {
             metrics.reloads.inc();
@@ -173,12 +166,10 @@ impl Applying {
         // HAProxy may be started, and another program may release a port.
         let again = if self.is_due || !left_out.is_empty() { LOOK } else { Duration::ZERO };
         self.not_before = Instant::now() + again;
-        metrics.loaded(hash, &desired);
         if self.is_due {
             return self.unproven("HAProxy is not running".to_owned());
         }
-        drop(in_effect.send_replace(Ok(Arc::new(InEffect { runs: desired, left_out }))));
-        metrics.set_applied(true);
+        drop(in_effect.send_replace(Ok(Arc::new(InEffect { hash, runs: desired, left_out }))));
         self.elsewhere.end();
     }
 }

@@ -77,8 +77,9 @@ fn row(node: &PlannedNode, passing: Option<&Passing>) -> [String; 6] {
     let passes = passing.and_then(|passing| passing.get(&node.name));
     let passes = passes.map_or("-", |passes| if *passes { "passes" } else { "fails" });
     let (weight, address) = (node.weight().to_string(), node.address.to_string());
-    let reason = node.reason.as_deref().unwrap_or("-");
-    [&node.name, node.state.word(), reason, &weight, &address, passes].map(str::to_owned)
+    let (verdict, reason) = node.verdict();
+    let reason = reason.unwrap_or("-");
+    [&node.name, verdict.as_str(), reason, &weight, &address, passes].map(str::to_owned)
 }
 
 /// Formats a table of text from strangers. Columns are as wide as their longest cell.
@@ -103,15 +104,16 @@ fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String
 mod tests {
     use super::*;
     use crate::plan::tests::{node_of, service_of};
-    use crate::plan::{Facts, NodeState, ObservedNode, ObservedService, PlanPolicy, plan};
+    use crate::plan::{Facts, ObservedNode, ObservedService, PlanPolicy, plan};
+    use nodegate_readiness::Verdict;
 
     #[test]
     fn text_of_strangers_steers_no_terminal() {
         let hostile = "x\n\u{1b}[31m\u{202e}\u{2028}y";
         let node = ObservedNode {
-            reason: Some(hostile.to_owned()),
+            out: Some((Verdict::NotReady, hostile.to_owned())),
             weight: Some(hostile.to_owned()),
-            ..node_of("worker", "10.0.0.1", NodeState::NotReady, "x")
+            ..node_of("worker", "10.0.0.1", Verdict::NotReady, "x")
         };
         let service = ObservedService { class: Some(hostile.to_owned()), ..service_of("web", 80) };
         let facts = Facts::of([node], [service]);

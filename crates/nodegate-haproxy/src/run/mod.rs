@@ -206,7 +206,7 @@ async fn run(setup: Args) -> Result<(), String> {
     let lists = setup.scope.lists();
     let life = Life::new(&lists);
     let shared = Arc::new(Shared::new(setup));
-    let pages = AdminPages { health: shared.clone(), registry: shared.metrics.registry(life.clone()) };
+    let pages = AdminPages { health: shared.clone(), registry: metrics::registry(&shared, life.clone()) };
     let mut publisher = Publisher::of(&shared, &life);
     let observer = channel(Observed::of(&lists)).0;
     let mut tasks = tokio::task::JoinSet::new();
@@ -244,6 +244,7 @@ async fn run(setup: Args) -> Result<(), String> {
 /// The longest time for any step: a check of a minute and a reload, each with time to spare.
 const STUCK: Duration = Duration::from_mins(5);
 
+#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) setup: Args,
     pub(crate) metrics: HaproxyMetrics,

@@ -4,16 +4,17 @@
 use crate::failure::Lasting;
 use crate::haproxy::config_file::ConfigFile;
 use crate::plan::{
-    Desired, Facts, INTENDED, NodeState, ObservedNode, ObservedService, PlannedNode, Problem, RemovalLimit,
-    Retained, names, plan,
+    Desired, Facts, INTENDED, NodeOut, ObservedNode, ObservedService, Problem, RemovalLimit, Retained, names,
+    plan,
 };
+use crate::run::metrics::count;
 use crate::run::{Args, Shared};
 use crate::watch::Observed;
 use nodegate_program::sanitize_short;
+use nodegate_readiness::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch::Sender;
 
 pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>) {
@@ -21,23 +22,11 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>) {
     let mut observed = observer.subscribe();
     let mut file = KnownFile::new(&shared.setup);
     let mut limit = RemovalLimit::new(policy, file.load());
-    let mut is_saved = true;
     let mut reported = Reported::default();
     let mut node_log = NodeLog::default();
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    loop {
-        tokio::select! {
-            changed = observed.changed() => if changed.is_err() { return },
-            _ = tick.tick() => {
-                if !is_saved {
-                    is_saved = file.save(&limit.accepted);
-                }
-                continue;
-            }
-        }
+    while observed.changed().await.is_ok() {
         let now = observed.borrow_and_update().clone();
         let Some(facts) = now.facts() else { continue };
-        is_saved = false;
         let (facts, retained) = limit.accept(&facts, |key| now.deleted.contains(key));
         // A deletion that has been accepted need not be remembered. Receivers need not know of this change.
         observer.send_if_modified(|observed| {
@@ -49,7 +38,9 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>) {
         let desired = plan(&facts, policy);
         reported.problems(&desired.problems);
         node_log.tell(&desired);
-        shared.metrics.planned(&desired, &retained);
+        for (kind, kept) in [("nodes", &retained.nodes), ("services", &retained.services)] {
+            shared.metrics.held.get_or_create(&[("kind", kind)]).set(count(kept.len()));
+        }
         reported.retained(retained);
         shared.desired.send_if_modified(|before| {
             let is_news = before.as_deref() != Some(&desired);
@@ -58,6 +49,7 @@ pub(crate) async fn run(shared: Arc<Shared>, observer: Sender<Observed>) {
             }
             is_news
         });
+        file.save(&limit.accepted);
     }
 }
 
@@ -103,20 +95,21 @@ impl KnownFile {
         }
     }
 
-    /// Writes the accepted facts if they have changed. Returns true if they are saved.
-    pub(crate) fn save(&mut self, accepted: &Facts) -> bool {
+    /// Writes the accepted facts if they have changed. What can't be saved is tried again with the next change.
+    pub(crate) fn save(&mut self, accepted: &Facts) {
         let nodes: Vec<&ObservedNode> = accepted.nodes.values().map(Arc::as_ref).collect();
         let services: Vec<&ObservedService> = accepted.services.values().map(Arc::as_ref).collect();
         let bytes = serde_json::to_vec(&(&self.settings, nodes, services)).unwrap_or_default();
-        if self.written.as_ref() != Some(&bytes) {
-            if let Err(error) = self.file.replace(&bytes) {
-                self.error.tell(&error.to_string());
-                return false;
-            }
-            self.error.end();
-            self.written = Some(bytes);
+        if self.written.as_ref() == Some(&bytes) {
+            return;
         }
-        true
+        match self.file.replace(&bytes) {
+            Ok(()) => {
+                self.error.end();
+                self.written = Some(bytes);
+            }
+            Err(error) => self.error.tell(&error.to_string()),
+        }
     }
 }
 
@@ -163,38 +156,29 @@ impl Reported {
     }
 }
 
-type LoggedState = (NodeState, Option<String>);
-
 /// Logs a line for each node that is taken out or comes back, with the reason.
 #[derive(Default)]
-pub(crate) struct NodeLog {
-    logged: Option<BTreeMap<String, LoggedState>>,
-}
+pub(crate) struct NodeLog(BTreeMap<String, NodeOut>);
 
 impl NodeLog {
-    /// Logs the changes. Of the first plan, logs only the nodes that are out.
+    /// Logs the changes. A node that was not there before counts as one that was ready.
     pub(crate) fn tell(&mut self, desired: &Desired) {
-        let logged = |node: &PlannedNode| (node.name.clone(), (node.state, node.reason.clone()));
-        let now: BTreeMap<String, LoggedState> = desired.nodes.iter().map(logged).collect();
-        let is_first = self.logged.is_none();
-        let before = self.logged.take().unwrap_or_default();
-        for (node, logged) in now.iter().filter(|(node, logged)| before.get(*node) != Some(logged)) {
-            let what = match logged.0 {
-                NodeState::Ready if is_first => continue,
-                NodeState::Ready => "the node is ready; giving it its share of new connections",
-                NodeState::Draining => "the node is draining; giving it no new connections",
-                NodeState::NotReady => "the node is not ready; giving it no new connections",
-            };
-            tracing::info!(node, reason = logged.1, "{what}");
+        let before = std::mem::take(&mut self.0);
+        for node in &desired.nodes {
+            let (name, (verdict, reason)) = (&node.name, node.verdict());
+            if before.get(name).unwrap_or(&None) != &node.out {
+                let what = match verdict {
+                    Verdict::Ready => "the node is ready; giving it its share of new connections",
+                    Verdict::Draining => "the node is draining; giving it no new connections",
+                    Verdict::NotReady => "the node is not ready; giving it no new connections",
+                };
+                tracing::info!(node = name, reason, "{what}");
+            }
+            self.0.insert(name.clone(), node.out.clone());
         }
-        for node in before.keys().filter(|node| !now.contains_key(*node)) {
+        for node in before.keys().filter(|node| !self.0.contains_key(*node)) {
             tracing::info!(node, "the node is gone; removing its servers");
         }
-        if is_first {
-            let ready = now.values().filter(|(state, _)| *state == NodeState::Ready).count();
-            tracing::info!(nodes = now.len(), ready, frontends = desired.frontends.len(), "read the cluster");
-        }
-        self.logged = Some(now);
     }
 }
 
@@ -211,10 +195,11 @@ mod tests {
         let facts = Facts::of([], [service]);
         let mut file = known_file("s");
         assert_eq!(file.load(), Facts::default());
-        assert!(file.save(&facts));
+        file.save(&facts);
         assert_eq!((known_file("s").load(), known_file("other").load()), (facts.clone(), Facts::default()));
         std::fs::remove_file(&path).unwrap();
-        assert!(file.save(&facts) && !path.exists(), "only news is written");
+        file.save(&facts);
+        assert!(!path.exists(), "only news is written");
         std::fs::write(&path, "[]").unwrap();
         assert_eq!(known_file("s").load(), Facts::default());
     }

@@ -234,11 +234,10 @@ impl Publisher {
             Ok(_) => {
                 self.failing.succeeded(kind);
                 self.backoff.reset();
-                if is_event {
-                    metrics.service_events.inc();
-                } else {
+                if !is_event {
                     let addresses = body.pointer("/status/loadBalancer/ingress").unwrap_or(&Value::Null);
-                    metrics.status_written(if addresses.is_null() { "removed" } else { "set" });
+                    let kind = if addresses.is_null() { "removed" } else { "set" };
+                    metrics.status_writes.get_or_create(&[("kind", kind)]).inc();
                     tracing::info!(service, %addresses, "wrote the Service's status");
                 }
                 None

@@ -1,14 +1,14 @@
 //! The watched objects, reduced to the data that is needed.
 
 use crate::plan::{
-    Facts, Family, Ingress, MAX_VALUE, NodeState, ObservedNode, ObservedService, PREFIX, PortFacts,
-    ServiceKey, ServiceStatus,
+    Facts, Family, Ingress, MAX_VALUE, ObservedNode, ObservedService, PREFIX, PortFacts, ServiceKey,
+    ServiceStatus,
 };
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::Resource;
 use nodegate_kube_follow::WatchedNode;
-use nodegate_readiness::{ConditionStatus, Node, Outcome, Policy};
+use nodegate_readiness::{ConditionStatus, Node, Policy};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -75,15 +75,7 @@ fn node_facts(node: &WatchedNode, rules: &Policy) -> ObservedNode {
     let labels = meta.labels.iter().flatten().map(|(key, value)| (clip(key), clip(value)));
     ObservedNode {
         name: meta.name.clone().unwrap_or_default(),
-        state: match &state {
-            Outcome::Pass => NodeState::Ready,
-            Outcome::Draining(_) => NodeState::Draining,
-            Outcome::Fail(_) => NodeState::NotReady,
-        },
-        reason: match &state {
-            Outcome::Pass => None,
-            Outcome::Draining(reason) | Outcome::Fail(reason) => Some(reason.label().into_owned()),
-        },
+        out: state.reason().map(|reason| (state.verdict(), reason.label().into_owned())),
         labels: labels.take(MAX_PARTS).collect(),
         weight: annotation(meta, WEIGHT),
         chosen: annotation(meta, ADDRESS),
@@ -184,13 +176,14 @@ fn clip(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodegate_readiness::Verdict;
 
     #[test]
     fn objects_with_everything_left_out_or_odd_are_read() {
         for json in ["{}", r#"{"metadata":{},"spec":null,"status":null}"#] {
             let node: WatchedNode = serde_json::from_str(json).unwrap();
-            let reason = Some("ReadyConditionMissing".to_owned());
-            let expected = ObservedNode { reason, state: NodeState::NotReady, ..ObservedNode::default() };
+            let out = Some((Verdict::NotReady, "ReadyConditionMissing".to_owned()));
+            let expected = ObservedNode { out, ..ObservedNode::default() };
             assert_eq!(node_facts(&node, &Policy::default()), expected);
             assert_eq!(service_facts(&serde_json::from_str(json).unwrap()), None);
         }
@@ -203,19 +196,19 @@ mod tests {
     #[test]
     fn a_drain_counts_unless_the_node_is_not_ready_and_a_silent_kubelet_is_left_to_the_agent() {
         for (spec, ready, drain_on, state) in [
-            ("", "True", "unschedulable", NodeState::Ready),
-            (r#""unschedulable":true"#, "True", "unschedulable", NodeState::Draining),
-            (r#""unschedulable":true"#, "True", "none", NodeState::Ready),
-            (r#""unschedulable":true"#, "False", "unschedulable", NodeState::NotReady),
-            (r#""unschedulable":true"#, "Unknown", "unschedulable", NodeState::Draining),
-            ("", "Unknown", "unschedulable", NodeState::Ready),
+            ("", "True", "unschedulable", None),
+            (r#""unschedulable":true"#, "True", "unschedulable", Some(Verdict::Draining)),
+            (r#""unschedulable":true"#, "True", "none", None),
+            (r#""unschedulable":true"#, "False", "unschedulable", Some(Verdict::NotReady)),
+            (r#""unschedulable":true"#, "Unknown", "unschedulable", Some(Verdict::Draining)),
+            ("", "Unknown", "unschedulable", None),
         ] {
             let conditions = format!(r#"[{{"type":"Ready","status":"{ready}","reason":"x"}}]"#);
             let json =
                 format!(r#"{{"metadata":{{}},"spec":{{{spec}}},"status":{{"conditions":{conditions}}}}}"#);
             let rules = Policy { drain_on: drain_on.parse().unwrap(), ..Policy::default() };
-            let found = node_facts(&serde_json::from_str(&json).unwrap(), &rules).state;
-            assert_eq!(found, state, "{spec} {ready} {drain_on}");
+            let out = node_facts(&serde_json::from_str(&json).unwrap(), &rules).out;
+            assert_eq!(out.map(|(verdict, _)| verdict), state, "{spec} {ready} {drain_on}");
         }
     }
 }
