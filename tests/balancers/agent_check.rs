@@ -45,8 +45,8 @@ impl Scenario {
 }
 
 #[test]
-fn every_transition_leaves_haproxy_in_the_right_state() {
-    let scenario = Scenario::begin();
+fn every_transition_leaves_haproxy_in_the_right_state_which_a_reload_and_a_restart_keep() {
+    let mut scenario = Scenario::begin();
     for _ in 0..2 {
         for (set, state) in [
             ("cordoned", "draining"),
@@ -62,11 +62,7 @@ fn every_transition_leaves_haproxy_in_the_right_state() {
     }
     let others = NODES[1..].iter().map(|name| scenario.haproxy.server(name).unwrap());
     assert!(others.into_iter().all(|state| state.is_ready()));
-}
 
-#[test]
-fn haproxys_restart_and_reload_keep_the_server_state() {
-    let mut scenario = Scenario::begin();
     scenario.set("cordoned");
     scenario.becomes("draining");
     scenario.haproxy.reload();

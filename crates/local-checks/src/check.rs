@@ -2,7 +2,7 @@
 
 use crate::host_root::HostRoot;
 use crate::options::{AnyKey, Options};
-use nodegate_readiness::{AddressFamilies, Outcome, Reason};
+use nodegate_readiness::{Outcome, Reason};
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -33,13 +33,6 @@ pub struct KnownNode {
     pub heard: Option<Duration>,
     /// True while the cache can't be trusted.
     pub stale: bool,
-}
-
-impl KnownNode {
-    /// Returns the families of the Node's addresses, as far as they are known.
-    pub(crate) fn families(&self) -> AddressFamilies {
-        self.internal_ips.iter().copied().collect()
-    }
 }
 
 /// A check with its default settings.

@@ -44,15 +44,6 @@ pub struct HttpGet {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header(HeaderName, HeaderValue);
 
-/// An answer with its body.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpReply {
-    /// The HTTP status code.
-    pub status: StatusCode,
-    /// The first 64 KiB of the body.
-    pub body: Bytes,
-}
-
 /// Returns the reason of an answer with an unexpected status.
 pub(crate) fn status_reason(status: StatusCode) -> Reason {
     Reason::new("HTTP").status(status.as_u16())
@@ -66,12 +57,12 @@ impl HttpGet {
 
     /// Requests the status alone. The body is not read, so a slow or endless one does no harm.
     pub async fn status(&self) -> Result<StatusCode, HttpError> {
-        self.get(None, 0).await.map(|reply| reply.status)
+        self.get(None, 0).await.map(|reply| reply.status())
     }
 
     /// Requests the status, and at most `body` bytes of the body. An address `own` is never another
     /// machine's.
-    pub async fn get(&self, own: Option<IpAddr>, body: usize) -> Result<HttpReply, HttpError> {
+    pub async fn get(&self, own: Option<IpAddr>, body: usize) -> Result<Response<Bytes>, HttpError> {
         let stream = match own {
             Some(address) => connect_to_own(SocketAddr::new(address, self.url.to.port)).await?,
             None => self.url.to.connect().await?,
@@ -104,7 +95,7 @@ pub(crate) struct LocalPort(pub(crate) Option<HttpUrl>, pub(crate) u16);
 
 impl LocalPort {
     /// Requests status and body like [`HttpGet::get`]. If no address accepts, the error is that of 127.0.0.1.
-    pub(crate) async fn get(&self, node: &KnownNode, body: usize) -> Result<HttpReply, HttpError> {
+    pub(crate) async fn get(&self, node: &KnownNode, body: usize) -> Result<Response<Bytes>, HttpError> {
         if let Some(url) = &self.0 {
             return HttpGet::new(url.clone()).get(None, body).await;
         }
@@ -138,14 +129,22 @@ async fn exchange(
     stream: Box<dyn Stream>,
     request: Request<Empty<Bytes>>,
     body: usize,
-) -> Result<HttpReply, HttpError> {
+) -> Result<Response<Bytes>, HttpError> {
     let (mut sender, connection) =
         http1::Builder::new().max_header_size(MAX_HEAD).handshake::<_, Empty<Bytes>>(stream).await?;
-    let exchange = Box::pin(async move { read(sender.send_request(request).await?, body).await });
-    // The connection is driven here and not in a task of its own, so that dropping this future drops it.
-    match select(exchange, Box::pin(connection)).await {
+    let exchange = async move { read(sender.send_request(request).await?, body).await };
+    drive(exchange, connection).await
+}
+
+/// Waits for an exchange over a connection, which it drives here and not in a task of its own, so that dropping this
+/// future drops it.
+pub(crate) async fn drive<T, E: From<C>, C>(
+    exchange: impl Future<Output = Result<T, E>>,
+    connection: impl Future<Output = Result<(), C>>,
+) -> Result<T, E> {
+    match select(Box::pin(exchange), Box::pin(connection)).await {
         Either::Left((reply, _)) => reply,
-        // The connection's own error says more than the cancelled request.
+        // The connection's own error says more than the cancelled exchange.
         Either::Right((driven, exchange)) => match (exchange.await, driven) {
             (Err(_), Err(error)) => Err(error.into()),
             (reply, _) => reply,
@@ -160,7 +159,7 @@ pub(crate) async fn get_verified(
     caller: Caller,
     path: &PathAndQuery,
     body: usize,
-) -> Result<HttpReply, Reason> {
+) -> Result<Response<Bytes>, Reason> {
     let verified = open_verified(server.clone(), peer, caller).await.map_err(reason_of)?;
     let mut request = get(path, server.authority().map_or("", Authority::as_str))?;
     if let Some(authorization) = verified.authorization {
@@ -183,7 +182,7 @@ fn reason_of(error: OpenError) -> Reason {
     }
 }
 
-async fn read(response: Response<Incoming>, limit: usize) -> Result<HttpReply, HttpError> {
+async fn read(response: Response<Incoming>, limit: usize) -> Result<Response<Bytes>, HttpError> {
     let (head, mut body) = response.into_parts();
     let mut read = Vec::new();
     while read.len() < limit {
@@ -192,7 +191,7 @@ async fn read(response: Response<Incoming>, limit: usize) -> Result<HttpReply, H
             read.extend(data.iter().take(limit - read.len()));
         }
     }
-    Ok(HttpReply { status: head.status, body: read.into() })
+    Ok(Response::from_parts(head, read.into()))
 }
 
 impl From<hyper::Error> for HttpError {

@@ -57,7 +57,8 @@ impl LocalCheckArgs {
 /// All local checks.
 pub struct LocalChecks {
     pub(crate) entries: Vec<Entry>,
-    pub(crate) idle: Duration,
+    /// The time without a request for a check after which it stops.
+    pub idle: Duration,
 }
 
 #[derive(Clone)]
@@ -91,12 +92,6 @@ impl LocalChecks {
     pub fn with(mut self, name: impl Into<String>, timing: Timing, check: Arc<dyn Check>) -> Self {
         self.entries.push(Entry { name: name.into(), timing, check });
         self
-    }
-
-    /// Stops a check after this long without a request for it, instead of [`IDLE`].
-    #[must_use]
-    pub fn with_idle(self, idle: Duration) -> Self {
-        Self { idle, ..self }
     }
 
     /// Returns their entries for the catalog.

@@ -4,8 +4,7 @@ use netlink_packet_core::{
     Emitable, ErrorBuffer, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR,
     NetlinkBuffer, NetlinkHeader,
 };
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::net::netlink::SOCK_DIAG;
+use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
 
@@ -15,51 +14,32 @@ const BUFFER: usize = 32 * 1024;
 const MAX_DATAGRAMS: usize = 4096;
 
 /// A netlink socket for routing requests.
-pub(crate) struct Netlink(OwnedFd);
+pub(crate) struct Netlink(pub(crate) OwnedFd);
 
 impl Netlink {
-    /// Opens a socket for links, routes and neighbours (rtnetlink).
-    pub(crate) fn open() -> io::Result<Self> {
-        // No protocol means `NETLINK_ROUTE`.
-        Self::open_to(None)
-    }
-
-    /// Opens a socket for `sock_diag`.
-    pub(crate) fn open_diag() -> io::Result<Self> {
-        Self::open_to(Some(SOCK_DIAG))
-    }
-
-    fn open_to(protocol: Option<Protocol>) -> io::Result<Self> {
+    /// Opens a socket; without a protocol, one for links, routes and neighbours (rtnetlink).
+    pub(crate) fn open(protocol: Option<Protocol>) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         Ok(Self(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?))
     }
 
-    /// Requests one object, and passes it to `see`.
+    /// Requests one object, or with `NLM_F_DUMP` all objects, and passes each to `see`. Returns false if some may be
+    /// missing, which changed meanwhile.
     pub(crate) fn get(
         &self,
         kind: u16,
-        request: &impl Emitable,
-        mut see: impl FnMut(&[u8]),
-    ) -> io::Result<()> {
-        self.send(kind, 0, request)?;
-        self.receive(&mut vec![0; BUFFER], &mut see).map(drop)
-    }
-
-    /// Requests all objects, and passes each to `see`. Returns false if some may be missing, which changed
-    /// meanwhile.
-    pub(crate) fn dump(
-        &self,
-        kind: u16,
+        flags: u16,
         request: &impl Emitable,
         mut see: impl FnMut(&[u8]),
     ) -> io::Result<bool> {
-        self.send(kind, NLM_F_DUMP, request)?;
+        self.send(kind, flags, request)?;
         let mut buffer = vec![0; BUFFER];
         let mut consistent = true;
         for _ in 0..MAX_DATAGRAMS {
-            let received = self.receive(&mut buffer, &mut see)?;
-            consistent &= !received.interrupted;
-            if received.complete {
+            // It is there: the kernel answers before `send` returns.
+            let (read, _) = rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())?;
+            let complete = each(buffer.get(..read).unwrap_or(&[]), &mut consistent, &mut see)?;
+            if complete || flags & NLM_F_DUMP == 0 {
                 return Ok(consistent);
             }
         }
@@ -80,36 +60,16 @@ impl Netlink {
         rustix::net::send(&self.0, &bytes, SendFlags::empty())?;
         Ok(())
     }
-
-    /// Reads one datagram. It is there: the kernel answers before `send` returns.
-    fn receive(&self, buffer: &mut [u8], see: &mut impl FnMut(&[u8])) -> io::Result<Received> {
-        let (read, _) = rustix::net::recv(&self.0, &mut *buffer, RecvFlags::empty())?;
-        each(buffer.get(..read).unwrap_or(&[]), see)
-    }
 }
 
-impl AsFd for Netlink {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// What a datagram says of its dump.
-#[derive(Debug, Default)]
-struct Received {
-    /// The dump ends with it.
-    complete: bool,
-    /// The objects changed during the dump.
-    interrupted: bool,
-}
-
-/// Passes each object in a datagram to `see`.
-fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<Received> {
-    let mut received = Received::default();
+/// Passes each object in a datagram to `see`. Clears `consistent` if the objects changed during the dump. Returns true
+/// if the dump ends with it.
+fn each(mut bytes: &[u8], consistent: &mut bool, see: &mut impl FnMut(&[u8])) -> io::Result<bool> {
+    let mut complete = false;
     while let Ok(message) = NetlinkBuffer::new_checked(bytes) {
-        received.interrupted |= message.flags() & NLM_F_DUMP_INTR != 0;
+        *consistent &= message.flags() & NLM_F_DUMP_INTR == 0;
         match message.message_type() {
-            NLMSG_DONE => received.complete = true,
+            NLMSG_DONE => complete = true,
             NLMSG_ERROR => {
                 let code = ErrorBuffer::new_checked(message.payload()).ok().and_then(|error| error.code());
                 let code = code.map_or(0, |code| code.get().wrapping_neg());
@@ -120,7 +80,7 @@ fn each(mut bytes: &[u8], see: &mut impl FnMut(&[u8])) -> io::Result<Received> {
         let length = usize::try_from(message.length()).unwrap_or(usize::MAX);
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
-    Ok(received)
+    Ok(complete)
 }
 
 #[cfg(test)]
@@ -134,7 +94,8 @@ mod tests {
             datagram.extend(NLMSG_ERROR.to_ne_bytes());
             datagram.extend([0; 10]);
             datagram.extend(code.to_ne_bytes());
-            assert!(each(&datagram, &mut |_| panic!("an error is no answer")).is_err(), "{code}");
+            let read = each(&datagram, &mut true, &mut |_| panic!("an error is no answer"));
+            assert!(read.is_err(), "{code}");
         }
     }
 }

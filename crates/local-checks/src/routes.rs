@@ -6,7 +6,7 @@
 use crate::dedicated_thread::DedicatedThread;
 use crate::netlink::Netlink;
 use ipnet::IpNet;
-use netlink_packet_core::{DecodeError, Parseable};
+use netlink_packet_core::{DecodeError, NLM_F_DUMP, Parseable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
@@ -73,7 +73,7 @@ fn route_to(netlink: &Netlink, address: IpAddr) -> io::Result<Option<Route>> {
     request.header.flags = RouteFlags::FibMatch;
     request.attributes.push(RouteAttribute::Destination(address.into()));
     let mut found = None;
-    netlink.get(RTM_GETROUTE, &request, |body| {
+    netlink.get(RTM_GETROUTE, 0, &request, |body| {
         if let Ok(header) = RouteHeader::parse(body) {
             found = route(family, &header, body).ok().flatten();
         }
@@ -84,19 +84,20 @@ fn route_to(netlink: &Netlink, address: IpAddr) -> io::Result<Option<Route>> {
 /// Returns the next hops of the default routes in use: those with the lowest metric that have a hop which is
 /// not dead. If all are dead, returns those.
 pub(crate) fn default_hops(family: AddressFamily) -> io::Result<Vec<DefaultHop>> {
-    let netlink = Netlink::open()?;
+    let netlink = Netlink::open(None)?;
     let mut found = Vec::new();
     for _ in 0..TRIES {
         let mut failed = None;
         let mut request = RouteMessage::default();
         request.header.address_family = family;
-        let consistent = netlink.dump(RTM_GETROUTE, &request, |body| match RouteHeader::parse(body) {
-            Ok(header) if header.destination_prefix_length == 0 => match route(family, &header, body) {
-                Ok(route) => found.extend(route),
-                Err(error) => failed = Some(error),
-            },
-            _ => {}
-        })?;
+        let consistent =
+            netlink.get(RTM_GETROUTE, NLM_F_DUMP, &request, |body| match RouteHeader::parse(body) {
+                Ok(header) if header.destination_prefix_length == 0 => match route(family, &header, body) {
+                    Ok(route) => found.extend(route),
+                    Err(error) => failed = Some(error),
+                },
+                _ => {}
+            })?;
         if let Some(error) = failed {
             return Err(io::Error::other(error.to_string()));
         }
@@ -105,7 +106,7 @@ pub(crate) fn default_hops(family: AddressFamily) -> io::Result<Vec<DefaultHop>>
         }
     }
     let name = |hop: NextHop| {
-        let interface = index_to_name(&netlink, hop.interface);
+        let interface = index_to_name(&netlink.0, hop.interface);
         DefaultHop { interface: interface.unwrap_or_else(|_| format!("interface {}", hop.interface)), hop }
     };
     Ok(in_use(found).into_iter().map(name).collect())
@@ -226,7 +227,7 @@ impl PodRoutes {
 }
 
 fn is_pod(address: IpAddr) -> io::Result<bool> {
-    let netlink = Netlink::open()?;
+    let netlink = Netlink::open(None)?;
     let Some(route) = route_to(&netlink, address)? else { return Ok(false) };
     let Some(interface) = interface_of_pods(&route) else { return Ok(false) };
     Ok(is_made_for_pods(&netlink, interface)? && !is_uplink(interface)?)
@@ -258,7 +259,7 @@ fn is_made_for_pods(netlink: &Netlink, interface: u32) -> io::Result<bool> {
     let mut request = LinkMessage::default();
     request.header.index = interface;
     let mut found = false;
-    netlink.get(RTM_GETLINK, &request, |body| {
+    netlink.get(RTM_GETLINK, 0, &request, |body| {
         let attributes = LinkMessage::parse(body).map(|link| link.attributes).unwrap_or_default();
         let infos = attributes.into_iter().filter_map(|attribute| match attribute {
             LinkAttribute::LinkInfo(infos) => Some(infos),

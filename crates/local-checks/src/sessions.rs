@@ -1,8 +1,10 @@
 //! Counts, in the background, the clients' connections to ports of this host.
 
 use crate::netlink::Netlink;
+use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
 use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_DIAG_BY_FAMILY};
+use rustix::net::netlink::SOCK_DIAG;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -55,7 +57,7 @@ impl Sessions {
 
     fn count(&self) {
         let count = || {
-            let netlink = Netlink::open_diag()?;
+            let netlink = Netlink::open(Some(SOCK_DIAG))?;
             self.ports.iter().map(|port| established(&netlink, *port)).sum::<io::Result<u64>>()
         };
         let established = count().map_err(|error| error.to_string());
@@ -75,7 +77,7 @@ fn established(netlink: &Netlink, port: u16) -> io::Result<u64> {
             states: StateFlags::ESTABLISHED,
             socket_id: SocketId { source_port: port, ..any },
         };
-        netlink.dump(SOCK_DIAG_BY_FAMILY, &request, |_| count += 1)?;
+        netlink.get(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request, |_| count += 1)?;
     }
     Ok(count)
 }
@@ -90,7 +92,7 @@ mod tests {
         for address in ["127.0.0.1:0", "[::]:0"] {
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let port = listener.local_addr().unwrap().port();
-            let count = || established(&Netlink::open_diag().unwrap(), port).unwrap();
+            let count = || established(&Netlink::open(Some(SOCK_DIAG)).unwrap(), port).unwrap();
             assert_eq!(count(), 0, "one that listens is no connection");
             let connect = || {
                 let client = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -1,11 +1,12 @@
 //! `apiserver`: the API server of this node is ready, for the balancer in front of the API servers.
 
 use crate::check::{Check, DEFAULT_TIMEOUT, Definition, KnownNode, Run, Timing};
-use crate::http_get::{HttpReply, MAX_BODY, get_verified, status_reason};
+use crate::http_get::{MAX_BODY, get_verified, status_reason};
 use crate::options::{Key, Options};
 use crate::url::HostPort;
+use bytes::Bytes;
 use http::uri::{PathAndQuery, Scheme};
-use http::{StatusCode, Uri};
+use http::{Response, StatusCode, Uri};
 use nodegate_kube_follow::{Caller, Peer};
 use nodegate_readiness::{Outcome, Reason};
 use std::sync::Arc;
@@ -53,8 +54,8 @@ impl ApiServer {
     /// Asks for `/readyz`, and for `/livez` if only that one tells of etcd, as with OpenShift's API servers.
     async fn outcome(&self) -> Result<Outcome, Reason> {
         let readyz = self.reply(&self.readyz).await?;
-        let tells_etcd = ask_etcd(&readyz.body) || self.exclude.0.iter().any(|part| part == ETCD);
-        if readyz.status != StatusCode::OK || tells_etcd {
+        let tells_etcd = ask_etcd(readyz.body()) || self.exclude.0.iter().any(|part| part == ETCD);
+        if readyz.status() != StatusCode::OK || tells_etcd {
             return Ok(judge("ReadyzFailed", &readyz));
         }
         Ok(judge("LivezFailed", &self.reply(&self.livez).await?))
@@ -62,22 +63,22 @@ impl ApiServer {
 
     /// Asks as the caller who was last admitted, and as the other one if that is refused: a cluster may
     /// forbid anonymous requests, and a token may have no right to `/readyz`.
-    async fn reply(&self, request: &PathAndQuery) -> Result<HttpReply, Reason> {
+    async fn reply(&self, request: &PathAndQuery) -> Result<Response<Bytes>, Reason> {
         let as_agent = self.as_agent.load(Ordering::Relaxed);
         let (first, second) =
             if as_agent { (Caller::Agent, Caller::Anonymous) } else { (Caller::Anonymous, Caller::Agent) };
         let reply = self.ask(request, first).await?;
-        if !is_refusal(reply.status) {
+        if !is_refusal(reply.status()) {
             return Ok(reply);
         }
         let reply = self.ask(request, second).await?;
-        if !is_refusal(reply.status) {
+        if !is_refusal(reply.status()) {
             self.as_agent.store(!as_agent, Ordering::Relaxed);
         }
         Ok(reply)
     }
 
-    async fn ask(&self, request: &PathAndQuery, caller: Caller) -> Result<HttpReply, Reason> {
+    async fn ask(&self, request: &PathAndQuery, caller: Caller) -> Result<Response<Bytes>, Reason> {
         get_verified(&self.url, Peer::ApiServer, caller, request, MAX_BODY).await
     }
 }
@@ -94,15 +95,15 @@ fn url(text: &str) -> Result<Uri, String> {
 }
 
 /// Returns the outcome of an answer; `code` is the word for parts that failed.
-fn judge(code: &'static str, reply: &HttpReply) -> Outcome {
-    if reply.status == StatusCode::OK {
+fn judge(code: &'static str, reply: &Response<Bytes>) -> Outcome {
+    if reply.status() == StatusCode::OK {
         return Outcome::Pass;
     }
-    let reason = status_reason(reply.status);
-    Outcome::Fail(if is_refusal(reply.status) {
+    let reason = status_reason(reply.status());
+    Outcome::Fail(if is_refusal(reply.status()) {
         reason.detail("refused without credentials and with the agent's")
     } else {
-        failed_parts(code, &reply.body).unwrap_or(reason)
+        failed_parts(code, reply.body()).unwrap_or(reason)
     })
 }
 

@@ -1,10 +1,11 @@
 //! `kube_proxy`: kube-proxy keeps this node's Service rules up to date.
 
 use crate::check::{Check, Definition, KnownNode, Run, Timing};
-use crate::http_get::{HttpReply, LocalPort, MAX_BODY, status_reason};
+use crate::http_get::{LocalPort, MAX_BODY, status_reason};
 use crate::options::Key;
 use crate::url::HttpUrl;
-use http::StatusCode;
+use bytes::Bytes;
+use http::{Response, StatusCode};
 use nodegate_program::choice;
 use nodegate_readiness::{Outcome, Reason};
 use rustix::system::sysinfo;
@@ -62,7 +63,7 @@ impl Check for KubeProxy {
             drop(refusals);
             match reply {
                 Ok(_) if refuses && !counts => Outcome::Pass,
-                Ok(reply) => judge(reply.status, &reply.body),
+                Ok(reply) => judge(reply.status(), reply.body()),
                 Err(error) => match error.refused {
                     None => Outcome::Fail(error.reason),
                     Some(is_refused) => {
@@ -80,29 +81,24 @@ impl KubeProxy {
         if !never_open || self.deployed {
             return Outcome::Fail(reason);
         }
-        if node_up() < COMES_WITHIN {
+        // The time since the boot of the kernel; a container has no other one.
+        let node_up = Duration::from_secs(u64::try_from(sysinfo().uptime).unwrap_or(0));
+        if node_up < COMES_WITHIN {
             return Outcome::Fail(Reason::new("NotStarted").detail(format_args!(
                 "nothing listens yet; taken as not deployed once the node has been up for {}",
                 humantime::format_duration(COMES_WITHIN)
             )));
         }
-        self.not_deployed.call_once(warn_not_deployed);
+        self.not_deployed.call_once(|| {
+            tracing::warn!(
+                check = "kube_proxy",
+                "nothing has listened on kube-proxy's health port since the agent started; the check passes, as \
+                 if kube-proxy were not deployed. If this cluster has kube-proxy, set --check-settings \
+                 kube_proxy:deployed=yes, and its address with url=…"
+            );
+        });
         Outcome::Pass
     }
-}
-
-fn warn_not_deployed() {
-    tracing::warn!(
-        check = "kube_proxy",
-        "nothing has listened on kube-proxy's health port since the agent started; the check passes, as if \
-         kube-proxy were not deployed. If this cluster has kube-proxy, set --check-settings \
-         kube_proxy:deployed=yes, and its address with url=…"
-    );
-}
-
-/// Returns the time since the boot of the kernel; a container has no other one.
-fn node_up() -> Duration {
-    Duration::from_secs(u64::try_from(sysinfo().uptime).unwrap_or(0))
 }
 
 // Both from pkg/proxy/healthcheck. Kubernetes 1.28 has `nodeEligible`, with a 503 that means "healthy, but the
@@ -144,9 +140,9 @@ fn judge(status: StatusCode, body: &[u8]) -> Outcome {
 
 /// Returns true for a refusal without a key that counts, as Cilium up to 1.17 answers on kube-proxy's port while
 /// it does not reach the API server.
-fn may_follow_apiserver(reply: &HttpReply) -> bool {
-    let answer = serde_json::from_slice::<Answer>(&reply.body);
-    reply.status == StatusCode::SERVICE_UNAVAILABLE
+fn may_follow_apiserver(reply: &Response<Bytes>) -> bool {
+    let answer = serde_json::from_slice::<Answer>(reply.body());
+    reply.status() == StatusCode::SERVICE_UNAVAILABLE
         && answer.is_ok_and(|answer| {
             answer.node_eligible.is_none() && answer.healthy.is_none() && answer.status.is_empty()
         })

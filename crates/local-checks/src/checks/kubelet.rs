@@ -83,7 +83,7 @@ impl Kubelet {
         let (uri, address) = match &self.url {
             Some(KubeletUrl::Authenticated { uri, address }) => (uri, *address),
             Some(KubeletUrl::Plain(url)) => return Ok(HttpGet::new(url.clone()).status().await?),
-            None => return Ok(LocalPort(None, 10248).get(node, 0).await?.status),
+            None => return Ok(LocalPort(None, 10248).get(node, 0).await?.status()),
         };
         let (host, ca) = (self.host.clone(), self.ca.clone());
         // Without any that the agent can read, the cluster's CA alone counts.
@@ -91,7 +91,7 @@ impl Kubelet {
             move || ca.iter().filter_map(|file| host.read(file, MAX_CERTIFICATES).ok()).flatten().collect();
         let trusted: Vec<u8> = self.thread.run(read).await?;
         let peer = Peer::Own { address, name: &node.name, trusted: &trusted };
-        get_verified(uri, peer, Caller::Agent, &path_of(uri), 0).await.map(|reply| reply.status)
+        get_verified(uri, peer, Caller::Agent, &path_of(uri), 0).await.map(|reply| reply.status())
     }
 }
 

@@ -121,9 +121,9 @@ async fn a_body_is_read_as_far_as_it_is_wanted() {
 
     let get = HttpGet::new(healthz(&StubServer::saying(response("503 Service Unavailable"))));
     let reply = get.get(None, MAX_BODY).await.unwrap();
-    assert_eq!((reply.status.as_u16(), &reply.body[..]), (503, &b"ok"[..]));
+    assert_eq!((reply.status().as_u16(), &reply.body()[..]), (503, &b"ok"[..]));
     let reply = HttpGet::new(healthz(&endless)).get(None, MAX_BODY).await.unwrap();
-    assert_eq!(reply.body.len(), 64 * 1024);
+    assert_eq!(reply.body().len(), 64 * 1024);
     let slow = HttpGet::new(healthz(&slow));
     assert!(tokio::time::timeout(Duration::from_millis(100), slow.get(None, MAX_BODY)).await.is_err());
 

@@ -139,9 +139,9 @@ async fn only_changes_are_logged() {
 #[tokio::test(start_paused = true)]
 async fn a_check_stops_without_probes_and_starts_again_with_the_next_one() {
     let (check, runs) = Scripted::check(|_| Outcome::Pass);
-    let idle = Duration::from_mins(10);
     let not_quite = Duration::from_secs(570);
-    let checks = LocalChecks::none().with("x", every(5000, 1000), check).with_idle(idle);
+    let mut checks = LocalChecks::none().with("x", every(5000, 1000), check);
+    checks.idle = Duration::from_mins(10);
     let world = World::start(&checks, &Handle::current(), &[]);
     let timeline = nodegate_readiness::Timeline::new(tokio::time::Instant::now().into_std());
     world.activate("x").await;

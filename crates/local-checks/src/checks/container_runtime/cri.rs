@@ -4,10 +4,9 @@
 // the connection without a task, so that an abandoned call leaves nothing behind. No gRPC library works that
 // way.
 
-use crate::http_get::status_reason;
+use crate::http_get::{drive, status_reason};
 use crate::url::io_reason;
 use bytes::{Buf, Bytes, BytesMut};
-use futures::future::{Either, select};
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use http::{HeaderMap, Request, StatusCode, header};
 use nodegate_readiness::Reason;
@@ -76,14 +75,7 @@ pub(super) async fn status(stream: UnixStream) -> Result<RuntimeStatus, CallErro
         .max_header_list_size(MAX_HEADERS)
         .handshake::<_, Bytes>(stream)
         .await?;
-    match select(Box::pin(exchange(sender)), Box::pin(connection)).await {
-        Either::Left((answer, _)) => answer,
-        // The connection's own error says more than the cancelled call.
-        Either::Right((driven, exchange)) => match (exchange.await, driven) {
-            (Err(_), Err(error)) => Err(error.into()),
-            (answer, _) => answer,
-        },
-    }
+    drive(exchange(sender), connection).await
 }
 
 async fn exchange(sender: SendRequest<Bytes>) -> Result<RuntimeStatus, CallError> {

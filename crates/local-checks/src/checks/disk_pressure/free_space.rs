@@ -14,39 +14,22 @@ pub(super) enum Minimum {
     Amount(u64),
 }
 
-/// The required minimum of free space.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct MinimumFree {
-    pub(super) bytes: Minimum,
-    pub(super) inodes: Minimum,
+/// The required minimum of free bytes, and of free inodes.
+pub(super) type MinimumFree = [Minimum; 2];
+
+const fn percent(bytes: f64, inodes: f64) -> MinimumFree {
+    [Minimum::Percent(bytes), Minimum::Percent(inodes)]
 }
 
 /// The kubelet's default hard eviction thresholds for `nodefs` (`pkg/kubelet/eviction/defaults_linux.go`).
-pub(super) const NODE: MinimumFree = MinimumFree::percent(10.0, 5.0);
+pub(super) const NODE: MinimumFree = percent(10.0, 5.0);
 /// The thresholds for `imagefs`, from the same file.
-pub(super) const IMAGES: MinimumFree = MinimumFree::percent(15.0, 5.0);
+pub(super) const IMAGES: MinimumFree = percent(15.0, 5.0);
 /// The thresholds of k3s and RKE2, for both kinds. They set none for inodes.
-pub(super) const RANCHER: MinimumFree = MinimumFree::percent(5.0, 0.0);
+pub(super) const RANCHER: MinimumFree = percent(5.0, 0.0);
 
-impl MinimumFree {
-    pub(super) const fn percent(bytes: f64, inodes: f64) -> Self {
-        Self { bytes: Minimum::Percent(bytes), inodes: Minimum::Percent(inodes) }
-    }
-}
-
-/// The free and total units of a filesystem, in bytes or inodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Share {
-    pub(super) free: u64,
-    pub(super) total: u64,
-}
-
-/// The free space of a filesystem, in bytes and in inodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FreeSpace {
-    pub(super) bytes: Share,
-    pub(super) inodes: Share,
-}
+/// The free bytes of a filesystem and all of them, and the same of its inodes.
+pub(super) type FreeSpace = [(u64, u64); 2];
 
 /// A resource below its minimum.
 pub(super) struct Shortage {
@@ -59,43 +42,32 @@ pub(super) struct Shortage {
     pub(super) text: String,
 }
 
-impl FreeSpace {
-    /// Returns each resource below its limit.
-    pub(super) fn shortages(self, limits: MinimumFree) -> impl Iterator<Item = Shortage> {
-        let bytes = self.bytes.shortage("bytes", limits.bytes);
-        let inodes = self.inodes.shortage("inodes", limits.inodes);
-        bytes.into_iter().chain(inodes)
-    }
+pub(super) fn free_space(stat: &StatVfs) -> FreeSpace {
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    // What users other than root may use, as the kubelet counts; ext4 reserves 5 % for root.
+    [(bytes(stat.f_bavail), bytes(stat.f_blocks)), (stat.f_ffree, stat.f_files)]
 }
 
-impl From<StatVfs> for FreeSpace {
-    fn from(stat: StatVfs) -> Self {
-        let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-        Self {
-            // What users other than root may use, as the kubelet counts; ext4 reserves 5 % for root.
-            bytes: Share { free: bytes(stat.f_bavail), total: bytes(stat.f_blocks) },
-            inodes: Share { free: stat.f_ffree, total: stat.f_files },
+/// Returns each resource below its limit.
+pub(super) fn shortages(space: FreeSpace, limits: MinimumFree) -> impl Iterator<Item = Shortage> {
+    let resources = ["bytes", "inodes"].into_iter().zip(space).zip(limits);
+    resources.filter_map(|((kind, (free, total)), minimum)| shortage(kind, free, total, minimum))
+}
+
+/// Returns the shortage, if less than `needs` is free. What has no count, such as Btrfs' inodes, can't
+/// run out.
+fn shortage(kind: &'static str, free: u64, total: u64, minimum: Minimum) -> Option<Shortage> {
+    let needs = minimum.of(total);
+    let text = || match minimum {
+        Minimum::Percent(percent) => {
+            // Rounded down, so that it is never what is needed.
+            let digits = if percent.fract() == 0.0 { 1.0 } else { 100.0 };
+            let free = (real(free) / real(total) * 100.0 * digits).floor() / digits;
+            format!("{free} % of {kind} free, needs {percent} %")
         }
-    }
-}
-
-impl Share {
-    /// Returns the shortage, if less than `needs` is free. What has no count, such as Btrfs' inodes, can't
-    /// run out.
-    fn shortage(self, kind: &'static str, minimum: Minimum) -> Option<Shortage> {
-        let Self { free, total } = self;
-        let needs = minimum.of(total);
-        let text = || match minimum {
-            Minimum::Percent(percent) => {
-                // Rounded down, so that it is never what is needed.
-                let digits = if percent.fract() == 0.0 { 1.0 } else { 100.0 };
-                let free = (real(free) / real(total) * 100.0 * digits).floor() / digits;
-                format!("{free} % of {kind} free, needs {percent} %")
-            }
-            Minimum::Amount(needs) => format!("{} {kind} free, needs {}", short(free), short(needs)),
-        };
-        (total > 0 && free < needs).then(|| Shortage { kind, total, needs, text: text() })
-    }
+        Minimum::Amount(needs) => format!("{} {kind} free, needs {}", short(free), short(needs)),
+    };
+    (total > 0 && free < needs).then(|| Shortage { kind, total, needs, text: text() })
 }
 
 impl Minimum {
@@ -170,10 +142,10 @@ fn one(text: &str) -> Option<(PathBuf, MinimumFree)> {
     let (path, limits) = text.rsplit_once('=')?;
     let (bytes, inodes) = match limits.split_once('/') {
         Some((bytes, inodes)) => (bytes, inodes.parse().ok()?),
-        None => (limits, NODE.inodes),
+        None => (limits, NODE[1]),
     };
     let path = PathBuf::from(path);
-    path.is_absolute().then_some((path, MinimumFree { bytes: bytes.parse().ok()?, inodes }))
+    path.is_absolute().then_some((path, [bytes.parse().ok()?, inodes]))
 }
 
 #[cfg(test)]
@@ -181,9 +153,7 @@ mod tests {
     use super::*;
 
     fn reasons_for(limits: MinimumFree, bytes: (u64, u64), inodes: (u64, u64)) -> Vec<String> {
-        let share = |(free, total)| Share { free, total };
-        let space = FreeSpace { bytes: share(bytes), inodes: share(inodes) };
-        space.shortages(limits).map(|shortage| shortage.text).collect()
+        shortages([bytes, inodes], limits).map(|shortage| shortage.text).collect()
     }
 
     fn reasons(bytes: (u64, u64), inodes: (u64, u64)) -> Vec<String> {
@@ -229,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_shortage_is_told_in_the_form_of_its_limit() {
-        let both = |text: &str| MinimumFree { bytes: text.parse().unwrap(), inodes: text.parse().unwrap() };
+        let both = |text: &str| [text.parse().unwrap(); 2];
         let gi = 1 << 30;
         assert_eq!(
             reasons_for(both("0.5%"), (4_999, 1_000_000), (6, 1000)),
@@ -244,8 +214,7 @@ mod tests {
     #[test]
     fn inodes_are_as_usual_unless_they_are_set() {
         let set = limits("/var/lib/kubelet=5%/2%:/a=b=1Ki:/=0%/0%").unwrap();
-        let percent = MinimumFree::percent;
-        let kibibyte = MinimumFree { bytes: Minimum::Amount(1024), ..NODE };
+        let kibibyte = [Minimum::Amount(1024), NODE[1]];
         let expected =
             [("/var/lib/kubelet", percent(5.0, 2.0)), ("/a=b", kibibyte), ("/", percent(0.0, 0.0))];
         assert_eq!(set, expected.map(|(path, limits)| (PathBuf::from(path), limits)));

@@ -2,7 +2,9 @@
 
 mod free_space;
 
-use self::free_space::{FreeSpace, IMAGES, MinimumFree, NODE, RANCHER, Shortage, limits};
+use self::free_space::{
+    FreeSpace, IMAGES, MinimumFree, NODE, RANCHER, Shortage, free_space, limits, shortages,
+};
 use crate::check::{Check, Context, Definition, KnownNode, Run, Timing, timeout_reason};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
@@ -98,7 +100,7 @@ impl DiskPressure {
             host: context.host.clone(),
             table: DedicatedThread::new("disk_pressure"),
             usual: set.is_none(),
-            paths: paths_and_limits(set, &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect(),
+            paths: measured_paths(set, &limits),
             only_overlays: Once::new(),
             time_limit: context.timeout * 3 / 4,
         }
@@ -128,7 +130,7 @@ impl DiskPressure {
             // For example, only a container's overlay was found. A pass would be wrong.
             return Err(Reason::new("NothingToMeasure").detail(format_args!(
                 "none of the paths is on a disk; is --host-root={} the host's /?",
-                self.host.as_path().display()
+                self.host
             )));
         }
         Ok(verdict(&host, &seen))
@@ -136,19 +138,17 @@ impl DiskPressure {
 }
 
 /// Returns the configured or default paths, and those that have a limit of their own, each with that limit.
-fn paths_and_limits(
-    set: Option<Vec<PathBuf>>,
-    limits: &[(PathBuf, MinimumFree)],
-) -> impl Iterator<Item = (PathBuf, Option<MinimumFree>)> {
+fn measured_paths(set: Option<Vec<PathBuf>>, limits: &[(PathBuf, MinimumFree)]) -> Vec<MeasuredPath> {
     let usual = || OF_NODE.iter().chain(&OF_IMAGES).map(PathBuf::from).collect();
     let mut paths: Vec<PathBuf> = set.unwrap_or_else(usual);
     paths.extend(limits.iter().map(|(path, _)| path.clone()));
     paths.sort();
     paths.dedup();
-    paths.into_iter().map(move |path| {
+    let measured = |path: PathBuf| {
         let set = limits.iter().find(|(other, _)| *other == path).map(|(_, limits)| *limits);
-        (path, set)
-    })
+        MeasuredPath { path, set, thread: DedicatedThread::new("disk_pressure") }
+    };
+    paths.into_iter().map(measured).collect()
 }
 
 /// Returns the distribution of this host, if it is one that sets limits of its own.
@@ -165,7 +165,7 @@ fn measure(host: &HostRoot, path: &Path) -> io::Result<Option<(FreeSpace, PathBu
         file => file?,
     };
     let real = host.real_path(&file).unwrap_or_else(|_| path.to_owned());
-    Ok(Some((fstatvfs(&file)?.into(), real)))
+    Ok(Some((free_space(&fstatvfs(&file)?), real)))
 }
 
 /// Returns true if the path is on an overlay, a container's own root or that of a live image. Its space is
@@ -193,7 +193,7 @@ fn verdict(host: &Host, seen: &[Measured<'_>]) -> Outcome {
             continue;
         }
         let (device, (limits, source)) = (mount.map(|mount| mount.device), path.limits(host.distribution));
-        for Shortage { kind, total, needs, text } in space.shortages(limits) {
+        for Shortage { kind, total, needs, text } in shortages(*space, limits) {
             let known = worst.entry((device, kind, total)).or_default();
             if needs > known.0 {
                 *known = (needs, format!("{name}: {text} ({source})"));
@@ -213,10 +213,6 @@ fn takes_no_writes(mount: &Mount<'_>) -> bool {
 }
 
 impl MeasuredPath {
-    fn new(path: PathBuf, set: Option<MinimumFree>) -> Self {
-        Self { path, set, thread: DedicatedThread::new("disk_pressure") }
-    }
-
     /// Measures this path within the limit; `None` if it does not exist.
     async fn measure(&self, host: &HostRoot, limit: Duration) -> Option<Measured<'_>> {
         let (host, path) = (host.clone(), self.path.clone());
@@ -240,7 +236,7 @@ impl MeasuredPath {
 
 #[cfg(test)]
 mod tests {
-    use super::free_space::{Minimum, Share};
+    use super::free_space::Minimum;
     use super::*;
     use crate::options::{AnyKey, Options};
 
@@ -259,12 +255,9 @@ mod tests {
     ) -> Option<String> {
         let limits = free_space::limits(limits).unwrap_or_default();
         let paths = seen.iter().map(|(path, ..)| PathBuf::from(path)).collect();
-        let paths: Vec<MeasuredPath> =
-            paths_and_limits(Some(paths), &limits).map(|(path, set)| MeasuredPath::new(path, set)).collect();
-        let share = |free| Share { free, total: 100 };
+        let paths = measured_paths(Some(paths), &limits);
         let seen = seen.iter().zip(&paths).map(|((_, bytes, inodes), path)| {
-            let space = FreeSpace { bytes: share(*bytes), inodes: share(*inodes) };
-            (path, Ok((space, path.path.clone())))
+            (path, Ok(([(*bytes, 100), (*inodes, 100)], path.path.clone())))
         });
         let host = Host { mounts: MountTable::of(TABLE), distribution };
         match verdict(&host, &seen.collect::<Vec<_>>()) {
@@ -328,16 +321,14 @@ mod tests {
     #[test]
     fn limits_replace_what_is_usual_and_add_paths() {
         let limits = free_space::limits("/var/lib/docker=1%/0%:/data=20%").unwrap();
-        let all: Vec<_> = paths_and_limits(None, &limits).collect();
+        let all = measured_paths(None, &limits);
         assert_eq!(all.len(), OF_NODE.len() + OF_IMAGES.len() + 1);
-        let bytes = |path: &str| {
-            let (path, set) = all.iter().find(|(known, _)| known == Path::new(path)).unwrap().clone();
-            MeasuredPath::new(path, set).limits(None).0.bytes
-        };
+        let bytes =
+            |path: &str| all.iter().find(|known| known.path == Path::new(path)).unwrap().limits(None).0[0];
         let found = ["/", "/var/lib/kubelet", "/var/lib/containerd", "/var/lib/docker", "/data"].map(bytes);
         assert_eq!(found, [10.0, 10.0, 15.0, 1.0, 20.0].map(Minimum::Percent));
-        let only: Vec<_> = paths_and_limits(Some(vec!["/a".into(), "/a".into()]), &[]).collect();
-        assert_eq!(only, [(PathBuf::from("/a"), None)]);
+        let only = measured_paths(Some(vec!["/a".into(), "/a".into()]), &[]);
+        assert!(only.len() == 1 && only[0].set.is_none());
     }
 
     fn check(host: &Path, set: &[(&dyn AnyKey, &str)]) -> DiskPressure {

@@ -96,7 +96,7 @@ impl Watch {
         if mounts.is_empty() {
             return Err(Reason::new("NothingToWatch").detail(format_args!(
                 "no disk under the watched paths; is --host-root={} the host's /?",
-                self.host.as_path().display()
+                self.host
             )));
         }
         Ok(Reason::join(self.faults(&table, &mounts), "; ").into())

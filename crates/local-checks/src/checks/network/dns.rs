@@ -13,31 +13,22 @@ const RESEND: Duration = Duration::from_secs(1);
 /// The size of the buffer for a datagram, above the limit of an answer without EDNS.
 const MAX_DATAGRAM: usize = 4096;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct DnsQuery {
-    name: Name,
-    kind: RecordType,
+/// Returns the question for the root's nameservers, which every resolver keeps for days.
+pub(super) fn root() -> Query {
+    Query::query(Name::root(), RecordType::NS)
 }
 
-impl Default for DnsQuery {
-    /// Returns the question for the root's nameservers, which every resolver keeps for days.
-    fn default() -> Self {
-        Self { name: Name::root(), kind: RecordType::NS }
-    }
-}
-
-impl DnsQuery {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut name = Name::from_ascii(text)
-            .map_err(|_| "takes a DNS name, e.g. kubernetes.default.svc.cluster.local, or . for the root")?;
-        name.set_fqdn(true);
-        Ok(if name.is_root() { Self::default() } else { Self { name, kind: RecordType::A } })
-    }
+/// Parses the name of a question.
+pub(super) fn question(text: &str) -> Result<Query, String> {
+    let mut name = Name::from_ascii(text)
+        .map_err(|_| "takes a DNS name, e.g. kubernetes.default.svc.cluster.local, or . for the root")?;
+    name.set_fqdn(true);
+    Ok(if name.is_root() { root() } else { Query::query(name, RecordType::A) })
 }
 
 /// Asks over UDP. A missing name or address is a valid answer, and so is a truncated one.
-pub(super) async fn ask(server: SocketAddr, question: &DnsQuery, until: Instant) -> Result<(), String> {
-    let query = Message::from(question);
+pub(super) async fn ask(server: SocketAddr, question: &Query, until: Instant) -> Result<(), String> {
+    let query = message(question);
     let bytes = query.to_vec().map_err(|error| error.to_string())?;
     let asked = timeout_at(until, exchange(server, &query, &bytes)).await;
     asked.map_err(|_| "no answer".to_owned()).flatten()
@@ -82,13 +73,12 @@ pub(super) fn judge(message: &Message) -> Result<(), String> {
     }
 }
 
-impl From<&DnsQuery> for Message {
-    fn from(question: &DnsQuery) -> Self {
-        let mut message = Self::new(fastrand::u16(..), MessageType::Query, OpCode::Query);
-        message.metadata.recursion_desired = true;
-        message.add_query(Query::query(question.name.clone(), question.kind));
-        message
-    }
+/// Returns a message with this question.
+pub(super) fn message(question: &Query) -> Message {
+    let mut message = Message::new(fastrand::u16(..), MessageType::Query, OpCode::Query);
+    message.metadata.recursion_desired = true;
+    message.add_query(question.clone());
+    message
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` passes it")]
@@ -117,7 +107,7 @@ mod tests {
                 }
             }
         });
-        ask(address, &DnsQuery::default(), Instant::now() + time_limit).await
+        ask(address, &root(), Instant::now() + time_limit).await
     }
 
     fn reply(query: &Message, set: impl FnOnce(&mut Message)) -> Vec<u8> {
@@ -151,10 +141,10 @@ mod tests {
 
     #[test]
     fn a_setting_is_a_name_or_the_root() {
-        let question = DnsQuery::parse("kubernetes.io").unwrap();
-        assert_eq!((question.name.to_ascii().as_str(), question.kind), ("kubernetes.io.", RecordType::A));
-        assert_eq!(DnsQuery::parse("."), Ok(DnsQuery::default()));
-        assert!(DnsQuery::parse("a..b").is_err() && DnsQuery::parse(&"a".repeat(64)).is_err());
+        let asked = question("kubernetes.io").unwrap();
+        assert_eq!((asked.name().to_ascii().as_str(), asked.query_type()), ("kubernetes.io.", RecordType::A));
+        assert_eq!(question("."), Ok(root()));
+        assert!(question("a..b").is_err() && question(&"a".repeat(64)).is_err());
     }
 
     #[tokio::test]

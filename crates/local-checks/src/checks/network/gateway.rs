@@ -6,7 +6,7 @@
 
 use crate::netlink::Netlink;
 use crate::routes::DefaultHop;
-use netlink_packet_core::Parseable;
+use netlink_packet_core::{NLM_F_DUMP, Parseable};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::link::{LinkFlags, LinkHeader};
 use netlink_packet_route::neighbour::{
@@ -21,40 +21,27 @@ const RTM_GETNEIGH: u16 = 30;
 /// The first port of traceroute, on which nothing listens.
 const CLOSED_PORT: u16 = 33434;
 
-/// A next hop that counts as gone.
-#[derive(Debug)]
-pub(super) struct Silent {
-    pub(super) why: String,
-    /// True if its link-layer address is not known yet. Else there is no such interface, or its link is down.
-    pub(super) may_answer: bool,
-}
-
-/// Checks a next hop, and makes the kernel request its link-layer address.
-pub(super) fn look(DefaultHop { hop, interface }: &DefaultHop) -> Result<(), Silent> {
-    let netlink = Netlink::open()?;
+/// Checks a next hop, and makes the kernel request its link-layer address. Returns false while that is not known. The
+/// error: there is no such interface, or its link is down.
+pub(super) fn look(DefaultHop { hop, interface }: &DefaultHop) -> io::Result<bool> {
+    let netlink = Netlink::open(None)?;
     let flags = link(&netlink, hop.interface)?;
     if hop.dead || !flags.contains(LinkFlags::Up | LinkFlags::Running) {
-        return Err(io::Error::other("link is down").into());
+        return Err(io::Error::other("link is down"));
     }
     // Tunnels and point-to-point links need no address resolution.
-    let Some(router) = hop.router.filter(|_| !flags.contains(LinkFlags::Noarp)) else { return Ok(()) };
+    let Some(router) = hop.router.filter(|_| !flags.contains(LinkFlags::Noarp)) else { return Ok(true) };
     address(router, interface, hop.interface)?;
-    let known = knows_neighbour(&netlink, router, hop.interface)?;
-    let why = format!("no answer to {}", if router.is_ipv4() { "ARP" } else { "NDP" });
-    if known { Ok(()) } else { Err(Silent { why, may_answer: true }) }
+    knows_neighbour(&netlink, router, hop.interface)
 }
 
-fn link(netlink: &Netlink, index: u32) -> Result<LinkFlags, Silent> {
+fn link(netlink: &Netlink, index: u32) -> io::Result<LinkFlags> {
     let mut found = None;
     let request = LinkHeader { index, ..LinkHeader::default() };
-    let asked = netlink.get(RTM_GETLINK, &request, |body| {
+    let asked = netlink.get(RTM_GETLINK, 0, &request, |body| {
         found = found.or(LinkHeader::parse(body).ok().map(|header| header.flags));
     });
-    let missing = || io::Error::other("no such interface").into();
-    match asked {
-        Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => Err(missing()),
-        asked => asked.map_err(Silent::from).and_then(|()| found.ok_or_else(missing)),
-    }
+    asked.and_then(|_| found.ok_or(rustix::io::Errno::NODEV.into()))
 }
 
 /// Sends a datagram to the next hop, so that the kernel looks for the link-layer address.
@@ -85,7 +72,7 @@ fn knows_neighbour(netlink: &Netlink, address: IpAddr, index: u32) -> io::Result
     request.attributes.push(NeighbourAttribute::IfIndex(index));
     let wanted = NeighbourAttribute::Destination(NeighbourAddress::from(address));
     let mut known = false;
-    netlink.dump(RTM_GETNEIGH, &request, |body| {
+    netlink.get(RTM_GETNEIGH, NLM_F_DUMP, &request, |body| {
         let valid = NeighbourHeader::parse(body)
             .is_ok_and(|header| header.ifindex == index && is_known(header.state));
         known |=
@@ -100,12 +87,6 @@ fn is_known(state: NeighbourState) -> bool {
     matches!(state, Reachable | Noarp | Permanent | Stale | Delay | Probe)
 }
 
-impl From<io::Error> for Silent {
-    fn from(error: io::Error) -> Self {
-        Self { why: error.to_string(), may_answer: false }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,14 +95,14 @@ mod tests {
 
     #[test]
     fn the_kernel_answers() {
-        let netlink = Netlink::open().unwrap();
-        let loopback = name_to_index(&netlink, "lo").unwrap();
+        let netlink = Netlink::open(None).unwrap();
+        let loopback = name_to_index(&netlink.0, "lo").unwrap();
         let hop = |interface| DefaultHop {
             hop: NextHop { router: None, interface, dead: false },
             interface: "lo".to_owned(),
         };
-        look(&hop(loopback)).unwrap();
-        assert_eq!(look(&hop(u32::MAX / 2)).unwrap_err().why, "no such interface");
+        assert!(look(&hop(loopback)).unwrap());
+        assert_eq!(look(&hop(u32::MAX / 2)).unwrap_err().to_string(), "No such device (os error 19)");
         for unused in ["192.0.2.1", "2001:db8::1"] {
             assert!(!knows_neighbour(&netlink, unused.parse().unwrap(), loopback).unwrap(), "{unused}");
         }

@@ -10,9 +10,8 @@ use crate::host_root::HostRoot;
 use crate::netlink::Netlink;
 use crate::options::Key;
 use crate::routes::{DefaultHop, default_hops};
-use dns::DnsQuery;
 use futures::future::{join, join_all};
-use gateway::Silent;
+use hickory_proto::op::Query;
 use netlink_packet_route::AddressFamily;
 use nodegate_program::choice;
 use nodegate_readiness::{AddressFamilies, Outcome, Reason};
@@ -25,13 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-const NAME: Key<DnsQuery> = Key { name: "name", parse: DnsQuery::parse };
-const NAMESERVERS: Key<Nameservers> = Key {
-    name: "nameservers",
-    parse: |text| {
-        choice(&[("any", Nameservers::Any), ("all", Nameservers::All), ("off", Nameservers::Off)])(text)
-    },
-};
+const NAME: Key<Query> = Key { name: "name", parse: dns::question };
+/// True if one of the nameservers must answer: all nodes use the same, and a dead one costs seconds, not the pool.
+const NAMESERVERS: Key<bool> =
+    Key { name: "nameservers", parse: |text| choice(&[("any", true), ("off", false)])(text) };
 /// True if the gateways must have a link-layer address. Whether one answers by IP is its own policy.
 const GATEWAYS: Key<bool> =
     Key { name: "gateways", parse: |text| choice(&[("neighbour", true), ("off", false)])(text) };
@@ -44,16 +40,6 @@ const FAMILIES_BY_WORD: &[(&str, Option<AddressFamilies>)] = &[
     ("ipv4", Some(AddressFamilies { ipv4: true, ipv6: false })),
     ("ipv6", Some(AddressFamilies { ipv4: false, ipv6: true })),
 ];
-
-/// The nameservers that must answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Nameservers {
-    /// One of them: all nodes use the same, and a dead one costs seconds, not the pool.
-    #[default]
-    Any,
-    All,
-    Off,
-}
 
 /// The time within which all must answer: longer than the second after which a datagram is sent again, and
 /// shorter than the default timeout, so that the reason can name the silent ones.
@@ -70,8 +56,8 @@ pub(crate) const DEFINITION: Definition = Definition {
 
 struct Network {
     host: HostRoot,
-    question: DnsQuery,
-    nameservers: Nameservers,
+    question: Query,
+    nameservers: bool,
     gateways: bool,
     counted: Option<AddressFamilies>,
     time_limit: Duration,
@@ -98,7 +84,7 @@ impl Check for Network {
                 Err(why) => return Outcome::Fail(why),
             };
             let until = Instant::now() + self.time_limit;
-            let counted = self.counted.unwrap_or_else(|| node.families());
+            let counted = self.counted.unwrap_or_else(|| node.internal_ips.iter().copied().collect());
             let dns = self.ask_nameservers(nameservers, counted, until);
             let gateways = self.ask_gateways(counted, until);
             let (dns, gateways) = join(dns, gateways).await;
@@ -116,8 +102,8 @@ impl Network {
         };
         Self {
             host: context.host.clone(),
-            question: context.options.get(&NAME).unwrap_or_default(),
-            nameservers: context.options.get(&NAMESERVERS).unwrap_or_default(),
+            question: context.options.get(&NAME).unwrap_or_else(dns::root),
+            nameservers: context.options.get(&NAMESERVERS).unwrap_or(true),
             gateways: context.options.get(&GATEWAYS).unwrap_or(true),
             counted: context.options.get(&FAMILIES).flatten(),
             time_limit: TIME_LIMIT.min(context.timeout.mul_f64(0.75)),
@@ -135,7 +121,7 @@ impl Network {
         counted: AddressFamilies,
         until: Instant,
     ) -> Result<(), Reason> {
-        if self.nameservers == Nameservers::Off {
+        if !self.nameservers {
             return Ok(());
         }
         let nameservers = found.map_err(|error| Reason::new("DNS").name("resolv.conf").detail(error))?;
@@ -151,7 +137,7 @@ impl Network {
         }
         let (silent, reasons): (Vec<_>, Vec<_>) = silent.into_iter().unzip();
         let reasons = reasons.join(", ");
-        if silent.is_empty() || (one_answered && self.nameservers == Nameservers::Any) {
+        if silent.is_empty() || one_answered {
             self.complain(silent, &reasons);
             return Ok(());
         }
@@ -159,7 +145,7 @@ impl Network {
     }
 
     async fn ask_nameserver(&self, nameserver: &Nameserver, until: Instant) -> Result<(), String> {
-        let index = |interface: &str| Ok(name_to_index(Netlink::open()?, interface)?);
+        let index = |interface: &str| Ok(name_to_index(Netlink::open(None)?.0, interface)?);
         let address = nameserver.address(index).map_err(|error| error.to_string())?;
         dns::ask(address, &self.question, until).await
     }
@@ -208,13 +194,21 @@ impl Family {
         self.had_route.store(true, Ordering::Relaxed);
         loop {
             let asked = Arc::clone(&hops);
-            let silent = self.on_thread(move || silent(&asked)).await?;
+            // Looks at one next hop after the other until one works.
+            let fails =
+                |hop: &DefaultHop| Some(gateway::look(hop)).filter(|looked| !matches!(looked, Ok(true)));
+            let silent = self.on_thread(move || asked.iter().map_while(fails).collect::<Vec<_>>()).await?;
             if silent.len() < hops.len() {
                 return Ok(true);
             }
-            let may_still_answer = silent.iter().any(|silent| silent.may_answer);
-            if !may_still_answer || Instant::now() >= until {
-                let each = hops.iter().zip(silent).map(|(hop, silent)| format!("{hop}: {}", silent.why));
+            if silent.iter().all(Result::is_err) || Instant::now() >= until {
+                let each = hops.iter().zip(silent).map(|(hop, looked)| match looked {
+                    Err(error) => format!("{hop}: {error}"),
+                    Ok(_) if hop.hop.router.is_some_and(|router| router.is_ipv4()) => {
+                        format!("{hop}: no answer to ARP")
+                    }
+                    Ok(_) => format!("{hop}: no answer to NDP"),
+                });
                 return Err(each.collect::<Vec<_>>().join(", "));
             }
             sleep_until(until.min(Instant::now() + LOOK_AGAIN)).await;
@@ -227,11 +221,6 @@ impl Family {
     ) -> Result<T, String> {
         self.thread.run(call).await.map_err(|why| format!("{self} links: {why}"))
     }
-}
-
-/// Looks at one next hop after the other until one works; returns why those before it do not.
-fn silent(hops: &[DefaultHop]) -> Vec<Silent> {
-    hops.iter().map_while(|hop| gateway::look(hop).err()).collect()
 }
 
 impl fmt::Display for Family {
@@ -248,7 +237,7 @@ pub mod fuzzing {
 
     /// Returns the result of a nameserver's message; `None` if it is no answer to the query.
     pub fn dns_answer(bytes: &[u8]) -> Option<Result<(), String>> {
-        let mut query = Message::from(&dns::DnsQuery::default());
+        let mut query = dns::message(&dns::root());
         let message = Message::from_vec(bytes).ok()?;
         // Each query has another number.
         query.metadata.id = message.metadata.id;
