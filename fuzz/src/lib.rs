@@ -125,7 +125,7 @@ pub async fn exchange<F: Future>(bytes: &[u8], serve: impl FnOnce(TcpStream) -> 
 /// Returns a server's app with this Node, freshly read.
 pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
     use nodegate_readiness::{Liveness, Timeline};
-    use nodegate_server::{App, AppParts, Metrics};
+    use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings};
     use std::sync::Arc;
     use tokio::time::Instant;
 
@@ -142,6 +142,8 @@ pub fn app(node: NodeFacts) -> std::sync::Arc<nodegate_server::App> {
         liveness: Arc::new(Liveness::new(Moment::default())),
         activate: Arc::new(|_| Box::pin(std::future::ready(()))),
         metrics: Arc::new(Metrics::default()),
+        probers: ProberSettings::default(),
+        pods: PodSettings::default(),
         version: "1.2.3",
         revision: None,
     }))

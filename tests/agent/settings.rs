@@ -62,17 +62,6 @@ fn every_invalid_setting_is_named_with_its_value() {
 }
 
 #[test]
-fn a_removed_setting_says_what_takes_its_place() {
-    for (flag, env, instead) in [
-        ("--accept-proxy", "NODEGATE_ACCEPT_PROXY", "a PROXY header is always skipped"),
-        ("--apiserver-exclude", "NODEGATE_APISERVER_EXCLUDE", "use --check-settings apiserver:exclude="),
-    ] {
-        refuses(&[&format!("{flag}=1")], &[], &[flag, env, "was removed", instead]);
-        refuses(&[], &[(env, "1")], &[flag, env, "was removed", instead]);
-    }
-}
-
-#[test]
 fn listen_port_and_agent_check_port_must_differ() {
     let needles =
         ["--agent-check-port", "NODEGATE_AGENT_CHECK_PORT", "25001", "another port than --listen-port"];
@@ -89,17 +78,4 @@ fn an_empty_environment_variable_counts_as_unset() {
         help.split("[env: ").skip(1).map(|text| (text.split_once('=').unwrap().0, "")).collect();
     assert!(empty.len() > 20, "{empty:?}");
     refuses(&["--stale-after=x"], &empty, &["--stale-after"]);
-}
-
-#[test]
-fn help_and_version_go_to_stdout() {
-    for flag in ["--help", "-h", "--version"] {
-        let output = nodegate(&[flag], &[]);
-        assert_eq!(output.status.code(), Some(0));
-        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{flag}");
-    }
-    let help = String::from_utf8(nodegate(&["--help"], &[]).stdout).unwrap();
-    for word in ["NODE_NAME", "LISTEN_PORT", "RUST_LOG", "KUBECONFIG", "/health", "EXIT CODES"] {
-        assert!(help.contains(word), "no {word} in --help");
-    }
 }

@@ -6,33 +6,31 @@
 //! networks of two clusters may overlap: [`NodeIdentity::confirm`] compares name and UID of the Node.
 
 mod address_types;
+mod ask;
 mod console;
-mod get;
 mod health_reply;
 mod hook_recipe;
 mod identity;
 pub mod sentence;
-mod status_reply;
 mod text;
 mod wait;
 mod wait_settings;
 
 pub use address_types::AddressTypes;
+pub use ask::{
+    AgentReply, Answered, AskError, DRAIN_PATH, MOST, STATUS_PATH, ask, ask_drain, get, parse_status,
+};
 pub use console::Console;
-pub use get::{AgentReply, GetError, MOST, get};
 pub use health_reply::{HealthCheck, NodeHealth, refusal};
 pub use hook_recipe::hook_recipe;
 pub use identity::{NodeIdentity, WrongAgent};
 pub use nodegate_readiness::probers::DrainSummary;
 pub use nodegate_readiness::status::Status;
-pub use status_reply::{Answered, AskError, DRAIN_PATH, STATUS_PATH, parse_status};
 pub use text::{health_text, status_text};
 pub use wait::{Progress, WaitEnd, Waiting};
 pub use wait_settings::{TIMES, ToldArgs, WaitSettings};
 
 use nodegate_readiness::Verdict;
-use std::net::SocketAddr;
-use std::time::Duration;
 
 /// Returns the exit code of a verdict as monitoring plugins define it: OK, WARNING, CRITICAL, UNKNOWN.
 pub fn exit_code(verdict: Option<Verdict>) -> u8 {
@@ -42,18 +40,4 @@ pub fn exit_code(verdict: Option<Verdict>) -> u8 {
         Some(Verdict::NotReady) => 2,
         None => nodegate_program::UNKNOWN,
     }
-}
-
-/// Queries the agent at an address for its whole state, within `timeout`. The caller confirms the identity of
-/// the agent.
-pub async fn ask(address: SocketAddr, timeout: Duration) -> Result<Answered, AskError> {
-    let reply = tokio::time::timeout(timeout, get(&[address], STATUS_PATH)).await;
-    parse_status(reply.map_err(|_| AskError::Late(timeout))??)
-}
-
-/// Queries the agent at the first of these addresses that accepts a connection for the progress of a drain, within
-/// `timeout`. The caller confirms the identity of the agent.
-pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<DrainSummary, AskError> {
-    let reply = tokio::time::timeout(timeout, get(addresses, DRAIN_PATH)).await;
-    status_reply::parse_drain(&reply.map_err(|_| AskError::Late(timeout))??)
 }

@@ -3,8 +3,7 @@
 
 use crate::agent_ports::{PortArgs, Ports};
 use crate::assembly::{AgentSettings, AssembledAgent, Environment};
-use crate::handover::{self, HostSources, StateFile};
-use crate::pod_addresses::PodArgs;
+use crate::handover::{self, HostSources, StateFile, targets};
 use crate::traffic::TrafficArgs;
 use nodegate_local_checks::{HostSignalArgs, LocalChecks};
 use nodegate_program::Signals;
@@ -30,7 +29,6 @@ pub(crate) struct AgentSetup {
     pub(crate) settings: AgentSettings,
     pub(crate) ports: PortArgs,
     pub(crate) traffic: TrafficArgs,
-    pub(crate) pods: PodArgs,
     pub(crate) host_signals: HostSignalArgs,
     pub(crate) state_file: Option<StateFile>,
     pub(crate) local_checks: LocalChecks,
@@ -38,7 +36,7 @@ pub(crate) struct AgentSetup {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
-    let AgentSetup { mut settings, ports, traffic, pods, host_signals, state_file, local_checks } = setup;
+    let AgentSetup { mut settings, ports, traffic, host_signals, state_file, local_checks } = setup;
     settings.probers.traffic = traffic.count().map_err(starting("count of connections"))?;
     // Wakes the recorder, if there is one.
     let (flipped, flips) = sync_channel(1);
@@ -48,11 +46,10 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
     let environment = Environment { local_checks, on_flip, ..Environment::default() };
     let background = runtime("background runtime")?;
     let (agent, tasks) = AssembledAgent::new(settings, environment, background.handle());
-    agent.app.set_pods(pods.settings());
     start_background(background, tasks)?;
     follow_host(host_signals, &agent).map_err(starting("watch of --host-signals"))?;
 
-    let sources = HostSources::new(&ports, state_file.clone());
+    let sources = HostSources { predecessors: targets(&ports), state_file: state_file.clone() };
     runtime("server runtime")?.block_on(async {
         let mut shutdown = pin!(Signals::listen().map_err(starting("signal handler"))?.shutdown());
         tokio::select! {
@@ -85,11 +82,10 @@ fn open_ports(agent: &AssembledAgent, settings: PortArgs) -> Result<Ports, Strin
     let agent_check_port = settings.agent_check();
     let ports = Ports::bind(settings).map_err(|error| error.to_string())?;
     agent.open();
-    let address = ports.address();
     tracing::info!(
-        %address,
+        address = %ports.http.local_addr(),
         agent_check_port,
-        metrics_addr = ports.metrics_address().map(tracing::field::display),
+        metrics_addr = ports.metrics_moved_to.map(tracing::field::display),
         node = agent.board.node_name(),
         version = env!("CARGO_PKG_VERSION"),
         "listening"

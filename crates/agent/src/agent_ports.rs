@@ -93,11 +93,13 @@ fn metrics_addr(value: &str) -> Result<SocketAddr, &'static str> {
 
 /// The bound sockets, before they are served.
 pub(crate) struct Ports {
-    http: Listener,
+    pub(crate) http: Listener,
     agent_check: Option<Listener>,
     metrics: Option<Listener>,
     /// The options of the ports that load balancers probe.
     options: ServeOptions,
+    /// The second address for people and Prometheus, if there is one.
+    pub(crate) metrics_moved_to: Option<SocketAddr>,
 }
 
 impl Ports {
@@ -114,26 +116,9 @@ impl Ports {
         // Last: the kernel gives the new connections of a shared port to the socket bound last, and if
         // another port is taken, this process exits.
         let http = bind(settings.address(), settings.listen_port)?;
-        Ok(Self {
-            http,
-            agent_check,
-            metrics,
-            options: ServeOptions {
-                allow_from: settings.allow_from.unwrap_or_default(),
-                metrics_moved_to,
-                limits,
-            },
-        })
-    }
-
-    /// Returns the address of the HTTP server.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.http.local_addr()
-    }
-
-    /// Returns the second address for people and Prometheus, if there is one.
-    pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
-        self.options.metrics_moved_to
+        let allow_from = settings.allow_from.unwrap_or_default();
+        let options = ServeOptions { allow_from, limits, ..ServeOptions::default() };
+        Ok(Self { http, agent_check, metrics, options, metrics_moved_to })
     }
 
     /// Serves all ports until `shutdown`.
@@ -143,10 +128,10 @@ impl Ports {
             shutdown.await;
             closing.send_replace(true);
         };
-        let Self { http, agent_check, metrics, options } = self;
+        let Self { http, agent_check, metrics, options, metrics_moved_to } = self;
         let metrics_options = ServeOptions { limits: options.limits, ..ServeOptions::default() };
         tokio::try_join!(
-            nodegate_server::serve(http, app.clone(), options.clone(), shutdown),
+            nodegate_server::serve(http, app.clone(), options.clone(), metrics_moved_to, shutdown),
             async {
                 let Some(agent_check) = agent_check else { return Ok(()) };
                 nodegate_server::serve_agent_check(agent_check, app.clone(), options, until_closed(&closed))
@@ -154,7 +139,8 @@ impl Ports {
             },
             async {
                 let Some(metrics) = metrics else { return Ok(()) };
-                nodegate_server::serve(metrics, app.clone(), metrics_options, until_closed(&closed)).await
+                nodegate_server::serve(metrics, app.clone(), metrics_options, None, until_closed(&closed))
+                    .await
             },
         )?;
         Ok(())

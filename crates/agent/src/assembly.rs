@@ -12,7 +12,7 @@ use nodegate_local_checks::{DEFAULT_TIMEOUT, LocalChecks, Runner};
 use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Policy, SavedFacts, Timeline};
-use nodegate_server::{App, AppParts, Metrics, ProberSettings};
+use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,6 +32,8 @@ pub struct AgentSettings {
     pub default_checks: Vec<CheckId>,
     /// The settings of `told`, and the counter of connections.
     pub probers: ProberSettings,
+    /// How the node's pods are known.
+    pub pods: PodSettings,
 }
 
 impl AgentSettings {
@@ -43,6 +45,7 @@ impl AgentSettings {
             default_checks: catalog.find(NODE_READY).into_iter().collect(),
             catalog,
             probers: ProberSettings::default(),
+            pods: PodSettings::default(),
         }
     }
 }
@@ -96,7 +99,7 @@ impl AssembledAgent {
         environment: Environment,
         checks_run_on: &Handle,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let AgentSettings { node_name, policy, catalog, default_checks, probers } = settings;
+        let AgentSettings { node_name, policy, catalog, default_checks, probers, pods } = settings;
         let Environment { started, connector, local_checks, on_flip } = environment;
         let timeline = Timeline::new(started);
         let liveness = Arc::new(Liveness::new(timeline.at(nodegate_clock::now())));
@@ -117,10 +120,11 @@ impl AssembledAgent {
             liveness: liveness.clone(),
             activate: Arc::new(move |checks| activator.activate(&checks)),
             metrics,
+            probers,
+            pods,
             version: env!("CARGO_PKG_VERSION"),
             revision: option_env!("NODEGATE_REVISION"),
         });
-        app.set_probers(probers);
         watch_metrics.register(app.registry_mut(), board.clone(), timeline);
         let node_watch = node_name.map(|node_name| NodeWatch {
             node_name,

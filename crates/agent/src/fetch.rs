@@ -19,7 +19,7 @@ pub(crate) fn get(target: &AgentAddress, path: &str, timeout: Duration) -> Resul
         let found = timeout_at(deadline, resolve(&target.host)).await.map_err(late)?;
         let found = found.map_err(AskError::Lookup)?;
         let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, target.port)).collect();
-        Ok(timeout_at(deadline, get_from(&addresses, path)).await.map_err(late)??)
+        timeout_at(deadline, get_from(&addresses, path)).await.map_err(late)?
     })
 }
 

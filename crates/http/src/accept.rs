@@ -163,9 +163,8 @@ impl AcceptBackoff {
 /// Returns true if the error concerns only the one connection that would have been accepted (accept(2)); the
 /// next may succeed.
 pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(
-        errno,
+        Errno::from_io_error(error),
         Some(
             Errno::CONNABORTED
                 | Errno::INTR
@@ -181,8 +180,7 @@ pub(crate) fn concerns_one_connection(error: &io::Error) -> bool {
 
 /// Returns true if closing a connection would help.
 pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 #[cfg(test)]

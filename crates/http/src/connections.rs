@@ -45,9 +45,9 @@ struct Entry {
 
 /// A slot in the table. It is released when dropped, as by a task that ended, was aborted, or never ran.
 pub(crate) struct ConnectionSlot {
-    key: u64,
+    pub(crate) key: u64,
     connections: Arc<Connections>,
-    activity: Arc<Activity>,
+    pub(crate) activity: Arc<Activity>,
 }
 
 impl Connections {
@@ -246,16 +246,6 @@ impl Table {
             }
         }
         all.oldest()
-    }
-}
-
-impl ConnectionSlot {
-    pub(crate) fn key(&self) -> u64 {
-        self.key
-    }
-
-    pub(crate) fn activity(&self) -> &Arc<Activity> {
-        &self.activity
     }
 }
 

@@ -14,6 +14,6 @@ pub async fn serve_one<P: Protocol>(protocol: Arc<P>, socket: TcpStream) {
     let client = Client { address: Ipv4Addr::LOCALHOST.into(), on_this_node: true };
     let connections = Arc::new(Connections::new(Limits::default(), ConnectionCounts::default()));
     let Some(slot) = connections.enter(client.address) else { return };
-    let connection = Connection::new(socket, client, Arc::clone(slot.activity()), Arc::default());
+    let connection = Connection::new(socket, client, Arc::clone(&slot.activity), Arc::default());
     protocol.serve(ClientStream::new(connection)).await;
 }

@@ -91,8 +91,10 @@ fn is_taken(error: &io::Error) -> bool {
 /// Returns true if the host lacks IPv6. With `ipv6.disable=1` there is no such address family; with the
 /// sysctl `disable_ipv6` there is the family but no address.
 fn lacks_ipv6(error: &io::Error) -> bool {
-    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(errno, Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL | Errno::PROTONOSUPPORT))
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL | Errno::PROTONOSUPPORT)
+    )
 }
 
 fn listen(address: SocketAddr, sharing: PortSharing) -> io::Result<TcpListener> {

@@ -137,7 +137,7 @@ impl<P: Protocol> Server<P> {
     fn serve(&self, socket: TcpStream, client: Client) {
         let Some(slot) = self.connections.enter(client.address) else { return };
         let connection =
-            Connection::new(socket, client, Arc::clone(slot.activity()), Arc::clone(&self.closing));
+            Connection::new(socket, client, Arc::clone(&slot.activity), Arc::clone(&self.closing));
         let mut served = Box::pin(Arc::clone(&self.protocol).serve(ClientStream::new(connection)));
         let mut unwoken = Context::from_waker(Waker::noop());
         // A panic ends the connection alone, as in a task.
@@ -145,7 +145,7 @@ impl<P: Protocol> Server<P> {
         if !matches!(first, Ok(Poll::Pending)) {
             return;
         }
-        let key = slot.key();
+        let key = slot.key;
         let task = tokio::spawn(async move {
             served.await;
             drop(slot);

@@ -1,6 +1,6 @@
 //! Waits until the agent says that every load balancer has been told.
 
-use nodegate_agent_client::{AgentReply, GetError, get};
+use nodegate_agent_client::{AgentReply, AskError, get};
 use nodegate_program::sanitize_short;
 use std::fmt;
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ pub(crate) async fn wait_until_told(agent: SocketAddr, limit: Duration) -> WaitE
             // Not told yet, an agent that is being replaced, or too many requests at once.
             Ok(Ok(AgentReply { status: 504 | 307 | 429, .. })) => answered = Instant::now(),
             Ok(Ok(other)) => return WaitEnd::NoAnswer(format!("HTTP {}", other.status)),
-            Ok(Err(GetError::Connect(_) | GetError::Closed | GetError::Broken(_)))
+            Ok(Err(AskError::Connect(_) | AskError::Closed | AskError::Broken(_)))
                 if answered.elapsed() < REPLACED_WITHIN => {}
             Ok(Err(error)) => return WaitEnd::NoAnswer(error.to_string()),
             Err(_) => return WaitEnd::NoAnswer(format!("nothing for {} s", request.as_secs())),

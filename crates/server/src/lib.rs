@@ -12,9 +12,9 @@ mod serve;
 
 pub use answer::{Activate, AnswerBody, App, AppParts, PodSettings, ResponseFuture};
 pub use metrics::Metrics;
-pub use nodegate_http::{BindError, Limits, Listener, Networks, PortSharing, bind};
+pub use nodegate_http::{BindError, Limits, Listener, Networks, PortSharing, ServeOptions, bind};
 pub use probers::{ProberArgs, ProberSettings};
-pub use serve::{ServeOptions, serve, serve_agent_check};
+pub use serve::{serve, serve_agent_check};
 
 // Other crates need it to register their own metric families.
 pub use nodegate_http::prometheus_client;

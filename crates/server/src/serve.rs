@@ -5,32 +5,23 @@ use crate::probers::MOST_OF_AGENT_SEND;
 use crate::route::Route;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use nodegate_http::{ClientStream, Connection, Handler, Http, Limits, Listener, Networks, Protocol};
+use nodegate_http::{ClientStream, Connection, Handler, Http, Listener, Protocol, ServeOptions};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The options of a listener.
-#[derive(Clone, Debug, Default)]
-pub struct ServeOptions {
-    /// The clients that are answered. Clients on this node always are.
-    pub allow_from: Networks,
-    /// The address that serves `/metrics`, `/status.json` and the page instead of this listener; `None` if
-    /// this listener serves them.
-    pub metrics_moved_to: Option<SocketAddr>,
-    /// The limits on one client's use of resources.
-    pub limits: Limits,
-}
-
-/// Answers requests until `shutdown` resolves, then drains: see [`nodegate_http::serve`].
+/// Answers requests until `shutdown` resolves, then drains: see [`nodegate_http::serve`]. The app counts the
+/// connections. With `metrics_moved_to`, that address serves `/metrics`, `/status.json` and the page instead of this
+/// listener.
 pub async fn serve(
     listener: Listener,
     app: Arc<App>,
     options: ServeOptions,
+    metrics_moved_to: Option<SocketAddr>,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let handler = AppHandler { app: Arc::clone(&app), metrics_moved_to: options.metrics_moved_to };
+    let handler = AppHandler { app: Arc::clone(&app), metrics_moved_to };
     tokio::select! {
         served = run(listener, Http(Arc::new(handler)), &app, options, shutdown) => served,
         never = app.judge() => match never {},
@@ -55,10 +46,8 @@ async fn run(
     options: ServeOptions,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let ServeOptions { allow_from, limits, .. } = options;
-    app.limit_waiting(limits.connections);
-    let counts = app.metrics.connections().clone();
-    let options = nodegate_http::ServeOptions { allow_from, limits, counts };
+    app.limit_waiting(options.limits.connections);
+    let options = ServeOptions { counts: app.metrics.connections.clone(), ..options };
     let shutdown = async {
         shutdown.await;
         app.close();
@@ -69,7 +58,7 @@ async fn run(
 /// Answers the HTTP requests of one port.
 pub(crate) struct AppHandler {
     pub(crate) app: Arc<App>,
-    /// See [`metrics_moved_to`](ServeOptions::metrics_moved_to) of the options.
+    /// See [`serve`].
     pub(crate) metrics_moved_to: Option<SocketAddr>,
 }
 

@@ -66,7 +66,7 @@ impl Listening {
             };
             runtime.block_on(async {
                 tokio::select! {
-                    _ = serve(listener, app, ServeOptions::default(), async { drop(stopped.await) }) => {}
+                    _ = serve(listener, app, ServeOptions::default(), None, async { drop(stopped.await) }) => {}
                     () = beat => {}
                 }
             });

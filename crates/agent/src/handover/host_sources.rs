@@ -5,7 +5,7 @@ use super::state_file::StateFile;
 use crate::agent_ports::PortArgs;
 use crate::fetch;
 use crate::target::AgentAddress;
-use nodegate_agent_client::{AskError, GetError, STATUS_PATH};
+use nodegate_agent_client::{AskError, STATUS_PATH};
 use nodegate_readiness::SavedFacts;
 use nodegate_readiness::probers::Handover;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,20 +21,12 @@ const WITHIN: Duration = Duration::from_secs(3);
 
 /// The sources of the last known facts.
 pub(crate) struct HostSources {
-    predecessors: Vec<AgentAddress>,
-    state_file: Option<StateFile>,
-}
-
-impl HostSources {
-    /// Creates the sources: the agent that listens on this agent's ports, and this agent's file.
-    pub(crate) fn new(ports: &PortArgs, state_file: Option<StateFile>) -> Self {
-        Self { predecessors: targets(ports), state_file }
-    }
+    /// See [`targets`].
+    pub(crate) predecessors: Vec<AgentAddress>,
+    pub(crate) state_file: Option<StateFile>,
 }
 
 impl LastKnownSources for HostSources {
-    type Error = String;
-
     async fn answered_recently(&self) -> bool {
         let Some(file) = self.state_file.clone() else { return false };
         on_a_thread(move || Ok(file.answered_recently())).await.unwrap_or(false)
@@ -74,7 +66,7 @@ async fn on_a_thread<T: Send + 'static>(
 const TARGET_WITHIN: Duration = Duration::from_secs(1);
 
 /// Returns the addresses at which the predecessor serves `/status.json`, by this agent's own settings.
-fn targets(ports: &PortArgs) -> Vec<AgentAddress> {
+pub(crate) fn targets(ports: &PortArgs) -> Vec<AgentAddress> {
     let everywhere = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let http = (ports.address().unwrap_or(everywhere), ports.listen_port);
     let metrics = ports.metrics_addr.map(|address| (address.ip(), address.port()));
@@ -95,7 +87,7 @@ fn first<T>(
                 parse(&answer.body).map_err(|error| format!("http://{target}: {error}"))
             }
             Ok(answer) => Err(format!("http://{target} answered HTTP {}", answer.status)),
-            Err(AskError::Get(GetError::Connect(_))) => Ok(None),
+            Err(AskError::Connect(_)) => Ok(None),
             Err(error) => Err(format!("http://{target}: {error}")),
         };
         match answer {

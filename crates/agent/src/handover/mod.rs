@@ -9,17 +9,15 @@ mod recorder;
 mod startup;
 mod state_file;
 
-pub(crate) use host_sources::HostSources;
+pub(crate) use host_sources::{HostSources, targets};
 pub(crate) use recorder::record;
 pub(crate) use startup::wait;
 pub(crate) use state_file::StateFile;
 
 use nodegate_agent_client::sentence::last_known;
 use nodegate_readiness::probers::Handover;
-use nodegate_readiness::saved_facts::Unusable;
 use nodegate_readiness::{Age, Board, LastFacts, Node, SavedFacts, Timeline};
 use nodegate_server::App;
-use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 
@@ -32,23 +30,20 @@ pub(crate) struct HandoverArgs {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-/// The agents that ran on this node before this one. Each method returns within seconds.
+/// The agents that ran on this node before this one. Each method returns within seconds; an error is a text for the log.
 pub trait LastKnownSources {
-    /// The reason why nothing can be taken over.
-    type Error: fmt::Display;
-
     /// Returns true if an agent of this boot answered here within the last minute.
     fn answered_recently(&self) -> impl Future<Output = bool>;
 
     /// Queries the predecessor, the agent on this agent's ports, for its facts; `None` if there is no
     /// predecessor.
-    fn predecessor(&self) -> impl Future<Output = Result<Option<SavedFacts>, Self::Error>>;
+    fn predecessor(&self) -> impl Future<Output = Result<Option<SavedFacts>, String>>;
 
     /// Queries the predecessor for its probers. A predecessor on another node is an error.
-    fn probers(&self, node: &str) -> impl Future<Output = Result<Option<Handover>, Self::Error>>;
+    fn probers(&self, node: &str) -> impl Future<Output = Result<Option<Handover>, String>>;
 
     /// Reads the facts in `--state-dir`; `None` if no agent has written any.
-    fn recorded(&self) -> impl Future<Output = Result<Option<SavedFacts>, Self::Error>>;
+    fn recorded(&self) -> impl Future<Output = Result<Option<SavedFacts>, String>>;
 }
 
 /// Takes over the last known facts if the API server has not answered. `seen` are the facts of a fresh
@@ -79,19 +74,15 @@ pub(crate) async fn take_over(
 }
 
 /// Returns the facts that can be taken over from one source. Logs the error if there is one.
-fn usable(
-    from: &str,
-    node: &str,
-    memory: Result<Option<SavedFacts>, impl fmt::Display>,
-) -> Option<LastFacts> {
-    let warn = |error: &dyn fmt::Display| {
+fn usable(from: &str, node: &str, memory: Result<Option<SavedFacts>, String>) -> Option<LastFacts> {
+    let dated = memory.and_then(|memory| match memory {
+        Some(memory) => memory.last_facts(node, nodegate_clock::wall()).map_err(|error| error.to_string()),
+        None => Ok(None),
+    });
+    let warn = |error: &String| {
         tracing::warn!(from, %error, "can't take over the last known facts of the node");
     };
-    let dated = |memory: SavedFacts| -> Result<Option<LastFacts>, Unusable> {
-        memory.last_facts(node, nodegate_clock::wall())
-    };
-    let memory = memory.inspect_err(|error| warn(error)).ok()??;
-    dated(memory).inspect_err(|error| warn(error)).ok()?
+    dated.inspect_err(warn).ok()?
 }
 
 /// Takes over the probers of the predecessor, which `told` would otherwise need 90 s to learn, and a

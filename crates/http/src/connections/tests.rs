@@ -16,7 +16,7 @@ fn enter(table: &Arc<Connections>) -> ConnectionSlot {
 /// Enters, and gets an answer.
 fn enter_from(table: &Arc<Connections>, client: [u8; 4]) -> ConnectionSlot {
     let slot = table.enter(client.into()).unwrap();
-    slot.activity().end(false);
+    slot.activity.end(false);
     slot
 }
 
@@ -28,12 +28,12 @@ fn holds(table: &Connections, slot: &ConnectionSlot) -> bool {
 fn the_oldest_idle_is_evicted_and_a_busy_one_is_not() {
     let table = table(3);
     let [busy, kept, silent] = [(); 3].map(|()| enter(&table));
-    busy.activity().begin();
-    kept.activity().end(false);
+    busy.activity.begin();
+    kept.activity.end(false);
     let newest = enter(&table);
     assert!(holds(&table, &busy) && holds(&table, &kept) && !holds(&table, &silent));
-    kept.activity().begin();
-    newest.activity().begin();
+    kept.activity.begin();
+    newest.activity.begin();
     assert!(table.enter(CLIENT).is_none(), "all are busy");
 }
 
@@ -59,8 +59,8 @@ fn a_client_active_since_the_last_search_is_not_evicted() {
     let mut slots: Vec<_> = (0..48).map(|_| enter(&table)).collect();
     // One search finds three: 0, 1 and 2.
     let _a = enter(&table);
-    slots[1].activity().end(false);
-    slots[2].activity().begin();
+    slots[1].activity.end(false);
+    slots[2].activity.begin();
     let _b = enter(&table);
     let left = |number: usize| holds(&table, &slots[number]);
     assert_eq!([0, 1, 2, 3, 4].map(left), [false, true, true, false, true]);
@@ -93,7 +93,7 @@ fn a_client_whose_connections_are_all_busy_lets_the_next_one_make_room() {
     let table = table(30);
     let busy: Vec<_> = (0..20).map(|_| enter_from(&table, [10, 0, 0, 1])).collect();
     for slot in &busy {
-        slot.activity().begin();
+        slot.activity.begin();
     }
     let idle: Vec<_> = (0..10).map(|_| enter_from(&table, [10, 0, 0, 2])).collect();
     let newest = enter_from(&table, [10, 0, 0, 3]);
@@ -105,11 +105,11 @@ fn busy_connections_yield_only_to_a_client_with_far_fewer() {
     let table = table(20);
     let busy: Vec<_> = (0..20).map(|_| enter_from(&table, [10, 0, 0, 1])).collect();
     for slot in &busy {
-        slot.activity().begin();
+        slot.activity.begin();
     }
     assert!(table.enter([10, 0, 0, 1].into()).is_none(), "no place for one more of its own");
     let other: Vec<_> = (0..20)
-        .map_while(|_| table.enter([10, 0, 0, 2].into()).inspect(|slot| _ = slot.activity().begin()))
+        .map_while(|_| table.enter([10, 0, 0, 2].into()).inspect(|slot| _ = slot.activity.begin()))
         .collect();
     assert!((5..=10).contains(&other.len()), "{}", other.len());
     assert!(!holds(&table, &busy[0]) && holds(&table, &busy[19]), "the oldest first");
@@ -122,7 +122,7 @@ fn a_flood_from_many_addresses_has_no_owner() {
     let flood: Vec<_> = (0..250_u8)
         .map(|n| {
             for slot in &balancer {
-                slot.activity().end(false);
+                slot.activity.end(false);
             }
             enter_from(&table, [10, 1, 0, n])
         })
@@ -144,13 +144,13 @@ fn a_late_head_is_swept_and_a_kept_connection_is_not() {
     assert!(!holds(&table, &silent) && holds(&table, &kept));
 
     // A second request that drips in is timed from when the sweep first sees it, not from the last answer.
-    kept.activity().received(b"G");
+    kept.activity.received(b"G");
     sweep(40);
     assert!(holds(&table, &kept));
-    kept.activity().end(false);
-    kept.activity().received(b"G");
+    kept.activity.end(false);
+    kept.activity.received(b"G");
     sweep(46);
-    kept.activity().received(b"E");
+    kept.activity.received(b"E");
     sweep(51);
     assert!(holds(&table, &kept));
     sweep(52);
@@ -163,20 +163,20 @@ fn an_unread_answer_ends_its_connection_and_a_slow_reader_stays() {
     let start = Instant::now();
     let sweep = |seconds| table.sweep(start + Duration::from_secs(seconds));
     let [unresponsive, slow] = [(); 2].map(|()| enter_from(&table, [127, 0, 0, 1]));
-    unresponsive.activity().block();
-    slow.activity().block();
+    unresponsive.activity.block();
+    slow.activity.block();
     for second in 1..=6 {
         sweep(second);
-        slow.activity().unblock();
-        slow.activity().block();
+        slow.activity.unblock();
+        slow.activity.block();
         assert!(holds(&table, &unresponsive), "{second}");
     }
     sweep(7);
     assert!(!holds(&table, &unresponsive) && holds(&table, &slow));
     // A client that reads again gets the full time again.
-    slow.activity().unblock();
+    slow.activity.unblock();
     sweep(8);
-    slow.activity().block();
+    slow.activity.block();
     sweep(20);
     assert!(holds(&table, &slow));
 }
@@ -186,7 +186,7 @@ fn idle_connections_are_kept_for_the_idle_timeout_and_busy_ones_forever() {
     let table = table(3);
     let start = Instant::now();
     let [kept, busy] = [(); 2].map(|()| enter_from(&table, [127, 0, 0, 1]));
-    busy.activity().begin();
+    busy.activity.begin();
     for (seconds, left) in [(1, true), (76, true), (77, false)] {
         table.sweep(start + Duration::from_secs(seconds));
         assert_eq!(holds(&table, &kept), left, "{seconds}");

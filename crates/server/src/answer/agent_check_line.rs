@@ -5,6 +5,7 @@ use super::asker::unconnected;
 use crate::probers::RequestTarget;
 use nodegate_http::Client;
 use nodegate_readiness::board::why;
+use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Moment, Query, Verdict};
 use std::net::IpAddr;
 
@@ -32,9 +33,9 @@ impl App {
         let now = self.now();
         let (verdict, reason) = why(&self.board.default_reports(now));
         if self.board.last_known(now).is_some_and(|known| verdict < known.verdict) {
-            self.metrics.failed_open();
+            self.metrics.fail_open.inc();
         }
-        self.metrics.answered_agent_check(verdict);
+        self.metrics.count_answer(AGENT_CHECK, verdict);
         let line = match (verdict, reason) {
             (Verdict::Ready, _) => "up ready\n".to_owned(),
             (Verdict::Draining, _) => "up drain\n".to_owned(),

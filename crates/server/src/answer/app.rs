@@ -1,7 +1,7 @@
 //! The state, settings and counters that the server answers from.
 
 use super::shared_answer::SharedAnswers;
-use super::wait::waiters::Waiters;
+use super::wait::waiters::{PodSettings, Waiters};
 use crate::metrics::{Metrics, StateCollector, registry};
 use crate::probers::{ProberSettings, Probers};
 use futures::future::BoxFuture;
@@ -37,6 +37,10 @@ pub struct AppParts {
     pub activate: Activate,
     /// The counters; the board must report its flips to the same ones.
     pub metrics: Arc<Metrics>,
+    /// Which clients count as probers, and the counter of their connections.
+    pub probers: ProberSettings,
+    /// How the node's pods are known.
+    pub pods: PodSettings,
     /// The version of nodegate.
     pub version: &'static str,
     /// The commit that nodegate was built from.
@@ -51,7 +55,8 @@ pub struct App {
     pub(super) activate: Activate,
     pub(crate) metrics: Arc<Metrics>,
     pub(super) version: &'static str,
-    start_id: String,
+    /// The 16 hexadecimal digits that tell this process from the agents before and after it.
+    pub(super) start_id: String,
     pub(super) registry: Registry,
     pub(super) shared: SharedAnswers,
     pub(super) waiting: Semaphore,
@@ -63,8 +68,8 @@ pub struct App {
 impl App {
     /// Creates an app that is ready to be served.
     pub fn new(parts: AppParts) -> Self {
-        let AppParts { board, timeline, liveness, activate, metrics, version, revision } = parts;
-        let probers = Arc::<Probers>::default();
+        let AppParts { board, timeline, liveness, activate, metrics, version, revision, .. } = parts;
+        let probers = Arc::new(Probers::new(parts.probers));
         let noted = Arc::clone(&probers.noted);
         let _ = board.after_flip.set(Box::new(move |()| noted.notify_one()));
         let (board_read, probers_read) = (Arc::clone(&board), Arc::clone(&probers));
@@ -84,7 +89,7 @@ impl App {
             shared: SharedAnswers::default(),
             waiting: Semaphore::new(MAX_WAITING),
             probers,
-            waiters: Waiters::default(),
+            waiters: Waiters::new(parts.pods),
             closing: AtomicBool::new(false),
         }
     }
@@ -93,17 +98,6 @@ impl App {
     /// their names.
     pub fn registry_mut(&mut self) -> &mut Registry {
         self.registry.sub_registry_with_prefix("nodegate")
-    }
-
-    /// Sets which clients count as probers, and the counter of their connections. Without this call all
-    /// clients count, and connections are not counted. Must be called before the app is served.
-    pub fn set_probers(&mut self, settings: ProberSettings) {
-        self.probers.set(settings);
-    }
-
-    /// Returns the 16 hexadecimal digits that tell this process from the agents before and after it.
-    pub fn start_id(&self) -> &str {
-        &self.start_id
     }
 
     /// Takes over the probers of the previous agent and returns their number. Must be called before the app
@@ -152,6 +146,8 @@ impl App {
             liveness: Arc::new(Liveness::new(Moment::default())),
             activate: Arc::new(|_| Box::pin(std::future::ready(()))),
             metrics: Arc::default(),
+            probers: ProberSettings::default(),
+            pods: PodSettings::default(),
             version: "",
             revision: None,
         }))

@@ -5,7 +5,7 @@ use super::app::{App, MAX_WAITING};
 use super::asker::{Asker, target};
 use super::body::AnswerBody;
 use super::respond::ResponseFuture;
-use super::response_head::{BodyFormat, ResponseHead};
+use super::response_head::{JSON, ResponseHead};
 use crate::route::Route;
 use futures::future::{Either, ready};
 use http::{Response, StatusCode, Uri};
@@ -60,7 +60,7 @@ impl App {
         now: Moment,
     ) -> Response<AnswerBody> {
         if reply.fails_open {
-            self.metrics.failed_open();
+            self.metrics.fail_open.inc();
         }
         let verdict = reply.verdict;
         let response = verdict_response(head, route, reply);
@@ -87,12 +87,12 @@ impl App {
 fn verdict_response(head: ResponseHead, route: Route, reply: Reply) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(reply.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if route == Route::Health {
-        return head.finish(status, BodyFormat::Json, reply.body);
+        return head.finish(status, &JSON, reply.body);
     }
     match reply.verdict {
         Some(Verdict::Ready) => head.text(StatusCode::OK, "OK"),
         Some(Verdict::Draining | Verdict::NotReady) => head.text(StatusCode::SERVICE_UNAVAILABLE, "Down"),
-        None if status == StatusCode::BAD_REQUEST => head.finish(status, BodyFormat::Json, reply.body),
+        None if status == StatusCode::BAD_REQUEST => head.finish(status, &JSON, reply.body),
         None => head.text(status, "Down"),
     }
 }

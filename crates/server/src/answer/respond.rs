@@ -158,7 +158,7 @@ impl App {
     /// Returns the whole status: node, checks, flips, probers and drain.
     pub fn status(&self, now: Moment) -> Status {
         let (status, _) = self.probers.status(&self.board, self.version, now);
-        Status { start_id: Some(self.start_id().to_owned()), ..status }
+        Status { start_id: Some(self.start_id.clone()), ..status }
     }
 
     /// Answers with the latest rendering. If it is too old and `elsewhere`, a thread of the pool renders a new

@@ -9,29 +9,9 @@ use http::{HeaderMap, Response, StatusCode};
 static NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 static ALLOWED: HeaderValue = HeaderValue::from_static("GET, HEAD, OPTIONS");
 static CLOSE: HeaderValue = HeaderValue::from_static("close");
-static JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) static JSON: HeaderValue = HeaderValue::from_static("application/json");
 static TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
-static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum BodyFormat {
-    Json,
-    Text,
-    Html,
-    Metrics(nodegate_http::Format),
-}
-
-impl BodyFormat {
-    fn value(self) -> HeaderValue {
-        match self {
-            Self::Json => &JSON,
-            Self::Text => &TEXT,
-            Self::Html => &HTML,
-            Self::Metrics(format) => format.content_type(),
-        }
-        .clone()
-    }
-}
+pub(super) static HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 
 /// The response headers collected so far; a status and a body complete the response.
 pub(super) struct ResponseHead(HeaderMap);
@@ -61,10 +41,10 @@ impl ResponseHead {
     pub(super) fn finish(
         mut self,
         status: StatusCode,
-        format: BodyFormat,
+        format: &HeaderValue,
         body: impl Into<AnswerBody>,
     ) -> Response<AnswerBody> {
-        self.0.insert(CONTENT_TYPE, format.value());
+        self.0.insert(CONTENT_TYPE, format.clone());
         let mut response = Response::new(body.into());
         *response.status_mut() = status;
         *response.headers_mut() = self.0;
@@ -72,6 +52,6 @@ impl ResponseHead {
     }
 
     pub(super) fn text(self, status: StatusCode, body: impl Into<Bytes>) -> Response<AnswerBody> {
-        self.finish(status, BodyFormat::Text, body.into() as Bytes)
+        self.finish(status, &TEXT, body.into() as Bytes)
     }
 }

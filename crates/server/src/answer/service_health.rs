@@ -4,7 +4,7 @@
 use super::app::App;
 use super::asker::Asker;
 use super::body::AnswerBody;
-use super::response_head::{BodyFormat, ResponseHead};
+use super::response_head::{JSON, ResponseHead};
 use crate::probers::RequestTarget;
 use crate::route::SERVICES_PREFIX;
 use bytes::Bytes;
@@ -57,7 +57,7 @@ impl App {
             Ok(query) => query.drain.filter(|_| self.is_draining(now)),
             Err(bad) => {
                 let body = Reply::error(400, &bad).body;
-                return (head.finish(StatusCode::BAD_REQUEST, BodyFormat::Json, body), None);
+                return (head.finish(StatusCode::BAD_REQUEST, &JSON, body), None);
             }
         };
         let proxy_healthy = !is_returning && self.is_proxy_healthy(now);
@@ -78,7 +78,7 @@ impl App {
         let weight = if drain.is_some() { 0 } else { local_endpoints };
         head.header(WEIGHT.clone(), HeaderValue::from(weight));
         head.header(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        (head.finish(status, BodyFormat::Json, Bytes::from(body)), Some(verdict))
+        (head.finish(status, &JSON, Bytes::from(body)), Some(verdict))
     }
 
     /// Returns true if the node is draining, whether or not `node_ready` is a default check.

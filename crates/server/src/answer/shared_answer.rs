@@ -1,8 +1,9 @@
 //! Big answers: each representation is rendered at most once a second and shared by all requests.
 
-use super::response_head::BodyFormat;
+use super::response_head::{HTML, JSON};
 use super::slots::{Holder, Slot, Slots};
 use bytes::Bytes;
+use http::header::HeaderValue;
 use nodegate_http::Format;
 use nodegate_readiness::Moment;
 use std::net::IpAddr;
@@ -50,11 +51,11 @@ impl Representation {
         matches!(self, Self::Page { .. })
     }
 
-    pub(super) fn format(self) -> BodyFormat {
+    pub(super) fn format(self) -> &'static HeaderValue {
         match self {
-            Self::Status { .. } | Self::Drain => BodyFormat::Json,
-            Self::Metrics(format) => BodyFormat::Metrics(format),
-            Self::Page { .. } => BodyFormat::Html,
+            Self::Status { .. } | Self::Drain => &JSON,
+            Self::Metrics(format) => format.content_type(),
+            Self::Page { .. } => &HTML,
         }
     }
 }

@@ -1,8 +1,9 @@
-//! The metric families of the board. They are read at scrape time, so they can't drift.
+//! The metric families of the board and of the probers. They are read at scrape time, so they can't drift.
 
 use super::counters::MAX_REASON_CHARS;
 use crate::probers::Probers;
 use nodegate_readiness::board::why;
+use nodegate_readiness::probers::{ProberRecord, ServiceStatus, Standing};
 use nodegate_readiness::{Board, CheckId, Moment, Reason, Timeline, Verdict};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -11,9 +12,13 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// The number of series of probers if no balancers are named.
+const STRANGERS: usize = 32;
 
 pub(crate) struct StateCollector {
     pub(crate) board: Arc<Board>,
@@ -22,7 +27,7 @@ pub(crate) struct StateCollector {
     pub(crate) version: &'static str,
 }
 
-pub(super) type Encoded = Result<(), fmt::Error>;
+type Encoded = Result<(), fmt::Error>;
 
 impl Collector for StateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
@@ -103,10 +108,53 @@ impl StateCollector {
         });
         seconds(encoder, "check_duration", help, duration)
     }
+
+    /// Encodes the families of the probers. With `--balancers`, these are the named clients that are regular,
+    /// or were within the hour. Without it, these are the probers that have been regular for longest, while
+    /// they are: strangers must not fill Prometheus's database.
+    fn probers(&self, encoder: &mut DescriptorEncoder<'_>, now: Moment) -> Encoded {
+        let (status, _) = self.probers.status(&self.board, self.version, now);
+        let overflows = status.drain.as_ref().map_or(0, |drain| drain.overflows);
+        let shown = shown(&status.probers, self.probers.balancers_are_named());
+
+        let help = "Regular probers whose answer a drain changes.";
+        gauge(encoder, "probers", help, [alone(status.told_of().1)])?;
+        let help = "Regular clients, not of this node, whose answer no drain changes: load balancers that can't see drains.";
+        let blind = status.drain.as_ref().map_or(0, |drain| drain.cant_see_drains.len());
+        gauge(encoder, "probers_without_drains", help, [alone(blind)])?;
+        let help = "Time since the last probe of each regular prober; a prober in --balancers is kept for an hour after it is gone.";
+        let age = shown.iter().map(|prober| (labels(prober), Duration::from_millis(prober.last_ms)));
+        seconds(encoder, "prober_age", help, age)?;
+        let help = "1 if a prober has had the present verdict so often that it must have acted on it, 0 if not; of each regular prober.";
+        let told = shown.iter().filter_map(|prober| Some((labels(prober), u64::from(prober.told?))));
+        gauge(encoder, "prober_told", help, told)?;
+        let help = "1 if every regular prober of a watched Service knows that it is out or back, 0 if not; absent while not known.";
+        let told = |service: &ServiceStatus| {
+            Some(([("service", service.service.clone())], u64::from(service.told()?)))
+        };
+        gauge(encoder, "service_told", help, status.services.iter().filter_map(told))?;
+        let help = "Probe requests that found no slot in the table of probers.";
+        counter(encoder, "prober_overflows", help, overflows)
+    }
+}
+
+/// Returns the probers that have series, at most [`STRANGERS`] if no balancers are named.
+fn shown(probers: &[ProberRecord], named: bool) -> Vec<&ProberRecord> {
+    let mut shown: Vec<_> = probers.iter().filter(|prober| prober.standing != Standing::Occasional).collect();
+    if !named {
+        shown.retain(|prober| prober.standing != Standing::Gone);
+        shown.sort_by_key(|prober| (!prober.drainable, Reverse(prober.regular_ms)));
+        shown.truncate(STRANGERS);
+    }
+    shown
+}
+
+fn labels(prober: &ProberRecord) -> [(&'static str, String); 2] {
+    [("prober", prober.who()), ("question", prober.request.clone())]
 }
 
 /// Returns a value without labels.
-pub(super) fn alone<V>(value: V) -> ([(&'static str, &'static str); 0], V) {
+fn alone<V>(value: V) -> ([(&'static str, &'static str); 0], V) {
     ([], value)
 }
 
@@ -121,7 +169,7 @@ impl fmt::Debug for StateCollector {
 }
 
 /// Encodes a gauge with these series.
-pub(super) fn gauge<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
+fn gauge<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -131,7 +179,7 @@ pub(super) fn gauge<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
 }
 
 /// Encodes a gauge in seconds, whose name ends with its unit.
-pub(super) fn seconds<L: EncodeLabel, const N: usize>(
+fn seconds<L: EncodeLabel, const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
@@ -155,6 +203,6 @@ fn encode<L: EncodeLabel, V: EncodeGaugeValue, const N: usize>(
     Ok(())
 }
 
-pub(super) fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
+fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Encoded {
     ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
 }

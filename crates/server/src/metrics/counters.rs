@@ -4,7 +4,6 @@ use crate::route::Route;
 use http::StatusCode;
 use nodegate_http::ConnectionCounts;
 use nodegate_readiness::flips::RECOVERED;
-use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Flip, Verdict};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -49,8 +48,8 @@ pub struct Metrics {
     answers: Family<AnswerLabels, Counter>,
     flips: Family<FlipLabels, Counter>,
     reasons: Mutex<BTreeSet<String>>,
-    fail_open: Counter,
-    connections: ConnectionCounts,
+    pub(crate) fail_open: Counter,
+    pub(crate) connections: ConnectionCounts,
 }
 
 impl Metrics {
@@ -104,20 +103,8 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn answered_agent_check(&self, verdict: Verdict) {
-        self.count_answer(AGENT_CHECK, verdict);
-    }
-
-    fn count_answer(&self, question: &'static str, verdict: Verdict) {
+    pub(crate) fn count_answer(&self, question: &'static str, verdict: Verdict) {
         self.answers.get_or_create(&AnswerLabels { question, verdict: verdict.as_str() }).inc();
-    }
-
-    pub(crate) fn failed_open(&self) {
-        self.fail_open.inc();
-    }
-
-    pub(crate) fn connections(&self) -> &ConnectionCounts {
-        &self.connections
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod board_metrics;
 mod counters;
-mod prober_metrics;
 mod process;
 
 pub(crate) use board_metrics::StateCollector;

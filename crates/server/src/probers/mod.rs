@@ -51,7 +51,7 @@ pub(crate) struct Probers {
     hasher: RandomState,
     /// The moment from which the previous agent recorded probers, if its probers were taken over.
     listening_since: OnceLock<Moment>,
-    settings: OnceLock<ProberSettings>,
+    settings: ProberSettings,
     /// Notified after each recorded probe.
     pub(crate) noted: Arc<Notify>,
 }
@@ -91,27 +91,20 @@ pub struct ProberSettings {
     pub told: ToldSettings,
 }
 
-impl Default for Probers {
-    fn default() -> Self {
+impl Probers {
+    pub(crate) fn new(settings: ProberSettings) -> Self {
         let tables = Tables {
             counted: Table::new(SLOTS),
             shown_only: Table::new(SHOWN_ONLY_SLOTS),
             services: Table::new(SERVICE_SLOTS),
         };
-        let (hasher, listening_since, settings, noted) = Default::default();
+        let (hasher, listening_since, noted) = Default::default();
         Self { tables: Mutex::new(tables), hasher, listening_since, settings, noted }
-    }
-}
-
-impl Probers {
-    /// Sets the settings; only the first call has an effect.
-    pub(crate) fn set(&self, settings: ProberSettings) {
-        let _ = self.settings.set(settings);
     }
 
     /// Records that a client sent this probe request and got this answer.
     pub(crate) fn note(&self, request: &ProbeRequest<'_>, given: GivenAnswer, board: &Board, now: Moment) {
-        if self.settings.get().is_some_and(|settings| !settings.balancers.contains(request.peer)) {
+        if !self.settings.balancers.contains(request.peer) {
             return;
         }
         let (changed, now) = (date(board.last_pool_change()), date(now));
@@ -173,7 +166,7 @@ impl Probers {
     /// not count for it.
     pub(crate) fn take_over(&self, handover: &Handover, board: &Board, now: Moment) -> usize {
         let now = date(now);
-        let balancers = self.settings.get().map(|settings| settings.balancers.clone()).unwrap_or_default();
+        let balancers = &self.settings.balancers;
         let (mut taken, mut lost) = (0, 0);
         for prober in handover.probers.iter().filter(|prober| balancers.contains(prober.address)) {
             let Some(prober) = taken_over(prober, board, now) else {
@@ -195,7 +188,7 @@ impl Probers {
 
     /// Returns true if `--balancers` names the clients that count.
     pub(crate) fn balancers_are_named(&self) -> bool {
-        self.settings.get().is_some_and(|settings| !settings.balancers.is_everybody())
+        !self.settings.balancers.is_everybody()
     }
 
     /// Returns the whole status as of `now`, and the time since the last flip.
@@ -221,10 +214,8 @@ impl Probers {
 
     /// Returns the observed facts of a drain of the node, without a judgement.
     fn drain(&self, board: &Board, now: Moment) -> DrainStatus {
-        let settings = self.settings.get();
-        let traffic = settings.and_then(|settings| settings.traffic.as_ref());
-        let traffic = traffic.map(|counted| counted());
-        let balancers = settings.map(|settings| settings.balancers.parts()).unwrap_or_default();
+        let traffic = self.settings.traffic.as_ref().map(|counted| counted());
+        let balancers = self.settings.balancers.parts();
         let changed = now.since(board.last_pool_change());
         DrainStatus { balancers, traffic, ..self.drain_of(|tables| &tables.counted, changed, board, now) }
     }
@@ -241,8 +232,7 @@ impl Probers {
         let since = self.listening_since.get().copied().unwrap_or(opened);
         let Table { overflows, overflown, .. } = *table(&self.tables());
         let listening = overflown.map_or(since, |overflown| overflown.max(since));
-        let told = self.settings.get().map(|settings| settings.told).unwrap_or_default();
-        DrainStatus::unjudged(changed, date(now).since(listening), overflows, None, told)
+        DrainStatus::unjudged(changed, date(now).since(listening), overflows, None, self.settings.told)
     }
 
     /// Returns true if a regular or silent prober names this check.

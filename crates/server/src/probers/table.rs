@@ -8,7 +8,7 @@ use nodegate_readiness::{CheckId, Moment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The probers by the key of their probe request. Keys are odd; one that has not history this agent yet has an even
+/// The probers by the key of their probe request. Keys are odd; one that has not probed this agent yet has an even
 /// one.
 #[derive(Debug)]
 pub(super) struct Table {

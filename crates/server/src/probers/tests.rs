@@ -43,7 +43,7 @@ impl Desk {
         let default = [catalog.find(NODE_READY).unwrap()];
         let board = Board::new(Some("n1".to_owned()), Policy::default(), catalog, &default, Box::new(|_| {}));
         board.open(at(1), SystemTime::UNIX_EPOCH);
-        Self { probers: Probers::default(), board }
+        Self { probers: Probers::new(ProberSettings::default()), board }
     }
 
     fn note(&self, request: &ProbeRequest<'_>, ms: u64) {
@@ -305,9 +305,9 @@ fn the_row_of_a_prober_that_paused_begins_with_the_change_of_its_service() {
 
 #[test]
 fn named_balancers_may_ask_more_and_no_other_client_counts() {
-    let desk = Desk::new();
+    let mut desk = Desk::new();
     let balancers = "10.0.0.0/29".parse().unwrap();
-    desk.probers.set(ProberSettings { balancers, ..ProberSettings::default() });
+    desk.probers.settings.balancers = balancers;
     for name in &requests(40) {
         desk.becomes_regular(1, "/health", name, 0);
     }
@@ -408,9 +408,8 @@ fn a_successor_takes_over_regular_probers() {
     // The successor does not take over the listening time of an agent for which other clients count, or whose
     // probers it can't parse.
     let listened = |balancers: &str, handover: Handover| {
-        let other = Desk::new();
-        let balancers = balancers.parse().unwrap();
-        other.probers.set(ProberSettings { balancers, ..ProberSettings::default() });
+        let mut other = Desk::new();
+        other.probers.settings.balancers = balancers.parse().unwrap();
         let taken = other.probers.take_over(&handover, &other.board, at(2));
         (taken, other.probers.drain(&other.board, at(2)).listening_ms > 400_000)
     };

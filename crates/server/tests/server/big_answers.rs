@@ -114,7 +114,7 @@ fn drain_json_takes_no_thread_of_the_pool() {
         let runtime = Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap();
         runtime.spawn_blocking(move || pool_is_free.recv());
         let stop = async { drop(stopped.await) };
-        runtime.block_on(nodegate_server::serve(listener, app, ServeOptions::default(), stop)).unwrap();
+        runtime.block_on(nodegate_server::serve(listener, app, ServeOptions::default(), None, stop)).unwrap();
     });
     let ask = |path: &str| {
         let mut client = Client(http::connect(address).unwrap());

@@ -263,16 +263,6 @@ fn a_quarter_of_the_connections_may_wait() {
     assert_eq!(waiting.load(Ordering::Relaxed), 2, "the others did not wait for their timeouts");
 }
 
-#[test]
-fn a_thousand_idle_clients_do_not_lock_out_a_load_balancer() {
-    let server = Scenario::default().serve_within(Limits { connections: 64, ..Limits::default() });
-    let idle: Vec<Client> = (0..500).map(|_| server.connect()).collect();
-    for _ in 0..50 {
-        assert_eq!(server.get("/health").status, 200);
-    }
-    drop(idle);
-}
-
 /// Limits that no test on a slow machine reaches.
 const PATIENT: Limits = Limits {
     connections: 1024,

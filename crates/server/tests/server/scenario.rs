@@ -4,7 +4,10 @@ use nodegate_readiness::{
     Begins, Board, Catalog, CheckId, Condition, ConditionStatus, Liveness, LocalCheck, LocalResult, Moment,
     Node, NodeFacts, Outcome, Policy, Timeline,
 };
-use nodegate_server::{Activate, App, AppParts, Limits, Listener, Metrics, PortSharing, ServeOptions, bind};
+use nodegate_server::{
+    Activate, App, AppParts, Limits, Listener, Metrics, PodSettings, PortSharing, ProberSettings,
+    ServeOptions, bind,
+};
 use nodegate_testbed::http;
 use nodegate_testbed::{ProbeReply, until};
 use std::future::ready as ready_at_once;
@@ -114,6 +117,8 @@ impl Scenario {
             liveness,
             activate: self.activate,
             metrics,
+            probers: ProberSettings::default(),
+            pods: PodSettings::default(),
             version: "1.2.3",
             revision: Some("abc"),
         });
@@ -131,7 +136,7 @@ impl Scenario {
 
     pub(crate) fn serve_with(self, options: ServeOptions) -> Running {
         self.start(options, |listener, app, options, stop| {
-            Box::pin(async move { nodegate_server::serve(listener, app, options, stop).await.unwrap() })
+            Box::pin(async move { nodegate_server::serve(listener, app, options, None, stop).await.unwrap() })
         })
     }
 

@@ -17,7 +17,6 @@ use nodegate_node_watch::{Connector, Transitions};
 use nodegate_readiness::probers::{DrainStatus, Handover};
 use nodegate_readiness::{Catalog, Moment, SavedFacts, Verdict};
 use serde_json::Value;
-use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -45,21 +44,19 @@ pub(crate) struct SimulatedAgent {
 struct NoSources;
 
 impl LastKnownSources for NoSources {
-    type Error = Infallible;
-
     async fn answered_recently(&self) -> bool {
         false
     }
 
-    async fn predecessor(&self) -> Result<Option<SavedFacts>, Infallible> {
+    async fn predecessor(&self) -> Result<Option<SavedFacts>, String> {
         Ok(None)
     }
 
-    async fn probers(&self, _: &str) -> Result<Option<Handover>, Infallible> {
+    async fn probers(&self, _: &str) -> Result<Option<Handover>, String> {
         Ok(None)
     }
 
-    async fn recorded(&self) -> Result<Option<SavedFacts>, Infallible> {
+    async fn recorded(&self) -> Result<Option<SavedFacts>, String> {
         Ok(None)
     }
 }

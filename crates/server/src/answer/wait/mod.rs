@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use wait_query::WaitQuery;
-use waiters::{Judged, PodSettings};
+use waiters::Judged;
 
 /// The longest timeout of a client that is neither this node nor one of its pods.
 const TIMEOUT_OF_OTHERS: Duration = Duration::from_mins(1);
@@ -43,11 +43,6 @@ const IN_SERVICE: &str = "the node is not going out\n";
 const SERVICE_IN_SERVICE: &str = "a ready endpoint of the Service remains on this node\n";
 
 impl App {
-    /// Sets how pods are known; only the first call has an effect.
-    pub fn set_pods(&self, settings: PodSettings) {
-        let _ = self.waiters.pods.set(settings);
-    }
-
     /// Answers a request for `/wait`.
     pub(super) fn wait(
         self: &Arc<Self>,
@@ -102,7 +97,7 @@ impl App {
         if self.is_pod(address) {
             return Holder::Pod(address);
         }
-        match self.waiters.pods.get().and_then(|pods| pods.routes.as_ref()) {
+        match &self.waiters.pods.routes {
             Some(leads_to_pod) if leads_to_pod(address).await => Holder::Pod(address),
             _ => Holder::other(address),
         }
@@ -112,7 +107,7 @@ impl App {
     fn is_pod(&self, address: IpAddr) -> bool {
         let published = self.board.published();
         let of_node = published.state.node.facts().map_or(&[][..], |facts| &facts.pod_cidrs);
-        let named = self.waiters.pods.get().and_then(|pods| pods.networks.as_ref());
+        let named = self.waiters.pods.networks.as_ref();
         of_node.iter().any(|network| network.parse::<IpNet>().is_ok_and(|network| network.contains(&address)))
             || named.is_some_and(|networks| !networks.is_everybody() && networks.contains(address))
     }
@@ -201,11 +196,11 @@ mod tests {
 
     #[test]
     fn pods_are_known_by_the_node_and_by_the_named_networks() {
-        let app = App::of(Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {})));
+        let mut app = App::of(Board::new(None, Policy::default(), Catalog::default(), &[], Box::new(|_| {})));
         let facts = NodeFacts { pod_cidrs: vec!["10.66.0.0/24".to_owned()], ..NodeFacts::default() };
         app.board.set_node(Node::Present(facts), app.now(), nodegate_clock::wall());
-        let networks = Some("10.67.0.0/24".parse().unwrap());
-        app.set_pods(PodSettings { networks, routes: None });
+        let waiters = &mut Arc::get_mut(&mut app).unwrap().waiters;
+        waiters.pods.networks = Some("10.67.0.0/24".parse().unwrap());
         let pods = [[10, 66, 0, 7], [10, 67, 0, 7], [10, 68, 0, 7]].map(|address| app.is_pod(address.into()));
         assert_eq!(pods, [true, true, false]);
     }

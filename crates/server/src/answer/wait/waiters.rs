@@ -7,8 +7,8 @@ use nodegate_http::Networks;
 use nodegate_readiness::Moment;
 use nodegate_readiness::probers::{Goal, WaitJudgement};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, watch};
 
 const MOST_OF_NODE: usize = 512;
@@ -33,7 +33,7 @@ pub(in crate::answer) struct Waiters {
     slots: Arc<Slots>,
     /// The number of connections of the smallest listener, half of which may wait.
     connections: AtomicUsize,
-    pub(super) pods: OnceLock<PodSettings>,
+    pub(super) pods: PodSettings,
     pub(super) judged: watch::Sender<Judged>,
     pub(super) arrived: Notify,
 }
@@ -45,14 +45,12 @@ pub(super) struct Judged {
     pub(super) goals: Vec<WaitJudgement>,
 }
 
-impl Default for Waiters {
-    fn default() -> Self {
-        let (slots, pods, judged, arrived) = Default::default();
+impl Waiters {
+    pub(in crate::answer) fn new(pods: PodSettings) -> Self {
+        let (slots, judged, arrived) = Default::default();
         Self { slots, connections: usize::MAX.into(), pods, judged, arrived }
     }
-}
 
-impl Waiters {
     /// Lowers the numbers of slots to fit a listener's connections.
     pub(in crate::answer) fn limit(&self, max_connections: usize) {
         self.connections.fetch_min(max_connections, Ordering::Relaxed);
@@ -92,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_node_has_slots_of_its_own_and_one_client_a_share_of_the_others() {
-        let waiters = Waiters::default();
+        let waiters = Waiters::new(PodSettings::default());
         let own = take(&waiters, 600, Holder::Node);
         assert_eq!(own.len(), 512);
         let mut others: Vec<_> =
@@ -110,7 +108,7 @@ mod tests {
 
     #[test]
     fn one_pod_leaves_slots_to_the_next_and_to_the_kubelet() {
-        let waiters = Waiters::default();
+        let waiters = Waiters::new(PodSettings::default());
         let pod = |n: u8| Holder::Pod([0xfd00, 0, 0, 0, 0, 0, 0, n.into()].into());
         let greedy = take(&waiters, 512, pod(1));
         assert_eq!([greedy.len(), take(&waiters, 40, pod(2)).len()], [16, 16]);

@@ -1,5 +1,4 @@
-//! Sends one GET to an agent on its own connection, for all commands and the gate. It bounds the size of the answer;
-//! the caller bounds the time.
+//! Queries an agent on a connection of its own, for all commands and the gate. The size of the answer is bounded.
 
 use bytes::Bytes;
 use http::Request;
@@ -7,19 +6,32 @@ use http::header::{CONNECTION, HOST};
 use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use nodegate_readiness::probers::DrainSummary;
+use nodegate_readiness::status::Status;
+use serde::de::DeserializeOwned;
 use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::net::TcpStream;
+
+/// The path of an agent's whole state.
+pub const STATUS_PATH: &str = "/status.json";
+
+/// The path of the progress of a drain.
+pub const DRAIN_PATH: &str = "/drain.json";
 
 /// The longest accepted body. Fifty flips, 256 probers and a Node with hundreds of labels stay well below.
 pub const MOST: usize = 1 << 20;
 /// The longest accepted response head; hyper's own limit is 400 kB.
 const LONGEST_HEAD: usize = 16 << 10;
 
-/// The reason why a GET failed.
+/// The reason why a query of an agent failed.
 #[derive(Debug, thiserror::Error)]
-pub enum GetError {
+pub enum AskError {
+    /// The name of the host could not be looked up.
+    #[error("could not look the name up: {0}")]
+    Lookup(String),
     /// The TCP connection could not be opened.
     #[error("could not connect: {0}")]
     Connect(io::Error),
@@ -35,20 +47,38 @@ pub enum GetError {
     /// The connection ended within the answer.
     #[error("the connection broke: {0}")]
     Broken(String),
+    /// The whole answer did not arrive in time.
+    #[error("no whole answer within {}", humantime::format_duration(*.0))]
+    Late(Duration),
+    /// The answer has another status than 200.
+    #[error("{0} answered HTTP {1}{hint}", hint = hint(.0, *.1))]
+    Refused(&'static str, u16),
+    /// The answer does not come from a nodegate agent.
+    #[error("the answer to {0} is not one of nodegate: {1}")]
+    Foreign(&'static str, serde_json::Error),
 }
 
-impl GetError {
+impl AskError {
     /// Returns a short form for a table.
-    pub fn short(&self) -> &'static str {
-        match self {
+    pub fn short(&self) -> String {
+        let short = match self {
+            Self::Lookup(_) => "no such host",
             Self::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => "connection refused",
             Self::Connect(_) => "no connection",
             Self::Closed => "closed without an answer",
             Self::NotHttp => "not HTTP",
             Self::TooLong => "answer too long",
             Self::Broken(_) => "connection broken",
-        }
+            Self::Late(_) => "no answer in time",
+            Self::Refused(_, code) => return format!("HTTP {code}"),
+            Self::Foreign(..) => "no agent of nodegate",
+        };
+        short.to_owned()
     }
+}
+
+fn hint(path: &str, code: u16) -> &'static str {
+    if code == 404 && path == STATUS_PATH { "; an agent with --metrics-addr answers there" } else { "" }
 }
 
 /// The HTTP response of an agent.
@@ -62,9 +92,9 @@ pub struct AgentReply {
 
 /// Gets a path from the agent at the first of these addresses that accepts a connection. Dropping the future closes
 /// the connection.
-pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, GetError> {
-    let stream = TcpStream::connect(addresses).await.map_err(GetError::Connect)?;
-    let address = stream.peer_addr().map_err(GetError::Connect)?;
+pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, AskError> {
+    let stream = TcpStream::connect(addresses).await.map_err(AskError::Connect)?;
+    let address = stream.peer_addr().map_err(AskError::Connect)?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(LONGEST_HEAD)
         .handshake(TokioIo::new(stream))
@@ -75,7 +105,7 @@ pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, Get
             .header(HOST, address.to_string())
             .header(CONNECTION, "close")
             .body(Empty::<Bytes>::new())
-            .map_err(|error| GetError::Broken(error.to_string()))?;
+            .map_err(|error| AskError::Broken(error.to_string()))?;
         let answer = sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), MOST).collect().await.map_err(|error| cut(&*error))?;
@@ -90,22 +120,22 @@ pub async fn get(addresses: &[SocketAddr], path: &str) -> Result<AgentReply, Get
     }
 }
 
-fn broken(error: &hyper::Error) -> GetError {
+fn broken(error: &hyper::Error) -> AskError {
     if error.is_parse() || error.is_parse_too_large() {
-        return GetError::NotHttp;
+        return AskError::NotHttp;
     }
     let reset = |error: &io::Error| {
         matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
     };
     let was_reset = error.source().and_then(|source| source.downcast_ref()).is_some_and(reset);
     if was_reset || error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
-        return GetError::Closed;
+        return AskError::Closed;
     }
-    GetError::Broken(innermost(error))
+    AskError::Broken(innermost(error))
 }
 
-fn cut(error: &(dyn StdError + 'static)) -> GetError {
-    if error.is::<LengthLimitError>() { GetError::TooLong } else { GetError::Broken(innermost(error)) }
+fn cut(error: &(dyn StdError + 'static)) -> AskError {
+    if error.is::<LengthLimitError>() { AskError::TooLong } else { AskError::Broken(innermost(error)) }
 }
 
 fn innermost(error: &(dyn StdError + 'static)) -> String {
@@ -116,13 +146,48 @@ fn innermost(error: &(dyn StdError + 'static)) -> String {
     error.to_string()
 }
 
+/// The answer of an agent to `/status.json`.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// The body as a status.
+    pub status: Status,
+    /// The body as received.
+    pub body: Bytes,
+}
+
+/// Queries the agent at an address for its whole state, within `timeout`. The caller confirms the identity of
+/// the agent.
+pub async fn ask(address: SocketAddr, timeout: Duration) -> Result<Answered, AskError> {
+    let reply = tokio::time::timeout(timeout, get(&[address], STATUS_PATH)).await;
+    parse_status(reply.map_err(|_| AskError::Late(timeout))??)
+}
+
+/// Queries the agent at the first of these addresses that accepts a connection for the progress of a drain, within
+/// `timeout`. The caller confirms the identity of the agent.
+pub async fn ask_drain(addresses: &[SocketAddr], timeout: Duration) -> Result<DrainSummary, AskError> {
+    let reply = tokio::time::timeout(timeout, get(addresses, DRAIN_PATH)).await;
+    parse(DRAIN_PATH, &reply.map_err(|_| AskError::Late(timeout))??)
+}
+
+/// Parses the reply to [`STATUS_PATH`].
+pub fn parse_status(reply: AgentReply) -> Result<Answered, AskError> {
+    let status = parse(STATUS_PATH, &reply)?;
+    Ok(Answered { status, body: reply.body })
+}
+
+fn parse<T: DeserializeOwned>(path: &'static str, reply: &AgentReply) -> Result<T, AskError> {
+    if reply.status != 200 {
+        return Err(AskError::Refused(path, reply.status));
+    }
+    serde_json::from_slice(&reply.body).map_err(|error| AskError::Foreign(path, error))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use nodegate_testbed::stub::StubServer;
-    use std::time::Duration;
 
-    fn get_from(server: &StubServer) -> Result<AgentReply, GetError> {
+    fn get_from(server: &StubServer) -> Result<AgentReply, AskError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let within = Duration::from_secs(30);
         runtime.block_on(async { tokio::time::timeout(within, get(&[server.address()], "/")).await }).unwrap()
@@ -133,7 +198,7 @@ mod tests {
         let of_length =
             |length| get_from(&StubServer::saying(format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(length))));
         assert_eq!(of_length(MOST).unwrap().body.len(), MOST);
-        assert!(matches!(of_length(MOST + 1), Err(GetError::TooLong)));
+        assert!(matches!(of_length(MOST + 1), Err(AskError::TooLong)));
     }
 
     #[test]
