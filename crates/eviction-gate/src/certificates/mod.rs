@@ -10,8 +10,3 @@ mod tests;
 pub use issue::{Issued, issue};
 pub(crate) use keeper::{Keeper, Source};
 pub(crate) use secret::OwnSecret;
-
-/// Returns an error as a text for the log, where all errors of a certificate end.
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
-}

@@ -9,7 +9,6 @@
 
 use super::issue::issue;
 use super::pair::{ClientCas, Pair, cas_of};
-use super::text;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use nodegate_kube_follow::{ApiError, KubeApi};
@@ -119,7 +118,7 @@ impl OwnSecret {
                     return Ok(pair);
                 }
                 Err(error) if is_conflict(&error) => {}
-                Err(error) => return Err(text(error)),
+                Err(error) => return Err(error.to_string()),
             }
         }
         Err(contended(&format!("Secret {}", self.name)))
@@ -160,7 +159,7 @@ impl OwnSecret {
                     return Ok(were_there);
                 }
                 Err(error) if is_conflict(&error) => {}
-                Err(error) => return Err(text(error)),
+                Err(error) => return Err(error.to_string()),
             }
         }
         Err(contended(&format!("ValidatingWebhookConfiguration {name}")))
@@ -191,7 +190,7 @@ fn contended(what: &str) -> String {
 
 /// Returns an object; `None` if it does not exist.
 async fn read(api: &KubeApi, path: &str) -> Result<Option<Value>, String> {
-    let json = api.get(path).await.map_err(text)?;
+    let json = api.get(path).await.map_err(|error| error.to_string())?;
     json.map(|json| serde_json::from_str(&json).map_err(|error| format!("unreadable answer: {error}")))
         .transpose()
 }

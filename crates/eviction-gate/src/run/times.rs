@@ -17,41 +17,23 @@ pub(super) struct Times {
     pub(super) shutdown: Duration,
 }
 
-impl Default for Times {
-    fn default() -> Self {
-        Self {
-            review: Duration::from_millis(2500),
-            agent: Duration::from_secs(1),
-            self_check: Duration::from_mins(1),
-            recheck: Duration::from_secs(5),
-            shutdown: Duration::from_secs(5),
-        }
-    }
-}
-
 impl Times {
-    /// Returns the times of this process. In a debug build, tests on a busy machine may set others.
+    /// Returns the times of this process. In a debug build, tests on a busy machine may set others by changes such as
+    /// `review=30000,shutdown=0`, in milliseconds; the last one counts.
     pub(super) fn new() -> Self {
-        let times = Self::default();
-        #[cfg(debug_assertions)]
-        let times = times.changed(&std::env::var("NODEGATE_GATE_TEST_TIMES").unwrap_or_default());
-        times
-    }
-
-    /// Reads changes such as `review=30000,shutdown=0`, in milliseconds.
-    #[cfg(debug_assertions)]
-    fn changed(mut self, changes: &str) -> Self {
-        for (name, millis) in changes.split(',').filter_map(|change| change.split_once('=')) {
-            let Ok(millis) = millis.parse() else { continue };
-            let time = match name {
-                "review" => &mut self.review,
-                "agent" => &mut self.agent,
-                "self_check" => &mut self.self_check,
-                "recheck" => &mut self.recheck,
-                _ => &mut self.shutdown,
-            };
-            *time = Duration::from_millis(millis);
+        let changes = std::env::var("NODEGATE_GATE_TEST_TIMES").ok().filter(|_| cfg!(debug_assertions));
+        let time = |name: &str, millis: u64| {
+            let mut changes = changes.as_deref().unwrap_or_default().rsplit(',');
+            let changed =
+                changes.find_map(|change| change.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+            Duration::from_millis(changed.unwrap_or(millis))
+        };
+        Self {
+            review: time("review", 2500),
+            agent: time("agent", 1000),
+            self_check: time("self_check", 60_000),
+            recheck: time("recheck", 5000),
+            shutdown: time("shutdown", 5000),
         }
-        self
     }
 }
