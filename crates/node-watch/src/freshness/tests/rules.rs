@@ -9,7 +9,9 @@ use std::time::Duration;
 #[test]
 fn no_stream_says_anything_that_revives_a_stale_cache() {
     let mut scenario = Scenario::watching();
-    scenario.seconds(16).said.clear();
+    scenario.seconds(5).step(Input::Bytes(Stream::Node));
+    assert_eq!(scenario.taken(Transition::TrafficWhileStale), 0, "the cache is fresh");
+    scenario.seconds(11).said.clear();
     let proved = scenario.proved;
     for stream in [Stream::Node, Stream::Lease, SERVICE] {
         scenario.step(Input::Bytes(stream));
@@ -126,6 +128,65 @@ fn a_lease_speaks_for_a_node_that_is_watched_beside_it_for_a_limited_time() {
 }
 
 #[test]
+fn the_limits_of_a_lease_are_exact() {
+    let after_70_seconds = |bookmarks: bool| {
+        let mut scenario = Scenario::watching();
+        for _ in 0..14 {
+            scenario.seconds(5);
+            if bookmarks {
+                scenario.step(Input::Bytes(Stream::Node));
+            }
+            scenario.renewal(Duration::ZERO);
+        }
+        scenario
+    };
+    let refused = |scenario: &mut Scenario, later: Duration, taken: Transition| {
+        scenario.passes(later).renewal(Duration::ZERO);
+        scenario.taken(taken)
+    };
+    let mut silent = after_70_seconds(false);
+    for (later, refusals) in [(0, 0), (1, 1)] {
+        let later = Duration::from_nanos(later);
+        assert_eq!(refused(&mut silent, later, Transition::LeaseWithoutBookmarks), refusals);
+    }
+    // A renewal after 74.2 s is followed by one within 85 s, which still counts.
+    let mut old = after_70_seconds(true);
+    for (later, last, too_long) in [
+        (Duration::from_millis(4200), 0, 0),
+        (Duration::from_nanos(1), 1, 0),
+        (Duration::from_millis(10_800) - Duration::from_nanos(1), 2, 0),
+        (Duration::from_nanos(1), 2, 1),
+    ] {
+        assert_eq!(refused(&mut old, later, Transition::LeaseSpokeTooLong), too_long, "{later:?}");
+        assert_eq!(old.taken(Transition::LeaseSpokeLast), last, "{later:?}");
+    }
+}
+
+/// The connection of another watch is no evidence for the Node's.
+#[test]
+fn only_the_nodes_watch_says_on_which_connection_its_list_counts() {
+    let mut scenario = Scenario::watching();
+    scenario.lists(Stream::Node, 1);
+    scenario.step(Input::Accepted(Stream::Node, here()));
+    for connection in [elsewhere(), here()] {
+        scenario.step(Input::Accepted(Stream::Lease, connection));
+    }
+    scenario.seconds(5).renewal(Duration::ZERO);
+    assert_eq!(scenario.age(), Duration::ZERO);
+}
+
+#[test]
+fn an_old_event_makes_a_check_due_once_in_ten_seconds() {
+    let mut scenario = Scenario::watching();
+    let (number, _) = scenario.asks();
+    scenario.answers(number, node(1), here()).seconds(10).event(0);
+    let at = scenario.now;
+    assert!(scenario.machine.wake_at().unwrap().since(at) > Duration::from_secs(1));
+    scenario.passes(Duration::from_nanos(1)).event(0).asks();
+    assert!(scenario.now.since(at) < Duration::from_secs(1));
+}
+
+#[test]
 fn a_lease_does_not_speak_for_a_watch_without_bookmarks() {
     let mut scenario = Scenario::watching();
     while scenario.taken(Transition::LeaseWithoutBookmarks) == 0 {
@@ -216,6 +277,7 @@ fn a_server_that_refuses_is_left_alone_as_it_asks_and_no_other_is_tried() {
         let (number, _) = scenario.asks();
         let (asked_at, retry_after) = (scenario.now, Some(Duration::from_secs(seconds)));
         scenario.step(Input::Unanswered { number, refusal: Refusal::Answered { retry_after } });
+        assert_eq!(scenario.taken(Transition::Refused), 1);
         let (_, is_new) = scenario.asks();
         assert!(!is_new);
         scenario.now.since(asked_at).as_secs()
