@@ -30,11 +30,11 @@ pub(crate) async fn run(
     let _ = open.wait_for(|open| *open).await;
     loop {
         let now = timeline.at(nodegate_clock::now());
-        liveness.report_timers(now);
+        liveness.timers.advance(now);
         board.tick(now, nodegate_clock::wall());
         if board.node_name().is_none() {
             // Without a name there is no watch, and a restart by the kubelet would not help.
-            liveness.report_watch(now);
+            liveness.watch.advance(now);
         } else {
             log_staleness(&board, &mut stale, now);
             log_cut_off(&board, &mut cut_off, now);

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use http::request::Parts;
 use http::uri::Scheme;
 use http::{Method, Request, Response, Uri};
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -265,14 +265,6 @@ where
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         };
         Poll::Ready(Some(self.pass(frame).map_err(Into::into)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 

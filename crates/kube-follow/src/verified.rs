@@ -87,8 +87,9 @@ pub enum OpenError {
 pub async fn open_verified(server: Uri, peer: Peer<'_>, caller: Caller) -> Result<Verified, OpenError> {
     let mut config = config().await?;
     config.accept_invalid_certs = false;
-    let (name, mut tcp) = (peer.name(), connector());
-    if let Peer::Own { address, trusted, .. } = peer {
+    let (mut name, mut tcp) = (API_SERVER, connector());
+    if let Peer::Own { address, name: own, trusted } = peer {
+        name = own;
         let pem = CertificateDer::pem_slice_iter(trusted).filter_map(Result::ok);
         config.root_cert.get_or_insert_default().extend(pem.map(|certificate| certificate.to_vec()));
         tcp.set_local_address(Some(address));
@@ -118,17 +119,6 @@ pub async fn open_verified(server: Uri, peer: Peer<'_>, caller: Caller) -> Resul
     let stream = stream.map_err(|error| OpenError::of(error.as_ref()))?;
     Ok(Verified { stream, authorization })
 }
-
-impl<'a> Peer<'a> {
-    fn name(&self) -> &'a str {
-        match self {
-            Self::ApiServer => API_SERVER,
-            Self::Own { name, .. } => name,
-        }
-    }
-}
-
-// === impl OpenError ===
 
 impl OpenError {
     fn of(error: &(dyn StdError + 'static)) -> Self {

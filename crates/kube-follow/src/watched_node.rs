@@ -14,23 +14,22 @@ const MOST_POD_CIDRS: usize = 2;
 /// The maximum number of addresses of a node that count: one of each family, and some more.
 const MOST_INTERNAL_IPS: usize = 8;
 
+/// The key of the taint with which the node controller evicts the pods of a single silent node.
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
 /// A Node, reduced to the needed fields: its image list alone can be 20 kB.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WatchedNode {
     /// Its name, version, labels, annotations and so on.
     #[serde(default)]
     pub metadata: ObjectMeta,
-    #[serde(default)]
     spec: Option<Spec>,
-    #[serde(default)]
     status: Option<Status>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Spec {
-    #[serde(default)]
     unschedulable: Option<bool>,
-    #[serde(default)]
     taints: Option<Vec<ApiTaint>>,
     #[serde(default, rename = "podCIDRs")]
     pod_cidrs: Option<Vec<String>>,
@@ -41,19 +40,14 @@ struct Spec {
 struct ApiTaint {
     #[serde(default)]
     key: String,
-    #[serde(default)]
     value: Option<String>,
-    #[serde(default)]
     effect: Option<String>,
-    #[serde(default)]
     time_added: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Status {
-    #[serde(default)]
     conditions: Option<Vec<ApiCondition>>,
-    #[serde(default)]
     addresses: Option<Vec<Address>>,
 }
 
@@ -69,7 +63,6 @@ struct ApiCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
-    #[serde(default)]
     reason: Option<String>,
 }
 
@@ -118,8 +111,7 @@ impl ApiTaint {
     /// Returns the taint if it is the one of an unreachable node. A malformed date, or one before 1970,
     /// counts as missing.
     fn to_unreachable(&self) -> Option<UnreachableTaint> {
-        let is_it =
-            self.key == UnreachableTaint::KEY && self.effect.as_deref() == Some(UnreachableTaint::EFFECT);
+        let is_it = self.key == UNREACHABLE && self.effect.as_deref() == Some("NoExecute");
         let added = self.time_added.as_ref().and_then(|text| text.parse::<Timestamp>().ok());
         let added_unix_ms = added.and_then(|added| u64::try_from(added.as_millisecond()).ok());
         is_it.then_some(UnreachableTaint { added_unix_ms })
@@ -188,7 +180,7 @@ mod tests {
     #[test]
     fn the_taint_of_an_unreachable_node_has_its_date() {
         let taint = |rest: &str| {
-            let key = UnreachableTaint::KEY;
+            let key = UNREACHABLE;
             let other = r#"{"key":"a","effect":"NoExecute","timeAdded":"2026-11-22T22:23:15Z"}"#;
             facts(&format!(r#"{{"spec":{{"taints":[{other},{{"key":"{key}",{rest}}}]}}}}"#)).unreachable
         };

@@ -100,7 +100,7 @@ impl Driver {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.watch.timeline.at(nodegate_clock::now())
+        self.watch.now()
     }
 
     /// Passes an input to the state machine, and executes its actions.
@@ -335,7 +335,7 @@ pub(crate) async fn run(driver: Arc<Driver>, shared: Shared) {
     let mut check = pin!(Fuse::terminated());
     loop {
         let now = driver.now();
-        driver.watch.liveness.report_watch(now);
+        driver.watch.liveness.watch.advance(now);
         // It is taken first: in the condition itself the lock would be held through the block.
         let next = driver.state().next_check.take();
         if let Some(next) = next {

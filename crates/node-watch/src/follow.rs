@@ -2,7 +2,7 @@
 //! is complete.
 
 use crate::driver::{Driver, Shared};
-use crate::followed::{Followed, OwnLease, OwnNode, Renewed, ServiceSlices};
+use crate::followed::{Followed, OwnNode, Renewed};
 use crate::freshness::{Input, NodeVersion, ReplacementReason};
 use crate::stream::Stream;
 use crate::watched_objects::Watched;
@@ -11,7 +11,7 @@ use kube::Client;
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
 use nodegate_kube_follow::{Backoff, FailureReason, Session, SessionEnd, tagged};
-use nodegate_readiness::{Moment, ServiceName};
+use nodegate_readiness::Moment;
 use std::future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,24 +130,8 @@ impl ServerErrors {
     }
 }
 
-/// Follows the node's Lease, forever.
-pub(crate) async fn lease(watch: &NodeWatch, driver: Arc<Driver>, shared: Shared) {
-    Follower::new(watch, driver, OwnLease { watch }).follow(shared).await;
-}
-
-/// Follows the `EndpointSlices` of a Service, forever.
-pub(crate) async fn service(
-    watch: &NodeWatch,
-    driver: Arc<Driver>,
-    first_list: FirstList,
-    shared: Shared,
-    (index, name): (usize, &ServiceName),
-) {
-    let slices = ServiceSlices { watch, index, name, first_list: Some(first_list) };
-    Follower::new(watch, driver, slices).follow(shared).await;
-}
-
-struct Follower<'a, F> {
+/// Follows one list.
+pub(crate) struct Follower<'a, F> {
     watch: &'a NodeWatch,
     driver: Arc<Driver>,
     stream: Stream,
@@ -158,13 +142,13 @@ struct Follower<'a, F> {
 }
 
 impl<'a, F: Followed> Follower<'a, F> {
-    fn new(watch: &'a NodeWatch, driver: Arc<Driver>, followed: F) -> Self {
+    pub(crate) fn new(watch: &'a NodeWatch, driver: Arc<Driver>, followed: F) -> Self {
         let stream = followed.stream();
         Self { watch, driver, stream, followed, backoff: Backoff::default(), told: Vec::new() }
     }
 
     /// Follows on the shared client, forever, and moves to each new one.
-    async fn follow(mut self, mut shared: Shared) {
+    pub(crate) async fn follow(mut self, mut shared: Shared) {
         loop {
             // The sender lives as long as this future: both are parts of one.
             let Ok(Some(client)) = shared.wait_for(Option::is_some).await.map(|client| client.clone()) else {

@@ -7,7 +7,7 @@ use crate::{FirstList, NodeWatch};
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use nodegate_kube_follow::WatchedNode;
-use nodegate_readiness::{Moment, Node, ServiceName};
+use nodegate_readiness::{Node, ServiceName};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch::Sender;
@@ -43,10 +43,6 @@ pub(crate) trait Followed {
 pub(crate) struct Renewed {
     pub(crate) at: Option<SystemTime>,
     pub(crate) every: Option<Duration>,
-}
-
-fn now(watch: &NodeWatch) -> Moment {
-    watch.timeline.at(nodegate_clock::now())
 }
 
 /// Selects the object with the node's own name.
@@ -94,7 +90,7 @@ impl Followed for OwnNode<'_> {
     fn changed(&mut self, nodes: &[Arc<WatchedNode>]) -> Option<NodeVersion> {
         let node = nodes.first();
         let facts = node.map_or(Node::Absent, |node| Node::Present(node.facts()));
-        self.watch.board.set_node(facts, now(self.watch), nodegate_clock::wall());
+        self.watch.board.set_node(facts, self.watch.now(), nodegate_clock::wall());
         self.held = node.map_or(NodeVersion::Absent, |node| NodeVersion::present(&node.metadata));
         Some(self.held.clone())
     }
@@ -167,7 +163,7 @@ impl Followed for ServiceSlices<'_> {
 
     fn changed(&mut self, slices: &[Arc<WatchedSlice>]) -> Option<NodeVersion> {
         let count = local_endpoints(slices.iter().map(AsRef::as_ref), &self.watch.node_name);
-        self.watch.board.set_service(self.index, count, now(self.watch), nodegate_clock::wall());
+        self.watch.board.set_service(self.index, count, self.watch.now(), nodegate_clock::wall());
         None
     }
 

@@ -22,9 +22,11 @@ pub use metrics::WatchMetrics;
 pub use nodegate_kube_follow::Connector;
 
 use driver::Driver;
+use follow::Follower;
+use followed::{OwnLease, ServiceSlices};
 use futures::future::join_all;
 use nodegate_program::Mistakes;
-use nodegate_readiness::{Board, Liveness, ServiceName, Timeline};
+use nodegate_readiness::{Board, Liveness, Moment, ServiceName, Timeline};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -105,6 +107,10 @@ pub struct NodeWatch {
 }
 
 impl NodeWatch {
+    fn now(&self) -> Moment {
+        self.timeline.at(nodegate_clock::now())
+    }
+
     /// Runs the loops on the current runtime, forever; dropping the future ends them and closes every
     /// connection.
     pub async fn run(self, startup: watch::Sender<Startup>) {
@@ -119,17 +125,14 @@ impl NodeWatch {
             });
         };
         let (share, shared) = watch::channel(None);
-        let lease = follow::lease(&self, driver.clone(), shared.clone());
+        let lease = Follower::new(&self, driver.clone(), OwnLease { watch: &self }).follow(shared.clone());
         let drive = driver::run(driver.clone(), shared.clone());
-        let services: Vec<_> = self
-            .board
-            .catalog()
-            .services()
-            .enumerate()
-            .map(|service| {
-                follow::service(&self, driver.clone(), first_list.clone(), shared.clone(), service)
-            })
-            .collect();
+        let services = self.board.catalog().services().enumerate().map(|(index, name)| {
+            let first_list = Some(first_list.clone());
+            let slices = ServiceSlices { watch: &self, index, name, first_list };
+            Follower::new(&self, driver.clone(), slices).follow(shared.clone())
+        });
+        let services: Vec<_> = services.collect();
         let node = follow::node(&self, driver, no_client, first_list, share);
         // Biased: the order in which the streams are polled does not depend on how often they were.
         tokio::join!(biased; node, lease, drive, join_all(services));

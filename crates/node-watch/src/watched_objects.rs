@@ -51,7 +51,6 @@ impl Watched for WatchedSlice {
 pub(crate) struct WatchedLease {
     #[serde(default)]
     metadata: ObjectMeta,
-    #[serde(default)]
     spec: Option<LeaseSpec>,
 }
 
@@ -59,10 +58,8 @@ pub(crate) struct WatchedLease {
 #[serde(rename_all = "camelCase")]
 struct LeaseSpec {
     /// A malformed date counts as missing, and does not end the watch.
-    #[serde(default)]
     renew_time: Option<String>,
     /// A value that is no number of seconds counts as missing, for the same reason.
-    #[serde(default)]
     lease_duration_seconds: Option<serde_json::Value>,
 }
 
@@ -92,15 +89,12 @@ impl WatchedLease {
 pub(crate) struct WatchedSlice {
     #[serde(default)]
     metadata: ObjectMeta,
-    #[serde(default)]
     ports: Option<Vec<Port>>,
-    #[serde(default)]
     endpoints: Option<Vec<ApiEndpoint>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Port {
-    #[serde(default)]
     port: Option<i32>,
 }
 
@@ -109,17 +103,13 @@ struct Port {
 struct ApiEndpoint {
     #[serde(default)]
     addresses: Vec<String>,
-    #[serde(default)]
     node_name: Option<String>,
-    #[serde(default)]
     conditions: Option<Conditions>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Conditions {
-    #[serde(default)]
     ready: Option<bool>,
-    #[serde(default)]
     terminating: Option<bool>,
 }
 

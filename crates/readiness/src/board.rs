@@ -297,11 +297,6 @@ impl Board {
         self.change(now, wall, |state| state.host.replace(host) != Some(host));
     }
 
-    /// Returns what the host says of its own shutdown; `None` without `--host-signals`.
-    pub fn host(&self) -> Option<HostSignals> {
-        self.published().state.host
-    }
-
     fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
         let mut writer = self.write();
         let mut state = self.published.load().state.clone();

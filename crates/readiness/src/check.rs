@@ -171,6 +171,7 @@ pub enum Begins {
 /// All checks that exist, fixed at start: the two from memory, then the local ones, then those of watched
 /// Services.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Catalog {
     local: Vec<LocalCheck>,
     /// The watched Services, each with the name of its check.
@@ -184,7 +185,6 @@ impl Catalog {
     }
 
     /// Adds the checks of watched Services. The index of each Service is its place in this list.
-    #[must_use]
     pub fn with_services(self, services: Vec<ServiceName>) -> Self {
         let with_check = |service: ServiceName| (service.clone(), format!("service:{service}"));
         Self { services: services.into_iter().map(with_check).collect(), ..self }
@@ -192,7 +192,6 @@ impl Catalog {
 
     /// Sets the local checks that begin at the start, and those that may begin on demand. The others never
     /// run.
-    #[must_use]
     pub fn beginning(mut self, at_start: &[CheckId], on_demand: &[CheckId]) -> Self {
         for (id, check) in self.local_ids().zip(&mut self.local) {
             check.begins = if at_start.contains(&id) {

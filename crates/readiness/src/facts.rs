@@ -83,13 +83,6 @@ pub struct UnreachableTaint {
     pub added_unix_ms: Option<u64>,
 }
 
-impl UnreachableTaint {
-    /// The key of the taint.
-    pub const KEY: &str = "node.kubernetes.io/unreachable";
-    /// The effect of the taint.
-    pub const EFFECT: &str = "NoExecute";
-}
-
 /// One taint, in the notation of kubectl: `key=value:effect`, where value and effect may be missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]

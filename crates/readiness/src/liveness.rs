@@ -14,24 +14,16 @@ pub const REPORT_EVERY: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Liveness {
     started: Moment,
-    watch: AtomicMoment,
-    timers: AtomicMoment,
+    /// The last report of the task that drives the watch.
+    pub watch: AtomicMoment,
+    /// That of the timers of the background thread.
+    pub timers: AtomicMoment,
 }
 
 impl Liveness {
     /// Starts the count at `started`, so that a loop that never reports counts as stuck, too.
     pub fn new(started: Moment) -> Self {
         Self { started, watch: AtomicMoment::default(), timers: AtomicMoment::default() }
-    }
-
-    /// Records a report of the task that drives the watch.
-    pub fn report_watch(&self, now: Moment) {
-        self.watch.advance(now);
-    }
-
-    /// Records a report of the timers of the background thread.
-    pub fn report_timers(&self, now: Moment) {
-        self.timers.advance(now);
     }
 
     /// Returns an error if a loop has stopped reporting.
@@ -59,9 +51,9 @@ mod tests {
         let liveness = Liveness::new(at(0));
         assert_eq!(liveness.check(at(30)), Ok(()));
         assert_eq!(liveness.check(at(31)).unwrap_err(), "the watch task has been stuck for 31 s");
-        liveness.report_watch(at(31));
+        liveness.watch.advance(at(31));
         assert_eq!(liveness.check(at(31)).unwrap_err(), "the timer task has been stuck for 31 s");
-        liveness.report_timers(at(31));
+        liveness.timers.advance(at(31));
         assert_eq!(liveness.check(at(61)), Ok(()));
         assert!(liveness.check(at(62)).is_err());
     }

@@ -13,16 +13,6 @@ impl Moment {
         Self(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Returns the moment as a number of nanoseconds that fits into an atomic.
-    pub fn as_nanos(self) -> u64 {
-        self.0
-    }
-
-    /// Returns the moment of a number from [`Moment::as_nanos`].
-    pub fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
     /// Returns the time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

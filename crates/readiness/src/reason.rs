@@ -24,6 +24,7 @@ const CUT: char = '…';
 /// assert_eq!(reason.label(), "NetworkReady: NetworkPluginNotReady");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Reason {
     text: String,
     /// The length of the code in the text.
@@ -47,33 +48,28 @@ impl Reason {
     }
 
     /// Returns `<code>:<key>`, with the key of a taint or a label.
-    #[must_use]
     pub fn key(self, key: &str) -> Self {
         self.named(":", key)
     }
 
     /// Returns `<code> <status>`, with a status from a small set.
-    #[must_use]
     pub fn status(self, status: impl Display) -> Self {
         self.named(" ", status)
     }
 
     /// Returns `<code>: <name>`, with another program's name for the fault. A name with a space or a leading
     /// digit becomes a detail, because it may differ each time.
-    #[must_use]
     pub fn name(self, name: &str) -> Self {
         if is_name(name) { self.named(": ", name) } else { self.detail(name) }
     }
 
     /// Returns `<code>: <detail>`, with anything that helps a person.
-    #[must_use]
     pub fn detail(mut self, detail: impl Display) -> Self {
         self.push(": ", detail);
         self
     }
 
     /// Returns `<code> <word> <amount>`, such as `Timeout after 5s`.
-    #[must_use]
     pub fn counting(self, word: &str, amount: impl Display) -> Self {
         let mut reason = self.named(" ", word);
         reason.counts = reason.named == reason.text.len();
@@ -82,7 +78,6 @@ impl Reason {
     }
 
     /// Appends another reason. The code of the first stands for all.
-    #[must_use]
     pub fn and(mut self, separator: &str, other: &Self) -> Self {
         self.push(separator, other);
         self.named = self.code;
@@ -168,7 +163,6 @@ impl<'de> Deserialize<'de> for Reason {
 }
 
 /// Makes a text fit for a reason: one line, no longer than [`MAX_REASON`] plus the mark of a cut.
-#[must_use]
 pub fn clean(mut text: String) -> String {
     if text.len() > MAX_REASON {
         text.truncate(text.floor_char_boundary(MAX_REASON));

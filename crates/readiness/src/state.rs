@@ -26,13 +26,6 @@ pub struct State {
     pub(crate) ready: ReadyHistory,
 }
 
-/// The outcome of `node_ready` while the API's Ready condition does not count.
-struct Overruled {
-    outcome: Outcome,
-    unconfirmed: bool,
-    until: Moment,
-}
-
 /// The last result of a local check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalResult {
@@ -74,10 +67,9 @@ impl State {
                 if let Some(outcome) = self.host.and_then(HostSignals::outcome) {
                     return CheckReport::from_memory(name, outcome, false);
                 }
-                let overruled = if stale { None } else { self.overruled(catalog, policy, now) };
                 let report = from_memory(policy.node_ready(&self.node, stale));
-                match overruled {
-                    Some(Overruled { outcome, unconfirmed, until }) => {
+                match self.overruled(catalog, policy, now).filter(|_| !stale) {
+                    Some((outcome, unconfirmed, until)) => {
                         CheckReport { outcome, unconfirmed, expires: Some(until), ..report }
                     }
                     None => report,
@@ -91,11 +83,11 @@ impl State {
         }
     }
 
-    /// Returns the outcome if the API's condition does not count: the node's own kubelet overrules a
-    /// `Ready=Unknown`, or a `Ready=False` has not lasted long enough.
-    fn overruled(&self, catalog: &Catalog, policy: &Policy, now: Moment) -> Option<Overruled> {
+    /// Returns the outcome if the API's condition does not count, true if that is because the node's own kubelet
+    /// overrules a `Ready=Unknown` (otherwise a `Ready=False` has not lasted long enough), and its end.
+    fn overruled(&self, catalog: &Catalog, policy: &Policy, now: Moment) -> Option<(Outcome, bool, Moment)> {
         let facts = self.node.facts()?;
-        let alive = |until, unconfirmed| Overruled { outcome: policy.alive(facts), unconfirmed, until };
+        let alive = |until, unconfirmed| (policy.alive(facts), unconfirmed, until);
         if let Some(not_ready) = self.ready.not_ready {
             return (now < not_ready.counts_at).then(|| alive(not_ready.counts_at, false));
         }

@@ -200,7 +200,7 @@ impl Status {
             cache: CacheStatus {
                 stale: freshness.stale,
                 age_ms: freshness.age.map(|age| age.as_millis()),
-                taken_over: board.has_only_taken_over(),
+                taken_over: board.last_proof().is_none() && freshness.age.is_some(),
                 error: board.trouble().map(|trouble| (*trouble).clone()),
                 stale_after_ms: board.policy().stale_after.as_millis(),
                 on_stale: board.policy().on_stale.to_string(),

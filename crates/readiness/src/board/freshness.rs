@@ -119,11 +119,6 @@ impl Board {
         taken
     }
 
-    /// Returns true if the board has only facts that were taken over.
-    pub fn has_only_taken_over(&self) -> bool {
-        self.last_proof().is_none() && self.taken_over.get().is_some()
-    }
-
     /// Returns the current facts, for the next agent.
     pub fn memory(&self, now: Moment) -> SavedFacts {
         let age = self.freshness(now).age;

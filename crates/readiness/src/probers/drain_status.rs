@@ -111,21 +111,9 @@ impl Traffic {
 
 impl DrainStatus {
     /// Creates a status of the observations alone, without conclusions.
-    pub fn unjudged(
-        since: Duration,
-        listening: Duration,
-        overflows: u64,
-        traffic: Option<Traffic>,
-        settings: ToldSettings,
-    ) -> Self {
-        Self {
-            settings,
-            since_ms: millis(since),
-            listening_ms: millis(listening),
-            overflows,
-            traffic,
-            ..Self::default()
-        }
+    pub fn unjudged(since: Duration, listening: Duration, overflows: u64, settings: ToldSettings) -> Self {
+        let (since_ms, listening_ms) = (millis(since), millis(listening));
+        Self { since_ms, settings, listening_ms, overflows, ..Self::default() }
     }
 }
 

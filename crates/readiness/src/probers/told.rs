@@ -41,10 +41,8 @@ pub struct ToldSettings {
     pub rise: u32,
     /// The interval at which each balancer asks; `null` if the observed interval counts. Several balancers
     /// behind one address look like one that asks more often.
-    #[serde(default)]
     pub interval_ms: Option<u64>,
     /// The minimum number of regular probers; `null` if one is enough.
-    #[serde(default)]
     pub probers: Option<usize>,
 }
 

@@ -47,6 +47,7 @@ impl Scenario {
         let check =
             |name: &&str| LocalCheck { name: (*name).to_owned(), timeout: Duration::from_secs(5), begins };
         let catalog = Catalog::new(local.iter().map(check).collect());
+        let catalog = catalog.with_services(vec!["ingress/web".parse().unwrap()]);
         let ids: Vec<_> = default_checks.iter().map(|name| catalog.find(name).unwrap()).collect();
         let heard = flips.clone();
         let on_flip = Box::new(move |flip: &Flip| heard.lock().unwrap().push(flip.clone()));

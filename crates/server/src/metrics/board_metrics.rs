@@ -73,7 +73,7 @@ impl StateCollector {
             "1 while the Node is Ready but the check kubelet fails, on which --on-unknown=local depends.";
         let unreachable = u64::from(self.board.kubelet_unreachable(now).is_some());
         gauge(encoder, "kubelet_unreachable", help, [alone(unreachable)])?;
-        let Some(host) = self.board.host() else { return Ok(()) };
+        let Some(host) = self.board.published().state.host else { return Ok(()) };
         let help = "1 while nodegate-shutdown holds the lock that delays a shutdown of the host; absent without --host-signals.";
         gauge(encoder, "shutdown_lock", help, [alone(u64::from(host.lock))])
     }

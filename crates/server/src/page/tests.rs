@@ -49,7 +49,10 @@ fn draining(probers: Vec<ProberRecord>, established: Option<u64>) -> Status {
         Status { verdict: Some(Verdict::Draining), reason: Some(Reason::new("Unschedulable")), ..status() };
     status.with_probers(
         probers,
-        DrainStatus::unjudged(SECOND * 8, SECOND * 300, 0, traffic, ToldSettings::default()),
+        DrainStatus {
+            traffic,
+            ..DrainStatus::unjudged(SECOND * 8, SECOND * 300, 0, ToldSettings::default())
+        },
     )
 }
 

@@ -232,7 +232,7 @@ impl Probers {
         let since = self.listening_since.get().copied().unwrap_or(opened);
         let Table { overflows, overflown, .. } = *table(&self.tables());
         let listening = overflown.map_or(since, |overflown| overflown.max(since));
-        DrainStatus::unjudged(changed, date(now).since(listening), overflows, None, self.settings.told)
+        DrainStatus::unjudged(changed, date(now).since(listening), overflows, self.settings.told)
     }
 
     /// Returns true if a regular or silent prober names this check.

@@ -109,8 +109,8 @@ impl Scenario {
         }
         board.open(now, nodegate_clock::wall());
         let liveness = Arc::new(Liveness::new(Moment::default()));
-        liveness.report_watch(ago(self.loops));
-        liveness.report_timers(ago(self.loops));
+        liveness.watch.advance(ago(self.loops));
+        liveness.timers.advance(ago(self.loops));
         let mut app = App::new(AppParts {
             board: Arc::clone(&board),
             timeline,

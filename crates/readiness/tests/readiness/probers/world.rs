@@ -191,7 +191,9 @@ impl World {
         let listening = now.since(overflown.map_or(opened, |overflown| overflown.max(opened)));
         let since = now.since(self.scenario.board.last_pool_change());
         let overflows = u64::from(overflown.is_some());
-        let drain = DrainStatus::unjudged(since, listening, overflows, self.traffic.clone(), self.settings);
+        let traffic = self.traffic.clone();
+        let drain =
+            DrainStatus { traffic, ..DrainStatus::unjudged(since, listening, overflows, self.settings) };
         Status::read(&self.scenario.board, "1.2.3", now, WALL).with_probers(records, drain)
     }
 
