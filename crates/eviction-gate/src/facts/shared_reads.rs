@@ -3,13 +3,24 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// The last read of each key for which a review waits.
-pub(crate) struct SharedReads<V>(Mutex<HashMap<String, LastRead<V>>>);
+pub(crate) struct SharedReads<V>(Mutex<HashMap<String, Arc<LastRead<V>>>>);
 
-/// When a read began, and its value. The lock is the queue of the reviews: one of them reads, and the others wait.
-type LastRead<V> = Arc<tokio::sync::Mutex<Option<(Instant, V)>>>;
+struct LastRead<V> {
+    /// The reviews queue for the one turn: one of them reads, and the others wait.
+    turn: Semaphore,
+    /// When the read began, and its value.
+    value: Mutex<Option<(Instant, V)>>,
+}
+
+impl<V> Default for LastRead<V> {
+    fn default() -> Self {
+        Self { turn: Semaphore::new(1), value: Mutex::default() }
+    }
+}
 
 impl<V> Default for SharedReads<V> {
     fn default() -> Self {
@@ -27,14 +38,16 @@ impl<V: Clone> SharedReads<V> {
             reads.retain(|_, read| Arc::strong_count(read) > 1);
             reads.entry(key.to_owned()).or_default().clone()
         };
-        let mut last = last.lock().await;
-        if let Some((_, value)) = last.as_ref().filter(|(began, _)| *began >= arrival) {
+        // The semaphore is never closed.
+        let _turn = last.turn.acquire().await;
+        let value = || last.value.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, value)) = value().as_ref().filter(|(began, _)| *began >= arrival) {
             return value.clone();
         }
         let began = Instant::now();
-        let value = read.await;
-        *last = Some((began, value.clone()));
-        value
+        let read = read.await;
+        *value() = Some((began, read.clone()));
+        read
     }
 }
 
