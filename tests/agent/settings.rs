@@ -33,6 +33,7 @@ fn every_invalid_setting_is_named_with_its_value() {
         ("--agent-check-port", "NODEGATE_AGENT_CHECK_PORT", "-1", "0 for none"),
         ("--watch-service", "NODEGATE_WATCH_SERVICE", "ingress/Web", "namespace/name"),
         ("--listen-address", "NODEGATE_LISTEN_ADDRESS", "localhost", "IP address"),
+        ("--traffic-port", "NODEGATE_TRAFFIC_PORT", "0", "up to 16 ports"),
         ("--allow-from", "NODEGATE_ALLOW_FROM", "lb.example.com", "networks and addresses"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "localhost:9100", "[::]:25004"),
         ("--metrics-addr", "NODEGATE_METRICS_ADDR", "127.0.0.1:25002", "--listen-port and --agent-"),

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 /// What the number of answers in a row accepts.
 pub const TIMES: &str = "takes a number from 1 to 1000";
+/// What the number of probers accepts.
+pub const PROBERS: &str = "takes a number from 1 to 256";
 /// The range of load balancers' intervals.
-const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
+pub const INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_hours(1);
 /// The range of `--timeout`.
 const TIMEOUT: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(24);
 
@@ -42,7 +44,7 @@ pub struct ToldArgs {
     /// Least number of regular probers of a node; with fewer, `told` is unknown. If not set, --told-probers of
     /// the agent
     #[arg(long, value_name = "COUNT")]
-    #[arg(value_parser = number(1..=256_usize, "takes a number from 1 to 256"))]
+    #[arg(value_parser = number(1..=256_usize, PROBERS))]
     pub probers: Option<usize>,
 
     /// Interval at which each balancer probes, if several share an address and don't name themselves. If not

@@ -13,7 +13,6 @@ use nodegate_node_watch::{Connector, NodeWatch, Startup, WatchMetrics};
 use nodegate_readiness::check::NODE_READY;
 use nodegate_readiness::{Board, Catalog, CheckId, Flip, Liveness, Policy, SavedFacts, Timeline};
 use nodegate_server::{App, AppParts, Metrics, PodSettings, ProberSettings};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::Handle;
@@ -185,11 +184,5 @@ impl AssembledAgent {
     pub fn open(&self) {
         self.board.open(self.timeline.at(nodegate_clock::now()), nodegate_clock::wall());
         self.opened.send_replace(true);
-    }
-}
-
-impl fmt::Debug for AssembledAgent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AssembledAgent").finish_non_exhaustive()
     }
 }

@@ -16,7 +16,8 @@ const CHUNK: usize = 2048;
 
 /// The stream of an accepted connection.
 pub struct ClientStream {
-    connection: Connection,
+    /// The connection of this stream.
+    pub connection: Connection,
     /// The bytes so far of a start whose meaning is unclear.
     start: Option<(WithoutVersion, Vec<u8>)>,
     /// The bytes after the start that are still unread.
@@ -31,11 +32,6 @@ impl ClientStream {
     pub(crate) fn new(connection: Connection) -> Self {
         let (start, unread, lacks_version, leaves_out_head) = Default::default();
         Self { connection, start, unread, lacks_version, leaves_out_head }
-    }
-
-    /// Returns the connection of this stream.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
     }
 
     /// Skips a PROXY header before the first request, and completes a first request without a version.

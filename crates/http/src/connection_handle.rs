@@ -29,7 +29,8 @@ pub struct Client {
 /// A connection as its handler sees it.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    client: Client,
+    /// The client of the connection.
+    pub client: Client,
     pub(crate) activity: Arc<Activity>,
     closing: Arc<AtomicBool>,
     socket: Arc<Mutex<Socket>>,
@@ -83,11 +84,6 @@ impl Connection {
     /// Resolves when the client has ended its side and the present request must end with it.
     pub(crate) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.activity.is_bound_to_client() { self.socket().poll_gone(cx) } else { Poll::Pending }
-    }
-
-    /// Returns the client of the connection.
-    pub fn client(&self) -> Client {
-        self.client
     }
 
     /// Ends the present request when its client ends its side of the connection: the future of its answer is

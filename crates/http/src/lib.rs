@@ -18,7 +18,7 @@
 //!         _request: Request<hyper::body::Incoming>,
 //!         connection: Connection,
 //!     ) -> Response<Self::Body> {
-//!         text(StatusCode::OK, format!("hello, {}\n", connection.client().address))
+//!         text(StatusCode::OK, format!("hello, {}\n", connection.client.address))
 //!     }
 //! }
 //!

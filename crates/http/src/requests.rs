@@ -58,7 +58,7 @@ pub struct Http<H>(pub Arc<H>);
 
 impl<H: Handler> Protocol for Http<H> {
     async fn serve(self: Arc<Self>, mut stream: ClientStream) {
-        let connection = stream.connection().clone();
+        let connection = stream.connection.clone();
         stream.expect_any_start(H::without_version);
         serve_requests(stream, connection, Arc::clone(&self.0)).await;
     }

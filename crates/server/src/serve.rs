@@ -74,7 +74,7 @@ impl Handler for AppHandler {
             // A hold for a client that has gone would keep a wait slot from the next one.
             connection.end_with_client();
         }
-        let client = connection.client();
+        let client = connection.client;
         let uri = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().clone());
         let Ok(response) = self.app.respond_on(request, self.app.now(), client, Some(&self)).await;
         if let Some(uri) = uri {
@@ -100,16 +100,16 @@ pub(crate) struct AgentCheck(pub(crate) Arc<App>);
 impl Protocol for AgentCheck {
     /// Answers one agent-check. The connection counts as owing a request throughout, so the sweep bounds it.
     async fn serve(self: Arc<Self>, mut stream: ClientStream) {
-        let client = stream.connection().client();
+        let client = stream.connection.client;
         stream.end_after_answer();
         let answer = self.0.agent_check().await;
         // A client that has gone needs no answer.
         if stream.send_all(answer.line.as_bytes()).await.is_ok() {
-            let may_be_closed = stream.connection().finish();
+            let may_be_closed = stream.connection.finish();
             let sent = stream.receive_some(MOST_OF_AGENT_SEND).await;
             self.0.record_agent_check(client, &sent, &answer);
             if !may_be_closed {
-                stream.connection().linger().await;
+                stream.connection.linger().await;
             }
         }
     }

@@ -61,7 +61,7 @@ pub(crate) struct Https {
 impl Protocol for Https {
     async fn serve(self: Arc<Self>, stream: ClientStream) {
         let Some(config) = self.keeper.server_config() else { return };
-        let connection = stream.connection().clone();
+        let connection = stream.connection.clone();
         let Ok(tls) = TlsAcceptor::from(config).accept(stream).await else { return };
         serve_requests(tls, connection, self.webhook.clone()).await;
     }
@@ -76,7 +76,7 @@ impl Handler for Webhook {
         connection: Connection,
     ) -> Response<Full<Bytes>> {
         let has_body = !request.body().is_end_stream();
-        let mut response = match self.review(request, connection.client().address).await {
+        let mut response = match self.review(request, connection.client.address).await {
             Ok(json) => {
                 let mut response = Response::new(Full::new(Bytes::from(json)));
                 response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -92,7 +92,7 @@ impl App {
         };
         let which = match route {
             Route::Metrics => Some(Representation::Metrics(format)),
-            Route::Status => Some(Representation::Status { pretty: is_pretty(query) }),
+            Route::Status => Some(Representation::Status { pretty: query == "pretty" }),
             Route::Drain => Some(Representation::Drain),
             Route::Page => Some(Representation::Page { refreshes: query != "pause" }),
             _ => None,
@@ -227,9 +227,4 @@ fn too_many(mut head: ResponseHead) -> Response<AnswerBody> {
     head.header(RETRY_AFTER, HeaderValue::from_static("1"));
     let busy = format!("up to {MOST} answers of this kind are sent at a time; try again in a second\n");
     head.text(StatusCode::SERVICE_UNAVAILABLE, busy)
-}
-
-/// Returns true if a query asks for indented JSON.
-fn is_pretty(query: &str) -> bool {
-    query.split('&').any(|pair| pair == "pretty" || pair.starts_with("pretty="))
 }
