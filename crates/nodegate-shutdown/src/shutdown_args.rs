@@ -11,26 +11,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::runtime::Builder;
 
-/// The command line of the program.
+/// Delays a shutdown of this host until every load balancer knows of it
+///
+/// nodegate-shutdown runs on a Kubernetes node beside nodegate's agent, as root. It holds a lock of
+/// systemd-logind that delays a shutdown. When one begins, it writes the file shutdown into --host-signals,
+/// where the agent reads it and answers that the node drains. When the agent says that every load balancer has
+/// been told, when no load balancer probes, or when the agent does not answer, the shutdown goes on.
+/// systemd-logind ends the delay after `InhibitDelayMaxSec=` at the latest.
+///
+/// A shutdown past systemd-logind (systemctl start reboot.target) ends this service first: it then waits, too.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate-shutdown",
     version,
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
-    about = "Delays a shutdown of this host until every load balancer knows of it",
-    long_about = "nodegate-shutdown runs on a Kubernetes node beside nodegate's agent, as root. It holds a lock of \
-systemd-logind that delays a shutdown. When one begins, it writes the file shutdown into --host-signals, where the agent \
-reads it and answers that the node drains. When the agent says that every load balancer has been told, when no load \
-balancer probes, or when the agent does not answer, the shutdown goes on. systemd-logind ends the delay after \
-InhibitDelayMaxSec= at the latest.\n\n\
-A shutdown past systemd-logind (systemctl start reboot.target) ends this service first: it then waits, too.",
-    after_long_help = "\
-EXIT CODES
-  0  ended by SIGTERM or SIGINT
-  1  could not start
-  2  a setting is wrong; every wrong one is named on a line of its own
-  nodegate-shutdown status ends with 0 if a reboot waits for load balancers, 1 if it does not, 3 if that is not known"
+    after_long_help = include_str!("help.txt")
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

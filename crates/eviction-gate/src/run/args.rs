@@ -7,38 +7,19 @@ use nodegate_program::{LogSettings, Removed, is_object_name};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// Holds evictions of pods from a draining node until every load balancer has acknowledged the drain
+///
+/// nodegate-eviction-gate is a validating webhook for pods/eviction. kubectl drain, kured, cluster-autoscaler,
+/// Karpenter and Cluster API evict pods as soon as a node is cordoned. The gate answers 429 to them, which they
+/// retry, until the node's nodegate agent says that every load balancer knows that the node is going out.
+///
+/// It watches nothing: it reads the Pod and its Node for each eviction. An error of the gate never stops an
+/// eviction.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate-eviction-gate",
     version,
-    about = "Holds evictions of pods from a draining node until every load balancer has acknowledged the drain",
-    long_about = "nodegate-eviction-gate is a validating webhook for pods/eviction. kubectl drain, kured, cluster-autoscaler, \
-Karpenter and Cluster API evict pods as soon as a node is cordoned. The gate answers 429 to them, which they retry, \
-until the node's nodegate agent says that every load balancer knows that the node is going out.\n\n\
-It watches nothing: it reads the Pod and its Node for each eviction. An error of the gate never stops an eviction.",
-    after_long_help = "\
-ANNOTATION OF A POD OR OF ITS NAMESPACE
-  nodegate.io/evict-when: told       every load balancer has acknowledged the drain
-  nodegate.io/evict-when: released   besides, no session is left on the node (the agents' --traffic-port)
-  nodegate.io/evict-when: now        this pod is not held
-
-CREDENTIALS
-  The Pod's service account if there is one, else the file that KUBECONFIG names.
-
-ENVIRONMENT
-  A variable stands in for the option that names it; the option wins. Only credentials have others: KUBECONFIG, HOME,
-  and the KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT of a pod.
-
-EXAMPLES
-  nodegate-eviction-gate                                   # all pods wait for told, at most 60 s
-  nodegate-eviction-gate --hold annotated                  # only pods or namespaces with the annotation
-  nodegate-eviction-gate --max-hold 85s                    # below the 90 s of OpenShift's machine config operator
-  kubectl delete validatingwebhookconfiguration nodegate-eviction-gate     # off, at once
-
-EXIT CODES
-  0  ended by SIGTERM or SIGINT
-  1  could not start
-  2  a setting is wrong; every wrong one is named on a line of its own"
+    after_long_help = include_str!("help.txt")
 )]
 pub(crate) struct Args {
     #[command(flatten)]

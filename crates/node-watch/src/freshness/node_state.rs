@@ -98,6 +98,9 @@ mod tests {
 
     #[test]
     fn versions_are_compared_in_both_directions() {
+        let (uid, resource_version) = (Some("a".to_owned()), Some("10".to_owned()));
+        let meta = ObjectMeta { uid, resource_version, ..ObjectMeta::default() };
+        assert_eq!(NodeVersion::present(&meta), node("a", "10"));
         let compare = |held: &str, newest: &str| compare(&node("a", held), &node("a", newest));
         assert_eq!(compare("10", "10"), Finding::Current);
         assert_eq!(compare("9", "10"), Finding::Behind);

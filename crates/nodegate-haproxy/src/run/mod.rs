@@ -28,20 +28,23 @@ mod metrics;
 mod planning;
 mod publisher;
 
+/// Configures a HAProxy from a cluster's Nodes and Services
+///
+/// nodegate-haproxy runs beside a HAProxy, outside or inside the cluster, and owns the whole configuration of it:
+/// your part (--template), to the byte, and below it the sections that it generates from the cluster's Nodes and
+/// Services. It watches these two kinds of objects, and nothing else.
+///
+/// Each TCP port of a Service of type `LoadBalancer`, or of type `NodePort` that asks for it, becomes a frontend on
+/// the Service's port and a backend with one server per node. A changed file is checked with haproxy -c, put in
+/// place in one step and loaded; it counts as applied once the running HAProxy proves that it has it. If any of
+/// that fails, the old file and the old processes stay, and it is tried again.
+///
+/// A node that is cordoned, drained or not ready leaves by HAProxy's own check, which asks nodegate's agent there,
+/// and by its weight with the next reload.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodegate-haproxy",
     version,
-    about = "Configures a HAProxy from a cluster's Nodes and Services",
-    long_about = "nodegate-haproxy runs beside a HAProxy, outside or inside the cluster, and owns the whole \
-configuration of it: your part (--template), to the byte, and below it the sections that it generates from the \
-cluster's Nodes and Services. It watches these two kinds of objects, and nothing else.\n\n\
-Each TCP port of a Service of type LoadBalancer, or of type NodePort that asks for it, becomes a frontend on the \
-Service's port and a backend with one server per node. A changed file is checked with haproxy -c, put in place in one \
-step and loaded; it counts as applied once the running HAProxy proves that it has it. If any of that fails, the old file \
-and the old processes stay, and it is tried again.\n\n\
-A node that is cordoned, drained or not ready leaves by HAProxy's own check, which asks nodegate's agent there, and by \
-its weight with the next reload.",
     after_long_help = include_str!("help.txt")
 )]
 pub(crate) struct Args {
