@@ -42,7 +42,7 @@ impl NodeIdentity {
     /// # Errors
     /// Fails if the answer names another Node, or does not name its UID although this one has a UID.
     pub fn confirm(&self, status: &Status) -> Result<(), WrongAgent> {
-        self.not_contradicted(status)?;
+        self.confirm_unless_contradicted(status)?;
         if self.uid.is_none() || status.uid.is_some() {
             return Ok(());
         }
@@ -57,7 +57,7 @@ impl NodeIdentity {
     /// # Errors
     /// Fails like [`NodeIdentity::confirm`].
     pub fn confirm_drain(&self, drain: &DrainSummary) -> Result<(), WrongAgent> {
-        self.agrees(drain.node.as_deref(), drain.uid.as_deref())?;
+        self.compare(drain.node.as_deref(), drain.uid.as_deref())?;
         let is_known = self.uid.is_none() || drain.uid.is_some();
         if is_known { Ok(()) } else { Err(WrongAgent::NotYetKnown) }
     }
@@ -67,11 +67,11 @@ impl NodeIdentity {
     ///
     /// # Errors
     /// Fails if the answer names another Node.
-    pub fn not_contradicted(&self, status: &Status) -> Result<(), WrongAgent> {
-        self.agrees(status.node.as_deref(), status.uid.as_deref())
+    pub fn confirm_unless_contradicted(&self, status: &Status) -> Result<(), WrongAgent> {
+        self.compare(status.node.as_deref(), status.uid.as_deref())
     }
 
-    fn agrees(&self, name: Option<&str>, uid: Option<&str>) -> Result<(), WrongAgent> {
+    fn compare(&self, name: Option<&str>, uid: Option<&str>) -> Result<(), WrongAgent> {
         let is_other_name = name.is_some_and(|name| name != self.name);
         let is_other_uid = self.uid.as_deref().zip(uid).is_some_and(|(meant, said)| meant != said);
         if !is_other_name && !is_other_uid {
@@ -84,7 +84,7 @@ impl NodeIdentity {
 
 impl WrongAgent {
     /// Returns true if another query may help.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         matches!(self, Self::NotYetKnown)
     }
 
@@ -153,8 +153,8 @@ mod tests {
         for (node, uid) in [(n1, Some("u2")), (Some("n2"), u1), (Some("n2"), None), (None, Some("u2"))] {
             let status = says(node, uid, id);
             let wrong = meant().confirm(&status).unwrap_err();
-            assert!(matches!(wrong, WrongAgent::Stranger { .. }) && !wrong.may_pass(), "{wrong:?}");
-            assert!(meant().not_contradicted(&status).is_err());
+            assert!(matches!(wrong, WrongAgent::Stranger { .. }) && !wrong.is_temporary(), "{wrong:?}");
+            assert!(meant().confirm_unless_contradicted(&status).is_err());
         }
         let told = meant().confirm(&says(n1, Some("u2"), id)).unwrap_err().at("10.0.0.11");
         assert_eq!(
@@ -172,9 +172,9 @@ mod tests {
             "the agent at 10.0.0.11:1 (nodegate 0.1.0) is too old to be identified"
         );
         assert_eq!(meant().confirm(&new), Err(WrongAgent::NotYetKnown));
-        assert!(WrongAgent::NotYetKnown.may_pass() && !too_old.may_pass());
+        assert!(WrongAgent::NotYetKnown.is_temporary() && !too_old.is_temporary());
         for status in [&old, &new] {
-            assert_eq!(meant().not_contradicted(status), Ok(()));
+            assert_eq!(meant().confirm_unless_contradicted(status), Ok(()));
             // A name alone is enough.
             assert_eq!(NodeIdentity { uid: None, ..meant() }.confirm(status), Ok(()));
         }

@@ -3,7 +3,7 @@
 
 use nodegate_readiness::Age;
 use nodegate_readiness::probers::{
-    Goal, Standing, Told, ToldOverrides, ToldSettings, Unknown, balancers, is_free, told,
+    Goal, Standing, Told, ToldOverrides, ToldSettings, Unknown, balancers, has_no_sessions, told,
 };
 use nodegate_readiness::status::Status;
 use std::collections::BTreeMap;
@@ -155,7 +155,7 @@ impl Waiting {
         let probers = match told {
             Told::Unknown(unknown) => {
                 let (ended, kind) =
-                    ((!unknown.may_pass()).then_some(WaitEnd::NotKnown), discriminant(&unknown));
+                    ((!unknown.is_temporary()).then_some(WaitEnd::NotKnown), discriminant(&unknown));
                 let state =
                     WaitState::not_yet("", Some(format!("not known yet: {unknown}")), unknown.to_string());
                 return WaitState { kind: ("unknown", Some(kind)), ended, late: WaitEnd::NotKnown, ..state };
@@ -175,7 +175,7 @@ impl Waiting {
                 ..WaitState::not_yet("reached", None, probers)
             };
         }
-        match is_free(status) {
+        match has_no_sessions(status) {
             Ok(true) => {
                 let state = WaitState::not_yet("reached", None, format!("no session left; told: {probers}"));
                 WaitState { ended: Some(WaitEnd::Reached), ..state }

@@ -20,7 +20,7 @@ use nodegate_readiness::Catalog;
 use nodegate_server::ProberArgs;
 use std::process::ExitCode;
 
-/// Answers load balancers whether this Kubernetes node may get new traffic now
+/// Tells load balancers whether this Kubernetes node may get new traffic now
 ///
 /// nodegate runs on every node and answers one question for load balancers that live outside the cluster: may
 /// this node get new traffic now?

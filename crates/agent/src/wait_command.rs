@@ -90,7 +90,7 @@ impl WaitArgs {
                 && let Err(wrong) = node.confirm(status)
             {
                 let why = wrong.at(target);
-                said = Err(if wrong.may_pass() { why } else { return Err(why) });
+                said = Err(if wrong.is_temporary() { why } else { return Err(why) });
             }
             if let (Ok(status), Some(service)) = (&said, &self.service) {
                 let of_service = status.of_service(&service.to_string()).ok_or_else(|| {

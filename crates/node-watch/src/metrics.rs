@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The maximum number of API servers. One behind an address changes rarely; the oldest is dropped.
+/// The maximum number of API server addresses that are kept. They rarely change; the oldest is dropped.
 const MOST_SERVERS: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -44,7 +44,7 @@ pub struct WatchMetrics {
     pub(crate) node_proved: AtomicMoment,
     pub(crate) lease_renewed: AtomicMoment,
     last_event: AtomicMoment,
-    /// The API servers, each with whether it answered its last request.
+    /// The address of each API server, and whether it answered its last request.
     servers: Mutex<VecDeque<(String, bool)>>,
     transitions: Arc<Transitions>,
 }
@@ -55,7 +55,7 @@ impl WatchMetrics {
         self.transitions.clone()
     }
 
-    /// Records if the API server at this address answered its last request, which used this name.
+    /// Records whether the API server at `address` answered its last request, which was sent to `named`.
     pub(crate) fn server(&self, address: &str, named: &str, up: bool) {
         if address.is_empty() {
             return;

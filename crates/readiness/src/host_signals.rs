@@ -8,14 +8,14 @@ use std::time::Duration;
 /// The reason while the host is going down.
 pub const NODE_SHUTDOWN: &str = "NodeShutdown";
 
-/// What the host says of its own shutdown.
+/// What the host reports about its own shutdown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostSignals {
     /// True while the host is going down.
     pub shutdown: bool,
     /// True while `nodegate-shutdown` holds the lock with which it delays a shutdown.
     pub lock: bool,
-    /// The longest delay of a shutdown in milliseconds; absent if it is not known.
+    /// The longest time that systemd-logind lets the lock delay a shutdown, in milliseconds; absent if not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
 }
@@ -44,7 +44,7 @@ impl HostSignals {
     }
 }
 
-/// Explains that a shutdown ends before the slowest load balancer knows of it.
+/// Explains that the delay of a shutdown ends before the slowest load balancer has noticed.
 pub fn delay_too_short(delay: Duration, needs: Duration) -> String {
     let seconds = |time: Duration| time.as_millis().div_ceil(1000);
     format!(

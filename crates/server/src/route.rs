@@ -58,7 +58,7 @@ impl Route {
 
     /// Returns true if the route serves people or Prometheus: it shows more than a load balancer needs, and
     /// its answers are big, so at most eight of them are sent at a time.
-    pub(crate) fn is_big(self) -> bool {
+    pub(crate) fn is_large(self) -> bool {
         matches!(self, Self::Metrics | Self::Status | Self::Page)
     }
 }

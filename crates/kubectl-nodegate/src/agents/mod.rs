@@ -160,7 +160,9 @@ impl Agents {
         }
         let at = format!("the pod {pod}");
         let said = parse_status(reply).map_err(|error| NoAgentAnswer::of(&at, &error))?;
-        node.identity().not_contradicted(&said.status).map_err(|wrong| NoAgentAnswer::wrong(&at, &wrong))?;
+        node.identity()
+            .confirm_unless_contradicted(&said.status)
+            .map_err(|wrong| NoAgentAnswer::wrong(&at, &wrong))?;
         Ok(AgentAnswer { said, way: Way::Proxy { pod: pod.clone() } })
     }
 }

@@ -52,7 +52,7 @@ fn can_be_known(answer: &AgentAnswer, args: &DrainArgs) -> Result<(), DrainStopp
                  --balancers names the probers that count"
             )));
         }
-        Told::Unknown(why) if !why.may_pass() => return Err(unknown(why.to_string())),
+        Told::Unknown(why) if !why.is_temporary() => return Err(unknown(why.to_string())),
         _ => {}
     }
     let counts = status.drain.as_ref().is_some_and(|drain| drain.traffic.is_some());

@@ -118,7 +118,7 @@ impl DrainStatus {
 }
 
 /// Returns true if no session is left, or the reason why that is not known.
-pub fn is_free(status: &Status) -> Result<bool, String> {
+pub fn has_no_sessions(status: &Status) -> Result<bool, String> {
     match status.drain.as_ref().and_then(|drain| drain.traffic.as_ref()) {
         Some(traffic) => traffic.sessions().map(|sessions| sessions == 0),
         None => {
@@ -151,7 +151,7 @@ impl Status {
         }
         let [out, ready] =
             [PoolChange::Out, PoolChange::Back].map(|change| told(&self, change, &ToldOverrides::default()));
-        let (free, cant_see_drains) = (is_free(&self), self.cant_see_drains());
+        let (free, cant_see_drains) = (has_no_sessions(&self), self.cant_see_drains());
         let hint = self.host.and_then(|host| host.hint(self.told_needs_ms())).map(Cow::Owned);
         self.hint = self.hint.take().or(hint);
         let Some(drain) = &mut self.drain else { return self };

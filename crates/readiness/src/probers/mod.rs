@@ -12,7 +12,7 @@ mod told;
 mod wait_judgement;
 
 pub use asked::{GivenAnswer, Habit, PoolChangeTimes, ProbeHistory, Standing};
-pub use drain_status::{DrainStatus, ServiceStatus, Traffic, is_free};
+pub use drain_status::{DrainStatus, ServiceStatus, Traffic, has_no_sessions};
 pub use drain_summary::{DRAIN_SUMMARY_BYTES, DrainSummary};
 pub use handover::Handover;
 pub use pace::ProbePace;

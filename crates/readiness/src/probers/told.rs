@@ -148,7 +148,7 @@ pub const TOO_FEW: &str = "too_few";
 
 impl Unknown {
     /// Returns true if waiting can change it.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         match self {
             Self::OlderAgent | Self::Misconfigured | Self::NoProbers { .. } => false,
             Self::Stale | Self::Listening { .. } | Self::Undecided(_) | Self::TooFew { .. } => true,

@@ -1,6 +1,6 @@
 //! Decides whether `GET /wait` answers or holds a request.
 
-use super::drain_status::is_free;
+use super::drain_status::has_no_sessions;
 use super::told::{PoolChange, Told, ToldOverrides, Unknown, cant_see, told};
 use crate::age::Age;
 use crate::check::Verdict;
@@ -49,11 +49,12 @@ impl Goal {
 /// The decision about a request that waits for a goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitJudgement {
-    /// The node is not going out, so balancers need not be told.
+    /// The node is in service and not going out. The request is held only for `settle`, because a drain may be
+    /// about to begin.
     InService,
-    /// The goal has been reached, or there is nothing to wait for; with the reason in words.
+    /// The goal has been reached, or there is nothing to wait for. The text says why.
     Over(String),
-    /// The goal may yet be reached; with the reason in words why it has not.
+    /// The goal may yet be reached. The text says why it has not.
     Waiting(String),
 }
 
@@ -79,7 +80,7 @@ impl Status {
                 let probers = probers.map(|one| format!("{} {} ({})", one.prober, one.request, one.why));
                 WaitJudgement::Waiting(why.into_iter().chain(probers).collect::<Vec<_>>().join("; "))
             }
-            Told::Yes { probers } => match (goal, is_free(self)) {
+            Told::Yes { probers } => match (goal, has_no_sessions(self)) {
                 (Goal::Released, Ok(false)) => {
                     WaitJudgement::Waiting("all told, but sessions are left".to_owned())
                 }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Instant, UNIX_EPOCH};
 
 const NOT_FOUND: &str = "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /metrics, /status.json, /drain.json, /wait or /\n";
-/// The text of a 404 on a port whose [`Route::is_big`] routes are elsewhere.
+/// The text of a 404 on a port whose [`Route::is_large`] routes are elsewhere.
 const NOT_FOUND_HERE: &str =
     "not found; try /health, /nodecheck, /nodename, /livez, /readyz, /drain.json or /wait\n";
 
@@ -51,7 +51,7 @@ impl App {
     }
 
     /// Answers a request on a port like [`respond_to`](Self::respond_to). If the port has
-    /// `metrics_moved_to`, the [`Route::is_big`] routes answer 404 and name that address. Without a port
+    /// `metrics_moved_to`, the [`Route::is_large`] routes answer 404 and name that address. Without a port
     /// everything is rendered on this thread.
     pub(crate) fn respond_on<B: Body>(
         self: &Arc<Self>,
@@ -82,11 +82,11 @@ impl App {
             }
         }
         let query = request.uri().query().unwrap_or_default();
-        if let (Some(address), true) = (metrics_moved_to, route.is_big()) {
+        if let (Some(address), true) = (metrics_moved_to, route.is_large()) {
             let moved = format!("not here: --metrics-addr has moved it to {address}\n");
             return self.count_response(route, None, head.text(StatusCode::NOT_FOUND, moved));
         }
-        let slot = match route.is_big().then(|| self.shared.slot(client.address)) {
+        let slot = match route.is_large().then(|| self.shared.slot(client.address)) {
             Some(None) => return self.count_response(route, None, too_many(head)),
             slot => slot.flatten(),
         };
@@ -186,7 +186,7 @@ impl App {
         let render = move || app.shared.get(which, now, || app.render(which, now));
         match self.shared.latest(which, now) {
             Some(bytes) => self.count_response(route, None, finish(Ok(bytes))),
-            None if !elsewhere || !route.is_big() => self.count_response(route, None, finish(render())),
+            None if !elsewhere || !route.is_large() => self.count_response(route, None, finish(render())),
             None => {
                 let app = Arc::clone(self);
                 Either::Right(Box::pin(async move {

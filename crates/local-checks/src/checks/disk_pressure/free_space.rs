@@ -130,14 +130,14 @@ const TAKES: &str = "takes <path>=<bytes>[/<inodes>], separated by \":\", at mos
                      a share or a quantity, e.g. /var/lib/kubelet=5%/0.5%:/data=1Gi; 0% turns this limit off";
 
 /// Parses limits such as `/var/lib/kubelet=5%/2%:/data=1Gi`: bytes, then inodes unless the default applies.
-pub(super) fn limits(text: &str) -> Result<Vec<(PathBuf, MinimumFree)>, &'static str> {
-    let set: Vec<_> = text.split(':').map(one).collect::<Option<_>>().ok_or(TAKES)?;
+pub(super) fn parse_limits(text: &str) -> Result<Vec<(PathBuf, MinimumFree)>, &'static str> {
+    let set: Vec<_> = text.split(':').map(parse_limit).collect::<Option<_>>().ok_or(TAKES)?;
     let once =
         |(at, (path, _)): (usize, &(PathBuf, _))| set.iter().skip(at + 1).all(|(other, _)| other != path);
     if set.len() <= MAX_PATHS && set.iter().enumerate().all(once) { Ok(set) } else { Err(TAKES) }
 }
 
-fn one(text: &str) -> Option<(PathBuf, MinimumFree)> {
+fn parse_limit(text: &str) -> Option<(PathBuf, MinimumFree)> {
     // The last `=` separates: a path may contain others.
     let (path, limits) = text.rsplit_once('=')?;
     let (bytes, inodes) = match limits.split_once('/') {
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn inodes_are_as_usual_unless_they_are_set() {
-        let set = limits("/var/lib/kubelet=5%/2%:/a=b=1Ki:/=0%/0%").unwrap();
+        let set = parse_limits("/var/lib/kubelet=5%/2%:/a=b=1Ki:/=0%/0%").unwrap();
         let kibibyte = [Minimum::Amount(1024), NODE[1]];
         let expected =
             [("/var/lib/kubelet", percent(5.0, 2.0)), ("/a=b", kibibyte), ("/", percent(0.0, 0.0))];
@@ -236,10 +236,10 @@ mod tests {
             "/=5%:",
             "/=5%:/=6%",
         ] {
-            assert_eq!(limits(bad), Err(TAKES), "{bad}");
+            assert_eq!(parse_limits(bad), Err(TAKES), "{bad}");
         }
         let many: Vec<String> = (0..65).map(|n| format!("/{n}=5%")).collect();
-        assert!(limits(&many.join(":")).is_err());
-        assert!(limits(&many[1..].join(":")).is_ok());
+        assert!(parse_limits(&many.join(":")).is_err());
+        assert!(parse_limits(&many[1..].join(":")).is_ok());
     }
 }

@@ -3,7 +3,7 @@
 mod free_space;
 
 use self::free_space::{
-    FreeSpace, IMAGES, MinimumFree, NODE, RANCHER, Shortage, free_space, limits, shortages,
+    FreeSpace, IMAGES, MinimumFree, NODE, RANCHER, Shortage, free_space, parse_limits, shortages,
 };
 use crate::check::{Check, Context, Definition, KnownNode, Run, Timing, timeout_reason};
 use crate::dedicated_thread::DedicatedThread;
@@ -49,7 +49,7 @@ const KUBELET: &str = "kubelet's default";
 
 const PATHS: Key<Vec<PathBuf>> = Key { name: "paths", parse: paths };
 const LIMITS: Key<Vec<(PathBuf, MinimumFree)>> =
-    Key { name: "limits", parse: |text| limits(text).map_err(str::to_owned) };
+    Key { name: "limits", parse: |text| parse_limits(text).map_err(str::to_owned) };
 
 pub(crate) const DEFINITION: Definition = Definition {
     name: "disk_pressure",
@@ -253,7 +253,7 @@ mod tests {
         limits: &str,
         seen: &[(&str, u64, u64)],
     ) -> Option<String> {
-        let limits = free_space::limits(limits).unwrap_or_default();
+        let limits = free_space::parse_limits(limits).unwrap_or_default();
         let paths = seen.iter().map(|(path, ..)| PathBuf::from(path)).collect();
         let paths = measured_paths(Some(paths), &limits);
         let seen = seen.iter().zip(&paths).map(|((_, bytes, inodes), path)| {
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn limits_replace_what_is_usual_and_add_paths() {
-        let limits = free_space::limits("/var/lib/docker=1%/0%:/data=20%").unwrap();
+        let limits = free_space::parse_limits("/var/lib/docker=1%/0%:/data=20%").unwrap();
         let all = measured_paths(None, &limits);
         assert_eq!(all.len(), OF_NODE.len() + OF_IMAGES.len() + 1);
         let bytes =
