@@ -6,13 +6,12 @@ use crate::assembly::{AgentSettings, AssembledAgent, Environment};
 use crate::handover::{self, HostSources, StateFile, targets};
 use crate::traffic::TrafficArgs;
 use nodegate_local_checks::{HostSignalArgs, LocalChecks};
-use nodegate_program::Signals;
+use nodegate_program::{Signals, start_thread};
 use nodegate_readiness::Flip;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::mpsc::sync_channel;
-use std::thread;
 use tokio::runtime::{Builder, Runtime};
 
 /// Returns the reason why the agent could not start, for the log.
@@ -105,6 +104,5 @@ fn start_background(
         tracing::error!("the background tasks have ended; the agent exits");
         std::process::exit(1);
     };
-    thread::Builder::new().name("background".to_owned()).spawn(run).map_err(starting("background thread"))?;
-    Ok(())
+    start_thread("background", Box::new(run)).map_err(starting("background thread"))
 }

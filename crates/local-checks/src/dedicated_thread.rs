@@ -1,8 +1,8 @@
 //! Runs calls into the kernel that can't be cancelled, at most one at a time for each check.
 
+use nodegate_program::start_thread;
 use nodegate_readiness::Reason;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -40,8 +40,8 @@ impl DedicatedThread {
             // The receiver is gone if the run was given up.
             let _ = tell.send(result);
         };
-        let thread = thread::Builder::new().name(self.thread_name.clone()).spawn(body);
-        thread.map_err(|error| Reason::new("NoThread").detail(error))?;
+        let started = start_thread(&self.thread_name, Box::new(body));
+        started.map_err(|error| Reason::new("NoThread").detail(error))?;
         answer.await.map_err(|_| Reason::new("Panicked"))
     }
 

@@ -1,5 +1,6 @@
 //! The directory of `--host-signals`, in which the host says that it is going down. The agent follows it.
 
+use nodegate_program::start_thread;
 use nodegate_readiness::HostSignals;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use std::fs::File;
@@ -49,7 +50,7 @@ impl HostSignalArgs {
             let _ = looked.try_send(());
         };
         let follow = move || follow(&directory, report);
-        thread::Builder::new().name("host-signals".to_owned()).spawn(follow)?;
+        start_thread("host-signals", Box::new(follow))?;
         // A directory that can't be read in time has no signal.
         let _ = first_look.recv_timeout(FIRST_WITHIN);
         Ok(())

@@ -4,6 +4,7 @@ use crate::netlink::Netlink;
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
 use netlink_packet_sock_diag::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_DIAG_BY_FAMILY};
+use nodegate_program::start_thread;
 use rustix::net::netlink::SOCK_DIAG;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +42,7 @@ impl Sessions {
                 thread::sleep(COUNT_EVERY);
             }
         };
-        thread::Builder::new().name("sessions".to_owned()).spawn(count)?;
+        start_thread("sessions", Box::new(count))?;
         Ok(sessions)
     }
 

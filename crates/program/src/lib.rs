@@ -24,7 +24,7 @@ pub use logging::LogSettings;
 pub use mistakes::Mistakes;
 pub use read::read;
 pub use removed_setting::Removed;
-pub use run::{Program, block_on, run};
+pub use run::{Program, block_on, run, start_thread};
 pub use sanitize::{sanitize, sanitize_short};
 #[cfg(unix)]
 pub use signals::Signals;

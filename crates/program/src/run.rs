@@ -8,7 +8,9 @@ use crate::{BAD_SETTING, failed};
 use clap::Parser;
 use std::fmt::Display;
 use std::future::Future;
+use std::io;
 use std::process::ExitCode;
+use std::thread;
 use tokio::runtime::Builder;
 
 /// A program: its command line, and what it does.
@@ -46,6 +48,12 @@ fn start<P: Program>() -> Result<ExitCode, ExitCode> {
     mistakes.ensure_none()?;
     log.into_iter().for_each(LogSettings::start);
     Ok(P::run(setup))
+}
+
+/// Starts a thread of this name, which `ps -L` shows. The work is boxed, because each other type of it would make the
+/// program several kB larger.
+pub fn start_thread(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
 /// Runs a future on two threads until it ends, then drops the tasks that still run. Logs its error, and returns

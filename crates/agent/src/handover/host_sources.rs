@@ -6,10 +6,10 @@ use crate::agent_ports::PortArgs;
 use crate::fetch;
 use crate::target::AgentAddress;
 use nodegate_agent_client::{AskError, STATUS_PATH};
+use nodegate_program::start_thread;
 use nodegate_readiness::SavedFacts;
 use nodegate_readiness::probers::Handover;
 use std::net::{IpAddr, Ipv4Addr};
-use std::thread;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -54,7 +54,7 @@ async fn on_a_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
     let (done, waiting) = oneshot::channel();
-    let started = thread::Builder::new().name("handover".to_owned()).spawn(move || drop(done.send(work())));
+    let started = start_thread("handover", Box::new(move || drop(done.send(work()))));
     match timeout(WITHIN, waiting).await {
         Ok(Ok(found)) if started.is_ok() => found,
         _ => Err(format!("not within {} s", WITHIN.as_secs())),

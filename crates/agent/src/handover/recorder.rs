@@ -1,6 +1,7 @@
 //! Saves the known facts, and that this agent answers, for the next agent after a crash. `agent` starts it.
 
 use super::state_file::StateFile;
+use nodegate_program::start_thread;
 use nodegate_readiness::{Board, Moment, SavedFacts, Timeline};
 use std::io;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) fn record(
     flips: Receiver<()>,
 ) -> io::Result<()> {
     let mut recorder = Recorder { file, written: None, failing: false };
-    thread::Builder::new().name("recorder".to_owned()).spawn(move || {
+    let work = move || {
         loop {
             let now = timeline.at(nodegate_clock::now());
             if recorder.record(board.memory(now).written_at(nodegate_clock::wall()), now) {
@@ -33,8 +34,8 @@ pub(crate) fn record(
             // The board holds the sender, and this thread holds the board.
             let _ = flips.recv_timeout(LOOK_EVERY);
         }
-    })?;
-    Ok(())
+    };
+    start_thread("recorder", Box::new(work))
 }
 
 struct Recorder {
