@@ -2,7 +2,7 @@
 //! change, and when the agent must be fresh although the fault lasts. `episode.rs` combines them.
 
 use crate::connection::StreamKind;
-use crate::fault::{ProofEffect, SimulatedFault, StopsProof};
+use crate::fault::{ProofEffect, SimulatedFault};
 use crate::network::Address;
 use crate::plan::Planned;
 use crate::plan::WorldSettings;
@@ -67,10 +67,10 @@ impl Aftermath {
 pub(crate) const LATE: Duration = Duration::from_secs(8);
 /// The longest delay of an answer on its way back.
 pub(crate) const LATE_ANSWER: Duration = Duration::from_millis(4500);
-/// The longest time of an answer that still gives proof in time. The agent sends the consistency check a
+/// The longest time of an answer, with all delays, that still gives proof in time. The agent sends the consistency check a
 /// seventh of 15 s before the cache is stale. If the check finds that the watch has missed a change, its
 /// answer, 300 ms for the watch and the answer to a list must fit into that time.
-const ANSWERED_WITHIN: Duration = Duration::from_millis(900);
+pub(crate) const ANSWERED_WITHIN: Duration = Duration::from_millis(900);
 /// The contract's bound for a missed change: `--stale-after` and a second.
 pub(crate) const GRACE: Duration = Duration::from_secs(1);
 /// The bound if the server has lost one stream of an open connection.
@@ -124,11 +124,6 @@ impl Planned {
             ProofEffect::BlocksServer => ProofEffect::Blocks,
             effect => effect,
         }
-    }
-
-    /// Returns the servers that give no proof while the fault lasts.
-    pub(crate) fn stops(&self) -> StopsProof {
-        if self.answers_late() > ANSWERED_WITHIN { StopsProof::Everything } else { self.fault.stops() }
     }
 
     /// Returns the time for which a fresh answer may miss a change of the Node.

@@ -1,6 +1,6 @@
 //! Simulates the cluster, and begins and ends faults in it. `world.rs` and `episode.rs` call it.
 
-use crate::bounds::LATE;
+use crate::bounds::{ANSWERED_WITHIN, LATE};
 use crate::connection::Refusals;
 use crate::fault::{SimulatedFault, StopsProof};
 use crate::network::{Address, Network};
@@ -181,9 +181,13 @@ impl SimulatedCluster {
     /// Returns the number of attempts after which the agent has proof at the latest, or `None` if an active
     /// fault stops all of them.
     pub(crate) fn attempts_until_proof(&self) -> Option<u32> {
+        let delays = self.active.iter().map(|active| active.planned.answers_late());
+        if delays.sum::<Duration>() > ANSWERED_WITHIN {
+            return None;
+        }
         let mut hit: BTreeSet<usize> = BTreeSet::new();
         for active in &self.active {
-            match active.planned.stops() {
+            match active.planned.fault.stops() {
                 StopsProof::Nothing => {}
                 StopsProof::ItsServers => hit.extend(&active.servers),
                 StopsProof::Everything => return None,
