@@ -215,7 +215,7 @@ impl ProbeHistory {
         }
         let interval = self.longest_interval(now).unwrap_or(interval).max(interval);
         let beyond = |(intervals, more): (u32, Duration)| {
-            since > more && since > interval.saturating_mul(intervals).saturating_add(more)
+            since > interval.saturating_mul(intervals).saturating_add(more)
         };
         match () {
             () if beyond(GONE_AFTER) => Standing::Gone,
@@ -235,5 +235,39 @@ impl ProbeHistory {
             Habit::Regular { since } => Some(since),
             Habit::New { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIVEN: GivenAnswer = GivenAnswer { verdict: Verdict::Ready, code: Some(200) };
+    const NANOSECOND: Duration = Duration::from_nanos(1);
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_start(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn only_a_new_prober_that_still_probes_may_become_regular() {
+        let new = ProbeHistory::first(GIVEN, at(0));
+        let pause = Moment::from_start(MOST_BETWEEN);
+        assert!(new.may_become_regular(pause) && !new.may_become_regular(pause.plus(NANOSECOND)));
+        let regular = (1..30).fold(new, |prober, second| prober.again(GIVEN, at(0).into(), at(second)));
+        assert!(!regular.may_become_regular(at(30)));
+    }
+
+    #[test]
+    fn one_late_probe_changes_the_interval_a_little_and_makes_the_prober_silent_after_three_intervals() {
+        let regular = (1..90).fold(ProbeHistory::first(GIVEN, at(0)), |prober, second| {
+            prober.again(GIVEN, at(0).into(), at(second))
+        });
+        assert_eq!(
+            (regular.interval, regular.again(GIVEN, at(0).into(), at(98)).interval),
+            (Some(Duration::from_secs(1)), Some(Duration::from_secs(3)))
+        );
+        assert_eq!(regular.standing(at(93)), Standing::Regular);
+        assert_eq!(regular.standing(at(93).plus(NANOSECOND)), Standing::Silent);
     }
 }

@@ -156,4 +156,24 @@ mod tests {
         let last = asks(&mut pace, last, 100, 11_000_000);
         assert_eq!(longest(&pace, last, last), Some(100));
     }
+
+    #[test]
+    fn a_mean_is_dropped_with_its_span() {
+        let span = |number: u64| Moment::from_start(SPAN * u32::try_from(number).unwrap());
+        let (slow, fast) = (Duration::from_secs(10), Duration::from_secs(1));
+        let mut pace = ProbePace::taken_over(slow, span(1));
+        assert_eq!(
+            [13, 14].map(|now| pace.longest(span(now), span(now)).is_some_and(|mean| mean == slow)),
+            [true, false]
+        );
+        // The place of the dropped mean is that of a later span.
+        for now in [13, 15] {
+            pace.keep(fast, span(now));
+        }
+        assert_eq!(pace.longest(span(15), span(15)), Some(fast));
+        // The longest interval that is no pause.
+        let mut pace = ProbePace::new(at(0));
+        pace.ask(MOST_BETWEEN, Moment::from_start(MOST_BETWEEN));
+        assert_eq!(pace.longest(Moment::default(), span(0)), Some(MOST_BETWEEN));
+    }
 }
