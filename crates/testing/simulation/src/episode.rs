@@ -138,12 +138,9 @@ impl RunningWorld {
         let mut unseen = Duration::ZERO;
         let faults: Vec<_> = faults.collect();
         let has = |fault| faults.iter().any(|planned| planned.fault == fault);
-        // If only the Leases recover, they go on while the Nodes' events belong to the old history. An event that was held
-        // back may come after a check of the new history, and shows a state of the old one until the next check.
-        let held_back =
-            faults.iter().any(|planned| planned.fault != SimulatedFault::Rewound && planned.hides_events());
-        let leases_recover = self.settings.leases && has(SimulatedFault::LeaseMemberLost);
-        if has(SimulatedFault::Rewound) && (leases_recover || held_back) {
+        // Beside another fault, Leases may go on while the Node is of the old history, and an event of it that was held
+        // back may come after a check. The next check finds that.
+        if has(SimulatedFault::Rewound) && faults.len() > 1 {
             unseen = NODES_LOST + Duration::from_secs(1);
         }
         for planned in &faults {
