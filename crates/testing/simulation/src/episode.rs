@@ -159,9 +159,12 @@ impl RunningWorld {
         if blocks && self.settings.leases && faults.iter().any(|planned| planned.loses_nodes()) {
             unseen = unseen.max(BOOKMARK_OVERDUE + stale_after + GRACE);
         }
+        // A frozen server sends all at once in the end: a renewal, beside events of the Node that are cut.
+        let cut = has(SimulatedFault::CutEvents) && faults.len() > 1;
+        let inexact = cut || faults.iter().any(|planned| planned.hides_events());
         FaultBounds {
             unseen,
-            dates_are_exact: !faults.iter().any(|planned| planned.hides_events()),
+            dates_are_exact: !inexact,
             stale_allowed: (blocks || disturbances > 1).then_some(within),
         }
     }
@@ -174,7 +177,11 @@ impl RunningWorld {
         let marker = self.events.marker(&self.cluster.node());
         let wanted = self.perform(&marker);
         let within = recovery(plan.faults.iter());
-        let within = within.max(self.bounds.unseen);
+        let mut within = within.max(self.bounds.unseen);
+        // A check that finds the Node absent just when the agent knows an older absence finds nothing wrong with the watch.
+        if plan.faults.iter().any(Planned::loses_nodes) {
+            within += BOOKMARK_OVERDUE;
+        }
         let mut next_marker = healed + MARKER_EVERY;
         while !(self.oracle.has_shown(wanted) && self.agent.has_proof_since(healed)) {
             self.pass(Duration::from_millis(50)).await?;

@@ -171,9 +171,10 @@ impl Oracle {
         (self.shown, self.knows_nothing) = (self.shown.max(number), false);
     }
 
-    /// Returns true if the agent has shown that it knows this state or a newer one.
+    /// Returns true if the agent has shown that it knows this state or a newer one. An absence of the Node shows nothing:
+    /// an agent that knows only an older one gives the same answer.
     pub(crate) fn has_shown(&self, state: usize) -> bool {
-        !self.knows_nothing && self.shown >= state
+        !self.knows_nothing && self.shown >= state && self.state(self.shown.max(self.first)).present
     }
 
     fn last(&self) -> usize {
