@@ -11,7 +11,7 @@ use nodegate_testbed::kubectl::Kubectl;
 use nodegate_testbed::network::ports;
 use nodegate_testbed::programs::system;
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
@@ -247,6 +247,16 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     assert!(explained.contains("default/web"), "{explained}");
     let exposure = [PROGRAM, HAPROXY].map(|unit| exposure(debian, unit));
     assert!(exposure.iter().all(|each| *each <= 1.5), "{exposure:?}");
+
+    // The unit lets the program try ports below 1024: one that another program has is left out of HAProxy's configuration.
+    let taken = (512..1024).find_map(|port| TcpListener::bind(SocketAddr::from((ADDRESS, port))).ok()).unwrap();
+    lab.sim.apply(lab.service("low", taken.local_addr().unwrap().port(), &json!({}))).unwrap();
+    let listen = SocketAddr::from((ADDRESS, lab.metrics_port));
+    let metrics = || http::get(listen, "/metrics").map(|reply| reply.body).unwrap_or_default();
+    let busy = async || metrics().contains("nodegate_haproxy_problems{kind=\"busy\"} 1\n");
+    lab.until("the low port is seen to be busy", busy).await;
+    drop(taken);
+    lab.until("it is published when it is free", async || metrics().contains("_frontends 2\n")).await;
 
     // The program's restart, its end and an upgrade are nothing to HAProxy.
     let (haproxy, traffic) = (site.pid(HAPROXY), Traffic::to(site.web));
