@@ -249,7 +249,8 @@ async fn three_steps_publish_a_service_beside_a_haproxy_in_use() {
     assert!(exposure.iter().all(|each| *each <= 1.5), "{exposure:?}");
 
     // The unit lets the program try ports below 1024: one that another program has is left out of HAProxy's configuration.
-    let taken = (512..1024).find_map(|port| TcpListener::bind(SocketAddr::from((ADDRESS, port))).ok()).unwrap();
+    let taken =
+        (512..1024).find_map(|port| TcpListener::bind(SocketAddr::from((ADDRESS, port))).ok()).unwrap();
     lab.sim.apply(lab.service("low", taken.local_addr().unwrap().port(), &json!({}))).unwrap();
     let listen = SocketAddr::from((ADDRESS, lab.metrics_port));
     let metrics = || http::get(listen, "/metrics").map(|reply| reply.body).unwrap_or_default();

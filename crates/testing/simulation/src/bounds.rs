@@ -104,6 +104,18 @@ impl Planned {
         }
     }
 
+    /// Returns true if the API server reconnects to etcd at the end of the fault.
+    pub(crate) fn cuts_off(&self) -> bool {
+        matches!(
+            self.fault,
+            SimulatedFault::CutOff
+                | SimulatedFault::MemberLost
+                | SimulatedFault::LeaseMemberLost
+                | SimulatedFault::EtcdStreamLost
+                | SimulatedFault::Replay
+        )
+    }
+
     /// Returns true if the Node's events may be missing while the Lease's arrive, or if history goes back.
     pub(crate) fn hides_events(&self) -> bool {
         self.loses_nodes()

@@ -1,7 +1,7 @@
 //! Plays one episode: a calm, then faults that overlap, then a healed cluster in which the agent must become
 //! fresh. `world.rs` plays ten of them.
 
-use crate::bounds::{Aftermath, BOOKMARK_OVERDUE, FaultBounds, GRACE, NODES_LOST};
+use crate::bounds::{Aftermath, BOOKMARK_OVERDUE, FaultBounds, GRACE, LATE, NODES_LOST};
 use crate::connection::ApiUsage;
 use crate::events::Event;
 use crate::fault::{ProofEffect, SimulatedFault};
@@ -138,10 +138,16 @@ impl RunningWorld {
         let mut unseen = Duration::ZERO;
         let faults: Vec<_> = faults.collect();
         let has = |fault| faults.iter().any(|planned| planned.fault == fault);
-        // Beside another fault, Leases may go on while the Node is of the old history, and an event of it that was held
-        // back may come after a check. The next check finds that.
-        if has(SimulatedFault::Rewound) && faults.len() > 1 {
-            unseen = NODES_LOST + Duration::from_secs(1);
+        // A server that was cut off reconnects to the restored etcd: its Leases go on while the Node is of the old history.
+        if has(SimulatedFault::Rewound)
+            && self.settings.leases
+            && faults.iter().any(|planned| planned.cuts_off())
+        {
+            unseen = NODES_LOST + GRACE;
+        }
+        // An event of the old history that is late may come after a check of the new one.
+        if has(SimulatedFault::Rewound) && has(SimulatedFault::LateEvents) {
+            unseen = unseen.max(stale_after + LATE + GRACE);
         }
         for planned in &faults {
             unseen = unseen.max(planned.unseen(stale_after, &self.settings));
@@ -159,12 +165,13 @@ impl RunningWorld {
         if blocks && self.settings.leases && faults.iter().any(|planned| planned.loses_nodes()) {
             unseen = unseen.max(BOOKMARK_OVERDUE + stale_after + GRACE);
         }
-        // A frozen server sends all at once in the end: a renewal, beside events of the Node that are cut.
-        let cut = has(SimulatedFault::CutEvents) && faults.len() > 1;
-        let inexact = cut || faults.iter().any(|planned| planned.hides_events());
+        // A server that was held up sends all at once, one stream after the other: a renewal may come before an event of the
+        // Node that is cut.
+        let held_up = |planned: &&Planned| planned.fault == SimulatedFault::Frozen || planned.cuts_off();
+        let overtakes = has(SimulatedFault::CutEvents) && faults.iter().any(held_up);
         FaultBounds {
             unseen,
-            dates_are_exact: !inexact,
+            dates_are_exact: !overtakes && !faults.iter().any(|planned| planned.hides_events()),
             stale_allowed: (blocks || disturbances > 1).then_some(within),
         }
     }
@@ -178,14 +185,16 @@ impl RunningWorld {
         let wanted = self.perform(&marker);
         let within = recovery(plan.faults.iter());
         let mut within = within.max(self.bounds.unseen);
-        // A check that finds the Node absent just when the agent knows an older absence finds nothing wrong with the watch.
-        if plan.faults.iter().any(Planned::loses_nodes) {
-            within += BOOKMARK_OVERDUE;
-        }
+        let mut may_be_mistaken = plan.faults.iter().any(Planned::loses_nodes);
         let mut next_marker = healed + MARKER_EVERY;
         while !(self.oracle.has_shown(wanted) && self.agent.has_proof_since(healed)) {
             self.pass(Duration::from_millis(50)).await?;
             self.probe()?;
+            // A check in this moment finds the absence that the agent may know from earlier, and nothing wrong with the watch.
+            if may_be_mistaken && self.cluster.node().facts().is_none() {
+                within += BOOKMARK_OVERDUE;
+                may_be_mistaken = false;
+            }
             let now = nodegate_clock::now();
             self.in_time(plan, healed, now, within)?;
             if now >= next_marker {

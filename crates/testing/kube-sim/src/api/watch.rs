@@ -236,7 +236,8 @@ impl Watch {
 
     /// Returns the event for a change, as this selector sees it.
     fn change_line(&self, change: &Change) -> Option<Bytes> {
-        if change.version <= self.from {
+        // If etcd was restored before a server that was cut off saw a change, the server never sees it.
+        if change.version <= self.from || change.history != self.api.store.restores() {
             return None;
         }
         let was = change.old.as_ref().is_some_and(|old| self.selector.matches(old));

@@ -25,6 +25,8 @@ const WATCH_QUEUE: usize = 1_000;
 pub(crate) struct Change {
     /// The resourceVersion of the change.
     pub version: u64,
+    /// The number of restores of etcd before the change.
+    pub history: u32,
     /// The object after the change. For a deletion, its last state with the new version.
     pub object: Obj,
     /// The object before the change.
@@ -93,6 +95,8 @@ type Objects = HashMap<&'static str, BTreeMap<Key, Obj>>;
 
 struct State {
     version: u64,
+    /// The number of restores.
+    restores: u32,
     /// Changes of all resources up to this version are compacted.
     compacted: u64,
     objects: Objects,
@@ -117,6 +121,7 @@ impl Store {
     pub(crate) fn new() -> Self {
         let state = State {
             version: 300,
+            restores: 0,
             compacted: 300,
             objects: HashMap::new(),
             history: HashMap::new(),
@@ -132,6 +137,11 @@ impl Store {
 
     pub(crate) fn version(&self) -> u64 {
         self.lock().version
+    }
+
+    /// Returns the number of restores so far.
+    pub(crate) fn restores(&self) -> u32 {
+        self.lock().restores
     }
 
     pub(crate) fn get(&self, resource: &Resource, key: &Key) -> Option<Obj> {
@@ -177,7 +187,8 @@ impl Store {
         } else {
             all.insert(key.clone(), object.clone());
         }
-        state.commit(Change { version, object: object.clone(), old, deleted });
+        let history = state.restores;
+        state.commit(Change { version, history, object: object.clone(), old, deleted });
         Ok((Some(object), true))
     }
 
@@ -236,6 +247,7 @@ impl Store {
     pub(crate) fn restore(&self, backup: &Backup) {
         let mut state = self.lock();
         state.version = backup.version;
+        state.restores += 1;
         state.compacted = backup.version;
         state.objects.clone_from(&backup.objects);
         state.history.clear();
