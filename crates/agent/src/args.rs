@@ -85,24 +85,19 @@ impl Program for Args {
     /// The work, with sound settings.
     type Setup = Box<dyn FnOnce() -> ExitCode>;
 
-    const REMOVED: &'static [Removed] = &[
-        Removed::flag(
-            "accept-proxy",
-            "NODEGATE_ACCEPT_PROXY",
-            "leave it out, a PROXY header is always skipped",
-        ),
-        Removed::flag("agent-port", "NODEGATE_AGENT_PORT", "use --agent-check-port"),
-        Removed::flag("checks", "NODEGATE_CHECKS", "use --background-checks"),
-        Removed::flag("check", "NODEGATE_CHECK", "use --check-settings"),
-        Removed::flag("apiserver", "NODEGATE_APISERVER", "use --check-settings apiserver:url=<URL>"),
-        Removed::flag(
-            "apiserver-exclude",
-            "NODEGATE_APISERVER_EXCLUDE",
-            "use --check-settings apiserver:exclude=<name>:<name>",
-        ),
-        Removed::flag("startup-grace", "NODEGATE_STARTUP_GRACE", "it is always 1 s"),
-        Removed::flag("max-connections", "NODEGATE_MAX_CONNECTIONS", "it is always 1024"),
-    ];
+    const REMOVED: Removed = Removed::new(
+        "NODEGATE",
+        &[
+            ("accept-proxy", "leave it out, a PROXY header is always skipped"),
+            ("agent-port", "use --agent-check-port"),
+            ("checks", "use --background-checks"),
+            ("check", "use --check-settings"),
+            ("apiserver", "use --check-settings apiserver:url=<URL>"),
+            ("apiserver-exclude", "use --check-settings apiserver:exclude=<name>:<name>"),
+            ("startup-grace", "it is always 1 s"),
+            ("max-connections", "it is always 1024"),
+        ],
+    );
 
     fn bad_setting() -> u8 {
         // The exit code of these commands is the agent's verdict, so a wrong setting has another one.

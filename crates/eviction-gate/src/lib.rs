@@ -13,5 +13,5 @@ mod run;
 mod serve;
 
 pub use certificates::{Issued, issue};
-pub use run::{command, main};
+pub use run::Args;
 pub use serve::gate_metrics::GateMetrics;

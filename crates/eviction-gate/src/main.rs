@@ -1,7 +1,5 @@
 //! nodegate-eviction-gate: evictions wait until the load balancers know.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    nodegate_eviction_gate::main()
+fn main() -> std::process::ExitCode {
+    nodegate_program::run::<nodegate_eviction_gate::Args>()
 }

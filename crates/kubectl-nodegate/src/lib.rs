@@ -21,11 +21,6 @@ use cluster::Cluster;
 use nodegate_program::UNKNOWN;
 use std::process::ExitCode;
 
-/// Runs the command, and returns the exit code.
-pub fn main() -> ExitCode {
-    nodegate_program::run::<Args>()
-}
-
 fn run(args: Args) -> ExitCode {
     #[cfg(unix)]
     platform::raise_file_limit();

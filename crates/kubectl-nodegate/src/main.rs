@@ -1,7 +1,5 @@
 //! kubectl nodegate: the status of every agent of a cluster, and drains that wait for the balancers.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    nodegate_kubectl::main()
+fn main() -> std::process::ExitCode {
+    nodegate_program::run::<nodegate_kubectl::Args>()
 }

@@ -1,7 +1,5 @@
 //! nodegate-haproxy: HAProxy's configuration from Nodes and Services.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    nodegate_haproxy::run::main()
+fn main() -> std::process::ExitCode {
+    nodegate_program::run::<nodegate_haproxy::Args>()
 }

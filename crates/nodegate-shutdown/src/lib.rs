@@ -9,14 +9,4 @@ mod overview;
 mod shutdown_args;
 mod signal_files;
 
-use std::process::ExitCode;
-
-/// Returns the parser of the command line, for man pages and documents.
-pub fn command() -> clap::Command {
-    <shutdown_args::Args as clap::CommandFactory>::command()
-}
-
-/// Runs the program. Returns its exit code.
-pub fn main() -> ExitCode {
-    nodegate_program::run::<shutdown_args::Args>()
-}
+pub use shutdown_args::Args;

@@ -1,7 +1,5 @@
 //! nodegate-shutdown: delays a shutdown of the host until every load balancer knows of it.
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    nodegate_shutdown::main()
+fn main() -> std::process::ExitCode {
+    nodegate_program::run::<nodegate_shutdown::Args>()
 }

@@ -28,7 +28,7 @@ use tokio::runtime::Builder;
     disable_help_subcommand = true,
     after_long_help = include_str!("help.txt")
 )]
-pub(crate) struct Args {
+pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
 

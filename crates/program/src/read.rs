@@ -15,12 +15,12 @@ use std::process::ExitCode;
 ///
 /// An empty variable counts as not set; so does an empty value of an option that has no default.
 pub fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
-    read_rejecting_removed(&[], exit_code)
+    read_rejecting_removed(Removed::new("", &[]), exit_code)
 }
 
 /// Reads a program's settings like [`read`]. A removed setting is a mistake.
 pub(crate) fn read_rejecting_removed<P: Parser>(
-    removed: &[Removed],
+    removed: Removed,
     exit_code: u8,
 ) -> Result<(P, Mistakes), ExitCode> {
     parse(std::env::args_os(), exit_code, removed).map_err(|error| {
@@ -51,13 +51,13 @@ fn one_line(error: &clap::Error) -> String {
 fn parse<P: Parser>(
     words: impl Iterator<Item = OsString>,
     exit_code: u8,
-    removed: &[Removed],
+    removed: Removed,
 ) -> Result<(P, Mistakes), clap::Error> {
     let command = P::command();
     let program = command.get_name().to_owned();
     let texts = each_argument(command.clone(), as_text);
-    let texts = texts.args(removed.iter().map(Removed::arg)).try_get_matches_from(words)?;
-    let mut gone: Vec<_> = removed.iter().filter(|removed| removed.is_given(&texts)).collect();
+    let texts = texts.args(removed.args()).try_get_matches_from(words)?;
+    let mut gone = removed.given(&texts);
     let mut sound = vec![program.clone()];
     let (asked, texts) = match texts.subcommand() {
         Some((name, below)) => {
@@ -69,8 +69,8 @@ fn parse<P: Parser>(
         None => (&command, &texts),
     };
     let mut mistakes = Mistakes::new(program, asked.clone(), exit_code);
-    for removed in &gone {
-        mistakes.line(removed);
+    for sentence in gone {
+        mistakes.line(sentence);
     }
     let mut typed = each_argument(command.clone(), without_variable);
     let (behind, before): (Vec<_>, Vec<_>) = asked.get_arguments().partition(|arg| arg.is_positional());
@@ -170,32 +170,37 @@ mod tests {
         },
     }
 
-    const REMOVED: &[Removed] = &[
-        Removed::flag("span", "CARGO_NO_SUCH_SPAN", "use --wait"),
-        Removed::flag("proxy", "CARGO_MANIFEST_DIR", "the program always skips a header"),
-        Removed::flag("quick", "CARGO_NO_SUCH_QUICK", "leave it out"),
-    ];
+    const NO_SETTING: Removed = Removed::new("", &[]);
+    const REMOVED: Removed = Removed::new(
+        "CARGO",
+        &[
+            ("no-such-span", "use --wait"),
+            ("manifest-dir", "the program always skips a header"),
+            ("no-such-quick", "leave it out"),
+        ],
+    );
 
-    fn read_with(line: &str, removed: &[Removed]) -> (Args, Vec<String>) {
+    fn read_with(line: &str, removed: Removed) -> (Args, Vec<String>) {
         let words = std::iter::once("program").chain(line.split(' ').filter(|word| !word.is_empty()));
         let (args, mistakes) = parse(words.map(OsString::from), 2, removed).unwrap();
         (args, mistakes.lines)
     }
 
     fn read(line: &str) -> (Args, Vec<String>) {
-        read_with(line, &[])
+        read_with(line, NO_SETTING)
     }
 
     /// By flag or by variable, with a value or without one, and beside other mistakes.
     #[test]
     fn a_removed_setting_is_a_mistake_that_says_what_takes_its_place() {
-        let (args, lines) = read_with("--span 3s --quick --count 1 --times 0 --span=4s", REMOVED);
+        let (args, lines) =
+            read_with("--no-such-span 3s --no-such-quick --count 1 --times 0 --no-such-span=4s", REMOVED);
         assert_eq!(
             lines,
             [
-                "--span (CARGO_NO_SUCH_SPAN) was removed: use --wait",
-                "--proxy (CARGO_MANIFEST_DIR) was removed: the program always skips a header",
-                "--quick (CARGO_NO_SUCH_QUICK) was removed: leave it out",
+                "--no-such-span (CARGO_NO_SUCH_SPAN) was removed: use --wait",
+                "--manifest-dir (CARGO_MANIFEST_DIR) was removed: the program always skips a header",
+                "--no-such-quick (CARGO_NO_SUCH_QUICK) was removed: leave it out",
                 r#"--times "0": takes 1 to 9"#,
             ]
         );
@@ -263,7 +268,7 @@ mod tests {
             ("serve", "unrecognized subcommand 'serve'"),
         ] {
             let words = ["program", words].map(OsString::from);
-            let error = parse::<Args>(words.into_iter(), 2, &[]).err().unwrap();
+            let error = parse::<Args>(words.into_iter(), 2, NO_SETTING).err().unwrap();
             assert_eq!((one_line(&error).as_str(), error.use_stderr()), (says, true));
         }
         let help =

@@ -2,46 +2,37 @@
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
-use std::fmt;
 
-/// A setting that an earlier release had. A program that gets it does not start, and says what takes its
-/// place; without it, clap would reject the flag with a guess, and ignore the variable.
+/// The settings that earlier releases of a program had. A program that gets one does not start, and says what takes
+/// its place; without this list, clap would reject the flag with a guess, and ignore the variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Removed {
-    flag: &'static str,
-    variable: &'static str,
-    instead: &'static str,
+    prefix: &'static str,
+    flags: &'static [(&'static str, &'static str)],
 }
 
 impl Removed {
-    /// Returns the removed setting with this flag (without its dashes) and variable. `instead` ends the
-    /// sentence "--flag (VARIABLE) was removed: …", such as `use --told-unknown-hold`.
-    pub const fn flag(flag: &'static str, variable: &'static str, instead: &'static str) -> Self {
-        Self { flag, variable, instead }
+    /// Returns the removed settings. Each is a flag without its dashes and the end of the sentence "--flag (VARIABLE)
+    /// was removed: …", such as `use --told-unknown-hold`. A variable is `prefix` and its flag in capitals.
+    pub const fn new(prefix: &'static str, flags: &'static [(&'static str, &'static str)]) -> Self {
+        Self { prefix, flags }
     }
 
-    /// Accepts the setting in any form that it may have had.
-    pub(crate) fn arg(&self) -> Arg {
-        let arg = Arg::new(self.flag).long(self.flag).env(self.variable);
-        arg.hide(true).num_args(0..=1).action(ArgAction::Append)
+    /// Accepts the flags in any form that they may have had.
+    pub(crate) fn args(&self) -> impl Iterator<Item = Arg> {
+        let arg = |flag: &'static str| Arg::new(flag).long(flag).hide(true);
+        self.flags.iter().map(move |(flag, _)| arg(flag).num_args(0..=1).action(ArgAction::Append))
     }
 
-    /// Returns true if the setting is on the command line or in the environment.
-    pub(crate) fn is_given(&self, matches: &ArgMatches) -> bool {
-        match matches.value_source(self.flag) {
-            Some(ValueSource::CommandLine) => true,
+    /// Returns a sentence for each setting that is on the command line or in the environment.
+    pub(crate) fn given(&self, matches: &ArgMatches) -> Vec<String> {
+        let sentence = |(flag, instead): &(&str, &str)| {
+            let variable = format!("{}_{}", self.prefix, flag.to_ascii_uppercase().replace('-', "_"));
             // An empty variable counts as not set.
-            Some(ValueSource::EnvVariable) => {
-                matches.get_raw(self.flag).into_iter().flatten().any(|value| !value.is_empty())
-            }
-            _ => false,
-        }
-    }
-}
-
-impl fmt::Display for Removed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { flag, variable, instead } = self;
-        write!(f, "--{flag} ({variable}) was removed: {instead}")
+            let is_set = std::env::var_os(&variable).is_some_and(|value| !value.is_empty());
+            let is_given = is_set || matches.value_source(flag) == Some(ValueSource::CommandLine);
+            is_given.then(|| format!("--{flag} ({variable}) was removed: {instead}"))
+        };
+        self.flags.iter().filter_map(sentence).collect()
     }
 }

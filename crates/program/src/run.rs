@@ -19,7 +19,7 @@ pub trait Program: Parser {
     type Setup;
 
     /// The settings that earlier releases had.
-    const REMOVED: &'static [Removed] = &[];
+    const REMOVED: Removed = Removed::new("", &[]);
 
     /// Returns the exit code for a wrong setting.
     fn bad_setting() -> u8 {

@@ -34,7 +34,7 @@ fn agent_settings() -> BTreeSet<String> {
 /// But for names, which are those of the release, and for files, which are cert-manager's.
 fn gate_settings() -> BTreeSet<String> {
     let own = ["namespace", "name", "tls-cert-file", "tls-key-file", "client-ca-file"];
-    settings(&nodegate_eviction_gate::command(), &own)
+    settings(&nodegate_eviction_gate::Args::command(), &own)
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn every_setting_of_the_programs_is_a_value_of_the_chart() {
     let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
     assert_eq!(keys(schema.at("/properties/settings/properties")), agent_settings());
     let files = ["config", "template", "haproxy", "master-socket", "reload-command"];
-    let accepted = settings(&nodegate_haproxy::run::command(), &files);
+    let accepted = settings(&nodegate_haproxy::Args::command(), &files);
     assert_eq!(keys(schema.at("/properties/haproxy/properties/settings/properties")), accepted);
     assert_eq!(keys(schema.at("/properties/evictionGate/properties/settings/properties")), gate_settings());
 }
@@ -161,7 +161,7 @@ fn the_chart_gives_haproxy_its_template_and_settings() {
     let template = manifests.the("ConfigMap", "nodegate-haproxy-template");
     assert_eq!(template.at("/data"), &json!({"haproxy.cfg.TEMPLATE": "global\n  maxconn 100\n"}));
     let pod = manifests.the("DaemonSet", "nodegate-haproxy").at("/spec/template/spec");
-    let known = nodegate_haproxy::run::command();
+    let known = nodegate_haproxy::Args::command();
     let known: BTreeSet<_> = known.get_arguments().filter_map(|arg| arg.get_env()?.to_str()).collect();
     let container = pod.at("/containers/1");
     let set: BTreeMap<_, _> =
@@ -197,7 +197,7 @@ fn the_gate_takes_what_each_value_sets_and_what_it_must_know_of_the_agents() {
         (manifests, container, set)
     };
     let (manifests, container, set) = gate(json!({"evictionGate": {"enabled": true, "settings": samples}}));
-    accepted(nodegate_eviction_gate::command(), &set, "NODEGATE_GATE_NAMESPACE");
+    accepted(nodegate_eviction_gate::Args::command(), &set, "NODEGATE_GATE_NAMESPACE");
     assert_eq!(container.at("/readinessProbe/httpGet/port"), 26006);
     assert_eq!(manifests.the("Service", "nodegate-eviction-gate").at("/spec/ports/0/targetPort"), 26005);
 

@@ -47,8 +47,8 @@ fn settings_of_document(path: &str) -> Vec<Setting> {
 fn the_tables_of_settings_equal_the_programs_parsers() {
     for (page, program) in [
         ("docs/configuration.md", nodegate_agent::Args::command()),
-        ("docs/nodegate-haproxy.md", nodegate_haproxy::run::command()),
-        ("docs/eviction-gate.md", nodegate_eviction_gate::command()),
+        ("docs/nodegate-haproxy.md", nodegate_haproxy::Args::command()),
+        ("docs/eviction-gate.md", nodegate_eviction_gate::Args::command()),
     ] {
         let parser = settings_of(&program);
         assert!(parser.len() >= 10, "the parser was not understood: {parser:#?}");

@@ -14,9 +14,9 @@ use std::{env, fs};
 fn programs() -> [Command; 5] {
     [
         nodegate_agent::Args::command(),
-        nodegate_eviction_gate::command(),
-        nodegate_haproxy::run::command(),
-        nodegate_shutdown::command(),
+        nodegate_eviction_gate::Args::command(),
+        nodegate_haproxy::Args::command(),
+        nodegate_shutdown::Args::command(),
         nodegate_kubectl::Args::command(),
     ]
 }

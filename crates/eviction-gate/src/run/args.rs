@@ -21,7 +21,7 @@ use std::path::PathBuf;
     version,
     after_long_help = include_str!("help.txt")
 )]
-pub(crate) struct Args {
+pub struct Args {
     #[command(flatten)]
     pub(crate) limits: Limits,
     #[command(flatten)]
@@ -77,20 +77,19 @@ fn name(text: &str) -> Result<String, &'static str> {
 }
 
 /// The settings of earlier releases.
-pub(crate) const REMOVED: &[Removed] = &[
-    Removed::flag("unknown-hold", "NODEGATE_GATE_UNKNOWN_HOLD", "use --told-unknown-hold"),
-    Removed::flag("max-hold-released", "NODEGATE_GATE_MAX_HOLD_RELEASED", "--max-hold is for all pods"),
-    Removed::flag("service", "NODEGATE_GATE_SERVICE", "use --name"),
-    Removed::flag(
-        "app",
-        "NODEGATE_GATE_APP",
-        "the gate's pods have the label app.kubernetes.io/name=nodegate-eviction-gate",
-    ),
-    Removed::flag("secret", "NODEGATE_GATE_SECRET", "use --name"),
-    Removed::flag("webhook-configuration", "NODEGATE_GATE_WEBHOOK_CONFIGURATION", "use --name"),
-    Removed::flag("agent-timeout", "NODEGATE_GATE_AGENT_TIMEOUT", "it is always 1 s"),
-    Removed::flag("review-timeout", "NODEGATE_GATE_REVIEW_TIMEOUT", "it is always 2.5 s"),
-    Removed::flag("certificate-lifetime", "NODEGATE_GATE_CERTIFICATE_LIFETIME", "it is always 365 days"),
-    Removed::flag("self-check-interval", "NODEGATE_GATE_SELF_CHECK_INTERVAL", "it is always a minute"),
-    Removed::flag("shutdown-delay", "NODEGATE_GATE_SHUTDOWN_DELAY", "it is always 5 s"),
-];
+pub(super) const REMOVED: Removed = Removed::new(
+    "NODEGATE_GATE",
+    &[
+        ("unknown-hold", "use --told-unknown-hold"),
+        ("max-hold-released", "--max-hold is for all pods"),
+        ("service", "use --name"),
+        ("app", "the gate's pods have the label app.kubernetes.io/name=nodegate-eviction-gate"),
+        ("secret", "use --name"),
+        ("webhook-configuration", "use --name"),
+        ("agent-timeout", "it is always 1 s"),
+        ("review-timeout", "it is always 2.5 s"),
+        ("certificate-lifetime", "it is always 365 days"),
+        ("self-check-interval", "it is always a minute"),
+        ("shutdown-delay", "it is always 5 s"),
+    ],
+);

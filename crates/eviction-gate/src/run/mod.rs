@@ -4,11 +4,13 @@ mod args;
 mod times;
 pub(crate) mod upkeep;
 
+pub use args::Args;
+
 use crate::certificates::{Keeper, OwnSecret, Source};
 use crate::review::{Gate, GateSettings, Notices, post_events};
 use crate::serve::gate_metrics::GateMetrics;
 use crate::serve::webhook::{self, GateHealth, Https, Webhook};
-use args::{Args, REMOVED};
+use args::REMOVED;
 use nodegate_http::{AdminPages, Listener, PortSharing, ServeOptions, bind, serve};
 use nodegate_kube_follow::{KubeApi, NoObserver};
 use nodegate_program::{LogSettings, Mistakes, Program, Removed, Signals, block_on, shown};
@@ -20,20 +22,11 @@ use times::Times;
 use tokio::sync::Notify;
 use upkeep::Upkeep;
 
-/// The parser of the command line, for man pages and documents.
-pub fn command() -> clap::Command {
-    <Args as clap::CommandFactory>::command()
-}
-
-/// Runs the program; returns its exit code.
-pub fn main() -> ExitCode {
-    nodegate_program::run::<Args>()
-}
-
 impl Program for Args {
-    type Setup = (Self, Source);
+    /// The work, with sound settings.
+    type Setup = Box<dyn FnOnce() -> ExitCode>;
 
-    const REMOVED: &'static [Removed] = REMOVED;
+    const REMOVED: Removed = REMOVED;
 
     fn log(&self) -> Option<LogSettings> {
         Some(self.log.clone())
@@ -45,11 +38,11 @@ impl Program for Args {
         if unknown > self.limits.max_hold {
             mistakes.value("told-unknown-hold", shown(unknown), "takes at most --max-hold");
         }
-        (self, source)
+        Box::new(|| block_on(run(self, source, Times::new())))
     }
 
-    fn run((args, source): Self::Setup) -> ExitCode {
-        block_on(run(args, source, Times::new()))
+    fn run(setup: Self::Setup) -> ExitCode {
+        setup()
     }
 }
 
