@@ -4,13 +4,13 @@
 use crate::connection_handle::Client;
 use crate::counts::ConnectionCounts;
 use crate::networks::Networks;
+use crate::rare_lines::RareLines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, getsockname};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::time::Instant;
@@ -74,19 +74,12 @@ impl Acceptor {
 pub(crate) struct Admission {
     allow_from: Networks,
     counts: ConnectionCounts,
-    denials: Mutex<Denials>,
-}
-
-/// The number of clients denied since the last log line.
-#[derive(Default)]
-struct Denials {
-    logged: Option<Instant>,
-    count: u64,
+    denials: RareLines,
 }
 
 impl Admission {
     pub(crate) fn new(allow_from: Networks, counts: ConnectionCounts) -> Self {
-        Self { allow_from, counts, denials: Mutex::default() }
+        Self { allow_from, counts, denials: RareLines::new(LOG_EVERY) }
     }
 
     /// Returns the client of a connection if it is answered.
@@ -96,24 +89,11 @@ impl Admission {
             return Some(Client { address, on_this_node });
         }
         self.counts.denied.inc();
-        let mut denials = self.denials.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = denials.add(Instant::now()) {
-            let client = address.to_canonical();
-            tracing::warn!(%client, connections = count, "closed connections of clients that --allow-from does not name");
+        if let Some(left_out) = self.denials.next(Instant::now().into_std()) {
+            let (client, connections) = (address.to_canonical(), left_out + 1);
+            tracing::warn!(%client, connections, "closed connections of clients that --allow-from does not name");
         }
         None
-    }
-}
-
-impl Denials {
-    /// Returns the number to log, if a line is due.
-    fn add(&mut self, now: Instant) -> Option<u64> {
-        self.count += 1;
-        if self.logged.is_some_and(|logged| now.duration_since(logged) < LOG_EVERY) {
-            return None;
-        }
-        self.logged = Some(now);
-        Some(std::mem::take(&mut self.count))
     }
 }
 
@@ -186,20 +166,6 @@ pub(crate) fn lacks_descriptors(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_flood_is_logged_once_a_minute() {
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let mut denials = Denials::default();
-        assert_eq!(denials.add(at(5)), Some(1));
-        for second in 5..65 {
-            assert_eq!(denials.add(at(second)), None);
-        }
-        assert_eq!(denials.add(at(65)), Some(61));
-        assert_eq!(denials.add(at(65)), None);
-        assert_eq!(denials.add(at(1000)), Some(2));
-    }
 
     #[test]
     fn delays_grow_to_a_bound_and_one_line_is_logged_an_episode() {

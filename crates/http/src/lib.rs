@@ -48,6 +48,7 @@ mod listener;
 mod metrics_format;
 mod networks;
 mod port_owner;
+mod rare_lines;
 mod reclaim;
 mod requests;
 mod server;
@@ -60,6 +61,7 @@ pub use limits::Limits;
 pub use listener::{BindError, Listener, PortSharing, bind};
 pub use metrics_format::Format;
 pub use networks::{Networks, client_key};
+pub use rare_lines::RareLines;
 pub use requests::{Handler, Http, Protocol, serve_requests};
 pub use server::{ServeOptions, serve};
 

@@ -1,10 +1,10 @@
-//! Limits the reviews of each client, which cost quorum reads, and the log lines about rejected ones.
+//! Limits the reviews of each client, which cost quorum reads.
 
 use nodegate_http::client_key;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The reviews of a client that are answered at once, such as those of a drain of several full nodes.
 const BURST: f64 = 1000.0;
@@ -12,8 +12,6 @@ const BURST: f64 = 1000.0;
 const IN_A_SECOND: f64 = 100.0;
 /// The most clients with a record; the one that sent a review longest ago is forgotten first.
 const MOST: usize = 1024;
-/// The time between two log lines about rejected requests.
-const QUIET: Duration = Duration::from_secs(1);
 
 /// The reviews of each client. All addresses of an IPv6 /64 are one client.
 #[derive(Debug, Default)]
@@ -46,27 +44,10 @@ impl ReviewLimit {
     }
 }
 
-/// At most one log line in a second, with the number of those that were left out.
-#[derive(Debug, Default)]
-pub(crate) struct RareLines(Mutex<(Option<Instant>, u64)>);
-
-impl RareLines {
-    /// Returns the number of lines that were left out since the last one, or `None` if this one is left out, too.
-    pub(crate) fn next(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (last, left_out) = *state;
-        if last.is_some_and(|last| now.saturating_duration_since(last) < QUIET) {
-            state.1 += 1;
-            return None;
-        }
-        *state = (Some(now), 0);
-        Some(left_out)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_client_has_a_burst_and_a_rate_of_its_own() {
@@ -83,15 +64,5 @@ mod tests {
             limit.allows(IpAddr::from(number.to_be_bytes()), at(60_001));
         }
         assert!(limit.0.lock().unwrap().len() <= MOST);
-    }
-
-    #[test]
-    fn a_second_has_one_line() {
-        let (lines, start) = (RareLines::default(), nodegate_clock::now());
-        let next = |millis| lines.next(start + Duration::from_millis(millis));
-        assert_eq!(
-            [next(0), next(1), next(999), next(1000), next(1001), next(2000)],
-            [Some(0), None, None, Some(2), None, Some(1)]
-        );
     }
 }

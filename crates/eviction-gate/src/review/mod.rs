@@ -7,7 +7,7 @@ mod notices;
 
 pub(crate) use admission_review::{answer_json, parse};
 pub(crate) use gate::{Gate, GateSettings, LookupArgs};
-pub(crate) use limit::{RareLines, ReviewLimit};
+pub(crate) use limit::ReviewLimit;
 pub(crate) use notices::{Notices, post_events};
 
 /// The start of the name of the Pod that a self-check evicts. The Pod does not exist.

@@ -2,12 +2,14 @@
 
 use super::gate_metrics::GateMetrics;
 use crate::certificates::Keeper;
-use crate::review::{Gate, RareLines, ReviewLimit, answer_json, parse};
+use crate::review::{Gate, ReviewLimit, answer_json, parse};
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Incoming};
-use nodegate_http::{ClientStream, Connection, Handler, Health, Limits, Protocol, serve_requests, text};
+use nodegate_http::{
+    ClientStream, Connection, Handler, Health, Limits, Protocol, RareLines, serve_requests, text,
+};
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -32,6 +34,9 @@ const LONGEST_BODY: usize = 1 << 20;
 const USUAL_BODY: usize = 16 << 10;
 /// The most longer bodies that are read at a time, so that all connections together don't fill the memory.
 const LONG_BODIES: usize = 8;
+
+/// The time between two log lines about rejected requests.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// The upkeep is stuck if it has not started a round for its interval and this time.
 const STUCK: Duration = Duration::from_mins(2);
@@ -100,7 +105,7 @@ impl Handler for Webhook {
 
 impl Webhook {
     pub(crate) fn new(gate: Gate, health: Arc<GateHealth>, metrics: Arc<GateMetrics>) -> Self {
-        let (limit, rejected) = (ReviewLimit::default(), RareLines::default());
+        let (limit, rejected) = (ReviewLimit::default(), RareLines::new(QUIET));
         Self { gate, health, metrics, limit, rejected, long_bodies: Semaphore::new(LONG_BODIES) }
     }
 
