@@ -11,6 +11,7 @@ use nodegate_readiness::status::Status;
 use serde::de::DeserializeOwned;
 use std::error::Error as StdError;
 use std::io;
+use std::iter::successors;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -139,11 +140,7 @@ fn cut(error: &(dyn StdError + 'static)) -> AskError {
 }
 
 fn innermost(error: &(dyn StdError + 'static)) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
+    successors(Some(error), |&error| error.source()).last().unwrap_or(error).to_string()
 }
 
 /// The answer of an agent to `/status.json`.

@@ -4,9 +4,11 @@ use crate::lines::BadBody;
 use crate::observe::Unanswered;
 use crate::tls_refusal;
 use kube::runtime::watcher;
+use nodegate_program::with_causes;
 use serde::Serialize;
 use std::error::Error as StdError;
 use std::fmt;
+use std::iter::successors;
 
 /// The reason why a session ended; also the values of a metric's label, as serde writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -96,31 +98,18 @@ pub fn detail(error: &(dyn StdError + 'static)) -> String {
     if let Some(error) = find::<rustls::Error>(error) {
         return tls_refusal::explained(error);
     }
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
+    let text = with_causes(error);
     text.chars().take(MAX_DETAIL).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Finds an error of this type among the causes of another.
 pub(crate) fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
-    let mut next = Some(error);
-    while let Some(error) = next {
+    let cause = |&error: &&'a (dyn StdError + 'static)| {
         // The source of an `io::Error` is that of the error that it wraps, not the wrapped error itself.
         let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let wrapped = wrapped.map(|inner| inner as &(dyn StdError + 'static));
-        if let Some(found) = error.downcast_ref::<E>() {
-            return Some(found);
-        }
-        next = wrapped.or_else(|| error.source());
-    }
-    None
+        wrapped.map(|inner| inner as &(dyn StdError + 'static)).or_else(|| error.source())
+    };
+    successors(Some(error), cause).find_map(|error| error.downcast_ref())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! A removed setting has a row in [`Program::REMOVED`]: a program that gets it, by flag or by variable, ends
 //! with exit code 2 and a line that says what takes its place.
 
+mod causes;
 mod logging;
 mod mistakes;
 mod read;
@@ -20,6 +21,7 @@ mod sanitize;
 mod signals;
 mod value;
 
+pub use causes::with_causes;
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
 pub use read::read;

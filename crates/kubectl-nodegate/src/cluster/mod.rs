@@ -12,10 +12,10 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::client::Body;
 use kube::{Client, ResourceExt};
 use nodegate_agent_client::{AddressTypes, AgentReply, MOST, NodeIdentity};
+use nodegate_program::with_causes;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::error::Error as StdError;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -223,18 +223,4 @@ fn explained(error: &kube::Error) -> String {
         kube::Error::Service(error) => with_causes(&**error),
         error => with_causes(error),
     }
-}
-
-/// Returns the text of an error and of its causes, each once.
-fn with_causes(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
 }
