@@ -3,7 +3,7 @@
 use crate::activity::{Activity, Order, Phase, Snapshot};
 use crate::counts::ConnectionCounts;
 use crate::limits::Limits;
-use crate::reclaim::{AllIdle, FAIR, Holders, Idle};
+use crate::reclaim::{FAIR, Holders, Idle, oldest};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -236,16 +236,16 @@ impl Table {
     }
 
     fn idle(&self, keys: impl Iterator<Item = u64>) -> Vec<Idle> {
-        let mut all = AllIdle::default();
+        let (mut new, mut kept) = (Vec::new(), Vec::new());
         for (key, entry) in keys.filter_map(|key| Some((key, self.entries.get(&key)?))) {
             let idle = Idle { order: entry.activity.since(), key };
             match entry.activity.phase() {
                 Phase::Busy => {}
-                Phase::New => all.new.push(idle),
-                Phase::Reading | Phase::Idle => all.kept.push(idle),
+                Phase::New => new.push(idle),
+                Phase::Reading | Phase::Idle => kept.push(idle),
             }
         }
-        all.oldest()
+        oldest(new, kept)
     }
 }
 

@@ -9,9 +9,6 @@ use std::str::FromStr;
 pub struct Networks(Vec<IpNet>);
 
 impl Networks {
-    /// The list that means all clients.
-    pub const EVERYBODY: Self = Self(Vec::new());
-
     /// Returns true if the list means all clients.
     pub fn is_everybody(&self) -> bool {
         self.0.is_empty()

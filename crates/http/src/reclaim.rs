@@ -71,31 +71,20 @@ pub(crate) struct Idle {
     pub(crate) key: u64,
 }
 
-/// All connections without activity.
-#[derive(Default)]
-pub(crate) struct AllIdle {
-    pub(crate) new: Vec<Idle>,
-    /// Connections that had an answer.
-    pub(crate) kept: Vec<Idle>,
-}
-
-impl AllIdle {
-    /// Returns the connections to close: those idle for longest, the first to close last. If three quarters
-    /// never had an answer, only these are closed, and likewise for those that had one. So a flood of either
-    /// kind can't push out the other, and balancers with new connections and with kept ones both stay.
-    pub(crate) fn oldest(self) -> Vec<Idle> {
-        let Self { new, kept } = self;
-        let all = new.len() + kept.len();
-        let mut oldest = match (4 * new.len() >= 3 * all, 4 * kept.len() >= 3 * all) {
-            (true, _) => new,
-            (_, true) => kept,
-            _ => [new, kept].concat(),
-        };
-        oldest.sort_unstable();
-        oldest.truncate((all / SEARCHED_FRACTION).max(1));
-        oldest.reverse();
-        oldest
-    }
+/// Returns the connections to close, of those that never had an answer and of those that had one: the ones idle for
+/// longest, the first to close last. If three quarters are of one kind, only these are closed. So a flood of either
+/// kind can't push out the other, and balancers with new connections and with kept ones both stay.
+pub(crate) fn oldest(new: Vec<Idle>, kept: Vec<Idle>) -> Vec<Idle> {
+    let all = new.len() + kept.len();
+    let mut oldest = match (4 * new.len() >= 3 * all, 4 * kept.len() >= 3 * all) {
+        (true, _) => new,
+        (_, true) => kept,
+        _ => [new, kept].concat(),
+    };
+    oldest.sort_unstable();
+    oldest.truncate((all / SEARCHED_FRACTION).max(1));
+    oldest.reverse();
+    oldest
 }
 
 #[cfg(test)]
@@ -107,7 +96,7 @@ mod tests {
     }
 
     fn first_keys(new: Vec<Idle>, kept: Vec<Idle>) -> Vec<u64> {
-        AllIdle { new, kept }.oldest().iter().rev().map(|idle| idle.key).collect()
+        oldest(new, kept).iter().rev().map(|idle| idle.key).collect()
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl LockHolder {
         loop {
             let error = tokio::select! {
                 () = &mut stop => break,
-                error = self.follow(&mut retry) => error,
+                Err(error) = self.follow(&mut retry) => error,
             };
             if retry == RETRY {
                 tracing::warn!(%error, "systemd-logind does not answer; retrying");
@@ -77,12 +77,7 @@ impl LockHolder {
     }
 
     /// Follows logind until the connection ends, and returns the reason.
-    async fn follow(&mut self, retry: &mut Duration) -> zbus::Error {
-        let Err(error) = self.session(retry).await;
-        error
-    }
-
-    async fn session(&mut self, retry: &mut Duration) -> zbus::Result<Infallible> {
+    async fn follow(&mut self, retry: &mut Duration) -> zbus::Result<Infallible> {
         let login = Login::connect().await?;
         let mut events = login.events().await?;
         let mut relock = true;

@@ -11,9 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::OnceCell;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// The number of concurrent queries. A thousand hanging agents take four times the timeout of one.
@@ -170,31 +169,20 @@ impl Agents {
 /// The pods by the names of their nodes, or the reason why they are not known.
 type Listed = Result<BTreeMap<String, String>, String>;
 
-/// The agents' pods, listed when they are first needed.
+/// The agents' pods, listed when they are first needed, with the time when the list began.
 #[derive(Default)]
-struct Pods(Mutex<Option<List>>);
-
-#[derive(Clone)]
-struct List {
-    started: Instant,
-    pods: Arc<OnceCell<Listed>>,
-}
+struct Pods(Mutex<Option<(Instant, Listed)>>);
 
 impl Pods {
     /// Returns the pods. Concurrent callers wait for the same list.
-    async fn get(&self, cluster: &Cluster) -> Result<BTreeMap<String, String>, String> {
-        let list = self.list();
-        let listed = list.get_or_init(|| async { cluster.agents().await.map_err(|error| error.why) });
-        listed.await.clone()
-    }
-
-    fn list(&self) -> Arc<OnceCell<Listed>> {
-        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let kept = list.take().filter(|list| now - list.started < KEPT);
-        let kept = kept.unwrap_or_else(|| List { started: now, pods: Arc::default() });
-        let pods = kept.pods.clone();
-        *list = Some(kept);
+    async fn get(&self, cluster: &Cluster) -> Listed {
+        let mut last = self.0.lock().await;
+        if let Some((_, pods)) = last.as_ref().filter(|(began, _)| began.elapsed() < KEPT) {
+            return pods.clone();
+        }
+        let began = Instant::now();
+        let pods = cluster.agents().await.map_err(|error| error.why);
+        *last = Some((began, pods.clone()));
         pods
     }
 }

@@ -1,13 +1,11 @@
 //! The line that `HAProxy`'s agent-check reads.
 
 use super::app::App;
-use super::asker::unconnected;
 use crate::probers::RequestTarget;
 use nodegate_http::Client;
 use nodegate_readiness::board::why;
 use nodegate_readiness::probers::AGENT_CHECK;
 use nodegate_readiness::{Moment, Query, Verdict};
-use std::net::IpAddr;
 
 /// The longest reason in an answer, in characters. HAProxy shows the line in one row of its status page.
 const MAX_REASON: usize = 100;
@@ -42,13 +40,6 @@ impl App {
             (Verdict::NotReady, reason) => format!("down #{}\n", one_line(reason.as_str())),
         };
         AgentCheckAnswer { line, verdict: Some(verdict), at: now }
-    }
-
-    /// Answers an agent-check from this address without a socket, and records the client as a prober.
-    pub async fn respond_to_agent_check(&self, peer: IpAddr, sent: &[u8]) -> String {
-        let answer = self.agent_check().await;
-        self.record_agent_check(unconnected(peer), sent, &answer);
-        answer.line
     }
 
     /// Logs an answered agent-check and records its client; `sent` is its `agent-send` string.

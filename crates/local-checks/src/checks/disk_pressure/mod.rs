@@ -8,7 +8,7 @@ use self::free_space::{
 use crate::check::{Check, Context, Definition, KnownNode, Run, Timing, timeout_reason};
 use crate::dedicated_thread::DedicatedThread;
 use crate::host_root::HostRoot;
-use crate::mounts::{Mount, MountTable};
+use crate::mounts::MountTable;
 use crate::options::{Key, paths};
 use futures::future::join_all;
 use nodegate_readiness::{Outcome, Reason};
@@ -189,7 +189,11 @@ fn verdict(host: &Host, seen: &[Measured<'_>]) -> Outcome {
             }
         };
         let mount = host.mounts.holder(real);
-        if mount.as_ref().is_some_and(takes_no_writes) {
+        // An operating system image is full from its creation on. `statvfs` reports the flags of the container's mount.
+        if mount
+            .as_ref()
+            .is_some_and(|mount| mount.is_read_only_by_nature() || mount.is_filesystem_read_only())
+        {
             continue;
         }
         let (device, (limits, source)) = (mount.map(|mount| mount.device), path.limits(host.distribution));
@@ -204,12 +208,6 @@ fn verdict(host: &Host, seen: &[Measured<'_>]) -> Outcome {
     texts.extend(worst.into_values().map(|(_, text)| text));
     let reason = (!texts.is_empty()).then(|| Reason::new(code).detail(texts.join("; ")));
     reason.into()
-}
-
-/// Returns true if the filesystem takes no writes, like an operating system image, which is full from its
-/// creation on. `statvfs` would report the flags of the container's mount.
-fn takes_no_writes(mount: &Mount<'_>) -> bool {
-    mount.is_read_only_by_nature() || mount.is_filesystem_read_only()
 }
 
 impl MeasuredPath {
