@@ -87,6 +87,10 @@ impl WaitState {
     fn not_yet(kind: &'static str, news: Option<String>, words: String) -> Self {
         Self { kind: (kind, None), news, words, ended: None, late: WaitEnd::TimedOut }
     }
+
+    fn reached(words: String) -> Self {
+        Self { ended: Some(WaitEnd::Reached), ..Self::not_yet("reached", None, words) }
+    }
 }
 
 impl Waiting {
@@ -170,16 +174,10 @@ impl Waiting {
             Told::Yes { probers } => balancers(probers, &status.cant_see_drains()),
         };
         if self.goal != Goal::Released {
-            return WaitState {
-                ended: Some(WaitEnd::Reached),
-                ..WaitState::not_yet("reached", None, probers)
-            };
+            return WaitState::reached(probers);
         }
         match has_no_sessions(status) {
-            Ok(true) => {
-                let state = WaitState::not_yet("reached", None, format!("no session left; told: {probers}"));
-                WaitState { ended: Some(WaitEnd::Reached), ..state }
-            }
+            Ok(true) => WaitState::reached(format!("no session left; told: {probers}")),
             Ok(false) => {
                 let left = format!("{} sessions are left", status.sessions().unwrap_or_default());
                 WaitState::not_yet("sessions", Some(format!("all told; {left}")), left)

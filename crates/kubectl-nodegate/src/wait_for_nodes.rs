@@ -5,7 +5,7 @@ use crate::agents::Agents;
 use crate::args::{UncordonArgs, WaitArgs};
 use crate::cluster::FleetNode;
 use futures::stream::{self, StreamExt};
-use nodegate_agent_client::{Console, WaitEnd};
+use nodegate_agent_client::{Console, WaitEnd, WaitSettings};
 use nodegate_readiness::probers::Goal;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -16,11 +16,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const TO_BE_SEEN: Duration = Duration::from_millis(100);
 const AT_ONCE: usize = 256;
 
-pub(crate) struct Wait<'a> {
-    pub(crate) agents: &'a Agents,
-    pub(crate) args: &'a nodegate_agent_client::WaitSettings,
-}
-
 /// The lines of one node, with the seconds since the start.
 pub(crate) struct Steps<'a> {
     node: &'a str,
@@ -29,8 +24,7 @@ pub(crate) struct Steps<'a> {
 
 pub(crate) async fn run(agents: &Agents, args: &WaitArgs) -> Result<u8, Error> {
     let nodes = existing(agents, &args.nodes).await?;
-    let wait = Wait { agents, args: &args.wait };
-    Ok(wait.for_all(&nodes).await)
+    Ok(wait_for_all(agents, &args.wait, &nodes).await)
 }
 
 /// Brings the nodes back, then waits for all of them; returns the exit code.
@@ -48,8 +42,7 @@ pub(crate) async fn uncordon(agents: &Agents, args: &UncordonArgs) -> Result<u8,
     }
     until_seen().await;
     let wait = args.told.wait_for(Goal::Ready, None, args.rise);
-    let wait = Wait { agents, args: &wait };
-    Ok(wait.for_all(&nodes).await)
+    Ok(wait_for_all(agents, &wait, &nodes).await)
 }
 
 /// Returns the nodes with these names. Fails if one does not exist.
@@ -66,28 +59,32 @@ pub(crate) async fn until_seen() {
     tokio::time::sleep(TO_BE_SEEN).await;
 }
 
-impl Wait<'_> {
-    /// Waits for all nodes at once; returns the exit code of the worst end.
-    pub(crate) async fn for_all(&self, nodes: &[FleetNode]) -> u8 {
-        let waits =
-            nodes.iter().map(|node| async move { self.for_one(node, &Steps::begin(&node.name)).await });
-        let ends: Vec<WaitEnd> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
-        ends.into_iter().map(WaitEnd::exit_code).max().unwrap_or_default()
-    }
+/// Waits for all nodes at once; returns the exit code of the worst end.
+async fn wait_for_all(agents: &Agents, settings: &WaitSettings, nodes: &[FleetNode]) -> u8 {
+    let waits = nodes
+        .iter()
+        .map(|node| async move { wait_for_one(agents, settings, node, &Steps::begin(&node.name)).await });
+    let ends: Vec<WaitEnd> = stream::iter(waits).buffer_unordered(AT_ONCE).collect().await;
+    ends.into_iter().map(WaitEnd::exit_code).max().unwrap_or_default()
+}
 
-    pub(crate) async fn for_one(&self, node: &FleetNode, steps: &Steps<'_>) -> WaitEnd {
-        let began = Instant::now();
-        let mut waiting = self.args.begin();
-        loop {
-            let said = self.agents.ask(node).await;
-            let said = said.as_ref().map(|answer| &answer.said.status).map_err(|error| error.detail.as_str());
-            let progress = waiting.step(said, began.elapsed());
-            progress.lines.iter().for_each(|line| steps.line(line));
-            if let Some(ended) = progress.ended {
-                return ended;
-            }
-            tokio::time::sleep(PAUSE).await;
+pub(crate) async fn wait_for_one(
+    agents: &Agents,
+    settings: &WaitSettings,
+    node: &FleetNode,
+    steps: &Steps<'_>,
+) -> WaitEnd {
+    let began = Instant::now();
+    let mut waiting = settings.begin();
+    loop {
+        let said = agents.ask(node).await;
+        let said = said.as_ref().map(|answer| &answer.said.status).map_err(|error| error.detail.as_str());
+        let progress = waiting.step(said, began.elapsed());
+        progress.lines.iter().for_each(|line| steps.line(line));
+        if let Some(ended) = progress.ended {
+            return ended;
         }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

@@ -24,7 +24,6 @@ mod value;
 pub use causes::with_causes;
 pub use logging::LogSettings;
 pub use mistakes::Mistakes;
-pub use read::read;
 pub use removed_setting::Removed;
 pub use run::{Program, block_on, run, start_thread};
 pub use sanitize::{sanitize, sanitize_short};

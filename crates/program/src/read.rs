@@ -13,16 +13,8 @@ use std::process::ExitCode;
 /// the others before [`Mistakes::ensure_none`] reports all mistakes. For help, and for arguments that can't
 /// be parsed, the program exits here; `exit_code` is the code for mistakes.
 ///
-/// An empty variable counts as not set; so does an empty value of an option that has no default.
-pub fn read<P: Parser>(exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
-    read_rejecting_removed(Removed::new("", &[]), exit_code)
-}
-
-/// Reads a program's settings like [`read`]. A removed setting is a mistake.
-pub(crate) fn read_rejecting_removed<P: Parser>(
-    removed: Removed,
-    exit_code: u8,
-) -> Result<(P, Mistakes), ExitCode> {
+/// A removed setting is a mistake. An empty variable counts as not set; so does an empty value of an option that has no default.
+pub(crate) fn read<P: Parser>(removed: Removed, exit_code: u8) -> Result<(P, Mistakes), ExitCode> {
     parse(std::env::args_os(), exit_code, removed).map_err(|error| {
         if error.use_stderr() {
             eprintln!("{}: {}", P::command().get_name(), one_line(&error));

@@ -2,7 +2,7 @@
 
 use crate::logging::LogSettings;
 use crate::mistakes::Mistakes;
-use crate::read::read_rejecting_removed;
+use crate::read::read;
 use crate::removed_setting::Removed;
 use crate::{BAD_SETTING, failed};
 use clap::Parser;
@@ -42,7 +42,7 @@ pub fn run<P: Program>() -> ExitCode {
 }
 
 fn start<P: Program>() -> Result<ExitCode, ExitCode> {
-    let (args, mut mistakes) = read_rejecting_removed::<P>(P::REMOVED, P::bad_setting())?;
+    let (args, mut mistakes) = read::<P>(P::REMOVED, P::bad_setting())?;
     let log = args.log();
     let setup = args.setup(&mut mistakes);
     mistakes.ensure_none()?;

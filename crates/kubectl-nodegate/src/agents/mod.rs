@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 /// The number of concurrent queries. A thousand hanging agents take four times the timeout of one.
@@ -171,19 +172,18 @@ type Listed = Result<BTreeMap<String, String>, String>;
 
 /// The agents' pods, listed when they are first needed, with the time when the list began.
 #[derive(Default)]
-struct Pods(Mutex<Option<(Instant, Listed)>>);
+struct Pods(Mutex<Option<(Instant, Arc<OnceCell<Listed>>)>>);
 
 impl Pods {
     /// Returns the pods. Concurrent callers wait for the same list.
     async fn get(&self, cluster: &Cluster) -> Listed {
-        let mut last = self.0.lock().await;
-        if let Some((_, pods)) = last.as_ref().filter(|(began, _)| began.elapsed() < KEPT) {
-            return pods.clone();
-        }
-        let began = Instant::now();
-        let pods = cluster.agents().await.map_err(|error| error.why);
-        *last = Some((began, pods.clone()));
-        pods
+        let list = {
+            let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = last.take().filter(|(began, _)| began.elapsed() < KEPT);
+            last.insert(kept.unwrap_or_else(|| (Instant::now(), Arc::default()))).1.clone()
+        };
+        let listed = list.get_or_init(|| async { cluster.agents().await.map_err(|error| error.why) });
+        listed.await.clone()
     }
 }
 

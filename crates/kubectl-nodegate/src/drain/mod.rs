@@ -9,7 +9,7 @@ use crate::agents::Agents;
 use crate::args::{DrainArgs, DryRun};
 use crate::cluster::FleetNode;
 use crate::platform;
-use crate::wait_for_nodes::{Steps, Wait, existing, until_seen};
+use crate::wait_for_nodes::{Steps, existing, until_seen, wait_for_one};
 use kubectl::Kubectl;
 use nodegate_agent_client::{Console, WaitEnd};
 use preflight::Preflight;
@@ -130,8 +130,7 @@ impl Drain<'_> {
         self.cordon().await?;
         until_seen().await;
         let wait = self.args.told.wait_for(self.args.goal, self.args.fall, None);
-        let wait = Wait { agents: self.agents, args: &wait };
-        match wait.for_one(self.node, &self.steps).await {
+        match wait_for_one(self.agents, &wait, self.node, &self.steps).await {
             WaitEnd::Reached => Ok(()),
             WaitEnd::TimedOut => Err(DrainStopped::failed(
                 "not drained: not all load balancers acknowledged the drain in time",

@@ -40,11 +40,8 @@ async fn nodes(agents: &Agents, args: &FleetArgs) -> Result<Vec<FleetNode>, Erro
 
 /// Queries all agents, and sorts their answers.
 pub(crate) async fn look(agents: &Agents, nodes: &[FleetNode]) -> Vec<Row> {
-    let mut answers = Box::pin(agents.ask_all(nodes));
-    let mut rows = Vec::with_capacity(nodes.len());
-    while let Some((node, said)) = answers.next().await {
-        rows.push(Row::new(node, said, wall()));
-    }
+    let answers = agents.ask_all(nodes);
+    let mut rows: Vec<_> = answers.map(|(node, said)| Row::new(node, said, wall())).collect().await;
     rows.sort_by(Row::by_need);
     rows
 }
