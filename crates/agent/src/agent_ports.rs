@@ -107,15 +107,15 @@ impl Ports {
     pub(crate) fn bind(settings: PortArgs) -> Result<Self, BindError> {
         let limits = Limits { drain_timeout: settings.shutdown_grace, ..Limits::default() };
         let limits = limits.within_descriptors();
-        let bind = |address, port| bind(address, port, PortSharing::WithSuccessor);
-        let agent_check = settings.agent_check().map(|port| bind(settings.address(), port)).transpose()?;
-        let metrics = |address: SocketAddr| bind(Some(address.ip()), address.port());
-        let metrics = settings.metrics_addr.map(metrics).transpose()?;
+        let bind = |address| bind(address, PortSharing::WithSuccessor);
+        let own = |port| SocketAddr::new(settings.listen_address, port);
+        let agent_check = settings.agent_check().map(own).map(bind).transpose()?;
+        let metrics = settings.metrics_addr.map(bind).transpose()?;
         // With port 0 only the socket knows its number.
         let metrics_moved_to = metrics.as_ref().map(Listener::local_addr);
         // Last: the kernel gives the new connections of a shared port to the socket bound last, and if
         // another port is taken, this process exits.
-        let http = bind(settings.address(), settings.listen_port)?;
+        let http = bind(own(settings.listen_port))?;
         let allow_from = settings.allow_from.unwrap_or_default();
         let options = ServeOptions { allow_from, limits, ..ServeOptions::default() };
         Ok(Self { http, agent_check, metrics, options, metrics_moved_to })

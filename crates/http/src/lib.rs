@@ -23,7 +23,7 @@
 //! }
 //!
 //! # async fn run(shutdown: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
-//! let listener = bind(None, 8080, PortSharing::Exclusive)?;
+//! let listener = bind("[::]:8080".parse()?, PortSharing::Exclusive)?;
 //! serve(listener, Arc::new(Http(Arc::new(Hello))), ServeOptions::default(), shutdown).await?;
 //! # Ok(())
 //! # }

@@ -7,7 +7,7 @@ use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::sync::Once;
 use std::time::Duration;
@@ -54,14 +54,12 @@ pub struct BindError {
     pub error: io::Error,
 }
 
-/// Listens on `address`, or on all addresses of both families if it is `None` or unspecified IPv6 (only IPv4
-/// on a host without IPv6). Port 0 takes any free port.
-pub fn bind(address: Option<IpAddr>, port: u16, sharing: PortSharing) -> Result<Listener, BindError> {
-    let any = IpAddr::from(Ipv6Addr::UNSPECIFIED);
-    let ip = address.unwrap_or(any);
-    match listen_or_wait(SocketAddr::new(ip, port), sharing) {
-        Err(refused) if ip == any && lacks_ipv6(&refused.error) => {
-            listen_or_wait(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port), sharing)
+/// Listens on `address`, or on all addresses of both families if it is unspecified IPv6 (only IPv4 on a host
+/// without IPv6). Port 0 takes any free port.
+pub fn bind(address: SocketAddr, sharing: PortSharing) -> Result<Listener, BindError> {
+    match listen_or_wait(address, sharing) {
+        Err(refused) if address.ip() == Ipv6Addr::UNSPECIFIED && lacks_ipv6(&refused.error) => {
+            listen_or_wait(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port()), sharing)
         }
         other => other,
     }
@@ -181,12 +179,16 @@ impl Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpStream;
+    use std::net::{IpAddr, TcpStream};
 
     const V4: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
+    fn at(address: Option<IpAddr>, port: u16) -> SocketAddr {
+        SocketAddr::new(address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), port)
+    }
+
     fn shared(address: Option<IpAddr>, port: u16) -> Result<Listener, BindError> {
-        bind(address, port, PortSharing::WithSuccessor)
+        bind(at(address, port), PortSharing::WithSuccessor)
     }
 
     #[test]
@@ -198,7 +200,7 @@ mod tests {
             TcpStream::connect((Ipv6Addr::LOCALHOST, port)).unwrap();
         }
         shared(None, port).unwrap();
-        bind(None, port, PortSharing::Exclusive).unwrap_err();
+        bind(at(None, port), PortSharing::Exclusive).unwrap_err();
     }
 
     fn answers(listeners: &[&Listener], ip: IpAddr) -> Vec<usize> {
@@ -271,7 +273,7 @@ mod tests {
         let outgoing = TcpStream::connect(other.local_addr().unwrap()).unwrap();
         let port = outgoing.local_addr().unwrap().port();
         for (address, sharing) in [(V4, PortSharing::WithSuccessor), (None, PortSharing::Exclusive)] {
-            let listener = bind(address, port, sharing).unwrap();
+            let listener = bind(at(address, port), sharing).unwrap();
             assert!(listener.socket.is_none() && listener.local_addr().port() == port);
         }
         let waits = tokio::spawn(shared(V4, port).unwrap().bound());

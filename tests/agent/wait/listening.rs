@@ -47,7 +47,7 @@ impl Listening {
         board.open(Moment::default(), nodegate_clock::wall());
         // Each request is answered as of now: what these scenarios compare are times below a second.
         Arc::get_mut(&mut app).unwrap().render_every(Duration::ZERO);
-        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, PortSharing::WithSuccessor).unwrap();
+        let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
         let (stop, stopped) = oneshot::channel();
         let service_proof = Arc::new(AtomicBool::new(true));

@@ -128,5 +128,5 @@ async fn run(args: Args, source: Source, times: Times) -> io::Result<()> {
 }
 
 fn listen(at: SocketAddr) -> io::Result<Listener> {
-    bind(Some(at.ip()), at.port(), PortSharing::Exclusive).map_err(io::Error::other)
+    bind(at, PortSharing::Exclusive).map_err(io::Error::other)
 }

@@ -74,20 +74,15 @@ pub(super) async fn run(agents: &Agents, args: &FleetArgs, console: &Console) ->
 
 impl Listed {
     async fn look(&mut self, agents: &Agents, args: &FleetArgs) -> Vec<Row> {
-        self.renew(agents, args).await;
+        if self.at.elapsed() >= NODES_EVERY {
+            self.at = Instant::now();
+            match nodes(agents, args).await {
+                Ok(nodes) => (self.nodes, self.error) = (nodes, None),
+                // The agents still answer without a new list.
+                Err(error) => self.error = Some(error),
+            }
+        }
         look(agents, &self.nodes).await
-    }
-
-    async fn renew(&mut self, agents: &Agents, args: &FleetArgs) {
-        if self.at.elapsed() < NODES_EVERY {
-            return;
-        }
-        self.at = Instant::now();
-        match nodes(agents, args).await {
-            Ok(nodes) => (self.nodes, self.error) = (nodes, None),
-            // The agents still answer without a new list.
-            Err(error) => self.error = Some(error),
-        }
     }
 }
 

@@ -186,7 +186,7 @@ fn lock(config: &Path) -> Result<File, String> {
 async fn run(setup: Args) -> Result<(), String> {
     let listen = setup.listen;
     let signals = Signals::listen().map_err(|error| format!("can't wait for signals: {error}"))?;
-    let listener = listen.map(|at| bind(Some(at.ip()), at.port(), PortSharing::Exclusive)).transpose();
+    let listener = listen.map(|at| bind(at, PortSharing::Exclusive)).transpose();
     let listener = listener.map_err(|error| error.to_string())?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),

@@ -106,7 +106,7 @@ fn heads_without_end_delay_no_other_client() {
 #[test]
 fn drain_json_takes_no_thread_of_the_pool() {
     let app = Arc::new(Scenario::default().build().app);
-    let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, PortSharing::WithSuccessor).unwrap();
+    let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
     let address = listener.local_addr();
     let (stop, stopped) = oneshot::channel::<()>();
     let (free_the_pool, pool_is_free) = mpsc::channel::<()>();

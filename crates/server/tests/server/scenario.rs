@@ -149,7 +149,7 @@ impl Scenario {
 
     fn start(self, options: ServeOptions, serve: Serve) -> Running {
         let World { board, timeline, app } = self.build();
-        let listener = bind(Some(Ipv4Addr::LOCALHOST.into()), 0, PortSharing::WithSuccessor).unwrap();
+        let listener = bind((Ipv4Addr::LOCALHOST, 0).into(), PortSharing::WithSuccessor).unwrap();
         let address = listener.local_addr();
         let app = Arc::new(app);
         let (stop, stopped) = oneshot::channel::<()>();
