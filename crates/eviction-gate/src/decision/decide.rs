@@ -46,11 +46,11 @@ pub(crate) fn decide(drain: &Drain<'_>, limits: &Limits) -> Decision {
     };
     let age = age(drain);
     if age > limits.max_hold {
-        let held = format!("; the drain is older than {}: evicting anyway", in_seconds(limits.max_hold));
+        let held = format!("; the drain is older than {:?}: evicting anyway", limits.max_hold);
         return Decision::unacknowledged(Why::MAX_HOLD, about(drain, &what, &held));
     }
     if is_unknown && age >= limits.told_unknown_hold {
-        let held = format!("; held for {}: evicting anyway", in_seconds(limits.told_unknown_hold));
+        let held = format!("; held for {:?}: evicting anyway", limits.told_unknown_hold);
         return Decision::unacknowledged(why, about(drain, &what, &held));
     }
     let retry_soon = drain.seen_for < RETRY_SOON;
@@ -149,14 +149,6 @@ pub(crate) fn out_for(agent: &AgentReply) -> Option<Duration> {
 
 fn about(drain: &Drain<'_>, what: &str, end: &str) -> String {
     format!("node {}: {what}{end}", short(drain.node))
-}
-
-fn in_seconds(duration: Duration) -> String {
-    if duration.subsec_millis() == 0 {
-        format!("{} s", duration.as_secs())
-    } else {
-        format!("{} ms", duration.as_millis())
-    }
 }
 
 /// Returns what a drain still waits for.

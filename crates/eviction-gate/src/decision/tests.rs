@@ -111,6 +111,12 @@ fn told_ends_a_hold() {
     let message = "node worker-1: 1 of 2 load balancers have acknowledged the drain; waiting for 10.0.0.6 (lb2) /health; without --balancers every regular client of the agent counts as one";
     assert_eq!(after(&waiting, 1).message, message);
     assert_eq!(outcome(&waiting, 61), (UNACKNOWLEDGED, Why::MAX_HOLD));
+    assert_eq!(
+        after(&waiting, 61).message,
+        format!("{message}; the drain is older than 60s: evicting anyway")
+    );
+    let many = said(|s| (s.probers, s.waiting_for) = (7, ["a", "b", "c", "d"].map(str::to_owned).into()));
+    assert!(after(&many, 1).message.contains("waiting for a, b, c and 3 more; without"));
     // The agent's own date counts if it is older, and told counts for more than any date.
     assert_eq!(outcome(&said(|s| s.since_ms = 61_000), 1), (UNACKNOWLEDGED, Why::MAX_HOLD));
     let told_late = said(|s| (s.since_ms, s.told) = (3_600_000, Some(true)));
@@ -157,6 +163,7 @@ fn an_unknown_told_holds_for_half_a_minute() {
     let stale = said(|s| s.stale = true);
     let (silent, wrong) =
         (AgentReply::NoReply("refused".to_owned()), AgentReply::WrongAgent("another".to_owned()));
+    assert_eq!(after(&wrong, 30).message, "node worker-1: another; held for 30s: evicting anyway");
     for (word, why) in [
         (listening, Why::NOT_KNOWN),
         (misconfigured, Why::NOT_KNOWN),
@@ -175,10 +182,10 @@ fn an_unknown_told_holds_for_half_a_minute() {
 #[test]
 fn a_dead_node_is_not_waited_for() {
     let agent = AgentReply::NoReply("no whole answer within 1s".to_owned());
-    for (dead_for, allowed) in [(None, false), (Some(29), false), (Some(30), true)] {
+    for (dead_for, answer) in [(None, "denied"), (Some(29), "denied"), (Some(30), "allowed")] {
         let not_ready_for = dead_for.map(Duration::from_secs);
         let drain = Drain { not_ready_for, ..drain(&agent, None, Duration::ZERO) };
-        assert_eq!(decide(&drain, &limits()).answer.is_allowed(), allowed, "{dead_for:?}");
+        assert_eq!(decide(&drain, &limits()).answer.as_str(), answer, "{dead_for:?}");
     }
 }
 
