@@ -189,7 +189,11 @@ mod tests {
         assert!(!read(json!({"metadata": {"ownerReferences": [{"kind": "DaemonSet"}]}})).is_daemon);
         assert!(read(json!({"metadata": {"annotations": {MIRROR: "x"}}})).is_mirror);
         assert!(read(json!({"metadata": {"deletionTimestamp": "2026-11-23T00:00:00Z"}})).is_terminating);
-        assert_eq!(read(json!({"metadata": {"annotations": {EVICT_WHEN: "tolled"}}})).evict_when, None);
+        for (word, evict_when) in
+            [("told", Some(EvictWhen::Told)), ("now ", Some(EvictWhen::Now)), ("tolled", None)]
+        {
+            assert_eq!(read(json!({"metadata": {"annotations": {EVICT_WHEN: word}}})).evict_when, evict_when);
+        }
     }
 
     #[test]
