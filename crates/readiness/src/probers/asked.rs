@@ -249,20 +249,42 @@ mod tests {
         Moment::from_start(Duration::from_secs(seconds))
     }
 
+    /// Returns a prober that sends a probe each second, the last one at 89 s.
+    fn regular() -> ProbeHistory {
+        (1..90).fold(ProbeHistory::first(GIVEN, at(0)), |prober, second| {
+            prober.again(GIVEN, at(0).into(), at(second))
+        })
+    }
+
     #[test]
     fn only_a_new_prober_that_still_probes_may_become_regular() {
         let new = ProbeHistory::first(GIVEN, at(0));
         let pause = Moment::from_start(MOST_BETWEEN);
         assert!(new.may_become_regular(pause) && !new.may_become_regular(pause.plus(NANOSECOND)));
-        let regular = (1..30).fold(new, |prober, second| prober.again(GIVEN, at(0).into(), at(second)));
-        assert!(!regular.may_become_regular(at(30)));
+        let again = |now| new.again(GIVEN, at(0).into(), now).habit;
+        assert_eq!(again(pause), Habit::New { since: at(0), times: 2 });
+        let late = pause.plus(NANOSECOND);
+        assert_eq!(again(late), Habit::New { since: late, times: 1 });
+        assert!(!regular().may_become_regular(at(90)));
+    }
+
+    #[test]
+    fn a_row_begins_with_the_probe_before_it_unless_the_next_one_was_overdue() {
+        let out = GivenAnswer { verdict: Verdict::Draining, code: Some(503) };
+        let row = |changed: Moment, now| {
+            let asked = regular().again(out, changed.into(), now);
+            (asked.row_from, asked.row_interval)
+        };
+        let due = Moment::from_start(Duration::from_millis(90_250));
+        assert_eq!(row(due, at(95)), (at(89), Some(Duration::from_secs(1))));
+        let late = due.plus(NANOSECOND);
+        assert_eq!(row(late, at(95)), (late, Some(Duration::from_secs(1))));
+        assert_eq!(row(late, at(200)), (at(200), None), "it was gone");
     }
 
     #[test]
     fn one_late_probe_changes_the_interval_a_little_and_makes_the_prober_silent_after_three_intervals() {
-        let regular = (1..90).fold(ProbeHistory::first(GIVEN, at(0)), |prober, second| {
-            prober.again(GIVEN, at(0).into(), at(second))
-        });
+        let regular = regular();
         assert_eq!(
             (regular.interval, regular.again(GIVEN, at(0).into(), at(98)).interval),
             (Some(Duration::from_secs(1)), Some(Duration::from_secs(3)))
