@@ -5,11 +5,12 @@ use crate::agent_ports::{PortArgs, Ports};
 use crate::assembly::{AgentSettings, AssembledAgent, Environment};
 use crate::handover::{self, HostSources, StateFile, targets};
 use crate::traffic::TrafficArgs;
-use nodegate_local_checks::{HostSignalArgs, LocalChecks};
+use nodegate_local_checks::{LocalChecks, follow_host_directory};
 use nodegate_program::{Signals, start_thread};
 use nodegate_readiness::Flip;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::mpsc::sync_channel;
 use tokio::runtime::{Builder, Runtime};
@@ -28,7 +29,7 @@ pub(crate) struct AgentSetup {
     pub(crate) settings: AgentSettings,
     pub(crate) ports: PortArgs,
     pub(crate) traffic: TrafficArgs,
-    pub(crate) host_signals: HostSignalArgs,
+    pub(crate) host_signals: Option<PathBuf>,
     pub(crate) state_file: Option<StateFile>,
     pub(crate) local_checks: LocalChecks,
 }
@@ -46,7 +47,9 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
     let background = runtime("background runtime")?;
     let (agent, tasks) = AssembledAgent::new(settings, environment, background.handle());
     start_background(background, tasks)?;
-    follow_host(host_signals, &agent).map_err(starting("watch of --host-signals"))?;
+    if let Some(directory) = host_signals {
+        follow_host(directory, &agent).map_err(starting("watch of --host-signals"))?;
+    }
 
     let sources = HostSources { predecessors: targets(&ports), state_file: state_file.clone() };
     runtime("server runtime")?.block_on(async {
@@ -69,9 +72,9 @@ pub(crate) fn run(setup: AgentSetup) -> Result<(), String> {
 }
 
 /// Records what the host says of its own shutdown.
-fn follow_host(signals: HostSignalArgs, agent: &AssembledAgent) -> io::Result<()> {
+fn follow_host(directory: PathBuf, agent: &AssembledAgent) -> io::Result<()> {
     let (board, timeline) = (agent.board.clone(), agent.timeline);
-    signals.follow(move |host| {
+    follow_host_directory(directory, move |host| {
         board.set_host(host, timeline.at(nodegate_clock::now()), nodegate_clock::wall());
     })
 }

@@ -13,11 +13,12 @@ use crate::target::AgentAddress;
 use crate::traffic::TrafficArgs;
 use crate::wait_command::WaitArgs;
 use clap::{Parser, Subcommand};
-use nodegate_local_checks::{HostSignalArgs, LocalCheckArgs};
+use nodegate_local_checks::{LocalCheckArgs, parse_host_directory};
 use nodegate_node_watch::ServiceArgs;
 use nodegate_program::{BAD_SETTING, LogSettings, Mistakes, Program, Removed, UNKNOWN, failed, node_name};
 use nodegate_readiness::Catalog;
 use nodegate_server::ProberArgs;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Tells load balancers whether this Kubernetes node may get new traffic now
@@ -62,8 +63,11 @@ pub struct Args {
     policy: PolicyArgs,
     #[command(flatten)]
     handover: HandoverArgs,
-    #[command(flatten)]
-    host_signals: HostSignalArgs,
+    /// Directory in which nodegate-shutdown of the host writes: while it has a file shutdown, the node drains
+    /// with the reason `NodeShutdown`, whatever the API server says. Without it, the agent learns of a shutdown
+    /// by the API server alone
+    #[arg(long, env = "NODEGATE_HOST_SIGNALS", value_name = "DIR", value_parser = parse_host_directory)]
+    host_signals: Option<PathBuf>,
     #[command(flatten)]
     checks: CheckArgs,
     #[command(flatten)]

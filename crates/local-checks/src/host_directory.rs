@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,38 +23,32 @@ const RETRY: Duration = Duration::from_secs(5);
 /// The time limit for the first look at the directory, for which the ports wait.
 const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
-/// The setting of the directory.
-#[derive(Clone, Debug, clap::Args)]
-pub struct HostSignalArgs {
-    /// Directory in which nodegate-shutdown of the host writes: while it has a file shutdown, the node drains
-    /// with the reason `NodeShutdown`, whatever the API server says. Without it, the agent learns of a shutdown
-    /// by the API server alone
-    #[arg(long, env = "NODEGATE_HOST_SIGNALS", value_name = "DIR", value_parser = directory)]
-    host_signals: Option<PathBuf>,
-}
-
-fn directory(value: &str) -> Result<PathBuf, &'static str> {
+/// Parses the setting of the directory.
+pub fn parse_host_directory(value: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(value);
     let fits = path.is_absolute() && (path.is_dir() || !path.exists());
     if fits { Ok(path) } else { Err("takes the absolute path of a directory") }
 }
 
-impl HostSignalArgs {
-    /// Calls `report` with the signals, and again after each change, on a thread of its own. Returns after
-    /// the first call; without a directory, it does nothing.
-    pub fn follow(self, report: impl Fn(HostSignals) + Send + 'static) -> io::Result<()> {
-        let Some(directory) = self.host_signals else { return Ok(()) };
-        let (looked, first_look) = sync_channel(1);
-        let report = move |signals| {
-            report(signals);
-            let _ = looked.try_send(());
-        };
-        let follow = move || follow(&directory, report);
-        start_thread("host-signals", Box::new(follow))?;
-        // A directory that can't be read in time has no signal.
-        let _ = first_look.recv_timeout(FIRST_WITHIN);
-        Ok(())
-    }
+/// Calls `report` with the signals in the directory, and again after each change, on a thread of its own. Returns after the
+/// first call.
+pub fn follow_host_directory(
+    directory: PathBuf,
+    report: impl Fn(HostSignals) + Send + 'static,
+) -> io::Result<()> {
+    let first_look = Arc::new((Mutex::new(false), Condvar::new()));
+    let looked = first_look.clone();
+    let report = move |signals| {
+        report(signals);
+        *looked.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        looked.1.notify_all();
+    };
+    start_thread("host-signals", Box::new(move || follow(&directory, report)))?;
+    // A directory that can't be read in time has no signal.
+    let (is_over, over) = &*first_look;
+    let is_over = is_over.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(over.wait_timeout_while(is_over, FIRST_WITHIN, |is_over| !*is_over));
+    Ok(())
 }
 
 fn follow(directory: &Path, report: impl Fn(HostSignals)) {
@@ -119,9 +113,8 @@ mod tests {
         let directory = place.path().join("signals");
         fs::create_dir(&directory).unwrap();
         fs::write(directory.join(LOCK), "45000\n").unwrap();
-        let args = HostSignalArgs { host_signals: Some(directory.clone()) };
         let (say, said) = channel();
-        args.follow(move |signals| say.send(signals).unwrap()).unwrap();
+        follow_host_directory(directory.clone(), move |signals| say.send(signals).unwrap()).unwrap();
         let wait_for = |wanted: HostSignals| {
             while said.recv_timeout(Duration::from_mins(1)).expect("no report in time") != wanted {}
         };
@@ -143,9 +136,10 @@ mod tests {
 
     #[test]
     fn only_a_path_that_may_be_a_directory_is_taken() {
-        assert!(directory("/").is_ok() && directory("/no/such/directory").is_ok());
+        let parse = parse_host_directory;
+        assert!(parse("/").is_ok() && parse("/no/such/directory").is_ok());
         for wrong in ["run", "/proc/version", ""] {
-            assert!(directory(wrong).is_err(), "{wrong:?}");
+            assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -298,11 +298,15 @@ impl Board {
     }
 
     fn change(&self, now: Moment, wall: SystemTime, change: impl FnOnce(&mut State) -> bool) {
-        let mut writer = self.write();
+        let writer = self.write();
         let mut state = self.published.load().state.clone();
-        if !change(&mut state) {
-            return;
+        if change(&mut state) {
+            self.changed(writer, state, now, wall);
         }
+    }
+
+    /// Publishes a state that has changed. Without type parameters, so that the program has it once.
+    fn changed(&self, mut writer: MutexGuard<'_, Writer>, state: State, now: Moment, wall: SystemTime) {
         let begins = state.needed(&self.catalog).filter(|_| self.needed().is_none());
         self.publish(state, now);
         let flip = self.observe(&mut writer, now, wall);
