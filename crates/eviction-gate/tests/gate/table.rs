@@ -52,7 +52,7 @@ fn a_drain_is_not_held_beyond_its_limit() {
     }
     let (refused, evicted) = lab.evict_until_allowed("p");
     assert!(!refused.is_empty());
-    assert!(evicted.warning.unwrap().contains("the drain is older than 5 s"));
+    assert!(evicted.warning.unwrap().contains("the drain is older than 5s"));
     gate.wait_for_reviews("allowed", "max_hold", 1);
     assert!(gate.metric("nodegate_gate_unacknowledged_total") >= 1);
     // The second pod of the same drain has no hold of its own, and the Node no second Event.
