@@ -104,7 +104,7 @@ impl Planned {
         }
     }
 
-    /// Returns true if the API server reconnects to etcd at the end of the fault.
+    /// Returns true if the fault cuts the API server's link to etcd: it reconnects at the end.
     pub(crate) fn cuts_off(&self) -> bool {
         matches!(
             self.fault,

@@ -215,16 +215,12 @@ impl SimulatedCluster {
     fn strike(&mut self, active: &Active) {
         let force = active.planned.force;
         match active.planned.fault {
-            SimulatedFault::CutOff
-            | SimulatedFault::MemberLost
-            | SimulatedFault::LeaseMemberLost
-            | SimulatedFault::EtcdStreamLost => {
+            fault if active.planned.cuts_off() => {
                 self.lose_etcd(active);
-            }
-            SimulatedFault::Replay => {
                 // Events on their way are lost, and a server without newer ones sends them again.
-                self.lose_etcd(active);
-                self.network.reset();
+                if fault == SimulatedFault::Replay {
+                    self.network.reset();
+                }
             }
             SimulatedFault::Killed
             | SimulatedFault::Frozen

@@ -138,16 +138,15 @@ impl RunningWorld {
         let mut unseen = Duration::ZERO;
         let faults: Vec<_> = faults.collect();
         let has = |fault| faults.iter().any(|planned| planned.fault == fault);
-        // A server that was cut off reconnects to the restored etcd: its Leases go on while the Node is of the old history.
-        if has(SimulatedFault::Rewound)
-            && self.settings.leases
-            && faults.iter().any(|planned| planned.cuts_off())
-        {
-            unseen = NODES_LOST + GRACE;
-        }
-        // An event of the old history that is late may come after a check of the new one.
-        if has(SimulatedFault::Rewound) && has(SimulatedFault::LateEvents) {
-            unseen = unseen.max(stale_after + LATE + GRACE);
+        if has(SimulatedFault::Rewound) {
+            // A server that was cut off reconnects to the restored etcd: its Leases go on while the Node is of the old history.
+            if self.settings.leases && faults.iter().any(|planned| planned.cuts_off()) {
+                unseen = NODES_LOST + GRACE;
+            }
+            // An event of the old history that is late may come after a check of the new one.
+            if has(SimulatedFault::LateEvents) {
+                unseen = unseen.max(stale_after + LATE + GRACE);
+            }
         }
         for planned in &faults {
             unseen = unseen.max(planned.unseen(stale_after, &self.settings));

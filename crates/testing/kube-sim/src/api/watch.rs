@@ -237,7 +237,7 @@ impl Watch {
     /// Returns the event for a change, as this selector sees it.
     fn change_line(&self, change: &Change) -> Option<Bytes> {
         // If etcd was restored before a server that was cut off saw a change, the server never sees it.
-        if change.version <= self.from || change.history != self.api.store.restores() {
+        if change.version <= self.from || change.restores != self.api.store.restores() {
             return None;
         }
         let was = change.old.as_ref().is_some_and(|old| self.selector.matches(old));

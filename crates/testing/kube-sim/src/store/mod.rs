@@ -26,7 +26,7 @@ pub(crate) struct Change {
     /// The resourceVersion of the change.
     pub version: u64,
     /// The number of restores of etcd before the change.
-    pub history: u32,
+    pub restores: u32,
     /// The object after the change. For a deletion, its last state with the new version.
     pub object: Obj,
     /// The object before the change.
@@ -187,8 +187,8 @@ impl Store {
         } else {
             all.insert(key.clone(), object.clone());
         }
-        let history = state.restores;
-        state.commit(Change { version, history, object: object.clone(), old, deleted });
+        let restores = state.restores;
+        state.commit(Change { version, restores, object: object.clone(), old, deleted });
         Ok((Some(object), true))
     }
 
